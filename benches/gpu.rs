@@ -6,8 +6,8 @@ use plimsoll::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use plimsoll::clock::Clock;
 use plimsoll::telemetry::attribution::Attribution;
 use plimsoll::telemetry::{
-    MemoryBackend, Options, ReadingError, Replay, Sampler, SamplerHandle, Wanted, open_host,
-    use_library,
+    MemoryBackend, MemorySampler, ReadingError, ReplayBackend, SamplerHandle, SamplerOptions,
+    Wanted, open_host, use_library,
 };
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -149,22 +149,23 @@ fn sampling(seconds: u64) -> Vec<(u64, Duration)> {
         let Ok(backend) = open_host() else {
             return per_sample;
         };
-        let options = Options {
+        let options = SamplerOptions {
             interval: Duration::from_millis(interval),
             probe_interval: if probes {
-                Options::default().probe_interval
+                SamplerOptions::default().probe_interval
             } else {
                 Duration::from_secs(1)
             },
         };
-        let Ok((sampler, samples)) = Sampler::start(backend, &Clock::start(), options) else {
+        let Ok((sampler, samples)) = MemorySampler::start_thread(backend, &Clock::start(), options)
+        else {
             return per_sample;
         };
         let reader = std::thread::spawn(move || samples.iter().count());
         let start = Instant::now();
         std::thread::sleep(Duration::from_secs(length));
         let wall = start.elapsed();
-        let facts: SamplingFacts = sampler.stop().sampling;
+        let facts: SamplingFacts = sampler.stop_thread().sampling;
         let _ = reader.join();
         let cpu = Duration::from_nanos(facts.cpu_ns.unwrap_or(0));
         let wanted = wall.as_secs_f64() * 1e3 / interval as f64;
@@ -282,7 +283,7 @@ fn attribution() {
     for name in ["first list", "lists after it"] {
         let rounds = if name == "first list" { 1 } else { 50 };
         let (start, cpu) = (Instant::now(), thread_cpu());
-        (0..rounds).for_each(|_| drop(attribution.identify(&on_gpus)));
+        (0..rounds).for_each(|_| drop(attribution.identify_processes(&on_gpus)));
         println!(
             "  {name:<16} {:>6.2} ms ({:.2} ms of processor time)",
             start.elapsed().as_secs_f64() * 1e3 / f64::from(rounds),
@@ -293,7 +294,7 @@ fn attribution() {
 
 /// A replay that knows of edges of phases, and tells the sampler as the engine's log does.
 struct WithEdges {
-    inner: Replay,
+    inner: ReplayBackend,
     sampler: Arc<OnceLock<SamplerHandle>>,
     edges: Vec<i64>,
 }
@@ -304,7 +305,7 @@ impl WithEdges {
         if passed > 0 {
             if let Some(sampler) = self.sampler.get() {
                 self.edges.drain(..passed);
-                sampler.edge();
+                sampler.mark_edge();
             }
         }
     }
@@ -397,15 +398,16 @@ fn run(trace: &[MemorySample], edges: &[i64], interval: u64, probes: bool) -> Ve
     let floor = probes.then(|| Duration::from_millis(20));
     let handle = Arc::new(OnceLock::new());
     let backend = WithEdges {
-        inner: Replay::new(&clock, vec![device], trace.to_vec()).probed_every(floor),
+        inner: ReplayBackend::new(&clock, vec![device], trace.to_vec()).probed_every(floor),
         sampler: Arc::clone(&handle),
         edges: edges.to_vec(),
     };
-    let options = Options {
+    let options = SamplerOptions {
         interval: Duration::from_millis(interval),
-        ..Options::default()
+        ..SamplerOptions::default()
     };
-    let Ok((sampler, samples)) = Sampler::start(Box::new(backend), &clock, options) else {
+    let Ok((sampler, samples)) = MemorySampler::start_thread(Box::new(backend), &clock, options)
+    else {
         return Vec::new();
     };
     let _ = handle.set(sampler.handle());

@@ -3,7 +3,10 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
 use plimsoll::clock::Clock;
-use plimsoll::telemetry::{BackendChoice, MemoryBackend, Options, Sampler, Target, Wanted, open};
+use plimsoll::telemetry::{
+    BackendChoice, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Wanted,
+    open_backend,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,11 +19,11 @@ fn main() {
     }
     let length = Duration::from_secs(numbers.first().copied().unwrap_or(20));
     let busy = numbers.get(1).copied().unwrap_or(0);
-    let target = Target {
+    let target = MeasuredContainer {
         init_pid: Some(std::process::id()),
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
-    let mut backend = match open(BackendChoice::Host, &target) {
+    let mut backend = match open_backend(BackendChoice::Host, &target) {
         Ok(backend) => backend,
         Err(e) => return println!("SKIPPED: {e}"),
     };
@@ -41,7 +44,7 @@ fn main() {
         (10, 10, false),
         (10, 10, true),
     ] {
-        let options = Options {
+        let options = SamplerOptions {
             interval: Duration::from_millis(interval),
             probe_interval: Duration::from_millis(probe),
         };
@@ -79,11 +82,12 @@ fn each(mut f: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / 5000.0
 }
 
-fn run(target: &Target, options: Options, client: bool, length: Duration) {
-    let Ok(backend) = open(BackendChoice::Host, target) else {
+fn run(target: &MeasuredContainer, options: SamplerOptions, client: bool, length: Duration) {
+    let Ok(backend) = open_backend(BackendChoice::Host, target) else {
         return;
     };
-    let Ok((sampler, samples)) = Sampler::start(backend, &Clock::start(), options) else {
+    let Ok((sampler, samples)) = MemorySampler::start_thread(backend, &Clock::start(), options)
+    else {
         return;
     };
     if client {
@@ -93,7 +97,7 @@ fn run(target: &Target, options: Options, client: bool, length: Duration) {
     let start = Instant::now();
     std::thread::sleep(length);
     let cpu = cpu_of_sampler().unwrap_or_default().as_secs_f64() / start.elapsed().as_secs_f64();
-    let facts = sampler.stop().sampling;
+    let facts = sampler.stop_thread().sampling;
     let _ = reader.join();
     let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
     println!(

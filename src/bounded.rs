@@ -28,7 +28,7 @@ const LONG_RUN: u64 = 256 << 20;
 
 /// Opens a file found in a folder or capture. A pipe, which would block, or a device, which may be
 /// endless, is an error with its type.
-pub fn regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     // Asked of what is open: a name can be given to something else meanwhile.
@@ -38,36 +38,36 @@ pub fn regular(path: &Path) -> io::Result<File> {
     } else {
         Err(refused(format!(
             "it is not a regular file but {}",
-            word(kind)
+            file_type_word(kind)
         )))
     }
 }
 
 /// Opens what the user named on the command line: that may be a pipe, as `<(docker logs llm)` is.
-pub fn named(path: &Path) -> io::Result<File> {
+pub fn open_named(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
 /// The whole of what the user named on the command line. Longer than `longest` bytes is an error.
 pub fn named_bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    all(named(path)?, longest)
+    all(open_named(path)?, longest)
 }
 
 /// A whole file. Longer than `longest` bytes is an error.
-pub fn bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    all(regular(path)?, longest)
+pub fn read_bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    all(open_regular(path)?, longest)
 }
 
 /// The beginning of a file, at most `most` bytes.
-pub fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    regular(path)?.take(most).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A whole document.
-pub fn document(path: &Path) -> io::Result<Vec<u8>> {
-    bytes(path, LONGEST_DOCUMENT)
+pub fn read_document(path: &Path) -> io::Result<Vec<u8>> {
+    read_bytes(path, LONGEST_DOCUMENT)
 }
 
 /// Parses untrusted JSON: checks first what its values would take in memory, then parses. Errors
@@ -77,8 +77,8 @@ pub fn document(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 ///
 /// Invalid JSON, another structure, or too large.
-pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
-    weigh(bytes)?;
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
+    check_weight(bytes)?;
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
         let path = e.path().to_string();
@@ -98,7 +98,7 @@ pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
 /// # Errors
 ///
 /// More values than any plimsoll document has.
-pub fn weigh(bytes: &[u8]) -> Result<(), serde_json::Error> {
+pub fn check_weight(bytes: &[u8]) -> Result<(), serde_json::Error> {
     let mut memory = 0;
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -141,8 +141,8 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
 /// # Errors
 ///
 /// A line that is too long, or more objects than fit.
-pub fn records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
-    let file = regular(path)?;
+pub fn open_records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
+    let file = open_regular(path)?;
     let size = file.metadata()?.len();
     let most = if size > LONG_RUN {
         size.saturating_mul(3)
@@ -209,7 +209,7 @@ fn all(file: File, longest: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The error for an unreadable file; distinguishes invalid content from a host error.
-pub fn unreadable(path: &Path, e: io::Error) -> Failure {
+pub fn unreadable_file(path: &Path, e: io::Error) -> Failure {
     let message = format!("cannot read `{}`", path.display());
     match e.kind() {
         io::ErrorKind::InvalidData => Failure::usage(message),
@@ -223,7 +223,7 @@ fn refused(why: String) -> io::Error {
 }
 
 /// The type of a file that is not regular.
-pub(crate) fn word(kind: FileType) -> &'static str {
+pub(crate) fn file_type_word(kind: FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a folder",
         kind if kind.is_fifo() => "a pipe",
@@ -233,7 +233,7 @@ pub(crate) fn word(kind: FileType) -> &'static str {
 }
 
 /// The next line without its end; `None` after the last, and after one that is too long.
-pub fn line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     line_within(reader, LONGEST_LINE)
 }
 
@@ -269,12 +269,12 @@ mod tests {
 
     #[test]
     fn what_need_not_end_is_not_read() {
-        assert!(document(Path::new("/dev/zero")).is_err());
+        assert!(read_document(Path::new("/dev/zero")).is_err());
         let dir = tempfile::tempdir().unwrap();
-        assert!(document(dir.path()).is_err());
+        assert!(read_document(dir.path()).is_err());
         let giant = dir.path().join("giant");
         File::create(&giant).unwrap().set_len(1 << 40).unwrap();
-        assert!(document(&giant).is_err());
+        assert!(read_document(&giant).is_err());
     }
 
     #[test]
@@ -287,10 +287,10 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &zero).unwrap();
         for (path, what) in [(&pipe, "a pipe"), (&zero, "a device")] {
             for said in [
-                regular(path).map(drop),
-                document(path).map(drop),
-                records(path, 0).map(drop),
-                beginning(path, 10).map(drop),
+                open_regular(path).map(drop),
+                read_document(path).map(drop),
+                open_records(path, 0).map(drop),
+                read_beginning(path, 10).map(drop),
             ] {
                 assert!(said.unwrap_err().to_string().ends_with(what));
             }
@@ -307,15 +307,15 @@ mod tests {
             ("[0],", 400_000, 500_000),
             ("{\"\":0},", 350_000, 420_000),
         ] {
-            assert!(weigh(many(unit, fits).as_bytes()).is_ok(), "{unit}");
-            let e = json::<Any>(many(unit, too_many).as_bytes()).unwrap_err();
+            assert!(check_weight(many(unit, fits).as_bytes()).is_ok(), "{unit}");
+            let e = parse_json::<Any>(many(unit, too_many).as_bytes()).unwrap_err();
             assert!(e.to_string().contains("256 MiB"), "{unit}: {e}");
         }
         // What stands in strings is text.
         let text = serde_json::to_string(&"[{,:\"\\".repeat(100_000)).unwrap();
-        assert!(json::<Any>(text.as_bytes()).is_ok());
-        assert!(json::<Any>(b"[\"\\").is_err() && json::<Any>(b"[0] 1").is_err());
-        let e = json::<Vec<Vec<u8>>>(b"[[1], [2, true]]").unwrap_err();
+        assert!(parse_json::<Any>(text.as_bytes()).is_ok());
+        assert!(parse_json::<Any>(b"[\"\\").is_err() && parse_json::<Any>(b"[0] 1").is_err());
+        let e = parse_json::<Vec<Vec<u8>>>(b"[[1], [2, true]]").unwrap_err();
         assert!(e.to_string().starts_with("[1][1]: "), "{e}");
     }
 
@@ -325,7 +325,7 @@ mod tests {
         let file = dir.path().join("lines");
         let opened = |text: &str, each| {
             std::fs::write(&file, text).unwrap();
-            records(&file, each).map(|mut reader| line(&mut reader).unwrap())
+            open_records(&file, each).map(|mut reader| read_line(&mut reader).unwrap())
         };
         assert_eq!(opened("{}\n{}", 1000).unwrap().as_deref(), Some(&b"{}"[..]));
         let many = "{}\n".repeat(10_000);

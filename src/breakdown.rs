@@ -1,7 +1,7 @@
 //! Where every byte of the peak goes: parts with their witnesses, and a residual so that the
 //! parts always sum to the peak.
 
-use crate::units::{gib, gib_signed};
+use crate::units::{gib_signed, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ pub enum Component {
 
 impl Component {
     /// As people read it.
-    pub fn label(self) -> &'static str {
+    pub fn display_label(self) -> &'static str {
         match self {
             Component::Baseline => "Baseline",
             Component::DriverReserved => "Driver reserved",
@@ -121,7 +121,7 @@ pub struct Confidence(pub String);
 impl Confidence {
     /// `high_from_<engine>_logs`, `high_from_<engine>_metrics`, `high_from_torch_probe`,
     /// `high_calculated`, `medium_from_torch_probe_rss`, `medium_measured_delta`, `low_estimated` or `calculated_residual`.
-    pub fn of(source: EvidenceSource, engine: &str) -> Confidence {
+    pub fn confidence_of_source(source: EvidenceSource, engine: &str) -> Confidence {
         Confidence(match source {
             EvidenceSource::EngineLog => format!("high_from_{engine}_logs"),
             EvidenceSource::EngineMetrics | EvidenceSource::EngineInfo => {
@@ -137,7 +137,7 @@ impl Confidence {
     }
 
     /// For a part without a source.
-    pub fn unknown() -> Confidence {
+    pub fn unknown_confidence() -> Confidence {
         Confidence("unknown".into())
     }
 
@@ -305,14 +305,14 @@ pub struct DevicePeak {
 impl Breakdown {
     /// The figures that contradict each other, by name; `None` where the parts of each device and of all sum to the
     /// peak, and the figures in GiB are those parts. A document may have been changed by hand.
-    pub fn contradiction(&self) -> Option<String> {
+    pub fn find_contradiction(&self) -> Option<String> {
         let sum = |parts: &[Part]| parts.iter().map(|p| i128::from(p.bytes)).sum::<i128>();
         let mut wrong: Vec<String> = Vec::new();
         if let Some(total) = self.total_measured_bytes {
             if sum(&self.components) != i128::from(total) {
                 wrong.push("components and total_measured_bytes".into());
             }
-            if !agree(self.total_measured_gb, Some(gib(total))) {
+            if !agree(self.total_measured_gb, Some(to_gib(total))) {
                 wrong.push("total_measured_gb and total_measured_bytes".into());
             }
         }
@@ -369,7 +369,7 @@ fn agree(a: Option<f64>, b: Option<f64>) -> bool {
 
 /// Explains the peaks with the evidence marked `used`; of several used witnesses of one part on
 /// one device the first counts. The parts of each device sum to its peak.
-pub fn explain(
+pub fn explain_component(
     peaks: &[DevicePeak],
     evidence: &[Evidence],
     engine: &str,
@@ -384,8 +384,9 @@ pub fn explain(
 
     let part = |c: Component| components.iter().find(|p| p.component == c);
     let gb = |c: Component| part(c).map(|p| p.gb);
-    let confidence =
-        |c: Component| part(c).map_or_else(Confidence::unknown, |p| p.confidence.clone());
+    let confidence = |c: Component| {
+        part(c).map_or_else(Confidence::unknown_confidence, |p| p.confidence.clone())
+    };
     let reported = |c: Component| {
         evidence.iter().any(|e| {
             e.used
@@ -416,11 +417,11 @@ pub fn explain(
         .into_iter()
         .min_by_key(|c| c.rank())
         .cloned()
-        .unwrap_or_else(Confidence::unknown);
+        .unwrap_or_else(Confidence::unknown_confidence);
 
     Breakdown {
         total_measured_bytes: total,
-        total_measured_gb: total.map(gib),
+        total_measured_gb: total.map(to_gib),
         baseline_gb: gb(Component::Baseline),
         net_increase_gb: total.and_then(|t| {
             Some(gib_signed(
@@ -440,9 +441,9 @@ pub fn explain(
             kv_cache,
             activations,
             overhead: if total.is_some() {
-                Confidence::of(EvidenceSource::Residual, engine)
+                Confidence::confidence_of_source(EvidenceSource::Residual, engine)
             } else {
-                Confidence::unknown()
+                Confidence::unknown_confidence()
             },
         },
         vllm_reported_values_used: ReportedValuesUsed {
@@ -467,7 +468,7 @@ fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> Dev
             continue;
         }
         left = left.saturating_sub(e.bytes);
-        let mut confidence = Confidence::of(e.source, engine);
+        let mut confidence = Confidence::confidence_of_source(e.source, engine);
         if e.bytes > whole(peak.bytes) {
             confidence = confidence.lowered();
         }
@@ -477,7 +478,7 @@ fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> Dev
         Component::Unexplained,
         left,
         peak.bytes,
-        Confidence::of(EvidenceSource::Residual, engine),
+        Confidence::confidence_of_source(EvidenceSource::Residual, engine),
     ));
     parts.sort_by_key(|p| p.component);
     DeviceBreakdown {
@@ -578,7 +579,7 @@ mod tests {
                 .enumerate()
                 .map(|(i, bytes)| DevicePeak { gpu_id: i as u32, bytes, source: PeakSource::Sample })
                 .collect();
-            let b = explain(&peaks, &evidence, "vllm", None);
+            let b = explain_component(&peaks, &evidence, "vllm", None);
             for device in &b.per_gpu {
                 prop_assert_eq!(device.parts.iter().map(|p| p.bytes).sum::<i64>(), device.peak_bytes as i64);
             }
@@ -608,7 +609,7 @@ mod tests {
             quote: String::new(),
             used: true,
         };
-        let b = explain(&peaks, &[claim], "vllm", None);
+        let b = explain_component(&peaks, &[claim], "vllm", None);
         assert_eq!(b.unexplained_bytes, Some(-30));
         assert_eq!(b.confidence_levels.kv_cache.0, "low_from_vllm_logs");
         assert_eq!(b.model_weights_gb, None, "unknown is not zero");

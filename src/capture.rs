@@ -79,7 +79,7 @@ pub struct Capture {
     /// Why there are none, when there are none.
     pub model_files_error: Option<String>,
     /// Phases of the run as plimsoll went through them.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<PhaseMark>,
     /// Commands run inside the container, in order.
     pub execs: Vec<ExecOutcome>,
     /// Docker events of the container.
@@ -132,7 +132,7 @@ pub struct Request {
 
 impl Request {
     /// Sequences per batch, where the bench has such: a server makes its batches itself.
-    pub fn batch(&self) -> Option<u32> {
+    pub fn batch_size(&self) -> Option<u32> {
         let of_a_server = matches!(self.bench.as_str(), "serve" | "builtin");
         self.workload.batch_size.filter(|_| !of_a_server)
     }
@@ -506,7 +506,7 @@ pub enum Phase {
 
 /// The start of a phase, as plimsoll went through it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct PhaseMark {
     /// When.
     pub at_ns: AtNs,
     /// Which.

@@ -36,9 +36,9 @@ pub struct GpuModel {
 }
 
 /// Every model that ships, read once; none where the file cannot be read, which a test rules out.
-pub fn shipped() -> &'static [GpuModel] {
+pub fn shipped_gpus() -> &'static [GpuModel] {
     static READ: std::sync::LazyLock<Vec<GpuModel>> =
-        std::sync::LazyLock::new(|| gpus().unwrap_or_default());
+        std::sync::LazyLock::new(|| load_gpus().unwrap_or_default());
     &READ
 }
 
@@ -62,7 +62,7 @@ fn plain(name: &str) -> String {
 
 /// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
 /// name.
-pub fn named<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
     let said = plain(name);
     let short = said
         .trim_start_matches("nvidia")
@@ -79,7 +79,7 @@ pub fn named<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
 }
 
 /// Every model that ships.
-pub fn gpus() -> Result<Vec<GpuModel>, Failure> {
+pub fn load_gpus() -> Result<Vec<GpuModel>, Failure> {
     serde_yaml::from_str(SHIPPED).map_err(|e| {
         Failure::new(ExitCode::Internal, "the facts on GPUs cannot be read").caused_by(e)
     })
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_ships_is_sound() {
-        let models = gpus().unwrap();
+        let models = load_gpus().unwrap();
         assert!(models.len() >= 30);
         for m in &models {
             assert!(["NVIDIA", "AMD"].contains(&m.vendor.as_str()), "{m:?}");
@@ -120,7 +120,7 @@ mod tests {
             let found = model_of(&models, &format!("{} {}", m.vendor, m.words.join(" ")));
             assert_eq!(found, Some(m), "another entry stands in its way");
             for short in &m.called {
-                assert_eq!(named(&models, short), Some(m), "{short}");
+                assert_eq!(find_gpu(&models, short), Some(m), "{short}");
             }
             if let Some(reported) = m.reported_gib {
                 assert!((0.9..=1.0).contains(&(reported / m.memory_gib)), "{m:?}");
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_board_of_two_dies_is_planned_by_the_die() {
-        let models = gpus().unwrap();
-        let die = named(&models, "MI250X").unwrap();
+        let models = load_gpus().unwrap();
+        let die = find_gpu(&models, "MI250X").unwrap();
         // Half of a board's 128 GiB and 3.2768 TB/s.
         assert!((die.memory_gib, die.bandwidth_gb_s, die.sms) == (64.0, 1638.4, 110));
         assert!(die.name.contains("die"), "{}", die.name);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn drivers_names_lead_to_models() {
-        let models = gpus().unwrap();
+        let models = load_gpus().unwrap();
         for (name, expected) in [
             ("NVIDIA H100 80GB HBM3", Some("H100 SXM 80GB")),
             ("NVIDIA H100 PCIe", Some("H100 PCIe 80GB")),

@@ -1,6 +1,6 @@
 //! The command line: flags and help. Nothing else imports clap.
 
-use crate::units::{duration, some_time};
+use crate::units::{parse_duration, some_time};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ const STYLES: Styles = Styles::styled()
 pub struct Cli {
     /// How to talk.
     #[command(flatten)]
-    pub talk: Talk,
+    pub talk: OutputArgs,
     /// NVIDIA's management library, where it is not where libraries are
     #[arg(
         long,
@@ -78,7 +78,7 @@ pub struct Cli {
 /// How to talk.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = OUTPUT)]
-pub struct Talk {
+pub struct OutputArgs {
     /// Say nothing but warnings and errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -258,7 +258,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = MEASURING)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for the whole run
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
@@ -454,7 +454,7 @@ fn arguments(text: &str) -> Result<String, String> {
 }
 
 fn sample_interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
+    let interval = parse_duration(text)?;
     if interval < Duration::from_millis(10) {
         return Err(
             "must be 10ms or more: reading memory faster than that would disturb what is measured"
@@ -468,7 +468,7 @@ fn sample_interval(text: &str) -> Result<Duration, String> {
 }
 
 fn look_interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
+    let interval = parse_duration(text)?;
     if interval < Duration::from_secs(1) {
         return Err("must be 1s or more: lists of processes are read no more often".into());
     }

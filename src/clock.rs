@@ -52,7 +52,7 @@ impl Clock {
     /// Nanoseconds since the clock was started.
     pub fn now(&self) -> AtNs {
         match &self.hand {
-            Hand::Monotonic(origin) => nanos(origin.elapsed()),
+            Hand::Monotonic(origin) => to_nanos(origin.elapsed()),
             Hand::Manual(at) => at.load(Ordering::SeqCst),
         }
     }
@@ -77,8 +77,8 @@ impl Clock {
         match (&self.hand, &other.hand) {
             (Hand::Monotonic(mine), Hand::Monotonic(theirs)) => {
                 match theirs.checked_duration_since(*mine) {
-                    Some(later) => nanos(later),
-                    None => -nanos(mine.duration_since(*theirs)),
+                    Some(later) => to_nanos(later),
+                    None => -to_nanos(mine.duration_since(*theirs)),
                 }
             }
             _ => self.from_wall(other.wall_start_ns),
@@ -124,14 +124,14 @@ fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
 }
 
 /// Nanoseconds of a duration; 292 years are enough.
-pub(crate) fn nanos(d: Duration) -> i64 {
+pub(crate) fn to_nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn wall_now_ns() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => nanos(since),
-        Err(before) => -nanos(before.duration()),
+        Ok(since) => to_nanos(since),
+        Err(before) => -to_nanos(before.duration()),
     }
 }
 

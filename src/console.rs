@@ -10,21 +10,21 @@ mod stage;
 mod sweep;
 mod terminal;
 
-use crate::error::{ExitCode, Failure, verdict};
+use crate::error::{ExitCode, Failure, exit_verdict};
 use crate::progress::{Progress, Sink};
-use crate::redact::{distinct, harmless};
-use crate::report::layout::clean;
+use crate::redact::{redact_bytes, redact_distinct};
+use crate::report::layout::clean_text;
 use crate::report::text::TextOptions;
 use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use look::Look;
-use stage::{Ended, Running};
+use look::TerminalStyle;
+use stage::{RunningStage, StageEnd};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use sweep::Board;
-pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
+pub use sweep::{BoardLine, BoardWords, CellLine, SweepBoard};
 
 /// Between two pictures of what is drawn: spinners turn, and figures are fresh.
 const TICK: Duration = Duration::from_millis(120);
@@ -59,12 +59,12 @@ pub struct Console(Arc<Inner>);
 struct Inner {
     quiet: bool,
     verbose: u8,
-    look: Look,
+    look: TerminalStyle,
     summary: TextOptions,
     /// What is drawn; `None` off a terminal and when quiet.
-    drawing: Option<Drawing>,
+    drawing: Option<DrawingState>,
     began: Instant,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningStage>>,
     /// The sweep that is shown.
     board: Mutex<Weak<Board>>,
     /// Where lines go. indicatif's own `println` prints nothing when its target is hidden.
@@ -72,7 +72,7 @@ struct Inner {
 }
 
 /// Where and how often is drawn.
-struct Drawing {
+struct DrawingState {
     bars: MultiProgress,
     /// Rows and columns of the terminal.
     size: fn() -> (usize, usize),
@@ -80,7 +80,7 @@ struct Drawing {
     tick: Duration,
 }
 
-impl Drawing {
+impl DrawingState {
     /// Draws this bar from now on.
     fn start(&self, bar: &ProgressBar, style: ProgressStyle) {
         bar.set_style(style);
@@ -98,16 +98,16 @@ impl Console {
     /// A console on this process' stdout and stderr.
     pub fn new(options: ConsoleOptions) -> Console {
         let unicode = terminal::locale_is_utf8(|name| std::env::var(name).ok());
-        let look = Look {
+        let look = TerminalStyle {
             unicode,
-            color: terminal::color(options.color, &io::stderr()),
+            color: terminal::wants_color(options.color, &io::stderr()),
         };
         let summary = TextOptions {
             width: terminal::stdout_width(),
-            color: terminal::color(options.color, &io::stdout()),
+            color: terminal::wants_color(options.color, &io::stdout()),
             unicode,
         };
-        let drawing = (!options.quiet && terminal::can_draw(&io::stderr())).then(|| Drawing {
+        let drawing = (!options.quiet && terminal::can_draw(&io::stderr())).then(|| DrawingState {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
             size: terminal::stderr_size,
             tick: TICK,
@@ -117,9 +117,9 @@ impl Console {
 
     fn with_parts(
         options: ConsoleOptions,
-        look: Look,
+        look: TerminalStyle,
         summary: TextOptions,
-        drawing: Option<Drawing>,
+        drawing: Option<DrawingState>,
         out: Box<dyn Write + Send>,
     ) -> Console {
         Console(Arc::new(Inner {
@@ -136,7 +136,7 @@ impl Console {
     }
 
     /// Whether every detail is wanted.
-    pub fn verbose(&self) -> bool {
+    pub fn is_verbose(&self) -> bool {
         self.0.verbose > 0
     }
 
@@ -148,7 +148,7 @@ impl Console {
     /// Sends the `log` messages of this program and its libraries here. Once per process; later
     /// calls change nothing.
     pub fn install_logger(&self) {
-        logger::install(self.clone(), self.0.verbose);
+        logger::install_logger(self.clone(), self.0.verbose);
     }
 
     /// The way in for a run's news.
@@ -158,26 +158,26 @@ impl Console {
     }
 
     /// Something worth a line.
-    pub fn note(&self, text: &str) {
+    pub fn print_note(&self, text: &str) {
         self.0.note(text);
     }
 
     /// Something that may spoil what comes out.
-    pub fn warning(&self, text: &str) {
+    pub fn print_warning(&self, text: &str) {
         self.0.warning(text);
     }
 
     /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
-    pub fn said(&self, line: &str) {
-        self.0.line(&clean(line, self.0.look.unicode));
+    pub fn print_relayed(&self, line: &str) {
+        self.0.line(&clean_text(line, self.0.look.unicode));
     }
 
     /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
     /// is shown as failed.
-    pub fn error(&self, error: &anyhow::Error) -> ExitCode {
+    pub fn print_error(&self, error: &anyhow::Error) -> ExitCode {
         self.0.end_board();
-        self.0.end_stage(Ended::Failed);
-        let (code, hints) = verdict(error);
+        self.0.end_stage(StageEnd::Failed);
+        let (code, hints) = exit_verdict(error);
         let style = AnsiColor::Red.on_default().bold();
         self.0.labelled("error", style, &chain(error));
         if !hints.is_empty() {
@@ -191,17 +191,17 @@ impl Console {
     }
 
     /// Ends the running stage as done. Call it before data goes out.
-    pub fn finish(&self) {
+    pub fn finish_drawing(&self) {
         self.0.end_board();
-        if self.0.end_stage(Ended::Done) && self.0.drawing.is_none() {
+        if self.0.end_stage(StageEnd::Done) && self.0.drawing.is_none() {
             self.0.plain("done");
         }
     }
 
     /// Writes data to stdout. A reader that went away (`
     ///  head`) is not an error.
-    pub fn data(&self, bytes: &[u8]) -> Result<(), Failure> {
-        self.stream(bytes).map(drop)
+    pub fn write_data(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.stream_data(bytes).map(drop)
     }
 
     /// Writes a document to stdout as JSON, with a newline at its end.
@@ -211,14 +211,14 @@ impl Console {
     pub fn print_json(&self, document: &impl serde::Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec_pretty(document)?;
         text.push(b'\n');
-        Ok(self.data(&text)?)
+        Ok(self.write_data(&text)?)
     }
 
     /// Writes a document to stdout: as JSON, or as the page that `render` makes of it.
     ///
     /// # Errors
     /// As [`Console::print_json`].
-    pub fn show(
+    pub fn show_document(
         &self,
         json: bool,
         document: &impl serde::Serialize,
@@ -227,12 +227,12 @@ impl Console {
         if json {
             return self.print_json(document);
         }
-        Ok(self.data(render(self.text_options()).as_bytes())?)
+        Ok(self.write_data(render(self.text_options()).as_bytes())?)
     }
 
     /// As [`Console::data`], of which there will be more. False once the reader is gone.
-    pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
-        let bytes = harmless(bytes);
+    pub fn stream_data(&self, bytes: &[u8]) -> Result<bool, Failure> {
+        let bytes = redact_bytes(bytes);
         let write = || {
             let mut stdout = io::stdout().lock();
             until_broken_pipe(stdout.write_all(&bytes).and_then(|()| stdout.flush()))
@@ -253,13 +253,13 @@ impl Console {
 
     /// Shows a page in place of the one before; off a terminal one below the other. False once the
     /// reader is gone.
-    pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
+    pub fn redraw_page(&self, page: &str) -> Result<bool, Failure> {
         if terminal::can_draw(&io::stdout()) {
             // Home, each line to its end, then whatever is left below.
             let page = page.replace('\n', "\x1b[K\n");
-            self.stream(format!("\x1b[H{page}\x1b[J").as_bytes())
+            self.stream_data(format!("\x1b[H{page}\x1b[J").as_bytes())
         } else {
-            self.stream(format!("{page}\n").as_bytes())
+            self.stream_data(format!("{page}\n").as_bytes())
         }
     }
 }
@@ -268,14 +268,14 @@ impl Console {
 /// quotes an argument, and that may be a secret.
 pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
     let (mut out, color): (Box<dyn Write>, bool) = if mistake {
-        let color = terminal::color(ColorChoice::Auto, &io::stderr());
+        let color = terminal::wants_color(ColorChoice::Auto, &io::stderr());
         (Box::new(io::stderr()), color)
     } else {
-        let color = terminal::color(ColorChoice::Auto, &io::stdout());
+        let color = terminal::wants_color(ColorChoice::Auto, &io::stdout());
         (Box::new(io::stdout()), color)
     };
     let text = if color { coloured } else { plain };
-    let _ = out.write_all(distinct(text).as_bytes());
+    let _ = out.write_all(redact_distinct(text).as_bytes());
     let _ = out.flush();
 }
 
@@ -305,8 +305,8 @@ impl Inner {
     fn take(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => self.begin_stage(stage),
-            Progress::Step { done, of } => self.step(done, of),
-            Progress::Memory(bytes) => self.memory(bytes),
+            Progress::Step { done, of } => self.set_step(done, of),
+            Progress::Memory(bytes) => self.set_memory(bytes),
             Progress::Note(text) => self.note(&text),
             Progress::Warning(text) => self.warning(&text),
         }
@@ -314,7 +314,7 @@ impl Inner {
 
     fn note(&self, text: &str) {
         if !self.quiet {
-            self.line(&clean(text, self.look.unicode));
+            self.line(&clean_text(text, self.look.unicode));
         }
     }
 
@@ -323,15 +323,15 @@ impl Inner {
     }
 
     fn labelled(&self, label: &str, style: Style, text: &str) {
-        let label = self.look.paint(style, &format!("{label}:"));
-        self.line(&format!("{label} {}", clean(text, self.look.unicode)));
+        let label = self.look.paint_text(style, &format!("{label}:"));
+        self.line(&format!("{label} {}", clean_text(text, self.look.unicode)));
     }
 
     /// One whole line to stderr, above whatever is drawn. A failure to write cannot be reported.
     fn line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);
-            let _ = out.write_all(format!("{}\n", distinct(line)).as_bytes());
+            let _ = out.write_all(format!("{}\n", redact_distinct(line)).as_bytes());
             let _ = out.flush();
         };
         match &self.drawing {

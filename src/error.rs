@@ -100,7 +100,7 @@ pub fn describe_with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// The exit code and hints that an error carries, wherever in its chain the [`Failure`] is.
-pub fn verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
+pub fn exit_verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
     match error.chain().find_map(|e| e.downcast_ref::<Failure>()) {
         Some(f) => (f.code, f.hints.clone()),
         None => (ExitCode::Internal, vec!["this looks like a bug in plimsoll: please report it with the output of `plimsoll doctor`".into()]),

@@ -4,7 +4,7 @@ use crate::capture::HostFacts;
 use std::fs;
 
 /// Facts of this host. Docker's part is filled in by the caller that asks Docker.
-pub fn facts() -> HostFacts {
+pub fn read_facts() -> HostFacts {
     let uname = rustix::system::uname();
     let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
     HostFacts {

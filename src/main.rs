@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => commands::run(cli).into(),
+        Ok(cli) => commands::run_command(cli).into(),
         Err(said) => {
             let text = said.render();
             let (plain, coloured) = (text.to_string(), text.ansi().to_string());

@@ -139,7 +139,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// The first byte of a line that is a directive of YAML, `%TAG …`. Nothing of ours needs one, and
 /// the reader's time grows with the square of their number.
-pub fn directive(text: &str) -> Option<usize> {
+pub fn directive_line(text: &str) -> Option<usize> {
     let begins = |before: &str| {
         before
             .chars()
@@ -152,7 +152,7 @@ pub fn directive(text: &str) -> Option<usize> {
 }
 
 /// Loads a preset by name, or from a file when the word names one.
-pub fn load(word: &str) -> Result<Preset, Failure> {
+pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
         return parse(word, text);
     }
@@ -185,7 +185,7 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
 }
 
 fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
-    if directive(text).is_some() {
+    if directive_line(text).is_some() {
         return Err(Failure::usage(format!(
             "preset `{word}` cannot be read: a directive (`%…`) means nothing in it"
         )));
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn every_shipped_preset_loads_and_names_a_known_engine() {
         for (name, _) in SHIPPED {
-            let preset = load(name).unwrap();
+            let preset = load_preset(name).unwrap();
             assert!(
                 !preset.description.is_empty() && preset.image.is_some(),
                 "{name}"
@@ -314,7 +314,12 @@ mod tests {
 
     #[test]
     fn a_file_without_an_end_or_full_of_aliases_is_refused() {
-        assert!(load("/dev/zero").unwrap_err().message.contains("/dev/zero"));
+        assert!(
+            load_preset("/dev/zero")
+                .unwrap_err()
+                .message
+                .contains("/dev/zero")
+        );
         let mut bomb = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
         for (name, before) in ('b'..='i').zip('a'..) {
             let ten = [format!("*{before}"); 1].concat();
@@ -330,10 +335,15 @@ mod tests {
     #[test]
     fn a_file_that_is_missing_is_told_as_one() {
         for word in ["./nope.yaml", "nope.yml", "dir/nope"] {
-            assert!(load(word).unwrap_err().message.contains("no preset file"));
+            assert!(
+                load_preset(word)
+                    .unwrap_err()
+                    .message
+                    .contains("no preset file")
+            );
         }
         assert!(
-            load("nope")
+            load_preset("nope")
                 .unwrap_err()
                 .message
                 .contains("no preset `nope`")

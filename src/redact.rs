@@ -12,7 +12,7 @@ mod variants;
 
 pub use block::KeyBlock;
 pub use names::is_secret_name;
-pub use shapes::{distinct, harmless};
+pub use shapes::{redact_bytes, redact_distinct};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
@@ -34,7 +34,7 @@ pub struct Secrets(Vec<(String, String)>);
 
 impl Secrets {
     /// Remembers a value under a name (`HF_TOKEN`, `--api-key`). Empty values are no secrets.
-    pub fn add(&mut self, name: impl Into<String>, value: impl Into<String>) {
+    pub fn add_secret(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let entry = (name.into(), value.into());
         if !entry.1.is_empty() && !self.0.contains(&entry) {
             self.0.push(entry);
@@ -42,18 +42,21 @@ impl Secrets {
     }
 
     /// Remembers everything that `env` and `argv` give away.
-    pub fn gather<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>, argv: &[String]) -> Self {
+    pub fn gather_from<'a>(
+        env: impl IntoIterator<Item = (&'a str, &'a str)>,
+        argv: &[String],
+    ) -> Self {
         let mut found = Secrets::default();
         for (name, value) in env {
             if is_secret_name(name) {
-                found.add(name, value);
+                found.add_secret(name, value);
             }
             found.add_passwords(name, value);
             found.add_given(value);
         }
         for part in argv_parts(argv) {
             match part {
-                ArgPart::Secret { name, value, .. } => found.add(name, value),
+                ArgPart::Secret { name, value, .. } => found.add_secret(name, value),
                 ArgPart::Plain(text) => {
                     found.add_passwords("a URL", text);
                     found.add_given(text);
@@ -67,8 +70,8 @@ impl Secrets {
     /// contain them.
     fn add_passwords(&mut self, name: &str, text: &str) {
         for password in PASSWORD.captures_iter(text).filter_map(|c| c.get(1)) {
-            self.add(name, password.as_str());
-            self.add(name, variants::percent_decoded(password.as_str()));
+            self.add_secret(name, password.as_str());
+            self.add_secret(name, variants::percent_decoded(password.as_str()));
         }
     }
 
@@ -76,7 +79,7 @@ impl Secrets {
     /// for a shell, a document.
     fn add_given(&mut self, text: &str) {
         if text.contains(char::is_whitespace) {
-            shapes::given(text, |name, value| self.add(name, value));
+            shapes::each_secret_setting(text, |name, value| self.add_secret(name, value));
         }
     }
 
@@ -104,48 +107,48 @@ impl Secrets {
     }
 
     /// Names under which secrets were met.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(n, _)| n.as_str())
     }
 
     /// The real values.
-    pub fn values(&self) -> impl Iterator<Item = &str> {
+    pub fn secret_values(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, v)| v.as_str())
     }
 
     /// Takes over what another set knows.
     pub fn extend(&mut self, other: &Secrets) {
         for (name, value) in &other.0 {
-            self.add(name.clone(), value.clone());
+            self.add_secret(name.clone(), value.clone());
         }
     }
 
     /// A redactor that knows these values.
     pub fn redactor(&self) -> Redactor {
-        Redactor::new(self.values().map(str::to_owned))
+        Redactor::new(self.secret_values().map(str::to_owned))
     }
 }
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.names()).finish()
+        f.debug_list().entries(self.secret_names()).finish()
     }
 }
 
 /// Takes secrets out of texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<Known>,
+    known: Option<KnownSecret>,
 }
 
 /// Values that are known, in all their spellings.
 #[derive(Clone)]
-struct Known {
+struct KnownSecret {
     all: AhoCorasick,
     anchors: AhoCorasick,
 }
 
-impl Known {
+impl KnownSecret {
     fn is_match(&self, text: &str) -> bool {
         self.anchors.is_match(text) && self.all.is_match(text)
     }
@@ -164,7 +167,7 @@ impl Redactor {
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let (mut all, mut anchors) = (Vec::new(), Vec::new());
         for secret in secrets.into_iter().filter(|v| !is_ordinary(v)) {
-            let spellings = variants::of(&secret, |v| {
+            let spellings = variants::spellings_of(&secret, |v| {
                 v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v)
             });
             all.extend(spellings.all);
@@ -179,12 +182,12 @@ impl Redactor {
         Redactor {
             known: built(&all)
                 .zip(built(&anchors))
-                .map(|(all, anchors)| Known { all, anchors }),
+                .map(|(all, anchors)| KnownSecret { all, anchors }),
         }
     }
 
     /// The text without its secrets; borrowed when there were none. Idempotent.
-    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         // A colour or a carriage return may stand in the middle of a secret. Where one is found without it, the line
         // loses its colours too.
         if memchr::memchr3(0x1b, b'\\', b'\r', text.as_bytes()).is_some() {
@@ -200,7 +203,7 @@ impl Redactor {
 
     fn plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let known = self.known.as_ref().filter(|k| k.is_match(text));
-        if known.is_none() && !shapes::possible(text) {
+        if known.is_none() && !shapes::may_match(text) {
             return Cow::Borrowed(text);
         }
         let mut current = self.once(text);
@@ -216,22 +219,22 @@ impl Redactor {
     }
 
     /// Arguments without their secrets, so that `--api-key`, `xyz` as two elements are seen too.
-    pub fn argv(&self, argv: &[String]) -> Vec<String> {
+    pub fn redact_argv(&self, argv: &[String]) -> Vec<String> {
         argv_parts(argv)
             .into_iter()
             .map(|part| match part {
-                ArgPart::Plain(text) => self.text(text).into_owned(),
+                ArgPart::Plain(text) => self.redact_text(text).into_owned(),
                 ArgPart::Secret { prefix, .. } => format!("{prefix}{REDACTED}"),
             })
             .collect()
     }
 
     /// The value of a setting; removed entirely if the name is that of a secret.
-    pub fn setting(&self, name: &str, value: &str) -> String {
+    pub fn redact_setting(&self, name: &str, value: &str) -> String {
         if is_secret_name(name) && !value.is_empty() {
             REDACTED.to_owned()
         } else {
-            self.text(value).into_owned()
+            self.redact_text(value).into_owned()
         }
     }
 
@@ -241,8 +244,8 @@ impl Redactor {
             let replacements = vec![REDACTED; known.all.patterns_len()];
             text = Cow::Owned(known.all.replace_all(&text, &replacements));
         }
-        if shapes::possible(&text) {
-            shapes::replace(&mut text);
+        if shapes::may_match(&text) {
+            shapes::replace_shapes(&mut text);
         }
         text
     }

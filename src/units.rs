@@ -16,12 +16,12 @@ pub struct Bytes(pub u64);
 impl Bytes {
     /// As GiB, unrounded.
     pub fn gib(self) -> f64 {
-        gib(self.0)
+        to_gib(self.0)
     }
 }
 
 /// Bytes as GiB, unrounded. Exact for everything a host can hold.
-pub fn gib(bytes: u64) -> f64 {
+pub fn to_gib(bytes: u64) -> f64 {
     bytes as f64 / GIB
 }
 
@@ -73,12 +73,12 @@ impl FromStr for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&signed(self.0 as i128))
+        f.pad(&signed_text(self.0 as i128))
     }
 }
 
 /// Bytes with the largest binary unit that leaves at least one whole, two decimals.
-pub fn signed(bytes: i128) -> String {
+pub fn signed_text(bytes: i128) -> String {
     let magnitude = bytes.unsigned_abs() as f64;
     let sign = if bytes < 0 { "-" } else { "" };
     let (value, unit) = match magnitude {
@@ -100,7 +100,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// # Errors
 ///
 /// An invalid duration, in a sentence.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let time = match text.trim().parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         Err(_) => {
@@ -122,7 +122,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What [`duration`] refuses, and 0.
 pub fn some_time(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
+    match parse_duration(text)? {
         Duration::ZERO => Err("must be above 0".into()),
         time => Ok(time),
     }
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
+        assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("2.5"), Ok(Duration::from_millis(2500)));
         for bad in [
             "",
             "-1s",
@@ -165,7 +165,7 @@ mod tests {
             "9223372036854775807s",
             "1e12",
         ] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(parse_duration(bad).is_err(), "{bad}");
         }
         assert!(some_time("0s").is_err());
     }
@@ -174,6 +174,6 @@ mod tests {
     fn sizes_print_in_binary_units() {
         assert_eq!(Bytes(0).to_string(), "0 B");
         assert_eq!(Bytes(1536 << 20).to_string(), "1.50 GiB");
-        assert_eq!(signed(-(128 << 20)), "-128.00 MiB");
+        assert_eq!(signed_text(-(128 << 20)), "-128.00 MiB");
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt::Display;
 
 /// `1 run`, `3 runs`; `1 process`, `2 processes`.
-pub fn counted<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
+pub fn count_noun<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     if n == N::from(1) {
         format!("1 {noun}")
     } else {
-        format!("{n} {}", plural(noun))
+        format!("{n} {}", plural_noun(noun))
     }
 }
 
 /// `runs`, `processes`.
-pub fn plural(noun: &str) -> String {
+pub fn plural_noun(noun: &str) -> String {
     let suffix = if noun.ends_with('s') { "es" } else { "s" };
     format!("{noun}{suffix}")
 }
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn nouns_get_their_plural() {
-        assert_eq!(counted(1_usize, "GPU"), "1 GPU");
-        assert_eq!(counted(0_u64, "AMD GPU"), "0 AMD GPUs");
-        assert_eq!(counted(2_u32, "process"), "2 processes");
+        assert_eq!(count_noun(1_usize, "GPU"), "1 GPU");
+        assert_eq!(count_noun(0_u64, "AMD GPU"), "0 AMD GPUs");
+        assert_eq!(count_noun(2_u32, "process"), "2 processes");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use plimsoll::capture::{MemorySample, ProcessMemory};
 use plimsoll::clock::Clock;
 use plimsoll::telemetry::amd::smi::Tools;
 use plimsoll::telemetry::amd::{self, AmdBackend, Roots, SYSFS_VARIABLE};
-use plimsoll::telemetry::{MemoryBackend, Options, ReadingError, Sampler, Target, Wanted};
+use plimsoll::telemetry::{
+    MeasuredContainer, MemoryBackend, MemorySampler, ReadingError, SamplerOptions, Wanted,
+};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -214,12 +216,12 @@ impl Machine {
     }
 }
 
-fn target(devices: &[&str]) -> Target {
-    Target {
+fn target(devices: &[&str]) -> MeasuredContainer {
+    MeasuredContainer {
         init_pid: Some(4242),
         container_id: OURS.into(),
         devices: devices.iter().map(|d| (*d).to_owned()).collect(),
-        ..Target::default()
+        ..MeasuredContainer::default()
     }
 }
 
@@ -465,17 +467,17 @@ fn the_container_decides_which_are_read() {
     machine.write("proc/4242/root/dev/dri/renderD177", "");
     assert_eq!(ids(&["/dev"]), ["GPU-a1b2c3d4e5f60719"]);
 
-    let refused = |target: &Target| {
+    let refused = |target: &MeasuredContainer| {
         AmdBackend::open(target, &machine.roots(), PATIENCE)
             .err()
             .unwrap()
             .message
     };
     assert!(refused(&target(&["/dev/dri/renderD129"])).contains("no"));
-    let stranger = Target {
+    let stranger = MeasuredContainer {
         init_pid: Some(4300),
         container_id: "e".repeat(64),
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
     assert!(refused(&stranger).contains("none of its processes"));
 }
@@ -575,7 +577,7 @@ fn a_name_that_no_file_has_is_asked_of_the_tool() {
 fn without_the_files_the_tools_serve() {
     let machine = Machine::new();
     machine.remove("sys/class/drm");
-    let open = |target: &Target| amd::open(target, &machine.roots());
+    let open = |target: &MeasuredContainer| amd::open_backend(target, &machine.roots());
     let why = open(&target(&ALL)).err().unwrap();
     assert!(
         why.message.contains("neither amd-smi nor rocm-smi"),
@@ -594,7 +596,7 @@ fn without_the_files_the_tools_serve() {
             .reason
             .contains("are the container's is unknown")
     );
-    let survey = amd::survey(&machine.roots()).unwrap();
+    let survey = amd::survey_gpus(&machine.roots()).unwrap();
     assert_eq!(survey, "1 AMD GPU, by amd-smi: GPU 0 AMD GPU");
     // A container that was given no GPU is not measured by all of the host's.
     assert!(open(&target(&[])).is_err());
@@ -605,13 +607,14 @@ fn the_sampler_runs_on_it() {
     let machine = Machine::new();
     let backend =
         AmdBackend::open(&target(&ALL), &machine.roots(), Duration::from_millis(5)).unwrap();
-    let options = Options {
+    let options = SamplerOptions {
         interval: Duration::from_millis(20),
         probe_interval: Duration::from_millis(5),
     };
-    let (sampler, samples) = Sampler::start(Box::new(backend), &Clock::start(), options).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(backend), &Clock::start(), options).unwrap();
     let some: Vec<MemorySample> = samples.iter().take(30).collect();
-    let stopped = sampler.stop();
+    let stopped = sampler.stop_thread();
     assert_eq!(
         stopped.sampling.failed_readings, 0,
         "{:?}",

@@ -6,16 +6,16 @@ use crate::common;
 use crate::common::faults;
 use common::{TestContainer, docker, e2e, runtime};
 use faults::{Fault, FaultySocket, Rule as Wrong};
-use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
-use plimsoll::clean::facts::{ContainerLook, Mark, ProcessLook, Record, Survey};
+use plimsoll::clean::apply::{ActOutcome, ActResult, ApplyOptions, apply_verdicts};
+use plimsoll::clean::facts::{ContainerLook, ProcessLook, RunMark, StartRecord, Survey};
 use plimsoll::clean::survey::{SurveyOptions, Surveyor};
-use plimsoll::clean::verdict::{Act, Of, Rule, Verdict};
+use plimsoll::clean::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use plimsoll::container::leftovers::Owner;
 use plimsoll::container::processes::ProcessId;
 use plimsoll::container::{OWNER_LABEL, PROTECT_LABEL, RUN_LABEL, Runtime, launch};
 use plimsoll::progress::Sink;
 use plimsoll::store::ContainerLock;
-use plimsoll::telemetry::{Target, cgroup_directory};
+use plimsoll::telemetry::{MeasuredContainer, cgroup_directory};
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -40,7 +40,7 @@ fn options() -> ApplyOptions {
 
 /// Of this boot, and of no process.
 fn dead_owner() -> String {
-    let owner = launch::owner();
+    let owner = launch::owner_label();
     let boot = owner.split(':').next().expect("boot");
     format!("{boot}:4194303:1")
 }
@@ -124,9 +124,9 @@ fn start_of(pid: u32) -> Option<u64> {
     after.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-fn verdict(of: &TestContainer, act: Act, rule: Rule) -> Verdict {
-    Verdict {
-        of: Of::Container(of.id.clone()),
+fn verdict(of: &TestContainer, act: CleanAct, rule: CleanRule) -> CleanVerdict {
+    CleanVerdict {
+        of: VerdictSubject::Container(of.id.clone()),
         name: of.name.clone(),
         act,
         rule,
@@ -135,20 +135,20 @@ fn verdict(of: &TestContainer, act: Act, rule: Rule) -> Verdict {
     }
 }
 
-fn stop(of: &TestContainer) -> Verdict {
-    verdict(of, Act::Stop, Rule::OwnerDead)
+fn stop(of: &TestContainer) -> CleanVerdict {
+    verdict(of, CleanAct::Stop, CleanRule::OwnerDead)
 }
 
 fn no_news() -> Sink {
     Arc::new(|_| {})
 }
 
-async fn act(runtime: &Runtime, survey: &Survey, verdicts: &[Verdict]) -> Vec<Outcome> {
+async fn act(runtime: &Runtime, survey: &Survey, verdicts: &[CleanVerdict]) -> Vec<ActOutcome> {
     let never = CancellationToken::new();
-    apply(runtime, survey, verdicts, &options(), &never, &no_news()).await
+    apply_verdicts(runtime, survey, verdicts, &options(), &never, &no_news()).await
 }
 
-async fn act_on_one(runtime: &Runtime, survey: &Survey, verdict: &Verdict) -> Outcome {
+async fn act_on_one(runtime: &Runtime, survey: &Survey, verdict: &CleanVerdict) -> ActOutcome {
     let mut outcomes = act(runtime, survey, std::slice::from_ref(verdict)).await;
     assert_eq!(outcomes.len(), 1);
     let outcome = outcomes.remove(0);
@@ -157,7 +157,7 @@ async fn act_on_one(runtime: &Runtime, survey: &Survey, verdict: &Verdict) -> Ou
 }
 
 #[track_caller]
-fn says(outcome: &Outcome, step: &str) {
+fn says(outcome: &ActOutcome, step: &str) {
     assert!(
         outcome.steps.iter().any(|s| s.contains(step)),
         "no step says `{step}`: {outcome:?}"
@@ -182,14 +182,14 @@ async fn a_container_of_a_dead_owner_goes_however_it_behaves() {
 
     let all = [&obeys, &ignores, &frozen, &paused, &ended];
     let survey = survey(&all, &[&bystander]);
-    let mut verdicts: Vec<Verdict> = all[..4].iter().map(|c| stop(c)).collect();
-    verdicts.push(verdict(&ended, Act::Remove, Rule::Ended));
-    verdicts.push(verdict(&bystander, Act::Keep, Rule::Foreign));
+    let mut verdicts: Vec<CleanVerdict> = all[..4].iter().map(|c| stop(c)).collect();
+    verdicts.push(verdict(&ended, CleanAct::Remove, CleanRule::Ended));
+    verdicts.push(verdict(&bystander, CleanAct::Keep, CleanRule::Foreign));
     let outcomes = act(&runtime, &survey, &verdicts).await;
 
     assert_eq!(outcomes.len(), 5, "what is kept is no act: {outcomes:?}");
     for (outcome, container) in outcomes.iter().zip(all) {
-        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
         assert_eq!(outcome.verdict.name, container.name, "in their order");
         assert_eq!(status(&container.id), "gone");
         assert_eq!(outcome.problem, None);
@@ -205,7 +205,7 @@ async fn a_container_of_a_dead_owner_goes_however_it_behaves() {
     // The same again, as a cleaner that came late would.
     let again = act(&runtime, &survey, &verdicts).await;
     assert!(
-        again.iter().all(|o| o.done == Done::AlreadyGone),
+        again.iter().all(|o| o.done == ActResult::AlreadyGone),
         "{again:?}"
     );
 }
@@ -218,26 +218,36 @@ async fn a_users_container_is_stopped_when_named_and_never_removed() {
     let named = foreign("named", &["--restart", "always"]);
     let plain = foreign("plain", &[]);
     let survey = survey(&[], &[&named, &plain]);
-    let outcome = act_on_one(&runtime, &survey, &verdict(&named, Act::Stop, Rule::Named)).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    let outcome = act_on_one(
+        &runtime,
+        &survey,
+        &verdict(&named, CleanAct::Stop, CleanRule::Named),
+    )
+    .await;
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
     assert_eq!(status(&named.id), "exited");
     says(&outcome, "restart policy `always`");
 
     // A verdict that went wrong somewhere: nobody chose it, and it is not ours.
-    for rule in [Rule::OwnerDead, Rule::Unhealthy, Rule::Ended, Rule::Foreign] {
-        for verb in [Act::Stop, Act::Remove] {
+    for rule in [
+        CleanRule::OwnerDead,
+        CleanRule::Unhealthy,
+        CleanRule::Ended,
+        CleanRule::Foreign,
+    ] {
+        for verb in [CleanAct::Stop, CleanAct::Remove] {
             let outcome = act_on_one(&runtime, &survey, &verdict(&plain, verb, rule)).await;
-            assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+            assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
         }
     }
-    let of_user = verdict(&plain, Act::EndMarked, Rule::Named);
+    let of_user = verdict(&plain, CleanAct::EndMarked, CleanRule::Named);
     assert_eq!(
         act_on_one(&runtime, &survey, &of_user).await.done,
-        Done::Kept
+        ActResult::Kept
     );
     assert_eq!(status(&plain.id), "running");
     // Removing is for ours, also when the user named it.
-    let remove = verdict(&named, Act::Remove, Rule::Named);
+    let remove = verdict(&named, CleanAct::Remove, CleanRule::Named);
     act_on_one(&runtime, &survey, &remove).await;
     assert_eq!(status(&named.id), "exited");
 }
@@ -254,29 +264,29 @@ async fn what_has_changed_since_it_was_judged_is_kept() {
         &dead_owner(),
         &["--label", &format!("{PROTECT_LABEL}=")],
     );
-    let alive = owned("alive", OBEYS, &launch::owner(), &[]);
+    let alive = owned("alive", OBEYS, &launch::owner_label(), &[]);
     let ended = ours("ended", OBEYS);
     docker(&["stop", &ended.id]).expect("stop");
     let survey = survey(&[&again, &protected, &alive, &ended], &[]);
     docker(&["restart", &again.id]).expect("restart");
     docker(&["start", &ended.id]).expect("start");
 
-    let mut verdicts: Vec<Verdict> = [&again, &protected, &alive].map(stop).into();
-    verdicts.push(verdict(&ended, Act::Remove, Rule::Ended));
-    verdicts.push(verdict(&protected, Act::Stop, Rule::Named));
-    verdicts.push(verdict(&alive, Act::Stop, Rule::Named));
+    let mut verdicts: Vec<CleanVerdict> = [&again, &protected, &alive].map(stop).into();
+    verdicts.push(verdict(&ended, CleanAct::Remove, CleanRule::Ended));
+    verdicts.push(verdict(&protected, CleanAct::Stop, CleanRule::Named));
+    verdicts.push(verdict(&alive, CleanAct::Stop, CleanRule::Named));
     let outcomes = act(&runtime, &survey, &verdicts).await;
     for outcome in &outcomes {
-        assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
         assert!(outcome.problem.is_some() && outcome.steps.is_empty());
     }
     for container in [&again, &protected, &alive, &ended] {
         assert_eq!(status(&container.id), "running", "{}", container.name);
     }
     // Whoever names it means it, restarted or not.
-    let named = verdict(&again, Act::Stop, Rule::Named);
+    let named = verdict(&again, CleanAct::Stop, CleanRule::Named);
     let outcome = act_on_one(&runtime, &survey, &named).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
     assert_eq!(status(&again.id), "gone");
 }
 
@@ -287,20 +297,24 @@ async fn a_container_that_somebody_works_on_is_left_until_he_has_done() {
     };
     let container = ours("locked", OBEYS);
     let survey = survey(&[&container], &[]);
-    let facts = runtime.find(&container.id).await.expect("found").facts;
-    let cgroup = cgroup_directory(&Target::of(&facts));
+    let facts = runtime
+        .find_container(&container.id)
+        .await
+        .expect("found")
+        .facts;
+    let cgroup = cgroup_directory(&MeasuredContainer::of_container(&facts));
     assert!(cgroup.is_some(), "else the lock is another one");
-    let lock = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref()).expect("lock");
+    let lock = ContainerLock::take_lock(&facts.id, &facts.name, cgroup.as_deref()).expect("lock");
 
     let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     let pid = format!("pid {}", std::process::id());
     assert!(outcome.problem.as_ref().expect("why").contains(&pid));
     assert_eq!(status(&container.id), "running");
 
     drop(lock);
     let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
     assert_eq!(status(&container.id), "gone");
 }
 
@@ -319,9 +333,9 @@ async fn two_cleaners_at_once_do_no_harm() {
     );
     for (a, b) in one.iter().zip(&two) {
         let both = [a.done, b.done];
-        assert!(both.contains(&Done::Cleaned), "{a:?} {b:?}");
+        assert!(both.contains(&ActResult::Cleaned), "{a:?} {b:?}");
         // Whoever came second found it gone, or did what was left to be done.
-        let well = |d: &Done| matches!(d, Done::Cleaned | Done::AlreadyGone);
+        let well = |d: &ActResult| matches!(d, ActResult::Cleaned | ActResult::AlreadyGone);
         assert!(both.iter().all(well), "{a:?} {b:?}");
     }
     for container in &containers {
@@ -345,13 +359,17 @@ async fn an_interrupt_begins_nothing_and_finishes_what_was_begun() {
         ..options()
     };
     let news = no_news();
-    let acting = apply(&runtime, &survey, &verdicts, &one_by_one, &cancel, &news);
+    let acting = apply_verdicts(&runtime, &survey, &verdicts, &one_by_one, &cancel, &news);
     let interrupt = async {
         // The first is being stopped once its lock is held.
-        let facts = runtime.find(&first.id).await.expect("found").facts;
-        let cgroup = cgroup_directory(&Target::of(&facts));
+        let facts = runtime
+            .find_container(&first.id)
+            .await
+            .expect("found")
+            .facts;
+        let cgroup = cgroup_directory(&MeasuredContainer::of_container(&facts));
         loop {
-            match ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref()) {
+            match ContainerLock::take_lock(&facts.id, &facts.name, cgroup.as_deref()) {
                 Ok(lock) => drop(lock),
                 Err(_) => break,
             }
@@ -360,8 +378,8 @@ async fn an_interrupt_begins_nothing_and_finishes_what_was_begun() {
         cancel.cancel();
     };
     let (outcomes, ()) = tokio::join!(acting, interrupt);
-    assert_eq!(outcomes[0].done, Done::Cleaned, "{outcomes:?}");
-    assert_eq!(outcomes[1].done, Done::NotDone, "{outcomes:?}");
+    assert_eq!(outcomes[0].done, ActResult::Cleaned, "{outcomes:?}");
+    assert_eq!(outcomes[1].done, ActResult::NotDone, "{outcomes:?}");
     assert_eq!(
         (status(&first.id).as_str(), status(&second.id).as_str()),
         ("gone", "running")
@@ -413,7 +431,7 @@ impl Orphan {
     fn look(&self) -> ProcessLook {
         ProcessLook {
             container: Some(self.container.clone()),
-            record: Some(Record {
+            record: Some(StartRecord {
                 container: self.container.clone(),
                 name: "plimsoll-gone".into(),
                 owner: Owner::Dead,
@@ -445,7 +463,7 @@ impl Orphan {
             pid: look.pid,
             started: start_of(look.pid).unwrap_or_default(),
         };
-        id.lives()
+        id.is_alive()
     }
 }
 
@@ -466,12 +484,12 @@ impl Drop for Orphan {
     }
 }
 
-fn end(look: &ProcessLook) -> Verdict {
-    Verdict {
-        of: Of::Process(look.pid, look.started),
+fn end(look: &ProcessLook) -> CleanVerdict {
+    CleanVerdict {
+        of: VerdictSubject::Process(look.pid, look.started),
         name: format!("pid {} ({})", look.pid, look.name),
-        act: Act::EndProcess,
-        rule: Rule::Orphan,
+        act: CleanAct::EndProcess,
+        rule: CleanRule::Orphan,
         why: "the test says so".into(),
         advice: None,
     }
@@ -522,7 +540,7 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
 
     // Nothing is signalled that differs in anything from what was judged.
     let of_daemon = |daemon: &str| ProcessLook {
-        record: looks[0].record.clone().map(|record| Record {
+        record: looks[0].record.clone().map(|record| StartRecord {
             daemon: daemon.to_owned(),
             ..record
         }),
@@ -579,7 +597,7 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
     for (what, look) in &differs {
         let outcome = act_on_one(&runtime, &of_strays(&[look]), &end(look)).await;
         assert!(
-            matches!(outcome.done, Done::Kept | Done::AlreadyGone),
+            matches!(outcome.done, ActResult::Kept | ActResult::AlreadyGone),
             "{what}: {outcome:?}"
         );
         assert!(outcome.steps.is_empty(), "{what}: {outcome:?}");
@@ -588,13 +606,13 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
 
     let outcomes = act(&runtime, &survey, &[end(&looks[0]), end(&looks[1])]).await;
     for (outcome, (orphan, look)) in outcomes.iter().zip(orphans.iter().zip(&looks)) {
-        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
         assert!(!orphan.lives(look));
     }
     says(&outcomes[0], "ended in");
     says(&outcomes[1], "killed after");
     let again = act(&runtime, &survey, &[end(&looks[0])]).await;
-    assert_eq!(again[0].done, Done::AlreadyGone, "{again:?}");
+    assert_eq!(again[0].done, ActResult::AlreadyGone, "{again:?}");
 }
 
 /// A process of somebody's in the pid namespace of another process; it ends when dropped.
@@ -647,14 +665,14 @@ async fn a_process_is_kept_while_others_share_its_pid_namespace() {
     let survey = of_strays(&[&look]);
     let mut sharer = Sharer::of(look.pid);
     let outcome = act_on_one(&runtime, &survey, &end(&look)).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     assert!(sharer.lives() && orphan.lives(&look), "{outcome:?}");
     let why = outcome.problem.expect("why");
     assert!(why.contains("pid namespace"), "{why}");
 
     drop(sharer);
     let outcome = act_on_one(&runtime, &survey, &end(&look)).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -667,15 +685,15 @@ async fn a_container_is_kept_while_others_share_its_pid_namespace() {
     let pid = docker(&["inspect", "-f", "{{.State.Pid}}", &container.id]).expect("pid");
     let mut sharer = Sharer::of(pid.parse().expect("a number"));
     let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     assert!(sharer.lives(), "{outcome:?}");
     let why = outcome.problem.expect("why");
     assert!(why.contains("pid namespace"), "{why}");
 
     // Whoever names it means that too.
-    let named = verdict(&container, Act::Stop, Rule::Named);
+    let named = verdict(&container, CleanAct::Stop, CleanRule::Named);
     let outcome = act_on_one(&runtime, &survey, &named).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
     assert!(!sharer.lives());
 }
 
@@ -690,13 +708,13 @@ async fn through_a_forwarded_socket_nobody_is_known_to_have_ended() {
     // Who listens is known by its name alone.
     std::fs::write("/proc/self/comm", "ssh").expect("a name");
     let runtime = Runtime::connect_to(&socket.host()).await.expect("connect");
-    let found = Surveyor::open(runtime.clone(), SurveyOptions::default()).await;
-    let seen = { found }.look().await.expect("a look").survey;
+    let found = Surveyor::open_devices(runtime.clone(), SurveyOptions::default()).await;
+    let seen = { found }.look_at_host().await.expect("a look").survey;
     assert_eq!(seen.containers.len(), 1);
     assert_eq!(seen.containers[0].owner, Owner::Unknown);
-    let remove = verdict(&ended, Act::Remove, Rule::OwnerDead);
+    let remove = verdict(&ended, CleanAct::Remove, CleanRule::OwnerDead);
     let outcome = act_on_one(&runtime, &survey(&[&ended], &[]), &remove).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     assert_eq!(status(&ended.id), "exited");
 }
 
@@ -748,7 +766,7 @@ async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
     let (pid, command) = container.processes().remove(0);
     let look = ProcessLook {
         container: Some(container.id.clone()),
-        record: Some(Record {
+        record: Some(StartRecord {
             container: container.id.clone(),
             name: container.name.clone(),
             owner: Owner::Dead,
@@ -758,7 +776,7 @@ async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
         ..process(pid, &command)
     };
     let outcome = act_on_one(&runtime, &of_strays(&[&look]), &end(&look)).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     assert_eq!(status(&container.id), "running");
 }
 
@@ -787,7 +805,7 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
     let mut survey = survey(&[], &[&container]);
     for look in survey.containers[0].processes.iter_mut().flatten() {
         let mark = |run: &str, owner| {
-            Some(Mark {
+            Some(RunMark {
                 run_id: run.into(),
                 owner,
             })
@@ -798,9 +816,9 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
             _ => None,
         };
     }
-    let marked = verdict(&container, Act::EndMarked, Rule::Leftover);
+    let marked = verdict(&container, CleanAct::EndMarked, CleanRule::Leftover);
     let outcome = act_on_one(&runtime, &survey, &marked).await;
-    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
     says(&outcome, "ended");
     assert_eq!(container.processes_with("7001"), []);
     for seconds in ["7002", "7003"] {
@@ -808,7 +826,7 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
     }
     assert_eq!(status(&container.id), "running");
     let again = act_on_one(&runtime, &survey, &marked).await;
-    assert_eq!(again.done, Done::AlreadyGone, "{again:?}");
+    assert_eq!(again.done, ActResult::AlreadyGone, "{again:?}");
 }
 
 /// In a pid namespace of its own a plimsoll has another lock: it may work in the container while this
@@ -835,7 +853,11 @@ async fn what_a_plimsoll_that_may_live_runs_in_a_container_goes_on() {
             begun.then_some(())
         });
     }
-    let facts = runtime.find(&container.id).await.expect("found").facts;
+    let facts = runtime
+        .find_container(&container.id)
+        .await
+        .expect("found")
+        .facts;
     assert_eq!(runtime.end_orphans(&facts).await, (2, 0));
     assert_eq!(container.processes_with("7011"), []);
     assert_eq!(container.processes_with("7012").len(), 2);
@@ -854,18 +876,22 @@ async fn what_bears_the_mark_of_its_container_is_not_a_dead_runs() {
     });
     let mut survey = survey(&[], &[&container]);
     for look in survey.containers[0].processes.iter_mut().flatten() {
-        look.mark = Some(Mark {
+        look.mark = Some(RunMark {
             run_id: "dead-run".into(),
             owner: Owner::Dead,
         });
     }
-    let marked = verdict(&container, Act::EndMarked, Rule::Leftover);
+    let marked = verdict(&container, CleanAct::EndMarked, CleanRule::Leftover);
     let outcome = act_on_one(&runtime, &survey, &marked).await;
-    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(outcome.done, ActResult::Kept, "{outcome:?}");
     assert!(!container.processes_with("sleep 7004").is_empty());
     // Nor for whoever is about to work in it.
     let id = &container.id;
-    let found = runtime.inspect(id).await.expect("inspect").expect("there");
+    let found = runtime
+        .inspect_container(id)
+        .await
+        .expect("inspect")
+        .expect("there");
     assert_eq!(runtime.end_orphans(&found.facts).await, (0, 0));
     assert!(!container.processes_with("sleep 7004").is_empty());
 }
@@ -945,7 +971,10 @@ async fn a_daemon_that_fails_in_the_middle_leaves_nothing_that_a_second_run_does
     let one = async |(what, wrong, gets_by): (&str, Wrong, bool)| {
         let container = ours("faults", OBEYS);
         let survey = survey(&[&container], &[&theirs]);
-        let verdicts = [stop(&container), verdict(&theirs, Act::Keep, Rule::Foreign)];
+        let verdicts = [
+            stop(&container),
+            verdict(&theirs, CleanAct::Keep, CleanRule::Foreign),
+        ];
         let met = wrong.times;
         let socket = FaultySocket::start(&[wrong]);
         let faulty = Runtime::connect_to(&socket.host()).await.expect("proxy");
@@ -956,17 +985,17 @@ async fn a_daemon_that_fails_in_the_middle_leaves_nothing_that_a_second_run_does
             "{what}: the fault was met"
         );
         let expected = if gets_by {
-            Done::Cleaned
+            ActResult::Cleaned
         } else {
-            Done::NotDone
+            ActResult::NotDone
         };
         assert_eq!(first[0].done, expected, "{what}: {first:?}");
         assert_eq!(first[0].problem.is_none(), gets_by, "{what}: {first:?}");
         let second = act(&plain, &survey, &verdicts).await;
         let expected = if gets_by {
-            Done::AlreadyGone
+            ActResult::AlreadyGone
         } else {
-            Done::Cleaned
+            ActResult::Cleaned
         };
         assert_eq!(second[0].done, expected, "{what}: {second:?}");
         assert_eq!(status(&container.id), "gone", "{what}");
@@ -996,9 +1025,9 @@ async fn one_that_does_not_obey_goes_though_stopping_fails_half_way() {
     let faulty = Runtime::connect_to(&socket.host()).await.expect("proxy");
     let first = act_on_one(&faulty, &survey, &stop(&container)).await;
     // The one further attempt was needed for the stop, so the removal is left to the next run.
-    assert_eq!(first.done, Done::NotDone, "{first:?}");
+    assert_eq!(first.done, ActResult::NotDone, "{first:?}");
     assert_eq!(status(&container.id), "exited");
     let second = act_on_one(&runtime, &survey, &stop(&container)).await;
-    assert_eq!(second.done, Done::Cleaned, "{second:?}");
+    assert_eq!(second.done, ActResult::Cleaned, "{second:?}");
     assert_eq!(status(&container.id), "gone");
 }

@@ -432,7 +432,7 @@ fn of_a_hundred_containers_the_ten_that_are_stuck_go_and_only_they() {
     let herd = Herd::new();
     let dead = cleaning::lost_labels();
     let dead: Vec<&str> = dead.iter().map(String::as_str).collect();
-    let alive = format!("plimsoll.owner={}", launch::owner());
+    let alive = format!("plimsoll.owner={}", launch::owner_label());
     let alive = ["--label", &alive, "--label", "plimsoll.run=r1"];
     let protected = [&dead[..], &["--label", "plimsoll.protect"]].concat();
     let began = Instant::now();

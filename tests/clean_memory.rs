@@ -5,9 +5,9 @@ use crate::common;
 use crate::common::stage;
 use common::{TestContainer, docker, e2e, image, skip};
 use plimsoll::capture::MemorySample;
-use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
+use plimsoll::clean::apply::{ActOutcome, ActResult, ApplyOptions, apply_verdicts};
 use plimsoll::clean::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
-use plimsoll::clean::verdict::{Act, Of, Rule, Verdict};
+use plimsoll::clean::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use plimsoll::clock::Clock;
 use plimsoll::container::leftovers::boot_id;
 use plimsoll::container::{OWNER_LABEL, RUN_LABEL, Runtime};
@@ -80,7 +80,7 @@ impl Cast {
 
     /// Acts on our container, which held 7000 MiB beside the 2000 of another; once it is gone the
     /// driver says `after`.
-    fn act(&self, stage: &Stage, extra: Option<ProcessLook>, after: &str) -> Outcome {
+    fn act(&self, stage: &Stage, extra: Option<ProcessLook>, after: &str) -> ActOutcome {
         stage.play(&scenario(
             10_000,
             &[(self.doomed_pid, 7000), (self.theirs_pid, 2000)],
@@ -111,11 +111,11 @@ impl Cast {
             }],
             ..Survey::default()
         };
-        let verdict = Verdict {
-            of: Of::Container(self.doomed.id.clone()),
+        let verdict = CleanVerdict {
+            of: VerdictSubject::Container(self.doomed.id.clone()),
             name: self.doomed.name.clone(),
-            act: Act::Stop,
-            rule: Rule::OwnerDead,
+            act: CleanAct::Stop,
+            rule: CleanRule::OwnerDead,
             why: "the test says so".into(),
             advice: None,
         };
@@ -130,10 +130,10 @@ impl Cast {
         let mut outcomes = tokio.block_on(async {
             let runtime = Runtime::connect().await.expect("daemon");
             let verdicts = [verdict];
-            let acting = apply(&runtime, &survey, &verdicts, &options, &never, &news);
+            let acting = apply_verdicts(&runtime, &survey, &verdicts, &options, &never, &news);
             let driver = async {
                 while runtime
-                    .state(&self.doomed.id)
+                    .container_state(&self.doomed.id)
                     .await
                     .expect("state")
                     .is_some()
@@ -166,7 +166,7 @@ fn memory_that_came_back_is_counted_whatever_others_take_meanwhile() {
         // The other container takes 4000 MiB more: that is its own business.
         let after = scenario(7_000, &[(cast.theirs_pid, 6000)]);
         let outcome = cast.act(stage, None, &after);
-        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::Cleaned, "{outcome:?}");
         assert_eq!(outcome.freed_bytes, Some(7000 * MIB));
         assert!(outcome.holders.is_empty() && outcome.problem.is_none());
     });
@@ -178,7 +178,7 @@ fn memory_that_no_process_is_listed_with_is_not_given_back() {
         let cast = Cast::new();
         let after = scenario(8_000, &[(cast.theirs_pid, 2000)]);
         let outcome = cast.act(stage, None, &after);
-        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::NotDone, "{outcome:?}");
         assert_eq!(outcome.freed_bytes, None);
         let problem = outcome.problem.expect("problem");
         assert!(
@@ -209,7 +209,7 @@ fn a_worker_that_escaped_is_named_with_what_it_holds() {
         let outcome = cast.act(stage, Some(look), &after);
         worker.kill().expect("kill");
         worker.wait().expect("wait");
-        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::NotDone, "{outcome:?}");
         let holder = outcome.holders.join("\n");
         for part in [
             &format!("pid {}", worker.id()),
@@ -233,7 +233,7 @@ fn a_device_that_cannot_be_read_again_proves_nothing() {
             scenario(3_000, &[(cast.theirs_pid, 2000)])
         );
         let outcome = cast.act(stage, None, &after);
-        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        assert_eq!(outcome.done, ActResult::NotDone, "{outcome:?}");
         assert!(outcome.problem.expect("problem").contains("cannot be read"));
     });
 }

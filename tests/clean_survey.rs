@@ -6,15 +6,15 @@ use crate::common::stage::staged;
 use common::e2e::{Engine, wait_for};
 use common::skip;
 use common::{TestContainer, docker, image, podman};
-use plimsoll::clean::facts::{ContainerLook, Health, ProcessLook};
-use plimsoll::clean::survey::{Look, SurveyOptions, Surveyor};
+use plimsoll::clean::facts::{ContainerLook, EngineHealth, ProcessLook};
+use plimsoll::clean::survey::{HostLook, SurveyOptions, Surveyor};
 use plimsoll::collect;
 use plimsoll::container::Runtime;
-use plimsoll::container::launch::{LaunchSpec, owner};
+use plimsoll::container::launch::{LaunchSpec, owner_label};
 use plimsoll::container::leftovers::{Owner, boot_id};
 use plimsoll::container::processes::start_time;
-use plimsoll::store::started::{self, Started};
-use plimsoll::telemetry::{Target, cgroup_directory};
+use plimsoll::store::started::{self, StartedContainer};
+use plimsoll::telemetry::{MeasuredContainer, cgroup_directory};
 use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
@@ -52,10 +52,10 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     builder.enable_all().build().unwrap().block_on(work)
 }
 
-async fn look(options: SurveyOptions) -> Look {
+async fn look(options: SurveyOptions) -> HostLook {
     let runtime = Runtime::connect().await.unwrap();
-    let mut surveyor = Surveyor::open(runtime, options).await;
-    surveyor.look().await.unwrap()
+    let mut surveyor = Surveyor::open_devices(runtime, options).await;
+    surveyor.look_at_host().await.unwrap()
 }
 
 fn at_once() -> SurveyOptions {
@@ -66,7 +66,7 @@ fn at_once() -> SurveyOptions {
 }
 
 #[track_caller]
-fn container<'a>(look: &'a Look, id: &str) -> &'a ContainerLook {
+fn container<'a>(look: &'a HostLook, id: &str) -> &'a ContainerLook {
     let found = look.survey.containers.iter().find(|c| c.id == id);
     found.unwrap_or_else(|| panic!("{id} is not in {:#?}", look.survey))
 }
@@ -99,8 +99,8 @@ fn whose_a_container_is_follows_from_its_own_labels() {
     staged(test_name!(), GPUS, |_| {
         let lost = dead();
         let dead = labelled("dead", &lost, &["--label", "plimsoll.deadline=100"]);
-        let live = labelled("live", &owner(), &[]);
-        let kept = labelled("kept", &owner(), &["--label", "plimsoll.keep=true"]);
+        let live = labelled("live", &owner_label(), &[]);
+        let kept = labelled("kept", &owner_label(), &["--label", "plimsoll.keep=true"]);
         let foreign = TestContainer::run("foreign", &[], "exec sleep 300");
         // An image made of a container of ours has its labels.
         let copy = format!("{}:dev", common::unique("copy"));
@@ -109,7 +109,7 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         // Who makes a container anew from an inspected one copies its labels as well.
         let created = ["--label", "plimsoll.created=2026-01-01T00:00:00Z"];
         let anew = labelled("anew", &lost, &created);
-        let ended = labelled("ended", &owner(), &[]);
+        let ended = labelled("ended", &owner_label(), &[]);
         let pid = format!("container:{}", dead.name);
         let guest = TestContainer::run("guest", &["--pid", &pid], "exec sleep 300");
         docker(&["kill", &ended.id]).unwrap();
@@ -225,7 +225,7 @@ fn what_runs_in_a_container_is_seen_with_its_marks_and_its_zombies() {
             docker(&[&marks[..], &[&user.id, "sh", "-c", script]].concat()).unwrap();
         };
         exec("gone", &dead(), "exec sleep 301");
-        exec("here", &owner(), "exec sleep 302");
+        exec("here", &owner_label(), "exec sleep 302");
         docker(&["exec", "-d", &user.id, "sh", "-c", "exec sleep 303"]).unwrap();
         let seen = wait_for("its processes", || {
             let seen = block_on(look(at_once()));
@@ -297,7 +297,7 @@ fn an_exec_of_ours_says_who_started_it() {
                 ..Default::default()
             };
             let cancel = tokio_util::sync::CancellationToken::new();
-            let running = runtime.exec(&user.id, request, &cancel, |_, _| {});
+            let running = runtime.run_exec(&user.id, request, &cancel, |_, _| {});
             let watched = async {
                 loop {
                     let seen = look(at_once()).await;
@@ -328,10 +328,10 @@ fn who_works_on_a_container_is_seen_by_its_lock() {
             labelled("locked", &dead(), &[]),
             labelled("free", &dead(), &[]),
         );
-        let target = Target {
+        let target = MeasuredContainer {
             init_pid: Some(pid_of(&one.id)),
             container_id: one.id.clone(),
-            ..Target::default()
+            ..MeasuredContainer::default()
         };
         let mut flock = Command::new("flock");
         match cgroup_directory(&target) {
@@ -384,11 +384,11 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         };
         let seen = block_on(look(options));
         let health = |id: &str| container(&seen, id).health;
-        assert_eq!(health(&well.id), Health::Well);
-        let first = Health::Ill { for_s: 0 };
+        assert_eq!(health(&well.id), EngineHealth::Well);
+        let first = EngineHealth::Ill { for_s: 0 };
         assert_eq!(health(&hung.id), first, "one look says nothing of before");
-        assert!(!checks || matches!(health(&failing.id), Health::Ill { .. }));
-        assert_eq!(health(&other.id), Health::Unknown);
+        assert!(!checks || matches!(health(&failing.id), EngineHealth::Ill { .. }));
+        assert_eq!(health(&other.id), EngineHealth::Unknown);
         let did = |id: &str| {
             seen.observations
                 .iter()
@@ -410,7 +410,7 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         assert_eq!(did(&failing.id).last_log_ns, None, "it never said anything");
         // One that only just started is not asked.
         let seen = block_on(look(SurveyOptions::default()));
-        assert_eq!(container(&seen, &hung.id).health, Health::Starting);
+        assert_eq!(container(&seen, &hung.id).health, EngineHealth::Starting);
     });
 }
 
@@ -485,7 +485,7 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
             let daemon = Runtime::connect().await.unwrap().daemon_identity().await;
             let daemon = daemon.expect("its identity can be seen");
             let note = |id: &str, daemon: &str| {
-                let note = Started {
+                let note = StartedContainer {
                     container: id.to_owned(),
                     name: "llm".into(),
                     daemon: daemon.to_owned(),
@@ -493,7 +493,7 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
                     started: start_time(orphan.0.id()).unwrap(),
                     boot: boot_id(),
                 };
-                started::note(&note).unwrap();
+                started::note_started(&note).unwrap();
             };
             let empty = "0".repeat(64);
             // An older plimsoll wrote only the ID: of which daemon is not known.
@@ -514,7 +514,7 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
             assert!(stray.started >= Some(record.started));
             assert_eq!(stray.container.as_deref(), Some(gone.as_str()));
             // What is over is struck out, and nothing else is.
-            let mut left: Vec<String> = started::all(&boot_id())
+            let mut left: Vec<String> = started::list_started(&boot_id())
                 .into_iter()
                 .map(|s| s.container)
                 .collect();
@@ -551,15 +551,15 @@ fn what_plimsoll_starts_is_written_down_until_it_is_removed() {
                 labels: [("plimsoll.test".to_owned(), "1".to_owned())].into(),
                 ..LaunchSpec::default()
             };
-            let found = collect::launch(&runtime, &spec).await.unwrap();
-            let noted = started::all(&boot_id());
+            let found = collect::launch_container(&runtime, &spec).await.unwrap();
+            let noted = started::list_started(&boot_id());
             let seen = look(at_once()).await;
-            collect::end(&runtime, &found.facts.id, Duration::ZERO)
+            collect::end_container(&runtime, &found.facts.id, Duration::ZERO)
                 .await
                 .unwrap();
             assert_eq!(noted.len(), 1);
             assert_eq!(noted[0].container, found.facts.id);
-            assert_eq!(noted[0].owner, owner());
+            assert_eq!(noted[0].owner, owner_label());
             assert_eq!(
                 Some(noted[0].started),
                 container(&seen, &found.facts.id)
@@ -571,7 +571,7 @@ fn what_plimsoll_starts_is_written_down_until_it_is_removed() {
             let of = container(&seen, &found.facts.id);
             assert_eq!((of.ours, of.owner), (true, Owner::Alive));
             assert_eq!(seen.survey.strays, []);
-            assert_eq!(started::all(&boot_id()), []);
+            assert_eq!(started::list_started(&boot_id()), []);
         });
     });
 }
@@ -583,10 +583,10 @@ fn a_gpu_that_is_lost_is_told_as_broken() {
     staged(test_name!(), GPUS, |stage| {
         block_on(async {
             let runtime = Runtime::connect().await.unwrap();
-            let mut surveyor = Surveyor::open(runtime, at_once()).await;
+            let mut surveyor = Surveyor::open_devices(runtime, at_once()).await;
             stage.play(&scenario);
             for _ in 0..2 {
-                let seen = surveyor.look().await.unwrap();
+                let seen = surveyor.look_at_host().await.unwrap();
                 let [first, second] = &seen.survey.devices[..] else {
                     panic!("{:#?}", seen.survey.devices);
                 };

@@ -7,11 +7,11 @@ use plimsoll::breakdown::{Component, Part};
 use plimsoll::capture::RunEnd;
 use plimsoll::compare::ablation::{Ablation, ArmRuns, Run};
 use plimsoll::compare::graph_report::{
-    ArmOutcome, GraphReport, GraphSettings, HostMemory, Origin, ProbeError, ProbeMemory,
+    ArmOutcome, GraphReport, GraphReportOrigin, GraphSettings, HostMemory, ProbeError, ProbeMemory,
     ProbeResult, StructureCount,
 };
 use plimsoll::compare::graphs::{GraphReading, Reading, Thresholds};
-use plimsoll::compare::{Comparison, Judgement, Row, compare};
+use plimsoll::compare::{Comparison, Judgement, Row, compare_groups};
 use plimsoll::engine::cuda_graphs::{GraphCounter, GraphLog};
 use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
@@ -41,7 +41,7 @@ fn run_of(parts: &[(Component, i64)]) -> Profile {
             bytes: *bytes,
             gb: 0.0,
             percent: 0.0,
-            confidence: plimsoll::breakdown::Confidence::unknown(),
+            confidence: plimsoll::breakdown::Confidence::unknown_confidence(),
         })
         .collect();
     profile
@@ -73,7 +73,7 @@ fn sums(c: &Comparison) {
 #[test]
 fn what_one_arm_does_not_know_stays_unknown_and_the_sums_hold() {
     let (a, b) = ([run(100, None, 20)], [run(100, Some(300), 25)]);
-    let c = compare(&a, &b);
+    let c = compare_groups(&a, &b);
     let graphs = row(&c, "cuda_graphs");
     assert_eq!(
         (graphs.a.median, graphs.difference, graphs.judgement),
@@ -98,30 +98,33 @@ fn a_difference_within_the_spread_of_the_repeats_is_noise() {
     // Apart, and not by more than both spread: two more runs might well meet.
     let doubtful = [run(100, None, 31), run(100, None, 51)];
     assert_eq!(
-        compare(&a, &doubtful).total.judgement,
+        compare_groups(&a, &doubtful).total.judgement,
         Some(Judgement::WithinNoise)
     );
     assert_eq!(
-        compare(&a, &near).total.judgement,
+        compare_groups(&a, &near).total.judgement,
         Some(Judgement::WithinNoise)
     );
     assert_eq!(
-        compare(&a, &far).total.judgement,
+        compare_groups(&a, &far).total.judgement,
         Some(Judgement::BeyondNoise)
     );
     // One run has no spread, however far the other arm is.
     assert_eq!(
-        compare(&a, &far[..1]).total.judgement,
+        compare_groups(&a, &far[..1]).total.judgement,
         Some(Judgement::SpreadUnknown)
     );
-    assert_eq!(compare(&a, &far).total.a.median, Some(mib(120) as f64));
+    assert_eq!(
+        compare_groups(&a, &far).total.a.median,
+        Some(mib(120) as f64)
+    );
 }
 
 #[test]
 fn a_failed_arm_has_reasons_and_no_figures() {
     let mut failed = run(100, None, 3);
     failed.metadata.outcome = RunEnd::BenchFailed("the bench ended with 1: out of memory".into());
-    let c = compare(&[run(100, None, 20)], &[failed]);
+    let c = compare_groups(&[run(100, None, 20)], &[failed]);
     assert_eq!((c.total.b.median, c.total.difference), (None, None));
     assert!(
         c.total
@@ -138,7 +141,7 @@ fn a_failed_arm_has_reasons_and_no_figures() {
         (c.remainder.label.as_str(), c.one_sided.len()),
         ("Unexplained", 0)
     );
-    let nothing = compare(&[run(1, None, 1)], &[]);
+    let nothing = compare_groups(&[run(1, None, 1)], &[]);
     assert_eq!(nothing.total.b.unknown.as_deref(), Some("no run was made"));
 }
 
@@ -177,7 +180,7 @@ proptest! {
 
     #[test]
     fn parts_sum_and_swapping_the_arms_negates(a in group(), b in group()) {
-        let (c, swapped) = (compare(&a, &b), compare(&b, &a));
+        let (c, swapped) = (compare_groups(&a, &b), compare_groups(&b, &a));
         if let Some(total) = c.total.difference {
             let parts: f64 = c.components.iter().filter_map(|r| r.difference).sum();
             prop_assert_eq!(total, parts + c.remainder.difference.unwrap());
@@ -214,7 +217,7 @@ fn ablation(a: Vec<Profile>, b: Vec<Profile>) -> Ablation {
     };
     let a = arm("eager", &["--enforce-eager"], 1, a);
     let b = arm("graphs", &[], 2, b);
-    Ablation::of(a, b, None, "2026-01-02T03:04:05Z".into()).unwrap()
+    Ablation::compare_arms(a, b, None, "2026-01-02T03:04:05Z".into()).unwrap()
 }
 
 fn plain(unicode: bool, width: usize) -> TextOptions {
@@ -240,13 +243,16 @@ fn the_page_of_an_ablation() {
         slow(run(512, Some(648), 23), 151.0),
     ];
     let mut ablation = ablation(a, b);
-    ablation.graphs = Some(GraphReading::of(&ablation.comparison, THRESHOLDS));
+    ablation.graphs = Some(GraphReading::reading_of_comparison(
+        &ablation.comparison,
+        THRESHOLDS,
+    ));
     assert_eq!(
         ablation.graphs.as_ref().unwrap().reading,
         Some(Reading::Moderate)
     );
     assert!(ablation.simulated, "the reference engine only pretends");
-    insta::assert_snapshot!(plimsoll::report::ablation::render(
+    insta::assert_snapshot!(plimsoll::report::ablation::render_ablation(
         &ablation,
         plain(true, 100)
     ));
@@ -261,7 +267,7 @@ fn what_the_runs_warn_of_stands_beside_the_comparison() {
     ];
     let ablation = ablation(vec![warned.clone(), warned], vec![run(512, None, 20)]);
     assert_eq!(ablation.a.findings.len(), 1, "each once");
-    let page = plimsoll::report::ablation::render(&ablation, plain(true, 100));
+    let page = plimsoll::report::ablation::render_ablation(&ablation, plain(true, 100));
     assert!(page.contains("A: the size was not used"), "{page}");
     assert!(!page.contains("nothing to see"), "{page}");
 }
@@ -271,9 +277,12 @@ fn the_page_of_an_ablation_whose_second_arm_failed() {
     let mut failed = run(512, None, 3);
     failed.metadata.outcome = RunEnd::BenchFailed("the bench ended with 1: out of memory".into());
     let mut ablation = ablation(vec![run(512, None, 20)], vec![failed]);
-    ablation.graphs = Some(GraphReading::of(&ablation.comparison, THRESHOLDS));
+    ablation.graphs = Some(GraphReading::reading_of_comparison(
+        &ablation.comparison,
+        THRESHOLDS,
+    ));
     assert_eq!(ablation.graphs.as_ref().unwrap().reading, None);
-    insta::assert_snapshot!(plimsoll::report::ablation::render(
+    insta::assert_snapshot!(plimsoll::report::ablation::render_ablation(
         &ablation,
         plain(false, 72)
     ));
@@ -331,7 +340,7 @@ fn outcome(
 }
 
 fn report(arms: [ArmOutcome; 2], thresholds: Thresholds) -> GraphReport {
-    let origin = Origin {
+    let origin = GraphReportOrigin {
         timestamp: "2026-01-02T03:04:05Z".into(),
         container: "trt".into(),
         image: "tensorrt-llm:1.1.0".into(),
@@ -344,7 +353,7 @@ fn report(arms: [ArmOutcome; 2], thresholds: Thresholds) -> GraphReport {
         max_concurrency_test: 16,
         max_seq_len: 2048,
     };
-    GraphReport::of(origin, settings, thresholds, arms)
+    GraphReport::report_of_arms(origin, settings, thresholds, arms)
 }
 
 fn codes(report: &GraphReport) -> Vec<&str> {
@@ -378,7 +387,10 @@ fn the_cost_of_a_graph_is_measured_and_read_against_the_flags() {
         strong_mib: 5000.0,
     };
     assert_eq!(report(arms(), lax).analysis.reading, Some(Reading::Low));
-    insta::assert_snapshot!(plimsoll::report::graphs::render(&r, plain(true, 100)));
+    insta::assert_snapshot!(plimsoll::report::graphs::render_graphs(
+        &r,
+        plain(true, 100)
+    ));
 }
 
 #[test]
@@ -431,7 +443,10 @@ fn an_engine_out_of_reach_is_counted_by_its_log() {
     );
     assert_eq!(r.unknown["arms[0].num_cuda_graphs"], "CUDA out of memory");
     assert_eq!(codes(&r), ["structure_unread"]);
-    insta::assert_snapshot!(plimsoll::report::graphs::render(&r, plain(false, 72)));
+    insta::assert_snapshot!(plimsoll::report::graphs::render_graphs(
+        &r,
+        plain(false, 72)
+    ));
 }
 
 #[test]
@@ -440,5 +455,5 @@ fn a_stand_in_is_called_one() {
     arm.probe.tensorrt_llm = Some("1.2.0-stand-in".into());
     let r = report([arm.clone(), arm], THRESHOLDS);
     assert!(r.simulated && codes(&r).contains(&"simulated_engine"));
-    assert!(plimsoll::report::graphs::render(&r, plain(true, 80)).contains("SIMULATED"));
+    assert!(plimsoll::report::graphs::render_graphs(&r, plain(true, 80)).contains("SIMULATED"));
 }

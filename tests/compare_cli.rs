@@ -5,10 +5,10 @@ use assert_cmd::Command;
 use captures::*;
 use plimsoll::breakdown::{Component, Confidence, Evidence, EvidenceSource, Part};
 use plimsoll::capture::RunEnd;
-use plimsoll::compare::calculated::{Calculated, Claim, Item};
+use plimsoll::compare::calculated::{Calculated, CalculatedFigure, Item};
 use plimsoll::compare::correlate::Correlations;
 use plimsoll::compare::deployment::deployment_of;
-use plimsoll::compare::given::{Given, GivenReport, KvBasis};
+use plimsoll::compare::given::{ExternalFigures, GivenReport, KvBasis};
 use plimsoll::compare::profiles::Pair;
 use plimsoll::compare::subject::Subject;
 use plimsoll::compare::validate::{RunValidation, Validation};
@@ -179,7 +179,10 @@ fn what_one_side_does_not_know_is_never_0() {
     let mut without = gpu();
     let parts = &mut without.memory_breakdown.components;
     parts.retain(|p| p.component != Component::CudaGraphs);
-    let mut pair = Pair::of(&Subject::of(&gpu(), "a"), &Subject::of(&without, "b"));
+    let mut pair = Pair::compare_subjects(
+        &Subject::subject_of_profile(&gpu(), "a"),
+        &Subject::subject_of_profile(&without, "b"),
+    );
     let graphs = pair
         .components
         .iter()
@@ -188,7 +191,7 @@ fn what_one_side_does_not_know_is_never_0() {
     assert!(graphs.profile1_gb.is_some() && graphs.profile2_gb.is_none());
     assert_eq!((graphs.diff_gb, graphs.diff_pct), (None, None));
     assert!(graphs.profile2_unknown.is_some());
-    pair.judge(0.0, 0);
+    pair.judge_components(0.0, 0);
     let limit = pair.limit.unwrap();
     assert_eq!(limit.not_judged, ["cuda_graphs"]);
 }
@@ -203,7 +206,10 @@ fn another_witness_of_the_same_part_is_told() {
     {
         e.source = EvidenceSource::MeasuredDelta;
     }
-    let pair = Pair::of(&Subject::of(&gpu(), "a"), &Subject::of(&other, "b"));
+    let pair = Pair::compare_subjects(
+        &Subject::subject_of_profile(&gpu(), "a"),
+        &Subject::subject_of_profile(&other, "b"),
+    );
     let told = pair.warnings.iter().any(|w| {
         w == "Model weights rests on different witnesses: the engine's log in A, measured in B"
     });
@@ -214,7 +220,10 @@ fn another_witness_of_the_same_part_is_told() {
 fn a_run_that_failed_is_not_judged() {
     let mut failed = gpu();
     failed.metadata.outcome = RunEnd::BenchFailed("exit code 1".into());
-    let pair = Pair::of(&Subject::of(&gpu(), "a"), &Subject::of(&failed, "b"));
+    let pair = Pair::compare_subjects(
+        &Subject::subject_of_profile(&gpu(), "a"),
+        &Subject::subject_of_profile(&failed, "b"),
+    );
     assert_eq!(pair.incomparable, ["B: the run failed: exit code 1"]);
 }
 
@@ -294,21 +303,21 @@ fn figures_calculated_elsewhere_are_graded_over_all_profiles() {
 #[test]
 fn a_figure_for_the_load_is_not_a_figure_for_the_pool() {
     // 11 % of 80 GiB were in use.
-    let given = Given {
+    let given = ExternalFigures {
         kv: Some(9 * GIB),
-        ..Given::default()
+        ..ExternalFigures::default()
     };
-    let subjects = [Subject::of(&gpu(), "a")];
-    let pool = GivenReport::of(&subjects, &given);
+    let subjects = [Subject::subject_of_profile(&gpu(), "a")];
+    let pool = GivenReport::compare_with_given(&subjects, &given);
     assert!(
         pool.profiles[0].recommendations[0].contains("--kv-basis used"),
         "{pool:?}"
     );
-    let used = Given {
+    let used = ExternalFigures {
         basis: KvBasis::Used,
         ..given
     };
-    let used = GivenReport::of(&subjects, &used);
+    let used = GivenReport::compare_with_given(&subjects, &used);
     let error = used.profiles[0].rows[0].error_pct.unwrap();
     assert!((error - (9.0 / 8.8 - 1.0) * 100.0).abs() < 0.01, "{error}");
     assert!(used.profiles[0].recommendations.is_empty());
@@ -440,7 +449,7 @@ fn parts() -> impl Strategy<Value = Profile> {
                         bytes: bytes?,
                         gb: 0.0,
                         percent: 0.0,
-                        confidence: Confidence::unknown(),
+                        confidence: Confidence::unknown_confidence(),
                     })
                 })
                 .collect();
@@ -453,8 +462,8 @@ proptest! {
 
     #[test]
     fn the_other_way_round_is_the_negative(a in parts(), b in parts(), percent in 0.0..100.0f64) {
-        let (a, b) = (Subject::of(&a, "a"), Subject::of(&b, "b"));
-        let (mut there, back) = (Pair::of(&a, &b), Pair::of(&b, &a));
+        let (a, b) = (Subject::subject_of_profile(&a, "a"), Subject::subject_of_profile(&b, "b"));
+        let (mut there, back) = (Pair::compare_subjects(&a, &b), Pair::compare_subjects(&b, &a));
         prop_assert_eq!(there.diff_gb.map(|d| -d), back.diff_gb);
         prop_assert_eq!(there.components.len(), back.components.len());
         for (one, other) in there.components.iter().zip(&back.components) {
@@ -464,11 +473,11 @@ proptest! {
             prop_assert_eq!(one.diff_gb.is_some(), one.profile1_gb.is_some() && one.profile2_gb.is_some());
         }
         // What is judged and what is not are all there is, and nothing moves against itself.
-        there.judge(percent, 0);
+        there.judge_components(percent, 0);
         let limit = there.limit.unwrap();
         prop_assert!(limit.exceeded.iter().all(|e| !limit.not_judged.contains(e)));
-        let mut same = Pair::of(&a, &a);
-        same.judge(0.0, 0);
+        let mut same = Pair::compare_subjects(&a, &a);
+        same.judge_components(0.0, 0);
         prop_assert!(same.limit.unwrap().exceeded.is_empty());
         prop_assert!(same.settings.is_empty());
     }
@@ -476,26 +485,26 @@ proptest! {
 
 /// What might have been calculated for [`gpu`].
 fn calculated() -> Calculated {
-    let mut c = Calculated::nothing("nobody calculated it");
+    let mut c = Calculated::nothing_calculated("nobody calculated it");
     c.basis = "the test's own figures".into();
-    let weights = Claim {
+    let weights = CalculatedFigure {
         value: Ok(GPU.weights),
         band: Some((GPU.weights - MIB, GPU.weights + MIB)),
     };
-    let kv_pool = Claim {
+    let kv_pool = CalculatedFigure {
         value: Ok(44 * GIB),
         band: Some((43 * GIB, 45 * GIB)),
     };
-    c.set(Item::Weights, weights);
-    c.set(Item::KvPool, kv_pool);
-    c.set(Item::KvTokens, Claim::of(Ok(436_904)));
-    c.set(Item::CudaGraphs, Claim::of(Ok(GIB)));
+    c.set_claim(Item::Weights, weights);
+    c.set_claim(Item::KvPool, kv_pool);
+    c.set_claim(Item::KvTokens, CalculatedFigure::without_band(Ok(436_904)));
+    c.set_claim(Item::CudaGraphs, CalculatedFigure::without_band(Ok(GIB)));
     c
 }
 
 #[test]
 fn a_pool_is_held_against_the_pool_of_one_gpu() {
-    let run = RunValidation::of(&gpu(), "a.json", &calculated());
+    let run = RunValidation::validate_run(&gpu(), "a.json", &calculated());
     let of = |item| run.items.iter().find(|r| r.item == item).unwrap();
     // Each GPU has 40 GiB, both together 80.
     assert_eq!(of(Item::KvPool).measured, Some(40.0 * GIB as f64));
@@ -530,7 +539,7 @@ fn a_pool_is_held_against_the_pool_of_one_gpu() {
         "neither side knows it"
     );
 
-    let mut all = Validation::of(vec![run.clone(), run.clone(), run], Vec::new());
+    let mut all = Validation::validate_runs(vec![run.clone(), run.clone(), run], Vec::new());
     let advice = all.recommendations.join("\n");
     assert!(
         advice.contains("CUDA graphs is calculated 100 % too high for all runs"),
@@ -540,10 +549,13 @@ fn a_pool_is_held_against_the_pool_of_one_gpu() {
         advice.contains("KV pool: 0 of 3 measurements of all runs lie in the band"),
         "{advice}"
     );
-    all.judge(None);
+    all.judge_errors(None);
     let limit = all.limit.as_ref().unwrap();
     assert_eq!((limit.judged, limit.exceeded.len()), (12, 3));
-    insta::assert_snapshot!(report::validation::render(&all, TextOptions::default()));
+    insta::assert_snapshot!(report::validation::render_validation(
+        &all,
+        TextOptions::default()
+    ));
 }
 
 #[test]
@@ -562,11 +574,11 @@ fn host_memory_is_not_held_against_a_gpu() {
         bytes: 100 * MIB as i64,
         gb: 0.0,
         percent: 0.0,
-        confidence: Confidence::unknown(),
+        confidence: Confidence::unknown_confidence(),
     });
     let mut c = calculated();
-    c.set(Item::Total, Claim::of(Ok(GIB)));
-    let run = RunValidation::of(&profile, "a.json", &c);
+    c.set_claim(Item::Total, CalculatedFigure::without_band(Ok(GIB)));
+    let run = RunValidation::validate_run(&profile, "a.json", &c);
     let of = |item| run.items.iter().find(|r| r.item == item).unwrap();
     assert!(
         of(Item::Total)
@@ -803,7 +815,7 @@ fn correlations_need_three_runs() {
         all.push(p);
     }
     let refs: Vec<&Profile> = all.iter().collect();
-    let found = Correlations::of(&refs);
+    let found = Correlations::correlate_profiles(&refs);
     let of = |x: &str, y: &str| {
         found
             .across_runs
@@ -825,7 +837,7 @@ fn correlations_need_three_runs() {
             .unwrap()
             .starts_with("no data: 0 points")
     );
-    insta::assert_snapshot!(report::calibration::correlations(
+    insta::assert_snapshot!(report::calibration::render_correlations(
         &found,
         TextOptions::default()
     ));
@@ -849,17 +861,17 @@ fn the_page_of_two_profiles() {
         .insert("max_num_seqs".into(), "512".into());
     other.parameters.workload.num_prompts = Some(400);
     other.parameters.workload.input_len = 2048;
-    let mut pair = Pair::of(
-        &Subject::of(&gpu(), "a.json"),
-        &Subject::of(&other, "b.json"),
+    let mut pair = Pair::compare_subjects(
+        &Subject::subject_of_profile(&gpu(), "a.json"),
+        &Subject::subject_of_profile(&other, "b.json"),
     );
-    pair.judge(5.0, 1 << 20);
-    insta::assert_snapshot!(report::compare::render(&pair, TextOptions::default()));
+    pair.judge_components(5.0, 1 << 20);
+    insta::assert_snapshot!(report::compare::render_pair(&pair, TextOptions::default()));
 }
 
 #[test]
 fn the_page_of_figures_calculated_elsewhere() {
-    let given = Given {
+    let given = ExternalFigures {
         weights: Some(30 * GIB),
         kv: Some(9 * GIB),
         activations: Some(GIB),
@@ -867,11 +879,11 @@ fn the_page_of_figures_calculated_elsewhere() {
         basis: KvBasis::Pool,
     };
     let subjects = [
-        Subject::of(&gpu(), "a.json"),
-        Subject::of(&with_graphs("0.80"), "b.json"),
+        Subject::subject_of_profile(&gpu(), "a.json"),
+        Subject::subject_of_profile(&with_graphs("0.80"), "b.json"),
     ];
-    insta::assert_snapshot!(report::given::render(
-        &GivenReport::of(&subjects, &given),
+    insta::assert_snapshot!(report::given::render_given(
+        &GivenReport::compare_with_given(&subjects, &given),
         TextOptions::default()
     ));
 }

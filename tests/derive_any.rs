@@ -4,7 +4,7 @@
 use crate::common::captures;
 use captures::*;
 use plimsoll::capture::*;
-use plimsoll::report::text::{TextOptions, render};
+use plimsoll::report::text::{TextOptions, render_text};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -137,7 +137,7 @@ proptest! {
         c.wall_drift_ns = moments[0];
         c.wall_start_ns = moments[1];
         c.ended_at_ns = moments[2];
-        c.marks.push(Mark { at_ns: moments[3], phase: Phase::Bench, repeat: Some(1) });
+        c.marks.push(PhaseMark { at_ns: moments[3], phase: Phase::Bench, repeat: Some(1) });
         let bench = |(at_ns, text): (i64, String)| {
             let source = if mode == 0 { LineSource::Exec(0) } else { LineSource::Container };
             LogLine { at_ns, source, text, ..Default::default() }
@@ -149,7 +149,7 @@ proptest! {
             let parts = device.parts.iter().map(|p| i128::from(p.bytes));
             prop_assert_eq!(parts.sum::<i128>(), i128::from(device.peak_bytes));
         }
-        render(&profile, TextOptions::default());
+        render_text(&profile, TextOptions::default());
         serde_json::to_string(&profile).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use crate::common;
 use common::skip::skip;
 use common::{TestContainer, docker, podman, runtime, this_test, unique};
 use plimsoll::capture::{ExecEnd, Stream};
-use plimsoll::container::exec::{Bound, ExecRequest, ExecResult, Input};
+use plimsoll::container::exec::{CommandBound, ExecRequest, ExecResult, Input};
 use plimsoll::container::launch::{GpuRequest, LaunchSpec};
 use plimsoll::container::{RUN_LABEL, Runtime};
 use plimsoll::error::ExitCode;
@@ -31,7 +31,7 @@ async fn exec(
 ) -> (ExecResult, Vec<(Stream, String)>) {
     let mut lines = Vec::new();
     let result = runtime
-        .exec(id, request, &CancellationToken::new(), |s, l| {
+        .run_exec(id, request, &CancellationToken::new(), |s, l| {
             lines.push((s, l))
         })
         .await
@@ -83,7 +83,11 @@ async fn a_deadline_leaves_no_process_and_spares_those_from_before() {
         )
         .await;
         assert_eq!(result.end, ExecEnd::Deadline, "{what}");
-        assert_eq!((result.survivors, result.bound), (0, Bound::Host), "{what}");
+        assert_eq!(
+            (result.survivors, result.bound),
+            (0, CommandBound::Host),
+            "{what}"
+        );
         assert!(result.killed >= 1, "{what}: {result:?}");
         assert!(
             began.elapsed() < Duration::from_secs(14),
@@ -127,7 +131,7 @@ async fn cancellation_leaves_no_process_and_pids_are_told_meanwhile() {
         };
         let run = {
             let (runtime, id, cancel) = (runtime.clone(), c.id.clone(), cancel.clone());
-            tokio::spawn(async move { runtime.exec(&id, request, &cancel, |_, _| {}).await })
+            tokio::spawn(async move { runtime.run_exec(&id, request, &cancel, |_, _| {}).await })
         };
         let told = pids
             .wait_for(|p| !p.is_empty())
@@ -160,7 +164,7 @@ async fn cancellation_before_the_start_leaves_nothing() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let result = runtime
-        .exec(&c.id, request("sleep 7654"), &cancel, |_, _| {})
+        .run_exec(&c.id, request("sleep 7654"), &cancel, |_, _| {})
         .await
         .expect("exec");
     assert_eq!((result.end, result.survivors), (ExecEnd::Cancelled, 0));
@@ -294,7 +298,7 @@ async fn a_container_that_goes_ends_the_command() {
             let (runtime, id) = (runtime.clone(), c.id.clone());
             tokio::spawn(async move {
                 runtime
-                    .exec(&id, request, &CancellationToken::new(), |_, _| {})
+                    .run_exec(&id, request, &CancellationToken::new(), |_, _| {})
                     .await
             })
         };
@@ -365,7 +369,7 @@ async fn without_a_view_from_the_host_the_deadline_holds_inside() {
         .await;
         assert_eq!(
             (&result.end, result.bound, result.survivors),
-            (&ExecEnd::Deadline, Bound::Inside, 0),
+            (&ExecEnd::Deadline, CommandBound::Inside, 0),
             "{what}: {result:?}"
         );
     }
@@ -375,7 +379,7 @@ async fn without_a_view_from_the_host_the_deadline_holds_inside() {
         let (runtime, id, cancel) = (runtime.clone(), c.id.clone(), cancel.clone());
         tokio::spawn(async move {
             runtime
-                .exec(
+                .run_exec(
                     &id,
                     request(
                         "(setsid sleep 8765 &) ; trap '' TERM; while true; do sleep 0.8765; done",
@@ -402,7 +406,7 @@ async fn following_survives_restarts_without_gap_or_duplicate() {
         return;
     };
     let c = TestContainer::run("follow", &[], COUNTING);
-    let facts = runtime.find(&c.name).await.expect("found").facts;
+    let facts = runtime.find_container(&c.name).await.expect("found").facts;
     let lines = Arc::new(Mutex::new(Vec::new()));
     let cancel = CancellationToken::new();
     let run = {
@@ -489,7 +493,7 @@ async fn history_stops_where_the_caller_says_and_following_goes_on_from_there() 
             .collect()
     })
     .await;
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let none = CancellationToken::new();
 
     let mut lines = Vec::new();
@@ -562,7 +566,7 @@ async fn a_terminal_and_an_unreadable_log_are_handled() {
             .collect()
     })
     .await;
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let mut lines = Vec::new();
     runtime
         .log_history(&facts, None, u64::MAX, &none, |_, s, l| {
@@ -577,7 +581,7 @@ async fn a_terminal_and_an_unreadable_log_are_handled() {
     assert!(lines.iter().all(|l| l.0 == Stream::Console));
 
     let c = TestContainer::run("nolog", &["--log-driver", "none"], "exec sleep 600");
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let history = runtime
         .log_history(&facts, None, u64::MAX, &none, |_, _, _| {
             ControlFlow::Continue(())
@@ -607,7 +611,7 @@ async fn events_are_told_without_command_lines() {
         let since = Some(jiff::Timestamp::now().as_nanosecond() as i64);
         tokio::spawn(async move {
             runtime
-                .events(&id, since, &CancellationToken::new(), |e| {
+                .watch_events(&id, since, &CancellationToken::new(), |e| {
                     events.lock().expect("events").push(e)
                 })
                 .await
@@ -676,7 +680,7 @@ async fn containers_are_found_by_what_they_are_called_and_by_nothing_else() {
         ],
         "exec sleep 600",
     );
-    let found = runtime.find(&c.name).await.expect("by name");
+    let found = runtime.find_container(&c.name).await.expect("by name");
     assert_eq!(found.facts.id, c.id);
     assert_eq!(found.facts.env["HF_TOKEN"], "[redacted]");
     assert_eq!(found.secrets.get("HF_TOKEN"), Some("hf_0123456789abcdefgh"));
@@ -696,7 +700,7 @@ async fn containers_are_found_by_what_they_are_called_and_by_nothing_else() {
         &format!("label=kind={label}"),
         &format!("/{}", c.name),
     ] {
-        assert_eq!(runtime.find(by).await.expect(by).facts.id, c.id);
+        assert_eq!(runtime.find_container(by).await.expect(by).facts.id, c.id);
     }
     assert!(
         runtime
@@ -708,7 +712,7 @@ async fn containers_are_found_by_what_they_are_called_and_by_nothing_else() {
     );
 
     let wrong = runtime
-        .find(&c.name[..c.name.len() - 1])
+        .find_container(&c.name[..c.name.len() - 1])
         .await
         .expect_err("part of a name");
     assert_eq!(wrong.code, ExitCode::Environment);
@@ -718,12 +722,16 @@ async fn containers_are_found_by_what_they_are_called_and_by_nothing_else() {
         wrong.hints
     );
     assert_eq!(
-        runtime.find("../../etc").await.expect_err("no name").code,
+        runtime
+            .find_container("../../etc")
+            .await
+            .expect_err("no name")
+            .code,
         ExitCode::Usage
     );
 
     docker(&["kill", &c.id]).expect("kill");
-    let stopped = runtime.find(&c.name).await.expect_err("stopped");
+    let stopped = runtime.find_container(&c.name).await.expect_err("stopped");
     assert!(
         stopped.message.contains("exited, exit code 137"),
         "{}",
@@ -744,7 +752,13 @@ async fn containers_are_found_by_what_they_are_called_and_by_nothing_else() {
         Some(137)
     );
     docker(&["rm", &c.id]).expect("rm");
-    assert!(runtime.inspect(&c.id).await.expect("inspect").is_none());
+    assert!(
+        runtime
+            .inspect_container(&c.id)
+            .await
+            .expect("inspect")
+            .is_none()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -834,10 +848,10 @@ async fn an_endpoint_is_reached_by_every_route() {
         &format!("mkdir -p /www; {curl}{script}"),
     );
     for (c, route) in [(&published, "published port"), (&isolated, "exec curl")] {
-        let mut facts = runtime.find(&c.id).await.expect("found").facts;
+        let mut facts = runtime.find_container(&c.id).await.expect("found").facts;
         let mut reply = Default::default();
         for _ in 0..50 {
-            reply = runtime.get(&facts, 8000, "/metrics", None).await;
+            reply = runtime.get_inside(&facts, 8000, "/metrics", None).await;
             if reply.status.is_some() {
                 break;
             }
@@ -849,21 +863,26 @@ async fn an_endpoint_is_reached_by_every_route() {
         );
         if route == "published port" {
             assert_eq!(
-                runtime.get(&facts, 8000, "/nope", Some("key")).await.status,
+                runtime
+                    .get_inside(&facts, 8000, "/nope", Some("key"))
+                    .await
+                    .status,
                 Some(404)
             );
             let other = Runtime::connect().await.expect("connect");
             facts.published_ports.clear();
             assert_eq!(
-                other.get(&facts, 8000, "/metrics", None).await.route,
+                other.get_inside(&facts, 8000, "/metrics", None).await.route,
                 "container address"
             );
         }
         if route == "published port" {
-            let nothing = runtime.get(&facts, 8001, "/metrics", None).await;
+            let nothing = runtime.get_inside(&facts, 8001, "/metrics", None).await;
             assert!(nothing.status.is_none() && nothing.error.is_some());
         } else {
-            runtime.get(&facts, 8000, "/metrics", Some("the-key")).await;
+            runtime
+                .get_inside(&facts, 8000, "/metrics", Some("the-key"))
+                .await;
             let file = async |name: &str| {
                 String::from_utf8(
                     runtime
@@ -899,7 +918,7 @@ async fn an_engine_that_begins_to_listen_is_not_asked_through_its_container_for_
         "mkdir -p /www; echo metrics 1 > /www/metrics; {curl} touch /ready; until [ -e /begin ]; do sleep 0.1; done; exec busybox httpd -f -p 8000 -h /www"
     );
     let c = TestContainer::run("late", &["-p", "127.0.0.1::8000"], &script);
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     for _ in 0..100 {
         if let Ok(Some(_)) = runtime.read_file(&c.id, "/ready", 10).await {
             break;
@@ -907,7 +926,7 @@ async fn an_engine_that_begins_to_listen_is_not_asked_through_its_container_for_
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     for _ in 0..2 {
-        let reply = runtime.get(&facts, 8000, "/metrics", None).await;
+        let reply = runtime.get_inside(&facts, 8000, "/metrics", None).await;
         let got = (reply.status, reply.body.as_str(), reply.route.as_str());
         assert_eq!(got, (Some(200), "metrics 1\n", "published port"));
     }
@@ -931,7 +950,7 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
         shm_size_bytes: Some(32 << 20),
         ..Default::default()
     };
-    let launched = runtime.launch(&spec).await.expect("launch");
+    let launched = runtime.launch_container(&spec).await.expect("launch");
     let guard = TestContainer {
         id: launched.facts.id.clone(),
         name: spec.name.clone(),
@@ -954,7 +973,10 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
             .iter()
             .any(|c| c.id == guard.id)
     );
-    let twice = runtime.launch(&spec).await.expect_err("the name is taken");
+    let twice = runtime
+        .launch_container(&spec)
+        .await
+        .expect_err("the name is taken");
     assert!(
         twice.message.contains("exists already"),
         "{}",
@@ -970,20 +992,29 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
     .await;
     let grace = Duration::from_secs(5);
     runtime.end_ours(&guard.id, grace).await.expect("end");
-    assert!(runtime.inspect(&guard.id).await.expect("inspect").is_none());
+    assert!(
+        runtime
+            .inspect_container(&guard.id)
+            .await
+            .expect("inspect")
+            .is_none()
+    );
     let twice = runtime.end_ours(&guard.id, grace).await;
     twice.expect("ending twice is no error");
 
     let foreign = TestContainer::idle("foreign");
     assert!(runtime.end_ours(&foreign.id, Duration::ZERO).await.is_err());
-    assert!(runtime.find(&foreign.id).await.is_ok());
+    assert!(runtime.find_container(&foreign.id).await.is_ok());
 
     let no_image = LaunchSpec {
         name: unique("noimage"),
         image: "plimsoll/no-such-image:1".into(),
         ..spec.clone()
     };
-    let failure = runtime.launch(&no_image).await.expect_err("no image");
+    let failure = runtime
+        .launch_container(&no_image)
+        .await
+        .expect_err("no image");
     assert_eq!(
         failure.hints,
         ["get it: `docker pull plimsoll/no-such-image:1`"]
@@ -994,9 +1025,13 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
         entrypoint: Some(vec!["/no/such/program".into()]),
         ..spec.clone()
     };
-    assert!(runtime.launch(&bad).await.is_err());
+    assert!(runtime.launch_container(&bad).await.is_err());
     assert!(
-        runtime.inspect(&bad.name).await.expect("inspect").is_none(),
+        runtime
+            .inspect_container(&bad.name)
+            .await
+            .expect("inspect")
+            .is_none(),
         "what cannot start is not left behind"
     );
 
@@ -1006,7 +1041,10 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
             gpus: GpuRequest::All,
             ..spec
         };
-        let failure = runtime.launch(&gpu).await.expect_err("no GPU here");
+        let failure = runtime
+            .launch_container(&gpu)
+            .await
+            .expect_err("no GPU here");
         let way_out = match podman() {
             true => "podman run --device",
             false => "NVIDIA Container Toolkit",
@@ -1015,7 +1053,13 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
             failure.hints.iter().any(|h| h.contains(way_out)),
             "{failure:?}"
         );
-        assert!(runtime.inspect(&gpu.name).await.expect("inspect").is_none());
+        assert!(
+            runtime
+                .inspect_container(&gpu.name)
+                .await
+                .expect("inspect")
+                .is_none()
+        );
     }
 }
 
@@ -1042,14 +1086,14 @@ async fn a_long_deadline_is_backed_by_timeout_in_the_image() {
             cancel.clone(),
             long(request("trap '' TERM; while true; do sleep 0.7654; done")),
         );
-        tokio::spawn(async move { runtime.exec(&id, request, &cancel, |_, _| {}).await })
+        tokio::spawn(async move { runtime.run_exec(&id, request, &cancel, |_, _| {}).await })
     };
     wait_for(|| c.processes_with("timeout -k 5 90 sh -c")).await;
     cancel.cancel();
     let result = run.await.expect("task").expect("exec");
     assert_eq!(
         (result.end, result.survivors, result.bound),
-        (ExecEnd::Cancelled, 0, Bound::Host)
+        (ExecEnd::Cancelled, 0, CommandBound::Host)
     );
     assert_eq!(c.processes_with("7654"), []);
 
@@ -1082,10 +1126,12 @@ async fn python_in_the_image_is_a_route_too() {
     }
     let script = "mkdir /www; cd /www; echo metrics 1 > metrics; exec python3 -m http.server 8000";
     let c = TestContainer::of(IMAGE, "run", "python", &["--network", "none"], script);
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let mut reply = Default::default();
     for _ in 0..20 {
-        reply = runtime.get(&facts, 8000, "/metrics", Some("key")).await;
+        reply = runtime
+            .get_inside(&facts, 8000, "/metrics", Some("key"))
+            .await;
         if reply.status.is_some() {
             break;
         }
@@ -1101,7 +1147,7 @@ async fn python_in_the_image_is_a_route_too() {
         reply.route
     );
     assert_eq!(
-        runtime.get(&facts, 8000, "/nope", None).await.status,
+        runtime.get_inside(&facts, 8000, "/nope", None).await.status,
         Some(404)
     );
 }

@@ -8,11 +8,11 @@ use crate::common::recordings;
 use crate::common::skip;
 use plimsoll::telemetry::amd::fdinfo::Client;
 use plimsoll::telemetry::amd::hwmon::SensorFiles;
-use plimsoll::telemetry::amd::kfd::{Node, nodes_of};
-use plimsoll::telemetry::amd::smi::documents::documents;
-use plimsoll::telemetry::amd::smi::shapes::{Bare, bytes};
+use plimsoll::telemetry::amd::kfd::{KfdNode, nodes_of};
+use plimsoll::telemetry::amd::smi::documents::find_documents;
+use plimsoll::telemetry::amd::smi::shapes::{Bare, parse_bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess, amd_smi, rocm_smi};
-use plimsoll::telemetry::attribution::containers;
+use plimsoll::telemetry::attribution::containers_of;
 use recordings::folder;
 
 const MIB: u64 = 1 << 20;
@@ -108,7 +108,7 @@ fn shape_monitor(number: u32) -> GpuReport {
 }
 
 fn and(mut report: GpuReport, other: GpuReport) -> GpuReport {
-    report.fill(other);
+    report.fill_from(other);
     report
 }
 
@@ -386,7 +386,7 @@ fn every_recording_of_amd_says_what_it_says() {
             continue;
         };
         read += 1;
-        let (amd, rocm) = (amd_smi::parse(&text), rocm_smi::parse(&text));
+        let (amd, rocm) = (amd_smi::parse_output(&text), rocm_smi::parse_output(&text));
         let complaint = match expected {
             Amd(expected) if expected != amd => Some(format!("{amd:#?}\n expected {expected:#?}")),
             Rocm(gpus, processes) if (&gpus, &processes) != (&rocm.gpus, &rocm.processes) => {
@@ -420,7 +420,7 @@ fn recorded_cgroups_lead_to_their_containers() {
     for case in &cases {
         let expected: Vec<String> =
             serde_json::from_value(case["ids_outer_to_inner"].clone()).unwrap();
-        let told: Vec<String> = containers(case["cgroup"].as_str().unwrap())
+        let told: Vec<String> = containers_of(case["cgroup"].as_str().unwrap())
             .into_iter()
             .map(|c| format!("{}:{}", c.runtime, c.id))
             .collect();
@@ -447,11 +447,11 @@ fn memory_of_a_static_document_cut_to_one_key() {
     let Some(text) = recording("amd-smi-6.2-05.json") else {
         return;
     };
-    assert!(amd_smi::parse(&text).is_empty(), "it names no GPU");
-    let document = &documents(&text)[0];
+    assert!(amd_smi::parse_output(&text).is_empty(), "it names no GPU");
+    let document = &find_documents(&text)[0];
     assert!(document.whole);
     assert_eq!(
-        bytes(&document.value["size"], Bare::Mebibytes),
+        parse_bytes(&document.value["size"], Bare::Mebibytes),
         Some(196_592 * MIB)
     );
 }
@@ -462,7 +462,7 @@ fn open_devices_of_a_process() {
         return;
     };
     assert_eq!(
-        Client::parse(&text),
+        Client::parse_fdinfo(&text),
         Some(Client {
             bdf: "0000:08:00.0".into(),
             id: 217,
@@ -499,7 +499,7 @@ fn sensors_of_an_rx580() {
         }
     }
     assert!(hwmon.join("power1_input").exists(), "the drawing was read");
-    let gauges = SensorFiles::open(device.path()).read().unwrap();
+    let gauges = SensorFiles::open(device.path()).read_gauges().unwrap();
     assert_eq!(gauges.power_mw, Some(33_100), "there is no power1_average");
     assert_eq!(
         (gauges.clock_gfx_mhz, gauges.clock_mem_mhz),
@@ -511,7 +511,7 @@ fn sensors_of_an_rx580() {
 
 /// The nodes of a recorded topology. Two of the three recordings lack the `gpu_id` files; there
 /// the node's number plus a thousand stands for it.
-fn nodes(text: &str) -> Vec<Node> {
+fn nodes(text: &str) -> Vec<KfdNode> {
     let mut files = std::collections::BTreeMap::new();
     let mut current = String::new();
     for line in text.lines() {
@@ -531,7 +531,7 @@ fn nodes(text: &str) -> Vec<Node> {
             let properties = files.get(&format!("{number}/properties"))?;
             let made_up = (1000 + number).to_string();
             let gpu_id = files.get(&format!("{number}/gpu_id")).unwrap_or(&made_up);
-            Node::parse(gpu_id, properties)
+            KfdNode::parse_node(gpu_id, properties)
         })
         .collect()
 }
@@ -553,7 +553,7 @@ fn topologies_lead_to_cards() {
         assert!(
             nodes
                 .iter()
-                .all(|n| n.architecture().as_deref() == Some("gfx90a"))
+                .all(|n| n.gfx_architecture().as_deref() == Some("gfx90a"))
         );
         let card = nodes_of(&nodes, "0000:a3:00.0", Some(135), &[]);
         assert_eq!(card.iter().map(|n| n.gpu_id).collect::<Vec<_>>(), [1009]);
@@ -564,7 +564,7 @@ fn topologies_lead_to_cards() {
         assert!(
             nodes
                 .iter()
-                .all(|n| n.architecture().as_deref() == Some("gfx942"))
+                .all(|n| n.gfx_architecture().as_deref() == Some("gfx942"))
         );
         // The eight partitions of one GPU are functions 0 to 7 of its slot.
         let parts = nodes_of(
@@ -584,7 +584,11 @@ fn topologies_lead_to_cards() {
             (nodes[0].gpu_id, nodes[0].bdf.as_str()),
             (13261, "0000:19:00.0")
         );
-        assert_eq!(nodes[0].architecture(), None, "an old kernel does not say");
+        assert_eq!(
+            nodes[0].gfx_architecture(),
+            None,
+            "an old kernel does not say"
+        );
         assert_eq!(
             (nodes[0].render_minor, nodes[1].render_minor),
             (Some(128), Some(129))

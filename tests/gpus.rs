@@ -8,7 +8,7 @@ use common::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
 use plimsoll::store::Recording;
-use plimsoll::telemetry::{Options, Replay, Sampler};
+use plimsoll::telemetry::{MemorySampler, ReplayBackend, SamplerOptions};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -242,23 +242,24 @@ fn used(samples: &[MemorySample], device: u32) -> Vec<u64> {
 }
 
 fn play(path: &Path) -> (Vec<MemorySample>, plimsoll::capture::BackendFacts) {
-    let recording = Recording::read(path).unwrap();
+    let recording = Recording::read_recording(path).unwrap();
     let clock = Clock::manual(0);
     let header = recording.header;
-    let replay = Replay::of_session(
+    let replay = ReplayBackend::of_session(
         &clock,
         &header.backend,
         header.devices,
         recording.samples,
         "x",
     );
-    let options = Options {
+    let options = SamplerOptions {
         interval: Duration::from_millis(20),
-        ..Options::default()
+        ..SamplerOptions::default()
     };
-    let (sampler, samples) = Sampler::start(Box::new(replay), &clock, options).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(replay), &clock, options).unwrap();
     let samples = samples.iter().collect();
-    (samples, sampler.stop().backend)
+    (samples, sampler.stop_thread().backend)
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn a_recorded_session_plays_as_it_was() {
         ])
         .expect(0);
     assert!(ended.stderr.contains("(simulated)"), "{}", ended.stderr);
-    let recording = Recording::read(&file).unwrap();
+    let recording = Recording::read_recording(&file).unwrap();
     assert_eq!(
         (recording.header.interval_ns, recording.header.devices.len()),
         (20_000_000, 2)
@@ -367,11 +368,11 @@ fn interrupting_a_recording_ends_it_in_order() {
     live.until("recording 2 devices");
     // On disk while it goes on: a crash loses less than a second.
     wait_for("samples on disk", || {
-        (Recording::read(&file).ok()?.samples.len() > 4).then_some(())
+        (Recording::read_recording(&file).ok()?.samples.len() > 4).then_some(())
     });
     live.signal(rustix::process::Signal::INT);
     assert_eq!(live.end().code(), 0);
-    assert!(Recording::read(&file).unwrap().sampling.is_some());
+    assert!(Recording::read_recording(&file).unwrap().sampling.is_some());
 }
 
 /// The script that compares with nvidia-smi, on the stand-in: it proves the script.
@@ -413,7 +414,7 @@ fn the_acceptance_script_judges_and_knows_where_it_cannot() {
         good.stdout
     );
     assert!(
-        Recording::read(&host.path("good/session.jsonl"))
+        Recording::read_recording(&host.path("good/session.jsonl"))
             .unwrap()
             .samples
             .len()

@@ -4,7 +4,7 @@
 use crate::common::scripted;
 use plimsoll::capture::{ErrorKind, LengthUnit, RequestRow, TokenSource};
 use plimsoll::engine::Dialect;
-use plimsoll::load::{Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target, run};
+use plimsoll::load::{Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadTarget, News, run_load};
 use plimsoll::redact::Redactor;
 use scripted::{Asked, Reply, Server};
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-fn target(server: &Server) -> Target {
-    Target {
+fn target(server: &Server) -> LoadTarget {
+    LoadTarget {
         address: server.address.clone(),
         dialect: Dialect::Completions,
         model: "toy".into(),
@@ -27,7 +27,7 @@ fn plan(requests: u32) -> LoadPlan {
         requests,
         warmups: 1,
         arrivals: Arrivals::Closed { concurrency: 2 },
-        lengths: Lengths::fixed(64, 4),
+        lengths: LengthMix::fixed_length(64, 4),
         seed: 0,
         first_prompt: 0,
         patience: Duration::from_secs(30),
@@ -35,8 +35,8 @@ fn plan(requests: u32) -> LoadPlan {
     }
 }
 
-async fn load(target: &Target, plan: &LoadPlan) -> LoadOutcome {
-    run(target, plan, &CancellationToken::new(), |_| ())
+async fn load(target: &LoadTarget, plan: &LoadPlan) -> LoadOutcome {
+    run_load(target, plan, &CancellationToken::new(), |_| ())
         .await
         .expect("the test request is answered")
 }
@@ -117,7 +117,7 @@ async fn prompts_have_exactly_the_tokens_that_the_server_counts() {
     assert_eq!(outcome.notes.iter().find(|n| !busy(n)), None);
     assert_eq!(outcome.requests.len(), 20);
     for (number, row) in outcome.requests.iter().enumerate() {
-        assert!(row.ok(), "{row:?}");
+        assert!(row.is_ok(), "{row:?}");
         assert_eq!(row.number, number as u64);
         assert_eq!((row.input_asked, row.input_unit), (64, LengthUnit::Tokens));
         assert_eq!((row.input_counted, row.input_tokens), (Some(64), Some(64)));
@@ -128,7 +128,7 @@ async fn prompts_have_exactly_the_tokens_that_the_server_counts() {
         assert_eq!((row.events, row.gaps_us.len()), (4, 3));
         assert!(row.ttft_ms().unwrap() > 0.0 && row.e2e_ms() >= row.ttft_ms().unwrap());
     }
-    let document = outcome.document();
+    let document = outcome.to_document();
     assert_eq!(
         (
             document["completed"].as_u64(),
@@ -171,7 +171,9 @@ async fn prompts_are_made_before_the_first_request_may_be_sent() {
         News::Row { .. } => {}
     };
     let cancel = CancellationToken::new();
-    run(&target(&server), &plan, &cancel, news).await.unwrap();
+    run_load(&target(&server), &plan, &cancel, news)
+        .await
+        .unwrap();
     let not_before = not_before.into_std();
     let seen = seen.lock().unwrap();
     let counted_early = seen
@@ -211,7 +213,7 @@ async fn where_nothing_tokenizes_lengths_are_words_and_that_is_told() {
         "{notes}"
     );
     assert!(notes.contains("counted by events"), "{notes}");
-    assert!(outcome.document()["total_input_tokens"].is_null());
+    assert!(outcome.to_document()["total_input_tokens"].is_null());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +232,7 @@ async fn fields_that_a_server_refuses_are_left_out() {
     }))
     .await;
     let outcome = load(&target(&server), &plan(3)).await;
-    assert!(outcome.requests.iter().all(RequestRow::ok));
+    assert!(outcome.requests.iter().all(RequestRow::is_ok));
     assert!(
         outcome.notes.iter().any(|n| n.contains("ignore_eos")),
         "{:?}",
@@ -271,13 +273,13 @@ async fn chat_and_tgi() {
     })
     .await;
     for (dialect, events) in [(Dialect::Chat, 2), (Dialect::Tgi, 2)] {
-        let target = Target {
+        let target = LoadTarget {
             dialect,
             ..target(&server)
         };
         let outcome = load(&target, &plan(3)).await;
         for row in &outcome.requests {
-            assert!(row.ok(), "{dialect:?}: {row:?}");
+            assert!(row.is_ok(), "{dialect:?}: {row:?}");
             assert_eq!(
                 (row.events, row.input_tokens, row.input_counted),
                 (events, Some(64), Some(64))
@@ -471,9 +473,9 @@ async fn silence_ends_at_the_time_for_one_request() {
     );
     // All was said, and only the end of the body is missing, or chatter follows: an answer.
     let row = row_of(|| good(64).then_silence()).await;
-    assert!(row.ok() && row.events == 4, "{row:?}");
+    assert!(row.is_ok() && row.events == 4, "{row:?}");
     let row = row_of(|| Reply::endless(&[TOKEN, LAST, DONE].concat())).await;
-    assert!(row.ok() && row.events == 2, "{row:?}");
+    assert!(row.is_ok() && row.events == 2, "{row:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -482,7 +484,7 @@ async fn a_server_that_answers_nothing_is_a_failure_before_the_load() {
         let server =
             Server::start(without_tokenizer(move |_| Reply::status(status, "go away"))).await;
         let stop = CancellationToken::new();
-        run(&target(&server), &plan(3), &stop, |_| ())
+        run_load(&target(&server), &plan(3), &stop, |_| ())
             .await
             .unwrap_err()
     };
@@ -497,12 +499,14 @@ async fn a_server_that_answers_nothing_is_a_failure_before_the_load() {
     assert!(refused(404).await.hints[0].contains("--model"));
     assert!(refused(400).await.hints[0].contains("--input-len"));
     // Nobody listens.
-    let nobody = Target {
+    let nobody = LoadTarget {
         address: "127.0.0.1:1".into(),
         ..target(&Server::start(like_vllm).await)
     };
     let stop = CancellationToken::new();
-    let failure = run(&nobody, &plan(3), &stop, |_| ()).await.unwrap_err();
+    let failure = run_load(&nobody, &plan(3), &stop, |_| ())
+        .await
+        .unwrap_err();
     assert!(failure.message.contains("no connection"), "{failure}");
 }
 
@@ -521,7 +525,7 @@ async fn a_cancelled_run_ends_at_once_with_what_it_has() {
     .await;
     let stop = CancellationToken::new();
     let (target, plan) = (target(&server), plan(100));
-    let outcome = run(&target, &plan, &stop, |news| {
+    let outcome = run_load(&target, &plan, &stop, |news| {
         if let News::Row { done: 3, .. } = news {
             stop.cancel();
         }
@@ -529,7 +533,7 @@ async fn a_cancelled_run_ends_at_once_with_what_it_has() {
     .await
     .unwrap();
     assert!(outcome.cancelled);
-    let document = outcome.document();
+    let document = outcome.to_document();
     assert_eq!(
         (document["completed"].as_u64(), document["failed"].as_u64()),
         (Some(3), Some(0))
@@ -538,13 +542,13 @@ async fn a_cancelled_run_ends_at_once_with_what_it_has() {
 
     // Also before anything is measured.
     let silent = Server::start(|_| Reply::raw(b"").then_silence()).await;
-    let target = Target {
+    let target = LoadTarget {
         address: silent.address.clone(),
         ..target
     };
     let stop = CancellationToken::new();
     stop.cancel();
-    let outcome = run(&target, &plan, &stop, |_| ()).await.unwrap();
+    let outcome = run_load(&target, &plan, &stop, |_| ()).await.unwrap();
     assert!(outcome.cancelled && outcome.requests.is_empty());
 }
 
@@ -561,12 +565,12 @@ async fn a_key_goes_as_a_header_and_nowhere_else() {
         }
     }))
     .await;
-    let target = Target {
+    let target = LoadTarget {
         key: Some("sk-very-secret-key".into()),
         ..target(&server)
     };
     let outcome = load(&target, &plan(2)).await;
-    assert!(outcome.requests.iter().all(RequestRow::ok));
+    assert!(outcome.requests.iter().all(RequestRow::is_ok));
     assert!(!format!("{outcome:?} {target:?}").contains("very-secret"));
 }
 
@@ -592,9 +596,9 @@ async fn an_open_loop_waits_for_nobody() {
     };
     let target = target(&server);
     let (outcome, _) = tokio::join!(load(&target, &plan), all.wait());
-    assert_eq!(outcome.document()["completed"].as_u64(), Some(12));
+    assert_eq!(outcome.to_document()["completed"].as_u64(), Some(12));
     let rows = &outcome.requests;
-    let schedule = plan.arrivals.schedule(12, plan.seed).unwrap();
+    let schedule = plan.arrivals.schedule_requests(12, plan.seed).unwrap();
     for (row, at) in rows.iter().zip(schedule) {
         assert_eq!(row.intended_at_ns, at.as_nanos() as i64);
         assert!(row.sent_at_ns.unwrap() >= row.intended_at_ns);

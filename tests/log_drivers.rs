@@ -22,7 +22,7 @@ printf '\377\376 is no text\n'; printf '\303\n'; echo; printf 'a\0b\n'; x 16384 
 
 async fn follow_until_end(c: &TestContainer) -> Vec<String> {
     let runtime = runtime().await.expect("runtime");
-    let facts = runtime.find(&c.id).await.expect("found").facts;
+    let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let cancel = CancellationToken::new();
     let mut lines = Vec::new();
     let follow = runtime.log_follow(&facts, 0, &cancel, |_, _, line| {
@@ -75,7 +75,7 @@ async fn odd_lines_come_whole_from_every_driver() {
         assert_eq!(followed[10], format!("{}ä", "z".repeat(16384)), "{driver}");
         assert_eq!(followed.len(), 12, "{driver}");
 
-        let facts = runtime.find(&c.id).await.expect("found").facts;
+        let facts = runtime.find_container(&c.id).await.expect("found").facts;
         let mut history = Vec::new();
         let none = CancellationToken::new();
         let read = runtime.log_history(&facts, None, u64::MAX, &none, |_, _, line| {
@@ -125,7 +125,7 @@ async fn a_rotated_log_is_followed_without_doubles() {
         assert_eq!(once.last(), Some(&3999), "{driver} {files}");
 
         // Afterwards the beginning is gone, and what is there is whole lines.
-        let facts = runtime.find(&c.id).await.expect("found").facts;
+        let facts = runtime.find_container(&c.id).await.expect("found").facts;
         let mut left = Vec::new();
         let none = CancellationToken::new();
         let read = runtime.log_history(&facts, None, u64::MAX, &none, |_, _, line| {

@@ -6,7 +6,8 @@
 use crate::common::stage;
 use plimsoll::capture::{DeviceKind, MemorySample};
 use plimsoll::telemetry::{
-    BackendChoice, LIBRARY_VARIABLE, Options, ReadingError, Sampler, Target, open,
+    BackendChoice, LIBRARY_VARIABLE, MeasuredContainer, MemorySampler, ReadingError,
+    SamplerOptions, open_backend,
 };
 use stage::{nvml, own_id, refused, staged, staged_with, target};
 use std::path::Path;
@@ -132,7 +133,7 @@ fn only_the_containers_gpus_are_read() {
             assert_eq!(samples.len(), 1);
             assert_eq!(samples[0].device, 0);
         }
-        let by_environment = Target {
+        let by_environment = MeasuredContainer {
             visible_devices: Some("1".into()),
             ..target(&[])
         };
@@ -300,7 +301,7 @@ fn a_driver_that_is_not_loaded_is_told_in_its_own_words() {
             "{failure}"
         );
         // Left to itself plimsoll measures what it can, and says why.
-        match open(BackendChoice::Auto, &target(&["all"])) {
+        match open_backend(BackendChoice::Auto, &target(&["all"])) {
             Ok(backend) => {
                 let facts = backend.facts();
                 assert_eq!(facts.name, "host");
@@ -364,8 +365,9 @@ fn a_container_without_a_gpu_is_measured_on_the_host() {
     staged(test_name!(), TWO_GPUS, |stage| {
         let failure = refused(BackendChoice::Nvml, &target(&[]));
         assert!(failure.message.contains("asks for no GPU"), "{failure}");
-        let auto =
-            |target: &Target| open(BackendChoice::Auto, target).map(|b| (b.facts(), b.devices()));
+        let auto = |target: &MeasuredContainer| {
+            open_backend(BackendChoice::Auto, target).map(|b| (b.facts(), b.devices()))
+        };
         let Ok((facts, _)) = auto(&target(&[])) else {
             return eprintln!("SKIPPED: no memory cgroup is visible here");
         };
@@ -378,7 +380,7 @@ fn a_container_without_a_gpu_is_measured_on_the_host() {
                 "SKIPPED: leftovers of an image cannot be told apart, this machine has a GPU"
             );
         } else {
-            let leftover = Target {
+            let leftover = MeasuredContainer {
                 visible_devices: Some("all".into()),
                 ..target(&[])
             };
@@ -423,11 +425,12 @@ fn the_sampler_follows_a_gpu_over_time() {
     let scenario = format!("{TWO_GPUS}at 200 gpu 0 used=75000\nat 250 gpu 0 used=71000\n");
     staged(test_name!(), &scenario, |stage| {
         let backend = nvml(&target(&["0"]));
-        let options = Options {
+        let options = SamplerOptions {
             interval: Duration::from_millis(40),
-            ..Options::default()
+            ..SamplerOptions::default()
         };
-        let (sampler, samples) = Sampler::start(backend, &stage.clock, options).unwrap();
+        let (sampler, samples) =
+            MemorySampler::start_thread(backend, &stage.clock, options).unwrap();
         let give_up = Instant::now() + Duration::from_secs(30);
         let mut highest = 0;
         loop {
@@ -439,7 +442,7 @@ fn the_sampler_follows_a_gpu_over_time() {
                 break;
             }
         }
-        let stopped = sampler.stop();
+        let stopped = sampler.stop_thread();
         // On a machine that stands still for 50 ms the spike may be missed, and then it must say so.
         let gap = stopped.sampling.longest_gap_ns;
         assert!(

@@ -3,7 +3,8 @@
 use crate::common::stage;
 use plimsoll::capture::DeviceEvent;
 use plimsoll::telemetry::{
-    BackendChoice, MemoryBackend, Options, ReadingError, Sampler, open, open_host,
+    BackendChoice, MemoryBackend, MemorySampler, ReadingError, SamplerOptions, open_backend,
+    open_host,
 };
 use stage::{Stage, nvml, own_id, refused, staged, target};
 use std::time::{Duration, Instant};
@@ -128,13 +129,14 @@ fn a_gpu_lost_in_the_middle_is_a_gap_and_an_event() {
     let scenario = format!("{H100}at 0 gpu 0 used=5\nat 300 fail nvmlDeviceGetMemoryInfo_v2 15\n");
     staged(test_name!(), &scenario, |stage| {
         let backend = nvml(&target(&["0"]));
-        let options = Options {
+        let options = SamplerOptions {
             interval: Duration::from_millis(20),
-            ..Options::default()
+            ..SamplerOptions::default()
         };
-        let (sampler, samples) = Sampler::start(backend, &stage.clock, options).unwrap();
+        let (sampler, samples) =
+            MemorySampler::start_thread(backend, &stage.clock, options).unwrap();
         std::thread::sleep(Duration::from_millis(900));
-        let facts = sampler.stop().sampling;
+        let facts = sampler.stop_thread().sampling;
         assert!(samples.iter().count() >= 3);
         assert_eq!(facts.events.len(), 1, "told once: {:?}", facts.events);
         assert_eq!(facts.events[0].code, "gpu_lost");
@@ -165,7 +167,7 @@ fn a_gpu_without_memory_of_its_own_is_measured_on_the_host() {
                 failure.message.contains("no memory of its own"),
                 "{failure}"
             );
-            match open(BackendChoice::Auto, &target(&["all"])) {
+            match open_backend(BackendChoice::Auto, &target(&["all"])) {
                 Ok(backend) => {
                     let facts = backend.facts();
                     assert_eq!(facts.name, "host");
@@ -288,7 +290,7 @@ fn the_whole_host_is_read_without_a_container() {
             (Some(100 * MIB), None),
             "nobody's in particular"
         );
-        let tenants = samples[0].tenants().unwrap();
+        let tenants = samples[0].memory_owners().unwrap();
         assert_eq!(tenants.unattributed_bytes, Some(400 * MIB));
         assert_eq!(
             tenants.others_bytes + tenants.containers.values().sum::<u64>(),
@@ -417,7 +419,7 @@ fn a_list_longer_than_any_before_is_read_whole() {
         let (samples, _) = stage.sample(backend.as_mut(), true);
         let listed = samples[0].processes.as_ref().unwrap();
         assert_eq!(listed.len(), 150);
-        let tenants = samples[0].tenants().unwrap();
+        let tenants = samples[0].memory_owners().unwrap();
         assert_eq!(tenants.unattributed_bytes, Some(500 * MIB));
     });
 }

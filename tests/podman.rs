@@ -127,7 +127,7 @@ async fn podman_is_known_and_its_processes_are_listed() {
     let name = podman.engine(&[], &["idle"]);
     // The image has no `ps`.
     assert_eq!(
-        runtime.commands(&name).await,
+        runtime.process_commands(&name).await,
         [["/reference-engine", "idle"]]
     );
 }

@@ -28,10 +28,10 @@ fn replay(args: &[&str]) -> (String, String, i32) {
 fn stored(folder: &Path, name: &str, built: &Built) -> PathBuf {
     let capture = folder.join(format!("{name}.capture"));
     std::fs::create_dir_all(&capture).unwrap();
-    let mut writer = CaptureWriter::create(&capture, u64::MAX).unwrap();
-    built.lines.iter().for_each(|l| writer.line(l));
-    built.samples.iter().for_each(|s| writer.sample(s));
-    writer.finish(&built.capture).unwrap();
+    let mut writer = CaptureWriter::create_folder(&capture, u64::MAX).unwrap();
+    built.lines.iter().for_each(|l| writer.add_line(l));
+    built.samples.iter().for_each(|s| writer.write_sample(s));
+    writer.finish_capture(&built.capture).unwrap();
     let profile = folder.join(format!("{name}.json"));
     std::fs::write(&profile, serde_json::to_vec(&built.derive()).unwrap()).unwrap();
     profile
@@ -115,11 +115,11 @@ fn a_recording_is_shown() {
         interval_ns: 100_000_000,
         ..RecordingHeader::default()
     };
-    let mut writer = RecordingWriter::create(&path, header).unwrap();
+    let mut writer = RecordingWriter::create_file(&path, header).unwrap();
     for sample in built.samples.iter().filter(|s| s.device == 0) {
-        writer.sample(sample).unwrap();
+        writer.write_sample(sample).unwrap();
     }
-    writer.finish(SamplingFacts::default()).unwrap();
+    writer.finish_recording(SamplingFacts::default()).unwrap();
     let (page, said, code) = replay(&[path.to_str().unwrap()]);
     assert_eq!(code, 0, "{said}");
     assert!(

@@ -6,8 +6,8 @@ use plimsoll::capture::{Capture, Phase, RunEnd, SamplingFacts};
 use plimsoll::engine::torch_probe::TorchMemory;
 use plimsoll::profile::{Difference, Profile};
 use plimsoll::report::by_name;
-use plimsoll::report::layout::width;
-use plimsoll::report::text::{TextOptions, render};
+use plimsoll::report::layout::text_width;
+use plimsoll::report::text::{TextOptions, render_text};
 
 fn plain(profile: &Profile, unicode: bool, width: usize) -> String {
     let options = TextOptions {
@@ -15,7 +15,7 @@ fn plain(profile: &Profile, unicode: bool, width: usize) -> String {
         color: false,
         unicode,
     };
-    render(profile, options)
+    render_text(profile, options)
 }
 
 /// A profile that uses every block of the page.
@@ -51,7 +51,7 @@ fn summary_in_colour() {
         color: true,
         unicode: true,
     };
-    let text = render(&eventful(), options);
+    let text = render_text(&eventful(), options);
     insta::assert_snapshot!(text.replace('\x1b', "␛"));
 }
 
@@ -77,7 +77,7 @@ fn the_document() {
     let mut profile = idle_reference().derive();
     profile.profiler_version = "[version]".into();
     profile.memory_timeline.timeline.truncate(2);
-    let bytes = by_name("json").unwrap().render(&profile).unwrap();
+    let bytes = by_name("json").unwrap().render_profile(&profile).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     assert!(text.ends_with("}\n") && !text.ends_with("\n\n"));
     let read: Profile = serde_json::from_str(&text).unwrap();
@@ -93,7 +93,7 @@ fn colour_adds_nothing_that_is_not_said_without() {
         unicode: true,
     };
     let profile = eventful();
-    let stripped = anstream::adapter::strip_str(&render(&profile, options)).to_string();
+    let stripped = anstream::adapter::strip_str(&render_text(&profile, options)).to_string();
     let trimmed: Vec<&str> = stripped.lines().map(str::trim_end).collect();
     assert_eq!(trimmed.join("\n") + "\n", plain(&profile, true, 100));
 }
@@ -117,7 +117,7 @@ fn wide_names_do_not_break_the_columns() {
         .skip(1)
         .take(3)
         .collect();
-    let widths: Vec<usize> = rows.iter().map(|r| width(r)).collect();
+    let widths: Vec<usize> = rows.iter().map(|r| text_width(r)).collect();
     assert!(widths.iter().all(|w| *w == widths[0]), "{rows:#?}");
 }
 
@@ -136,7 +136,7 @@ fn the_page_keeps_its_width() {
     for cells in [60, 80, 100] {
         for line in plain(&eventful(), true, cells).lines() {
             // The table of devices is never cut.
-            assert!(width(line) <= cells.max(86), "{cells}: {line}");
+            assert!(text_width(line) <= cells.max(86), "{cells}: {line}");
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::common::browser;
 use crate::common::reports;
 use browser::Browser;
 use common::e2e::{Need, have};
-use plimsoll::report::chart::Lane;
-use plimsoll::report::content::{Block, Report};
+use plimsoll::report::chart::TimelineLane;
+use plimsoll::report::content::{ContentBlock, Report};
 use reports::{plain, report, written};
 use serde_json::{Value, json};
 
@@ -25,17 +25,17 @@ fn shown(test: &str, report: &Report) -> Option<Browser> {
     Some(browser)
 }
 
-fn lane(report: &Report, n: usize) -> &Lane {
+fn lane(report: &Report, n: usize) -> &TimelineLane {
     let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
     let timelines = blocks.filter_map(|block| match block {
-        Block::Timeline(timeline) => Some(&timeline.lanes[n]),
+        ContentBlock::Timeline(timeline) => Some(&timeline.lanes[n]),
         _ => None,
     });
     timelines.into_iter().next().unwrap()
 }
 
 /// What the chart must say of a lane at a moment: the stretch that is nearest.
-fn reading(lane: &Lane, at: f64) -> String {
+fn reading(lane: &TimelineLane, at: f64) -> String {
     let far = |from: f64, to: f64| (from - at).max(at - to).max(0.0);
     let nearest = lane
         .stretches
@@ -243,7 +243,7 @@ fn hostile_texts_do_nothing() {
     let mut hostile = report(&attack, 20);
     hostile.chapters[0]
         .blocks
-        .push(Block::Text("<b>".repeat(400_000)));
+        .push(ContentBlock::Text("<b>".repeat(400_000)));
     let Some(mut browser) = shown(test_name!(), &hostile) else {
         return;
     };

@@ -8,11 +8,11 @@ use plimsoll::compare::calculated::Calculated;
 use plimsoll::compare::validate::RunValidation;
 use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
-use plimsoll::report::chapters::{self, title};
-use plimsoll::report::chart::{Chart, Plot, Timeline};
-use plimsoll::report::content::{Block, Cell, Chapter, Grid, Report};
-use plimsoll::report::lanes::{self, Told};
-use plimsoll::report::material::{Material, Run, Stored};
+use plimsoll::report::chapters::{self, report_title};
+use plimsoll::report::chart::{Chart, ChartTimeline, Plot};
+use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell};
+use plimsoll::report::lanes::{self, CaptureLog};
+use plimsoll::report::material::{Material, ReportRun, StoredDocument};
 use plimsoll::units::GIB;
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,8 +21,8 @@ fn example() -> Profile {
     serde_json::from_str(include_str!("../results/example/tiny-profile.json")).unwrap()
 }
 
-fn run(name: &str, profile: Profile) -> Run {
-    Run {
+fn run(name: &str, profile: Profile) -> ReportRun {
+    ReportRun {
         name: name.into(),
         timeline: lanes::of_profile(&profile),
         profile: Box::new(profile),
@@ -32,7 +32,7 @@ fn run(name: &str, profile: Profile) -> Run {
     }
 }
 
-fn of(runs: Vec<Run>) -> Report {
+fn of(runs: Vec<ReportRun>) -> Report {
     let material = Material {
         runs,
         ..Material::default()
@@ -41,7 +41,7 @@ fn of(runs: Vec<Run>) -> Report {
 }
 
 fn made(material: &Material) -> Report {
-    chapters::report(title(material), Vec::new(), material)
+    chapters::build_report(report_title(material), Vec::new(), material)
 }
 
 fn two() -> Profile {
@@ -56,7 +56,7 @@ fn chapter<'a>(report: &'a Report, id: &str) -> &'a Chapter {
 fn grids(report: &Report) -> impl Iterator<Item = &Grid> {
     let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
     blocks.filter_map(|b| match b {
-        Block::Table(grid) => Some(grid),
+        ContentBlock::Table(grid) => Some(grid),
         _ => None,
     })
 }
@@ -69,22 +69,22 @@ fn grid<'a>(report: &'a Report, id: &str) -> &'a Grid {
 fn charts(report: &Report) -> impl Iterator<Item = &Chart> {
     let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
     blocks.filter_map(|b| match b {
-        Block::Chart(chart) => Some(chart),
+        ContentBlock::Chart(chart) => Some(chart),
         _ => None,
     })
 }
 
-fn timelines(report: &Report) -> Vec<&Timeline> {
+fn timelines(report: &Report) -> Vec<&ChartTimeline> {
     let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
     let found = blocks.filter_map(|b| match b {
-        Block::Timeline(timeline) => Some(timeline),
+        ContentBlock::Timeline(timeline) => Some(timeline),
         _ => None,
     });
     found.collect()
 }
 
 /// The cell of the row that begins with `row`, in the column `key`.
-fn cell<'a>(grid: &'a Grid, row: &str, key: &str) -> &'a Cell {
+fn cell<'a>(grid: &'a Grid, row: &str, key: &str) -> &'a TableCell {
     let at = grid.columns.iter().position(|c| c.key == key);
     let at = at.unwrap_or_else(|| panic!("no column {key}"));
     let row = grid.rows.iter().find(|r| r[0].text == row);
@@ -142,7 +142,7 @@ fn every_part_stands_in_the_table_and_in_the_bars_and_sums_to_the_peak() {
         assert_eq!(bytes[0], peak);
         assert_eq!(bytes[1..].iter().sum::<f64>(), peak);
         for part in &breakdown.components {
-            let label = part.component.label();
+            let label = part.component.display_label();
             assert_eq!(
                 cell(table, label, "bytes").number,
                 Some(part.bytes as f64),
@@ -161,7 +161,7 @@ fn every_part_stands_in_the_table_and_in_the_bars_and_sums_to_the_peak() {
                 "{bar:?}"
             );
             for part in &device.parts {
-                let label = part.component.label();
+                let label = part.component.display_label();
                 let kind = bars.parts.iter().position(|p| p == label).unwrap();
                 let segment = bar.segments.iter().find(|s| s.part == kind).unwrap();
                 assert_eq!(segment.value, part.gb);
@@ -255,7 +255,7 @@ fn a_timeline_of_a_capture_has_every_sample_in_its_envelope() {
         let timeline = lanes::of_capture(
             &built.capture,
             built.samples.iter().cloned(),
-            &Told::default(),
+            &CaptureLog::default(),
             &profile,
             most,
         );
@@ -291,8 +291,12 @@ fn every_chapter_of_runs_is_sound() {
     material.runs.push(run("y/a", two()));
     material.runs.push(run("b", serving_host().derive()));
     for run in &mut material.runs {
-        let nothing = Calculated::nothing("the model is not known");
-        run.calculated = Some(RunValidation::of(&run.profile, &run.name, &nothing));
+        let nothing = Calculated::nothing_calculated("the model is not known");
+        run.calculated = Some(RunValidation::validate_run(
+            &run.profile,
+            &run.name,
+            &nothing,
+        ));
     }
     let report = made(&material);
     is_sound(&report);
@@ -391,7 +395,7 @@ fn findings_stand_worst_first_and_each_once() {
     ]);
     let notes: Vec<String> = (chapter(&report, "findings").blocks.iter())
         .map(|b| match b {
-            Block::Note(note) => note.message.clone(),
+            ContentBlock::Note(note) => note.message.clone(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -468,7 +472,7 @@ fn a_run_that_failed_says_so_before_any_figure() {
     let mut profile = example();
     profile.metadata.outcome = RunEnd::BenchFailed("out of memory".into());
     let report = of(vec![run("one", profile)]);
-    let Block::Note(note) = &chapter(&report, "summary").blocks[0] else {
+    let ContentBlock::Note(note) = &chapter(&report, "summary").blocks[0] else {
         panic!("no note")
     };
     assert_eq!(note.severity, Severity::Error);
@@ -503,7 +507,7 @@ fn latency_stands_in_the_columns_that_the_bench_gives() {
 #[test]
 fn older_documents_have_their_line() {
     let material = Material {
-        older: vec![Stored {
+        older: vec![StoredDocument {
             name: "old.json".into(),
             document: serde_json::json!({"memory_breakdown": {"total_gb": 15.5}}),
         }],

@@ -6,7 +6,7 @@ use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{
     BufferQueue, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
-use plimsoll::report::format::{ALL, Format, by_name};
+use plimsoll::report::format::{ALL, ReportFormat, by_name};
 use proptest::prelude::*;
 use reports::{plain, report, written};
 use std::cell::RefCell;
@@ -87,8 +87,8 @@ fn without_code(markdown: &str) -> String {
 }
 
 /// The formats whose files are texts.
-fn texts() -> impl Iterator<Item = &'static dyn Format> {
-    ALL.iter().copied().filter(|f| f.name() != "png")
+fn texts() -> impl Iterator<Item = &'static dyn ReportFormat> {
+    ALL.iter().copied().filter(|f| f.format_name() != "png")
 }
 
 fn without_spans(line: &str) -> String {
@@ -158,11 +158,11 @@ proptest! {
             prop_assert!(own, "{}", tag.as_str());
         }
         for format in texts() {
-            for file in format.files(&tried).unwrap() {
+            for file in format.render_files(&tried).unwrap() {
                 let written = String::from_utf8(file.bytes).unwrap();
                 let bad = |c: char| (c.is_control() && c != '\n' && c != '\r')
                     || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
-                prop_assert!(!written.contains(bad), "{}", format.name());
+                prop_assert!(!written.contains(bad), "{}", format.format_name());
                 let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
                 prop_assert!(file.stem.chars().all(name));
             }
@@ -189,7 +189,7 @@ fn markdown_reads_well() {
 
 #[test]
 fn a_file_for_each_table() {
-    let files = by_name("csv").unwrap().files(&plain()).unwrap();
+    let files = by_name("csv").unwrap().render_files(&plain()).unwrap();
     let written: Vec<String> = files
         .iter()
         .map(|f| format!("--- {}.csv\n{}", f.stem, String::from_utf8_lossy(&f.bytes)))
@@ -221,8 +221,8 @@ fn megabytes_in_one_line_are_cut() {
 fn a_report_is_the_same_bytes_each_time() {
     for format in texts() {
         assert_eq!(
-            format.files(&plain()).unwrap(),
-            format.files(&plain()).unwrap()
+            format.render_files(&plain()).unwrap(),
+            format.render_files(&plain()).unwrap()
         );
     }
 }

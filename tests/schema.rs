@@ -1,7 +1,7 @@
 //! The published schema: up to date, and true of every document that we ship or derive.
 
 use crate::common::captures;
-use plimsoll::profile::{SCHEMA_VERSION, schema};
+use plimsoll::profile::{SCHEMA_VERSION, profile_schema};
 use plimsoll::report::by_name;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn root() -> &'static Path {
 #[test]
 fn the_schema_on_disk_is_the_schema_of_the_types() {
     let path = root().join(format!("docs/schema/profile-{SCHEMA_VERSION}.schema.json"));
-    let fresh = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+    let fresh = serde_json::to_string_pretty(&profile_schema()).unwrap() + "\n";
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &fresh).unwrap();
@@ -28,7 +28,7 @@ fn the_schema_on_disk_is_the_schema_of_the_types() {
 }
 
 fn complaints(document: &Value) -> Vec<String> {
-    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let validator = jsonschema::validator_for(&profile_schema()).unwrap();
     validator
         .iter_errors(document)
         .map(|e| format!("{}: {e}", e.instance_path))
@@ -43,7 +43,10 @@ fn what_we_derive_is_valid() {
         captures::two_gpus(),
         captures::Built::default(),
     ] {
-        let bytes = by_name("json").unwrap().render(&built.derive()).unwrap();
+        let bytes = by_name("json")
+            .unwrap()
+            .render_profile(&built.derive())
+            .unwrap();
         let document: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(complaints(&document), Vec::<String>::new());
     }

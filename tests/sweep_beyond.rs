@@ -3,8 +3,10 @@
 
 use crate::common;
 use common::e2e::{Ended, Live, plimsoll};
-use plimsoll::matrix::{Cell, Figures, OomMemory, Plan, PlanOptions, Row, Shard, Status, Sweep};
-use plimsoll::sweep::{Cells, Journal, Session};
+use plimsoll::matrix::{
+    Cell, CellRow, OomMemory, PlanOptions, RowFigures, RowStatus, Shard, SweepDefinition, SweepPlan,
+};
+use plimsoll::sweep::{Cells, Journal, SweepSession};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -216,16 +218,16 @@ fn what_is_refused_over_there_leaves_no_run_here() {
     assert_eq!(machines.results(), Vec::<PathBuf>::new());
 }
 
-fn matrix() -> Sweep {
+fn matrix() -> SweepDefinition {
     let no_preset = |_: &str| panic!("there is none");
-    plimsoll::matrix::read("sweep.yaml", MATRIX, &|_| None, &no_preset).unwrap()
+    plimsoll::matrix::read_sweep("sweep.yaml", MATRIX, &|_| None, &no_preset).unwrap()
 }
 
-fn done(cell: &Cell) -> Row {
-    Row {
+fn done(cell: &Cell) -> CellRow {
+    CellRow {
         cell: cell.id.clone(),
         group: cell.group.clone(),
-        status: Status::Done,
+        status: RowStatus::Done,
         cause: None,
         phase: None,
         message: None,
@@ -233,7 +235,7 @@ fn done(cell: &Cell) -> Row {
         ended: "2026-11-20T10:03:00Z".into(),
         took_s: 12.5,
         profile: None,
-        figures: Figures::default(),
+        figures: RowFigures::default(),
     }
 }
 
@@ -248,12 +250,12 @@ fn shard(folder: &Path, cell: &Cell) {
         known_oom: &OomMemory::default(),
         retry_oom: false,
     };
-    let plan = Plan::of(&sweep, &options).unwrap();
-    Cells::of(&plan).write(folder).unwrap();
-    let (mut journal, _) = Journal::open(folder).unwrap();
-    let session = Session::new("far", "2026-11-20T10:00:00Z".into(), false, plan.shard);
-    journal.session(&session).unwrap();
-    journal.end(&done(cell)).unwrap();
+    let plan = SweepPlan::for_sweep(&sweep, &options).unwrap();
+    Cells::of_plan(&plan).write_file(folder).unwrap();
+    let (mut journal, _) = Journal::open_folder(folder).unwrap();
+    let session = SweepSession::new("far", "2026-11-20T10:00:00Z".into(), false, plan.shard);
+    journal.write_session(&session).unwrap();
+    journal.write_end(&done(cell)).unwrap();
 }
 
 #[test]

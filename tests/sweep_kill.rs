@@ -5,8 +5,8 @@ use crate::common;
 use common::docker;
 use common::e2e::{Engine, Live, REFERENCE_IMAGE, plimsoll, read, wait_for};
 use common::random::Random;
-use plimsoll::matrix::{Cause, Row, Status};
-use plimsoll::sweep::{History, OomFile, SWEEP_LABEL};
+use plimsoll::matrix::{CellRow, RowCause, RowStatus};
+use plimsoll::sweep::{OomFile, SWEEP_LABEL, SweepHistory};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,8 +129,8 @@ impl Sweep {
         ])
     }
 
-    fn history(&self) -> History {
-        History::read(&self.folder()).expect("journal")
+    fn history(&self) -> SweepHistory {
+        SweepHistory::read_journal(&self.folder()).expect("journal")
     }
 
     /// The label of all its containers.
@@ -179,7 +179,7 @@ impl Sweep {
     #[track_caller]
     fn profiles_are_whole(&self) {
         for row in self.history().rows_in_order() {
-            if row.status == Status::Done {
+            if row.status == RowStatus::Done {
                 let profile = self.folder().join(row.profile.as_ref().expect("profile"));
                 assert!(read(&profile)["memory_breakdown"].is_object());
                 assert!(
@@ -406,7 +406,7 @@ fn a_torn_line_and_a_container_that_never_started_are_put_in_order() {
     assert!(docker(&["inspect", &ours.id]).is_err());
     assert!(docker(&["inspect", &others.id]).is_ok(), "not this sweep's");
     let causes: Vec<Option<&str>> = (sweep.history().rows_in_order())
-        .map(|r| r.cause.map(Cause::as_str))
+        .map(|r| r.cause.map(RowCause::as_str))
         .collect();
     let implied = Some("implied_oom");
     assert_eq!(causes, [Some("oom"), implied, implied, None, None]);
@@ -424,12 +424,12 @@ fn a_torn_line_and_a_container_that_never_started_are_put_in_order() {
     again.arg("--retry-failed");
     Live::start(again).end().expect(PARTIAL);
     let tried = sweep.history();
-    let tried: Vec<(u32, Option<Cause>)> = tried
+    let tried: Vec<(u32, Option<RowCause>)> = tried
         .rows_in_order()
         .map(|r| (r.attempt, r.cause))
         .collect();
-    let implied = (2, Some(Cause::ImpliedOom));
-    assert_eq!(tried[..3], [(2, Some(Cause::Oom)), implied, implied]);
+    let implied = (2, Some(RowCause::ImpliedOom));
+    assert_eq!(tried[..3], [(2, Some(RowCause::Oom)), implied, implied]);
     sweep.nothing_is_left();
 }
 
@@ -467,7 +467,10 @@ fn another_file_of_the_same_name_adds_its_cells() {
     assert_eq!(contents(&sweep.folder(), first.rows.values()), profiles);
     assert_eq!(second.starts.len(), 2);
     assert_eq!(sweep.came().len(), 3, "the one that was left out too");
-    let (came, remembered) = (sweep.came(), OomFile::open(sweep.dir.path(), "killed"));
+    let (came, remembered) = (
+        sweep.came(),
+        OomFile::open_for_sweep(sweep.dir.path(), "killed"),
+    );
     assert!(came.iter().all(|c| c.contains(": done ")), "{came:?}");
     assert!(remembered.unwrap().memory().is_empty(), "it fitted");
     sweep.nothing_was_repeated();
@@ -476,7 +479,10 @@ fn another_file_of_the_same_name_adds_its_cells() {
 }
 
 /// The profiles of rows.
-fn contents<'a>(folder: &Path, rows: impl Iterator<Item = &'a Row>) -> BTreeMap<PathBuf, Vec<u8>> {
+fn contents<'a>(
+    folder: &Path,
+    rows: impl Iterator<Item = &'a CellRow>,
+) -> BTreeMap<PathBuf, Vec<u8>> {
     rows.filter_map(|row| row.profile.as_ref())
         .map(|profile| {
             (

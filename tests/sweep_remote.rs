@@ -3,7 +3,7 @@
 use crate::common;
 use common::e2e::{program, wait_for};
 use plimsoll::error::ExitCode;
-use plimsoll::sweep::remote::Remote;
+use plimsoll::sweep::remote::RemoteHost;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -93,7 +93,7 @@ impl Server {
     }
 
     /// Reached with the test's key, by the user's own ssh otherwise.
-    fn remote(&self) -> Remote {
+    fn remote(&self) -> RemoteHost {
         let known = std::fs::read_to_string(self.dir().join("host_key.pub")).unwrap();
         let hosts = format!("[127.0.0.1]:{} {known}", self.port);
         write(&self.dir().join("known_hosts"), &hosts, 0o600);
@@ -104,7 +104,8 @@ impl Server {
             self.dir().display(),
         );
         write(&wrapper, &text, 0o755);
-        let mut remote = Remote::parse(&format!("ssh://{}@127.0.0.1:{}", me(), self.port)).unwrap();
+        let mut remote =
+            RemoteHost::parse_url(&format!("ssh://{}@127.0.0.1:{}", me(), self.port)).unwrap();
         remote.ssh = wrapper.into();
         remote
     }
@@ -122,7 +123,7 @@ impl Drop for Server {
 }
 
 /// Runs it with a file on its standard input, and gives its exit code and what it said: data, then talk.
-async fn run(remote: &Remote, words: &[&str], stop: &CancellationToken) -> (u8, Vec<u8>) {
+async fn run(remote: &RemoteHost, words: &[&str], stop: &CancellationToken) -> (u8, Vec<u8>) {
     let (mut said, mut told) = (Vec::new(), String::new());
     let mut data = |bytes: &[u8]| {
         said.extend_from_slice(bytes);
@@ -130,7 +131,7 @@ async fn run(remote: &Remote, words: &[&str], stop: &CancellationToken) -> (u8, 
     };
     let mut talk = |line: &str| told.extend([line, "\n"]);
     let code = remote
-        .run(words, Some(b"models: []\n"), (&mut data, &mut talk), stop)
+        .run_plimsoll(words, Some(b"models: []\n"), (&mut data, &mut talk), stop)
         .await
         .unwrap();
     said.extend_from_slice(told.as_bytes());
@@ -160,7 +161,7 @@ async fn words_file_data_code_and_results_come_through() {
     needs!(Sshd);
     let server = Server::start(Some(&stand_in()));
     let remote = server.remote();
-    remote.check().await.unwrap();
+    remote.check_version().await.unwrap();
     let words = [
         "sweep",
         "-",
@@ -188,7 +189,7 @@ async fn words_file_data_code_and_results_come_through() {
     let here = tempfile::tempdir().unwrap();
     let into = here.path().join("results");
     let out = server.dir().join("out").display().to_string();
-    let unpacked = remote.fetch(&out, &into, &stop).await.unwrap();
+    let unpacked = remote.fetch_folder(&out, &into, &stop).await.unwrap();
     assert_eq!(
         (unpacked.files, unpacked.left_out),
         (2, vec!["./etc".to_owned()])
@@ -197,7 +198,7 @@ async fn words_file_data_code_and_results_come_through() {
     assert!(!into.join("etc").exists());
 
     let failure = remote
-        .fetch("nothing-there", &into, &stop)
+        .fetch_folder("nothing-there", &into, &stop)
         .await
         .unwrap_err();
     assert!(failure.message.contains("nothing-there"), "{failure}");
@@ -243,7 +244,7 @@ async fn a_connection_that_breaks_off_is_no_exit_code() {
     let stop = CancellationToken::new();
     let remote = server.remote();
     let failure = remote
-        .run(&["sweep"], None, (&mut data, &mut |_| {}), &stop)
+        .run_plimsoll(&["sweep"], None, (&mut data, &mut |_| {}), &stop)
         .await
         .unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);
@@ -267,7 +268,7 @@ async fn what_is_not_there_is_told_before_anything_runs() {
         ),
     ] {
         let server = Server::start(plimsoll);
-        let failure = server.remote().check().await.unwrap_err();
+        let failure = server.remote().check_version().await.unwrap_err();
         assert_eq!(failure.code, ExitCode::Environment);
         assert!(failure.message.contains(says), "{failure}");
         assert!(
@@ -288,7 +289,7 @@ async fn a_machine_that_does_not_let_us_in_is_told_in_sshs_words() {
         server.dir().join("user_key"),
     )
     .unwrap();
-    let failure = remote.check().await.unwrap_err();
+    let failure = remote.check_version().await.unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);
     assert!(failure.message.contains("Permission denied"), "{failure}");
     assert!(
@@ -299,9 +300,9 @@ async fn a_machine_that_does_not_let_us_in_is_told_in_sshs_words() {
 
 #[tokio::test]
 async fn without_an_ssh_the_way_to_one_is_told() {
-    let mut remote = Remote::parse("ssh://node").unwrap();
+    let mut remote = RemoteHost::parse_url("ssh://node").unwrap();
     remote.ssh = "/nonexistent/ssh".into();
-    let failure = remote.check().await.unwrap_err();
+    let failure = remote.check_version().await.unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);
     assert!(
         failure.hints.iter().any(|h| h.contains("openssh-client")),

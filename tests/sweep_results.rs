@@ -4,21 +4,22 @@ use crate::common::captures;
 use captures::*;
 use plimsoll::capture::RequestedSettings;
 use plimsoll::matrix::{
-    BenchWord, Cause, Cell, CellId, Figures, Forecast, Load, OomMemory, OomRecord, Place, Plan,
-    PlanOptions, Row, RowPhase, Server, Shard, Status, Sweep,
+    BenchWord, Cell, CellId, CellLoad, CellRow, EnginePlace, Forecast, OomMemory, OomRecord,
+    PlanOptions, RowCause, RowFigures, RowPhase, RowStatus, ServerConfig, Shard, SweepDefinition,
+    SweepPlan,
 };
 use plimsoll::preset::Preset;
-use plimsoll::report::layout::width;
+use plimsoll::report::layout::text_width;
 use plimsoll::report::sweep::{Results, csv, json, plan, text};
 use plimsoll::report::text::TextOptions;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-fn server(model: &str) -> Server {
-    Server {
+fn server(model: &str) -> ServerConfig {
+    ServerConfig {
         model: model.into(),
         engine: Some("vllm".into()),
-        place: Place::Container("llm".into()),
+        place: EnginePlace::Container("llm".into()),
         settings: RequestedSettings {
             dtype: Some("bfloat16".into()),
             tensor_parallel_size: Some(2),
@@ -30,14 +31,14 @@ fn server(model: &str) -> Server {
     }
 }
 
-fn started(image: &str) -> Server {
+fn started(image: &str) -> ServerConfig {
     let mut preset = Preset {
         image: Some(image.into()),
         ..Preset::default()
     };
     preset.env.insert("HF_TOKEN".into(), "swordfish-42".into());
-    Server {
-        place: Place::Image(Box::new(preset)),
+    ServerConfig {
+        place: EnginePlace::Image(Box::new(preset)),
         engine: None,
         settings: RequestedSettings::default(),
         engine_args: Vec::new(),
@@ -45,8 +46,8 @@ fn started(image: &str) -> Server {
     }
 }
 
-fn cell(server: &Arc<Server>, input_len: u32, batch: u32) -> Cell {
-    let load = Load {
+fn cell(server: &Arc<ServerConfig>, input_len: u32, batch: u32) -> Cell {
+    let load = CellLoad {
         bench: BenchWord::Serve,
         input_len,
         output_len: 128,
@@ -62,8 +63,8 @@ fn cell(server: &Arc<Server>, input_len: u32, batch: u32) -> Cell {
     Cell::new(server.clone(), load)
 }
 
-fn row(cell: &Cell, status: Status) -> Row {
-    Row {
+fn row(cell: &Cell, status: RowStatus) -> CellRow {
+    CellRow {
         cell: cell.id.clone(),
         group: cell.group.clone(),
         status,
@@ -74,14 +75,14 @@ fn row(cell: &Cell, status: Status) -> Row {
         ended: "2026-11-20T10:03:00Z".into(),
         took_s: 12.5,
         profile: None,
-        figures: Figures::default(),
+        figures: RowFigures::default(),
     }
 }
 
-fn done(cell: &Cell, peak_gib: f64) -> Row {
-    Row {
+fn done(cell: &Cell, peak_gib: f64) -> CellRow {
+    CellRow {
         profile: Some(format!("cells/{}-x.json", cell.id)),
-        figures: Figures {
+        figures: RowFigures {
             peak_bytes: Some((peak_gib * GIB as f64) as u64),
             model_weights_bytes: Some(13 * GIB + 1),
             kv_cache_bytes: Some(20 * GIB),
@@ -90,18 +91,18 @@ fn done(cell: &Cell, peak_gib: f64) -> Row {
             mean_latency_ms: Some(1234.5678),
             tokens_per_second: Some(829.25),
             memory_backend: Some("nvml".into()),
-            ..Figures::default()
+            ..RowFigures::default()
         },
-        ..row(cell, Status::Done)
+        ..row(cell, RowStatus::Done)
     }
 }
 
-fn failed(cell: &Cell, cause: Cause, message: &str) -> Row {
-    Row {
+fn failed(cell: &Cell, cause: RowCause, message: &str) -> CellRow {
+    CellRow {
         cause: Some(cause),
         phase: Some(RowPhase::Bench),
         message: Some(message.into()),
-        ..row(cell, Status::Failed)
+        ..row(cell, RowStatus::Failed)
     }
 }
 
@@ -114,17 +115,17 @@ fn eventful() -> Results {
         cells.extend([1, 8, 64].map(|batch| cell(&tiny, input, batch)));
     }
     cells.extend([1, 8].map(|batch| cell(&other, 128, batch)));
-    let mut rows: Vec<Row> = vec![done(&cells[0], 35.5), done(&cells[1], 36.25)];
+    let mut rows: Vec<CellRow> = vec![done(&cells[0], 35.5), done(&cells[1], 36.25)];
     let oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.";
-    rows.push(failed(&cells[2], Cause::Oom, oom));
+    rows.push(failed(&cells[2], RowCause::Oom, oom));
     rows.push(done(&cells[3], 71.0));
-    rows.push(failed(&cells[4], Cause::Oom, oom));
-    rows.push(Row {
-        status: Status::Skipped,
+    rows.push(failed(&cells[4], RowCause::Oom, oom));
+    rows.push(CellRow {
+        status: RowStatus::Skipped,
         phase: None,
         ..failed(
             &cells[5],
-            Cause::ImpliedOom,
+            RowCause::ImpliedOom,
             "`in 4096 out 128 batch 8`, which takes no more, ran out of memory in this run",
         )
     });
@@ -132,7 +133,7 @@ fn eventful() -> Results {
     pretended.figures.simulated = true;
     pretended.figures.model_weights_bytes = None;
     rows.push(pretended);
-    let rows: HashMap<CellId, Row> = rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
+    let rows: HashMap<CellId, CellRow> = rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
     Results {
         started: Some("2026-11-20T10:00:00Z".into()),
         took_s: Some(725.0),
@@ -153,15 +154,15 @@ fn options(width: usize, unicode: bool) -> TextOptions {
 
 #[test]
 fn the_page_of_the_results() {
-    insta::assert_snapshot!(text::render(&eventful(), options(120, true)));
+    insta::assert_snapshot!(text::render_results(&eventful(), options(120, true)));
 }
 
 #[test]
 fn the_page_on_a_narrow_terminal() {
-    let page = text::render(&eventful(), options(80, false));
+    let page = text::render_results(&eventful(), options(80, false));
     assert!(page.is_ascii());
     for line in page.lines() {
-        assert!(width(line) <= 80, "{line}");
+        assert!(text_width(line) <= 80, "{line}");
     }
     insta::assert_snapshot!(page);
 }
@@ -169,11 +170,11 @@ fn the_page_on_a_narrow_terminal() {
 /// Cells of one group that differ in nothing but what stands behind the lengths.
 fn alike() -> Results {
     let tiny = Arc::new(server("org/Tiny-1B"));
-    let first = Load {
+    let first = CellLoad {
         bench: BenchWord::Auto,
         ..cell(&tiny, 128, 8).load
     };
-    let changes: [fn(&mut Load); 8] = [
+    let changes: [fn(&mut CellLoad); 8] = [
         |_| {},
         |l| l.bench = BenchWord::Builtin,
         |l| l.repeats = 3,
@@ -188,7 +189,12 @@ fn alike() -> Results {
         change(&mut load);
         Cell::new(tiny.clone(), load)
     });
-    let row = |c: &Cell| (c.id.clone(), failed(c, Cause::Timeout, "its time was up"));
+    let row = |c: &Cell| {
+        (
+            c.id.clone(),
+            failed(c, RowCause::Timeout, "its time was up"),
+        )
+    };
     let rows = cells.iter().map(row).collect();
     Results::new("alike", cells.iter(), &rows)
 }
@@ -196,11 +202,15 @@ fn alike() -> Results {
 #[test]
 fn no_two_rows_of_a_table_are_alike() {
     let results = alike();
-    let page = text::render(&results, options(120, true));
+    let page = text::render_results(&results, options(120, true));
     let lines: Vec<&str> = page.lines().filter(|l| l.ends_with("timeout")).collect();
     let once: HashSet<&str> = lines.iter().copied().collect();
     assert_eq!((lines.len(), once.len()), (8, 8), "{page}");
-    let words: HashSet<String> = results.cells.iter().map(|o| o.cell.words()).collect();
+    let words: HashSet<String> = results
+        .cells
+        .iter()
+        .map(|o| o.cell.describe_load())
+        .collect();
     assert_eq!(words.len(), 8, "{words:?}");
     insta::assert_snapshot!(page);
 }
@@ -211,28 +221,28 @@ fn a_sweep_of_which_nothing_ran_took_no_time() {
         took_s: Some(std::iter::empty::<f64>().sum()),
         ..eventful()
     };
-    let page = text::render(&nothing, options(80, true));
+    let page = text::render_results(&nothing, options(80, true));
     assert!(page.contains("took 0.0 s"), "{page}");
-    let document = String::from_utf8(json::render(&nothing).unwrap()).unwrap();
+    let document = String::from_utf8(json::render_json(&nothing).unwrap()).unwrap();
     assert!(document.contains("\"took_s\": 0.0"), "{document}");
 }
 
 #[test]
 fn what_only_pretends_is_said_wherever_it_is() {
     let all = eventful();
-    assert!(text::render(&all, options(80, true)).contains("SIMULATED"));
-    let bytes = json::render(&all).unwrap();
+    assert!(text::render_results(&all, options(80, true)).contains("SIMULATED"));
+    let bytes = json::render_json(&all).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["simulated"], true);
     assert_eq!(document["cells"][6]["row"]["figures"]["simulated"], true);
     let mut real = all;
     real.cells.remove(6);
-    assert!(!text::render(&real, options(80, true)).contains("SIMULATED"));
+    assert!(!text::render_results(&real, options(80, true)).contains("SIMULATED"));
 }
 
 /// The table, as a data frame reads it: a map of columns for each cell.
 fn table(results: &Results) -> Vec<HashMap<String, String>> {
-    let bytes = csv::render(results).unwrap();
+    let bytes = csv::render_csv(results).unwrap();
     let mut reader = ::csv::Reader::from_reader(&bytes[..]);
     reader.deserialize().map(|r| r.unwrap()).collect()
 }
@@ -272,7 +282,7 @@ fn the_table_says_what_was_asked_for_and_what_ran() {
     let mut server = started("registry/llm:1");
     server.architecture.insert("num_layers".into(), 32.0);
     server.architecture.insert("model_params".into(), 6.7e9);
-    let load = Load {
+    let load = CellLoad {
         bench: BenchWord::Auto,
         repeats: 3,
         num_prompts: Some(200),
@@ -314,7 +324,7 @@ fn the_table_says_what_was_asked_for_and_what_ran() {
         assert_eq!(row[column], value, "{column}");
     }
     let document: serde_json::Value =
-        serde_json::from_slice(&json::render(&results).unwrap()).unwrap();
+        serde_json::from_slice(&json::render_json(&results).unwrap()).unwrap();
     let cell = &document["cells"][0];
     assert_eq!(cell["row"]["figures"]["engine"], "sglang");
     assert_eq!(cell["architecture"]["num_layers"], 32.0);
@@ -325,7 +335,7 @@ fn the_table_says_what_was_asked_for_and_what_ran() {
 fn a_row_of_an_earlier_journal_is_read() {
     let row = r#"{"cell":"0123456789ab","group":"ba9876543210","status":"done","attempt":1,
         "ended":"2026-11-20T10:03:00Z","took_s":12.5,"figures":{"peak_bytes":3,"simulated":false}}"#;
-    let row: Row = serde_json::from_str(row).unwrap();
+    let row: CellRow = serde_json::from_str(row).unwrap();
     assert_eq!(
         (row.figures.peak_bytes, row.figures.engine),
         (Some(3), None)
@@ -352,7 +362,7 @@ fn no_field_of_the_table_is_a_formula() {
 #[test]
 fn the_document_has_the_rows_of_the_journal_and_no_secret() {
     let results = eventful();
-    let bytes = json::render(&results).unwrap();
+    let bytes = json::render_json(&results).unwrap();
     assert!(bytes.ends_with(b"}\n"));
     let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["schema_version"], "1");
@@ -364,14 +374,14 @@ fn the_document_has_the_rows_of_the_journal_and_no_secret() {
         .iter()
         .zip(&results.cells)
     {
-        let row: Option<Row> = serde_json::from_value(cell["row"].clone()).unwrap();
+        let row: Option<CellRow> = serde_json::from_value(cell["row"].clone()).unwrap();
         assert_eq!(row, outcome.row);
     }
     assert!(!String::from_utf8(bytes).unwrap().contains("swordfish"));
 }
 
-fn planned() -> Sweep {
-    Sweep {
+fn planned() -> SweepDefinition {
+    SweepDefinition {
         name: "scaling".into(),
         cells: eventful().cells.into_iter().map(|o| o.cell).collect(),
         timeout: None,
@@ -379,7 +389,7 @@ fn planned() -> Sweep {
     }
 }
 
-fn plan_of(sweep: &Sweep, known_oom: &OomMemory, shard: Option<Shard>) -> Plan {
+fn plan_of(sweep: &SweepDefinition, known_oom: &OomMemory, shard: Option<Shard>) -> SweepPlan {
     let options = PlanOptions {
         fresh: false,
         shard,
@@ -387,14 +397,14 @@ fn plan_of(sweep: &Sweep, known_oom: &OomMemory, shard: Option<Shard>) -> Plan {
         known_oom,
         retry_oom: false,
     };
-    Plan::of(sweep, &options).unwrap()
+    SweepPlan::for_sweep(sweep, &options).unwrap()
 }
 
-fn with_memory() -> (Plan, Forecast) {
+fn with_memory() -> (SweepPlan, Forecast) {
     let sweep = planned();
     let cell = &sweep.cells[4];
     let mut ooms = OomMemory::default();
-    ooms.add(OomRecord {
+    ooms.add_record(OomRecord {
         group: cell.group.clone(),
         load: cell.load.clone(),
         cell: cell.id.clone(),
@@ -410,19 +420,29 @@ fn with_memory() -> (Plan, Forecast) {
 #[test]
 fn the_page_of_the_plan() {
     let (plan, forecast) = with_memory();
-    insta::assert_snapshot!(plan::render(&plan, &forecast, false, options(80, false)));
+    insta::assert_snapshot!(plan::render_plan(
+        &plan,
+        &forecast,
+        false,
+        options(80, false)
+    ));
 }
 
 #[test]
 fn the_page_of_the_plan_with_every_cell() {
     let (plan, forecast) = with_memory();
-    insta::assert_snapshot!(plan::render(&plan, &forecast, true, options(120, true)));
+    insta::assert_snapshot!(plan::render_plan(
+        &plan,
+        &forecast,
+        true,
+        options(120, true)
+    ));
 }
 
 #[test]
 fn the_document_of_the_plan_has_every_cell_and_no_secret() {
     let (plan, forecast) = with_memory();
-    let bytes = plan::json(&plan, &forecast).unwrap();
+    let bytes = plan::plan_json(&plan, &forecast).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (&document["cells"], &document["starts"]),
@@ -440,7 +460,7 @@ fn the_document_of_the_plan_has_every_cell_and_no_secret() {
 fn a_part_without_a_group_says_so() {
     let shard = Some(Shard { index: 3, of: 3 });
     let plan = plan_of(&planned(), &OomMemory::default(), shard);
-    let page = plan::render(&plan, &Forecast::default(), false, options(80, false));
+    let page = plan::render_plan(&plan, &Forecast::default(), false, options(80, false));
     assert!(
         page.contains("part 3/3") && page.contains("no group falls to this part"),
         "{page}"
@@ -450,7 +470,7 @@ fn a_part_without_a_group_says_so() {
 #[test]
 fn figures_of_a_row_are_those_of_the_profile() {
     let profile = idle_reference().derive();
-    let figures = Figures::of(&profile);
+    let figures = RowFigures::of_profile(&profile);
     let memory = &profile.memory_breakdown;
     assert_eq!(figures.peak_bytes, memory.total_measured_bytes);
     assert!(figures.peak_bytes.is_some());
@@ -476,6 +496,6 @@ fn figures_of_a_row_are_those_of_the_profile() {
     assert_eq!(figures.engine.as_deref(), Some("reference"));
     assert_eq!(figures.bench, Some(profile.parameters.bench.clone()));
     let nothing = Built::default().derive();
-    assert_eq!(Figures::of(&nothing).peak_bytes, None);
-    assert_eq!(Figures::of(&nothing).overhead_bytes, None);
+    assert_eq!(RowFigures::of_profile(&nothing).peak_bytes, None);
+    assert_eq!(RowFigures::of_profile(&nothing).overhead_bytes, None);
 }

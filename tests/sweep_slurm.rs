@@ -8,7 +8,7 @@ use common::docker;
 use common::e2e::{Live, plimsoll, wait_for};
 use plimsoll::error::ExitCode;
 use plimsoll::progress::{Progress, Sink};
-use plimsoll::sweep::slurm::{Slurm, SlurmJob, Submitted, Waited};
+use plimsoll::sweep::slurm::{Slurm, SlurmJob, SubmittedJob, WaitOutcome};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -25,10 +25,10 @@ fn news() -> (Sink, Arc<Mutex<Vec<String>>>) {
     (sink, told)
 }
 
-fn states(waited: Waited) -> Vec<Option<String>> {
+fn states(waited: WaitOutcome) -> Vec<Option<String>> {
     match waited {
-        Waited::Over(ends) => ends.into_iter().map(|e| e.state).collect(),
-        Waited::Left => panic!("nobody left"),
+        WaitOutcome::Over(ends) => ends.into_iter().map(|e| e.state).collect(),
+        WaitOutcome::Left => panic!("nobody left"),
     }
 }
 
@@ -77,7 +77,7 @@ async fn with_a_node_nothing_is_lost() {
     };
     let (sink, told) = news();
     let submitted = slurm
-        .submit(&job, Some(b"models: []\n"), &sink)
+        .submit_job(&job, Some(b"models: []\n"), &sink)
         .await
         .unwrap();
     assert_eq!(
@@ -91,7 +91,7 @@ async fn with_a_node_nothing_is_lost() {
             let mut looks = 0;
             let stop = CancellationToken::new();
             let waited = slurm
-                .wait(&submitted, &mut || looks += 1, &sink, &stop)
+                .wait_for_job(&submitted, &mut || looks += 1, &sink, &stop)
                 .await;
             (waited.unwrap(), looks)
         }
@@ -173,9 +173,9 @@ async fn hostile_names_arrive_as_they_are() {
     let slurm = cluster.slurm(&[("SBATCH_ARRAY_INX", "1-3")]);
     let (sink, _) = news();
     let stop = CancellationToken::new();
-    let submitted = slurm.submit(&job, Some(b"x"), &sink).await.unwrap();
+    let submitted = slurm.submit_job(&job, Some(b"x"), &sink).await.unwrap();
     let waited = cluster
-        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
+        .within(slurm.wait_for_job(&submitted, &mut || (), &sink, &stop))
         .await
         .unwrap();
     assert_eq!(states(waited), [Some("completed".to_owned())]);
@@ -211,7 +211,7 @@ async fn what_slurm_refuses_is_told_in_its_words() {
     let (sink, _) = news();
     let failure = cluster
         .slurm(&[])
-        .submit(&job, None, &sink)
+        .submit_job(&job, None, &sink)
         .await
         .unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);
@@ -234,7 +234,7 @@ async fn who_leaves_leaves_the_job_running() {
     };
     let slurm = cluster.slurm(&[]);
     let (sink, told) = news();
-    let submitted = slurm.submit(&job, None, &sink).await.unwrap();
+    let submitted = slurm.submit_job(&job, None, &sink).await.unwrap();
     let stop = CancellationToken::new();
     let mut look = {
         let stop = stop.clone();
@@ -248,9 +248,9 @@ async fn who_leaves_leaves_the_job_running() {
             }
         }
     };
-    let waiting = slurm.wait(&submitted, &mut look, &sink, &stop);
+    let waiting = slurm.wait_for_job(&submitted, &mut look, &sink, &stop);
     let waited = cluster.within(waiting).await.unwrap();
-    assert_eq!(waited, Waited::Left);
+    assert_eq!(waited, WaitOutcome::Left);
     let queue = |id: &str| {
         cluster.ask(
             "squeue",
@@ -263,7 +263,7 @@ async fn who_leaves_leaves_the_job_running() {
     );
 
     // The words that it leaves can be followed.
-    let farewell = submitted.farewell();
+    let farewell = submitted.describe_leaving();
     assert!(
         farewell.contains(&format!("scancel {}", submitted.id)),
         "{farewell}"
@@ -271,7 +271,7 @@ async fn who_leaves_leaves_the_job_running() {
     cluster.ask("scancel", &[&submitted.id]);
     let stop = CancellationToken::new();
     let waited = cluster
-        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
+        .within(slurm.wait_for_job(&submitted, &mut || (), &sink, &stop))
         .await
         .unwrap();
     assert_eq!(states(waited), vec![Some("cancelled".to_owned()); 2]);
@@ -281,7 +281,7 @@ async fn who_leaves_leaves_the_job_running() {
 async fn a_job_that_slurm_has_forgotten_is_over() {
     needs!(Slurm);
     let cluster = Cluster::start();
-    let gone = Submitted {
+    let gone = SubmittedJob {
         id: "987654".into(),
         cluster: None,
         shards: 2,
@@ -291,7 +291,7 @@ async fn a_job_that_slurm_has_forgotten_is_over() {
     let stop = CancellationToken::new();
     let waited = cluster
         .slurm(&[])
-        .wait(&gone, &mut || (), &sink, &stop)
+        .wait_for_job(&gone, &mut || (), &sink, &stop)
         .await
         .unwrap();
     assert_eq!(states(waited), [None, None]);
@@ -311,7 +311,7 @@ async fn a_controller_that_is_away_is_waited_for() {
     let (sink, told) = news();
     let stop = CancellationToken::new();
     let mut slurm = cluster.slurm(&[]);
-    let submitted = slurm.submit(&job, None, &sink).await.unwrap();
+    let submitted = slurm.submit_job(&job, None, &sink).await.unwrap();
     // Another configuration, of a controller that is not there, until it was told.
     let away = cluster.dir().join("away.conf");
     let text = std::fs::read_to_string(cluster.conf()).unwrap();
@@ -331,7 +331,7 @@ async fn a_controller_that_is_away_is_waited_for() {
             std::os::unix::fs::symlink(cluster.conf(), &link).unwrap();
         }
     };
-    let waiting = slurm.wait(&submitted, &mut look, &sink, &stop);
+    let waiting = slurm.wait_for_job(&submitted, &mut look, &sink, &stop);
     let waited = cluster.within(waiting).await.unwrap();
     assert_eq!(states(waited), [Some("completed".to_owned())]);
     let told = told.lock().unwrap().clone();
@@ -355,7 +355,7 @@ async fn without_slurm_there_is_still_the_script() {
         dir: dir.path().join("run"),
         ..SlurmJob::default()
     };
-    let failure = slurm.submit(&job, None, &news().0).await.unwrap_err();
+    let failure = slurm.submit_job(&job, None, &news().0).await.unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);
     assert!(failure.message.contains("no `sbatch`"), "{failure}");
     assert!(
@@ -452,13 +452,13 @@ async fn real_shards_lose_no_cell_with_their_node() {
     let slurm = cluster.slurm(&[]);
     let (sink, told) = news();
     let submitted = slurm
-        .submit(&job, Some(MATRIX.as_bytes()), &sink)
+        .submit_job(&job, Some(MATRIX.as_bytes()), &sink)
         .await
         .unwrap();
     let waiting = tokio::spawn(async move {
         let stop = CancellationToken::new();
         slurm
-            .wait(&submitted, &mut || (), &sink, &stop)
+            .wait_for_job(&submitted, &mut || (), &sink, &stop)
             .await
             .unwrap()
     });

@@ -76,7 +76,7 @@ async fn ran(
     let mut lines = Vec::new();
     let nobody = CancellationToken::new();
     let sink = |stream, line: String| lines.push((stream, line));
-    let done = kept.run(&request, None, &nobody, sink).await.unwrap();
+    let done = kept.run_order(&request, None, &nobody, sink).await.unwrap();
     assert_eq!(done.written, None, "no file was asked for");
     let result = done.ended;
     lines.retain(|(_, line)| !line.is_empty());
@@ -96,7 +96,7 @@ async fn a_kept_program_runs_as_if_started_anew_but_for_what_it_imported() {
     needs!(Docker, Vllm);
     let runtime = runtime().await.unwrap();
     let engine = container("counting", COUNTING);
-    let kept = KeptBench::start(&runtime, &engine.id, "/tmp", "counting", "kept-1").await;
+    let kept = KeptBench::start_process(&runtime, &engine.id, "/tmp", "counting", "kept-1").await;
     let kept = kept.unwrap();
 
     let (first, lines) = ran(&kept, "0", &[("GIVEN", "a secret")]).await;
@@ -143,18 +143,21 @@ async fn a_kept_program_runs_as_if_started_anew_but_for_what_it_imported() {
     };
     let nobody = CancellationToken::new();
     let written = Some("/tmp/written");
-    let done = kept.run(&request, written, &nobody, sink).await.unwrap();
+    let done = kept
+        .run_order(&request, written, &nobody, sink)
+        .await
+        .unwrap();
     assert_eq!(done.ended.end, ExecEnd::Exited(0));
     assert_eq!(done.written, Some("{\"ü🚢 \"\n".repeat(3000)));
     assert!(said.ends_with("no end of line"), "{said}");
     let missing = Some("/tmp/not-there");
-    let none = kept.run(&request, missing, &nobody, |_, _| ()).await;
+    let none = kept.run_order(&request, missing, &nobody, |_, _| ()).await;
     assert_eq!(none.unwrap().written, None);
 
     // What it is told reaches no command line, and it goes with its orders.
     let processes = engine.processes().join("\n");
     assert!(processes.contains("kept_bench.py") && !processes.contains("secret"));
-    kept.end().await;
+    kept.end_process().await;
     assert!(!engine.processes().join("\n").contains("kept_bench.py"));
 }
 
@@ -163,7 +166,7 @@ async fn who_stops_a_run_ends_the_process() {
     needs!(Docker, Vllm);
     let runtime = runtime().await.unwrap();
     let engine = container("counting", COUNTING);
-    let start = |run_id| KeptBench::start(&runtime, &engine.id, "/tmp", "counting", run_id);
+    let start = |run_id| KeptBench::start_process(&runtime, &engine.id, "/tmp", "counting", run_id);
     let request = |deadline| ExecRequest {
         argv: vec!["counting".into(), "wait".into()],
         deadline,
@@ -176,7 +179,7 @@ async fn who_stops_a_run_ends_the_process() {
             stop.cancel();
         }
     };
-    let stopped = kept.run(&request(None), None, &stop, sink).await;
+    let stopped = kept.run_order(&request(None), None, &stop, sink).await;
     let stopped = stopped.unwrap().ended;
     assert_eq!(stopped.end, ExecEnd::Cancelled);
     assert!(stopped.killed > 0 && stopped.survivors == 0, "{stopped:?}");
@@ -188,7 +191,9 @@ async fn who_stops_a_run_ends_the_process() {
     let kept = start("kept-2").await.unwrap();
     let nobody = CancellationToken::new();
     let short = Some(Duration::from_millis(500));
-    let late = kept.run(&request(short), None, &nobody, |_, _| ()).await;
+    let late = kept
+        .run_order(&request(short), None, &nobody, |_, _| ())
+        .await;
     assert_eq!(late.unwrap().ended.end, ExecEnd::Deadline);
     assert!(!engine.processes().join("\n").contains("kept_bench.py"));
 }
@@ -198,7 +203,7 @@ async fn what_cannot_be_kept_is_told_and_why() {
     needs!(Docker, Vllm);
     let runtime = runtime().await.unwrap();
     let engine = container("counting", "#!/bin/sh\nexit 0\n");
-    let start = |program| KeptBench::start(&runtime, &engine.id, "/tmp", program, "kept-1");
+    let start = |program| KeptBench::start_process(&runtime, &engine.id, "/tmp", program, "kept-1");
     let why = start("counting").await.err().unwrap();
     assert_eq!(why, "`/usr/local/bin/counting` is not a script of Python's");
     let why = start("not-there").await.err().unwrap();

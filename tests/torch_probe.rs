@@ -6,7 +6,7 @@ use plimsoll::breakdown::{Component, EvidenceSource};
 use plimsoll::capture::*;
 use plimsoll::engine::{BenchKind, EngineId, LoadKind};
 use plimsoll::profile::Profile;
-use plimsoll::report::text::{TextOptions, render};
+use plimsoll::report::text::{TextOptions, render_text};
 
 const CPU: &str = include_str!("fixtures/transformers/cpu-bfloat16.json");
 const CPU_LOG: &str = include_str!("fixtures/transformers/cpu-bfloat16.log");
@@ -35,7 +35,7 @@ fn probed(devices: Vec<DeviceFacts>, levels: &[u64], file: u64, result: &str) ->
             });
         }
     }
-    let mark = |ms: i64, phase, repeat| Mark {
+    let mark = |ms: i64, phase, repeat| PhaseMark {
         at_ns: ms * MS,
         phase,
         repeat,
@@ -228,7 +228,7 @@ fn what_follows_the_load_is_not_in_its_peak() {
         built.derive().memory_breakdown.total_measured_bytes,
         Some(3 * GIB)
     );
-    built.capture.marks.push(Mark {
+    built.capture.marks.push(PhaseMark {
         at_ns: 8_900 * MS,
         phase: Phase::Cooldown,
         repeat: Some(1),
@@ -257,7 +257,7 @@ fn operators_and_layers_are_told() {
         .iter()
         .map(|o| o.self_memory_bytes);
     assert!(memory.clone().is_sorted_by(|a, b| a >= b) && memory.count() > 5);
-    let page = render(&profile, TextOptions::default());
+    let page = render_text(&profile, TextOptions::default());
     for text in [
         "Inside the process",
         "aten::",
@@ -306,7 +306,7 @@ fn figures_that_cannot_be_are_survived() {
                 let levels = vec![GIB; devices.len()];
                 let profile = probed(devices, &levels, 0, &result.to_string()).derive();
                 sums(&profile);
-                render(&profile, TextOptions::default());
+                render_text(&profile, TextOptions::default());
             }
         }
     }

@@ -120,12 +120,12 @@ impl ErrorKind {
 
 impl RequestRow {
     /// Whether it was answered whole.
-    pub fn ok(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.error.is_none()
     }
 
     /// Whether it counts as failed: not where the run was stopped under it.
-    pub fn failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.error
             .as_ref()
             .is_some_and(|e| e.kind != ErrorKind::Cancelled)
@@ -148,7 +148,7 @@ impl RequestRow {
     }
 
     /// The same row on a clock with its zero at `zero_ns`.
-    pub fn moved(mut self, zero_ns: AtNs) -> RequestRow {
+    pub fn moved_to(mut self, zero_ns: AtNs) -> RequestRow {
         for at in [
             Some(&mut self.intended_at_ns),
             Some(&mut self.ended_at_ns),

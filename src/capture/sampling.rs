@@ -86,7 +86,7 @@ pub struct Tenants {
 
 impl MemorySample {
     /// Whose memory it is; `None` where this sample carries no process list.
-    pub fn tenants(&self) -> Option<Tenants> {
+    pub fn memory_owners(&self) -> Option<Tenants> {
         let processes = self.processes.as_ref()?;
         let mut tenants = Tenants::default();
         let mut known = 0u64;
@@ -128,20 +128,20 @@ mod tests {
             used_bytes: 100,
             ..MemorySample::default()
         };
-        assert_eq!(sample.tenants(), None, "no list is not an empty list");
+        assert_eq!(sample.memory_owners(), None, "no list is not an empty list");
         sample.processes = Some(vec![
             process(1, Some(30), Some("a")),
             process(2, Some(10), Some("a")),
             process(3, Some(20), None),
             process(4, None, Some("b")),
         ]);
-        let tenants = sample.tenants().unwrap();
+        let tenants = sample.memory_owners().unwrap();
         assert_eq!(tenants.containers, BTreeMap::from([("a".to_owned(), 40)]));
         assert_eq!((tenants.others_bytes, tenants.untold_processes), (20, 1));
         assert_eq!(tenants.unattributed_bytes, Some(40));
         sample.used_bytes = 50;
         assert_eq!(
-            sample.tenants().unwrap().unattributed_bytes,
+            sample.memory_owners().unwrap().unattributed_bytes,
             None,
             "read at two moments"
         );

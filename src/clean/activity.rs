@@ -1,8 +1,8 @@
 //! Since when containers do nothing, remembered in a file that runs share: what a service has seen
 //! helps whoever asks later.
 
-use super::history::{History, Moment, Seen};
-use super::survey::{Look, Observation};
+use super::history::{ActivityHistory, LookTime, SeenContainer};
+use super::survey::{ActivityObservation, HostLook};
 use crate::container::leftovers::boot_id;
 use crate::store::{SharedFile, bounded};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,52 +12,52 @@ const FILE: &str = "activity.json";
 
 /// What is remembered.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct ActivityMemory {
     /// What this process has seen, where there is no file.
-    history: History,
+    history: ActivityHistory,
     /// Whether the file could not be written: then it knows less than this process.
     alone: bool,
 }
 
-impl Memory {
+impl ActivityMemory {
     /// Adds a look of now, and completes it by since when each container does nothing. Reads and
     /// writes the file; without one only this process remembers.
-    pub fn complete(&mut self, look: &mut Look) {
-        let file = SharedFile::open(FILE).filter(|_| !self.alone);
-        let found = file.as_ref().and_then(SharedFile::read);
-        if let Some(history) = found.and_then(|text| bounded::json(&text).ok()) {
+    pub fn complete_look(&mut self, look: &mut HostLook) {
+        let file = SharedFile::open_locked(FILE).filter(|_| !self.alone);
+        let found = file.as_ref().and_then(SharedFile::read_bytes);
+        if let Some(history) = found.and_then(|text| bounded::parse_json(&text).ok()) {
             self.history = history;
         }
         self.add(&now(), look);
         if let (Some(file), Ok(text)) = (file, serde_json::to_vec(&self.history)) {
-            self.alone = file.write(&text).is_err();
+            self.alone = file.write_bytes(&text).is_err();
         }
     }
 
-    fn add(&mut self, at: &Moment, look: &mut Look) {
-        let seen: Vec<Seen> = look.observations.iter().map(seen).collect();
-        let mut activities = self.history.look(at, &seen);
+    fn add(&mut self, at: &LookTime, look: &mut HostLook) {
+        let seen: Vec<SeenContainer> = look.observations.iter().map(seen).collect();
+        let mut activities = self.history.add_look(at, &seen);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
         }
     }
 }
 
-fn now() -> Moment {
+fn now() -> LookTime {
     let nanoseconds = |clock| {
         let time = clock_gettime(clock);
         let seconds = time.tv_sec.saturating_mul(1_000_000_000);
         seconds.saturating_add(time.tv_nsec)
     };
-    Moment {
+    LookTime {
         boot: boot_id(),
         boot_ns: nanoseconds(ClockId::Boottime),
         wall_ns: nanoseconds(ClockId::Realtime),
     }
 }
 
-fn seen(observation: &Observation) -> Seen {
-    Seen {
+fn seen(observation: &ActivityObservation) -> SeenContainer {
+    SeenContainer {
         id: observation.container.clone(),
         started_ns: observation.started_ns,
         gpu_percent: observation.gpu_busy_pct.map(f64::from),
@@ -74,17 +74,17 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    fn look(requests: u64) -> Look {
+    fn look(requests: u64) -> HostLook {
         let container = |id: &str| ContainerLook {
             id: id.into(),
             ..ContainerLook::default()
         };
-        Look {
+        HostLook {
             survey: Survey {
                 containers: vec![container("a"), container("b")],
                 ..Survey::default()
             },
-            observations: vec![Observation {
+            observations: vec![ActivityObservation {
                 container: "a".into(),
                 started_ns: Some(SECOND),
                 gpu_busy_pct: Some(0),
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn what_was_observed_is_remembered_from_look_to_look() {
-        let mut memory = Memory::default();
+        let mut memory = ActivityMemory::default();
         let mut at = |second: i64, requests: u64| {
             let mut look = look(requests);
-            let moment = Moment {
+            let moment = LookTime {
                 boot: "boot".into(),
                 boot_ns: second * SECOND,
                 wall_ns: second * SECOND,

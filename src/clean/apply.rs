@@ -7,7 +7,7 @@ mod container;
 mod process;
 
 use super::facts::{ContainerLook, ProcessLook, Survey};
-use super::verdict::{Act, Of, Rule, Verdict};
+use super::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use super::verify;
 use crate::capture::ContainerFacts;
 use crate::container::Runtime;
@@ -16,7 +16,7 @@ use crate::container::teardown::{May, Patience};
 use crate::container::{PROTECT_LABEL, is_protected, processes::ProcessId};
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::{ContainerLock, LockRefusal};
-use crate::telemetry::{Target, cgroup_directory};
+use crate::telemetry::{MeasuredContainer, cgroup_directory};
 use futures::StreamExt;
 use serde::Serialize;
 use std::time::Duration;
@@ -61,11 +61,11 @@ impl ApplyOptions {
 
 /// What became of a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct ActOutcome {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: CleanVerdict,
     /// How it came out.
-    pub done: Done,
+    pub done: ActResult,
     /// What was done, in order: `stopped in 2.1 s`, `killed after 60 s`, `removed`.
     pub steps: Vec<String>,
     /// GPU memory that is free again, bytes. `None`: how much it was is not known, or it was not
@@ -80,7 +80,7 @@ pub struct Outcome {
 /// How an act came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Done {
+pub enum ActResult {
     /// Ended here, and what it held is given back.
     Cleaned,
     /// It had ended before anything was done here, and what it held is given back.
@@ -91,9 +91,9 @@ pub enum Done {
     NotDone,
 }
 
-impl Outcome {
-    fn new(verdict: &Verdict, done: Done) -> Outcome {
-        Outcome {
+impl ActOutcome {
+    fn new(verdict: &CleanVerdict, done: ActResult) -> ActOutcome {
+        ActOutcome {
             verdict: verdict.clone(),
             done,
             steps: Vec::new(),
@@ -103,23 +103,23 @@ impl Outcome {
         }
     }
 
-    fn kept(verdict: &Verdict, why: impl Into<String>) -> Outcome {
-        Outcome {
+    fn kept(verdict: &CleanVerdict, why: impl Into<String>) -> ActOutcome {
+        ActOutcome {
             problem: Some(why.into()),
-            ..Outcome::new(verdict, Done::Kept)
+            ..ActOutcome::new(verdict, ActResult::Kept)
         }
     }
 
-    fn not_done(verdict: &Verdict, why: impl Into<String>) -> Outcome {
-        Outcome {
+    fn not_done(verdict: &CleanVerdict, why: impl Into<String>) -> ActOutcome {
+        ActOutcome {
             problem: Some(why.into()),
-            ..Outcome::new(verdict, Done::NotDone)
+            ..ActOutcome::new(verdict, ActResult::NotDone)
         }
     }
 }
 
 /// What all acts share.
-struct Work<'a> {
+struct ApplyWork<'a> {
     runtime: &'a Runtime,
     survey: &'a Survey,
     options: &'a ApplyOptions,
@@ -129,23 +129,23 @@ struct Work<'a> {
 /// Carries out the verdicts that ask for something to be done, and waits until the memory is given
 /// back. One outcome for each of these, in their order. After `cancel` nothing new is begun; what
 /// was begun is brought to its end, and its memory is not waited for.
-pub async fn apply(
+pub async fn apply_verdicts(
     runtime: &Runtime,
     survey: &Survey,
-    verdicts: &[Verdict],
+    verdicts: &[CleanVerdict],
     options: &ApplyOptions,
     cancel: &CancellationToken,
     news: &Sink,
-) -> Vec<Outcome> {
-    let todo: Vec<&Verdict> = verdicts
+) -> Vec<ActOutcome> {
+    let todo: Vec<&CleanVerdict> = verdicts
         .iter()
-        .filter(|v| !matches!(v.act, Act::Keep | Act::Report))
+        .filter(|v| !matches!(v.act, CleanAct::Keep | CleanAct::Report))
         .collect();
     if todo.is_empty() {
         return Vec::new();
     }
     news(Progress::Stage(Stage::Cleanup));
-    let work = Work {
+    let work = ApplyWork {
         runtime,
         survey,
         options,
@@ -164,26 +164,28 @@ pub async fn apply(
         news(Progress::Step { done, of });
     }
     outcomes.sort_by_key(|(place, _)| *place);
-    let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, o)| o).collect();
-    verify::memory(survey, &mut outcomes, options.settle, cancel).await;
+    let mut outcomes: Vec<ActOutcome> = outcomes.into_iter().map(|(_, o)| o).collect();
+    verify::verify_memory(survey, &mut outcomes, options.settle, cancel).await;
     outcomes
 }
 
-impl Work<'_> {
-    async fn one(&self, verdict: &Verdict) -> Outcome {
+impl ApplyWork<'_> {
+    async fn one(&self, verdict: &CleanVerdict) -> ActOutcome {
         if self.cancel.is_cancelled() {
-            return Outcome::not_done(verdict, "not begun: interrupted");
+            return ActOutcome::not_done(verdict, "not begun: interrupted");
         }
         if self.runtime.is_remote() && by_owner(verdict.rule) {
-            return Outcome::kept(verdict, "the daemon is another machine's");
+            return ActOutcome::kept(verdict, "the daemon is another machine's");
         }
         match (verdict.act, &verdict.of) {
-            (Act::Stop | Act::Remove, Of::Container(id)) => self.container(verdict, id).await,
-            (Act::EndMarked, Of::Container(id)) => self.marked(verdict, id).await,
-            (Act::EndProcess, Of::Process(pid, started)) => {
-                self.process(verdict, *pid, *started).await
+            (CleanAct::Stop | CleanAct::Remove, VerdictSubject::Container(id)) => {
+                self.end_container(verdict, id).await
             }
-            _ => Outcome::not_done(verdict, "nobody knows how to do that to it"),
+            (CleanAct::EndMarked, VerdictSubject::Container(id)) => self.marked(verdict, id).await,
+            (CleanAct::EndProcess, VerdictSubject::Process(pid, started)) => {
+                self.end_process(verdict, *pid, *started).await
+            }
+            _ => ActOutcome::not_done(verdict, "nobody knows how to do that to it"),
         }
     }
 
@@ -193,18 +195,24 @@ impl Work<'_> {
 }
 
 /// Whether the user chose the container: then it need not be ours.
-fn chosen(rule: Rule) -> bool {
-    matches!(rule, Rule::Named | Rule::Selected | Rule::Idle)
+fn chosen(rule: CleanRule) -> bool {
+    matches!(
+        rule,
+        CleanRule::Named | CleanRule::Selected | CleanRule::Idle
+    )
 }
 
 /// Whether the rule rests on the end of a plimsoll. For processes of another machine this host
 /// cannot know that.
-fn by_owner(rule: Rule) -> bool {
-    matches!(rule, Rule::OwnerDead | Rule::Leftover | Rule::Orphan)
+fn by_owner(rule: CleanRule) -> bool {
+    matches!(
+        rule,
+        CleanRule::OwnerDead | CleanRule::Leftover | CleanRule::Orphan
+    )
 }
 
 /// A process of the survey by pid and start time, which no other process shares.
-pub(super) fn identity(look: &ProcessLook) -> Option<ProcessId> {
+pub(super) fn process_identity(look: &ProcessLook) -> Option<ProcessId> {
     let started = look.started?;
     Some(ProcessId {
         pid: look.pid,
@@ -222,11 +230,11 @@ fn spared(facts: &ContainerFacts) -> Option<String> {
 
 /// The lock of a container while it is acted on: taken when it is first met running.
 #[derive(Default)]
-struct Locked {
+struct HeldLock {
     lock: Option<(u32, ContainerLock)>,
 }
 
-impl Locked {
+impl HeldLock {
     /// Takes the lock, or names its holder. A container that does not run needs no lock: no
     /// plimsoll can work on it, and Docker itself serialises removals.
     fn take(&mut self, facts: &ContainerFacts) -> May {
@@ -236,8 +244,8 @@ impl Locked {
         if self.lock.as_ref().is_some_and(|(of, _)| *of == pid) {
             return May::Act;
         }
-        let cgroup = cgroup_directory(&Target::of(facts));
-        match ContainerLock::attempt(&facts.id, cgroup.as_deref()) {
+        let cgroup = cgroup_directory(&MeasuredContainer::of_container(facts));
+        match ContainerLock::try_lock(&facts.id, cgroup.as_deref()) {
             Ok(lock) => {
                 self.lock = Some((pid, lock));
                 May::Act
@@ -258,10 +266,14 @@ mod tests {
 
     #[test]
     fn on_another_machine_nothing_is_done_because_an_owner_ended() {
-        for rule in [Rule::OwnerDead, Rule::Leftover, Rule::Orphan] {
+        for rule in [CleanRule::OwnerDead, CleanRule::Leftover, CleanRule::Orphan] {
             assert!(by_owner(rule), "{rule:?}");
         }
-        for rule in [Rule::Named, Rule::Selected, Rule::PastDeadline] {
+        for rule in [
+            CleanRule::Named,
+            CleanRule::Selected,
+            CleanRule::PastDeadline,
+        ] {
             assert!(!by_owner(rule), "{rule:?}");
         }
     }

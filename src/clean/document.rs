@@ -1,8 +1,8 @@
 //! The document of `clean --json`: every verdict, with the facts that it was made of.
 
-use super::apply::Outcome;
+use super::apply::ActOutcome;
 use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
-use super::verdict::{Of, Verdict};
+use super::verdict::{CleanVerdict, VerdictSubject};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub const VERSION: u32 = 1;
 
 /// What a look found and what follows of it.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct CleanDocument<'a> {
     /// [`VERSION`].
     pub version: u32,
     /// When was looked, RFC 3339.
@@ -21,26 +21,29 @@ pub struct Document<'a> {
     /// True where the verdicts were to be carried out; false for a dry run.
     pub applied: bool,
     /// Everything that was judged, kept or not.
-    pub verdicts: Vec<Entry<'a>>,
+    pub verdicts: Vec<VerdictEntry<'a>>,
     /// Result of each act; empty unless applied.
-    pub outcomes: &'a [Outcome],
+    pub outcomes: &'a [ActOutcome],
     /// What could not be looked at, a sentence each.
     pub blind: &'a [String],
 }
 
-impl<'a> Document<'a> {
+impl<'a> CleanDocument<'a> {
     /// The document of one look.
     pub fn new(
         survey: &'a Survey,
-        verdicts: &'a [Verdict],
-        outcomes: Option<&'a [Outcome]>,
+        verdicts: &'a [CleanVerdict],
+        outcomes: Option<&'a [ActOutcome]>,
     ) -> Self {
-        Document {
+        CleanDocument {
             version: VERSION,
             at: &survey.at,
-            simulated: simulated(survey),
+            simulated: has_simulated_device(survey),
             applied: outcomes.is_some(),
-            verdicts: verdicts.iter().map(|v| Entry::new(survey, v)).collect(),
+            verdicts: verdicts
+                .iter()
+                .map(|v| VerdictEntry::new(survey, v))
+                .collect(),
             outcomes: outcomes.unwrap_or_default(),
             blind: &survey.blind,
         }
@@ -49,21 +52,21 @@ impl<'a> Document<'a> {
 
 /// A verdict with its evidence.
 #[derive(Debug, Serialize)]
-pub struct Entry<'a> {
+pub struct VerdictEntry<'a> {
     /// What was decided.
     #[serde(flatten)]
-    pub verdict: &'a Verdict,
+    pub verdict: &'a CleanVerdict,
     /// GPU memory it is about, bytes over all devices; null where that is not known.
     pub gpu_bytes: Option<u64>,
     /// The facts; null where what it is of was gone.
     pub evidence: Option<Evidence<'a>>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> VerdictEntry<'a> {
     /// A verdict, with what the survey has about it.
-    pub fn new(survey: &'a Survey, verdict: &'a Verdict) -> Entry<'a> {
-        let evidence = evidence(survey, &verdict.of);
-        Entry {
+    pub fn new(survey: &'a Survey, verdict: &'a CleanVerdict) -> VerdictEntry<'a> {
+        let evidence = evidence_for(survey, &verdict.of);
+        VerdictEntry {
             verdict,
             gpu_bytes: evidence.and_then(Evidence::gpu_bytes),
             evidence,
@@ -98,22 +101,22 @@ impl Evidence<'_> {
 }
 
 /// The facts that a survey has of something.
-pub fn evidence<'a>(survey: &'a Survey, of: &Of) -> Option<Evidence<'a>> {
+pub fn evidence_for<'a>(survey: &'a Survey, of: &VerdictSubject) -> Option<Evidence<'a>> {
     match of {
-        Of::Container(id) => (survey.containers.iter())
+        VerdictSubject::Container(id) => (survey.containers.iter())
             .find(|c| c.id == *id)
             .map(Evidence::Container),
-        Of::Process(pid, started) => processes(survey)
+        VerdictSubject::Process(pid, started) => processes(survey)
             .find(|p| p.pid == *pid && p.started == *started)
             .map(Evidence::Process),
-        Of::Device(id) => (survey.devices.iter())
+        VerdictSubject::Device(id) => (survey.devices.iter())
             .find(|d| d.id == *id)
             .map(Evidence::Device),
     }
 }
 
 /// Whether any device is a simulated one.
-pub fn simulated(survey: &Survey) -> bool {
+pub fn has_simulated_device(survey: &Survey) -> bool {
     survey.devices.iter().any(|d| d.simulated)
 }
 

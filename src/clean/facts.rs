@@ -60,7 +60,7 @@ pub struct ContainerLook {
     /// Where it is thawed (`freezer.state`), while it is frozen and Docker does not answer about it.
     pub freezer: Option<String>,
     /// How the engine in it is.
-    pub health: Health,
+    pub health: EngineHealth,
     /// Its processes, where the host shows them: `None` for one that runs where it does not, and
     /// then nothing is done to it. Empty for one in which none runs.
     pub processes: Option<Vec<ProcessLook>>,
@@ -74,7 +74,7 @@ pub struct ContainerLook {
 /// How the engine in a container is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Health {
+pub enum EngineHealth {
     /// It answered, or Docker's own check reports it healthy.
     Well,
     /// It accepts no connection, answers nothing in time or a fault of its own, though it did not
@@ -117,9 +117,9 @@ pub struct ProcessLook {
     /// Id of the container of its cgroup, known to Docker or not.
     pub container: Option<String>,
     /// The run in its environment (`PLIMSOLL_RUN`), and whether that run's plimsoll lives.
-    pub mark: Option<Mark>,
+    pub mark: Option<RunMark>,
     /// What plimsoll wrote down when it started `container`, for containers that are gone.
-    pub record: Option<Record>,
+    pub record: Option<StartRecord>,
     /// Of a process with a record: host pids outside its container that share its pid namespace.
     pub shared_by: Vec<u32>,
     /// GPU memory by device, bytes; devices without a figure from the driver are left out.
@@ -130,7 +130,7 @@ pub struct ProcessLook {
 
 /// A run's mark in a process' environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Mark {
+pub struct RunMark {
     /// The run.
     pub run_id: String,
     /// Whether its plimsoll lives.
@@ -139,7 +139,7 @@ pub struct Mark {
 
 /// What plimsoll wrote down of a container that it started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Record {
+pub struct StartRecord {
     /// The container's full id.
     pub container: String,
     /// Its name.

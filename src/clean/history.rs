@@ -22,7 +22,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// One container at one look.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct SeenContainer {
     /// Full id.
     pub id: String,
     /// When it was started last, nanoseconds since the epoch. Where that is not known, nothing is
@@ -40,7 +40,7 @@ pub struct Seen {
 
 /// When a look is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct LookTime {
     /// Id of this boot of the host; where it is not known (empty), nothing is remembered.
     pub boot: String,
     /// Since that boot, suspends included (`CLOCK_BOOTTIME`), nanoseconds.
@@ -52,16 +52,16 @@ pub struct Moment {
 /// What is remembered from one look to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct History {
+pub struct ActivityHistory {
     /// The boot that the times are of.
     boot: String,
     /// By full id.
-    containers: BTreeMap<String, Entry>,
+    containers: BTreeMap<String, ContainerHistory>,
 }
 
 /// Times are nanoseconds since the boot, unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct ContainerHistory {
     /// As Docker reports it: since the epoch.
     started_ns: i64,
     seen_ns: i64,
@@ -82,9 +82,13 @@ struct Entry {
     log_since_ns: i64,
 }
 
-impl History {
+impl ActivityHistory {
     /// Adds a look, and returns for each container since when it is idle.
-    pub fn look(&mut self, at: &Moment, seen: &[Seen]) -> BTreeMap<String, Activity> {
+    pub fn add_look(
+        &mut self,
+        at: &LookTime,
+        seen: &[SeenContainer],
+    ) -> BTreeMap<String, Activity> {
         if at.boot.is_empty() || self.boot != at.boot {
             self.boot.clone_from(&at.boot);
             self.containers.clear();
@@ -98,7 +102,7 @@ impl History {
         activities
     }
 
-    fn one(&mut self, at: &Moment, seen: &Seen) -> Activity {
+    fn one(&mut self, at: &LookTime, seen: &SeenContainer) -> Activity {
         let at_ns = at.boot_ns;
         let Some(started_ns) = seen.started_ns else {
             self.containers.remove(&seen.id);
@@ -108,7 +112,7 @@ impl History {
             let fell = matches!((before.requests, seen.requests), (Some(b), Some(now)) if now < b);
             before.started_ns == started_ns && before.seen_ns <= at_ns && !fell
         });
-        let entry = Entry {
+        let entry = ContainerHistory {
             started_ns,
             seen_ns: at_ns,
             gpu_since_ns: gpu_since(at_ns, seen, before.as_ref()),
@@ -138,7 +142,7 @@ impl History {
 }
 
 /// The look since which the GPUs are idle; `None`: they are busy now, or it is not known.
-fn gpu_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
+fn gpu_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>) -> Option<i64> {
     if !seen.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
         return None;
     }
@@ -150,7 +154,11 @@ fn gpu_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
 }
 
 /// The look since which no request came; `None`: one runs now, or it was never known.
-fn requests_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
+fn requests_since(
+    at_ns: i64,
+    seen: &SeenContainer,
+    before: Option<&ContainerHistory>,
+) -> Option<i64> {
     let since = before.and_then(|b| b.requests_since_ns);
     match (seen.requests, seen.requests_now) {
         (_, Some(1..)) => None,
@@ -166,7 +174,7 @@ fn requests_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64
 }
 
 /// The look after which the log's last line came, as far as it was watched.
-fn log_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> i64 {
+fn log_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>) -> i64 {
     match before {
         Some(b) if b.log_ns.is_none() || seen.last_log_ns.is_none() => at_ns,
         Some(b) if b.log_ns == seen.last_log_ns => b.log_since_ns,
@@ -177,7 +185,7 @@ fn log_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> i64 {
 
 /// How long the log is silent: by its own times, and never for longer than it was watched without
 /// a new line. Lines of before the last start do not count.
-fn silent_s(at: &Moment, seen: &Seen, since_ns: i64) -> Option<u64> {
+fn silent_s(at: &LookTime, seen: &SeenContainer, since_ns: i64) -> Option<u64> {
     let last = seen.last_log_ns?;
     let told = seconds(last.max(seen.started_ns.unwrap_or(last)), at.wall_ns);
     Some(told.min(seconds(since_ns, at.boot_ns)))

@@ -10,8 +10,8 @@ fn at(seconds: i64) -> i64 {
 }
 
 /// The moment at which both clocks show so many seconds.
-fn moment(seconds: i64) -> Moment {
-    Moment {
+fn moment(seconds: i64) -> LookTime {
+    LookTime {
         boot: "boot".into(),
         boot_ns: at(seconds),
         wall_ns: at(seconds),
@@ -19,8 +19,8 @@ fn moment(seconds: i64) -> Moment {
 }
 
 /// Idle in every respect, and its engine counts its requests.
-fn idle() -> Seen {
-    Seen {
+fn idle() -> SeenContainer {
+    SeenContainer {
         id: "a".into(),
         started_ns: Some(at(-3600)),
         gpu_percent: Some(0.0),
@@ -31,11 +31,11 @@ fn idle() -> Seen {
 }
 
 /// The activity at the last of the looks, each at so many seconds.
-fn after(looks: &[(i64, Seen)]) -> Activity {
-    let mut history = History::default();
+fn after(looks: &[(i64, SeenContainer)]) -> Activity {
+    let mut history = ActivityHistory::default();
     let mut last = Activity::default();
     for (seconds, seen) in looks {
-        last = history.look(&moment(*seconds), std::slice::from_ref(seen))["a"].clone();
+        last = history.add_look(&moment(*seconds), std::slice::from_ref(seen))["a"].clone();
     }
     last
 }
@@ -54,46 +54,46 @@ fn idleness_counts_from_the_first_look_that_found_it() {
 #[test]
 fn a_wall_clock_that_jumps_makes_nobody_idle() {
     let hour = 3600;
-    let quiet = Seen {
+    let quiet = SeenContainer {
         last_log_ns: Some(at(-5)),
         ..idle()
     };
-    let writes = Seen {
+    let writes = SeenContainer {
         last_log_ns: Some(at(55)),
         ..idle()
     };
     for (last, silent) in [(&quiet, 60), (&writes, 60)] {
-        let mut history = History::default();
-        history.look(&moment(0), std::slice::from_ref(&quiet));
-        let jumped = Moment {
+        let mut history = ActivityHistory::default();
+        history.add_look(&moment(0), std::slice::from_ref(&quiet));
+        let jumped = LookTime {
             wall_ns: at(60 + hour),
             ..moment(60)
         };
-        let after = &history.look(&jumped, std::slice::from_ref(last))["a"];
+        let after = &history.add_look(&jumped, std::slice::from_ref(last))["a"];
         assert_eq!(after.gpu_idle_s, Some(60));
         assert_eq!(after.requests_idle_s, Some(60));
         assert_eq!(after.log_silent_s, Some(silent));
     }
     // Who writes at each look is silent for no longer than between two.
-    let mut history = History::default();
+    let mut history = ActivityHistory::default();
     let mut silent = None;
     for look in 0..10 {
-        let seen = Seen {
+        let seen = SeenContainer {
             last_log_ns: Some(at(look * 60 - 1)),
             ..idle()
         };
-        let jumped = Moment {
+        let jumped = LookTime {
             wall_ns: at(look * 60 + hour),
             ..moment(look * 60)
         };
-        silent = history.look(&jumped, &[seen])["a"].log_silent_s;
+        silent = history.add_look(&jumped, &[seen])["a"].log_silent_s;
     }
     assert_eq!(silent, Some(60));
 }
 
 #[test]
 fn a_new_line_in_the_log_ends_its_silence() {
-    let line = |seconds| Seen {
+    let line = |seconds| SeenContainer {
         last_log_ns: Some(at(seconds)),
         ..idle()
     };
@@ -105,13 +105,13 @@ fn a_new_line_in_the_log_ends_its_silence() {
 #[test]
 fn another_boot_begins_anew() {
     for other in ["other", ""] {
-        let mut history = History::default();
-        history.look(&moment(0), &[idle()]);
-        let moment = Moment {
+        let mut history = ActivityHistory::default();
+        history.add_look(&moment(0), &[idle()]);
+        let moment = LookTime {
             boot: other.into(),
             ..moment(200)
         };
-        let after = &history.look(&moment, &[idle()])["a"];
+        let after = &history.add_look(&moment, &[idle()])["a"];
         assert_eq!(after.gpu_idle_s, Some(0), "{other}");
         assert_eq!(after.requests_idle_s, Some(0), "{other}");
         assert_eq!(after.log_silent_s, Some(0), "{other}");
@@ -121,7 +121,7 @@ fn another_boot_begins_anew() {
 #[test]
 fn the_lines_that_our_own_looks_write_are_no_work() {
     let look = |s: i64| {
-        let seen = Seen {
+        let seen = SeenContainer {
             last_log_ns: Some(at(s)),
             ..idle()
         };
@@ -133,15 +133,15 @@ fn the_lines_that_our_own_looks_write_are_no_work() {
 
 #[test]
 fn work_of_any_kind_begins_the_time_anew() {
-    let busy = Seen {
+    let busy = SeenContainer {
         gpu_percent: Some(40.0),
         ..idle()
     };
-    let looks = |middle: &Seen| after(&[(0, idle()), (60, middle.clone()), (100, idle())]);
+    let looks = |middle: &SeenContainer| after(&[(0, idle()), (60, middle.clone()), (100, idle())]);
     assert_eq!(looks(&busy).gpu_idle_s, Some(0));
     assert_eq!(after(&[(0, idle()), (60, busy)]).gpu_idle_s, Some(0));
 
-    let running = Seen {
+    let running = SeenContainer {
         requests_now: Some(2),
         ..idle()
     };
@@ -149,7 +149,7 @@ fn work_of_any_kind_begins_the_time_anew() {
     assert_eq!(after(&[(0, idle()), (9, running)]).requests_idle_s, Some(0));
 
     // It came and went between two looks.
-    let counted = Seen {
+    let counted = SeenContainer {
         requests: Some(8),
         ..idle()
     };
@@ -161,31 +161,31 @@ fn work_of_any_kind_begins_the_time_anew() {
 #[test]
 fn what_is_not_known_is_never_idle() {
     for blank in [
-        |s: &mut Seen| s.started_ns = None,
-        |s: &mut Seen| s.gpu_percent = None,
-        |s: &mut Seen| s.gpu_percent = Some(f64::NAN),
-        |s: &mut Seen| s.requests = None,
-        |s: &mut Seen| s.requests_now = None,
+        |s: &mut SeenContainer| s.started_ns = None,
+        |s: &mut SeenContainer| s.gpu_percent = None,
+        |s: &mut SeenContainer| s.gpu_percent = Some(f64::NAN),
+        |s: &mut SeenContainer| s.requests = None,
+        |s: &mut SeenContainer| s.requests_now = None,
     ] {
         let mut seen = idle();
         blank(&mut seen);
         assert_eq!(after(&[(0, idle()), (60, seen)]).idle_s(), None);
     }
     // GPUs that could not be read for a while may have worked then.
-    let unread = Seen {
+    let unread = SeenContainer {
         gpu_percent: None,
         ..idle()
     };
     let looks = [(0, idle()), (60, unread), (100, idle())];
     assert_eq!(after(&looks).gpu_idle_s, Some(0));
     // The counter tells of the time in which it could not be read.
-    let uncounted = Seen {
+    let uncounted = SeenContainer {
         requests: None,
         ..idle()
     };
     let looks = [(0, idle()), (60, uncounted.clone()), (100, idle())];
     assert_eq!(after(&looks).requests_idle_s, Some(100));
-    let counted = Seen {
+    let counted = SeenContainer {
         requests: Some(8),
         ..idle()
     };
@@ -195,17 +195,18 @@ fn what_is_not_known_is_never_idle() {
 
 #[test]
 fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
-    let uncounted = Seen {
+    let uncounted = SeenContainer {
         requests: None,
         ..idle()
     };
     let hour = 60 * MINUTE_S;
-    let gpu =
-        |between: i64, seen: &Seen| after(&[(0, seen.clone()), (between, seen.clone())]).gpu_idle_s;
+    let gpu = |between: i64, seen: &SeenContainer| {
+        after(&[(0, seen.clone()), (between, seen.clone())]).gpu_idle_s
+    };
     assert_eq!(gpu(5 * MINUTE_S, &uncounted), Some(300));
     assert_eq!(gpu(5 * MINUTE_S + 1, &uncounted), Some(0));
     assert_eq!(gpu(hour, &idle()), Some(3600));
-    let counted = Seen {
+    let counted = SeenContainer {
         requests: Some(8),
         ..idle()
     };
@@ -215,7 +216,7 @@ fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
 
 #[test]
 fn a_container_or_an_engine_that_started_again_begins_anew() {
-    let again = Seen {
+    let again = SeenContainer {
         started_ns: Some(at(50)),
         ..idle()
     };
@@ -230,7 +231,7 @@ fn a_container_or_an_engine_that_started_again_begins_anew() {
         "older lines are of another life"
     );
     // The engine in it, which counts from 0 then.
-    let engine = Seen {
+    let engine = SeenContainer {
         requests: Some(0),
         ..idle()
     };
@@ -252,16 +253,16 @@ fn a_clock_that_was_set_back_begins_anew() {
 
 #[test]
 fn who_is_not_seen_for_a_day_is_forgotten() {
-    let other = Seen {
+    let other = SeenContainer {
         id: "b".into(),
         ..idle()
     };
-    let mut history = History::default();
-    history.look(&moment(0), &[idle(), other.clone()]);
+    let mut history = ActivityHistory::default();
+    history.add_look(&moment(0), &[idle(), other.clone()]);
     let day = 24 * 3600;
-    history.look(&moment(day), std::slice::from_ref(&other));
+    history.add_look(&moment(day), std::slice::from_ref(&other));
     assert_eq!(history.containers.len(), 2);
-    history.look(&moment(day + 1), std::slice::from_ref(&other));
+    history.add_look(&moment(day + 1), std::slice::from_ref(&other));
     let left: Vec<&String> = history.containers.keys().collect();
     assert_eq!(left, ["b"]);
 }
@@ -269,12 +270,12 @@ fn who_is_not_seen_for_a_day_is_forgotten() {
 #[test]
 fn a_file_of_another_version_is_read_as_far_as_it_goes() {
     assert_eq!(
-        serde_json::from_str::<History>("{}").unwrap(),
-        History::default()
+        serde_json::from_str::<ActivityHistory>("{}").unwrap(),
+        ActivityHistory::default()
     );
     let old = r#"{"containers":{"a":{"started_ns":1,"seen_ns":2,"since_when":3}},"made_by":"x"}"#;
     assert_eq!(
-        serde_json::from_str::<History>(old)
+        serde_json::from_str::<ActivityHistory>(old)
             .unwrap()
             .containers
             .len(),
@@ -283,7 +284,7 @@ fn a_file_of_another_version_is_read_as_far_as_it_goes() {
 }
 
 /// Looks at one container: seconds since the one before, and what was seen. The counter never falls.
-fn looks() -> impl Strategy<Value = Vec<(i64, Seen)>> {
+fn looks() -> impl Strategy<Value = Vec<(i64, SeenContainer)>> {
     let unknown = 0.9;
     let one = (
         prop_oneof![4 => 1..120i64, 1 => 290..310i64, 1 => 300..9000i64],
@@ -303,7 +304,7 @@ fn looks() -> impl Strategy<Value = Vec<(i64, Seen)>> {
         each.map(|(wait, started, gpu, more, counted, running, log)| {
             now += wait;
             count += more.unwrap_or(0);
-            let seen = Seen {
+            let seen = SeenContainer {
                 id: "a".into(),
                 started_ns: started.map(at),
                 gpu_percent: gpu,
@@ -353,13 +354,13 @@ proptest! {
 
     #[test]
     fn separate_runs_share_it_through_a_file(looks in looks()) {
-        let (mut one, mut many) = (History::default(), History::default());
+        let (mut one, mut many) = (ActivityHistory::default(), ActivityHistory::default());
         for (seconds, seen) in &looks {
             let text = serde_json::to_string(&many).unwrap();
             many = serde_json::from_str(&text).unwrap();
             let seen = std::slice::from_ref(seen);
             let now = moment(*seconds);
-            prop_assert_eq!(one.look(&now, seen), many.look(&now, seen));
+            prop_assert_eq!(one.add_look(&now, seen), many.add_look(&now, seen));
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::capture::{DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::error::Failure;
-use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
+use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend, Wanted};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is expected of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Level {
+pub struct DeviceLevel {
     /// In use, bytes.
     pub used_bytes: u64,
     /// Bytes of it listed with processes that go on; what these take more meanwhile is theirs.
@@ -34,31 +34,31 @@ pub struct Level {
 }
 
 /// Whether a process belongs to what was ended.
-pub type Mine = Box<dyn Fn(&ProcessMemory) -> bool + Send>;
+pub type IsOwnProcess = Box<dyn Fn(&ProcessMemory) -> bool + Send>;
 
 /// Watches devices.
-pub struct Gate {
+pub struct MemoryGate {
     backend: Box<dyn MemoryBackend>,
     clock: Clock,
     /// By the device's index; `None`: anything will do.
-    levels: Vec<Option<Level>>,
+    levels: Vec<Option<DeviceLevel>>,
     /// Devices that were to be watched and are not there any more.
     lost: Vec<String>,
-    whose: Whose,
+    whose: GateScope,
     /// The last list of processes of each device, by its index.
     lists: BTreeMap<u32, Vec<ProcessMemory>>,
 }
 
-enum Whose {
+enum GateScope {
     /// The devices of this container, looked at before its engine starts.
     Container(String),
     /// Those of the host, looked at before an end.
-    Ended(Mine),
+    Ended(IsOwnProcess),
 }
 
 /// Memory that was not given back.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldMemory {
     /// What and by whom; a sentence.
     pub words: String,
     /// Where.
@@ -76,24 +76,27 @@ pub struct HeldDevice {
     pub processes: Vec<ProcessMemory>,
 }
 
-impl Gate {
+impl MemoryGate {
     /// Reads what is in use now on the devices of a container, before an engine starts on them.
-    pub fn before(
+    pub fn before_start(
         choice: BackendChoice,
-        target: &Target,
+        target: &MeasuredContainer,
         container: &str,
-    ) -> Result<Gate, Failure> {
-        Ok(Gate::on(telemetry::open(choice, target)?, container))
+    ) -> Result<MemoryGate, Failure> {
+        Ok(MemoryGate::with_backend(
+            telemetry::open_backend(choice, target)?,
+            container,
+        ))
     }
 
     /// The same with what reads the devices. One that cannot be read now has no level.
-    pub fn on(backend: Box<dyn MemoryBackend>, container: &str) -> Gate {
+    pub fn with_backend(backend: Box<dyn MemoryBackend>, container: &str) -> MemoryGate {
         let devices = backend.devices().len();
-        let mut gate = Gate::new(backend, Whose::Container(container.to_owned()));
+        let mut gate = MemoryGate::new(backend, GateScope::Container(container.to_owned()));
         gate.levels = vec![None; devices];
         for sample in gate.read(false) {
             if let Some(level) = gate.levels.get_mut(sample.device as usize) {
-                *level = Some(Level {
+                *level = Some(DeviceLevel {
                     used_bytes: used(&sample),
                     others_bytes: None,
                 });
@@ -104,8 +107,11 @@ impl Gate {
 
     /// Watches GPUs of the host, by UUID or PCI address. What processes that are not `mine` take
     /// more than at the look counts as theirs.
-    pub fn after(levels: &BTreeMap<String, Level>, mine: Mine) -> Result<Gate, Failure> {
-        let mut gate = Gate::new(telemetry::open_host()?, Whose::Ended(mine));
+    pub fn after_end(
+        levels: &BTreeMap<String, DeviceLevel>,
+        mine: IsOwnProcess,
+    ) -> Result<MemoryGate, Failure> {
+        let mut gate = MemoryGate::new(telemetry::open_host()?, GateScope::Ended(mine));
         let devices = gate.backend.devices();
         gate.levels = devices.iter().map(|d| levels.get(&d.id).copied()).collect();
         let there = |id: &String| devices.iter().any(|d| d.id == *id);
@@ -113,8 +119,8 @@ impl Gate {
         Ok(gate)
     }
 
-    fn new(backend: Box<dyn MemoryBackend>, whose: Whose) -> Gate {
-        Gate {
+    fn new(backend: Box<dyn MemoryBackend>, whose: GateScope) -> MemoryGate {
+        MemoryGate {
             backend,
             clock: Clock::start(),
             levels: Vec::new(),
@@ -144,8 +150,8 @@ impl Gate {
     fn more(&self, sample: &MemorySample) -> Option<u64> {
         let level = self.levels.get(sample.device as usize).copied().flatten()?;
         let grown = match &self.whose {
-            Whose::Container(_) => 0,
-            Whose::Ended(mine) => grown(&level, sample, mine),
+            GateScope::Container(_) => 0,
+            GateScope::Ended(mine) => grown(&level, sample, mine),
         };
         Some(used(sample).saturating_sub(level.used_bytes.saturating_add(grown)))
     }
@@ -157,9 +163,9 @@ impl Gate {
             .all(|s| self.more(s).is_none_or(|more| more <= TOLERANCE));
         match self.whose {
             // What is gone holds nothing.
-            Whose::Container(_) => good,
+            GateScope::Container(_) => good,
             // What was not read proves nothing.
-            Whose::Ended(_) => good && self.lost.is_empty() && self.unread(samples).is_empty(),
+            GateScope::Ended(_) => good && self.lost.is_empty() && self.unread(samples).is_empty(),
         }
     }
 
@@ -182,13 +188,13 @@ impl Gate {
 
     /// Waits until every device is back at its level; at the deadline names who holds what is
     /// missing. A container that is gone holds nothing. Cut short by `cancel`, it reports nothing.
-    pub async fn wait(
+    pub async fn wait_until_back(
         &mut self,
         deadline: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(), Held> {
+    ) -> Result<(), HeldMemory> {
         let until = Instant::now() + deadline;
-        let detail = matches!(self.whose, Whose::Ended(_));
+        let detail = matches!(self.whose, GateScope::Ended(_));
         let mut good = 0;
         loop {
             let samples = self.read(detail);
@@ -211,8 +217,8 @@ impl Gate {
     }
 
     /// Who holds which memory, by the last reading.
-    fn held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> Held {
-        if let Whose::Container(_) = self.whose {
+    fn held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> HeldMemory {
+        if let GateScope::Container(_) = self.whose {
             samples = self.read(true);
         }
         let devices = self.backend.devices();
@@ -230,7 +236,7 @@ impl Gate {
             let device = devices.iter().find(|d| d.index == s.device);
             let place = match (device, &self.whose) {
                 (Some(d), _) if d.kind == DeviceKind::Gpu => format!("on {}", d.id),
-                (_, Whose::Container(name)) => format!("in container `{name}`"),
+                (_, GateScope::Container(name)) => format!("in container `{name}`"),
                 _ => "on a device".to_owned(),
             };
             parts.push(format!("{} {place}{}", Bytes(more), holders(s)));
@@ -241,8 +247,8 @@ impl Gate {
             });
         }
         let since = match self.whose {
-            Whose::Container(_) => "before the engine started",
-            Whose::Ended(_) => "what others held before",
+            GateScope::Container(_) => "before the engine started",
+            GateScope::Ended(_) => "what others held before",
         };
         let mut words = if parts.is_empty() {
             String::new()
@@ -253,7 +259,7 @@ impl Gate {
                 deadline.as_secs()
             )
         };
-        if let Whose::Ended(_) = self.whose {
+        if let GateScope::Ended(_) = self.whose {
             let unread = self.unread(&samples).into_iter().map(id_of);
             for id in unread.chain(self.lost.iter().cloned()) {
                 if !words.is_empty() {
@@ -267,7 +273,7 @@ impl Gate {
                 });
             }
         }
-        Held {
+        HeldMemory {
             words,
             devices: held,
         }
@@ -275,7 +281,7 @@ impl Gate {
 }
 
 /// What processes that go on take more than at the look, bytes.
-fn grown(level: &Level, sample: &MemorySample, mine: &Mine) -> u64 {
+fn grown(level: &DeviceLevel, sample: &MemorySample, mine: &IsOwnProcess) -> u64 {
     let (Some(before), Some(processes)) = (level.others_bytes, &sample.processes) else {
         return 0;
     };
@@ -370,8 +376,9 @@ pub(crate) mod tests {
         let before = [None, Some(GIB)];
         let wait = |after: [u64; 2]| async move {
             let backend = Readings(vec![before, after.map(Some)]);
-            let mut gate = Gate::on(Box::new(backend), "c");
-            gate.wait(Duration::ZERO, &CancellationToken::new()).await
+            let mut gate = MemoryGate::with_backend(Box::new(backend), "c");
+            gate.wait_until_back(Duration::ZERO, &CancellationToken::new())
+                .await
         };
         // Nobody knows what the first one held before.
         assert!(wait([20 * GIB, GIB]).await.is_ok());

@@ -29,7 +29,7 @@ is a desktop: Xorg Xorg.bin X Xwayland gnome-shell gnome-session-binary gdm-x-se
 const RULERS: &[(&str, &str)] = &[("kubepods", "Kubernetes"), ("slurm", "Slurm")];
 
 /// Why the process is never touched, as the end of a sentence that begins with its name.
-pub fn spared(process: &ProcessLook) -> Option<&'static str> {
+pub fn never_ended_because(process: &ProcessLook) -> Option<&'static str> {
     if process.pid <= 1 {
         return Some("is the first process of the host, or none");
     }
@@ -51,7 +51,7 @@ pub fn spared(process: &ProcessLook) -> Option<&'static str> {
 }
 
 /// Who rules the process, by its cgroup: `Kubernetes`, `Slurm`.
-pub fn ruler(process: &ProcessLook) -> Option<&'static str> {
+pub fn ruler_of_process(process: &ProcessLook) -> Option<&'static str> {
     process.cgroup.as_deref().and_then(ruler_of_cgroup)
 }
 
@@ -71,7 +71,7 @@ pub fn ruler_of(container: &ContainerLook) -> Option<String> {
     };
     let by_cgroup = || {
         let mut processes = container.processes.iter().flatten();
-        processes.find_map(ruler).map(str::to_owned)
+        processes.find_map(ruler_of_process).map(str::to_owned)
     };
     let told = container.ruled_by.clone();
     told.or_else(kubernetes).or_else(by_cgroup)
@@ -117,7 +117,7 @@ mod tests {
             "Xwayland",
             "gnome-shell",
         ] {
-            assert!(spared(&called(name)).is_some(), "{name}");
+            assert!(never_ended_because(&called(name)).is_some(), "{name}");
         }
         // What people run is none of them, nor what only sounds like one.
         for name in [
@@ -130,7 +130,7 @@ mod tests {
             "sh",
             "",
         ] {
-            assert_eq!(spared(&called(name)), None, "{name}");
+            assert_eq!(never_ended_because(&called(name)), None, "{name}");
         }
     }
 
@@ -138,10 +138,10 @@ mod tests {
     fn a_service_that_renamed_itself_is_known_by_its_program() {
         let mut renamed = called("worker");
         renamed.command = "/usr/bin/nvidia-cuda-mps-control -d".into();
-        assert!(spared(&renamed).is_some());
+        assert!(never_ended_because(&renamed).is_some());
         // Somebody's program may well be told of a service.
         renamed.command = "python3 watch.py dockerd".into();
-        assert_eq!(spared(&renamed), None);
+        assert_eq!(never_ended_because(&renamed), None);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
                 pid,
                 ..called("python3")
             };
-            assert!(spared(&process).is_some(), "{pid}");
+            assert!(never_ended_because(&process).is_some(), "{pid}");
         }
         for mark in [
             |p: &mut ProcessLook| p.kernel = true,
@@ -159,7 +159,7 @@ mod tests {
         ] {
             let mut process = called("python3");
             mark(&mut process);
-            assert!(spared(&process).is_some());
+            assert!(never_ended_because(&process).is_some());
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let mut process = called("python3");
             process.cgroup = Some(path.into());
-            assert_eq!(ruler(&process), who, "{path}");
+            assert_eq!(ruler_of_process(&process), who, "{path}");
             let container = ContainerLook {
                 processes: Some(vec![called("sh"), process]),
                 ..Default::default()

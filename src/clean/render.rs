@@ -1,11 +1,11 @@
 //! A look and what follows of it, as text for people: short, and with the reason of everything.
 
-use super::apply::{Done, Outcome};
-use super::document::{Evidence, evidence, simulated};
+use super::apply::{ActOutcome, ActResult};
+use super::document::{Evidence, evidence_for, has_simulated_device};
 use super::facts::Survey;
 use super::scope;
-use super::verdict::{self, Act, Ask, Of, Rule, Verdict};
-use crate::report::layout::{Align, Table, clean, truncate, width, wrap};
+use super::verdict::{self, CleanAct, CleanRequest, CleanRule, CleanVerdict, VerdictSubject};
+use crate::report::layout::{Align, TextTable, clean_text, text_width, truncate_text, wrap_text};
 use crate::report::text::TextOptions;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -18,28 +18,33 @@ const BESIDE_IMAGE: usize = 60;
 
 /// What is to be rendered.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan<'a> {
+pub struct CleanPlan<'a> {
     /// What was found.
     pub survey: &'a Survey,
     /// What was asked for.
-    pub ask: &'a Ask,
+    pub ask: &'a CleanRequest,
     /// What follows.
-    pub verdicts: &'a [Verdict],
+    pub verdicts: &'a [CleanVerdict],
     /// True for a dry run.
     pub dry: bool,
 }
 
 /// What would be done, what only people can do, and in a line what is kept.
-pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> String {
+    let mut page = CleanPage::new(options);
     page.simulated(plan.survey);
-    let mut todo: Vec<&Verdict> = plan.verdicts.iter().filter(|v| v.act.touches()).collect();
-    let bytes = |v: &Verdict| evidence(plan.survey, &v.of).and_then(Evidence::gpu_bytes);
+    let mut todo: Vec<&CleanVerdict> = plan
+        .verdicts
+        .iter()
+        .filter(|v| v.act.changes_anything())
+        .collect();
+    let bytes = |v: &CleanVerdict| evidence_for(plan.survey, &v.of).and_then(Evidence::gpu_bytes);
     todo.sort_by_key(|v| std::cmp::Reverse(bytes(v)));
-    let reports = plan.verdicts.iter().filter(|v| v.act == Act::Report);
-    let (told, others): (Vec<&Verdict>, Vec<&Verdict>) = reports.partition(|v| scope::is_stuck(v));
+    let reports = plan.verdicts.iter().filter(|v| v.act == CleanAct::Report);
+    let (told, others): (Vec<&CleanVerdict>, Vec<&CleanVerdict>) =
+        reports.partition(|v| scope::is_stuck(v));
     match (todo.as_slice(), told.as_slice()) {
-        ([], []) if *plan.ask == Ask::default() => page.line("nothing is stuck"),
+        ([], []) if *plan.ask == CleanRequest::default() => page.line("nothing is stuck"),
         ([], _) => page.line("nothing to clean"),
         _ => page.line(&format!("to clean: {}", totals(&todo, bytes))),
     }
@@ -65,10 +70,10 @@ pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
 }
 
 /// Results of the acts: a line for each, and what is left, if anything.
-pub fn outcomes(outcomes: &[Outcome], verbose: bool, options: TextOptions) -> String {
-    let mut page = Page::new(options);
-    let done = |o: &&Outcome| matches!(o.done, Done::Cleaned | Done::AlreadyGone);
-    let (done, others): (Vec<&Outcome>, Vec<&Outcome>) = outcomes.iter().partition(done);
+pub fn render_outcomes(outcomes: &[ActOutcome], verbose: bool, options: TextOptions) -> String {
+    let mut page = CleanPage::new(options);
+    let done = |o: &&ActOutcome| matches!(o.done, ActResult::Cleaned | ActResult::AlreadyGone);
+    let (done, others): (Vec<&ActOutcome>, Vec<&ActOutcome>) = outcomes.iter().partition(done);
     let freed = outcomes.iter().filter_map(|o| o.freed_bytes);
     let freed = freed.fold(0, u64::saturating_add);
     let freed = match freed {
@@ -92,8 +97,10 @@ pub fn outcomes(outcomes: &[Outcome], verbose: bool, options: TextOptions) -> St
     page.text
 }
 
-fn totals(todo: &[&Verdict], bytes: impl Fn(&Verdict) -> Option<u64>) -> String {
-    let containers = todo.iter().filter(|v| matches!(v.of, Of::Container(_)));
+fn totals(todo: &[&CleanVerdict], bytes: impl Fn(&CleanVerdict) -> Option<u64>) -> String {
+    let containers = todo
+        .iter()
+        .filter(|v| matches!(v.of, VerdictSubject::Container(_)));
     let of = |n: usize, one: &str, many: &str| match n {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -101,7 +108,7 @@ fn totals(todo: &[&Verdict], bytes: impl Fn(&Verdict) -> Option<u64>) -> String 
     };
     let n = containers.count();
     // Where only our commands are ended in a container, the rest of it keeps its memory.
-    let ended = todo.iter().filter(|v| v.act != Act::EndMarked);
+    let ended = todo.iter().filter(|v| v.act != CleanAct::EndMarked);
     let held = ended.filter_map(|v| bytes(v)).fold(0, u64::saturating_add);
     let parts = [
         of(n, "container", "containers"),
@@ -111,30 +118,30 @@ fn totals(todo: &[&Verdict], bytes: impl Fn(&Verdict) -> Option<u64>) -> String 
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-struct Page {
+struct CleanPage {
     text: String,
     options: TextOptions,
 }
 
-impl Page {
-    fn new(options: TextOptions) -> Page {
-        Page {
+impl CleanPage {
+    fn new(options: TextOptions) -> CleanPage {
+        CleanPage {
             text: String::new(),
             options,
         }
     }
 
     fn line(&mut self, line: &str) {
-        let line = clean(line, self.options.unicode);
+        let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// A sentence, wrapped under what it begins with.
     fn under(&mut self, head: &str, sentence: &str) {
-        let indent = width(head);
+        let indent = text_width(head);
         let room = self.options.width.saturating_sub(indent).max(30);
-        for (i, part) in wrap(sentence, room).iter().enumerate() {
+        for (i, part) in wrap_text(sentence, room).iter().enumerate() {
             match i {
                 0 => self.line(&format!("{head}{part}")),
                 _ => self.line(&format!("{}{part}", " ".repeat(indent))),
@@ -143,7 +150,7 @@ impl Page {
     }
 
     fn simulated(&mut self, survey: &Survey) {
-        if simulated(survey) {
+        if has_simulated_device(survey) {
             self.line("SIMULATED GPUs: these figures say nothing about hardware");
         }
     }
@@ -159,7 +166,7 @@ impl Page {
     }
 
     /// A row for each, and below it why.
-    fn table(&mut self, survey: &Survey, verdicts: &[&Verdict], verbose: bool) {
+    fn table(&mut self, survey: &Survey, verdicts: &[&CleanVerdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
         // On a host without GPUs the column would be empty.
@@ -167,24 +174,24 @@ impl Page {
         let mut heads = vec![("CONTAINER", Align::Left), ("IMAGE", Align::Left)];
         heads.extend(memory);
         heads.push(("ACT", Align::Left));
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for v in verdicts {
-            let found = evidence(survey, &v.of);
+            let found = evidence_for(survey, &v.of);
             let unknown = || "-".to_owned();
             let image = match found {
                 Some(Evidence::Container(c)) => self.cut(&c.image),
                 _ => unknown(),
             };
-            let mut row = vec![clean(&v.name, self.options.unicode), image];
+            let mut row = vec![clean_text(&v.name, self.options.unicode), image];
             if memory.is_some() {
                 let held = found.and_then(Evidence::gpu_bytes);
                 row.push(held.map_or_else(unknown, |b| Bytes(b).to_string()));
             }
             let ours = matches!(found, Some(Evidence::Container(c)) if c.ours);
             row.push(words(v.act, ours).to_owned());
-            table.row(row);
+            table.add_row(row);
         }
-        let mut lines = table.lines().into_iter();
+        let mut lines = table.render_lines().into_iter();
         if let Some(head) = lines.next() {
             self.line(&format!("  {head}"));
         }
@@ -198,12 +205,12 @@ impl Page {
         self.more(left);
     }
 
-    fn outcome(&mut self, outcome: &Outcome) {
+    fn outcome(&mut self, outcome: &ActOutcome) {
         let word = match outcome.done {
-            Done::Cleaned => "cleaned",
-            Done::AlreadyGone => "was gone",
-            Done::Kept => "kept",
-            Done::NotDone => "NOT DONE",
+            ActResult::Cleaned => "cleaned",
+            ActResult::AlreadyGone => "was gone",
+            ActResult::Kept => "kept",
+            ActResult::NotDone => "NOT DONE",
         };
         let mut parts = outcome.steps.clone();
         let freed = outcome.freed_bytes.filter(|b| *b > 0);
@@ -217,7 +224,7 @@ impl Page {
         }
     }
 
-    fn section(&mut self, head: &str, verdicts: &[&Verdict], verbose: bool) {
+    fn section(&mut self, head: &str, verdicts: &[&CleanVerdict], verbose: bool) {
         if verdicts.is_empty() {
             return;
         }
@@ -230,7 +237,7 @@ impl Page {
         self.more(verdicts.len() - shown);
     }
 
-    fn told(&mut self, v: &Verdict) {
+    fn told(&mut self, v: &CleanVerdict) {
         let sentence = if v.why.starts_with(&v.name) {
             why(v)
         } else {
@@ -246,14 +253,14 @@ impl Page {
         let ellipsis = if self.options.unicode { "…" } else { "..." };
         let room = self.options.width.saturating_sub(BESIDE_IMAGE);
         let room = room.clamp(*IMAGE.start(), *IMAGE.end());
-        truncate(&clean(image, self.options.unicode), room, ellipsis)
+        truncate_text(&clean_text(image, self.options.unicode), room, ellipsis)
     }
 
     /// What is kept: whatever the user named, with its reason; the rest in one line.
-    fn kept(&mut self, plan: Plan, verbose: bool) {
-        let ids = verdict::named(plan.survey, plan.ask);
-        let kept = plan.verdicts.iter().filter(|v| v.act == Act::Keep);
-        let (named, others): (Vec<&Verdict>, Vec<&Verdict>) =
+    fn kept(&mut self, plan: CleanPlan, verbose: bool) {
+        let ids = verdict::named_ids(plan.survey, plan.ask);
+        let kept = plan.verdicts.iter().filter(|v| v.act == CleanAct::Keep);
+        let (named, others): (Vec<&CleanVerdict>, Vec<&CleanVerdict>) =
             kept.partition(|v| verbose || scope::is_of(&ids, v));
         self.section("kept:", &named, true);
         if others.is_empty() {
@@ -261,7 +268,7 @@ impl Page {
         }
         let mut rules: BTreeMap<String, usize> = BTreeMap::new();
         for v in &others {
-            *rules.entry(name(v.rule)).or_default() += 1;
+            *rules.entry(rule_name(v.rule)).or_default() += 1;
         }
         let mut rules: Vec<(String, usize)> = rules.into_iter().collect();
         rules.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -275,27 +282,27 @@ impl Page {
 }
 
 /// The reason, with its rule's name.
-fn why(v: &Verdict) -> String {
-    format!("{} [{}]", v.why.trim_end_matches('.'), name(v.rule))
+fn why(v: &CleanVerdict) -> String {
+    format!("{} [{}]", v.why.trim_end_matches('.'), rule_name(v.rule))
 }
 
 /// A rule as programs see it.
-pub fn name(rule: Rule) -> String {
+pub fn rule_name(rule: CleanRule) -> String {
     match serde_json::to_value(rule) {
         Ok(serde_json::Value::String(name)) => name,
         _ => format!("{rule:?}"),
     }
 }
 
-fn words(act: Act, ours: bool) -> &'static str {
+fn words(act: CleanAct, ours: bool) -> &'static str {
     match act {
-        Act::Keep => "keep",
-        Act::Stop if ours => "stop and remove",
-        Act::Stop => "stop",
-        Act::Remove => "remove",
-        Act::EndProcess => "end",
-        Act::EndMarked => "end our commands in it",
-        Act::Report => "tell",
+        CleanAct::Keep => "keep",
+        CleanAct::Stop if ours => "stop and remove",
+        CleanAct::Stop => "stop",
+        CleanAct::Remove => "remove",
+        CleanAct::EndProcess => "end",
+        CleanAct::EndMarked => "end our commands in it",
+        CleanAct::Report => "tell",
     }
 }
 

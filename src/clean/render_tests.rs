@@ -1,6 +1,6 @@
 //! Tests of the text for people.
 
-use super::super::document::Document;
+use super::super::document::CleanDocument;
 use super::super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use super::*;
 
@@ -14,8 +14,14 @@ fn options(width: usize) -> TextOptions {
     }
 }
 
-fn verdict(of: Of, name: &str, act: Act, rule: Rule, why: &str) -> Verdict {
-    Verdict {
+fn verdict(
+    of: VerdictSubject,
+    name: &str,
+    act: CleanAct,
+    rule: CleanRule,
+    why: &str,
+) -> CleanVerdict {
+    CleanVerdict {
         of,
         name: name.into(),
         act,
@@ -38,7 +44,7 @@ fn container(name: &str, image: &str, ours: bool, gib: Option<u64>) -> Container
 }
 
 /// A host with a bit of everything.
-fn everything() -> (Survey, Vec<Verdict>) {
+fn everything() -> (Survey, Vec<CleanVerdict>) {
     let containers = vec![
         container(
             "plimsoll-1a1fe6b8bb9-1ef2",
@@ -56,62 +62,62 @@ fn everything() -> (Survey, Vec<Verdict>) {
         container("db", "postgres", false, None),
         container("kept\x1b[2J", "vllm/vllm-openai:v0.32.0", false, Some(20)),
     ];
-    let id = |i: usize| Of::Container(containers[i].id.clone());
+    let id = |i: usize| VerdictSubject::Container(containers[i].id.clone());
     let mut verdicts = vec![
         verdict(
             id(0),
             "plimsoll-1a1fe6b8bb9-1ef2",
-            Act::Stop,
-            Rule::OwnerDead,
+            CleanAct::Stop,
+            CleanRule::OwnerDead,
             "plimsoll created it, and the plimsoll that did has ended.",
         ),
         verdict(
             id(1),
             "trainer",
-            Act::EndMarked,
-            Rule::Leftover,
+            CleanAct::EndMarked,
+            CleanRule::Leftover,
             "3 processes carry the mark of run 1a1f, whose plimsoll has ended",
         ),
         verdict(
             id(2),
             "web",
-            Act::Keep,
-            Rule::Foreign,
+            CleanAct::Keep,
+            CleanRule::Foreign,
             "it is somebody else's",
         ),
         verdict(
             id(3),
             "db",
-            Act::Keep,
-            Rule::Foreign,
+            CleanAct::Keep,
+            CleanRule::Foreign,
             "it is somebody else's",
         ),
         verdict(
             id(4),
             "kept\x1b[2J",
-            Act::Keep,
-            Rule::Protected,
+            CleanAct::Keep,
+            CleanRule::Protected,
             "it has the label plimsoll.protect",
         ),
         verdict(
-            Of::Process(4711, Some(9)),
+            VerdictSubject::Process(4711, Some(9)),
             "pid 4711 (VLLM::Worker)",
-            Act::EndProcess,
-            Rule::Orphan,
+            CleanAct::EndProcess,
+            CleanRule::Orphan,
             "it was in container plimsoll-77, which plimsoll started and which is gone",
         ),
         verdict(
-            Of::Device("GPU-1".into()),
+            VerdictSubject::Device("GPU-1".into()),
             "GPU-1 (NVIDIA H100)",
-            Act::Report,
-            Rule::UnlistedMemory,
+            CleanAct::Report,
+            CleanRule::UnlistedMemory,
             "3.00 GiB are in use that no process is listed with, in 3 readings in a row",
         ),
         verdict(
-            Of::Process(99, Some(5)),
+            VerdictSubject::Process(99, Some(5)),
             "pid 99 (blender)",
-            Act::Report,
-            Rule::Foreign,
+            CleanAct::Report,
+            CleanRule::Foreign,
             "pid 99 (blender) of user 1000, 1.00 GiB, `blender x` holds 1.00 GiB on GPU-1, and is not ours",
         ),
     ];
@@ -143,22 +149,22 @@ fn everything() -> (Survey, Vec<Verdict>) {
 
 fn page(
     survey: &Survey,
-    verdicts: &[Verdict],
+    verdicts: &[CleanVerdict],
     names: &[&str],
     verbose: bool,
     width: usize,
 ) -> String {
-    let ask = Ask {
+    let ask = CleanRequest {
         names: names.iter().map(|n| (*n).to_owned()).collect(),
-        ..Ask::default()
+        ..CleanRequest::default()
     };
-    let all = Plan {
+    let all = CleanPlan {
         survey,
         ask: &ask,
         verdicts,
         dry: true,
     };
-    plan(all, verbose, options(width))
+    render_plan(all, verbose, options(width))
 }
 
 #[test]
@@ -192,7 +198,7 @@ fn what_was_named_and_is_kept_is_told_with_its_reason() {
 #[test]
 fn nothing_is_said_in_two_lines() {
     let (mut survey, mut verdicts) = everything();
-    verdicts.retain(|v| v.act == Act::Keep);
+    verdicts.retain(|v| v.act == CleanAct::Keep);
     survey.devices.clear();
     survey.blind.clear();
     let text = page(&survey, &verdicts, &[], false, 100);
@@ -209,14 +215,14 @@ fn a_hundred_are_no_wall() {
     let containers: Vec<ContainerLook> = (0..100)
         .map(|i| container(&format!("c{i}"), "i", true, Some(1)))
         .collect();
-    let verdicts: Vec<Verdict> = (containers.iter())
+    let verdicts: Vec<CleanVerdict> = (containers.iter())
         .map(|c| {
-            let of = Of::Container(c.id.clone());
+            let of = VerdictSubject::Container(c.id.clone());
             verdict(
                 of,
                 &c.name,
-                Act::Stop,
-                Rule::OwnerDead,
+                CleanAct::Stop,
+                CleanRule::OwnerDead,
                 "its owner has ended",
             )
         })
@@ -253,7 +259,7 @@ fn names_cannot_move_the_cursor() {
 #[test]
 fn the_document_carries_the_facts_of_each_verdict() {
     let (survey, verdicts) = everything();
-    let document = Document::new(&survey, &verdicts, None);
+    let document = CleanDocument::new(&survey, &verdicts, None);
     let json = serde_json::to_value(&document).unwrap();
     assert_eq!(
         (&json["version"], &json["simulated"], &json["applied"]),
@@ -279,8 +285,8 @@ fn the_document_carries_the_facts_of_each_verdict() {
     assert_eq!(entries[6]["evidence"]["device"]["unlisted_bytes"], 3 * GIB);
 }
 
-fn outcome(verdict: &Verdict, done: Done, steps: &[&str]) -> Outcome {
-    Outcome {
+fn outcome(verdict: &CleanVerdict, done: ActResult, steps: &[&str]) -> ActOutcome {
+    ActOutcome {
         verdict: verdict.clone(),
         done,
         steps: steps.iter().map(|s| (*s).to_owned()).collect(),
@@ -294,15 +300,15 @@ fn outcome(verdict: &Verdict, done: Done, steps: &[&str]) -> Outcome {
 fn the_page_of_what_came_of_it() {
     let (_, verdicts) = everything();
     let all = [
-        Outcome {
+        ActOutcome {
             freed_bytes: Some(40 * GIB),
             ..outcome(
                 &verdicts[0],
-                Done::Cleaned,
+                ActResult::Cleaned,
                 &["stopped in 2.1 s", "removed"],
             )
         },
-        Outcome {
+        ActOutcome {
             problem: Some("3 of its processes are still there".into()),
             holders: vec![
                 "pid 812 (python3) of user 1000, 8.00 GiB, `python3 -m bench --of something`"
@@ -310,25 +316,25 @@ fn the_page_of_what_came_of_it() {
             ],
             ..outcome(
                 &verdicts[1],
-                Done::NotDone,
+                ActResult::NotDone,
                 &["SIGTERM", "SIGKILL after 10 s"],
             )
         },
-        outcome(&verdicts[5], Done::AlreadyGone, &[]),
-        Outcome {
+        outcome(&verdicts[5], ActResult::AlreadyGone, &[]),
+        ActOutcome {
             problem: Some("the plimsoll that created it lives".into()),
-            ..outcome(&verdicts[2], Done::Kept, &[])
+            ..outcome(&verdicts[2], ActResult::Kept, &[])
         },
     ];
-    insta::assert_snapshot!(outcomes(&all, false, options(88)));
+    insta::assert_snapshot!(render_outcomes(&all, false, options(88)));
 }
 
 #[test]
 fn of_many_outcomes_those_that_failed_are_all_told() {
     let (_, verdicts) = everything();
-    let mut all = vec![outcome(&verdicts[0], Done::Cleaned, &["stopped in 2.1 s"]); 70];
-    all.extend(vec![outcome(&verdicts[1], Done::NotDone, &[]); 30]);
-    let text = outcomes(&all, false, options(88));
+    let mut all = vec![outcome(&verdicts[0], ActResult::Cleaned, &["stopped in 2.1 s"]); 70];
+    all.extend(vec![outcome(&verdicts[1], ActResult::NotDone, &[]); 30]);
+    let text = render_outcomes(&all, false, options(88));
     assert!(text.starts_with("cleaned 70 of 100\n"), "{text}");
     assert_eq!(text.matches("NOT DONE").count(), 30, "{text}");
     assert!(text.contains("and 50 more: -v lists them"), "{text}");

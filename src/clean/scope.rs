@@ -1,72 +1,86 @@
 //! What of all that was judged the user asked about, and whether that came to a good end.
 
-use super::apply::{Done, Outcome};
+use super::apply::{ActOutcome, ActResult};
 use super::facts::Survey;
-use super::verdict::{Act, Ask, Of, Rule, Verdict, chosen, named};
+use super::verdict::{
+    CleanAct, CleanRequest, CleanRule, CleanVerdict, VerdictSubject, chosen_ids, named_ids,
+};
 use std::collections::BTreeSet;
 
 /// Whether a verdict is of one of these containers.
-pub fn is_of(ids: &BTreeSet<String>, verdict: &Verdict) -> bool {
-    matches!(&verdict.of, Of::Container(id) if ids.contains(id))
+pub fn is_of(ids: &BTreeSet<String>, verdict: &CleanVerdict) -> bool {
+    matches!(&verdict.of, VerdictSubject::Container(id) if ids.contains(id))
 }
 
 /// Names, labels and images narrow the scope: nothing else is then shown or touched.
-pub fn narrowed(survey: &Survey, ask: &Ask, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+pub fn narrow_verdicts(
+    survey: &Survey,
+    ask: &CleanRequest,
+    mut verdicts: Vec<CleanVerdict>,
+) -> Vec<CleanVerdict> {
     if narrows(ask) {
-        let ids = chosen(survey, ask);
+        let ids = chosen_ids(survey, ask);
         verdicts.retain(|v| is_of(&ids, v));
     }
     verdicts
 }
 
 /// Of a look what could not be looked at of others than who is meant.
-pub fn narrow_notes(survey: &mut Survey, ask: &Ask) {
+pub fn narrow_notes(survey: &mut Survey, ask: &CleanRequest) {
     if narrows(ask) {
-        let ids = chosen(survey, ask);
+        let ids = chosen_ids(survey, ask);
         let others = survey.containers.iter().filter(|c| !ids.contains(&c.id));
         let others: Vec<String> = others.map(|c| format!("`{}`", c.name)).collect();
         (survey.blind).retain(|sentence| !others.iter().any(|name| sentence.contains(name)));
     }
 }
 
-fn narrows(ask: &Ask) -> bool {
+fn narrows(ask: &CleanRequest) -> bool {
     !(ask.names.is_empty() && ask.labels.is_empty() && ask.images.is_empty())
 }
 
 /// Those of the verdicts that are still the same after another look.
-pub fn confirmed(before: &[Verdict], mut now: Vec<Verdict>) -> Vec<Verdict> {
-    let same = |a: &Verdict, b: &Verdict| (&a.of, a.act, a.rule) == (&b.of, b.act, b.rule);
-    now.retain(|v| !v.act.touches() || before.iter().any(|b| same(b, v)));
+pub fn still_confirmed(before: &[CleanVerdict], mut now: Vec<CleanVerdict>) -> Vec<CleanVerdict> {
+    let same =
+        |a: &CleanVerdict, b: &CleanVerdict| (&a.of, a.act, a.rule) == (&b.of, b.act, b.rule);
+    now.retain(|v| !v.act.changes_anything() || before.iter().any(|b| same(b, v)));
     now
 }
 
 /// Whether the verdict belongs to the question what is stuck. A process that uses a GPU outside of
 /// any container is shown, and nothing is wrong with it.
-pub fn is_stuck(verdict: &Verdict) -> bool {
-    verdict.act != Act::Keep && verdict.rule != Rule::Foreign
+pub fn is_stuck(verdict: &CleanVerdict) -> bool {
+    verdict.act != CleanAct::Keep && verdict.rule != CleanRule::Foreign
 }
 
 /// Whether anything is to be touched that the user chose and did not name.
-pub fn unnamed_choice(survey: &Survey, ask: &Ask, verdicts: &[Verdict]) -> bool {
-    let ids = named(survey, ask);
-    let selected = |v: &Verdict| matches!(v.rule, Rule::Selected | Rule::Idle);
-    (verdicts.iter()).any(|v| selected(v) && v.act.touches() && !is_of(&ids, v))
+pub fn unnamed_choice(survey: &Survey, ask: &CleanRequest, verdicts: &[CleanVerdict]) -> bool {
+    let ids = named_ids(survey, ask);
+    let selected = |v: &CleanVerdict| matches!(v.rule, CleanRule::Selected | CleanRule::Idle);
+    (verdicts.iter()).any(|v| selected(v) && v.act.changes_anything() && !is_of(&ids, v))
 }
 
 /// Number of stuck or named items that are unchanged after everything possible was done. A broken
 /// GPU is reported and not counted.
-pub fn left(survey: &Survey, ask: &Ask, verdicts: &[Verdict], outcomes: &[Outcome]) -> usize {
-    let ids = named(survey, ask);
+pub fn count_left(
+    survey: &Survey,
+    ask: &CleanRequest,
+    verdicts: &[CleanVerdict],
+    outcomes: &[ActOutcome],
+) -> usize {
+    let ids = named_ids(survey, ask);
     let failed = outcomes.iter().filter(|o| match o.done {
-        Done::Cleaned | Done::AlreadyGone => false,
+        ActResult::Cleaned | ActResult::AlreadyGone => false,
         // It changed since it was judged: whoever named it wanted it gone.
-        Done::Kept => is_of(&ids, &o.verdict),
-        Done::NotDone => true,
+        ActResult::Kept => is_of(&ids, &o.verdict),
+        ActResult::NotDone => true,
     });
     let helpless = verdicts.iter().filter(|v| match v.act {
-        Act::Report => is_stuck(v) && !matches!(v.of, Of::Device(_)),
+        CleanAct::Report => is_stuck(v) && !matches!(v.of, VerdictSubject::Device(_)),
         // What has ended is gone, and what is busy was meant to stay.
-        Act::Keep => is_of(&ids, v) && !matches!(v.rule, Rule::Ended | Rule::NotIdle),
+        CleanAct::Keep => {
+            is_of(&ids, v) && !matches!(v.rule, CleanRule::Ended | CleanRule::NotIdle)
+        }
         _ => false,
     });
     failed.count() + helpless.count()
@@ -94,15 +108,15 @@ mod tests {
         }
     }
 
-    fn ask(names: &[&str]) -> Ask {
-        Ask {
+    fn ask(names: &[&str]) -> CleanRequest {
+        CleanRequest {
             names: names.iter().map(|n| (*n).to_owned()).collect(),
-            ..Ask::default()
+            ..CleanRequest::default()
         }
     }
 
-    fn verdict(of: Of, act: Act, rule: Rule) -> Verdict {
-        Verdict {
+    fn verdict(of: VerdictSubject, act: CleanAct, rule: CleanRule) -> CleanVerdict {
+        CleanVerdict {
             of,
             name: String::new(),
             act,
@@ -112,12 +126,12 @@ mod tests {
         }
     }
 
-    fn container(id: &str, act: Act, rule: Rule) -> Verdict {
-        verdict(Of::Container(id.into()), act, rule)
+    fn container(id: &str, act: CleanAct, rule: CleanRule) -> CleanVerdict {
+        verdict(VerdictSubject::Container(id.into()), act, rule)
     }
 
-    fn outcome(verdict: &Verdict, done: Done) -> Outcome {
-        Outcome {
+    fn outcome(verdict: &CleanVerdict, done: ActResult) -> ActOutcome {
+        ActOutcome {
             verdict: verdict.clone(),
             done,
             steps: Vec::new(),
@@ -130,22 +144,26 @@ mod tests {
     #[test]
     fn names_leave_everything_else_alone() {
         let all = vec![
-            container("abcd1111", Act::Stop, Rule::Named),
-            container("eeee2222", Act::Stop, Rule::OwnerDead),
-            container("ffff3333", Act::Stop, Rule::Selected),
-            verdict(Of::Process(7, Some(1)), Act::EndProcess, Rule::Orphan),
+            container("abcd1111", CleanAct::Stop, CleanRule::Named),
+            container("eeee2222", CleanAct::Stop, CleanRule::OwnerDead),
+            container("ffff3333", CleanAct::Stop, CleanRule::Selected),
+            verdict(
+                VerdictSubject::Process(7, Some(1)),
+                CleanAct::EndProcess,
+                CleanRule::Orphan,
+            ),
         ];
-        let kept = narrowed(&survey(), &ask(&["llm"]), all.clone());
+        let kept = narrow_verdicts(&survey(), &ask(&["llm"]), all.clone());
         assert_eq!(kept, [all[0].clone()]);
-        let with_image = |names: &[&str]| Ask {
+        let with_image = |names: &[&str]| CleanRequest {
             images: vec!["some/*".into()],
             ..ask(names)
         };
-        let kept = narrowed(&survey(), &with_image(&["llm"]), all.clone());
+        let kept = narrow_verdicts(&survey(), &with_image(&["llm"]), all.clone());
         assert_eq!(kept, [all[0].clone(), all[2].clone()]);
-        let kept = narrowed(&survey(), &with_image(&[]), all.clone());
+        let kept = narrow_verdicts(&survey(), &with_image(&[]), all.clone());
         assert_eq!(kept, [all[2].clone()]);
-        assert_eq!(narrowed(&survey(), &ask(&[]), all.clone()), all);
+        assert_eq!(narrow_verdicts(&survey(), &ask(&[]), all.clone()), all);
         assert!(unnamed_choice(&survey(), &ask(&["llm"]), &all));
         assert!(
             !unnamed_choice(&survey(), &ask(&["other"]), &all),
@@ -167,51 +185,66 @@ mod tests {
     #[test]
     fn what_has_changed_since_it_was_shown_is_left_alone() {
         let shown = [
-            container("abcd1111", Act::Stop, Rule::Idle),
-            container("eeee2222", Act::Stop, Rule::Selected),
+            container("abcd1111", CleanAct::Stop, CleanRule::Idle),
+            container("eeee2222", CleanAct::Stop, CleanRule::Selected),
         ];
         let now = vec![
-            container("abcd1111", Act::Keep, Rule::NotIdle),
-            container("eeee2222", Act::Stop, Rule::Selected),
-            container("ffff3333", Act::Stop, Rule::Idle),
+            container("abcd1111", CleanAct::Keep, CleanRule::NotIdle),
+            container("eeee2222", CleanAct::Stop, CleanRule::Selected),
+            container("ffff3333", CleanAct::Stop, CleanRule::Idle),
         ];
-        let acts: Vec<Verdict> = confirmed(&shown, now)
+        let acts: Vec<CleanVerdict> = still_confirmed(&shown, now)
             .into_iter()
-            .filter(|v| v.act.touches())
+            .filter(|v| v.act.changes_anything())
             .collect();
         assert_eq!(acts, [shown[1].clone()]);
     }
 
     #[test]
     fn what_is_left_is_what_failed_and_what_was_named_and_stays() {
-        let count = |names: &[&str], verdicts: &[Verdict], outcomes: &[Outcome]| {
-            left(&survey(), &ask(names), verdicts, outcomes)
+        let count = |names: &[&str], verdicts: &[CleanVerdict], outcomes: &[ActOutcome]| {
+            count_left(&survey(), &ask(names), verdicts, outcomes)
         };
-        let stop = container("abcd1111", Act::Stop, Rule::OwnerDead);
+        let stop = container("abcd1111", CleanAct::Stop, CleanRule::OwnerDead);
         assert_eq!(
             count(
                 &[],
                 std::slice::from_ref(&stop),
-                &[outcome(&stop, Done::Cleaned)]
+                &[outcome(&stop, ActResult::Cleaned)]
             ),
             0
         );
-        assert_eq!(count(&[], &[], &[outcome(&stop, Done::AlreadyGone)]), 0);
-        assert_eq!(count(&[], &[], &[outcome(&stop, Done::NotDone)]), 1);
-        assert_eq!(count(&[], &[], &[outcome(&stop, Done::Kept)]), 0);
-        assert_eq!(count(&["llm"], &[], &[outcome(&stop, Done::Kept)]), 1);
-        let protected = container("abcd1111", Act::Keep, Rule::Protected);
+        assert_eq!(
+            count(&[], &[], &[outcome(&stop, ActResult::AlreadyGone)]),
+            0
+        );
+        assert_eq!(count(&[], &[], &[outcome(&stop, ActResult::NotDone)]), 1);
+        assert_eq!(count(&[], &[], &[outcome(&stop, ActResult::Kept)]), 0);
+        assert_eq!(count(&["llm"], &[], &[outcome(&stop, ActResult::Kept)]), 1);
+        let protected = container("abcd1111", CleanAct::Keep, CleanRule::Protected);
         assert_eq!(count(&[], std::slice::from_ref(&protected), &[]), 0);
         assert_eq!(count(&["llm"], &[protected], &[]), 1);
-        for rule in [Rule::NotIdle, Rule::Ended] {
+        for rule in [CleanRule::NotIdle, CleanRule::Ended] {
             assert_eq!(
-                count(&["llm"], &[container("abcd1111", Act::Keep, rule)], &[]),
+                count(
+                    &["llm"],
+                    &[container("abcd1111", CleanAct::Keep, rule)],
+                    &[]
+                ),
                 0
             );
         }
-        let zombies = container("eeee2222", Act::Report, Rule::Zombies);
-        let device = verdict(Of::Device("GPU-1".into()), Act::Report, Rule::DeviceBroken);
-        let foreign = verdict(Of::Process(7, Some(1)), Act::Report, Rule::Foreign);
+        let zombies = container("eeee2222", CleanAct::Report, CleanRule::Zombies);
+        let device = verdict(
+            VerdictSubject::Device("GPU-1".into()),
+            CleanAct::Report,
+            CleanRule::DeviceBroken,
+        );
+        let foreign = verdict(
+            VerdictSubject::Process(7, Some(1)),
+            CleanAct::Report,
+            CleanRule::Foreign,
+        );
         assert_eq!(count(&[], &[zombies, device, foreign], &[]), 1);
     }
 }

@@ -6,19 +6,19 @@ mod containers;
 mod devices;
 mod processes;
 
-use super::facts::{ContainerLook, Health, Mark, ProcessLook, Survey};
+use super::facts::{ContainerLook, EngineHealth, ProcessLook, RunMark, Survey};
 use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
 use crate::container::freezer;
 use crate::container::leftovers::{Owner, boot_id, own_runs, owner_of};
-use crate::container::process::{Process, zombies};
+use crate::container::process::{HostProcess, list_zombies};
 use crate::error::Failure;
-use crate::store::{self, started, started::Started};
-use crate::telemetry::{self, BackendChoice, Target};
-use containers::Met;
-use devices::{Devices, Reading};
+use crate::store::{self, started, started::StartedContainer};
+use crate::telemetry::{self, BackendChoice, MeasuredContainer};
+use containers::ContainerDetails;
+use devices::{GpuReading, HostGpus};
 use futures::StreamExt;
-use processes::{Eyes, Stuck};
+use processes::{ProcessLooker, StuckThreads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -60,16 +60,16 @@ impl Default for SurveyOptions {
 
 /// What one look found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Look {
+pub struct HostLook {
     /// The facts.
     pub survey: Survey,
     /// What each running container did, where that was asked for.
-    pub observations: Vec<Observation>,
+    pub observations: Vec<ActivityObservation>,
 }
 
 /// What shows at one moment whether a running container does anything. `None` is not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Observation {
+pub struct ActivityObservation {
     /// The container's full id.
     pub container: String,
     /// When it started, nanoseconds since the Unix epoch.
@@ -89,22 +89,22 @@ pub struct Observation {
 pub struct Surveyor {
     runtime: Runtime,
     options: SurveyOptions,
-    devices: Devices,
+    devices: HostGpus,
     boot: String,
     own: BTreeSet<String>,
-    stuck: Stuck,
-    engines: asking::Memory,
+    stuck: StuckThreads,
+    engines: asking::HealthMemory,
 }
 
 impl Surveyor {
     /// Opens the GPUs. Each look reports what could not be opened.
-    pub async fn open(runtime: Runtime, options: SurveyOptions) -> Surveyor {
+    pub async fn open_devices(runtime: Runtime, options: SurveyOptions) -> Surveyor {
         let remote = runtime.is_remote();
         let (devices, own) = tokio::task::block_in_place(|| {
             if remote {
-                (Devices::none(), BTreeSet::new())
+                (HostGpus::without_gpus(), BTreeSet::new())
             } else {
-                (Devices::open(options.memory), containers::own_ids())
+                (HostGpus::open_gpus(options.memory), containers::own_ids())
             }
         });
         Surveyor {
@@ -113,17 +113,17 @@ impl Surveyor {
             devices,
             boot: boot_id(),
             own,
-            stuck: Stuck::default(),
-            engines: asking::Memory::default(),
+            stuck: StuckThreads::default(),
+            engines: asking::HealthMemory::default(),
         }
     }
 
     /// Looks. `Err` only where Docker does not answer at all.
-    pub async fn look(&mut self) -> Result<Look, Failure> {
+    pub async fn look_at_host(&mut self) -> Result<HostLook, Failure> {
         let mut blind = Vec::new();
         // Before the list: what is in it and not on the list is gone, and not just started.
         let records = self.records().await;
-        let met = containers::all(&self.runtime, &mut blind).await?;
+        let met = containers::list_containers(&self.runtime, &mut blind).await?;
         let now = jiff::Timestamp::now();
         let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
         if self.runtime.is_remote() {
@@ -132,27 +132,30 @@ impl Surveyor {
         let (options, healths) = (self.options, self.healths(&met, now_ns).await);
         let mut reading = self
             .devices
-            .read(options.readings.max(1), options.pause)
+            .read_gpus(options.readings.max(1), options.pause)
             .await;
         blind.append(&mut reading.blind);
         let known: BTreeSet<String> = met.iter().map(|m| m.facts.id.clone()).collect();
 
         let mut stuck = std::mem::take(&mut self.stuck);
-        let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
+        let mut eyes = ProcessLooker::new(&known, &records, &reading, &mut stuck);
         let looks: Vec<ContainerLook> = tokio::task::block_in_place(|| {
-            let zombies: Vec<Process> = zombies().into_iter().filter_map(Process::read).collect();
-            let look = |m: &Met| self.container(m, now_ns, &zombies, &mut eyes);
+            let zombies: Vec<HostProcess> = list_zombies()
+                .into_iter()
+                .filter_map(HostProcess::read)
+                .collect();
+            let look = |m: &ContainerDetails| self.container(m, now_ns, &zombies, &mut eyes);
             met.iter().map(look).collect()
         });
         let looked = met.into_iter().zip(looks);
         let (met, mut looks) = self.once_more(looked, now_ns, &mut eyes, &mut blind).await;
         for (look, one) in looks.iter_mut().zip(&met) {
-            let health = healths.get(&look.id).filter(|_| one.runs());
+            let health = healths.get(&look.id).filter(|_| one.is_running());
             look.health = health.copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
             let init = one.facts.state.pid.filter(|_| look.processes.is_some());
-            let seen = init.map(|pid| eyes.sharers(pid, &look.id, &met));
-            let shared = containers::sharers(&met, &look.id).into_iter();
+            let seen = init.map(|pid| eyes.namespace_sharers(pid, &look.id, &met));
+            let shared = containers::namespace_sharers(&met, &look.id).into_iter();
             let shared: BTreeSet<String> = shared.chain(seen.into_iter().flatten()).collect();
             look.shared_by = shared.into_iter().collect();
         }
@@ -163,12 +166,12 @@ impl Surveyor {
 
         let observations = self.observations(&met, &looks, &reading).await;
         // Frozen containers, which Docker does not report, were looked at without it.
-        let is_frozen = |m: &&Met| {
+        let is_frozen = |m: &&ContainerDetails| {
             looks
                 .iter()
                 .any(|l| l.id == m.facts.id && l.freezer.is_some())
         };
-        let unseen = containers::unseen(met.iter().filter(|m| !is_frozen(m)));
+        let unseen = containers::unseen_names(met.iter().filter(|m| !is_frozen(m)));
         let survey = Survey {
             at: now.to_string(),
             containers: looks,
@@ -177,17 +180,17 @@ impl Surveyor {
             blind,
             unseen,
         };
-        Ok(Look {
+        Ok(HostLook {
             survey,
             observations,
         })
     }
 
     /// What plimsoll started with this daemon in this boot, by container.
-    async fn records(&self) -> BTreeMap<String, Started> {
+    async fn records(&self) -> BTreeMap<String, StartedContainer> {
         // At each look: behind the same socket another one may listen by now.
         let daemon = self.runtime.daemon_identity().await;
-        let all = started::all(&self.boot).into_iter();
+        let all = started::list_started(&self.boot).into_iter();
         all.filter(|s| Some(&s.daemon) == daemon.as_ref())
             .map(|s| (s.container.clone(), s))
             .collect()
@@ -196,19 +199,19 @@ impl Surveyor {
     /// One container, but for its health and its memory.
     fn container(
         &self,
-        met: &Met,
+        met: &ContainerDetails,
         now_ns: i64,
-        zombies: &[Process],
-        eyes: &mut Eyes<'_>,
+        zombies: &[HostProcess],
+        eyes: &mut ProcessLooker<'_>,
     ) -> ContainerLook {
-        let mut look = met.look(now_ns, self.runtime.is_remote());
+        let mut look = met.docker_look(now_ns, self.runtime.is_remote());
         let local = !self.runtime.is_remote();
         let init = met.facts.state.pid.filter(|_| met.inspected);
         let mut found = init
             .filter(|_| local)
             .and_then(|init| processes::of_container(init, &look.id, zombies));
         if !met.inspected && local {
-            let state = freezer::frozen(&look.id);
+            let state = freezer::frozen_state_file(&look.id);
             look.freezer = state.map(|path| path.display().to_string());
         }
         if look.freezer.is_some() {
@@ -226,9 +229,9 @@ impl Surveyor {
             look.ruled_by = look.ruled_by.or(ruler);
         }
         let redactor = met.secrets.redactor();
-        let shown = |mut process: Process| {
-            process.command = redactor.text(&process.command).into_owned();
-            eyes.look(process)
+        let shown = |mut process: HostProcess| {
+            process.command = redactor.redact_text(&process.command).into_owned();
+            eyes.look_at_process(process)
         };
         // In one that does not run there is none.
         let found = found.or_else(|| (met.inspected && init.is_none()).then(Vec::new));
@@ -236,9 +239,9 @@ impl Surveyor {
         without_own_marks(&mut look, &own_runs(&met.facts));
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
-        let target = Target {
+        let target = MeasuredContainer {
             init_pid: init.or(any),
-            ..Target::of(&met.facts)
+            ..MeasuredContainer::of_container(&met.facts)
         };
         let cgroup = telemetry::cgroup_directory(&target);
         look.locked = store::is_locked(&look.id, cgroup.as_deref());
@@ -250,19 +253,19 @@ impl Surveyor {
     /// visible from here is reported.
     async fn once_more(
         &self,
-        looked: impl Iterator<Item = (Met, ContainerLook)>,
+        looked: impl Iterator<Item = (ContainerDetails, ContainerLook)>,
         now_ns: i64,
-        eyes: &mut Eyes<'_>,
+        eyes: &mut ProcessLooker<'_>,
         blind: &mut Vec<String>,
-    ) -> (Vec<Met>, Vec<ContainerLook>) {
-        let hidden = |met: &Met, look: &ContainerLook| {
+    ) -> (Vec<ContainerDetails>, Vec<ContainerLook>) {
+        let hidden = |met: &ContainerDetails, look: &ContainerLook| {
             let has_pid = met.inspected && met.facts.state.pid.is_some();
             has_pid && look.processes.is_none() && !self.runtime.is_remote()
         };
         let mut here = (Vec::new(), Vec::new());
         for (mut met, mut look) in looked {
             if hidden(&met, &look) {
-                match self.runtime.inspect(&look.id).await {
+                match self.runtime.inspect_container(&look.id).await {
                     Ok(None) => continue,
                     Ok(Some(now)) if now.facts.state.status == "removing" => continue,
                     Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
@@ -286,22 +289,33 @@ impl Surveyor {
     }
 
     /// How the engines are, by container.
-    async fn healths(&mut self, met: &[Met], now_ns: i64) -> BTreeMap<String, Health> {
+    async fn healths(
+        &mut self,
+        met: &[ContainerDetails],
+        now_ns: i64,
+    ) -> BTreeMap<String, EngineHealth> {
         let (runtime, starting) = (&self.runtime, self.options.starting);
-        let told = futures::stream::iter(met.iter().filter(|m| m.runs()))
+        let told = futures::stream::iter(met.iter().filter(|m| m.is_running()))
             .map(|m| async move {
                 let life = (m.facts.id.clone(), m.facts.state.started_ns);
-                (life, asking::health(runtime, m, now_ns, starting).await)
+                (
+                    life,
+                    asking::engine_health(runtime, m, now_ns, starting).await,
+                )
             })
             .buffer_unordered(ASKED_AT_A_TIME)
             .collect()
             .await;
-        self.engines.note(told, Instant::now())
+        self.engines.note_states(told, Instant::now())
     }
 
     /// Processes on GPUs in no container that Docker knows, and those of recorded containers that
     /// are gone.
-    async fn strays(&self, eyes: &mut Eyes<'_>, blind: &mut Vec<String>) -> Vec<ProcessLook> {
+    async fn strays(
+        &self,
+        eyes: &mut ProcessLooker<'_>,
+        blind: &mut Vec<String>,
+    ) -> Vec<ProcessLook> {
         if self.runtime.is_remote() {
             return Vec::new();
         }
@@ -316,26 +330,28 @@ impl Surveyor {
             let on_gpus = reading
                 .processes
                 .keys()
-                .filter_map(|pid| Process::read(*pid));
-            let mut found: BTreeMap<u32, Process> = on_gpus.map(|p| (p.id.pid, p)).collect();
+                .filter_map(|pid| HostProcess::read(*pid));
+            let mut found: BTreeMap<u32, HostProcess> = on_gpus.map(|p| (p.id.pid, p)).collect();
             let alive = processes::in_cgroups_of(&gone);
             // A container inside one of these belongs to another owner; its record is kept.
-            let (alive, inner): (Vec<Process>, Vec<Process>) =
+            let (alive, inner): (Vec<HostProcess>, Vec<HostProcess>) =
                 alive.into_iter().partition(processes::in_one_container);
             found.extend(alive.iter().map(|p| (p.id.pid, p.clone())));
             (found, alive, inner)
         });
         // A recorded container without a process is over.
         let both = alive.iter().chain(&inner);
-        let full: BTreeSet<String> = both.filter_map(|p| eyes.container(p)).collect();
+        let full: BTreeSet<String> = both.filter_map(|p| eyes.container_of_process(p)).collect();
         let empty = gone.iter().filter(|id| !full.contains(*id));
         let mut strange: BTreeSet<String> = empty.cloned().collect();
-        strange.extend(found.values().filter_map(|p| eyes.container(p)));
+        strange.extend(found.values().filter_map(|p| eyes.container_of_process(p)));
         // A container started since the list is not a stray; one of unknown state is left out.
         let mut here = BTreeSet::new();
         for id in strange.into_iter().filter(|id| !eyes.known.contains(id)) {
-            match tokio::time::timeout(PATIENCE, self.runtime.inspect(&id)).await {
-                Ok(Ok(None)) if gone.contains(&id) && !full.contains(&id) => started::forget(&id),
+            match tokio::time::timeout(PATIENCE, self.runtime.inspect_container(&id)).await {
+                Ok(Ok(None)) if gone.contains(&id) && !full.contains(&id) => {
+                    started::forget_started(&id)
+                }
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(_))) => drop(here.insert(id)),
                 Ok(Err(_)) | Err(_) => {
@@ -347,29 +363,29 @@ impl Surveyor {
             }
         }
         found.retain(|_, process| {
-            let container = eyes.container(process);
+            let container = eyes.container_of_process(process);
             container.is_none_or(|id| !eyes.known.contains(&id) && !here.contains(&id))
         });
         let strays = found.into_values();
-        tokio::task::block_in_place(|| strays.map(|p| eyes.look(p)).collect())
+        tokio::task::block_in_place(|| strays.map(|p| eyes.look_at_process(p)).collect())
     }
 
     /// What each running container does.
     async fn observations(
         &self,
-        met: &[Met],
+        met: &[ContainerDetails],
         looks: &[ContainerLook],
-        reading: &Reading,
-    ) -> Vec<Observation> {
+        reading: &GpuReading,
+    ) -> Vec<ActivityObservation> {
         if !self.options.activity {
             return Vec::new();
         }
         let runtime = &self.runtime;
-        let running = met.iter().zip(looks).filter(|(m, _)| m.runs());
+        let running = met.iter().zip(looks).filter(|(m, _)| m.is_running());
         futures::stream::iter(running)
             .map(|(m, look)| async move {
-                let ill = matches!(look.health, Health::Ill { .. });
-                asking::observe(runtime, m, busy(look, reading), ill).await
+                let ill = matches!(look.health, EngineHealth::Ill { .. });
+                asking::observe_container(runtime, m, busy(look, reading), ill).await
             })
             .buffered(ASKED_AT_A_TIME)
             .collect()
@@ -381,13 +397,14 @@ impl Surveyor {
 /// started it. The mark of a living plimsoll protects all the same.
 fn without_own_marks(look: &mut ContainerLook, own: &BTreeSet<String>) {
     for process in look.processes.iter_mut().flatten() {
-        let of_container = |mark: &Mark| mark.owner != Owner::Alive && own.contains(&mark.run_id);
+        let of_container =
+            |mark: &RunMark| mark.owner != Owner::Alive && own.contains(&mark.run_id);
         process.mark = process.mark.take().filter(|mark| !of_container(mark));
     }
 }
 
 /// Memory of a container's processes by device; `None` where the driver does not report all of it.
-fn held(look: &ContainerLook, reading: &Reading) -> Option<BTreeMap<String, u64>> {
+fn held(look: &ContainerLook, reading: &GpuReading) -> Option<BTreeMap<String, u64>> {
     if !reading.complete {
         return None;
     }
@@ -409,7 +426,7 @@ fn held(look: &ContainerLook, reading: &Reading) -> Option<BTreeMap<String, u64>
 }
 
 /// The busiest of the GPUs that a container holds memory on, percent.
-fn busy(look: &ContainerLook, reading: &Reading) -> Option<u32> {
+fn busy(look: &ContainerLook, reading: &GpuReading) -> Option<u32> {
     let mut most = 0;
     for device in look.gpu_bytes.as_ref()?.keys() {
         most = most.max(*reading.busy.get(device)?);
@@ -418,16 +435,16 @@ fn busy(look: &ContainerLook, reading: &Reading) -> Option<u32> {
 }
 
 /// The devices, each with the processes that have it open where much of it is unlisted.
-fn opened_by(eyes: &mut Eyes<'_>, reading: &Reading) -> Vec<super::facts::DeviceLook> {
+fn opened_by(eyes: &mut ProcessLooker<'_>, reading: &GpuReading) -> Vec<super::facts::DeviceLook> {
     let mut devices = reading.devices.clone();
     for device in &mut devices {
         if device.unlisted_bytes.is_none_or(|bytes| bytes <= UNLISTED) {
             continue;
         }
-        let holders = devices::holders(&device.id).into_iter();
+        let holders = devices::pids_with_open_gpu(&device.id).into_iter();
         let unlisted = holders.filter(|pid| !reading.processes.contains_key(pid));
-        let seen = unlisted.filter_map(Process::read);
-        device.open_by = seen.map(|p| eyes.look(p)).collect();
+        let seen = unlisted.filter_map(HostProcess::read);
+        device.open_by = seen.map(|p| eyes.look_at_process(p)).collect();
     }
     devices
 }
@@ -440,7 +457,7 @@ mod tests {
     /// A process, its container, what it holds by device, and whether more of it is untold.
     type Listed<'a> = (u32, Option<&'a str>, &'a [(&'a str, u64)], bool);
 
-    fn reading(of: &[Listed<'_>]) -> Reading {
+    fn reading(of: &[Listed<'_>]) -> GpuReading {
         let processes = of.iter().map(|(pid, container, bytes, untold)| {
             let on = OnDevices {
                 container: container.map(str::to_owned),
@@ -449,11 +466,11 @@ mod tests {
             };
             (*pid, on)
         });
-        Reading {
+        GpuReading {
             processes: processes.collect(),
             complete: true,
             busy: BTreeMap::from([("GPU-a".into(), 3), ("GPU-b".into(), 70)]),
-            ..Reading::default()
+            ..GpuReading::default()
         }
     }
 

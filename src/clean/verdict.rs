@@ -16,15 +16,15 @@ use std::time::Duration;
 /// Judges everything that a look found. Each container gets a verdict; a process in none and a GPU
 /// get one where there is something to report. The order is the same for the same things:
 /// containers by name, processes by pid, GPUs by id.
-pub fn judge(survey: &Survey, ask: &Ask) -> Vec<Verdict> {
-    let chosen = choice::chosen(survey, ask);
-    let mut containers: Vec<Verdict> = (survey.containers.iter().zip(chosen))
-        .map(|(look, chosen)| container::judge(look, chosen, ask.idle))
+pub fn judge_survey(survey: &Survey, ask: &CleanRequest) -> Vec<CleanVerdict> {
+    let chosen = choice::choices_of(survey, ask);
+    let mut containers: Vec<CleanVerdict> = (survey.containers.iter().zip(chosen))
+        .map(|(look, chosen)| container::judge_container(look, chosen, ask.idle))
         .collect();
     containers.sort_by(|a, b| (&a.name, &a.of).cmp(&(&b.name, &b.of)));
-    let mut others: Vec<Verdict> = (survey.strays.iter())
-        .filter_map(|look| process::judge(look, survey))
-        .chain(survey.devices.iter().filter_map(device::judge))
+    let mut others: Vec<CleanVerdict> = (survey.strays.iter())
+        .filter_map(|look| process::judge_process(look, survey))
+        .chain(survey.devices.iter().filter_map(device::judge_device))
         .collect();
     others.sort_by(|a, b| a.of.cmp(&b.of));
     containers.extend(others);
@@ -32,23 +32,30 @@ pub fn judge(survey: &Survey, ask: &Ask) -> Vec<Verdict> {
 }
 
 /// The names that choose nothing, because no container or more than one has them: a sentence each.
-pub fn unmatched(survey: &Survey, ask: &Ask) -> Vec<String> {
-    let sentences = ask.names.iter().map(|name| choice::unmatched(survey, name));
+pub fn unmatched_names(survey: &Survey, ask: &CleanRequest) -> Vec<String> {
+    let sentences = ask
+        .names
+        .iter()
+        .map(|name| choice::why_unmatched(survey, name));
     sentences.flatten().collect()
 }
 
 /// The containers that the user named, by their ids.
-pub fn named(survey: &Survey, ask: &Ask) -> BTreeSet<String> {
-    ids(survey, ask, |chosen| chosen == choice::Chosen::Name)
+pub fn named_ids(survey: &Survey, ask: &CleanRequest) -> BTreeSet<String> {
+    ids(survey, ask, |chosen| chosen == choice::ChosenBy::Name)
 }
 
 /// The containers that the user named or chose in any other way, by their ids.
-pub fn chosen(survey: &Survey, ask: &Ask) -> BTreeSet<String> {
+pub fn chosen_ids(survey: &Survey, ask: &CleanRequest) -> BTreeSet<String> {
     ids(survey, ask, |_| true)
 }
 
-fn ids(survey: &Survey, ask: &Ask, which: impl Fn(choice::Chosen<'_>) -> bool) -> BTreeSet<String> {
-    let chosen = choice::chosen(survey, ask);
+fn ids(
+    survey: &Survey,
+    ask: &CleanRequest,
+    which: impl Fn(choice::ChosenBy<'_>) -> bool,
+) -> BTreeSet<String> {
+    let chosen = choice::choices_of(survey, ask);
     let each = survey.containers.iter().zip(chosen);
     each.filter(|(_, chosen)| chosen.is_some_and(&which))
         .map(|(look, _)| look.id.clone())
@@ -57,9 +64,9 @@ fn ids(survey: &Survey, ask: &Ask, which: impl Fn(choice::Chosen<'_>) -> bool) -
 
 /// The request bound to what its names mean now: a later look must not match another container with
 /// an id that begins alike. A container recreated under its name is meant again.
-pub fn bound(survey: &Survey, ask: &Ask) -> Ask {
-    let names = ask.names.iter().map(|name| choice::bound(survey, name));
-    Ask {
+pub fn bind_names(survey: &Survey, ask: &CleanRequest) -> CleanRequest {
+    let names = ask.names.iter().map(|name| choice::bind_name(survey, name));
+    CleanRequest {
         names: names.collect(),
         ..ask.clone()
     }
@@ -67,7 +74,7 @@ pub fn bound(survey: &Survey, ask: &Ask) -> Ask {
 
 /// What the user asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct CleanRequest {
     /// Containers by name or by id (4 or more characters of it). Naming is permission.
     pub names: Vec<String>,
     /// Containers with this label, `KEY` or `KEY=VALUE`.
@@ -84,7 +91,7 @@ pub struct Ask {
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum CleanAct {
     /// Nothing.
     Keep,
     /// Stop the container, with a grace period; remove it where plimsoll created it.
@@ -99,17 +106,17 @@ pub enum Act {
     Report,
 }
 
-impl Act {
+impl CleanAct {
     /// Whether something is ended or removed.
-    pub fn touches(self) -> bool {
-        !matches!(self, Act::Keep | Act::Report)
+    pub fn changes_anything(self) -> bool {
+        !matches!(self, CleanAct::Keep | CleanAct::Report)
     }
 }
 
 /// What a verdict is of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Of {
+pub enum VerdictSubject {
     /// A container, by its full id.
     Container(String),
     /// A process, by its host pid and start time.
@@ -120,15 +127,15 @@ pub enum Of {
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct CleanVerdict {
     /// Of what.
-    pub of: Of,
+    pub of: VerdictSubject,
     /// Its name for people: the container's, `pid 7 (python3)`, the GPU's.
     pub name: String,
     /// What is to be done.
-    pub act: Act,
+    pub act: CleanAct,
     /// The rule that decided.
-    pub rule: Rule,
+    pub rule: CleanRule,
     /// Why, a sentence with the evidence.
     pub why: String,
     /// What the user can do, where plimsoll does nothing about it.
@@ -138,7 +145,7 @@ pub struct Verdict {
 /// The rules, by the names that people and programs see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum CleanRule {
     /// Label `plimsoll.protect`: kept, also when named.
     Protected,
     /// Plimsoll runs in it.

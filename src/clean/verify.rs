@@ -1,12 +1,12 @@
 //! What is left after an end: processes and GPU memory, and their owners.
 
-use super::apply::{Done, Outcome, identity};
+use super::apply::{ActOutcome, ActResult, process_identity};
 use super::facts::{ContainerLook, ProcessLook, Survey};
-use super::memory::{Gate, Held, HeldDevice, Level, TOLERANCE};
-use super::verdict::{Act, Of};
+use super::memory::{DeviceLevel, HeldDevice, HeldMemory, MemoryGate, TOLERANCE};
+use super::verdict::{CleanAct, VerdictSubject};
 use crate::capture::{ContainerFacts, ProcessMemory};
 use crate::container::leftovers::Owner;
-use crate::container::process::Process;
+use crate::container::process::HostProcess;
 use crate::container::processes::{HostView, ProcessId};
 use crate::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,40 +30,44 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn of(ids: BTreeSet<ProcessId>) -> Members {
+    pub(super) fn with_ids(ids: BTreeSet<ProcessId>) -> Members {
         Members { ids, view: None }
     }
 
     /// Adds what runs in a container now, and its cgroup.
-    pub(super) fn see(&mut self, facts: &ContainerFacts) {
+    pub(super) fn add_members(&mut self, facts: &ContainerFacts) {
         let view = (facts.state.pid).and_then(|pid| HostView::open(pid, &facts.id));
         if let Some(view) = view {
-            self.ids.extend(view.distinct());
+            self.ids.extend(view.distinct_processes());
             self.view = Some(view);
         }
     }
 
     /// Those that are still there: the same processes, wherever they are by now, and whatever is in
     /// the container's cgroup.
-    pub(super) fn left(&self) -> Vec<ProcessId> {
-        let mut left: BTreeSet<ProcessId> =
-            self.ids.iter().copied().filter(|id| id.lives()).collect();
-        left.extend(self.view.iter().flat_map(HostView::distinct));
+    pub(super) fn still_there(&self) -> Vec<ProcessId> {
+        let mut left: BTreeSet<ProcessId> = self
+            .ids
+            .iter()
+            .copied()
+            .filter(|id| id.is_alive())
+            .collect();
+        left.extend(self.view.iter().flat_map(HostView::distinct_processes));
         left.into_iter().collect()
     }
 
     /// Waits until there are none, or time is up.
-    pub(super) async fn wait(&self, settle: Duration, cancel: &CancellationToken) {
+    pub(super) async fn wait_until_gone(&self, settle: Duration, cancel: &CancellationToken) {
         let until = Instant::now() + settle;
-        while !self.left().is_empty() && Instant::now() < until && !cancel.is_cancelled() {
+        while !self.still_there().is_empty() && Instant::now() < until && !cancel.is_cancelled() {
             sleep(LOOK).await;
         }
     }
 
     /// Those that are still there, for people.
-    pub(super) fn names(&self, survey: &Survey, of: Option<&ContainerLook>) -> Vec<String> {
+    pub(super) fn describe_left(&self, survey: &Survey, of: Option<&ContainerLook>) -> Vec<String> {
         let container = of.map(|c| c.id.as_str());
-        let left = self.left();
+        let left = self.still_there();
         let named = left.iter().take(MOST);
         named
             .map(|id| holder(survey, id.pid, container, None))
@@ -73,7 +77,7 @@ impl Members {
 
 /// What an outcome's verdict was about, on the devices.
 #[derive(Clone)]
-struct Target {
+struct VerifyTarget {
     /// Where the whole container was to end.
     container: Option<String>,
     ids: BTreeSet<ProcessId>,
@@ -81,12 +85,12 @@ struct Target {
     gpu_bytes: Option<BTreeMap<String, u64>>,
 }
 
-impl Target {
-    fn of(survey: &Survey, outcome: &Outcome) -> Option<Target> {
+impl VerifyTarget {
+    fn of(survey: &Survey, outcome: &ActOutcome) -> Option<VerifyTarget> {
         let verdict = &outcome.verdict;
         let look_of = |id: &str| survey.containers.iter().find(|c| c.id == id);
         let (container, ids, gpu_bytes) = match (&verdict.of, verdict.act) {
-            (Of::Container(id), Act::EndMarked) => {
+            (VerdictSubject::Container(id), CleanAct::EndMarked) => {
                 let processes = look_of(id)?.processes.iter().flatten();
                 let dead = |p: &&ProcessLook| {
                     let mark = p.mark.as_ref();
@@ -95,30 +99,33 @@ impl Target {
                 let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
                 let mut ids = BTreeSet::new();
                 for process in processes.filter(dead) {
-                    ids.extend(identity(process));
+                    ids.extend(process_identity(process));
                     for (device, held) in &process.gpu_bytes {
                         *bytes.entry(device.clone()).or_default() += held;
                     }
                 }
                 (None, ids, Some(bytes))
             }
-            (Of::Container(id), _) => {
+            (VerdictSubject::Container(id), _) => {
                 let look = look_of(id)?;
                 let processes = look.processes.iter().flatten();
-                let ids = processes.filter_map(identity).collect();
+                let ids = processes.filter_map(process_identity).collect();
                 (Some(id.clone()), ids, look.gpu_bytes.clone())
             }
-            (Of::Process(pid, started), _) => {
+            (VerdictSubject::Process(pid, started), _) => {
                 let id = ProcessId {
                     pid: *pid,
                     started: (*started)?,
                 };
-                let look = survey.strays.iter().find(|p| identity(p) == Some(id))?;
+                let look = survey
+                    .strays
+                    .iter()
+                    .find(|p| process_identity(p) == Some(id))?;
                 (None, BTreeSet::from([id]), Some(look.gpu_bytes.clone()))
             }
-            (Of::Device(_), _) => return None,
+            (VerdictSubject::Device(_), _) => return None,
         };
-        Some(Target {
+        Some(VerifyTarget {
             container,
             ids,
             gpu_bytes,
@@ -128,7 +135,7 @@ impl Target {
     fn holds(&self, process: &ProcessMemory) -> bool {
         let inside = self.container.is_some() && process.container_id == self.container;
         let same = |id: &&ProcessId| id.pid == process.pid;
-        inside || self.ids.iter().find(same).is_some_and(|id| id.lives())
+        inside || self.ids.iter().find(same).is_some_and(|id| id.is_alive())
     }
 
     fn touches(&self, device: &str) -> bool {
@@ -138,16 +145,16 @@ impl Target {
 }
 
 /// Waits until the memory of what has ended is given back, and changes the outcomes where it is not.
-pub(super) async fn memory(
+pub(super) async fn verify_memory(
     survey: &Survey,
-    outcomes: &mut [Outcome],
+    outcomes: &mut [ActOutcome],
     settle: Duration,
     cancel: &CancellationToken,
 ) {
-    let mut ended: Vec<(&mut Outcome, Target)> = outcomes
+    let mut ended: Vec<(&mut ActOutcome, VerifyTarget)> = outcomes
         .iter_mut()
-        .filter(|o| matches!(o.done, Done::Cleaned | Done::AlreadyGone))
-        .filter_map(|o| Target::of(survey, o).map(|target| (o, target)))
+        .filter(|o| matches!(o.done, ActResult::Cleaned | ActResult::AlreadyGone))
+        .filter_map(|o| VerifyTarget::of(survey, o).map(|target| (o, target)))
         .collect();
     if survey.devices.is_empty() {
         return;
@@ -188,7 +195,7 @@ pub(super) async fn memory(
     }
     for (outcome, target) in ended {
         let read = !unread.iter().any(|id| target.touches(id));
-        if outcome.done == Done::Cleaned && read {
+        if outcome.done == ActResult::Cleaned && read {
             let bytes = target.gpu_bytes.as_ref();
             outcome.freed_bytes = bytes.map(|b| b.values().sum());
         }
@@ -196,16 +203,16 @@ pub(super) async fn memory(
 }
 
 async fn wait(
-    levels: &BTreeMap<String, Level>,
-    ended: &[(&mut Outcome, Target)],
+    levels: &BTreeMap<String, DeviceLevel>,
+    ended: &[(&mut ActOutcome, VerifyTarget)],
     settle: Duration,
     cancel: &CancellationToken,
-) -> Result<(), Held> {
-    let mine: Vec<Target> = ended.iter().map(|(_, t)| t.clone()).collect();
+) -> Result<(), HeldMemory> {
+    let mine: Vec<VerifyTarget> = ended.iter().map(|(_, t)| t.clone()).collect();
     let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds(p)));
-    match Gate::after(levels, mine) {
-        Ok(mut gate) => gate.wait(settle, cancel).await,
-        Err(failure) => Err(Held {
+    match MemoryGate::after_end(levels, mine) {
+        Ok(mut gate) => gate.wait_until_back(settle, cancel).await,
+        Err(failure) => Err(HeldMemory {
             words: failure.message,
             devices: levels
                 .keys()
@@ -223,13 +230,13 @@ async fn wait(
 /// expected because they could not be read.
 fn levels<'a>(
     survey: &Survey,
-    ended: impl Iterator<Item = &'a Target> + Clone,
-) -> (BTreeMap<String, Level>, BTreeSet<String>) {
+    ended: impl Iterator<Item = &'a VerifyTarget> + Clone,
+) -> (BTreeMap<String, DeviceLevel>, BTreeSet<String>) {
     let mut levels = BTreeMap::new();
     let mut unread = BTreeSet::new();
     for device in &survey.devices {
         let touching = ended.clone().filter(|t| t.touches(&device.id));
-        let bytes_of = |t: &Target| t.gpu_bytes.as_ref()?.get(&device.id).copied();
+        let bytes_of = |t: &VerifyTarget| t.gpu_bytes.as_ref()?.get(&device.id).copied();
         let held: u64 = touching.filter_map(bytes_of).sum();
         if held == 0 {
             continue;
@@ -245,7 +252,7 @@ fn levels<'a>(
             .map(|c| c.gpu_bytes.as_ref().map(on_it))
             .sum();
         let strays: u64 = survey.strays.iter().map(|p| on_it(&p.gpu_bytes)).sum();
-        let level = Level {
+        let level = DeviceLevel {
             used_bytes: used.saturating_sub(held),
             others_bytes: in_containers.map(|all| (all + strays).saturating_sub(held)),
         };
@@ -258,11 +265,11 @@ fn levels<'a>(
 /// processes of their own still on it, where that explains it.
 fn blame(
     survey: &Survey,
-    ended: &mut [(&mut Outcome, Target)],
+    ended: &mut [(&mut ActOutcome, VerifyTarget)],
     device: &HeldDevice,
     settle: Duration,
 ) {
-    let own = |target: &Target| -> Vec<ProcessMemory> {
+    let own = |target: &VerifyTarget| -> Vec<ProcessMemory> {
         let on_it = device.processes.iter().filter(|p| target.holds(p));
         on_it.cloned().collect()
     };
@@ -288,7 +295,7 @@ fn blame(
         if own.is_empty() && all_explained {
             continue;
         }
-        outcome.done = Done::NotDone;
+        outcome.done = ActResult::NotDone;
         outcome.problem = Some(match outcome.problem.take() {
             Some(before) => format!("{before}; {problem}"),
             None => problem.clone(),
@@ -320,18 +327,18 @@ fn holder(survey: &Survey, pid: u32, container: Option<&str>, bytes: Option<u64>
         .flat_map(|c| c.processes.iter().flatten());
     let looked_at = inside
         .chain(&survey.strays)
-        .find(|p| p.pid == pid && identity(p).is_some_and(ProcessId::lives));
+        .find(|p| p.pid == pid && process_identity(p).is_some_and(ProcessId::is_alive));
     let container = container.or(looked_at.and_then(|p| p.container.as_deref()));
     let mut words = Vec::new();
     if let Some(id) = container {
         let name = survey.containers.iter().find(|c| c.id == id);
-        let short = || crate::container::find::short(id).to_owned();
+        let short = || crate::container::find::short_id(id).to_owned();
         words.push(format!(
             "container `{}`",
             name.map_or_else(short, |c| c.name.clone())
         ));
     }
-    let now = Process::read(pid);
+    let now = HostProcess::read(pid);
     let uid = now.as_ref().and_then(|p| p.uid);
     if let Some(uid) = uid.or(looked_at.and_then(|p| p.uid)) {
         words.push(user(uid));

@@ -2,7 +2,7 @@
 //! and no more acts in a minute than allowed. Pure: the clock is an argument.
 
 use super::scope::is_stuck;
-use super::verdict::{Act, Of, Rule, Verdict};
+use super::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Why a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum WatchEvent {
     /// Something was decided.
     Decision,
     /// A reported item is gone.
@@ -36,44 +36,44 @@ pub enum Doing {
 
 /// One line of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct WatchLine {
     /// Why it is written.
-    pub event: Event,
+    pub event: WatchEvent,
     /// The verdict; of what is gone the last one.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: CleanVerdict,
     /// What is done about it.
     pub doing: Doing,
 }
 
 /// Remembers what was reported and done.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct WatchService {
     apply: bool,
     per_minute: usize,
     /// Time of the last report, by item and verdict.
-    told: BTreeMap<Of, Vec<(Act, Rule, Duration)>>,
+    told: BTreeMap<VerdictSubject, Vec<(CleanAct, CleanRule, Duration)>>,
     /// Last reported verdict, by stuck item.
-    standing: BTreeMap<Of, Verdict>,
+    standing: BTreeMap<VerdictSubject, CleanVerdict>,
     /// When something was acted on last.
-    tried: BTreeMap<Of, Duration>,
+    tried: BTreeMap<VerdictSubject, Duration>,
     /// The acts of the last minute.
     acts: VecDeque<Duration>,
 }
 
-impl Watch {
+impl WatchService {
     /// A service that acts, or only reports, at most `per_minute` times a minute.
-    pub fn new(apply: bool, per_minute: u32) -> Watch {
-        Watch {
+    pub fn new(apply: bool, per_minute: u32) -> WatchService {
+        WatchService {
             apply,
             per_minute: usize::try_from(per_minute).unwrap_or(usize::MAX),
-            ..Watch::default()
+            ..WatchService::default()
         }
     }
 
     /// The lines to report, and to act on, for the verdicts of one look. `now` is any monotonic
     /// clock.
-    pub fn decide(&mut self, now: Duration, verdicts: &[Verdict]) -> Vec<Line> {
+    pub fn decide_lines(&mut self, now: Duration, verdicts: &[CleanVerdict]) -> Vec<WatchLine> {
         let recent = |then: &Duration, time: Duration| now.saturating_sub(*then) < time;
         self.acts.retain(|then| recent(then, MINUTE));
         self.tried.retain(|_, then| recent(then, LASTING));
@@ -81,18 +81,18 @@ impl Watch {
             told.retain(|(.., then)| recent(then, LASTING));
         }
         self.told.retain(|_, told| !told.is_empty());
-        let mut lines: Vec<Line> = (verdicts.iter())
+        let mut lines: Vec<WatchLine> = (verdicts.iter())
             .filter_map(|v| self.line(now, v))
             .collect();
-        let seen: BTreeSet<&Of> = verdicts.iter().map(|v| &v.of).collect();
-        let gone: Vec<Of> = (self.standing.keys())
+        let seen: BTreeSet<&VerdictSubject> = verdicts.iter().map(|v| &v.of).collect();
+        let gone: Vec<VerdictSubject> = (self.standing.keys())
             .filter(|of| !seen.contains(of))
             .cloned()
             .collect();
         lines.extend(gone.iter().filter_map(|of| {
             self.told.remove(of);
-            Some(Line {
-                event: Event::Gone,
+            Some(WatchLine {
+                event: WatchEvent::Gone,
                 verdict: self.standing.remove(of)?,
                 doing: Doing::Nothing,
             })
@@ -100,8 +100,8 @@ impl Watch {
         lines
     }
 
-    fn line(&mut self, now: Duration, v: &Verdict) -> Option<Line> {
-        let due = self.apply && v.act.touches() && !self.tried.contains_key(&v.of);
+    fn line(&mut self, now: Duration, v: &CleanVerdict) -> Option<WatchLine> {
+        let due = self.apply && v.act.changes_anything() && !self.tried.contains_key(&v.of);
         let doing = match (due, self.acts.len() < self.per_minute) {
             (true, true) => Doing::Now,
             (true, false) => Doing::Later,
@@ -128,28 +128,28 @@ impl Watch {
         } else {
             self.standing.remove(&v.of)
         };
-        Some(Line {
-            event: Event::Decision,
+        Some(WatchLine {
+            event: WatchEvent::Decision,
             verdict: v.clone(),
             doing,
         })
     }
 
     /// Forgets what was cleaned: if it comes back, it is news.
-    pub fn cleaned(&mut self, of: &Of) {
+    pub fn forget_cleaned(&mut self, of: &VerdictSubject) {
         self.standing.remove(of);
         self.told.remove(of);
         self.tried.remove(of);
     }
 
     /// The daemon was away and is back: what could not be done then is tried again.
-    pub fn back(&mut self) {
+    pub fn daemon_is_back(&mut self) {
         self.tried.clear();
     }
 }
 
 /// What is to be acted on.
-pub fn acts(lines: &[Line]) -> Vec<Verdict> {
+pub fn verdicts_to_apply(lines: &[WatchLine]) -> Vec<CleanVerdict> {
     let now = lines.iter().filter(|l| l.doing == Doing::Now);
     now.map(|l| l.verdict.clone()).collect()
 }

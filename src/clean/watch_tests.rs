@@ -3,9 +3,9 @@
 use super::*;
 use proptest::prelude::*;
 
-fn verdict(name: &str, act: Act, rule: Rule) -> Verdict {
-    Verdict {
-        of: Of::Container(name.repeat(8)),
+fn verdict(name: &str, act: CleanAct, rule: CleanRule) -> CleanVerdict {
+    CleanVerdict {
+        of: VerdictSubject::Container(name.repeat(8)),
         name: name.into(),
         act,
         rule,
@@ -14,19 +14,19 @@ fn verdict(name: &str, act: Act, rule: Rule) -> Verdict {
     }
 }
 
-fn stuck(name: &str) -> Verdict {
-    verdict(name, Act::Stop, Rule::OwnerDead)
+fn stuck(name: &str) -> CleanVerdict {
+    verdict(name, CleanAct::Stop, CleanRule::OwnerDead)
 }
 
-fn kept(name: &str) -> Verdict {
-    verdict(name, Act::Keep, Rule::Foreign)
+fn kept(name: &str) -> CleanVerdict {
+    verdict(name, CleanAct::Keep, CleanRule::Foreign)
 }
 
 fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn names(lines: &[Line]) -> Vec<(&str, Doing)> {
+fn names(lines: &[WatchLine]) -> Vec<(&str, Doing)> {
     (lines.iter())
         .map(|l| (l.verdict.name.as_str(), l.doing))
         .collect()
@@ -34,117 +34,146 @@ fn names(lines: &[Line]) -> Vec<(&str, Doing)> {
 
 #[test]
 fn what_lasts_is_told_once_in_ten_minutes() {
-    let mut watch = Watch::new(false, 6);
+    let mut watch = WatchService::new(false, 6);
     let look = [stuck("a"), kept("b")];
-    let first = watch.decide(at(0), &look);
+    let first = watch.decide_lines(at(0), &look);
     assert_eq!(names(&first), [("a", Doing::Nothing)]);
     for second in [30, 60, 599] {
-        assert_eq!(watch.decide(at(second), &look), []);
+        assert_eq!(watch.decide_lines(at(second), &look), []);
     }
-    assert_eq!(names(&watch.decide(at(600), &look)).len(), 1);
-    assert_eq!(watch.decide(at(630), &look), []);
+    assert_eq!(names(&watch.decide_lines(at(600), &look)).len(), 1);
+    assert_eq!(watch.decide_lines(at(630), &look), []);
 }
 
 #[test]
 fn a_figure_in_the_sentence_is_no_news() {
-    let mut watch = Watch::new(false, 6);
+    let mut watch = WatchService::new(false, 6);
     let mut v = stuck("a");
-    assert_eq!(watch.decide(at(0), &[v.clone()]).len(), 1);
+    assert_eq!(watch.decide_lines(at(0), &[v.clone()]).len(), 1);
     v.why = "for 31 s now".into();
-    assert_eq!(watch.decide(at(30), &[v.clone()]), []);
-    v.rule = Rule::PastDeadline;
-    assert_eq!(watch.decide(at(60), &[v]).len(), 1, "another reason is");
+    assert_eq!(watch.decide_lines(at(30), &[v.clone()]), []);
+    v.rule = CleanRule::PastDeadline;
+    assert_eq!(
+        watch.decide_lines(at(60), &[v]).len(),
+        1,
+        "another reason is"
+    );
 }
 
 #[test]
 fn what_is_over_is_told_and_what_swings_is_not_told_again_and_again() {
-    let mut watch = Watch::new(false, 6);
-    watch.decide(at(0), &[stuck("a")]);
-    let over = watch.decide(at(30), &[kept("a")]);
-    assert_eq!((over.len(), over[0].verdict.act), (1, Act::Keep));
+    let mut watch = WatchService::new(false, 6);
+    watch.decide_lines(at(0), &[stuck("a")]);
+    let over = watch.decide_lines(at(30), &[kept("a")]);
+    assert_eq!((over.len(), over[0].verdict.act), (1, CleanAct::Keep));
     for second in [60, 120, 180] {
-        assert_eq!(watch.decide(at(second), &[stuck("a")]), []);
-        assert_eq!(watch.decide(at(second + 30), &[kept("a")]), []);
+        assert_eq!(watch.decide_lines(at(second), &[stuck("a")]), []);
+        assert_eq!(watch.decide_lines(at(second + 30), &[kept("a")]), []);
     }
-    assert_eq!(watch.decide(at(600), &[stuck("a")]).len(), 1);
+    assert_eq!(watch.decide_lines(at(600), &[stuck("a")]).len(), 1);
 }
 
 #[test]
 fn what_went_by_itself_is_told_and_is_news_when_it_returns() {
-    let mut watch = Watch::new(false, 6);
-    watch.decide(at(0), &[stuck("a"), kept("b")]);
-    let gone = watch.decide(at(30), &[]);
+    let mut watch = WatchService::new(false, 6);
+    watch.decide_lines(at(0), &[stuck("a"), kept("b")]);
+    let gone = watch.decide_lines(at(30), &[]);
     assert_eq!(gone.len(), 1, "of what was never told nothing is told");
     assert_eq!(
         (gone[0].event, gone[0].verdict.name.as_str()),
-        (Event::Gone, "a")
+        (WatchEvent::Gone, "a")
     );
-    assert_eq!(watch.decide(at(60), &[]), []);
-    assert_eq!(watch.decide(at(90), &[stuck("a")]).len(), 1);
+    assert_eq!(watch.decide_lines(at(60), &[]), []);
+    assert_eq!(watch.decide_lines(at(90), &[stuck("a")]).len(), 1);
 }
 
 #[test]
 fn a_dry_run_never_acts() {
-    let mut watch = Watch::new(false, 6);
-    let lines = watch.decide(
+    let mut watch = WatchService::new(false, 6);
+    let lines = watch.decide_lines(
         at(0),
-        &[stuck("a"), verdict("b", Act::EndProcess, Rule::Orphan)],
+        &[
+            stuck("a"),
+            verdict("b", CleanAct::EndProcess, CleanRule::Orphan),
+        ],
     );
-    assert_eq!(acts(&lines), []);
+    assert_eq!(verdicts_to_apply(&lines), []);
 }
 
 #[test]
 fn no_more_acts_than_allowed_and_none_is_forgotten() {
-    let mut watch = Watch::new(true, 2);
+    let mut watch = WatchService::new(true, 2);
     let look = ["a", "b", "c", "d", "e"].map(stuck);
-    let first = watch.decide(at(0), &look);
-    assert_eq!(acts(&first), look[..2]);
+    let first = watch.decide_lines(at(0), &look);
+    assert_eq!(verdicts_to_apply(&first), look[..2]);
     let later = names(&first).iter().filter(|n| n.1 == Doing::Later).count();
     assert_eq!(later, 3);
     assert_eq!(
-        watch.decide(at(30), &look[2..]).len(),
+        watch.decide_lines(at(30), &look[2..]).len(),
         2,
         "a and b are gone"
     );
-    assert_eq!(acts(&watch.decide(at(60), &look[2..])), look[2..4]);
-    assert_eq!(acts(&watch.decide(at(121), &look[4..])), look[4..]);
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(60), &look[2..])),
+        look[2..4]
+    );
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(121), &look[4..])),
+        look[4..]
+    );
 }
 
 #[test]
 fn keep_and_report_are_never_acted_on() {
-    let mut watch = Watch::new(true, 6);
-    let report = verdict("a", Act::Report, Rule::Uninterruptible);
-    let others = verdict("c", Act::Report, Rule::Foreign);
-    let looks = [report, verdict("b", Act::Keep, Rule::Protected), others];
-    let lines = watch.decide(at(0), &looks);
+    let mut watch = WatchService::new(true, 6);
+    let report = verdict("a", CleanAct::Report, CleanRule::Uninterruptible);
+    let others = verdict("c", CleanAct::Report, CleanRule::Foreign);
+    let looks = [
+        report,
+        verdict("b", CleanAct::Keep, CleanRule::Protected),
+        others,
+    ];
+    let lines = watch.decide_lines(at(0), &looks);
     assert_eq!(names(&lines), [("a", Doing::Nothing)]);
 }
 
 #[test]
 fn what_failed_is_tried_again_after_a_while_or_when_the_daemon_is_back() {
-    let mut watch = Watch::new(true, 6);
+    let mut watch = WatchService::new(true, 6);
     let look = [stuck("a")];
-    assert_eq!(acts(&watch.decide(at(0), &look)).len(), 1);
-    assert_eq!(watch.decide(at(30), &look), []);
-    assert_eq!(acts(&watch.decide(at(600), &look)).len(), 1);
-    watch.back();
-    assert_eq!(acts(&watch.decide(at(630), &look)).len(), 1);
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(0), &look)).len(),
+        1
+    );
+    assert_eq!(watch.decide_lines(at(30), &look), []);
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(600), &look)).len(),
+        1
+    );
+    watch.daemon_is_back();
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(630), &look)).len(),
+        1
+    );
 }
 
 #[test]
 fn what_was_cleaned_and_comes_back_is_news() {
-    let mut watch = Watch::new(true, 6);
+    let mut watch = WatchService::new(true, 6);
     let look = [stuck("a")];
-    watch.decide(at(0), &look);
-    watch.cleaned(&look[0].of);
-    assert_eq!(watch.decide(at(30), &[]), [], "its outcome was told");
-    assert_eq!(acts(&watch.decide(at(60), &look)).len(), 1);
+    watch.decide_lines(at(0), &look);
+    watch.forget_cleaned(&look[0].of);
+    assert_eq!(watch.decide_lines(at(30), &[]), [], "its outcome was told");
+    assert_eq!(
+        verdicts_to_apply(&watch.decide_lines(at(60), &look)).len(),
+        1
+    );
 }
 
 #[test]
 fn a_line_is_flat() {
-    let mut watch = Watch::new(true, 6);
-    let line = &watch.decide(at(0), &[stuck("a")])[0];
+    let mut watch = WatchService::new(true, 6);
+    let line = &watch.decide_lines(at(0), &[stuck("a")])[0];
     assert_eq!(
         serde_json::to_value(line).unwrap(),
         serde_json::json!({
@@ -155,14 +184,14 @@ fn a_line_is_flat() {
 }
 
 /// One look: whom it sees, and how.
-fn look() -> impl Strategy<Value = (u64, Vec<Verdict>)> {
+fn look() -> impl Strategy<Value = (u64, Vec<CleanVerdict>)> {
     let one = (0..8usize, 0..4usize).prop_map(|(who, how)| {
         let name = ["a", "b", "c", "d", "e", "f", "g", "h"][who];
         match how {
             0 => stuck(name),
             1 => kept(name),
-            2 => verdict(name, Act::Report, Rule::Zombies),
-            _ => verdict(name, Act::Remove, Rule::Ended),
+            2 => verdict(name, CleanAct::Report, CleanRule::Zombies),
+            _ => verdict(name, CleanAct::Remove, CleanRule::Ended),
         }
     });
     (1..90u64, prop::collection::vec(one, 0..8)).prop_map(|(after, mut seen)| {
@@ -175,20 +204,20 @@ fn look() -> impl Strategy<Value = (u64, Vec<Verdict>)> {
 proptest! {
     #[test]
     fn whatever_is_seen_the_limits_hold(looks in prop::collection::vec(look(), 1..60), limit in 1..4u32) {
-        let mut watch = Watch::new(true, limit);
+        let mut watch = WatchService::new(true, limit);
         let (mut now, mut acted) = (0, Vec::new());
-        let mut said: BTreeMap<(Of, u8, Rule), u64> = BTreeMap::new();
+        let mut said: BTreeMap<(VerdictSubject, u8, CleanRule), u64> = BTreeMap::new();
         for (after, seen) in looks {
             now += after;
-            for line in watch.decide(at(now), &seen) {
+            for line in watch.decide_lines(at(now), &seen) {
                 let v = &line.verdict;
                 match (line.event, line.doing) {
-                    (Event::Gone, _) => {
+                    (WatchEvent::Gone, _) => {
                         said.retain(|(of, ..), _| *of != v.of);
                         continue;
                     }
                     (_, Doing::Now) => {
-                        prop_assert!(v.act.touches() && seen.contains(v));
+                        prop_assert!(v.act.changes_anything() && seen.contains(v));
                         acted.push(now);
                     }
                     _ => {

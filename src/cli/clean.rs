@@ -1,7 +1,7 @@
 //! Flags of `clean`.
 
 use super::{BackendArg, MEASURING, OUTPUT, backend_arg, look_interval, some_text};
-use crate::units::{duration, some_time};
+use crate::units::{parse_duration, some_time};
 use clap::Args;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct CleanArgs {
     #[arg(long, short, requires = "apply")]
     pub yes: bool,
     /// From SIGTERM to SIGKILL
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub grace: Duration,
     /// How long memory may take to be given back
     #[arg(long, visible_alias = "timeout", value_name = "TIME", default_value = "60s", value_parser = some_time)]

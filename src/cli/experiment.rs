@@ -2,7 +2,7 @@
 
 use super::{
     BackendArg, EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, StartArgs,
-    SweepBench, backend_arg, duration, sample_interval, size, some_text, some_time,
+    SweepBench, backend_arg, parse_duration, sample_interval, size, some_text, some_time,
 };
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ pub struct ExperimentFlags {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load of a level
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, help_heading = MEASURING)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one level
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]

@@ -4,7 +4,7 @@ use super::{
     BackendWord, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, sample_interval, size,
     some_text,
 };
-use crate::units::{duration, some_time};
+use crate::units::{parse_duration, some_time};
 use clap::Args;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub struct LoadlineArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before each load
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = MEASURING)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one round
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]

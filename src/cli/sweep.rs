@@ -1,7 +1,7 @@
 //! The flags of `sweep` and `config`.
 
 use super::{
-    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, duration, sample_interval, size,
+    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, parse_duration, sample_interval, size,
     some_text, some_time,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -131,7 +131,7 @@ pub struct SweepRunArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load of a cell
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = MEASURING)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one cell [default: the file's, or 1h]
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = MEASURING)]

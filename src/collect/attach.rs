@@ -2,17 +2,17 @@
 //! runs.
 
 use super::ending::find_running;
-use super::setup::{answers, program_state};
-use super::stop::{Stop, unless_stopped};
+use super::setup::{engine_answers, program_state};
+use super::stop::{StopSignal, unless_stopped};
 use crate::capture::{ContainerFacts, ContainerState, Mode};
 use crate::container::Runtime;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::container::sockets::Listener;
 use crate::engine::{self, EngineId, Recognition};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::ContainerLock;
-use crate::telemetry::{self, Target};
+use crate::telemetry::{self, MeasuredContainer};
 
 /// An engine in a container, ready for captures.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct AttachedEngine {
     /// The daemon that runs the container.
     pub runtime: Runtime,
     /// The container. If plimsoll started the server by an exec, its command is that server's.
-    pub found: Found,
+    pub found: InspectedContainer,
     /// The engine in it.
     pub engine: EngineId,
     /// How the engine was recognised.
@@ -37,7 +37,7 @@ impl AttachedEngine {
     pub async fn attach(
         wanted: &str,
         engine: Option<&String>,
-        stop: &Stop,
+        stop: &StopSignal,
         news: &Sink,
     ) -> Result<AttachedEngine, Failure> {
         news(Progress::Stage(Stage::Inspect));
@@ -50,7 +50,7 @@ impl AttachedEngine {
         runtime: &Runtime,
         wanted: &str,
         engine: Option<&String>,
-        stop: &Stop,
+        stop: &StopSignal,
     ) -> Result<AttachedEngine, Failure> {
         let found = unless_stopped(stop, find_running(runtime, wanted)).await?;
         AttachedEngine::detect(runtime, found, engine, stop).await
@@ -60,9 +60,9 @@ impl AttachedEngine {
     /// user.
     pub async fn detect(
         runtime: &Runtime,
-        found: Found,
+        found: InspectedContainer,
         named: Option<&String>,
-        stop: &Stop,
+        stop: &StopSignal,
     ) -> Result<AttachedEngine, Failure> {
         let (engine, seen) = match (named, engine::recognise(&found.facts)) {
             (Some(wanted), seen) => {
@@ -86,7 +86,10 @@ impl AttachedEngine {
         };
         // A start script can hide the server: if its endpoint answers, it serves.
         let serving = seen.serving
-            || unless_stopped(stop, async { Ok(answers(runtime, engine, &found).await) }).await?;
+            || unless_stopped(stop, async {
+                Ok(engine_answers(runtime, engine, &found).await)
+            })
+            .await?;
         Ok(AttachedEngine {
             runtime: runtime.clone(),
             found,
@@ -98,7 +101,11 @@ impl AttachedEngine {
     }
 
     /// The engine in a container that plimsoll started.
-    pub fn started(runtime: &Runtime, found: Found, engine: EngineId) -> AttachedEngine {
+    pub fn started(
+        runtime: &Runtime,
+        found: InspectedContainer,
+        engine: EngineId,
+    ) -> AttachedEngine {
         AttachedEngine {
             runtime: runtime.clone(),
             found,
@@ -115,7 +122,7 @@ impl AttachedEngine {
     }
 
     /// Whether the engine served already before this run.
-    pub fn serves(&self) -> bool {
+    pub fn is_serving(&self) -> bool {
         self.mode == Mode::Serving
     }
 
@@ -127,23 +134,23 @@ impl AttachedEngine {
 
     /// The container's state now; `None` if it no longer exists.
     pub async fn container_state(&self) -> Result<Option<ContainerState>, Failure> {
-        self.runtime.state(&self.found.facts.id).await
+        self.runtime.container_state(&self.found.facts.id).await
     }
 
     /// Locks the container for this run.
-    pub fn lock(&self) -> Result<ContainerLock, Failure> {
+    pub fn take_lock(&self) -> Result<ContainerLock, Failure> {
         lock_container(&self.found.facts)
     }
 }
 
 /// Locks a container for one run.
 pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
-    let cgroup = telemetry::cgroup_directory(&Target::of(facts));
-    let taken = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref());
+    let cgroup = telemetry::cgroup_directory(&MeasuredContainer::of_container(facts));
+    let taken = ContainerLock::take_lock(&facts.id, &facts.name, cgroup.as_deref());
     match cgroup {
         // The cgroup disappeared with its container.
         Some(gone) if taken.is_err() && !gone.exists() => {
-            ContainerLock::take(&facts.id, &facts.name, None)
+            ContainerLock::take_lock(&facts.id, &facts.name, None)
         }
         _ => taken,
     }
@@ -162,8 +169,11 @@ fn no_engine(facts: &ContainerFacts) -> Failure {
 
 /// The engine that serves in a container with a start command that does not name it, and the
 /// evidence. Runs nothing in the container.
-async fn behind_its_command(runtime: &Runtime, found: &Found) -> Option<(EngineId, Recognition)> {
-    let commands = runtime.commands(&found.facts.id).await;
+async fn behind_its_command(
+    runtime: &Runtime,
+    found: &InspectedContainer,
+) -> Option<(EngineId, Recognition)> {
+    let commands = runtime.process_commands(&found.facts.id).await;
     if let Some(seen) = among_processes(&found.facts, &commands) {
         return Some(seen);
     }
@@ -171,7 +181,7 @@ async fn behind_its_command(runtime: &Runtime, found: &Found) -> Option<(EngineI
         for (path, sign) in engine.identity() {
             let port = engine.default_port();
             // On a shared network another container may answer.
-            if runtime.listener(&found.facts, port) != Listener::Container {
+            if runtime.port_listener(&found.facts, port) != Listener::Container {
                 continue;
             }
             let reply = runtime.get_outside(&found.facts, port, path).await;

@@ -1,9 +1,9 @@
 //! Runs the bench in the container, repeat by repeat, and evaluates each result.
 
-use super::kept::Done;
+use super::kept::KeptRun;
 use super::recorder::Recorder;
-use super::stop::Stop;
-use super::{BenchSetup, Door, Plan};
+use super::stop::StopSignal;
+use super::{BenchSetup, CapturePlan, EngineEndpoint};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
 use crate::container::exec::ExecRequest;
 use crate::engine::{BenchProgress, BenchResult, read_builtin};
@@ -24,19 +24,19 @@ const LONGEST_WORDS: usize = 500;
 
 /// The inputs of the repeats.
 pub struct Bench<'a> {
-    pub plan: &'a Plan,
+    pub plan: &'a CapturePlan,
     pub setup: &'a BenchSetup,
     pub recorder: &'a Arc<Recorder>,
-    pub stop: &'a Stop,
+    pub stop: &'a StopSignal,
     pub sampler: &'a SamplerHandle,
-    pub door: &'a Door,
+    pub door: &'a EngineEndpoint,
     /// Time before which no request may be sent: the baseline is sampled until then.
     pub not_before: Instant,
 }
 
 impl Bench<'_> {
     /// Runs every repeat, up to the first that fails. Each adds an outcome to `execs`.
-    pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
+    pub async fn run_repeats(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
         let plan = self.plan;
         let runtime = &plan.attached.runtime;
         if self.setup.target.is_some() || plan.workdir.is_some() {
@@ -51,14 +51,14 @@ impl Bench<'_> {
         };
         // Our folder in the user's container is removed; the results are copied already.
         let removed = runtime.remove_dir(id, &self.setup.workdir).await;
-        let lost = matches!(self.stop.reason(), Some(RunEnd::ContainerLost(_)));
+        let lost = matches!(self.stop.stop_reason(), Some(RunEnd::ContainerLost(_)));
         if !removed && plan.attached.mode != Mode::Started && !lost {
-            let why = if runtime.answers().await {
+            let why = if runtime.daemon_answers().await {
                 "its image has no `rm`"
             } else {
                 "Docker does not answer"
             };
-            self.recorder.news(Progress::Note(format!(
+            self.recorder.report_progress(Progress::Note(format!(
                 "`{}` stays in the container: {why}",
                 self.setup.workdir
             )));
@@ -68,13 +68,13 @@ impl Bench<'_> {
 
     async fn repeats(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
         for repeat in 1..=self.plan.repeats {
-            if self.stop.reason().is_some() {
+            if self.stop.stop_reason().is_some() {
                 break;
             }
             let index = execs.len() as u32;
             let (outcome, last_words) = self.repeat(repeat, index).await?;
             if let Some(end) = self.judge(&outcome, last_words) {
-                self.stop.because(end);
+                self.stop.stop_because(end);
             }
             execs.push(outcome);
         }
@@ -89,17 +89,17 @@ impl Bench<'_> {
     ) -> Result<(ExecOutcome, Option<String>), Failure> {
         let (plan, setup, recorder) = (self.plan, self.setup, self.recorder);
         let of = plan.repeats;
-        recorder.news(Progress::Stage(Stage::Warmup { repeat, of }));
+        recorder.report_progress(Progress::Stage(Stage::Warmup { repeat, of }));
         if let Some(target) = &setup.target {
             return Ok(self.builtin_repeat(target, repeat, index).await);
         }
-        let planned = setup.plan(plan, self.door.port, repeat)?;
+        let planned = setup.plan_repeat(plan, self.door.port, repeat)?;
         // The notes name settings without effect; they had an effect if we started the server.
         if repeat == 1 && plan.attached.mode != Mode::Started {
             planned
                 .notes
                 .iter()
-                .for_each(|n| recorder.news(Progress::Warning(n.clone())));
+                .for_each(|n| recorder.report_progress(Progress::Warning(n.clone())));
         }
         let id = &plan.facts().id;
         for file in &planned.files {
@@ -133,17 +133,17 @@ impl Bench<'_> {
             if stream == Stream::Stderr && !text.trim().is_empty() {
                 last_words = Some(text.trim().to_owned());
             }
-            recorder.line(at_ns, LineSource::Exec(index), stream, &text, in_process);
+            recorder.record_line(at_ns, LineSource::Exec(index), stream, &text, in_process);
             match plan.attached.engine.bench_progress(setup.kind, &text) {
-                Some(BenchProgress::Warmup) => recorder.mark(Phase::Warmup, Some(repeat)),
+                Some(BenchProgress::Warmup) => recorder.mark_phase(Phase::Warmup, Some(repeat)),
                 Some(BenchProgress::Measuring) if !measuring => {
                     measuring = true;
-                    recorder.mark(Phase::Bench, Some(repeat));
-                    recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
+                    recorder.mark_phase(Phase::Bench, Some(repeat));
+                    recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
                 }
-                Some(BenchProgress::Over) => recorder.mark(Phase::Cooldown, Some(repeat)),
+                Some(BenchProgress::Over) => recorder.mark_phase(Phase::Cooldown, Some(repeat)),
                 Some(BenchProgress::Step { done, of }) => {
-                    recorder.news(Progress::Step { done, of })
+                    recorder.report_progress(Progress::Step { done, of })
                 }
                 _ => {}
             }
@@ -153,9 +153,9 @@ impl Bench<'_> {
         // itself. A kept client is known already, and stays.
         let kept = plan.kept_for(&planned.argv).is_some();
         let token = self.stop.token();
-        let exec = plan.exec(request, Some(&planned.result_path), token, sink);
+        let exec = plan.run_exec(request, Some(&planned.result_path), token, sink);
         let mut client_known = in_process || kept;
-        let Done {
+        let KeptRun {
             ended: result,
             written,
         } = {
@@ -179,7 +179,7 @@ impl Bench<'_> {
         let mut outcome = ExecOutcome {
             role: ExecRole::Bench,
             repeat: Some(repeat),
-            argv: recorder.redactor.argv(&planned.argv),
+            argv: recorder.redactor.redact_argv(&planned.argv),
             started_at_ns,
             ended_at_ns,
             end: result.end,
@@ -207,7 +207,7 @@ impl Bench<'_> {
             };
             match read {
                 Ok(Some(text)) => {
-                    outcome.result = Some(recorder.redactor.text(&text).into_owned());
+                    outcome.result = Some(recorder.redactor.redact_text(&text).into_owned());
                 }
                 Ok(None) => {
                     outcome.result_error = Some(format!("it wrote no `{}`", planned.result_path))
@@ -288,7 +288,11 @@ impl Bench<'_> {
 
 /// A quote of the last line; redacted before shortening, so that no half of a secret remains.
 fn quoted(redactor: &Redactor, words: &str) -> String {
-    redactor.text(words).chars().take(LONGEST_WORDS).collect()
+    redactor
+        .redact_text(words)
+        .chars()
+        .take(LONGEST_WORDS)
+        .collect()
 }
 
 /// With more failures than successes, the figures describe an engine that rejects requests.

@@ -2,13 +2,13 @@
 //! as a bench in the container.
 
 use super::bench::Bench;
-use super::{BenchSetup, Door, Plan};
+use super::{BenchSetup, CapturePlan, EngineEndpoint};
 use crate::capture::{
     ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, Request, RequestRow, Stream, Workload,
 };
 use crate::engine::defaults::NUM_PROMPTS;
 use crate::error::Failure;
-use crate::load::{self, Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target};
+use crate::load::{self, Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadTarget, News};
 use crate::progress::{Progress, Stage};
 use std::time::Duration;
 
@@ -23,7 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const ERRORS_TOLD: usize = 8;
 
 /// The server's address for the client, or an error if this host cannot reach it.
-pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Target, Failure> {
+pub async fn resolve_target(
+    plan: &CapturePlan,
+    door: &EngineEndpoint,
+    setup: &BenchSetup,
+) -> Result<LoadTarget, Failure> {
     let path = plan
         .attached
         .engine
@@ -35,9 +39,9 @@ pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Targ
     let address = runtime
         .outside_address(&door.facts, door.port, path, door.key.as_deref())
         .await
-        .map_err(|why| unreachable(door, &why))?;
+        .map_err(|why| unreachable_port(door, &why))?;
     let name = setup.served_model_name.as_ref().unwrap_or(&setup.model);
-    Ok(Target {
+    Ok(LoadTarget {
         address,
         dialect: plan.attached.engine.dialect(),
         model: name.clone(),
@@ -47,7 +51,7 @@ pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Targ
 }
 
 /// The error for a server that is reachable only inside the container.
-pub fn unreachable(door: &Door, why: &str) -> Failure {
+pub fn unreachable_port(door: &EngineEndpoint, why: &str) -> Failure {
     Failure::environment(format!(
         "the built-in bench sends its requests from this host, which does not reach port {} of container `{}`: {why}",
         door.port, door.facts.name
@@ -73,8 +77,8 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
         warmups: workload.num_iters_warmup.unwrap_or(WARMUPS),
         arrivals,
         lengths: match workload.short_prompts {
-            None => Lengths::fixed(workload.input_len, workload.output_len),
-            Some(short) => Lengths::mixed(
+            None => LengthMix::fixed_length(workload.input_len, workload.output_len),
+            Some(short) => LengthMix::two_lengths(
                 (short.input_len, short.share),
                 workload.input_len,
                 workload.output_len,
@@ -85,12 +89,12 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
         patience: PATIENCE,
         not_before: None,
     };
-    plan.first_prompt = plan.prompts() * u64::from(repeat.saturating_sub(1));
+    plan.first_prompt = plan.prompt_count() * u64::from(repeat.saturating_sub(1));
     plan
 }
 
 /// Notes on settings without effect on this client; sentences.
-pub fn notes(plan: &Plan) -> Vec<String> {
+pub fn ignored_settings(plan: &CapturePlan) -> Vec<String> {
     let Request {
         workload,
         settings,
@@ -114,16 +118,16 @@ pub fn notes(plan: &Plan) -> Vec<String> {
 
 /// The client's settings in the form of a command, for display and for the capture. No command runs
 /// in the container.
-pub fn words(target: &Target, plan: &LoadPlan) -> Vec<String> {
+pub fn client_words(target: &LoadTarget, plan: &LoadPlan) -> Vec<String> {
     let mut words = vec!["plimsoll".to_owned(), "(built-in client)".to_owned()];
     let mut put = |name: &str, value: String| words.extend([name.to_owned(), value]);
     put(
         "--url",
-        format!("http://{}{}", target.address, target.path()),
+        format!("http://{}{}", target.address, target.request_path()),
     );
     put("--model", target.model.clone());
-    put("--input-len", plan.lengths.inputs());
-    let length = plan.lengths.of(plan.seed, plan.first_prompt);
+    put("--input-len", plan.lengths.input_text());
+    let length = plan.lengths.length_of(plan.seed, plan.first_prompt);
     put("--output-len", length.output.to_string());
     put("--num-prompts", plan.requests.to_string());
     match plan.arrivals {
@@ -147,7 +151,7 @@ impl Bench<'_> {
     /// One run of the client, and its last message.
     pub(super) async fn builtin_repeat(
         &self,
-        target: &Target,
+        target: &LoadTarget,
         repeat: u32,
         index: u32,
     ) -> (ExecOutcome, Option<String>) {
@@ -157,35 +161,35 @@ impl Bench<'_> {
         let mut load = load_plan(workload, repeat);
         load.not_before = Some(self.not_before).filter(|_| repeat == 1);
         if repeat == 1 {
-            notes(self.plan)
+            ignored_settings(self.plan)
                 .into_iter()
-                .for_each(|n| recorder.news(Progress::Warning(n)));
+                .for_each(|n| recorder.report_progress(Progress::Warning(n)));
         }
         let started_at_ns = recorder.clock.now();
         let mut zero_ns = started_at_ns;
-        let done = load::run(target, &load, self.stop.token(), |news| match news {
-            News::WarmingUp => recorder.mark(Phase::Warmup, Some(repeat)),
+        let done = load::run_load(target, &load, self.stop.token(), |news| match news {
+            News::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
             News::Measuring => {
                 zero_ns = recorder.clock.now();
-                recorder.mark(Phase::Bench, Some(repeat));
-                recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
+                recorder.mark_phase(Phase::Bench, Some(repeat));
+                recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
             }
             News::Row { row, done, of } => {
-                let mut row = row.clone().moved(zero_ns);
+                let mut row = row.clone().moved_to(zero_ns);
                 row.repeat = repeat;
-                recorder.request(&row);
-                recorder.news(Progress::Step { done, of });
+                recorder.record_request(&row);
+                recorder.report_progress(Progress::Step { done, of });
             }
         })
         .await;
         let ended_at_ns = recorder.clock.now();
         let say = |stream, text: String| {
-            recorder.line(ended_at_ns, LineSource::Exec(index), stream, &text, false);
+            recorder.record_line(ended_at_ns, LineSource::Exec(index), stream, &text, false);
         };
         let mut outcome = ExecOutcome {
             role: ExecRole::Bench,
             repeat: Some(repeat),
-            argv: recorder.redactor.argv(&words(target, &load)),
+            argv: recorder.redactor.redact_argv(&client_words(target, &load)),
             started_at_ns,
             ended_at_ns,
             ..ExecOutcome::default()
@@ -202,8 +206,8 @@ impl Bench<'_> {
                 for error in &errors {
                     say(Stream::Stderr, error.clone());
                 }
-                let result = done.document().to_string();
-                outcome.result = Some(recorder.redactor.text(&result).into_owned());
+                let result = done.to_document().to_string();
+                outcome.result = Some(recorder.redactor.redact_text(&result).into_owned());
                 errors.into_iter().next()
             }
             Err(failure) => {
@@ -222,7 +226,7 @@ impl Bench<'_> {
 
 /// The outcome in lines, like the output of the other benches.
 fn told(done: &LoadOutcome) -> Vec<String> {
-    let document = done.document();
+    let document = done.to_document();
     let mut lines = Vec::new();
     if let Some(object) = document.as_object() {
         let figures = object
@@ -237,7 +241,7 @@ fn told(done: &LoadOutcome) -> Vec<String> {
 /// The first errors, each with its kind.
 fn errors(rows: &[RequestRow]) -> Vec<String> {
     rows.iter()
-        .filter(|row| row.failed())
+        .filter(|row| row.has_failed())
         .filter_map(|row| {
             let error = row.error.as_ref()?;
             let kind = error.kind.as_str();
@@ -281,14 +285,14 @@ mod tests {
         let (first, second) = (load_plan(&workload, 1), load_plan(&workload, 2));
         assert_eq!(
             (first.first_prompt, second.first_prompt),
-            (0, first.prompts())
+            (0, first.prompt_count())
         );
-        assert_eq!(first.prompts(), 11);
+        assert_eq!(first.prompt_count(), 11);
     }
 
     #[test]
     fn the_words_hold_no_key() {
-        let target = Target {
+        let target = LoadTarget {
             address: "127.0.0.1:8000".into(),
             dialect: Default::default(),
             model: "m".into(),
@@ -303,7 +307,7 @@ mod tests {
             },
             1,
         );
-        let words = words(&target, &plan).join(" ");
+        let words = client_words(&target, &plan).join(" ");
         assert!(
             words.contains("--url http://127.0.0.1:8000/v1/completions --model m --input-len 8")
         );

@@ -35,11 +35,13 @@ pub fn derive_and_store(
         failure,
     } = collected;
     let profile = match StoredCapture::open(&paths.capture) {
-        Ok(stored) => profile::derive(&capture, stored.samples()?, stored.lines()?),
+        Ok(stored) => {
+            profile::derive_profile(&capture, stored.read_samples()?, stored.read_lines()?)
+        }
         // After a full disk only the figures without their streams are left.
-        Err(_) => profile::derive(&capture, [], []),
+        Err(_) => profile::derive_profile(&capture, [], []),
     };
-    let document = report::json::Json.render(&profile).map_err(|e| {
+    let document = report::json::Json.render_profile(&profile).map_err(|e| {
         Failure::new(ExitCode::Internal, "the profile cannot be written as JSON").caused_by(e)
     })?;
     // An incomplete capture still has a profile: the reserved disk space is free now.
@@ -47,7 +49,7 @@ pub fn derive_and_store(
     let failure = failure.or_else(|| failure_of(&capture, &profile));
     let failure = failure.map(|failure| {
         // The last output of the engine and the bench is the best explanation.
-        let log = paths.log();
+        let log = paths.log_file();
         if failure.code == ExitCode::RunFailed && log.is_file() {
             failure.hint(format!("all that was printed is in `{}`", log.display()))
         } else {
@@ -86,7 +88,7 @@ fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> 
         RunEnd::Failed(why) => Failure::environment(why.clone()),
     };
     Some(
-        profile::advise(profile)
+        profile::advise_on_profile(profile)
             .into_iter()
             .fold(failure, Failure::hint),
     )

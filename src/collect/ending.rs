@@ -1,11 +1,11 @@
 //! Why a run or a container ended, in one sentence, with advice on what to change. The sentence is
 //! made once everything is in: the end is reported before its explanation.
 
-use super::follow::{HISTORY_BYTES, loss};
+use super::follow::{HISTORY_BYTES, loss_from_event};
 use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
 use crate::container::Runtime;
 use crate::container::find::refuse_state;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::causes::find_cause;
 use crate::engine::log::{auto::AutoParser, unwrap::Unwrapped};
 use crate::engine::{self, LogParser};
@@ -47,36 +47,40 @@ pub struct Causes<'a> {
 }
 
 /// How the container ended during the run, from its events and its last state.
-pub fn lost(
+pub fn describe_loss(
     before: &ContainerState,
     after: Option<&ContainerState>,
     events: &[ContainerEvent],
 ) -> Option<String> {
     let reported = events.iter().find_map(|e| {
         let code = e.attributes.get("exitCode").map(String::as_str);
-        (e.action == "die").then(|| loss("die", code)).flatten()
+        (e.action == "die")
+            .then(|| loss_from_event("die", code))
+            .flatten()
     });
     // A state that could not be read is no evidence.
     reported.or_else(|| {
         let after = after?;
-        if runs(after) {
+        if is_running(after) {
             // Events are missing for the time when the daemon was away.
             let began = before.started_ns.zip(after.started_ns);
-            let again = runs(before) && began.is_some_and(|(before, after)| after > before);
-            return again.then(|| loss("restart", None)).flatten();
+            let again = is_running(before) && began.is_some_and(|(before, after)| after > before);
+            return again.then(|| loss_from_event("restart", None)).flatten();
         }
         let code = after.exit_code.map(|c| c.to_string());
-        runs(before).then(|| loss("die", code.as_deref())).flatten()
+        is_running(before)
+            .then(|| loss_from_event("die", code.as_deref()))
+            .flatten()
     })
 }
 
 /// Whether the container's first process is alive.
-pub fn runs(state: &ContainerState) -> bool {
+pub fn is_running(state: &ContainerState) -> bool {
     matches!(state.status.as_str(), "running" | "paused")
 }
 
 /// The end of a run with its explanation.
-pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
+pub fn explain_run_end(end: RunEnd, causes: Causes<'_>) -> RunEnd {
     // A bench error about a server that is gone is only a consequence.
     let end = match (end, &causes.lost) {
         (RunEnd::BenchFailed(_) | RunEnd::Failed(_), Some(lost)) => {
@@ -131,7 +135,7 @@ impl Causes<'_> {
         match &self.out_of_memory {
             OomVerdict::Killed(kill) => {
                 what.push_str(": ");
-                what.push_str(&kill.describe());
+                what.push_str(&kill.describe_kill());
             }
             OomVerdict::NotKilled if what.contains(KILLED) => what.push_str(KILLED_FROM_OUTSIDE),
             OomVerdict::Unknown if what.contains(KILLED) => {
@@ -152,7 +156,7 @@ const END_REPORTED_WITHIN: Duration = Duration::from_secs(2);
 const STATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The running container that `wanted` names. For one that has ended, the failure explains its end.
-pub async fn find_running(runtime: &Runtime, wanted: &str) -> Result<Found, Failure> {
+pub async fn find_running(runtime: &Runtime, wanted: &str) -> Result<InspectedContainer, Failure> {
     let found = runtime.find_any(wanted).await?;
     match refuse_state(&found.facts) {
         None => Ok(found),
@@ -161,7 +165,11 @@ pub async fn find_running(runtime: &Runtime, wanted: &str) -> Result<Found, Fail
 }
 
 /// Replaces the failure of work on a container by the container's end, if it has ended meanwhile.
-pub async fn explain_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure {
+pub async fn explain_end(
+    runtime: &Runtime,
+    found: &InspectedContainer,
+    failure: Failure,
+) -> Failure {
     match ended_state(runtime, found, END_REPORTED_WITHIN).await {
         Some(ended) => match refuse_state(&ended.facts) {
             Some(refused) => with_end(runtime, &ended, refused).await,
@@ -172,18 +180,26 @@ pub async fn explain_end(runtime: &Runtime, found: &Found, failure: Failure) -> 
 }
 
 /// Whether a container has ended.
-pub async fn has_ended(runtime: &Runtime, found: &Found) -> bool {
+pub async fn has_ended(runtime: &Runtime, found: &InspectedContainer) -> bool {
     ended_state(runtime, found, END_REPORTED_WITHIN)
         .await
         .is_some()
 }
 
 /// The container once it has ended; `None` if it still runs.
-async fn ended_state(runtime: &Runtime, found: &Found, wait: Duration) -> Option<Found> {
+async fn ended_state(
+    runtime: &Runtime,
+    found: &InspectedContainer,
+    wait: Duration,
+) -> Option<InspectedContainer> {
     let until = tokio::time::Instant::now() + wait;
     loop {
-        let now = runtime.inspect(&found.facts.id).await.ok().flatten()?;
-        if !runs(&now.facts.state) {
+        let now = runtime
+            .inspect_container(&found.facts.id)
+            .await
+            .ok()
+            .flatten()?;
+        if !is_running(&now.facts.state) {
             return Some(now);
         }
         let process = now.facts.state.pid.map(|pid| format!("/proc/{pid}/cgroup"));
@@ -196,7 +212,7 @@ async fn ended_state(runtime: &Runtime, found: &Found, wait: Duration) -> Option
 }
 
 /// Adds the end found in a container's log, and what to change.
-async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure {
+async fn with_end(runtime: &Runtime, found: &InspectedContainer, failure: Failure) -> Failure {
     let facts = &found.facts;
     if !matches!(
         facts.state.status.as_str(),
@@ -211,7 +227,7 @@ async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure
     let redactor = found.secrets.redactor();
     let mut last_line = None;
     let take = |_, _, text: String| {
-        parser.line(redactor.text(&text).as_bytes(), None);
+        parser.line(redactor.redact_text(&text).as_bytes(), None);
         if !text.trim().is_empty() {
             last_line = Some(text);
         }
@@ -223,13 +239,13 @@ async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure
         .await;
     let cause = match (parser.root_cause(), last_line, history.facts.error) {
         (Some(cause), ..) => cause,
-        (None, Some(line), _) => last_line_words(&redactor.text(&line)),
+        (None, Some(line), _) => last_line_words(&redactor.redact_text(&line)),
         (None, None, Some(error)) => error,
         (None, None, None) => EMPTY_LOG.to_owned(),
     };
     let message = format!("{failure}: {cause}");
-    let text = match OomVerdict::judge(facts, facts.state.oom_killed, &[], None) {
-        OomVerdict::Killed(kill) => kill.describe(),
+    let text = match OomVerdict::judge_kill(facts, facts.state.oom_killed, &[], None) {
+        OomVerdict::Killed(kill) => kill.describe_kill(),
         _ => cause,
     };
     let advice = find_cause(&text)
@@ -268,7 +284,7 @@ mod tests {
             mode: Mode::Serving,
             lost: None,
         };
-        match explained(RunEnd::ContainerLost(format!("it {KILLED}")), causes) {
+        match explain_run_end(RunEnd::ContainerLost(format!("it {KILLED}")), causes) {
             RunEnd::ContainerLost(why) => why,
             other => panic!("{other:?}"),
         }
@@ -327,13 +343,17 @@ mod tests {
         let outside = killed(OomVerdict::NotKilled);
         assert!(!outside.contains("out of memory,"), "{outside}");
         assert!(outside.contains("from outside"), "{outside}");
-        assert!(explained(RunEnd::Completed, causes_of_nothing()) == RunEnd::Completed);
+        assert!(explain_run_end(RunEnd::Completed, causes_of_nothing()) == RunEnd::Completed);
         let told = RunEnd::BenchFailed("it ended: ERROR cause".into());
         let causes = Causes {
             in_log: Some("ERROR cause".into()),
             ..causes_of_nothing()
         };
-        assert_eq!(explained(told.clone(), causes), told, "not told twice");
+        assert_eq!(
+            explain_run_end(told.clone(), causes),
+            told,
+            "not told twice"
+        );
     }
 
     fn causes_of_nothing() -> Causes<'static> {
@@ -356,19 +376,19 @@ mod tests {
         };
         let before = state("running", None);
         let ended = state("exited", Some(137));
-        let by_state = super::lost(&before, Some(&ended), &[]).unwrap();
+        let by_state = super::describe_loss(&before, Some(&ended), &[]).unwrap();
         assert!(by_state.contains(KILLED), "{by_state}");
-        assert!(super::lost(&before, None, &[event(5, "die", None)]).is_some());
-        assert_eq!(super::lost(&before, Some(&before), &[]), None);
+        assert!(super::describe_loss(&before, None, &[event(5, "die", None)]).is_some());
+        assert_eq!(super::describe_loss(&before, Some(&before), &[]), None);
         let life = |started_ns| ContainerState {
             started_ns: Some(started_ns),
             ..before.clone()
         };
-        let restarted = super::lost(&life(5), Some(&life(9)), &[]).unwrap();
+        let restarted = super::describe_loss(&life(5), Some(&life(9)), &[]).unwrap();
         assert!(restarted.contains("restarted"), "{restarted}");
-        assert_eq!(super::lost(&life(5), Some(&life(5)), &[]), None);
+        assert_eq!(super::describe_loss(&life(5), Some(&life(5)), &[]), None);
         assert_eq!(
-            super::lost(&before, None, &[]),
+            super::describe_loss(&before, None, &[]),
             None,
             "not told is not ended"
         );
@@ -380,7 +400,7 @@ mod tests {
             ..causes_of_nothing()
         };
         assert_eq!(
-            explained(RunEnd::BenchFailed("connection reset".into()), causes),
+            explain_run_end(RunEnd::BenchFailed("connection reset".into()), causes),
             RunEnd::ContainerLost(
                 "the container was killed (`docker kill`, signal 9) during the run".into()
             )

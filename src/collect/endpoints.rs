@@ -17,7 +17,7 @@ pub const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Address of an engine, and its API key.
 #[derive(Clone)]
-pub struct Door {
+pub struct EngineEndpoint {
     /// The container.
     pub facts: ContainerFacts,
     /// Port inside the container.
@@ -28,10 +28,10 @@ pub struct Door {
 
 /// Reads every endpoint of the engine once: the first finds the route, the others follow
 /// concurrently.
-pub async fn ask(
+pub async fn probe_endpoints(
     runtime: &Runtime,
     engine: EngineId,
-    door: &Door,
+    door: &EngineEndpoint,
     clock: &Clock,
     redactor: &Redactor,
 ) -> Vec<Probe> {
@@ -47,21 +47,21 @@ pub async fn ask(
 
 async fn ask_one(
     runtime: &Runtime,
-    door: &Door,
+    door: &EngineEndpoint,
     path: &str,
     clock: &Clock,
     redactor: &Redactor,
 ) -> Probe {
     let reply = runtime
-        .get(&door.facts, door.port, path, door.key.as_deref())
+        .get_inside(&door.facts, door.port, path, door.key.as_deref())
         .await;
     Probe {
         at_ns: clock.now(),
         path: path.to_owned(),
         route: reply.route,
         status: reply.status,
-        body: redactor.text(&reply.body).into_owned(),
-        error: reply.error.map(|e| redactor.text(&e).into_owned()),
+        body: redactor.redact_text(&reply.body).into_owned(),
+        error: reply.error.map(|e| redactor.redact_text(&e).into_owned()),
     }
 }
 
@@ -69,7 +69,7 @@ async fn ask_one(
 pub async fn watch_gauges(
     runtime: Runtime,
     engine: EngineId,
-    door: Door,
+    door: EngineEndpoint,
     every: Duration,
     recorder: Arc<Recorder>,
     cancel: CancellationToken,

@@ -2,15 +2,15 @@
 
 use super::follow::OomCount;
 use super::recorder::Recorder;
-use super::stop::Stop;
-use super::{Collected, Plan, Seen, ask, ending, explained};
+use super::stop::StopSignal;
+use super::{CapturePlan, Collected, RunObservations, ask, ending, explained};
 use crate::capture::{
     AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
 };
 use crate::error::{ExitCode, Failure};
 use crate::profile::OomVerdict;
-use crate::telemetry::{Sampler, Stopped};
+use crate::telemetry::{MemorySampler, Stopped};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -26,16 +26,16 @@ const AFTERMATH: Duration = Duration::from_millis(700);
 const ENDINGS: u32 = 3;
 
 /// A run after its load.
-pub struct Loaded {
-    pub(super) plan: Plan,
+pub struct LoadedCapture {
+    pub(super) plan: CapturePlan,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopSignal,
     pub(super) sampler: Sampling,
     pub(super) background: CancellationToken,
     pub(super) log: JoinHandle<LogFacts>,
     pub(super) events: JoinHandle<(Vec<ContainerEvent>, OomCount)>,
     pub(super) devices: Vec<DeviceFacts>,
-    pub(super) seen: Seen,
+    pub(super) seen: RunObservations,
     /// End of the load.
     pub(super) over_at: Instant,
     /// End of the observation, and the container's state then.
@@ -45,7 +45,7 @@ pub struct Loaded {
 
 /// The sampler, or its results.
 pub(super) enum Sampling {
-    Running(Sampler, thread::JoinHandle<()>),
+    Running(MemorySampler, thread::JoinHandle<()>),
     Over(SamplingFacts, BackendFacts),
 }
 
@@ -54,7 +54,7 @@ impl Sampling {
         match self {
             Sampling::Over(sampling, backend) => (sampling, backend),
             Sampling::Running(sampler, drain) => {
-                let Stopped { sampling, backend } = sampler.stop();
+                let Stopped { sampling, backend } = sampler.stop_thread();
                 // The thread ends with the sampler; a panic in it shows as missing samples.
                 let _ = drain.join();
                 (sampling, backend)
@@ -63,10 +63,10 @@ impl Sampling {
     }
 }
 
-impl Loaded {
+impl LoadedCapture {
     /// Whether the load completed.
     pub fn went_well(&self) -> bool {
-        self.stop.reason().is_none()
+        self.stop.stop_reason().is_none()
     }
 
     /// Continues sampling for a while after the load, to see memory fall and collect the last
@@ -118,7 +118,7 @@ impl Loaded {
             self.aftermath().await;
             self.close(self.recorder.clock.now()).await;
         }
-        let Loaded {
+        let LoadedCapture {
             plan,
             recorder,
             stop,
@@ -138,15 +138,15 @@ impl Loaded {
         let killed =
             container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
         let oom_kills = counted.add_to(&mut events, killed, ended_at_ns);
-        if stop.reason().is_none() {
+        if stop.stop_reason().is_none() {
             events.retain(|e| e.at_ns <= ended_at_ns);
         }
         // The last lines, with the reason, arrive after the end that they explain.
-        let end = ending::explained(
-            stop.reason().unwrap_or_default(),
+        let end = ending::explain_run_end(
+            stop.stop_reason().unwrap_or_default(),
             ending::Causes {
                 events: &events,
-                out_of_memory: OomVerdict::judge(facts, killed, &events, oom_kills),
+                out_of_memory: OomVerdict::judge_kill(facts, killed, &events, oom_kills),
                 in_log: recorder.root_cause(),
                 last_line: match (recorder.last_line(), &log_facts.error) {
                     (Some(line), _) => ending::last_line_words(&line),
@@ -154,7 +154,7 @@ impl Loaded {
                     (None, None) => ending::EMPTY_LOG.to_owned(),
                 },
                 mode: plan.attached.mode,
-                lost: ending::lost(&facts.state, container_end.as_ref(), &events)
+                lost: ending::describe_loss(&facts.state, container_end.as_ref(), &events)
                     .or_else(|| plan.shared.server_end()),
             },
         );
@@ -162,13 +162,13 @@ impl Loaded {
             Some(task) => task.await.unwrap_or_default(),
             None => Vec::new(),
         };
-        gauges.retain(|g| stop.reason().is_some() || g.at_ns <= ended_at_ns);
+        gauges.retain(|g| stop.stop_reason().is_some() || g.at_ns <= ended_at_ns);
         let (sampling, backend) = sampler.stop();
         let host_load = crate::host::load_average();
-        let mut host = crate::host::facts();
+        let mut host = crate::host::read_facts();
         host.docker_version = Some(plan.attached.runtime.version().server.clone());
         host.docker_api_version = Some(plan.attached.runtime.version().api.clone());
-        let (capture, written) = recorder.finish(|marks, kept| Capture {
+        let (capture, written) = recorder.finish_capture(|marks, kept| Capture {
             capture_version: CAPTURE_VERSION,
             plimsoll_version: env!("CARGO_PKG_VERSION").into(),
             run_id: plan.run_id.clone(),
@@ -183,10 +183,12 @@ impl Loaded {
             mode: plan.attached.mode,
             shared_start: seen.shared_start,
             request: Request {
-                extra_engine_args: recorder.redactor.argv(&plan.request.extra_engine_args),
+                extra_engine_args: recorder
+                    .redactor
+                    .redact_argv(&plan.request.extra_engine_args),
                 workload: Workload {
                     prompt: (plan.request.workload.prompt.as_deref())
-                        .map(|p| recorder.redactor.text(p).into_owned()),
+                        .map(|p| recorder.redactor.redact_text(p).into_owned()),
                     ..plan.request.workload.clone()
                 },
                 ..plan.request.clone()
@@ -199,7 +201,7 @@ impl Loaded {
                 .model
                 .texts
                 .into_iter()
-                .map(|(name, text)| (name, recorder.redactor.text(&text).into_owned()))
+                .map(|(name, text)| (name, recorder.redactor.redact_text(&text).into_owned()))
                 .collect(),
             model_file_sizes: seen.model.sizes,
             model_files_error: seen.model.error,
@@ -229,7 +231,7 @@ impl Loaded {
 
     /// After a bad end: who caused it, and its effects, are reported after the end itself.
     async fn aftermath(&self) {
-        match self.stop.reason() {
+        match self.stop.stop_reason() {
             Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
             // The server may have ended too: connections break before the daemon knows of it.
             Some(RunEnd::BenchFailed(_) | RunEnd::Failed(_))
@@ -238,7 +240,7 @@ impl Loaded {
                 for _ in 0..ENDINGS {
                     tokio::time::sleep(AFTERMATH).await;
                     let state = self.plan.attached.container_state().await;
-                    let runs = state.ok().flatten().is_some_and(|s| ending::runs(&s));
+                    let runs = state.ok().flatten().is_some_and(|s| ending::is_running(&s));
                     if !runs || self.plan.shared.server_end().is_some() {
                         break;
                     }

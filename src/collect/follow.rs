@@ -1,8 +1,8 @@
 //! The tasks that run during a capture: the container's log, its events, the deadline.
 
-use super::Plan;
+use super::CapturePlan;
 use super::recorder::Recorder;
-use super::stop::Stop;
+use super::stop::StopSignal;
 use crate::capture::{AtNs, ContainerEvent, LineSource, LogFacts, MemoryLimit, Mode, RunEnd};
 use crate::container::Runtime;
 use crate::container::logs::life_began;
@@ -16,11 +16,15 @@ use tokio_util::sync::CancellationToken;
 pub(super) const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Reads the start-up from the log of a serving engine, then follows the log until cancelled.
-pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken) -> LogFacts {
+pub async fn follow_log(
+    plan: CapturePlan,
+    recorder: Arc<Recorder>,
+    cancel: CancellationToken,
+) -> LogFacts {
     let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let clock = recorder.clock.clone();
     let take = |wall_ns, stream, text: String| {
-        recorder.line(
+        recorder.record_line(
             clock.of_told(wall_ns),
             LineSource::Container,
             stream,
@@ -30,9 +34,9 @@ pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken)
     };
     if let Some(server) = &plan.shared.server {
         let take = |at_ns, stream, text: &str| {
-            recorder.line(at_ns, LineSource::Container, stream, text, true);
+            recorder.record_line(at_ns, LineSource::Container, stream, text, true);
         };
-        return server.follow(&recorder.clock, &cancel, take).await;
+        return server.follow_lines(&recorder.clock, &cancel, take).await;
     }
     let mode = match plan.shared.startup {
         // Its start-up is history, as for an engine started by the user.
@@ -80,21 +84,21 @@ pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken)
 }
 
 /// Records the container's events until cancelled; one that ends the container ends the run.
-pub async fn events(
+pub async fn follow_events(
     runtime: Runtime,
     id: String,
     recorder: Arc<Recorder>,
-    stop: Stop,
+    stop: StopSignal,
     cancel: CancellationToken,
 ) -> Vec<ContainerEvent> {
     let mut events: Vec<ContainerEvent> = Vec::new();
     let clock = recorder.clock.clone();
-    let sink = |event: crate::container::events::Event| {
-        if let Some(why) = loss(
+    let sink = |event: crate::container::events::ContainerNotice| {
+        if let Some(why) = loss_from_event(
             &event.action,
             event.attributes.get("exitCode").map(String::as_str),
         ) {
-            stop.because(RunEnd::ContainerLost(why));
+            stop.stop_because(RunEnd::ContainerLost(why));
         }
         recorder.container_event();
         events.push(ContainerEvent {
@@ -104,10 +108,10 @@ pub async fn events(
         });
     };
     if let Some(why) = runtime
-        .events(&id, Some(clock.wall_start_ns), &cancel, sink)
+        .watch_events(&id, Some(clock.wall_start_ns), &cancel, sink)
         .await
     {
-        recorder.news(crate::progress::Progress::Warning(why));
+        recorder.report_progress(crate::progress::Progress::Warning(why));
     }
     events
 }
@@ -175,7 +179,7 @@ pub async fn oom_kills(
             () = tokio::time::sleep(OOM_LOOK) => false,
             () = cancel.cancelled() => true,
         };
-        let look = watch.look();
+        let look = watch.look_again();
         if look.kills.is_some_and(|n| n > 0) {
             let event = oom_event(recorder.clock.now(), look.limit.as_ref());
             count.events.push(event);
@@ -190,7 +194,7 @@ pub async fn oom_kills(
 }
 
 /// The meaning of an event that ends the run; `None` for other events.
-pub(super) fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
+pub(super) fn loss_from_event(action: &str, exit_code: Option<&str>) -> Option<String> {
     match action {
         "die" => Some(match exit_code {
             Some("137") => format!("the container {}", super::ending::KILLED),
@@ -213,11 +217,11 @@ pub struct Deadline(tokio::task::JoinHandle<()>);
 
 impl Deadline {
     /// Starts the timer.
-    pub fn start(time: Duration, stop: &Stop) -> Deadline {
+    pub fn start(time: Duration, stop: &StopSignal) -> Deadline {
         let stop = stop.clone();
         Deadline(tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            stop.because(RunEnd::Deadline);
+            stop.stop_because(RunEnd::Deadline);
         }))
     }
 }
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn only_what_ends_the_container_ends_the_run() {
         for action in ["die", "destroy", "restart", "pause"] {
-            assert!(loss(action, None).is_some(), "{action}");
+            assert!(loss_from_event(action, None).is_some(), "{action}");
         }
         for action in [
             "start",
@@ -249,8 +253,12 @@ mod tests {
             "resize",
             "kill",
         ] {
-            assert!(loss(action, None).is_none(), "{action}");
+            assert!(loss_from_event(action, None).is_none(), "{action}");
         }
-        assert!(loss("die", Some("0")).unwrap().contains("exit 0"));
+        assert!(
+            loss_from_event("die", Some("0"))
+                .unwrap()
+                .contains("exit 0")
+        );
     }
 }

@@ -1,17 +1,17 @@
 //! Runs the CUDA graph probe of TensorRT-LLM in a container: one engine in one process, with the
 //! container's memory sampled meanwhile.
 
-use super::Stop;
+use super::StopSignal;
 use crate::capture::{DeviceKind, ExecEnd, MemorySample, RunEnd, Stream};
 use crate::clock::Clock;
 use crate::compare::graph_report::{ArmOutcome, HostMemory, ProbeError, ProbeResult};
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::cuda_graphs::GraphCounter;
 use crate::error::Failure;
 use crate::redact::KeyBlock;
-use crate::telemetry::{MemoryBackend, Options, Sampler};
+use crate::telemetry::{MemoryBackend, MemorySampler, SamplerOptions};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -79,11 +79,11 @@ pub struct Probed {
 /// of the engine itself are in the outcome.
 pub async fn probe_graphs(
     runtime: &Runtime,
-    found: &Found,
+    found: &InspectedContainer,
     job: &ProbeJob,
     memory: Option<Box<dyn MemoryBackend>>,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<Probed, Failure> {
     let id = &found.facts.id;
     let folder = format!("/tmp/plimsoll-{}", job.run_id);
@@ -102,16 +102,16 @@ pub async fn probe_graphs(
 
 async fn in_folder(
     runtime: &Runtime,
-    found: &Found,
+    found: &InspectedContainer,
     job: &ProbeJob,
     memory: Option<Box<dyn MemoryBackend>>,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
     folder: &str,
 ) -> Result<Probed, Failure> {
     let redactor = found.secrets.redactor();
     let host = memory
-        .map(|backend| Watch::start(backend, clock, job.interval))
+        .map(|backend| MemoryWatch::start(backend, clock, job.interval))
         .transpose()?;
     let request = ExecRequest {
         argv: job.argv(folder),
@@ -136,11 +136,11 @@ async fn in_folder(
         if let Some(mark) = line.trim().strip_prefix(MARK) {
             marks.insert(mark.to_owned(), clock.now());
             if let Some(watch) = &host {
-                watch.sampler.handle().edge();
+                watch.sampler.handle().mark_edge();
             }
         }
         graphs.line(&line);
-        let line = key.line(&line, redactor.text(&line));
+        let line = key.filter_line(&line, redactor.redact_text(&line));
         if stream == Stream::Stderr && !line.trim().is_empty() {
             last_words = Some(line.trim().chars().take(500).collect::<String>());
         }
@@ -150,12 +150,12 @@ async fn in_folder(
         }
     };
     let result = runtime
-        .exec(&found.facts.id, request, stop.token(), sink)
+        .run_exec(&found.facts.id, request, stop.token(), sink)
         .await;
     let host = host.and_then(|watch| watch.end(&marks));
     let end = result?.end;
     if end == ExecEnd::Deadline {
-        stop.because(RunEnd::Deadline);
+        stop.stop_because(RunEnd::Deadline);
         return Err(Failure::run(format!(
             "TensorRT-LLM did not come up within {} s",
             job.deadline.as_secs()
@@ -163,7 +163,7 @@ async fn in_folder(
         .hint("give it longer with --timeout"));
     }
     if end == ExecEnd::Cancelled {
-        return Err(stop.failure());
+        return Err(stop.stop_failure());
     }
     if let ExecEnd::NotFound(message) = &end {
         return Err(Failure::environment(format!(
@@ -183,7 +183,9 @@ async fn in_folder(
     };
     let mut probe = written
         .and_then(|bytes| {
-            let text = redactor.text(&String::from_utf8_lossy(&bytes)).into_owned();
+            let text = redactor
+                .redact_text(&String::from_utf8_lossy(&bytes))
+                .into_owned();
             serde_json::from_str::<ProbeResult>(&text).ok()
         })
         .unwrap_or_default();
@@ -226,29 +228,29 @@ fn unwritten(end: &ExecEnd, last_words: Option<String>) -> ProbeError {
 }
 
 /// The container's memory while the probe runs.
-struct Watch {
-    sampler: Sampler,
+struct MemoryWatch {
+    sampler: MemorySampler,
     samples: std::thread::JoinHandle<Vec<MemorySample>>,
     gpu: bool,
 }
 
-impl Watch {
+impl MemoryWatch {
     fn start(
         backend: Box<dyn MemoryBackend>,
         clock: &Clock,
         interval: Duration,
-    ) -> Result<Watch, Failure> {
+    ) -> Result<MemoryWatch, Failure> {
         let gpu = backend.devices().iter().any(|d| d.kind == DeviceKind::Gpu);
-        let options = Options {
+        let options = SamplerOptions {
             interval,
-            ..Options::default()
+            ..SamplerOptions::default()
         };
-        let (sampler, samples) = Sampler::start(backend, clock, options)?;
+        let (sampler, samples) = MemorySampler::start_thread(backend, clock, options)?;
         let samples = std::thread::Builder::new()
             .name("samples".into())
             .spawn(move || samples.iter().map(thin).collect())
             .map_err(|e| Failure::environment("cannot start a thread").caused_by(e))?;
-        Ok(Watch {
+        Ok(MemoryWatch {
             sampler,
             samples,
             gpu,
@@ -256,7 +258,7 @@ impl Watch {
     }
 
     fn end(self, marks: &BTreeMap<String, i64>) -> Option<HostMemory> {
-        let backend = self.sampler.stop().backend.name;
+        let backend = self.sampler.stop_thread().backend.name;
         let samples = self.samples.join().ok()?;
         let (before, after) = (*marks.get("before")?, *marks.get("after")?);
         Some(HostMemory {

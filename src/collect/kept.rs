@@ -1,7 +1,7 @@
 //! Keeps a bench's program running in the container, so that its imports, which take longer than
 //! most loads, happen once for many runs.
 
-use super::{AttachedEngine, Plan};
+use super::{AttachedEngine, CapturePlan};
 use crate::capture::{ExecEnd, Stream};
 use crate::container::Runtime;
 use crate::container::exec::{ExecRequest, ExecResult, Input};
@@ -36,7 +36,7 @@ struct Order<'a> {
 }
 
 /// A finished run.
-pub struct Done {
+pub struct KeptRun {
     /// How it ended.
     pub ended: ExecResult,
     /// Content of its result file, if it came with the output.
@@ -48,27 +48,27 @@ pub struct Done {
 pub struct KeptBench {
     program: &'static str,
     pids: watch::Receiver<Vec<u32>>,
-    process: Arc<Mutex<Process>>,
+    process: Arc<Mutex<KeptProcess>>,
 }
 
-struct Process {
+struct KeptProcess {
     mark: String,
     orders: Option<mpsc::Sender<Vec<u8>>>,
     said: mpsc::UnboundedReceiver<(Stream, String)>,
     cancel: CancellationToken,
     task: Option<JoinHandle<Result<ExecResult, Failure>>>,
-    written: Written,
+    written: WrittenResult,
 }
 
 /// The result file of a run, received in pieces.
 #[derive(Default)]
-struct Written {
+struct WrittenResult {
     pieces: Vec<String>,
     /// A piece was invalid, so the whole is.
     broken: bool,
 }
 
-impl Written {
+impl WrittenResult {
     fn take(&mut self, piece: &str) {
         match serde_json::from_str(piece) {
             Ok(piece) => self.pieces.push(piece),
@@ -86,7 +86,7 @@ impl KeptBench {
     /// Starts it in `folder` of the container. `Err`: why it cannot be kept running, a sentence;
     /// then each run gets its own process. The run's mark distinguishes it from others in the
     /// container.
-    pub async fn start(
+    pub async fn start_process(
         runtime: &Runtime,
         container: &str,
         folder: &str,
@@ -117,16 +117,16 @@ impl KeptBench {
                     // The channel is closed once the process was abandoned.
                     let _ = say.send((stream, text));
                 };
-                runtime.exec(&container, request, &cancel, sink).await
+                runtime.run_exec(&container, request, &cancel, sink).await
             }
         });
-        let mut process = Process {
+        let mut process = KeptProcess {
             mark,
             orders: Some(orders),
             said,
             cancel,
             task: Some(task),
-            written: Written::default(),
+            written: WrittenResult::default(),
         };
         let mut last_words = None;
         let patience = CancellationToken::new();
@@ -137,12 +137,12 @@ impl KeptBench {
         };
         let ready = process.until_marked(&patience, STARTING, sink).await;
         match ready {
-            Ended::Marked(_) => Ok(KeptBench {
+            OrderEnd::Marked(_) => Ok(KeptBench {
                 program,
                 pids,
                 process: Arc::new(Mutex::new(process)),
             }),
-            Ended::Over(result) => Err(match (last_words, result) {
+            OrderEnd::Over(result) => Err(match (last_words, result) {
                 (Some(words), _) => words.trim().to_owned(),
                 (None, Ok(result)) => format!("{:?}", result.end),
                 (None, Err(failure)) => failure.to_string(),
@@ -159,13 +159,13 @@ impl KeptBench {
     /// deadline and on cancellation the process ends with the run; a run in an ended process has no
     /// known end ([`ExecEnd::Unknown`]). The content of the file `result` of a successful run, up
     /// to 1 MiB of UTF-8, comes with its output.
-    pub async fn run(
+    pub async fn run_order(
         &self,
         request: &ExecRequest,
         result: Option<&str>,
         cancel: &CancellationToken,
         mut sink: impl FnMut(Stream, String) + Send,
-    ) -> Result<Done, Failure> {
+    ) -> Result<KeptRun, Failure> {
         let mut process = self.process.lock().await;
         let began = Instant::now();
         let order = Order {
@@ -185,11 +185,11 @@ impl KeptBench {
         let ended = process.until_marked(cancel, deadline, &mut sink).await;
         let written = std::mem::take(&mut process.written).text();
         match ended {
-            Ended::Over(result) => result.map(|ended| Done {
+            OrderEnd::Over(result) => result.map(|ended| KeptRun {
                 ended,
                 written: None,
             }),
-            Ended::Marked(word) => {
+            OrderEnd::Marked(word) => {
                 let code = word.parse().ok();
                 let ended = ExecResult {
                     end: code.map_or(ExecEnd::Unknown, ExecEnd::Exited),
@@ -197,13 +197,13 @@ impl KeptBench {
                     took: began.elapsed(),
                     ..ExecResult::default()
                 };
-                Ok(Done { ended, written })
+                Ok(KeptRun { ended, written })
             }
         }
     }
 
     /// Lets it end by itself, and kills it otherwise.
-    pub async fn end(self) {
+    pub async fn end_process(self) {
         let mut process = self.process.lock().await;
         process.orders = None;
         let nobody = CancellationToken::new();
@@ -213,21 +213,21 @@ impl KeptBench {
 }
 
 /// Result of waiting for the script's mark.
-enum Ended {
+enum OrderEnd {
     /// The mark arrived, with this word.
     Marked(String),
     /// The process has ended.
     Over(Result<ExecResult, Failure>),
 }
 
-impl Process {
+impl KeptProcess {
     /// Forwards its output until its mark has arrived on both streams.
     async fn until_marked(
         &mut self,
         cancel: &CancellationToken,
         deadline: Duration,
         mut sink: impl FnMut(Stream, String),
-    ) -> Ended {
+    ) -> OrderEnd {
         let mut marks = 0;
         let mut stopped = None;
         let overdue = tokio::time::sleep(deadline);
@@ -247,7 +247,7 @@ impl Process {
                 }
             };
             let Some((stream, text)) = said else {
-                return Ended::Over(self.over(stopped).await);
+                return OrderEnd::Over(self.over(stopped).await);
             };
             let Some(word) = text.strip_prefix(&self.mark) else {
                 sink(stream, text);
@@ -259,7 +259,7 @@ impl Process {
             }
             marks += 1;
             if marks == 2 && stopped.is_none() {
-                return Ended::Marked(word.trim().to_owned());
+                return OrderEnd::Marked(word.trim().to_owned());
             }
         }
     }
@@ -281,22 +281,24 @@ impl Process {
     }
 }
 
-impl Plan {
+impl CapturePlan {
     /// Runs a command in the plan's container: in the process kept for its program, if there is
     /// one, which reports what it wrote to `result`. See [`Runtime::exec`].
-    pub(super) async fn exec(
+    pub(super) async fn run_exec(
         &self,
         request: ExecRequest,
         result: Option<&str>,
         cancel: &CancellationToken,
         sink: impl FnMut(Stream, String) + Send,
-    ) -> Result<Done, Failure> {
+    ) -> Result<KeptRun, Failure> {
         match self.kept_for(&request.argv) {
-            Some(kept) => kept.run(&request, result, cancel, sink).await,
+            Some(kept) => kept.run_order(&request, result, cancel, sink).await,
             None => {
                 let AttachedEngine { runtime, found, .. } = &self.attached;
-                let ended = runtime.exec(&found.facts.id, request, cancel, sink).await?;
-                Ok(Done {
+                let ended = runtime
+                    .run_exec(&found.facts.id, request, cancel, sink)
+                    .await?;
+                Ok(KeptRun {
                     ended,
                     written: None,
                 })

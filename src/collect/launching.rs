@@ -1,15 +1,15 @@
 //! Starts our own container for an engine.
 
 use crate::capture::{ContainerFacts, RequestedSettings};
-use crate::container::inspect::Found;
-use crate::container::launch::{GpuRequest, LaunchSpec, owner};
+use crate::container::inspect::InspectedContainer;
+use crate::container::launch::{GpuRequest, LaunchSpec, owner_label};
 use crate::container::leftovers::boot_id;
 use crate::container::processes::{is_empty, start_time};
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, Runtime};
 use crate::engine::{self, EngineId, ServeJob, ServePlan};
 use crate::error::Failure;
 use crate::preset::Preset;
-use crate::store::started::{self, Started};
+use crate::store::started::{self, StartedContainer};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,7 +95,10 @@ fn deadline(now: jiff::Timestamp, longest: Duration) -> (String, String) {
 
 /// Creates and starts a container, and records that it is ours, so that its processes are
 /// recognised if it disappears before them.
-pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failure> {
+pub async fn launch_container(
+    runtime: &Runtime,
+    spec: &LaunchSpec,
+) -> Result<InspectedContainer, Failure> {
     // A kept container belongs to the user from now on.
     let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
     // Before the start, so that its first moments are observed.
@@ -104,14 +107,14 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
     } else {
         None
     };
-    let found = runtime.launch(spec).await?;
+    let found = runtime.launch_container(spec).await?;
     let facts = &found.facts;
     if let (Some(daemon), Some(started)) = (daemon, facts.state.pid.and_then(start_time)) {
-        let noted = started::note(&Started {
+        let noted = started::note_started(&StartedContainer {
             container: facts.id.clone(),
             name: facts.name.clone(),
             daemon,
-            owner: owner(),
+            owner: owner_label(),
             started,
             boot: boot_id(),
         });
@@ -124,13 +127,16 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
 }
 
 /// Ends and removes a container of ours, and its record once nothing of it is left.
-pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Failure> {
+pub async fn end_container(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Failure> {
     runtime.end_ours(id, grace).await?;
-    let gone = runtime.inspect(id).await.is_ok_and(|found| found.is_none());
+    let gone = runtime
+        .inspect_container(id)
+        .await
+        .is_ok_and(|found| found.is_none());
     let container = id.to_owned();
     let empty = tokio::task::spawn_blocking(move || is_empty(&container)).await;
     if gone && empty.unwrap_or(false) {
-        started::forget(id);
+        started::forget_started(id);
     }
     Ok(())
 }

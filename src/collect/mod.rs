@@ -22,30 +22,33 @@ mod stop;
 pub use attach::{AttachedEngine, lock_container};
 pub use conclude::{Concluded, derive_and_store};
 pub use ending::{explain_end, find_running};
-pub use endpoints::Door;
-pub use finish::Loaded;
+pub use endpoints::EngineEndpoint;
+pub use finish::LoadedCapture;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
-pub use kept::{Done, KeptBench};
-pub use launching::{Launch, end, engine_of_image, gpu_request, gpu_words, launch, launch_spec};
-pub use session::{
-    COOLDOWN, Collected, Health, MemorySource, Plan, RunningCapture, Session, run_id,
+pub use kept::{KeptBench, KeptRun};
+pub use launching::{
+    Launch, end_container, engine_of_image, gpu_request, gpu_words, launch_container, launch_spec,
 };
-pub use setup::{BenchSetup, describe};
-pub use shared::{ServerLog, Shared, Startup};
-pub use stop::{Stop, unless_stopped};
+pub use session::{
+    COOLDOWN, CapturePlan, CaptureSession, Collected, HealthCheck, MemorySource, RunningCapture,
+    run_id,
+};
+pub use setup::{BenchSetup, describe_setup};
+pub use shared::{ServerLog, SharedRun, Startup};
+pub use stop::{StopSignal, unless_stopped};
 
 use crate::capture::{EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;
 use crate::engine::PlanError;
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
-use crate::telemetry::{self, SamplerHandle, Target};
+use crate::telemetry::{self, MeasuredContainer, SamplerHandle};
 use bench::Bench;
 use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
-use setup::{engine_port, inspect};
+use setup::{engine_port, inspect_setup};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +66,7 @@ pub struct Setup {
     /// The model, where it is known.
     pub model: Option<String>,
     /// Where the engine listens.
-    pub door: Door,
+    pub door: EngineEndpoint,
     /// Responses of its endpoints.
     pub probes: Vec<Probe>,
     /// Commands run to gather the facts.
@@ -75,10 +78,10 @@ pub struct Setup {
 impl Setup {
     /// The same for another run on the same engine, because asking a bench for its flags takes as
     /// long as loading an engine. The commands and responses belong to the first run's capture.
-    pub fn again(&self, plan: &Plan) -> Setup {
+    pub fn repeat_for(&self, plan: &CapturePlan) -> Setup {
         Setup {
             bench: self.bench.clone().map(|bench| BenchSetup {
-                workdir: setup::workdir(plan),
+                workdir: setup::bench_workdir(plan),
                 ..bench
             }),
             model: self.model.clone(),
@@ -92,14 +95,14 @@ impl Setup {
     /// Reads the model's files now, for this run and later ones.
     pub async fn read_files(&mut self, runtime: &Runtime) {
         let facts = &self.door.facts;
-        self.files = Some(ModelFiles::read(runtime, facts, self.model.as_deref()).await);
+        self.files = Some(ModelFiles::read_files(runtime, facts, self.model.as_deref()).await);
     }
 }
 
 impl RunningCapture {
     /// The part of a capture that involves the engine. The remaining work needs no engine, so
     /// another run on it may begin.
-    pub async fn load(self, setup: Option<Setup>) -> Loaded {
+    pub async fn run_load(self, setup: Option<Setup>) -> LoadedCapture {
         let RunningCapture {
             plan,
             recorder,
@@ -114,12 +117,12 @@ impl RunningCapture {
         // Each ends with `background`, which outlives `stop`: the last lines and the last events
         // belong to the capture.
         let background = CancellationToken::new();
-        let log = tokio::spawn(follow::log(
+        let log = tokio::spawn(follow::follow_log(
             plan.clone(),
             Arc::clone(&recorder),
             background.clone(),
         ));
-        let told = follow::events(
+        let told = follow::follow_events(
             runtime.clone(),
             plan.facts().id.clone(),
             Arc::clone(&recorder),
@@ -127,12 +130,12 @@ impl RunningCapture {
             background.clone(),
         );
         let watch = telemetry::watch_oom_kills(
-            &Target::of(plan.facts()),
+            &MeasuredContainer::of_container(plan.facts()),
             plan.attached.mode == Mode::Started,
         );
         let kills = follow::oom_kills(watch, Arc::clone(&recorder), background.clone());
         let events = tokio::spawn(async move { tokio::join!(told, kills) });
-        let run = Run {
+        let run = CaptureRun {
             plan: &plan,
             recorder: &recorder,
             stop: &stop,
@@ -144,20 +147,21 @@ impl RunningCapture {
             // The kept client exists before the load, and is not the engine.
             sampler.handle().set_bench_client(kept.pid());
         }
-        let mut seen = Seen {
-            shared_start: (plan.shared.startup.as_ref()).map(|startup| startup.recall(&recorder)),
-            ..Seen::default()
+        let mut seen = RunObservations {
+            shared_start: (plan.shared.startup.as_ref())
+                .map(|startup| startup.recall_start(&recorder)),
+            ..RunObservations::default()
         };
         let server = plan.shared.server.clone();
-        let watch = server.map(|server| tokio::spawn(server.watch(stop.clone())));
+        let watch = server.map(|server| tokio::spawn(server.watch_end(stop.clone())));
         let failure = run.through(setup, &mut seen).await.err();
         watch.inspect(tokio::task::JoinHandle::abort);
         if let Some(failure) = &failure {
-            stop.because(RunEnd::Failed(explained(failure)));
+            stop.stop_because(RunEnd::Failed(explained(failure)));
         }
-        recorder.mark(Phase::Cooldown, None);
+        recorder.mark_phase(Phase::Cooldown, None);
         let over_at = tokio::time::Instant::now();
-        let mut loaded = Loaded {
+        let mut loaded = LoadedCapture {
             plan,
             recorder,
             stop,
@@ -180,8 +184,8 @@ impl RunningCapture {
 
 /// Observations of a run so far.
 #[derive(Default)]
-struct Seen {
-    door: Option<Door>,
+struct RunObservations {
+    door: Option<EngineEndpoint>,
     probes: Vec<Probe>,
     execs: Vec<ExecOutcome>,
     model: ModelFiles,
@@ -190,17 +194,21 @@ struct Seen {
 }
 
 /// A run from the first reading to the end of the load.
-struct Run<'a> {
-    plan: &'a Plan,
+struct CaptureRun<'a> {
+    plan: &'a CapturePlan,
     recorder: &'a Arc<Recorder>,
-    stop: &'a Stop,
+    stop: &'a StopSignal,
     sampler: SamplerHandle,
     background: CancellationToken,
     gauge_interval: Duration,
 }
 
-impl Run<'_> {
-    async fn through(&self, setup: Option<Setup>, seen: &mut Seen) -> Result<(), Failure> {
+impl CaptureRun<'_> {
+    async fn through(
+        &self,
+        setup: Option<Setup>,
+        seen: &mut RunObservations,
+    ) -> Result<(), Failure> {
         let (plan, recorder, stop) = (self.plan, self.recorder, self.stop);
         if let Some(health) = plan.health {
             // The daemon reports a start after the engine's first lines, so the creation time is
@@ -211,16 +219,16 @@ impl Run<'_> {
                 .filter(|_| plan.shared.server.is_none());
             match created {
                 Some(wall_ns) => recorder.started_at(recorder.clock.of_told(wall_ns)),
-                None => recorder.mark(Phase::Start, None),
+                None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
         }
         let setup = match setup {
             Some(setup) => setup,
-            None => inspect(plan, &recorder.clock, stop, recorder.sink()).await?,
+            None => inspect_setup(plan, &recorder.clock, stop, recorder.sink()).await?,
         };
         if plan.attached.mode != Mode::Started {
-            recorder.mark(Phase::Baseline, None);
+            recorder.mark_phase(Phase::Baseline, None);
         }
         let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
@@ -234,11 +242,12 @@ impl Run<'_> {
         seen.model = match setup.files {
             Some(files) => files,
             None => {
-                ModelFiles::read(&plan.attached.runtime, plan.facts(), setup.model.as_deref()).await
+                ModelFiles::read_files(&plan.attached.runtime, plan.facts(), setup.model.as_deref())
+                    .await
             }
         };
 
-        recorder.news(Progress::Stage(Stage::Baseline));
+        recorder.report_progress(Progress::Stage(Stage::Baseline));
         // A client that first makes its prompts sends nothing yet, and the baseline continues.
         match &setup.bench {
             Some(bench) if bench.target.is_some() => {}
@@ -259,7 +268,7 @@ impl Run<'_> {
             );
             seen.gauges = Some(tokio::spawn(gauges));
         }
-        if stop.reason().is_some() {
+        if stop.stop_reason().is_some() {
             return Ok(());
         }
         match &setup.bench {
@@ -273,11 +282,11 @@ impl Run<'_> {
                     door: &setup.door,
                     not_before: baseline,
                 };
-                bench.run(&mut seen.execs).await
+                bench.run_repeats(&mut seen.execs).await
             }
             None => {
-                recorder.mark(Phase::Bench, None);
-                recorder.news(Progress::Stage(Stage::Observe));
+                recorder.mark_phase(Phase::Bench, None);
+                recorder.report_progress(Progress::Stage(Stage::Observe));
                 match plan.watch {
                     Some(time) => pause(time, stop).await,
                     None => stop.token().cancelled().await,
@@ -288,14 +297,20 @@ impl Run<'_> {
     }
 
     /// Waits until the engine answers. A container that ends meanwhile stops the run.
-    async fn wait_until_healthy(&self, health: Health) -> Result<(), Failure> {
-        self.recorder.news(Progress::Stage(Stage::WaitHealthy));
+    async fn wait_until_healthy(&self, health: HealthCheck) -> Result<(), Failure> {
+        self.recorder
+            .report_progress(Progress::Stage(Stage::WaitHealthy));
         let facts = self.plan.facts();
         let runtime = &self.plan.attached.runtime;
         let port = engine_port(self.plan.attached.engine, facts);
         let key = self.plan.attached.found.secrets.api_key();
         let healthy = async {
-            while runtime.get(facts, port, health.path, key).await.status != Some(200) {
+            while runtime
+                .get_inside(facts, port, health.path, key)
+                .await
+                .status
+                != Some(200)
+            {
                 tokio::time::sleep(HEALTH_INTERVAL).await;
                 self.stop_if_ended().await;
             }
@@ -303,7 +318,7 @@ impl Run<'_> {
         tokio::select! {
             () = healthy => Ok(()),
             () = report_waiting(|| self.recorder.last_line(), self.recorder.sink()) => Ok(()),
-            () = self.stop.token().cancelled() => Err(self.stop.failure()),
+            () = self.stop.token().cancelled() => Err(self.stop.stop_failure()),
             () = tokio::time::sleep(health.timeout) => {
                 let cause = self.recorder.root_cause().map(|c| format!(": {c}")).unwrap_or_default();
                 Err(Failure::run(format!("the engine did not serve within {:?}{cause}", health.timeout)).hint("give it longer with --health-timeout"))
@@ -316,10 +331,10 @@ impl Run<'_> {
         // A server started by an exec is watched separately.
         let state = self.plan.attached.container_state().await;
         if let Ok(Some(state)) = state {
-            if !ending::runs(&state) && state.status != "restarting" {
+            if !ending::is_running(&state) && state.status != "restarting" {
                 let code = state.exit_code.map(|code| code.to_string());
-                let lost = follow::loss("die", code.as_deref()).unwrap_or_default();
-                self.stop.because(RunEnd::ContainerLost(lost));
+                let lost = follow::loss_from_event("die", code.as_deref()).unwrap_or_default();
+                self.stop.stop_because(RunEnd::ContainerLost(lost));
             }
         }
     }
@@ -340,11 +355,11 @@ async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
 }
 
 /// Reads the engine's endpoints now.
-async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
+async fn ask(plan: &CapturePlan, recorder: &Recorder, door: &EngineEndpoint) -> Vec<Probe> {
     let Recorder {
         clock, redactor, ..
     } = recorder;
-    endpoints::ask(
+    endpoints::probe_endpoints(
         &plan.attached.runtime,
         plan.attached.engine,
         door,
@@ -355,12 +370,12 @@ async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
 }
 
 /// Waits for a time, unless the run stops.
-async fn pause(time: Duration, stop: &Stop) {
+async fn pause(time: Duration, stop: &StopSignal) {
     pause_until(tokio::time::Instant::now() + time, stop).await;
 }
 
 /// Waits for a moment, unless the run stops.
-async fn pause_until(moment: tokio::time::Instant, stop: &Stop) {
+async fn pause_until(moment: tokio::time::Instant, stop: &StopSignal) {
     tokio::select! {
         () = tokio::time::sleep_until(moment) => {}
         () = stop.token().cancelled() => {}

@@ -1,8 +1,8 @@
 //! The models inside a container: which ones an idle container has, and the small files of one
 //! (architecture, weight index, headers of weight files).
 
-use super::Plan;
-use super::stop::Stop;
+use super::CapturePlan;
+use super::stop::StopSignal;
 use crate::capture::{ContainerFacts, ExecEnd};
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
@@ -38,7 +38,7 @@ pub struct ModelFiles {
 impl ModelFiles {
     /// Reads the files of a model, given as a folder in the container or found in its Hugging Face
     /// cache.
-    pub async fn read(
+    pub async fn read_files(
         runtime: &Runtime,
         facts: &ContainerFacts,
         model: Option<&str>,
@@ -168,7 +168,7 @@ const MAX_MODELS: usize = 20;
 
 /// The models in the container's usual folders and mounts, in the form of `--model`. Empty if the
 /// image has no `find`.
-pub async fn find_models(plan: &Plan, stop: &Stop) -> Result<Vec<String>, Failure> {
+pub async fn find_models(plan: &CapturePlan, stop: &StopSignal) -> Result<Vec<String>, Failure> {
     let facts = plan.facts();
     let mounted = facts
         .mounts
@@ -192,7 +192,7 @@ pub async fn find_models(plan: &Plan, stop: &Stop) -> Result<Vec<String>, Failur
             paths.push(line);
         }
     };
-    let search = plan.exec(request, None, stop.token(), sink).await?;
+    let search = plan.run_exec(request, None, stop.token(), sink).await?;
     match search.ended.end {
         ExecEnd::Exited(_) => Ok(models_of(&paths)),
         // An interrupted search may have missed models.

@@ -1,10 +1,10 @@
 //! Receives all observations: redacts them, writes them, and requests a sample when a line marks a
 //! phase boundary.
 
-use super::stop::Stop;
+use super::stop::StopSignal;
 use crate::capture::{
-    AtNs, Capture, LineSource, LogFacts, LogLine, Mark, MemorySample, Phase, RequestRow, RunEnd,
-    Stream,
+    AtNs, Capture, LineSource, LogFacts, LogLine, MemorySample, Phase, PhaseMark, RequestRow,
+    RunEnd, Stream,
 };
 use crate::clock::Clock;
 use crate::engine::{EngineId, LogParser};
@@ -31,15 +31,15 @@ pub struct Recorder {
     pub clock: Clock,
     /// Removes secrets.
     pub redactor: Redactor,
-    stop: Stop,
+    stop: StopSignal,
     news: Sink,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
-struct State {
+struct RecorderState {
     /// `None` once the capture is finished.
     writer: Option<CaptureWriter>,
-    marks: Vec<Mark>,
+    marks: Vec<PhaseMark>,
     /// Detects phase boundaries in the engine's output.
     live: Box<dyn LogParser>,
     steps: usize,
@@ -59,10 +59,10 @@ impl Recorder {
         writer: CaptureWriter,
         redactor: Redactor,
         engine: EngineId,
-        stop: Stop,
+        stop: StopSignal,
         news: Sink,
     ) -> Recorder {
-        let state = State {
+        let state = RecorderState {
             writer: Some(writer),
             marks: Vec::new(),
             live: crate::engine::parser_of(engine),
@@ -81,7 +81,7 @@ impl Recorder {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         lock_data(&self.state)
     }
 
@@ -91,7 +91,7 @@ impl Recorder {
     }
 
     /// Records a line. `of_engine`: the engine's output, not a client's.
-    pub fn line(
+    pub fn record_line(
         &self,
         at_ns: AtNs,
         source: LineSource,
@@ -99,13 +99,13 @@ impl Recorder {
         text: &str,
         of_engine: bool,
     ) {
-        let redacted = self.redactor.text(text);
+        let redacted = self.redactor.redact_text(text);
         let mut state = self.lock();
         let line = LogLine {
             at_ns,
             source,
             stream,
-            text: state.key.line(text, redacted).into_owned(),
+            text: state.key.filter_line(text, redacted).into_owned(),
         };
         if state.closed_at.is_some_and(|end| at_ns > end) {
             return;
@@ -121,12 +121,12 @@ impl Recorder {
                 state.edge();
             }
         }
-        self.write(&mut state, |w| w.line(&line));
+        self.write(&mut state, |w| w.add_line(&line));
     }
 
     /// Records a request of our own client.
-    pub fn request(&self, row: &RequestRow) {
-        self.write(&mut self.lock(), |w| w.request(row));
+    pub fn record_request(&self, row: &RequestRow) {
+        self.write(&mut self.lock(), |w| w.add_request(row));
     }
 
     /// Ignores lines and samples after `at_ns` from now on.
@@ -136,7 +136,7 @@ impl Recorder {
 
     /// Records when the engine was started, before this capture began.
     pub(super) fn started_at(&self, at_ns: AtNs) {
-        let mark = Mark {
+        let mark = PhaseMark {
             at_ns,
             phase: Phase::Start,
             repeat: None,
@@ -145,16 +145,16 @@ impl Recorder {
     }
 
     /// Records a sample.
-    pub(super) fn sample(&self, sample: &MemorySample) {
+    pub(super) fn record_sample(&self, sample: &MemorySample) {
         let mut state = self.lock();
         if state.closed_at.is_some_and(|end| sample.at_ns > end) {
             return;
         }
-        self.write(&mut state, |w| w.sample(sample));
+        self.write(&mut state, |w| w.write_sample(sample));
     }
 
     /// Writes the samples from `samples` until the channel closes.
-    pub fn drain(self: &Arc<Self>, samples: Samples) -> std::io::Result<JoinHandle<()>> {
+    pub fn drain_samples(self: &Arc<Self>, samples: Samples) -> std::io::Result<JoinHandle<()>> {
         let recorder = Arc::clone(self);
         std::thread::Builder::new()
             .name("samples".into())
@@ -165,14 +165,14 @@ impl Recorder {
                     // A killed plimsoll loses at most this much, lines included.
                     if flushed.elapsed() >= FLUSH_EVERY {
                         flushed = Instant::now();
-                        recorder.write(&mut recorder.lock(), CaptureWriter::flush);
+                        recorder.write(&mut recorder.lock(), CaptureWriter::flush_files);
                     }
                     let sample = match samples.recv_timeout(FLUSH_EVERY) {
                         Ok(sample) => sample,
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return,
                     };
-                    recorder.sample(&sample);
+                    recorder.record_sample(&sample);
                     if sample.device == 0 && sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
                         shown = sample.at_ns;
                         (recorder.news)(Progress::Memory(sample.used_bytes));
@@ -182,20 +182,21 @@ impl Recorder {
     }
 
     /// Writes to the capture. A full disk ends the run; the data so far stay.
-    fn write(&self, state: &mut State, write: impl FnOnce(&mut CaptureWriter)) {
+    fn write(&self, state: &mut RecorderState, write: impl FnOnce(&mut CaptureWriter)) {
         let Some(writer) = &mut state.writer else {
             return;
         };
         write(writer);
-        if let Some(failure) = writer.failure() {
-            self.stop.because(RunEnd::Failed(super::explained(failure)));
+        if let Some(failure) = writer.first_failure() {
+            self.stop
+                .stop_because(RunEnd::Failed(super::explained(failure)));
         }
     }
 
     /// Marks the beginning of a phase, and requests a sample.
-    pub fn mark(&self, phase: Phase, repeat: Option<u32>) {
+    pub fn mark_phase(&self, phase: Phase, repeat: Option<u32>) {
         let mut state = self.lock();
-        state.marks.push(Mark {
+        state.marks.push(PhaseMark {
             at_ns: self.clock.now(),
             phase,
             repeat,
@@ -216,7 +217,7 @@ impl Recorder {
     }
 
     /// Sends a progress event to the console.
-    pub fn news(&self, progress: Progress) {
+    pub fn report_progress(&self, progress: Progress) {
         (self.news)(progress);
     }
 
@@ -244,9 +245,9 @@ impl Recorder {
 
     /// Closes the streams and writes the capture that `build` makes from the marks and the kept
     /// log.
-    pub fn finish(
+    pub fn finish_capture(
         &self,
-        build: impl FnOnce(Vec<Mark>, LogFacts) -> Capture,
+        build: impl FnOnce(Vec<PhaseMark>, LogFacts) -> Capture,
     ) -> (Capture, Result<(), Failure>) {
         let mut state = self.lock();
         let marks = std::mem::take(&mut state.marks);
@@ -255,15 +256,15 @@ impl Recorder {
         };
         drop(state);
         let capture = build(marks, writer.end_log());
-        let written = writer.finish(&capture);
+        let written = writer.finish_capture(&capture);
         (capture, written)
     }
 }
 
-impl State {
+impl RecorderState {
     fn edge(&self) {
         if let Some(sampler) = &self.sampler {
-            sampler.edge();
+            sampler.mark_edge();
         }
     }
 }

@@ -6,8 +6,8 @@ use super::conclude::{Concluded, derive_and_store};
 use super::ending::has_ended;
 use super::follow::Deadline;
 use super::recorder::Recorder;
-use super::setup::inspect;
-use super::{KeptBench, Setup, Shared, Stop, endpoints};
+use super::setup::inspect_setup;
+use super::{KeptBench, Setup, SharedRun, StopSignal, endpoints};
 use crate::capture::{Capture, ContainerFacts, DeviceFacts, Request};
 use crate::clock::Clock;
 use crate::engine::LoadKind;
@@ -15,7 +15,10 @@ use crate::error::Failure;
 use crate::progress::Sink;
 use crate::redact::Secrets;
 use crate::store::{CaptureWriter, Recording, RunPaths, StoredCapture};
-use crate::telemetry::{self, BackendChoice, MemoryBackend, Options, Replay, Sampler, Target};
+use crate::telemetry::{
+    self, BackendChoice, MeasuredContainer, MemoryBackend, MemorySampler, ReplayBackend,
+    SamplerOptions,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +42,7 @@ pub fn run_id() -> String {
 
 /// Plan of a capture.
 #[derive(Clone)]
-pub struct Plan {
+pub struct CapturePlan {
     /// Id of the run.
     pub run_id: String,
     /// The engine in its container.
@@ -55,11 +58,11 @@ pub struct Plan {
     /// How long to watch when no bench runs; `None` until interrupted.
     pub watch: Option<Duration>,
     /// Health check to wait for, for a container that was just started.
-    pub health: Option<Health>,
+    pub health: Option<HealthCheck>,
     /// How long to sample after the load; see [`COOLDOWN`].
     pub cooldown: Duration,
     /// State shared with other captures.
-    pub shared: Shared,
+    pub shared: SharedRun,
     /// A folder in the container made for this run alone, and removed by its owner; `None`: the run
     /// makes one and removes it.
     pub workdir: Option<String>,
@@ -73,12 +76,12 @@ pub struct Plan {
 impl AttachedEngine {
     /// A plan for one run of a load on this engine, with defaults for everything not requested.
     /// `kind`: the bench; `None` watches without a load.
-    pub fn plan(&self, kind: Option<LoadKind>, request: Request) -> Plan {
+    pub fn plan_capture(&self, kind: Option<LoadKind>, request: Request) -> CapturePlan {
         let mut attached = self.clone();
         // The requested arguments may contain secrets too.
-        let requested = Secrets::gather([], &request.extra_engine_args);
+        let requested = Secrets::gather_from([], &request.extra_engine_args);
         attached.found.secrets.extend(&requested);
-        Plan {
+        CapturePlan {
             run_id: run_id(),
             attached,
             request: Request {
@@ -91,7 +94,7 @@ impl AttachedEngine {
             watch: None,
             health: None,
             cooldown: COOLDOWN,
-            shared: Shared::default(),
+            shared: SharedRun::default(),
             workdir: None,
             kept: None,
             followed: false,
@@ -101,14 +104,14 @@ impl AttachedEngine {
 
 /// Criterion for a started engine to count as serving.
 #[derive(Debug, Clone, Copy)]
-pub struct Health {
+pub struct HealthCheck {
     /// Path that answers 200 when the engine serves.
     pub path: &'static str,
     /// Maximum time until then.
     pub timeout: Duration,
 }
 
-impl Plan {
+impl CapturePlan {
     /// The container, as Docker describes it.
     pub fn facts(&self) -> &ContainerFacts {
         &self.attached.found.facts
@@ -126,13 +129,15 @@ pub enum MemorySource {
 
 impl MemorySource {
     /// Opens it for a container.
-    pub fn open(
+    pub fn open_backend(
         &self,
         clock: &Clock,
         facts: &ContainerFacts,
     ) -> Result<Box<dyn MemoryBackend>, Failure> {
         match self {
-            MemorySource::Live(choice) => telemetry::open(*choice, &Target::of(facts)),
+            MemorySource::Live(choice) => {
+                telemetry::open_backend(*choice, &MeasuredContainer::of_container(facts))
+            }
             MemorySource::Recorded(path) => replay_of(path, clock),
         }
     }
@@ -142,33 +147,37 @@ fn replay_of(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failu
     let name = path.display().to_string();
     let (backend, devices, samples) = if path.is_dir() {
         let stored = StoredCapture::open(path)?;
-        let samples = stored.samples()?.collect();
+        let samples = stored.read_samples()?.collect();
         (stored.capture.backend, stored.capture.devices, samples)
     } else {
-        let recording = Recording::read(path)?;
+        let recording = Recording::read_recording(path)?;
         let header = recording.header;
         (header.backend, header.devices, recording.samples)
     };
     if samples.is_empty() {
         return Err(Failure::usage(format!("there is no sample in `{name}`")));
     }
-    let replay = Replay::of_session(clock, &backend, devices, samples, &name);
+    let replay = ReplayBackend::of_session(clock, &backend, devices, samples, &name);
     Ok(Box::new(replay))
 }
 
 /// One run: its clock, its deadline, and its progress reports.
-pub struct Session {
+pub struct CaptureSession {
     /// The clock of the capture.
     pub clock: Clock,
-    stop: Stop,
+    stop: StopSignal,
     news: Sink,
     _deadline: Option<Deadline>,
 }
 
-impl Session {
+impl CaptureSession {
     /// Starts the clock; the run is stopped after `timeout`.
-    pub fn begin(stop: &Stop, news: Sink, timeout: Option<Duration>) -> Session {
-        Session {
+    pub fn begin_session(
+        stop: &StopSignal,
+        news: Sink,
+        timeout: Option<Duration>,
+    ) -> CaptureSession {
+        CaptureSession {
             clock: Clock::start(),
             stop: stop.clone(),
             news,
@@ -177,23 +186,23 @@ impl Session {
     }
 
     /// Gathers the facts that the run needs about the engine.
-    pub async fn inspect(&self, plan: &Plan) -> Result<Setup, Failure> {
-        inspect(plan, &self.clock, &self.stop, &self.news).await
+    pub async fn inspect_engine(&self, plan: &CapturePlan) -> Result<Setup, Failure> {
+        inspect_setup(plan, &self.clock, &self.stop, &self.news).await
     }
 
     /// As [`inspect`](Self::inspect) for one of several runs on an engine: the first run's facts,
     /// with the model's files, are kept in `known` for the later ones.
     pub async fn inspect_once(
         &self,
-        plan: &Plan,
+        plan: &CapturePlan,
         known: &mut Option<Setup>,
     ) -> Result<Setup, Failure> {
         if let Some(known) = known {
-            return Ok(known.again(plan));
+            return Ok(known.repeat_for(plan));
         }
-        let mut setup = self.inspect(plan).await?;
+        let mut setup = self.inspect_engine(plan).await?;
         setup.read_files(&plan.attached.runtime).await;
-        *known = Some(setup.again(plan));
+        *known = Some(setup.repeat_for(plan));
         Ok(setup)
     }
 
@@ -201,11 +210,11 @@ impl Session {
     /// and exit code are still captured.
     pub async fn open_memory(
         &self,
-        plan: &Plan,
+        plan: &CapturePlan,
         source: &MemorySource,
     ) -> Result<Box<dyn MemoryBackend>, Failure> {
         let AttachedEngine { runtime, found, .. } = &plan.attached;
-        match source.open(&self.clock, &found.facts) {
+        match source.open_backend(&self.clock, &found.facts) {
             Err(_) if plan.health.is_some() && has_ended(runtime, found).await => {
                 Ok(telemetry::ended_container())
             }
@@ -214,9 +223,9 @@ impl Session {
     }
 
     /// Starts sampling.
-    pub fn record(
+    pub fn start_recording(
         &self,
-        plan: Plan,
+        plan: CapturePlan,
         memory: Box<dyn MemoryBackend>,
         writer: CaptureWriter,
     ) -> Result<RunningCapture, Failure> {
@@ -229,14 +238,14 @@ impl Session {
             self.news.clone(),
         ));
         let devices = memory.devices();
-        let options = Options {
+        let options = SamplerOptions {
             interval: Duration::from_nanos(plan.request.sample_interval_ns),
-            ..Options::default()
+            ..SamplerOptions::default()
         };
-        let (sampler, samples) = Sampler::start(memory, &self.clock, options)?;
+        let (sampler, samples) = MemorySampler::start_thread(memory, &self.clock, options)?;
         recorder.watch_edges(sampler.handle());
         let drain = recorder
-            .drain(samples)
+            .drain_samples(samples)
             .map_err(|e| Failure::environment("cannot start a thread").caused_by(e))?;
         Ok(RunningCapture {
             plan,
@@ -252,10 +261,10 @@ impl Session {
 
 /// A capture with running instruments.
 pub struct RunningCapture {
-    pub(super) plan: Plan,
+    pub(super) plan: CapturePlan,
     pub(super) recorder: Arc<Recorder>,
-    pub(super) stop: Stop,
-    pub(super) sampler: Sampler,
+    pub(super) stop: StopSignal,
+    pub(super) sampler: MemorySampler,
     pub(super) drain: std::thread::JoinHandle<()>,
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) gauge_interval: Duration,
@@ -270,18 +279,18 @@ impl RunningCapture {
 
     /// Runs the capture and writes it. Always returns one; [`Capture::end`] holds how the run
     /// ended. Without a `setup` it first waits for the engine and reads its endpoints.
-    pub async fn collect(self, setup: Option<Setup>) -> Collected {
-        self.load(setup).await.finish().await
+    pub async fn collect_capture(self, setup: Option<Setup>) -> Collected {
+        self.run_load(setup).await.finish().await
     }
 
     /// As [`collect`](Self::collect), and derives the profile.
-    pub async fn conclude(
+    pub async fn conclude_capture(
         self,
         setup: Option<Setup>,
         paths: &RunPaths,
     ) -> Result<Concluded, Failure> {
         let news = self.recorder.sink().clone();
-        derive_and_store(&news, paths, self.collect(setup).await)
+        derive_and_store(&news, paths, self.collect_capture(setup).await)
     }
 }
 

@@ -1,21 +1,21 @@
 //! The facts needed before anything runs: where the engine listens, its endpoints, and whether the
 //! installed bench supports the request. Everything that can be refused is refused here.
 
-use super::endpoints::{Door, ask};
+use super::endpoints::{EngineEndpoint, probe_endpoints};
 use super::model_files::find_models;
-use super::{Plan, Setup, Stop, builtin, refused};
+use super::{CapturePlan, Setup, StopSignal, builtin, refused};
 use crate::capture::{ContainerFacts, ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::container::leftovers::run_folder;
 use crate::container::sockets::Listener;
 use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, LoadKind};
 use crate::error::Failure;
-use crate::load::Target;
+use crate::load::LoadTarget;
 use crate::progress::{Progress, Sink};
-use crate::store::{cached, keep};
+use crate::store::{read_cached, write_cached};
 use std::time::Duration;
 
 /// Timeout of a bench's `--help`, which imports the whole engine; slow on a busy machine.
@@ -44,14 +44,18 @@ pub struct BenchSetup {
     /// The `--help` text of the installed bench.
     pub help: Option<String>,
     /// The server's address for plimsoll's own client; `None` for the engine's bench.
-    pub target: Option<Target>,
+    pub target: Option<LoadTarget>,
 }
 
 /// Whether the engine's usual port answers like this engine.
-pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool {
+pub async fn engine_answers(
+    runtime: &Runtime,
+    engine: EngineId,
+    found: &InspectedContainer,
+) -> bool {
     let port = engine_port(engine, &found.facts);
     // On a shared network another container may answer.
-    if runtime.listener(&found.facts, port) != Listener::Container {
+    if runtime.port_listener(&found.facts, port) != Listener::Container {
         return false;
     }
     let Some(path) = engine.endpoints().first() else {
@@ -62,24 +66,26 @@ pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool
 }
 
 /// Gathers the facts that the run needs.
-pub async fn inspect(
-    plan: &Plan,
+pub async fn inspect_setup(
+    plan: &CapturePlan,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
     news: &Sink,
 ) -> Result<Setup, Failure> {
     let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let kind = plan.kind;
     let settings = plan.attached.engine.settings(facts);
     let key = plan.attached.found.secrets.api_key().map(str::to_owned);
-    let door = Door {
+    let door = EngineEndpoint {
         facts: facts.clone(),
         port: engine_port(plan.attached.engine, facts),
         key,
     };
     let redactor = plan.attached.found.secrets.redactor();
     let mut probes = Vec::new();
-    if plan.attached.mode != Mode::Idle && runtime.listener(facts, door.port) == Listener::Other {
+    if plan.attached.mode != Mode::Idle
+        && runtime.port_listener(facts, door.port) == Listener::Other
+    {
         return Err(Failure::environment(format!(
             "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
             door.port, facts.name
@@ -87,15 +93,15 @@ pub async fn inspect(
         .hint("does the engine listen on another port, or did it fail to start? see `docker logs`"));
     }
     if kind == Some(LoadKind::Builtin) && !runtime.has_outside_route(facts, door.port) {
-        return Err(builtin::unreachable(
+        return Err(builtin::unreachable_port(
             &door,
             "it is not published, and the container has no address here",
         ));
     }
     if plan.attached.mode != Mode::Idle {
         probes = tokio::select! {
-            probes = ask(runtime, plan.attached.engine, &door, clock, &redactor) => probes,
-            () = stop.token().cancelled() => return Err(stop.failure()),
+            probes = probe_endpoints(runtime, plan.attached.engine, &door, clock, &redactor) => probes,
+            () = stop.token().cancelled() => return Err(stop.stop_failure()),
         };
         if kind.is_some_and(LoadKind::needs_server) && !probes.iter().any(|p| p.status.is_some()) {
             let why = probes
@@ -124,16 +130,16 @@ pub async fn inspect(
                 kind: kind.of_engine().unwrap_or(BenchKind::Serve),
                 model,
                 served_model_name: said.served_model_name.or(settings.served_model_name),
-                workdir: workdir(plan),
+                workdir: bench_workdir(plan),
                 help: None,
                 target: None,
             };
             if let Some(kind) = kind.of_engine() {
                 bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
                 // Planned once here, so that a flag unknown to the release is refused now.
-                bench.plan(plan, door.port, 1)?;
+                bench.plan_repeat(plan, door.port, 1)?;
             } else {
-                bench.target = Some(builtin::target(plan, &door, &bench).await?);
+                bench.target = Some(builtin::resolve_target(plan, &door, &bench).await?);
             }
             Some(bench)
         }
@@ -149,7 +155,7 @@ pub async fn inspect(
 }
 
 /// Folder inside the container for a run's files.
-pub fn workdir(plan: &Plan) -> String {
+pub fn bench_workdir(plan: &CapturePlan) -> String {
     match &plan.workdir {
         Some(folder) => folder.clone(),
         None => run_folder(&plan.run_id),
@@ -164,7 +170,12 @@ pub fn engine_port(engine: EngineId, facts: &ContainerFacts) -> u16 {
 
 impl BenchSetup {
     /// The command of one repeat, or why the engine's bench refuses it.
-    pub fn plan(&self, plan: &Plan, port: u16, repeat: u32) -> Result<BenchPlan, Failure> {
+    pub fn plan_repeat(
+        &self,
+        plan: &CapturePlan,
+        port: u16,
+        repeat: u32,
+    ) -> Result<BenchPlan, Failure> {
         let job = BenchJob {
             kind: self.kind,
             model: &self.model,
@@ -182,7 +193,11 @@ impl BenchSetup {
 }
 
 /// The only model in an idle container; with several or none the user must choose.
-async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, Failure> {
+async fn model_inside(
+    plan: &CapturePlan,
+    stop: &StopSignal,
+    news: &Sink,
+) -> Result<String, Failure> {
     let name = &plan.facts().name;
     if plan.attached.mode != Mode::Idle {
         return Err(Failure::usage(format!(
@@ -212,10 +227,10 @@ async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, F
 
 /// The `--help` text of the installed bench; `None` without one.
 async fn ask_flags(
-    plan: &Plan,
+    plan: &CapturePlan,
     kind: BenchKind,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
     execs: &mut Vec<ExecOutcome>,
     news: &Sink,
 ) -> Result<Option<String>, Failure> {
@@ -224,7 +239,7 @@ async fn ask_flags(
     };
     let key = (plan.attached.program_state.as_ref())
         .map(|made_of| format!("{made_of} {}", argv.join(" ")));
-    if let Some(known) = key.as_deref().and_then(|key| cached(HELP_CACHE, key)) {
+    if let Some(known) = key.as_deref().and_then(|key| read_cached(HELP_CACHE, key)) {
         return Ok(Some(known));
     }
     news(Progress::Note(format!(
@@ -234,17 +249,17 @@ async fn ask_flags(
     )));
     let said = ask_flags_now(plan, kind, argv, clock, stop, execs).await?;
     if let (Some(key), Some(help)) = (&key, &said) {
-        keep(HELP_CACHE, key, help);
+        write_cached(HELP_CACHE, key, help);
     }
     Ok(said)
 }
 
 async fn ask_flags_now(
-    plan: &Plan,
+    plan: &CapturePlan,
     kind: BenchKind,
     argv: Vec<String>,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
     execs: &mut Vec<ExecOutcome>,
 ) -> Result<Option<String>, Failure> {
     let program = argv.first().cloned();
@@ -253,11 +268,11 @@ async fn ask_flags_now(
     let again = plan.attached.engine.bench_help_again(kind, text);
     // A program missing from the image needs no second question.
     let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
-        return first.map(Help::if_good);
+        return first.map(BenchHelp::if_good);
     };
     match ask_help(plan, argv, clock, stop, execs).await? {
         Ok(second) => Ok(second.if_good()),
-        Err(_) => first.map(Help::if_good),
+        Err(_) => first.map(BenchHelp::if_good),
     }
 }
 
@@ -286,24 +301,24 @@ pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<
 type Absent = Failure;
 
 /// An answer to `--help`: both streams, and whether it succeeded.
-struct Help {
+struct BenchHelp {
     text: String,
     good: bool,
 }
 
-impl Help {
+impl BenchHelp {
     fn if_good(self) -> Option<String> {
         self.good.then_some(self.text)
     }
 }
 
 async fn ask_help(
-    plan: &Plan,
+    plan: &CapturePlan,
     argv: Vec<String>,
     clock: &Clock,
-    stop: &Stop,
+    stop: &StopSignal,
     execs: &mut Vec<ExecOutcome>,
-) -> Result<Result<Help, Absent>, Failure> {
+) -> Result<Result<BenchHelp, Absent>, Failure> {
     let facts = plan.facts();
     let started_at_ns = clock.now();
     let request = ExecRequest {
@@ -319,7 +334,10 @@ async fn ask_help(
             text.push('\n');
         }
     };
-    let result = plan.exec(request, None, stop.token(), sink).await?.ended;
+    let result = plan
+        .run_exec(request, None, stop.token(), sink)
+        .await?
+        .ended;
     execs.push(ExecOutcome {
         role: ExecRole::Help,
         argv: argv.clone(),
@@ -352,9 +370,9 @@ async fn ask_help(
             "container `{}` ended while it was asked for its bench's flags",
             facts.name
         ))),
-        ExecEnd::Cancelled => Err(stop.failure()),
+        ExecEnd::Cancelled => Err(stop.stop_failure()),
         // A bench that cannot even print its flags will report why when it runs.
-        end => Ok(Ok(Help {
+        end => Ok(Ok(BenchHelp {
             good: end == ExecEnd::Exited(0) && !result.cut,
             text,
         })),
@@ -362,7 +380,7 @@ async fn ask_help(
 }
 
 /// Describes what a run would do. Secrets are redacted, as in the capture.
-pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
+pub fn describe_setup(plan: &CapturePlan, setup: &Setup) -> Result<String, Failure> {
     let redactor = plan.attached.found.secrets.redactor();
     let mut text = format!(
         "container: {} ({})\nengine: {} ({})\n",
@@ -384,13 +402,18 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
             ..
         }) => {
             let load = builtin::load_plan(&plan.request.workload, 1);
-            let command = redactor.argv(&builtin::words(target, &load)).join(" ");
-            describe_bench(command, builtin::notes(plan));
+            let command = redactor
+                .redact_argv(&builtin::client_words(target, &load))
+                .join(" ");
+            describe_bench(command, builtin::ignored_settings(plan));
         }
         Some(bench) => {
-            let planned = bench.plan(plan, setup.door.port, 1)?;
-            let command = command_line(&redactor.argv(&planned.argv));
-            let notes = planned.notes.iter().map(|n| redactor.text(n).into_owned());
+            let planned = bench.plan_repeat(plan, setup.door.port, 1)?;
+            let command = command_line(&redactor.redact_argv(&planned.argv));
+            let notes = planned
+                .notes
+                .iter()
+                .map(|n| redactor.redact_text(n).into_owned());
             describe_bench(command, notes.collect());
         }
     }

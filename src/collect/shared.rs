@@ -20,17 +20,17 @@ const WAITING_LINES: usize = 16 * 1024;
 
 /// State shared between captures.
 #[derive(Clone, Default)]
-pub struct Shared {
+pub struct SharedRun {
     /// The start-up of the engine, if it was observed before this capture.
     pub startup: Option<Arc<Startup>>,
     /// The server started by an exec; without it the container's log is the engine's.
     pub server: Option<ServerLog>,
 }
 
-impl Shared {
+impl SharedRun {
     /// How the server started by an exec ended; `None` while it runs.
     pub fn server_end(&self) -> Option<String> {
-        self.server.as_ref()?.end()
+        self.server.as_ref()?.end_reason()
     }
 }
 
@@ -62,10 +62,10 @@ impl Startup {
     }
 
     /// Reports the start to a later capture.
-    pub(super) fn recall(&self, recorder: &Recorder) -> SharedStart {
+    pub(super) fn recall_start(&self, recorder: &Recorder) -> SharedStart {
         let earlier = recorder.clock.zero_of(&self.clock);
         for sample in &self.samples {
-            recorder.sample(&MemorySample {
+            recorder.record_sample(&MemorySample {
                 at_ns: sample.at_ns.saturating_add(earlier),
                 ..sample.clone()
             });
@@ -84,20 +84,20 @@ impl Startup {
 pub struct ServerLog {
     /// Clock for its lines, because wall time may jump.
     clock: Clock,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerLogState>>,
     ended: watch::Sender<Option<String>>,
 }
 
-struct State {
+struct ServerLogState {
     /// Lines until the engine was ready.
-    head: Vec<Line>,
+    head: Vec<ServerLine>,
     head_bytes: usize,
     parser: Box<dyn LogParser>,
-    live: broadcast::Sender<Line>,
+    live: broadcast::Sender<ServerLine>,
 }
 
 #[derive(Clone)]
-struct Line {
+struct ServerLine {
     at_ns: AtNs,
     stream: Stream,
     text: Arc<str>,
@@ -106,7 +106,7 @@ struct Line {
 impl ServerLog {
     /// For a server without output yet.
     pub fn new(engine: EngineId) -> ServerLog {
-        let state = State {
+        let state = ServerLogState {
             head: Vec::new(),
             head_bytes: 0,
             parser: crate::engine::parser_of(engine),
@@ -119,13 +119,13 @@ impl ServerLog {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ServerLogState> {
         lock_data(&self.state)
     }
 
     /// Records a line.
-    pub fn line(&self, stream: Stream, text: String) {
-        let line = Line {
+    pub fn add_line(&self, stream: Stream, text: String) {
+        let line = ServerLine {
             at_ns: self.clock.now(),
             stream,
             text: text.into(),
@@ -141,12 +141,12 @@ impl ServerLog {
     }
 
     /// Records that the server has ended; a sentence.
-    pub fn ended(&self, how: String) {
+    pub fn note_end(&self, how: String) {
         self.ended.send_replace(Some(how));
     }
 
     /// How the server ended; `None` while it runs.
-    pub fn end(&self) -> Option<String> {
+    pub fn end_reason(&self) -> Option<String> {
         self.ended.borrow().clone()
     }
 
@@ -156,15 +156,15 @@ impl ServerLog {
     }
 
     /// Stops the run when the server ends.
-    pub(super) async fn watch(self, stop: super::Stop) {
+    pub(super) async fn watch_end(self, stop: super::StopSignal) {
         let mut ended = self.ended.subscribe();
         if let Ok(how) = ended.wait_for(Option::is_some).await {
-            stop.because(RunEnd::ContainerLost(how.clone().unwrap_or_default()));
+            stop.stop_because(RunEnd::ContainerLost(how.clone().unwrap_or_default()));
         }
     }
 
     /// Forwards the output until the engine was ready, then everything from now on.
-    pub(super) async fn follow(
+    pub(super) async fn follow_lines(
         &self,
         clock: &Clock,
         cancel: &CancellationToken,
@@ -175,7 +175,7 @@ impl ServerLog {
             (state.head.clone(), state.live.subscribe())
         };
         let earlier = clock.zero_of(&self.clock);
-        let mut hand_on = |line: &Line| {
+        let mut hand_on = |line: &ServerLine| {
             let at_ns = line.at_ns.saturating_add(earlier);
             take(at_ns, line.stream, &line.text);
         };
@@ -215,13 +215,13 @@ mod tests {
         let clock = Clock::start();
         for _ in 0..12 {
             let log = ServerLog::new(EngineId::Reference);
-            log.line(Stream::Stdout, "reference-engine phase=ready".to_owned());
+            log.add_line(Stream::Stdout, "reference-engine phase=ready".to_owned());
             let cancel = CancellationToken::new();
             let mut heard = 0_u64;
-            let follow = log.follow(&clock, &cancel, |_, _, _| heard += 1);
+            let follow = log.follow_lines(&clock, &cancel, |_, _, _| heard += 1);
             let said = WAITING_LINES as u64 + 100;
             let speak = async {
-                (0..said).for_each(|_| log.line(Stream::Stdout, "a line".to_owned()));
+                (0..said).for_each(|_| log.add_line(Stream::Stdout, "a line".to_owned()));
                 cancel.cancel();
             };
             let (facts, ()) = tokio::join!(biased; follow, speak);
@@ -236,14 +236,14 @@ mod tests {
     #[tokio::test]
     async fn a_later_capture_hears_the_start_and_what_comes_and_nothing_between() {
         let log = ServerLog::new(EngineId::Reference);
-        let say = |text: &str| log.line(Stream::Stdout, text.to_owned());
+        let say = |text: &str| log.add_line(Stream::Stdout, text.to_owned());
         say("reference-engine phase=start");
         say("reference-engine phase=ready");
         say("a request of an earlier capture");
         let cancel = CancellationToken::new();
         let mut heard = Vec::new();
         let clock = Clock::start();
-        let follow = log.follow(&clock, &cancel, |_, _, text| {
+        let follow = log.follow_lines(&clock, &cancel, |_, _, text| {
             heard.push(text.to_owned());
         });
         let speak = async {
@@ -265,11 +265,11 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_the_server_ends_the_run() {
         let log = ServerLog::new(EngineId::Reference);
-        let stop = super::super::Stop::new();
-        log.ended("the engine ended (exit 1)".into());
-        log.watch(stop.clone()).await;
+        let stop = super::super::StopSignal::new();
+        log.note_end("the engine ended (exit 1)".into());
+        log.watch_end(stop.clone()).await;
         assert_eq!(
-            stop.reason(),
+            stop.stop_reason(),
             Some(RunEnd::ContainerLost("the engine ended (exit 1)".into()))
         );
     }

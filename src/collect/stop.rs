@@ -9,19 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Shared by all tasks of a run.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct StopSignal {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
     /// Containers that would remain if plimsoll exited now.
     started: Arc<Mutex<BTreeSet<String>>>,
     /// The stop of the whole, if this run is one of several: it stops this run too.
-    whole: Option<Arc<Stop>>,
+    whole: Option<Arc<StopSignal>>,
 }
 
-impl Stop {
+impl StopSignal {
     /// A stop that has not fired.
-    pub fn new() -> Stop {
-        Stop {
+    pub fn new() -> StopSignal {
+        StopSignal {
             token: CancellationToken::new(),
             reason: Arc::default(),
             started: Arc::default(),
@@ -30,8 +30,8 @@ impl Stop {
     }
 
     /// A stop for one of several runs: fires with this one, and can fire alone.
-    pub fn part(&self) -> Stop {
-        Stop {
+    pub fn child_stop(&self) -> StopSignal {
+        StopSignal {
             token: self.token.child_token(),
             reason: Arc::default(),
             started: Arc::clone(&self.started),
@@ -40,18 +40,18 @@ impl Stop {
     }
 
     /// Stops the run; the first reason counts.
-    pub fn because(&self, reason: RunEnd) {
+    pub fn stop_because(&self, reason: RunEnd) {
         lock_data(&self.reason).get_or_insert(reason);
         self.token.cancel();
     }
 
     /// Records a container that is started and not removed yet.
-    pub fn started(&self, name: &str) {
+    pub fn note_started(&self, name: &str) {
         self.lock_started().insert(name.to_owned());
     }
 
     /// Records that it was removed, or is to be kept.
-    pub fn settled(&self, name: &str) {
+    pub fn note_settled(&self, name: &str) {
         self.lock_started().remove(name);
     }
 
@@ -70,8 +70,8 @@ impl Stop {
     }
 
     /// The failure of work that was abandoned because the run stops.
-    pub fn failure(&self) -> Failure {
-        match self.reason() {
+    pub fn stop_failure(&self) -> Failure {
+        match self.stop_reason() {
             Some(RunEnd::Deadline) => {
                 Failure::run("the time of the run was up before the load began")
                     .hint("give it longer with --timeout")
@@ -81,27 +81,27 @@ impl Stop {
     }
 
     /// Why it stopped; `None` if it has not.
-    pub fn reason(&self) -> Option<RunEnd> {
+    pub fn stop_reason(&self) -> Option<RunEnd> {
         // The reason of the whole run counts; failures of its parts are consequences.
-        let whole = self.whole.as_ref().and_then(|w| w.reason());
+        let whole = self.whole.as_ref().and_then(|w| w.stop_reason());
         whole.or_else(|| lock_data(&self.reason).clone())
     }
 }
 
-impl Default for Stop {
+impl Default for StopSignal {
     fn default() -> Self {
-        Stop::new()
+        StopSignal::new()
     }
 }
 
 /// Runs `work` unless the run stops first. Only for work that can be dropped safely.
 pub async fn unless_stopped<T>(
-    stop: &Stop,
+    stop: &StopSignal,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
-        () = stop.token().cancelled() => Err(stop.failure()),
+        () = stop.token().cancelled() => Err(stop.stop_failure()),
     }
 }
 
@@ -111,15 +111,15 @@ mod tests {
 
     #[test]
     fn a_part_stops_alone_and_with_the_whole() {
-        let whole = Stop::new();
-        let (first, second) = (whole.part(), whole.part());
-        first.because(RunEnd::Deadline);
+        let whole = StopSignal::new();
+        let (first, second) = (whole.child_stop(), whole.child_stop());
+        first.stop_because(RunEnd::Deadline);
         assert!(first.token().is_cancelled());
-        assert!(!whole.token().is_cancelled() && second.reason().is_none());
-        whole.because(RunEnd::Interrupted);
+        assert!(!whole.token().is_cancelled() && second.stop_reason().is_none());
+        whole.stop_because(RunEnd::Interrupted);
         assert!(second.token().is_cancelled());
-        assert_eq!(second.reason(), Some(RunEnd::Interrupted));
-        second.because(RunEnd::BenchFailed("its bench was ended".into()));
-        assert_eq!(second.reason(), Some(RunEnd::Interrupted));
+        assert_eq!(second.stop_reason(), Some(RunEnd::Interrupted));
+        second.stop_because(RunEnd::BenchFailed("its bench was ended".into()));
+        assert_eq!(second.stop_reason(), Some(RunEnd::Interrupted));
     }
 }

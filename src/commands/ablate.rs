@@ -1,11 +1,14 @@
 //! `plimsoll ablate`: two settings of one engine in an idle container, run in turn.
 
 use super::load::{
-    bench_kind, check_results, memory_source, open_results, publish, request, run_stoppable,
+    bench_kind, check_results, load_request, memory_source, open_results, publish_document,
+    run_stoppable,
 };
 use crate::capture::RunEnd;
 use crate::cli::{AblateArgs, LoadArgs};
-use crate::collect::{AttachedEngine, Concluded, Plan, Session, Setup, Stop, describe};
+use crate::collect::{
+    AttachedEngine, CapturePlan, CaptureSession, Concluded, Setup, StopSignal, describe_setup,
+};
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
@@ -23,7 +26,7 @@ pub(super) struct ArmPlan {
     pub args: Vec<String>,
 }
 
-pub fn run(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
+pub fn run_ablate(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
     let arm = |name: &str, text: &str| {
         let args = shlex::split(text)
             .ok_or_else(|| Failure::usage(format!("`{text}` has an open quote")))?;
@@ -60,11 +63,11 @@ pub(super) async fn compare_arms(
     load: &LoadArgs,
     arms: [ArmPlan; 2],
     thresholds: Option<Thresholds>,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let attached = attached.with_program_state().await;
     let name = attached.name();
-    if attached.serves() {
+    if attached.is_serving() {
         return Err(Failure::usage(format!(
             "the engine in container `{name}` serves already: its settings cannot be changed while it runs"
         ))
@@ -78,43 +81,43 @@ pub(super) async fn compare_arms(
             .into());
     }
     let started = jiff::Timestamp::now();
-    let plan = |arm: &ArmPlan| -> Result<Plan, Failure> {
-        let mut request = request(load, kind)?;
+    let plan = |arm: &ArmPlan| -> Result<CapturePlan, Failure> {
+        let mut request = load_request(load, kind)?;
         request.extra_engine_args.extend(arm.args.iter().cloned());
-        Ok(Plan {
+        Ok(CapturePlan {
             baseline: load.baseline,
-            ..attached.plan(kind, request)
+            ..attached.plan_capture(kind, request)
         })
     };
     let [first, second] = [plan(&arms[0])?, plan(&arms[1])?];
     if load.dry_run {
-        let session = Session::begin(stop, console.sink(), None);
-        let setup = session.inspect(&first).await?;
+        let session = CaptureSession::begin_session(stop, console.sink(), None);
+        let setup = session.inspect_engine(&first).await?;
         let mut text = String::new();
         for (arm, plan) in arms.iter().zip([&first, &second]) {
-            let described = describe(plan, &setup.again(plan))?;
+            let described = describe_setup(plan, &setup.repeat_for(plan))?;
             text.push_str(&format!(
                 "arm {}, {} time(s) in turn with the other:\n{described}",
                 arm.name, load.repeats
             ));
         }
-        console.data(text.as_bytes())?;
+        console.write_data(text.as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let _lock = attached.lock()?;
+    let _lock = attached.take_lock()?;
     check_results(load)?;
 
     let mut known = None;
     // Of the secrets of both.
     let redactor = first
         .attached
-        .plan(kind, second.request)
+        .plan_capture(kind, second.request)
         .attached
         .found
         .secrets
         .redactor();
     let mut results = arms.clone().map(|arm| ArmRuns {
-        engine_args: redactor.argv(&arm.args),
+        engine_args: redactor.redact_argv(&arm.args),
         name: arm.name,
         runs: Vec::new(),
         profiles: Vec::new(),
@@ -123,7 +126,7 @@ pub(super) async fn compare_arms(
     let mut order = 0;
     'rounds: for _ in 0..load.repeats {
         for (arm, result) in arms.iter().zip(&mut results) {
-            if stop.reason().is_some() {
+            if stop.stop_reason().is_some() {
                 break 'rounds;
             }
             // An arm that failed would fail again; the other still has its figures.
@@ -131,7 +134,7 @@ pub(super) async fn compare_arms(
                 continue;
             }
             order += 1;
-            console.note(&format!(
+            console.print_note(&format!(
                 "run {order} of {}: {}",
                 load.repeats * 2,
                 describe_arm(&arm.name, &result.engine_args)
@@ -148,22 +151,23 @@ pub(super) async fn compare_arms(
             });
             result.profiles.push(ended.profile);
             if let Some(why) = ended.failure {
-                console.warning(&format!("arm {}: {why}", arm.name));
+                console.print_warning(&format!("arm {}: {why}", arm.name));
                 failure.get_or_insert(why);
             }
         }
     }
-    console.finish();
+    console.finish_drawing();
     let [a, b] = results;
     let model = load.model.clone();
-    let Some(mut ablation) = Ablation::of(a, b, model, started.to_string()) else {
-        return Err(failure.unwrap_or_else(|| stop.failure()).into());
+    let Some(mut ablation) = Ablation::compare_arms(a, b, model, started.to_string()) else {
+        return Err(failure.unwrap_or_else(|| stop.stop_failure()).into());
     };
-    ablation.graphs = thresholds.map(|t| GraphReading::of(&ablation.comparison, t));
+    ablation.graphs =
+        thresholds.map(|t| GraphReading::reading_of_comparison(&ablation.comparison, t));
     store(console, load, &ablation)?;
     match failure {
         Some(failure) => Err(failure.into()),
-        None if stop.reason().is_some() => Err(stop.failure().into()),
+        None if stop.stop_reason().is_some() => Err(stop.stop_failure().into()),
         None => Ok(ExitCode::Done),
     }
 }
@@ -192,12 +196,12 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
             free_name(&folder, &format!("{}-ablation_{time}", file_word(model)))
         }
     };
-    publish(
+    publish_document(
         console,
         ablation,
         ("comparison", &path),
         load.json,
-        |options| report::ablation::render(ablation, options),
+        |options| report::ablation::render_ablation(ablation, options),
     )
 }
 
@@ -205,11 +209,12 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
 async fn run_arm(
     console: &Console,
     load: &LoadArgs,
-    plan: Plan,
+    plan: CapturePlan,
     known: &mut Option<Setup>,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<(PathBuf, Concluded), Failure> {
-    let session = Session::begin(&stop.part(), console.sink(), Some(load.timeout));
+    let session =
+        CaptureSession::begin_session(&stop.child_stop(), console.sink(), Some(load.timeout));
     let setup = session.inspect_once(&plan, known).await?;
     let source = memory_source(&load.memory_backend);
     let memory = session.open_memory(&plan, &source).await?;
@@ -220,7 +225,7 @@ async fn run_arm(
         ..load.clone()
     };
     let (paths, writer) = open_results(&load, model)?;
-    let capture = session.record(plan, memory, writer)?;
-    let ended = capture.conclude(Some(setup), &paths).await?;
+    let capture = session.start_recording(plan, memory, writer)?;
+    let ended = capture.conclude_capture(Some(setup), &paths).await?;
     Ok((paths.profile, ended))
 }

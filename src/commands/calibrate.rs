@@ -3,7 +3,7 @@
 use super::validate::profiles;
 use crate::catalog;
 use crate::cli::CalibrateArgs;
-use crate::compare::calibrate::learn;
+use crate::compare::calibrate::learn_from_run;
 use crate::compare::correlate::Correlations;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
@@ -19,7 +19,7 @@ const CALIBRATION_FILE: &str = "calibration.json";
 /// Longest file that can be a database, bytes.
 const LONGEST: u64 = 64 << 20;
 
-pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
         check_overwrite(output)?;
     }
@@ -38,14 +38,14 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let (profiles, _) = profiles(console, &paths)?;
     if args.correlations {
         let all: Vec<&Profile> = profiles.iter().map(|(_, p)| p).collect();
-        let found = Correlations::of(&all);
-        console.show(args.json, &found, |options| {
-            report::calibration::correlations(&found, options)
+        let found = Correlations::correlate_profiles(&all);
+        console.show_document(args.json, &found, |options| {
+            report::calibration::render_correlations(&found, options)
         })?;
         return Ok(ExitCode::Done);
     }
 
-    let gpus = catalog::gpus()?;
+    let gpus = catalog::load_gpus()?;
     let name = |gpu: &str| {
         let known = catalog::model_of(&gpus, gpu);
         known.map_or_else(|| gpu.to_owned(), |m| m.name.clone())
@@ -57,7 +57,7 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
             let found = models::find(profile.model_info.name.as_deref()?);
             Some(found.ok()?.config)
         });
-        match learn(profile, config.as_ref(), name) {
+        match learn_from_run(profile, config.as_ref(), name) {
             Ok(run) => learned.push(run),
             Err(why) => match skipped.iter_mut().find(|s| s.0 == why) {
                 Some(s) => s.1 += 1,
@@ -65,7 +65,7 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
             },
         }
     }
-    let place = Place::of(args.output.as_deref())?;
+    let place = CalibrationPlace::of(args.output.as_deref())?;
     let known = if args.fresh {
         Calibration::default()
     } else {
@@ -75,10 +75,10 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let mut text = serde_json::to_vec_pretty(&calibration)?;
     text.push(b'\n');
     place.write(&text)?;
-    console.show(args.json, &calibration, |options| {
-        report::calibration::render(&calibration, &skipped, options)
+    console.show_document(args.json, &calibration, |options| {
+        report::calibration::render_calibration(&calibration, &skipped, options)
     })?;
-    console.note(&format!("database: {}", place.path().display()));
+    console.print_note(&format!("database: {}", place.path().display()));
     Ok(ExitCode::Done)
 }
 
@@ -87,7 +87,7 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
 ///
 /// # Errors
 /// The named file is not a database.
-pub(super) fn learned(
+pub(super) fn read_calibration(
     console: &Console,
     file: Option<&Path>,
 ) -> Result<Option<Calibration>, Failure> {
@@ -99,16 +99,16 @@ pub(super) fn learned(
         Some(file) => {
             Some(bounded::named_bytes(file, LONGEST).map_err(|e| no_database(file).caused_by(e))?)
         }
-        None => SharedFile::look(CALIBRATION_FILE),
+        None => SharedFile::read_unlocked(CALIBRATION_FILE),
     };
     let bytes = bytes.filter(|b| file.is_some() || !b.is_empty());
     let there = bytes.is_some();
-    let read = bytes.and_then(|bytes| bounded::json::<Calibration>(&bytes).ok());
+    let read = bytes.and_then(|bytes| bounded::parse_json::<Calibration>(&bytes).ok());
     let known = read.filter(|known| known.document == "calibration");
     match (file, known) {
         (Some(file), None) => Err(no_database(file)),
         (None, None) if there => {
-            console.warning(
+            console.print_warning(
                 "the database of your own runs cannot be read, and nothing of it is used; `plimsoll calibrate --fresh` begins a new one",
             );
             Ok(None)
@@ -118,19 +118,19 @@ pub(super) fn learned(
 }
 
 /// Where the database lies.
-enum Place<'a> {
+enum CalibrationPlace<'a> {
     /// In a file that the user named.
     File(&'a Path),
     /// In the state folder, held while it is changed.
     State(SharedFile),
 }
 
-impl<'a> Place<'a> {
-    fn of(output: Option<&'a Path>) -> Result<Place<'a>, Failure> {
+impl<'a> CalibrationPlace<'a> {
+    fn of(output: Option<&'a Path>) -> Result<CalibrationPlace<'a>, Failure> {
         match output {
-            Some(file) => Ok(Place::File(file)),
-            None => SharedFile::open(CALIBRATION_FILE)
-                .map(Place::State)
+            Some(file) => Ok(CalibrationPlace::File(file)),
+            None => SharedFile::open_locked(CALIBRATION_FILE)
+                .map(CalibrationPlace::State)
                 .ok_or_else(|| {
                     Failure::environment(
                         "the state folder cannot be written to, or another plimsoll holds it",
@@ -145,13 +145,13 @@ impl<'a> Place<'a> {
     /// What is known already. What cannot be read is not written over.
     fn read(&self) -> Result<Calibration, Failure> {
         let bytes = match self {
-            Place::File(file) => bounded::bytes(file, LONGEST).ok(),
-            Place::State(shared) => shared.read(),
+            CalibrationPlace::File(file) => bounded::read_bytes(file, LONGEST).ok(),
+            CalibrationPlace::State(shared) => shared.read_bytes(),
         };
         let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
             return Ok(Calibration::default());
         };
-        match bounded::json::<Calibration>(&bytes) {
+        match bounded::parse_json::<Calibration>(&bytes) {
             Ok(known) if known.document == "calibration" => Ok(known),
             _ => Err(Failure::usage(format!(
                 "`{}` is no database of overheads",
@@ -163,15 +163,15 @@ impl<'a> Place<'a> {
 
     fn path(&self) -> &Path {
         match self {
-            Place::File(file) => file,
-            Place::State(shared) => shared.path(),
+            CalibrationPlace::File(file) => file,
+            CalibrationPlace::State(shared) => shared.file_path(),
         }
     }
 
     fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         match self {
-            Place::File(file) => write_atomically(file, bytes),
-            Place::State(shared) => shared.write(bytes),
+            CalibrationPlace::File(file) => write_atomically(file, bytes),
+            CalibrationPlace::State(shared) => shared.write_bytes(bytes),
         }
     }
 }

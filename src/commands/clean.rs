@@ -2,17 +2,19 @@
 
 mod service;
 
-use super::load::{choice, run_until_stopped};
-use crate::clean::activity::Memory;
-use crate::clean::apply::{ApplyOptions, apply};
-use crate::clean::document::Document;
+use super::load::{backend_choice, run_until_stopped};
+use crate::clean::activity::ActivityMemory;
+use crate::clean::apply::{ApplyOptions, apply_verdicts};
+use crate::clean::document::CleanDocument;
 use crate::clean::facts::Survey;
-use crate::clean::render::{self, Plan};
+use crate::clean::render::{self, CleanPlan};
 use crate::clean::scope;
 use crate::clean::survey::{SurveyOptions, Surveyor};
-use crate::clean::verdict::{Ask, Verdict, bound, judge, unmatched};
+use crate::clean::verdict::{
+    CleanRequest, CleanVerdict, bind_names, judge_survey, unmatched_names,
+};
 use crate::cli::{BackendArg, CleanArgs};
-use crate::collect::{Stop, unless_stopped};
+use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
@@ -22,20 +24,20 @@ use crate::wording::did_you_mean;
 /// The warning when it is stopped during an act.
 const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
 
-pub fn run(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
+pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let ask = ask(args);
     refuse(args, console.can_ask())?;
     run_until_stopped(console, args.apply.then_some(STOPPING), async |stop| {
         if args.watch {
-            service::run(console, args, &ask, stop).await
+            service::run_service(console, args, &ask, stop).await
         } else {
             once(console, args, &ask, stop).await
         }
     })
 }
 
-fn ask(args: &CleanArgs) -> Ask {
-    Ask {
+fn ask(args: &CleanArgs) -> CleanRequest {
+    CleanRequest {
         names: args.containers.clone(),
         labels: args.label.clone(),
         images: args.image.clone(),
@@ -77,13 +79,13 @@ fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
 }
 
 /// Refuses a name that means no container, or more than one.
-fn check_names(survey: &Survey, ask: &Ask) -> Result<(), Failure> {
+fn check_names(survey: &Survey, ask: &CleanRequest) -> Result<(), Failure> {
     for name in &ask.names {
-        let alone = Ask {
+        let alone = CleanRequest {
             names: vec![name.clone()],
-            ..Ask::default()
+            ..CleanRequest::default()
         };
-        let Some(problem) = unmatched(survey, &alone).into_iter().next() else {
+        let Some(problem) = unmatched_names(survey, &alone).into_iter().next() else {
             continue;
         };
         let names = survey.containers.iter().map(|c| c.name.as_str());
@@ -95,17 +97,17 @@ fn check_names(survey: &Survey, ask: &Ask) -> Result<(), Failure> {
 }
 
 /// Looks at the host, and completes what was found by what is remembered.
-struct Eyes {
+struct HostObserver {
     runtime: Runtime,
     surveyor: Surveyor,
     /// Only where it matters since when a container does nothing.
-    memory: Option<Memory>,
+    memory: Option<ActivityMemory>,
 }
 
-impl Eyes {
-    async fn open(args: &CleanArgs) -> Result<Eyes, Failure> {
+impl HostObserver {
+    async fn open(args: &CleanArgs) -> Result<HostObserver, Failure> {
         let memory = match &args.memory_backend {
-            BackendArg::Live(word) => choice(*word),
+            BackendArg::Live(word) => backend_choice(*word),
             BackendArg::Replay(_) => return Err(replayed()),
         };
         let options = SurveyOptions {
@@ -114,17 +116,17 @@ impl Eyes {
             ..SurveyOptions::default()
         };
         let runtime = Runtime::connect().await?;
-        Ok(Eyes {
-            surveyor: Surveyor::open(runtime.clone(), options).await,
+        Ok(HostObserver {
+            surveyor: Surveyor::open_devices(runtime.clone(), options).await,
             runtime,
-            memory: args.idle.map(|_| Memory::default()),
+            memory: args.idle.map(|_| ActivityMemory::default()),
         })
     }
 
     async fn look(&mut self) -> Result<Survey, Failure> {
-        let mut look = self.surveyor.look().await?;
+        let mut look = self.surveyor.look_at_host().await?;
         if let Some(memory) = &mut self.memory {
-            tokio::task::block_in_place(|| memory.complete(&mut look));
+            tokio::task::block_in_place(|| memory.complete_look(&mut look));
         }
         Ok(look.survey)
     }
@@ -145,18 +147,18 @@ fn apply_options(args: &CleanArgs) -> ApplyOptions {
 async fn once(
     console: &Console,
     args: &CleanArgs,
-    ask: &Ask,
-    stop: &Stop,
+    ask: &CleanRequest,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
-    let mut eyes = unless_stopped(stop, Eyes::open(args)).await?;
+    let mut eyes = unless_stopped(stop, HostObserver::open(args)).await?;
     let mut survey = unless_stopped(stop, eyes.look()).await?;
     check_names(&survey, ask)?;
-    let ask = &bound(&survey, ask);
+    let ask = &bind_names(&survey, ask);
     scope::narrow_notes(&mut survey, ask);
-    let mut verdicts = scope::narrowed(&survey, ask, judge(&survey, ask));
-    console.finish();
+    let mut verdicts = scope::narrow_verdicts(&survey, ask, judge_survey(&survey, ask));
+    console.finish_drawing();
     if !args.apply {
         show(console, args, ask, &survey, &verdicts)?;
         return Ok(ExitCode::Done);
@@ -166,13 +168,13 @@ async fn once(
         // The answer may have been long in coming: what has changed meanwhile is left alone.
         survey = unless_stopped(stop, eyes.look()).await?;
         scope::narrow_notes(&mut survey, ask);
-        let now = scope::narrowed(&survey, ask, judge(&survey, ask));
-        verdicts = scope::confirmed(&verdicts, now);
+        let now = scope::narrow_verdicts(&survey, ask, judge_survey(&survey, ask));
+        verdicts = scope::still_confirmed(&verdicts, now);
     } else if !args.json {
         show(console, args, ask, &survey, &verdicts)?;
     }
     let options = apply_options(args);
-    let outcomes = apply(
+    let outcomes = apply_verdicts(
         &eyes.runtime,
         &survey,
         &verdicts,
@@ -181,14 +183,14 @@ async fn once(
         &news,
     )
     .await;
-    console.finish();
+    console.finish_drawing();
     if args.json {
-        console.print_json(&Document::new(&survey, &verdicts, Some(&outcomes)))?;
+        console.print_json(&CleanDocument::new(&survey, &verdicts, Some(&outcomes)))?;
     } else if !outcomes.is_empty() {
-        let page = render::outcomes(&outcomes, console.verbose(), console.text_options());
-        console.data(format!("\n{page}").as_bytes())?;
+        let page = render::render_outcomes(&outcomes, console.is_verbose(), console.text_options());
+        console.write_data(format!("\n{page}").as_bytes())?;
     }
-    let left = scope::left(&survey, ask, &verdicts, &outcomes);
+    let left = scope::count_left(&survey, ask, &verdicts, &outcomes);
     if left > 0 && !stop.token().is_cancelled() {
         let what = match left {
             1 => "one that is stuck or was named could not be cleaned".to_owned(),
@@ -199,7 +201,7 @@ async fn once(
             .into());
     }
     if stop.token().is_cancelled() {
-        return Err(stop.failure().into());
+        return Err(stop.stop_failure().into());
     }
     if !survey.unseen.is_empty() && ask.names.is_empty() {
         let names = survey.unseen.join("`, `");
@@ -211,41 +213,47 @@ async fn once(
     Ok(ExitCode::Done)
 }
 
-fn page(console: &Console, dry: bool, ask: &Ask, survey: &Survey, verdicts: &[Verdict]) -> String {
-    let plan = Plan {
+fn page(
+    console: &Console,
+    dry: bool,
+    ask: &CleanRequest,
+    survey: &Survey,
+    verdicts: &[CleanVerdict],
+) -> String {
+    let plan = CleanPlan {
         survey,
         ask,
         verdicts,
         dry,
     };
-    render::plan(plan, console.verbose(), console.text_options())
+    render::render_plan(plan, console.is_verbose(), console.text_options())
 }
 
 /// What was found and what follows, to stdout.
 fn show(
     console: &Console,
     args: &CleanArgs,
-    ask: &Ask,
+    ask: &CleanRequest,
     survey: &Survey,
-    verdicts: &[Verdict],
+    verdicts: &[CleanVerdict],
 ) -> anyhow::Result<()> {
     if args.json {
-        return console.print_json(&Document::new(survey, verdicts, None));
+        return console.print_json(&CleanDocument::new(survey, verdicts, None));
     }
     let page = page(console, !args.apply, ask, survey, verdicts);
-    Ok(console.data(page.as_bytes())?)
+    Ok(console.write_data(page.as_bytes())?)
 }
 
 /// Continues only where the user has seen the list and answered yes.
 async fn confirm(
     console: &Console,
-    ask: &Ask,
+    ask: &CleanRequest,
     survey: &Survey,
-    verdicts: &[Verdict],
-    stop: &Stop,
+    verdicts: &[CleanVerdict],
+    stop: &StopSignal,
 ) -> Result<(), Failure> {
     let page = page(console, false, ask, survey, verdicts);
-    let answer = unless_stopped(stop, async { Ok(console.ask(&page, "Do it?").await) });
+    let answer = unless_stopped(stop, async { Ok(console.ask_user(&page, "Do it?").await) });
     if answer.await? {
         Ok(())
     } else {

@@ -1,7 +1,7 @@
 //! `plimsoll compare`: two profiles side by side, or profiles against given figures.
 
 use crate::cli::{BasisChoice, CompareArgs};
-use crate::compare::given::{Given, GivenReport, KvBasis};
+use crate::compare::given::{ExternalFigures, GivenReport, KvBasis};
 use crate::compare::profiles::{Limit, Pair};
 use crate::compare::subject::Subject;
 use crate::console::Console;
@@ -11,8 +11,8 @@ use crate::store::{ProfileFile, read_profile, write_atomically};
 use serde::Serialize;
 use std::path::Path;
 
-pub fn run(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let given = Given {
+pub fn run_compare(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let given = ExternalFigures {
         weights: args.calc_weights,
         kv: args.calc_kv,
         activations: args.calc_activations,
@@ -22,7 +22,7 @@ pub fn run(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             BasisChoice::Used => KvBasis::Used,
         },
     };
-    if given.any() {
+    if given.has_any_figure() {
         against(console, args, &given)
     } else {
         two(console, args)
@@ -32,7 +32,7 @@ pub fn run(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
 fn read(path: &Path) -> Result<Subject, Failure> {
     let shown = path.display().to_string();
     Ok(match read_profile(path)? {
-        ProfileFile::Profile(profile) => Subject::of(&profile, &shown),
+        ProfileFile::Profile(profile) => Subject::subject_of_profile(&profile, &shown),
         ProfileFile::Older(document) => Subject::of_older(&document, &shown),
     })
 }
@@ -49,7 +49,7 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
                 .into(),
         );
     };
-    let mut pair = Pair::of(&read(a)?, &read(b)?);
+    let mut pair = Pair::compare_subjects(&read(a)?, &read(b)?);
     if let Some(percent) = args.limits.fail_on {
         // A verdict on figures that do not answer the same question is none.
         if !args.force && !pair.incomparable.is_empty() {
@@ -62,7 +62,7 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             );
             return Err(failure.into());
         }
-        pair.judge(percent, args.limits.ignore_below);
+        pair.judge_components(percent, args.limits.ignore_below);
         if pair.diff_gb.is_none() {
             return Err(Failure::usage(
                 "the two cannot be judged: the peak of one of them is unknown",
@@ -70,23 +70,31 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             .into());
         }
     }
-    let page = |options| report::compare::render(&pair, options);
-    show(console, args, &pair, page, || report::compare::csv(&pair))?;
+    let page = |options| report::compare::render_pair(&pair, options);
+    show(console, args, &pair, page, || {
+        report::compare::pair_csv(&pair)
+    })?;
     Ok(exit_code(pair.limit.as_ref()))
 }
 
-fn against(console: &Console, args: &CompareArgs, given: &Given) -> anyhow::Result<ExitCode> {
+fn against(
+    console: &Console,
+    args: &CompareArgs,
+    given: &ExternalFigures,
+) -> anyhow::Result<ExitCode> {
     let subjects = args
         .profiles
         .iter()
         .map(|p| read(p))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut found = GivenReport::of(&subjects, given);
+    let mut found = GivenReport::compare_with_given(&subjects, given);
     if let Some(percent) = args.limits.fail_on {
-        found.judge(percent, args.limits.ignore_below);
+        found.judge_errors(percent, args.limits.ignore_below);
     }
-    let page = |options| report::given::render(&found, options);
-    show(console, args, &found, page, || report::given::csv(&found))?;
+    let page = |options| report::given::render_given(&found, options);
+    show(console, args, &found, page, || {
+        report::given::given_csv(&found)
+    })?;
     let judged = found
         .profiles
         .iter()
@@ -108,10 +116,10 @@ fn show(
     csv: impl FnOnce() -> Result<Vec<u8>, RenderError>,
 ) -> anyhow::Result<()> {
     let table = args.csv.as_ref().map(|_| csv()).transpose()?;
-    console.show(args.json, document, page)?;
+    console.show_document(args.json, document, page)?;
     if let Some((file, table)) = args.csv.as_ref().zip(table) {
         write_atomically(file, &table)?;
-        console.note(&format!("table: {}", file.display()));
+        console.print_note(&format!("table: {}", file.display()));
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{self, Cell, Place, Sweep};
+use crate::matrix::{self, Cell, EnginePlace, SweepDefinition};
 use crate::preset;
 use crate::store::{bounded, private};
-use crate::wording::{counted, plural};
+use crate::wording::{count_noun, plural_noun};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -14,23 +14,23 @@ use std::path::Path;
 /// The file to begin with. A test reads it as any other.
 const STARTER: &str = include_str!("../../configs/sweeps/starter.yaml");
 
-pub fn run(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+pub fn run_config(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ConfigCommand::Check { file } => {
             let sweep = read(file)?;
             let line = format!("{}: {}\n", file.display(), summary(&sweep.cells));
-            console.data(line.as_bytes())?;
+            console.write_data(line.as_bytes())?;
         }
-        ConfigCommand::Init { file: None } => console.data(STARTER.as_bytes())?,
+        ConfigCommand::Init { file: None } => console.write_data(STARTER.as_bytes())?,
         ConfigCommand::Init { file: Some(file) } => {
             write_new(file)?;
-            console.note(&format!(
+            console.print_note(&format!(
                 "`{0}` is written: edit it, then `plimsoll config check {0}`",
                 file.display()
             ));
         }
         ConfigCommand::Schema => {
-            console.print_json(&matrix::schema())?;
+            console.print_json(&matrix::sweep_schema())?;
         }
     }
     Ok(ExitCode::Done)
@@ -38,14 +38,14 @@ pub fn run(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads a sweep file, `-` from standard input, with this environment and the presets that ship or
 /// lie in files.
-fn read(file: &Path) -> Result<Sweep, Failure> {
-    parse(file, &text(file)?)
+fn read(file: &Path) -> Result<SweepDefinition, Failure> {
+    parse_sweep_text(file, &read_sweep_text(file)?)
 }
 
 /// What a sweep file means.
-pub(super) fn parse(file: &Path, text: &str) -> Result<Sweep, Failure> {
+pub(super) fn parse_sweep_text(file: &Path, text: &str) -> Result<SweepDefinition, Failure> {
     let var = |name: &str| std::env::var(name).ok();
-    matrix::read(&shown(file), text, &var, &preset::load)
+    matrix::read_sweep(&shown(file), text, &var, &preset::load_preset)
 }
 
 fn shown(file: &Path) -> String {
@@ -56,7 +56,7 @@ fn shown(file: &Path) -> String {
 }
 
 /// The text of a sweep file, `-` from standard input.
-pub(super) fn text(file: &Path) -> Result<String, Failure> {
+pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
     let shown = shown(file);
     let unreadable = |e: std::io::Error| {
         Failure::usage(format!("cannot read sweep file `{shown}`"))
@@ -71,7 +71,7 @@ pub(super) fn text(file: &Path) -> Result<String, Failure> {
             .lock()
             .take(longest)
             .read_to_end(&mut bytes),
-        _ => bounded::named(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
+        _ => bounded::open_named(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
     };
     read.map_err(unreadable)?;
     String::from_utf8(bytes)
@@ -86,10 +86,10 @@ fn summary(cells: &[Cell]) -> String {
     for cell in cells {
         groups.insert(&cell.group);
         let names = match &cell.server.place {
-            Place::Container(_) => &mut containers,
-            Place::Image(_) => &mut images,
+            EnginePlace::Container(_) => &mut containers,
+            EnginePlace::Image(_) => &mut images,
         };
-        let name = cell.server.place.name();
+        let name = cell.server.place.place_name();
         // Cells of one place follow each other: few comparisons.
         if names.last() != Some(&name) && !names.contains(&name) {
             names.push(name);
@@ -97,15 +97,15 @@ fn summary(cells: &[Cell]) -> String {
     }
     let mut text = format!(
         "{} in {}",
-        counted(cells.len(), "cell"),
-        counted(groups.len(), "group")
+        count_noun(cells.len(), "cell"),
+        count_noun(groups.len(), "group")
     );
     for (what, names) in [("container", containers), ("image", images)] {
         if !names.is_empty() {
             let noun = if names.len() == 1 {
                 what.to_owned()
             } else {
-                plural(what)
+                plural_noun(what)
             };
             text.push_str(&format!(", {noun} {}", names.join(", ")));
         }

@@ -2,21 +2,21 @@
 //! engines that can run without graphs by an A/B of both.
 
 use super::ablate::{ArmPlan, compare_arms};
-use super::load::{check_results, memory_source, publish, request, run_stoppable};
+use super::load::{check_results, load_request, memory_source, publish_document, run_stoppable};
 use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
-    AttachedEngine, ProbeJob, Stop, find_running, lock_container, probe_graphs, run_id,
+    AttachedEngine, ProbeJob, StopSignal, find_running, lock_container, probe_graphs, run_id,
     unless_stopped,
 };
 use crate::compare::graph_report::{
-    ArmOutcome, GraphReport, GraphSettings, Origin, ProbeError, experiment,
+    ArmOutcome, GraphReport, GraphReportOrigin, GraphSettings, ProbeError, experiment_name,
 };
 use crate::compare::graphs::Thresholds;
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::{self, EngineId};
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
@@ -25,7 +25,7 @@ use crate::report;
 use crate::store::{file_word, free_name, write_atomically};
 use std::path::Path;
 
-pub fn run(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
+pub fn run_cuda_graphs(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
     if args.low_mib > args.strong_mib {
         return Err(Failure::usage("--low-mib is above --strong-mib").into());
     }
@@ -59,9 +59,9 @@ fn is_tensorrt_llm(facts: &ContainerFacts, named: Option<&str>) -> bool {
 async fn with_and_without(
     console: &Console,
     runtime: &Runtime,
-    found: Found,
+    found: InspectedContainer,
     args: &CudaGraphsArgs,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let attached = AttachedEngine::detect(runtime, found, args.load.engine.as_ref(), stop)
         .await
@@ -105,9 +105,9 @@ fn thresholds(args: &CudaGraphsArgs) -> Thresholds {
 async fn tensorrt_llm(
     console: &Console,
     runtime: &Runtime,
-    mut found: Found,
+    mut found: InspectedContainer,
     args: &CudaGraphsArgs,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let load = &args.load;
     // The flag is required where the model is not named otherwise.
@@ -122,11 +122,11 @@ async fn tensorrt_llm(
         max_concurrency_test: args.max_concurrency_test,
         max_seq_len: args.max_seq_len,
     };
-    let requested = Secrets::gather([], &request(load, None)?.extra_engine_args);
+    let requested = Secrets::gather_from([], &load_request(load, None)?.extra_engine_args);
     found.secrets.extend(&requested);
     let name = found.facts.name.clone();
     if engine::recognise(&found.facts).is_some_and(|(_, r)| r.serving) {
-        console.warning(&format!(
+        console.print_warning(&format!(
             "container `{name}` serves already: the probe loads engines beside it"
         ));
     }
@@ -137,13 +137,13 @@ async fn tensorrt_llm(
             .map(|arm| {
                 format!(
                     "would load {model_path} in container {name} as {}, batches up to {}, drafts of {}\n",
-                    experiment(*arm),
+                    experiment_name(*arm),
                     settings.max_batch_size,
                     settings.max_draft_len
                 )
             })
             .collect();
-        console.data(text.as_bytes())?;
+        console.write_data(text.as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let _lock = lock_container(&found.facts)?;
@@ -176,19 +176,19 @@ async fn tensorrt_llm(
             });
             continue;
         }
-        console.note(&format!(
+        console.print_note(&format!(
             "Running experiment: {}",
-            experiment(max_concurrency)
+            experiment_name(max_concurrency)
         ));
         (console.sink())(Progress::Stage(Stage::Bench {
             repeat: outcomes.len() as u32 + 1,
             of: arms.len() as u32,
         }));
         let clock = Clock::start();
-        let memory = match memory_source(&load.memory_backend).open(&clock, &found.facts) {
+        let memory = match memory_source(&load.memory_backend).open_backend(&clock, &found.facts) {
             Ok(backend) => Some(backend),
             Err(failure) => {
-                console.warning(&format!("memory is not read from the host: {failure}"));
+                console.print_warning(&format!("memory is not read from the host: {failure}"));
                 None
             }
         };
@@ -203,13 +203,13 @@ async fn tensorrt_llm(
             interval: load.sample_interval,
         };
         let probed = probe_graphs(runtime, &found, &job, memory, &clock, stop).await?;
-        let log = path.with_extension(format!("{}.log", experiment(max_concurrency)));
+        let log = path.with_extension(format!("{}.log", experiment_name(max_concurrency)));
         write_atomically(&log, probed.output.as_bytes())?;
         outcomes.push(probed.outcome);
     }
     let [a, b] =
         <[ArmOutcome; 2]>::try_from(outcomes).map_err(|_| anyhow::anyhow!("an arm is missing"))?;
-    let origin = Origin {
+    let origin = GraphReportOrigin {
         timestamp: now.timestamp().to_string(),
         container: name,
         image: found.facts.image.clone(),
@@ -217,10 +217,10 @@ async fn tensorrt_llm(
         model_path,
     };
     let failed = [&a, &b].into_iter().find_map(|o| o.probe.error.clone());
-    let report = GraphReport::of(origin, settings, thresholds(args), [a, b]);
-    console.finish();
-    publish(console, &report, ("results", &path), load.json, |options| {
-        report::graphs::render(&report, options)
+    let report = GraphReport::report_of_arms(origin, settings, thresholds(args), [a, b]);
+    console.finish_drawing();
+    publish_document(console, &report, ("results", &path), load.json, |options| {
+        report::graphs::render_graphs(&report, options)
     })?;
     match failed {
         Some(error) => Err(failure_of(&error, &path).into()),

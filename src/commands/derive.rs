@@ -7,15 +7,19 @@ use crate::report::Renderer;
 use crate::store::{StoredCapture, check_overwrite, write_atomically};
 use crate::{profile, report};
 
-pub fn run(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
+pub fn run_derive(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
         check_overwrite(output)?;
     }
     let stored = StoredCapture::open(&args.capture)?;
-    let profile = profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
-    let document = report::json::Json.render(&profile)?;
+    let profile = profile::derive_profile(
+        &stored.capture,
+        stored.read_samples()?,
+        stored.read_lines()?,
+    );
+    let document = report::json::Json.render_profile(&profile)?;
     if args.json {
-        console.data(&document)?;
+        console.write_data(&document)?;
         return Ok(ExitCode::Done);
     }
     let path = match &args.output {
@@ -24,7 +28,7 @@ pub fn run(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
         None => stored.profile_path()?,
     };
     write_atomically(&path, &document)?;
-    console.data(report::text::render(&profile, console.text_options()).as_bytes())?;
-    console.note(&format!("profile: {}", path.display()));
+    console.write_data(report::text::render_text(&profile, console.text_options()).as_bytes())?;
+    console.print_note(&format!("profile: {}", path.display()));
     Ok(ExitCode::Done)
 }

@@ -1,11 +1,11 @@
 //! `plimsoll doctor`: is everything here that profiling needs?
 
-use super::load::tokio;
+use super::load::async_runtime;
 use crate::cli::DoctorArgs;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::telemetry::{BackendChoice, Target};
+use crate::telemetry::{BackendChoice, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
 use serde::Serialize;
@@ -15,7 +15,7 @@ const CONTAINERS_TRIED: usize = 4;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Check {
+struct DoctorCheck {
     /// What.
     name: String,
     /// What was found; `none` is a finding too.
@@ -27,10 +27,10 @@ struct Check {
     hint: Option<String>,
 }
 
-impl Check {
+impl DoctorCheck {
     /// Something that is as it should be.
-    fn good(name: &str, found: String) -> Check {
-        Check {
+    fn good(name: &str, found: String) -> DoctorCheck {
+        DoctorCheck {
             name: name.into(),
             found,
             ok: true,
@@ -39,15 +39,19 @@ impl Check {
     }
 }
 
-pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut checks = vec![platform()];
-    let docker_ok = tokio()?.block_on(docker(&mut checks));
-    checks.extend(telemetry::survey().into_iter().map(|s| Check {
-        name: s.name,
-        found: s.found,
-        ok: s.usable,
-        hint: s.hint,
-    }));
+    let docker_ok = async_runtime()?.block_on(docker(&mut checks));
+    checks.extend(
+        telemetry::survey_backends()
+            .into_iter()
+            .map(|s| DoctorCheck {
+                name: s.name,
+                found: s.found,
+                ok: s.usable,
+                hint: s.hint,
+            }),
+    );
     if args.json {
         console.print_json(&checks)?;
     } else {
@@ -55,9 +59,9 @@ pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         for check in &checks {
             let mark = if check.ok { "ok" } else { "--" };
             let found = check.found.replace('\n', &format!("\n    {:width$}  ", ""));
-            console.data(format!("{mark}  {:width$}  {found}\n", check.name).as_bytes())?;
+            console.write_data(format!("{mark}  {:width$}  {found}\n", check.name).as_bytes())?;
             if let Some(hint) = &check.hint {
-                console.data(format!("    {:width$}  hint: {hint}\n", "").as_bytes())?;
+                console.write_data(format!("    {:width$}  hint: {hint}\n", "").as_bytes())?;
             }
         }
     }
@@ -68,8 +72,8 @@ pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn platform() -> Check {
-    let h = host::facts();
+fn platform() -> DoctorCheck {
+    let h = host::read_facts();
     let memory = h
         .memory_bytes
         .map_or("memory unknown".into(), |b| Bytes(b).to_string());
@@ -80,11 +84,11 @@ fn platform() -> Check {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    Check::good("platform", found)
+    DoctorCheck::good("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
-async fn docker(checks: &mut Vec<Check>) -> bool {
+async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
     let runtime = match Runtime::connect().await {
         Ok(runtime) => runtime,
         Err(failure) => {
@@ -94,7 +98,7 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
     };
     let v = runtime.version();
     let found = format!("{} (API {})", v.server, v.api);
-    checks.push(Check::good("docker", found));
+    checks.push(DoctorCheck::good("docker", found));
     match runtime.list_running().await {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
@@ -106,10 +110,10 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
     true
 }
 
-async fn engines(runtime: &Runtime, running: &[String]) -> Check {
+async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
     let mut seen = Vec::new();
     for id in running {
-        if let Ok(Some(found)) = runtime.inspect(id).await {
+        if let Ok(Some(found)) = runtime.inspect_container(id).await {
             if let Some((engine, recognition)) = engine::recognise(&found.facts) {
                 let simulated = if engine.simulated() {
                     ", simulated"
@@ -130,49 +134,49 @@ async fn engines(runtime: &Runtime, running: &[String]) -> Check {
         }
     }
     if !seen.is_empty() {
-        return Check::good("engines", seen.join("\n"));
+        return DoctorCheck::good("engines", seen.join("\n"));
     }
     let found = format!("none in {} running containers", running.len());
     let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
-    Check {
+    DoctorCheck {
         hint: Some(hint.into()),
-        ..Check::good("engines", found)
+        ..DoctorCheck::good("engines", found)
     }
 }
 
 /// Whether the memory of a running container can be read from here: not from a container that does
 /// not share the host's processes, nor where the daemon is on another machine. `None`: nothing runs.
-async fn memory(runtime: &Runtime, running: &[String]) -> Option<Check> {
+async fn memory(runtime: &Runtime, running: &[String]) -> Option<DoctorCheck> {
     const NAME: &str = "container memory";
     let mut lack = None;
     for id in running.iter().take(CONTAINERS_TRIED) {
         // A container that ended meanwhile proves nothing.
-        let Ok(Some(found)) = runtime.inspect(id).await else {
+        let Ok(Some(found)) = runtime.inspect_container(id).await else {
             continue;
         };
-        let target = Target::of(&found.facts);
-        match telemetry::open(BackendChoice::Host, &target) {
+        let target = MeasuredContainer::of_container(&found.facts);
+        match telemetry::open_backend(BackendChoice::Host, &target) {
             Ok(_) => {
                 let found = format!("readable, as that of {}", found.facts.name);
-                return Some(Check::good(NAME, found));
+                return Some(DoctorCheck::good(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }
     }
-    lack.map(|failure| Check {
+    lack.map(|failure| DoctorCheck {
         // The last hint is about a plimsoll in a container, which is what it mostly is.
         hint: failure.hints.last().cloned(),
         ..failed(NAME, &failure)
     })
 }
 
-fn failed(name: &str, failure: &Failure) -> Check {
+fn failed(name: &str, failure: &Failure) -> DoctorCheck {
     let cause = failure
         .source
         .as_ref()
         .map(|s| format!(": {s}"))
         .unwrap_or_default();
-    Check {
+    DoctorCheck {
         name: name.into(),
         found: format!("{failure}{cause}"),
         ok: false,

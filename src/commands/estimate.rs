@@ -91,7 +91,7 @@ fn tell(
             (None, Ok(_)) => return Err(no_gpu().into()),
             (None, Err(why)) => return Err(unknown(why).into()),
         };
-        console.data(format!("{}\n", risk.as_str()).as_bytes())?;
+        console.write_data(format!("{}\n", risk.as_str()).as_bytes())?;
         return Ok(ended(args, Some(risk)));
     }
     if args.json {
@@ -118,15 +118,21 @@ fn tell(
         data(console, &told)?;
     } else {
         let mut text = match solved {
-            Some(found) => report::solution(found, asked.concurrency, console.text_options()),
+            Some(found) => {
+                report::render_solution(found, asked.concurrency, console.text_options())
+            }
             None => String::new(),
         };
         if solved.is_some() {
             text.push('\n');
         }
         let told = page::told(asked, deployment, &estimate, concurrency);
-        text.push_str(&report::render(&told, args.explain, console.text_options()));
-        console.data(text.as_bytes())?;
+        text.push_str(&report::render_estimate(
+            &told,
+            args.explain,
+            console.text_options(),
+        ));
+        console.write_data(text.as_bytes())?;
     }
     if args.check_oom && risk.is_none() {
         return Err(match reading {
@@ -173,7 +179,7 @@ fn solve(
 
 fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let longest = question::longest(&asked.model, &asked.deployment).map_err(unknown)?;
-    let gpus: Vec<_> = catalog::shipped().iter().map(gpu::planned).collect();
+    let gpus: Vec<_> = catalog::shipped_gpus().iter().map(gpu::planned).collect();
     let read = |d: &Deployment| asked.reading(d);
     let found = question::recommend(
         &asked.model,
@@ -204,9 +210,9 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
                 n => format!("{n} requests"),
             },
         );
-        let page = report::choices(&title, &found, gpus.len(), console.text_options());
-        console.data(page.as_bytes())?;
-        asked.warnings.iter().for_each(|w| console.note(w));
+        let page = report::render_choices(&title, &found, gpus.len(), console.text_options());
+        console.write_data(page.as_bytes())?;
+        asked.warnings.iter().for_each(|w| console.print_note(w));
     }
     Ok(ExitCode::Done)
 }
@@ -239,9 +245,9 @@ fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::
             asked.model.name,
             page::engine(&asked.deployment),
         );
-        let page = report::table(&title, &entries, console.text_options());
-        console.data(page.as_bytes())?;
-        asked.warnings.iter().for_each(|w| console.note(w));
+        let page = report::render_table(&title, &entries, console.text_options());
+        console.write_data(page.as_bytes())?;
+        asked.warnings.iter().for_each(|w| console.print_note(w));
     }
     Ok(ExitCode::Done)
 }

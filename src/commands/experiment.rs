@@ -8,17 +8,20 @@ use super::load::{live_backend, max_log_bytes, run_stoppable};
 use super::sweep::results::write_environment;
 use super::sweep::watch::BoardWatcher;
 use crate::cli::{ExperimentArgs, ExperimentFlags};
-use crate::collect::{Stop, unless_stopped};
+use crate::collect::{StopSignal, unless_stopped};
 use crate::console::{BoardWords, Console};
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{
-    BenchWord, Cell, CellId, Forecast, OomMemory, Plan, PlanOptions, Row, Status, Sweep,
+    BenchWord, Cell, CellId, CellRow, Forecast, OomMemory, PlanOptions, RowStatus, SweepDefinition,
+    SweepPlan,
 };
-use crate::report::experiment::{LevelLine, line};
+use crate::report::experiment::{LevelLine, level_line};
 use crate::sweep::folder::free_path;
-use crate::sweep::{Cells, Context, Folder, Journal, OomFile, Options, Session, Work};
-use levels::Levels;
+use crate::sweep::{
+    Cells, Folder, Journal, OomFile, SweepContext, SweepOptions, SweepSession, SweepWork,
+};
+use levels::ExperimentLevels;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +32,8 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Further tries of a level after a fault that passes.
 const RETRIES: u32 = 2;
 
-pub fn run(console: &Console, args: ExperimentArgs) -> anyhow::Result<ExitCode> {
-    let levels = Levels::of(&args.command)?;
+pub fn run_experiment(console: &Console, args: ExperimentArgs) -> anyhow::Result<ExitCode> {
+    let levels = ExperimentLevels::of_command(&args.command)?;
     run_stoppable(console, async |stop| {
         experiment(console, &levels, stop).await
     })
@@ -38,8 +41,8 @@ pub fn run(console: &Console, args: ExperimentArgs) -> anyhow::Result<ExitCode> 
 
 async fn experiment(
     console: &Console,
-    levels: &Levels<'_>,
-    stop: &Stop,
+    levels: &ExperimentLevels<'_>,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let flags = levels.flags;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
@@ -47,11 +50,11 @@ async fn experiment(
     let options = options(flags, target.fresh)?;
     let cells = cells(levels, &target)?;
     if flags.dry_run {
-        console.data(described(levels, &target).as_bytes())?;
+        console.write_data(described(levels, &target).as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let plan = Plan::of(
-        &Sweep {
+    let plan = SweepPlan::for_sweep(
+        &SweepDefinition {
             name: format!("experiment-{}", levels.kind.as_str()),
             cells: cells.clone(),
             timeout: None,
@@ -66,29 +69,29 @@ async fn experiment(
         },
     )?;
     let folder = folder(levels)?;
-    let (mut journal, history) = Journal::open(folder.path())?;
+    let (mut journal, history) = Journal::open_folder(folder.path())?;
     let started = jiff::Timestamp::now().to_string();
-    journal.session(&Session::new(&plan.name, started, target.fresh, None))?;
-    Cells::of(&plan).write(folder.path())?;
+    journal.write_session(&SweepSession::new(&plan.name, started, target.fresh, None))?;
+    Cells::of_plan(&plan).write_file(folder.path())?;
     write_environment(&folder, &runtime)?;
-    let work = Work {
+    let work = SweepWork {
         plan: &plan,
         history: &history,
         retry_failed: false,
         retry_oom: false,
     };
-    let ooms = OomFile::within(folder.path())?;
-    let board = console.overall_of(BoardWords::EXPERIMENT, cells.len() as u64, 0);
-    let watcher = BoardWatcher::telling(console.clone(), board.clone(), lines(levels, &cells));
-    let context = Context::new(&runtime, &options, &folder, stop, &watcher, journal);
-    let ended = crate::sweep::run(&context, &work, Forecast::default(), ooms).await;
-    board.finish();
+    let ooms = OomFile::open_in_folder(folder.path())?;
+    let board = console.show_board(BoardWords::EXPERIMENT, cells.len() as u64, 0);
+    let watcher = BoardWatcher::with_text(console.clone(), board.clone(), lines(levels, &cells));
+    let context = SweepContext::new(&runtime, &options, &folder, stop, &watcher, journal);
+    let ended = crate::sweep::run_sweep(&context, &work, Forecast::default(), ooms).await;
+    board.finish_board();
     drop(context);
     // Whatever happened: what was measured is written.
-    let written = results::write(console, levels, &cells, &folder, ended.is_err());
+    let written = results::write_results(console, levels, &cells, &folder, ended.is_err());
     if let Err(failure) = ended {
         if let Err(e) = written {
-            console.warning(&e.to_string());
+            console.print_warning(&e.to_string());
         }
         let shown = folder.path().display();
         return Err(without_resume(failure)
@@ -98,8 +101,8 @@ async fn experiment(
     Ok(results::exit_code(&written?))
 }
 
-fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
-    Ok(Options {
+fn options(flags: &ExperimentFlags, fresh: bool) -> Result<SweepOptions, Failure> {
+    Ok(SweepOptions {
         fresh,
         fresh_client: false,
         memory: live_backend(&flags.memory_backend, "an experiment")?,
@@ -117,9 +120,10 @@ fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
 /// Seeds are less than this: benches take no more than 32 bits.
 const SEEDS: u64 = 1 << 32;
 
-fn cells(levels: &Levels<'_>, target: &ExperimentTarget) -> Result<Vec<Cell>, Failure> {
+fn cells(levels: &ExperimentLevels<'_>, target: &ExperimentTarget) -> Result<Vec<Cell>, Failure> {
     let server = Arc::new(target.server.clone());
-    if levels.kind == crate::experiment::Kind::Concurrency && target.bench == BenchWord::Throughput
+    if levels.kind == crate::experiment::ExperimentKind::Concurrency
+        && target.bench == BenchWord::Throughput
     {
         return Err(Failure::usage(
             "the throughput bench takes all requests at once, whatever the level",
@@ -137,14 +141,14 @@ fn cells(levels: &Levels<'_>, target: &ExperimentTarget) -> Result<Vec<Cell>, Fa
             )
             .hint("leave out --bench, and name a container in which the engine serves"));
         }
-        let load = levels.load(asked, target.bench, Some(base.wrapping_add(i) % SEEDS));
+        let load = levels.cell_load(asked, target.bench, Some(base.wrapping_add(i) % SEEDS));
         Ok(Cell::new(server.clone(), load))
     });
     cells.collect()
 }
 
 /// The folder of this experiment: named by the user, or by kind and time.
-fn folder(levels: &Levels<'_>) -> Result<Folder, Failure> {
+fn folder(levels: &ExperimentLevels<'_>) -> Result<Folder, Failure> {
     let now = jiff::Zoned::now();
     if let Some(path) = &levels.flags.output_dir {
         return Folder::create_at(path, &now).map_err(without_resume);
@@ -163,9 +167,9 @@ fn without_resume(mut failure: Failure) -> Failure {
 
 /// The line when a level ends: its name, and its figures or why there are none.
 fn lines(
-    levels: &Levels<'_>,
+    levels: &ExperimentLevels<'_>,
     cells: &[Cell],
-) -> impl Fn(&Cell, &Row) -> (String, String) + Send + Sync + 'static {
+) -> impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static {
     let names: HashMap<CellId, (String, u64)> = cells
         .iter()
         .zip(&levels.levels)
@@ -175,7 +179,7 @@ fn lines(
         let (name, asked) = names.get(&cell.id).cloned().unwrap_or_default();
         let figures = &row.figures;
         let detail = match row.status {
-            Status::Done => line(&LevelLine {
+            RowStatus::Done => level_line(&LevelLine {
                 completed: figures.completed,
                 asked,
                 mean_latency_s: figures.mean_latency_ms.map(|ms| ms / 1e3),
@@ -194,17 +198,19 @@ fn lines(
 }
 
 /// What would be run.
-fn described(levels: &Levels<'_>, target: &ExperimentTarget) -> String {
+fn described(levels: &ExperimentLevels<'_>, target: &ExperimentTarget) -> String {
     let server = target.server.redacted();
     let mut text = format!(
         "experiment {}: {} in {}, {} levels\n",
         levels.kind.as_str(),
         server.model,
-        server.place.name(),
+        server.place.place_name(),
         levels.levels.len()
     );
     for (name, asked) in &levels.levels {
-        let words = levels.load(asked, target.bench, levels.flags.seed).words();
+        let words = levels
+            .cell_load(asked, target.bench, levels.flags.seed)
+            .describe_load();
         text.push_str(&format!("  level {name}: {words}\n"));
     }
     text

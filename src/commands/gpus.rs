@@ -14,7 +14,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Gpus {
     /// The GPUs of this host.
-    here: Vec<Here>,
+    here: Vec<HostGpu>,
     /// Which backend reads them; null when none does.
     backend: Option<BackendFacts>,
     /// Why there are none, or why one could not be read.
@@ -25,7 +25,7 @@ struct Gpus {
 
 /// A GPU of this host.
 #[derive(Serialize)]
-struct Here {
+struct HostGpu {
     #[serde(flatten)]
     device: DeviceFacts,
     /// Its memory just now; null when it could not be read.
@@ -34,9 +34,9 @@ struct Here {
     model: Option<GpuModel>,
 }
 
-pub fn run(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
-    let gpus = look(catalog::gpus()?);
-    console.show(args.json, &gpus, |_| text(&gpus))?;
+pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
+    let gpus = look(catalog::load_gpus()?);
+    console.show_document(args.json, &gpus, |_| text(&gpus))?;
     Ok(ExitCode::Done)
 }
 
@@ -61,7 +61,7 @@ fn look(catalog: Vec<GpuModel>) -> Gpus {
     let here = backend
         .devices()
         .into_iter()
-        .map(|device| Here {
+        .map(|device| HostGpu {
             now: samples.iter().find(|s| s.device == device.index).cloned(),
             model: catalog::model_of(&catalog, &device.name).cloned(),
             device,

@@ -2,7 +2,7 @@
 
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
-use crate::collect::{Collected, MemorySource, Stop, derive_and_store};
+use crate::collect::{Collected, MemorySource, StopSignal, derive_and_store};
 use crate::console::Console;
 use crate::engine::{EngineId, LoadKind};
 use crate::error::{ExitCode, Failure};
@@ -37,7 +37,7 @@ pub fn bench_kind(
 }
 
 /// The request that the flags make.
-pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failure> {
+pub fn load_request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failure> {
     let ours = kind == Some(LoadKind::Probe);
     for (flag, given) in [
         ("--prompt", args.prompt.is_some()),
@@ -56,7 +56,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
         )
         .hint("--bench none --duration TIME only watches; --num-prompts, --num-iters and --repeats say how much load there is"));
     }
-    let (settings, extra_engine_args) = settings(&args.settings)?;
+    let (settings, extra_engine_args) = engine_settings(&args.settings)?;
     Ok(Request {
         model: args.model.clone(),
         bench: String::new(),
@@ -83,7 +83,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
 }
 
 /// The engine's settings that the flags name, and the further arguments for it.
-pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>), Failure> {
+pub fn engine_settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>), Failure> {
     let mut extra_engine_args = Vec::new();
     for text in &flags.extra_engine_args {
         let words = shlex::split(text).ok_or_else(|| {
@@ -106,7 +106,7 @@ pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>),
 /// What reads the memory, by the flag.
 pub fn memory_source(flag: &BackendArg) -> MemorySource {
     match flag {
-        BackendArg::Live(word) => MemorySource::Live(choice(*word)),
+        BackendArg::Live(word) => MemorySource::Live(backend_choice(*word)),
         BackendArg::Replay(path) => MemorySource::Recorded(path.clone()),
     }
 }
@@ -114,7 +114,7 @@ pub fn memory_source(flag: &BackendArg) -> MemorySource {
 /// The same for a command that cannot play a recording back. `what`: its name in the message.
 pub fn live_backend(flag: &BackendArg, what: &str) -> Result<BackendChoice, Failure> {
     match flag {
-        BackendArg::Live(word) => Ok(choice(*word)),
+        BackendArg::Live(word) => Ok(backend_choice(*word)),
         BackendArg::Replay(_) => Err(Failure::usage(format!(
             "{what} measures live: it cannot play a recording back"
         ))),
@@ -128,7 +128,7 @@ pub fn max_log_bytes(text: &str) -> Result<u64, Failure> {
 }
 
 /// The backend that a word names.
-pub fn choice(word: BackendWord) -> BackendChoice {
+pub fn backend_choice(word: BackendWord) -> BackendChoice {
     match word {
         BackendWord::Auto => BackendChoice::Auto,
         BackendWord::Nvml => BackendChoice::Nvml,
@@ -139,19 +139,19 @@ pub fn choice(word: BackendWord) -> BackendChoice {
 
 /// Whether results can be written at all, checked before anything takes its time.
 pub fn check_results(args: &LoadArgs) -> Result<(), Failure> {
-    store::check(&args.results.dir, args.output.as_deref())
+    store::check_output(&args.results.dir, args.output.as_deref())
 }
 
 /// Claims the place for the results and opens the capture.
 pub fn open_results(args: &LoadArgs, model: &str) -> Result<(RunPaths, CaptureWriter), Failure> {
     let max_log = max_log_bytes(&args.max_log)?;
-    let paths = store::claim(
+    let paths = store::claim_paths(
         &args.results.dir,
         args.output.as_deref(),
         model,
         &jiff::Zoned::now(),
     )?;
-    match CaptureWriter::create(&paths.capture, max_log) {
+    match CaptureWriter::create_folder(&paths.capture, max_log) {
         Ok(writer) => Ok((paths, writer)),
         Err(failure) => {
             // Nothing was seen, so nothing is kept.
@@ -166,7 +166,7 @@ pub fn open_results(args: &LoadArgs, model: &str) -> Result<(RunPaths, CaptureWr
 const FEWEST_OPEN_FILES: u64 = 32;
 
 /// A runtime for the async part of a command.
-pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
+pub fn async_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let most = crate::host::most_open_files();
     if let Some(most) = most.filter(|most| *most < FEWEST_OPEN_FILES) {
         return Err(Failure::environment(format!(
@@ -185,7 +185,7 @@ pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
 /// end) ends it in order, the second one at once.
 pub fn run_stoppable<T>(
     console: &Console,
-    work: impl AsyncFnOnce(&Stop) -> anyhow::Result<T>,
+    work: impl AsyncFnOnce(&StopSignal) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let words = "stopping: what was captured so far is kept (once more leaves at once)";
     run_until_stopped(console, Some(words), work)
@@ -196,17 +196,17 @@ pub fn run_stoppable<T>(
 pub fn run_until_stopped<T>(
     console: &Console,
     words: Option<&'static str>,
-    work: impl AsyncFnOnce(&Stop) -> anyhow::Result<T>,
+    work: impl AsyncFnOnce(&StopSignal) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let stop = Stop::new();
-    tokio()?.block_on(async {
+    let stop = StopSignal::new();
+    async_runtime()?.block_on(async {
         end_by_signals(&stop, console, words)?;
         work(&stop).await
     })
 }
 
 fn end_by_signals(
-    stop: &Stop,
+    stop: &StopSignal,
     console: &Console,
     words: Option<&'static str>,
 ) -> Result<(), Failure> {
@@ -231,7 +231,7 @@ fn end_by_signals(
             }
             if asked_before {
                 for name in stop.left_over() {
-                    console.warning(&format!(
+                    console.print_warning(&format!(
                         "container `{name}` keeps running: docker rm -f {name}"
                     ));
                 }
@@ -239,9 +239,9 @@ fn end_by_signals(
             }
             asked_before = true;
             if let Some(words) = words {
-                console.warning(words);
+                console.print_warning(words);
             }
-            stop.because(RunEnd::Interrupted);
+            stop.stop_because(RunEnd::Interrupted);
         }
     });
     Ok(())
@@ -268,21 +268,23 @@ fn leave_at_once() -> ! {
 }
 
 /// From what was collected to the profile on disk and the summary on the terminal, or the error.
-pub fn conclude(
+pub fn conclude_run(
     console: &Console,
     args: &LoadArgs,
     paths: &RunPaths,
     collected: Collected,
 ) -> anyhow::Result<ExitCode> {
     let ended = derive_and_store(&console.sink(), paths, collected)?;
-    console.finish();
+    console.finish_drawing();
     if args.json {
-        console.data(&ended.document)?;
+        console.write_data(&ended.document)?;
     } else {
-        console.data(report::text::render(&ended.profile, console.text_options()).as_bytes())?;
+        console.write_data(
+            report::text::render_text(&ended.profile, console.text_options()).as_bytes(),
+        )?;
     }
     if ended.stored.is_ok() {
-        console.note(&format!("profile: {}", paths.profile.display()));
+        console.print_note(&format!("profile: {}", paths.profile.display()));
     }
     ended.captured.and(ended.stored)?;
     match ended.failure {
@@ -293,7 +295,7 @@ pub fn conclude(
 
 /// Writes a document, then shows it: as JSON, or as the page that `render` makes of it. `what` names
 /// the file in the note.
-pub fn publish(
+pub fn publish_document(
     console: &Console,
     document: &impl serde::Serialize,
     (what, path): (&str, &Path),
@@ -303,9 +305,9 @@ pub fn publish(
     let mut text = serde_json::to_vec_pretty(document)?;
     text.push(b'\n');
     let stored = write_atomically(path, &text);
-    console.show(json, document, render)?;
+    console.show_document(json, document, render)?;
     stored?;
-    console.note(&format!("{what}: {}", path.display()));
+    console.print_note(&format!("{what}: {}", path.display()));
     Ok(())
 }
 

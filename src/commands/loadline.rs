@@ -2,18 +2,18 @@
 
 mod rounds;
 
-use super::load::{publish, run_until_stopped};
+use super::load::{publish_document, run_until_stopped};
 use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
-use crate::collect::{AttachedEngine, Stop};
+use crate::collect::{AttachedEngine, StopSignal};
 use crate::console::Console;
 use crate::engine::LoadKind;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::Model;
 use crate::estimate::model::from_config;
 use crate::loadline::{
-    Fault, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride, judge,
-    predict,
+    ConcurrencySearch, Loadline, LoadlineRound, Objectives, Prediction, Resource, RoundFailure,
+    Stride, TokenLengths, check_round, predict_concurrency,
 };
 use crate::profile::Profile;
 use crate::store::{file_word, free_name, private};
@@ -24,11 +24,12 @@ use std::path::{Path, PathBuf};
 /// First concurrency without a prediction and without --start.
 const FIRST: u32 = 8;
 
-pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
+pub fn run_loadline(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
     // Whatever can be refused without a look is refused without one.
-    let objectives = Objectives::parse(&args.slo, args.slo_percentile).map_err(|why| {
-        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
-    })?;
+    let objectives =
+        Objectives::parse_objectives(&args.slo, args.slo_percentile).map_err(|why| {
+            Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
+        })?;
     if let Some(start) = args.start.filter(|n| *n > args.max_concurrency) {
         return Err(Failure::usage(format!(
             "--start {start} is above --max-concurrency {}: the first round would be more than is allowed",
@@ -47,12 +48,12 @@ async fn loadline(
     console: &Console,
     args: LoadlineArgs,
     objectives: Objectives,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let (container, engine) = (&args.container, args.engine.as_ref());
     let attached = AttachedEngine::attach(container, engine, stop, &console.sink()).await?;
     let name = attached.name().to_owned();
-    if !attached.serves() {
+    if !attached.is_serving() {
         return Err(Failure::usage(format!(
             "no engine serves in container `{name}`: there is nothing to send requests to"
         ))
@@ -61,18 +62,18 @@ async fn loadline(
         )
         .into());
     }
-    let _lock = attached.lock()?;
+    let _lock = attached.take_lock()?;
     let folder = folder(&args.results.dir, &name)?;
     let mut runner = RoundRunner::new(console, attached, &args, stop, folder.clone())?;
 
-    let (look, at) = match runner.look().await {
+    let (look, at) = match runner.look_at_engine().await {
         Ok(seen) => seen,
         Err(failure) => {
             // What the engine printed before it failed is named in the hints, and stays.
             if failure.code != ExitCode::RunFailed {
                 discard(&folder);
             }
-            return Err(match stop.reason() {
+            return Err(match stop.stop_reason() {
                 Some(RunEnd::Interrupted) => {
                     let words = "interrupted before the first round: nothing is kept";
                     Failure::new(ExitCode::Interrupted, words).into()
@@ -82,18 +83,18 @@ async fn loadline(
         }
     };
     let model = model_of(&look, &at);
-    let lengths = Lengths {
+    let lengths = TokenLengths {
         input: args.input_len.into(),
         output: args.output_len.into(),
     };
-    let mut line = Loadline::begin(&look, jiff::Timestamp::now().to_string(), lengths);
+    let mut line = Loadline::begin_document(&look, jiff::Timestamp::now().to_string(), lengths);
     line.waves = args.waves;
     line.tolerance_percent = args.tolerance * 100.0;
     line.max_rounds = args.max_rounds;
     line.max_concurrency = args.max_concurrency;
     line.objectives = objectives;
-    line.prediction = predict(&look, model.as_ref(), lengths);
-    if let Some(limit) = line.prediction.of(Resource::Length) {
+    line.prediction = predict_concurrency(&look, model.as_ref(), lengths);
+    if let Some(limit) = line.prediction.limit_for(Resource::Length) {
         discard(&folder);
         return Err(Failure::usage(format!(
             "no request of these lengths fits: {}",
@@ -116,20 +117,20 @@ async fn loadline(
         };
         failure = rounds.run(&mut line, &mut search, stop).await.err();
     }
-    line.outcome = match (stop.reason(), &failure) {
+    line.outcome = match (stop.stop_reason(), &failure) {
         (Some(reason), _) => reason,
         (None, Some(failure)) => RunEnd::Failed(failure.message.clone()),
         (None, None) => RunEnd::Completed,
     };
-    line.conclude(&look, search.outcome());
-    console.finish();
+    line.conclude_search(&look, search.search_outcome());
+    console.finish_drawing();
     let path = free_name(&folder, "loadline");
-    publish(console, &line, ("load line", &path), args.json, |options| {
-        report::loadline::render(&line, options)
+    publish_document(console, &line, ("load line", &path), args.json, |options| {
+        report::loadline::render_loadline(&line, options)
     })?;
     match failure {
         Some(failure) => Err(failure.into()),
-        None if stop.reason().is_some() => Err(stop.failure().into()),
+        None if stop.stop_reason().is_some() => Err(stop.stop_failure().into()),
         None => Ok(ExitCode::Done),
     }
 }
@@ -176,13 +177,13 @@ fn model_of(look: &Profile, profile: &Path) -> Option<Model> {
 }
 
 /// Begins at the prediction. Latency is not predicted, and its line may be far below.
-fn search(args: &LoadlineArgs, line: &Loadline) -> Search {
+fn search(args: &LoadlineArgs, line: &Loadline) -> ConcurrencySearch {
     let predicted = line.prediction.concurrency.filter(|n| *n > 0);
     let predicted = predicted.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let near = args.start.is_none() && predicted.is_some() && line.objectives.0.is_empty();
     let stride = if near { Stride::Near } else { Stride::Doubling };
     let start = args.start.or(predicted).unwrap_or(FIRST);
-    Search::new(
+    ConcurrencySearch::new(
         start,
         args.max_concurrency,
         stride,
@@ -193,11 +194,11 @@ fn search(args: &LoadlineArgs, line: &Loadline) -> Search {
 
 fn told(console: &Console, prediction: &Prediction) {
     match (prediction.concurrency, prediction.resource) {
-        (Some(n), Some(resource)) => console.note(&format!(
+        (Some(n), Some(resource)) => console.print_note(&format!(
             "predicted: {n} requests in flight, limited by the {}",
             resource.label()
         )),
-        _ => console.note("nothing is predicted: the engine tells none of its limits"),
+        _ => console.print_note("nothing is predicted: the engine tells none of its limits"),
     }
 }
 
@@ -214,44 +215,44 @@ impl Rounds<'_, '_> {
     async fn run(
         self,
         line: &mut Loadline,
-        search: &mut Search,
-        stop: &Stop,
+        search: &mut ConcurrencySearch,
+        stop: &StopSignal,
     ) -> Result<(), Failure> {
         let mut number = 0;
-        while let Some(ahead) = search.ahead() {
-            if stop.reason().is_some() {
+        while let Some(ahead) = search.next_round() {
+            if stop.stop_reason().is_some() {
                 return Ok(());
             }
             number += 1;
             let requests = ahead.concurrency.saturating_mul(self.args.waves);
             let again = if ahead.again { ", again" } else { "" };
-            self.console.note(&format!(
+            self.console.print_note(&format!(
                 "round {number} of at most {}: {} in flight, {requests} requests{again}",
                 self.args.max_rounds, ahead.concurrency
             ));
             let made = self
                 .runner
-                .round(number, ahead.concurrency, requests)
+                .run_round(number, ahead.concurrency, requests)
                 .await?;
-            let mut faults = judge(ahead.concurrency.into(), &made.seen, &line.objectives);
-            if let (Some(Fault::Errors { first, .. }), Some(failure)) =
+            let mut faults = check_round(ahead.concurrency.into(), &made.seen, &line.objectives);
+            if let (Some(RoundFailure::Errors { first, .. }), Some(failure)) =
                 (faults.first_mut(), &made.failure)
             {
                 first.get_or_insert_with(|| failure.message.clone());
             }
             if let (true, Some(failure)) = (faults.is_empty(), &made.failure) {
-                faults.push(Fault::Errors {
+                faults.push(RoundFailure::Errors {
                     failed: 0,
                     first: Some(failure.message.clone()),
                 });
             }
-            if stop.reason().is_some() {
+            if stop.stop_reason().is_some() {
                 // What was interrupted was not measured; its capture stays.
                 return Ok(());
             }
             let held = faults.is_empty() && made.failure.is_none();
-            let words: Vec<String> = faults.iter().map(Fault::words).collect();
-            self.console.note(&format!(
+            let words: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
+            self.console.print_note(&format!(
                 "round {number}: {} in flight {}",
                 ahead.concurrency,
                 if held {
@@ -262,11 +263,11 @@ impl Rounds<'_, '_> {
             ));
             // A round ended by a lost engine or by a timeout does not measure this load.
             if !made.over {
-                search.record(ahead.concurrency, held);
+                search.record_round(ahead.concurrency, held);
             }
             let counted = made.seen.input_tokens;
             let silent = made.seen.completed == 0;
-            line.round(Round {
+            line.add_round(LoadlineRound {
                 number,
                 concurrency: ahead.concurrency,
                 requests,
@@ -289,7 +290,7 @@ impl Rounds<'_, '_> {
     }
 
     /// Some servers count other tokens than were asked for. What fits follows from theirs.
-    fn correct(&self, line: &mut Loadline, search: &mut Search, counted: Option<f64>) {
+    fn correct(&self, line: &mut Loadline, search: &mut ConcurrencySearch, counted: Option<f64>) {
         let Some(input) = counted.map(|n| n.round() as u64) else {
             return;
         };
@@ -297,18 +298,18 @@ impl Rounds<'_, '_> {
         if input.abs_diff(asked) as f64 <= asked as f64 * 0.02 {
             return;
         }
-        let lengths = Lengths {
+        let lengths = TokenLengths {
             input,
             ..line.lengths
         };
-        line.prediction = predict(self.look, self.model, lengths);
-        self.console.note(&format!(
+        line.prediction = predict_concurrency(self.look, self.model, lengths);
+        self.console.print_note(&format!(
             "the server counts {input} tokens in a prompt that was to have {asked}"
         ));
         told(self.console, &line.prediction);
         let near = self.args.start.is_none() && line.objectives.0.is_empty();
         if let Some(n) = line.prediction.concurrency.filter(|n| *n > 0 && near) {
-            search.aim(u32::try_from(n).unwrap_or(u32::MAX));
+            search.start_at(u32::try_from(n).unwrap_or(u32::MAX));
         }
     }
 }

@@ -6,11 +6,11 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::store::{private, write_atomically};
 
-pub fn run(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
+pub fn run_man(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
     let pages = man_pages()?;
     let Some(dir) = &args.dir else {
         if let Some(first) = pages.first() {
-            console.data(&first.roff)?;
+            console.write_data(&first.roff)?;
         }
         return Ok(ExitCode::Done);
     };
@@ -20,11 +20,11 @@ pub fn run(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
     for page in &pages {
         write_atomically(&dir.join(&page.file), &page.roff)?;
     }
-    console.note(&format!("{} pages in `{}`", pages.len(), dir.display()));
+    console.print_note(&format!("{} pages in `{}`", pages.len(), dir.display()));
     Ok(ExitCode::Done)
 }
 
 pub fn write_completions(console: &Console, args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    console.data(&args.script())?;
+    console.write_data(&args.script())?;
     Ok(ExitCode::Done)
 }

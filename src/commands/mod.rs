@@ -29,13 +29,13 @@ mod top;
 mod toy_engine_tests;
 mod validate;
 
-use crate::cli::{Cli, ColorWhen, Command, Talk};
+use crate::cli::{Cli, ColorWhen, Command, OutputArgs};
 use crate::console::{ColorChoice, Console, ConsoleOptions};
 use crate::error::{ExitCode, Failure};
 use crate::telemetry;
 
 /// Runs the command line and returns its exit code. Errors are printed here, once.
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run_command(cli: Cli) -> ExitCode {
     crate::store::private::restrict_umask();
     crate::host::allow_many_files();
     let console = Console::new(options(cli.talk));
@@ -47,41 +47,41 @@ pub fn run(cli: Cli) -> ExitCode {
         if !path.is_dir() {
             let failure = Failure::usage(format!("`{}` is no directory", path.display()))
                 .hint("--sysfs-root names a tree that stands for /sys");
-            return console.error(&failure.into());
+            return console.print_error(&failure.into());
         }
         telemetry::amd::use_sysfs(path);
     }
     let ended = match cli.command {
-        Command::Profile(args) => profile::run(&console, *args),
-        Command::Run(args) => run::run(&console, *args),
-        Command::Sweep(args) => sweep::run(&console, *args),
-        Command::Experiment(args) => experiment::run(&console, *args),
-        Command::Ablate(args) => ablate::run(&console, *args),
-        Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
-        Command::Loadline(args) => loadline::run(&console, *args),
+        Command::Profile(args) => profile::run_profile(&console, *args),
+        Command::Run(args) => run::run_run(&console, *args),
+        Command::Sweep(args) => sweep::run_sweep_command(&console, *args),
+        Command::Experiment(args) => experiment::run_experiment(&console, *args),
+        Command::Ablate(args) => ablate::run_ablate(&console, *args),
+        Command::CudaGraphs(args) => cuda_graphs::run_cuda_graphs(&console, *args),
+        Command::Loadline(args) => loadline::run_loadline(&console, *args),
         Command::Estimate(args) => estimate::run(&console, *args),
-        Command::Compare(args) => compare::run(&console, &args),
+        Command::Compare(args) => compare::run_compare(&console, &args),
         Command::Validate(args) => validate::run(&console, &args),
-        Command::Calibrate(args) => calibrate::run(&console, &args),
-        Command::Report(args) => report::run(&console, &args),
-        Command::Replay(args) => replay::run(&console, &args),
-        Command::Derive(args) => derive::run(&console, &args),
-        Command::Parse(args) => parse::run(&console, &args),
-        Command::Doctor(args) => doctor::run(&console, &args),
-        Command::Clean(args) => clean::run(&console, &args),
-        Command::Top(args) => top::run(&console, &args),
-        Command::Gpus(args) => gpus::run(&console, &args),
-        Command::Models(args) => models::run(&console, &args),
-        Command::Record(args) => record::run(&console, &args),
-        Command::Config(args) => config::run(&console, &args),
-        Command::Schema(args) => schema::run(&console, &args),
+        Command::Calibrate(args) => calibrate::run_calibrate(&console, &args),
+        Command::Report(args) => report::run_report(&console, &args),
+        Command::Replay(args) => replay::run_replay(&console, &args),
+        Command::Derive(args) => derive::run_derive(&console, &args),
+        Command::Parse(args) => parse::run_parse(&console, &args),
+        Command::Doctor(args) => doctor::run_doctor(&console, &args),
+        Command::Clean(args) => clean::run_clean(&console, &args),
+        Command::Top(args) => top::run_top(&console, &args),
+        Command::Gpus(args) => gpus::run_gpus(&console, &args),
+        Command::Models(args) => models::run_models(&console, &args),
+        Command::Record(args) => record::run_record(&console, &args),
+        Command::Config(args) => config::run_config(&console, &args),
+        Command::Schema(args) => schema::run_schema(&console, &args),
         Command::Completions(args) => man::write_completions(&console, &args),
-        Command::Man(args) => man::run(&console, &args),
+        Command::Man(args) => man::run_man(&console, &args),
     };
-    ended.unwrap_or_else(|error| console.error(&error))
+    ended.unwrap_or_else(|error| console.print_error(&error))
 }
 
-fn options(talk: Talk) -> ConsoleOptions {
+fn options(talk: OutputArgs) -> ConsoleOptions {
     let color = match talk.color {
         ColorWhen::Auto => ColorChoice::Auto,
         ColorWhen::Always => ColorChoice::Always,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A model that ships, in a line.
 #[derive(Debug, Serialize)]
-struct Line {
+struct ModelLine {
     name: &'static str,
     /// Ids of the Hugging Face hub.
     ids: Vec<&'static str>,
@@ -33,7 +33,7 @@ struct Line {
     source: String,
 }
 
-pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
+pub fn run_models(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
     let words: Vec<String> = args
         .search
         .iter()
@@ -53,11 +53,11 @@ pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    console.show(args.json, &lines, |_| text(&lines))?;
+    console.show_document(args.json, &lines, |_| text(&lines))?;
     Ok(ExitCode::Done)
 }
 
-impl Line {
+impl ModelLine {
     fn says(&self, word: &str) -> bool {
         let quantization = self.quantization.as_deref().unwrap_or("");
         [self.name, &self.kind, quantization]
@@ -67,7 +67,7 @@ impl Line {
     }
 }
 
-fn line(shipped: &Shipped, model: &Model) -> Line {
+fn line(shipped: &Shipped, model: &Model) -> ModelLine {
     let keeps_state = |m: &&Mixer| {
         matches!(
             m,
@@ -77,7 +77,7 @@ fn line(shipped: &Shipped, model: &Model) -> Line {
                 | Mixer::Lightning { .. }
         )
     };
-    Line {
+    ModelLine {
         name: shipped.name,
         ids: shipped.ids().collect(),
         kind: model.kind.clone(),
@@ -98,11 +98,11 @@ fn quantization(config: &Value) -> Option<String> {
     Some(word.to_lowercase())
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[ModelLine]) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
     }
-    let width = |column: fn(&Line) -> usize, head: usize| {
+    let width = |column: fn(&ModelLine) -> usize, head: usize| {
         lines.iter().map(column).max().unwrap_or(0).max(head)
     };
     let name = width(|l| l.name.len(), 4);

@@ -15,7 +15,7 @@ use std::io::{BufReader, Read};
 /// Large enough that lines seldom straddle two fillings.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
+pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let mut parser: Box<dyn LogParser> = if args.engine == "auto" {
         Box::new(Unwrapped::new(Box::new(AutoParser::new())))
     } else {
@@ -27,7 +27,7 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let reader: Box<dyn Read> = if name == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        Box::new(bounded::named(&args.log).map_err(unreadable)?)
+        Box::new(bounded::open_named(&args.log).map_err(unreadable)?)
     };
     let mut report = parse_reader(
         parser.as_mut(),
@@ -41,11 +41,11 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let words = (report.findings.iter_mut())
         .flat_map(|f| std::iter::once(&mut f.message).chain(&mut f.quote));
     let all = quotes.chain(steps).chain(words);
-    all.for_each(|said| *said = redactor.text(said).into_owned());
+    all.for_each(|said| *said = redactor.redact_text(said).into_owned());
     let cause = parser.root_cause();
-    let cause = cause.map(|cause| redactor.text(&cause).into_owned());
-    console.show(args.json, &report, |_| {
-        report::facts::render(&report, cause.as_deref())
+    let cause = cause.map(|cause| redactor.redact_text(&cause).into_owned());
+    console.show_document(args.json, &report, |_| {
+        report::facts::render_facts(&report, cause.as_deref())
     })?;
     // A fact without a quote ("no out-of-memory") does not show that it is such a log.
     let silent = report.facts.values().all(|f| f.quote.is_empty());
@@ -54,7 +54,7 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
             "unknown" => "an engine (--engine names one)",
             engine => engine,
         };
-        console.warning(&format!(
+        console.print_warning(&format!(
             "`{name}` says nothing about memory: is it a log of {of}?"
         ));
     }

@@ -1,56 +1,63 @@
 //! `plimsoll profile`: a container that runs already.
 
 use super::load::{
-    bench_kind, check_results, conclude, memory_source, open_results, request, run_stoppable,
+    bench_kind, check_results, conclude_run, load_request, memory_source, open_results,
+    run_stoppable,
 };
 use crate::capture::Mode;
 use crate::cli::ProfileArgs;
-use crate::collect::{AttachedEngine, Plan, Session, Stop, describe, explain_end};
+use crate::collect::{
+    AttachedEngine, CapturePlan, CaptureSession, StopSignal, describe_setup, explain_end,
+};
 use crate::console::Console;
 use crate::error::ExitCode;
 use crate::progress::Progress;
 
-pub fn run(console: &Console, args: ProfileArgs) -> anyhow::Result<ExitCode> {
+pub fn run_profile(console: &Console, args: ProfileArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| profile(console, args, stop).await)
 }
 
-async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+async fn profile(
+    console: &Console,
+    args: ProfileArgs,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
     let (load, news) = (&args.load, console.sink());
-    let session = Session::begin(stop, news.clone(), Some(load.timeout));
+    let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
     let mut attached =
         AttachedEngine::attach(&args.container, load.engine.as_ref(), stop, &news).await?;
     let name = attached.name().to_owned();
     let kind = bench_kind(load.bench, attached.engine, attached.mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.
     if kind.is_some_and(|k| !k.needs_server()) {
-        if attached.serves() {
+        if attached.is_serving() {
             news(Progress::Warning(format!(
                 "container `{name}` serves already: the bench loads a second engine beside it"
             )));
         }
         attached.mode = Mode::Idle;
     }
-    let request = request(load, kind)?;
+    let request = load_request(load, kind)?;
     let attached = attached.with_program_state().await;
-    let plan = Plan {
+    let plan = CapturePlan {
         repeats: load.repeats,
         baseline: load.baseline,
         watch: load.duration,
-        ..attached.plan(kind, request)
+        ..attached.plan_capture(kind, request)
     };
     // Before the questions: an engine's bench takes a while to list its flags.
     let mut _lock = None;
     if !load.dry_run {
-        _lock = Some(attached.lock()?);
+        _lock = Some(attached.take_lock()?);
         check_results(load)?;
         let ended = attached.runtime.clear_dead(plan.facts()).await;
         if ended > 0 {
-            console.note(&format!(
+            console.print_note(&format!(
                 "{ended} processes that a dead plimsoll left in container `{name}` are ended"
             ));
         }
     }
-    let setup = match session.inspect(&plan).await {
+    let setup = match session.inspect_engine(&plan).await {
         Ok(setup) => setup,
         Err(failure) if failure.code == ExitCode::Environment => {
             let explained = explain_end(&attached.runtime, &attached.found, failure).await;
@@ -59,14 +66,14 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         Err(failure) => return Err(failure.into()),
     };
     if load.dry_run {
-        console.data(describe(&plan, &setup)?.as_bytes())?;
+        console.write_data(describe_setup(&plan, &setup)?.as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let memory = session
         .open_memory(&plan, &memory_source(&load.memory_backend))
         .await?;
     let (paths, writer) = open_results(load, setup.model.as_deref().unwrap_or(&name))?;
-    let capture = session.record(plan, memory, writer)?;
-    let collected = capture.collect(Some(setup)).await;
-    conclude(console, load, &paths, collected)
+    let capture = session.start_recording(plan, memory, writer)?;
+    let collected = capture.collect_capture(Some(setup)).await;
+    conclude_run(console, load, &paths, collected)
 }

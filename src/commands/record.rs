@@ -1,28 +1,34 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
-use super::load::{choice, run_stoppable};
+use super::load::{backend_choice, run_stoppable};
 use crate::capture::SamplingFacts;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
-use crate::collect::{Stop, find_running, unless_stopped};
+use crate::collect::{StopSignal, find_running, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
-use crate::telemetry::{self, MemoryBackend, Options, Sampler, Samples, Stopped, Target};
-use crate::wording::counted;
+use crate::telemetry::{
+    self, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples, Stopped,
+};
+use crate::wording::count_noun;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Between two times that everything is handed to the system: what a crash loses at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
-pub fn run(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
+pub fn run_record(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| record(console, args, stop).await)
 }
 
-async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+async fn record(
+    console: &Console,
+    args: &RecordArgs,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
     let backend = open(args, stop).await?;
     let clock = Clock::start();
     let facts = backend.facts();
@@ -35,19 +41,19 @@ async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Re
         ..RecordingHeader::default()
     };
     let simulated = if facts.simulated { " (simulated)" } else { "" };
-    console.note(&format!(
+    console.print_note(&format!(
         "recording {} by {}{simulated}: {}",
-        counted(header.devices.len(), "device"),
+        count_noun(header.devices.len(), "device"),
         facts.name,
         facts.reason
     ));
-    let writer = RecordingWriter::create(&args.output, header)?;
-    let options = Options {
+    let writer = RecordingWriter::create_file(&args.output, header)?;
+    let options = SamplerOptions {
         interval: args.interval,
-        ..Options::default()
+        ..SamplerOptions::default()
     };
     (console.sink())(Progress::Stage(Stage::Observe));
-    let (sampler, samples) = Sampler::start(backend, &clock, options)?;
+    let (sampler, samples) = MemorySampler::start_thread(backend, &clock, options)?;
     // A burst at the start, where there is most to see: who is there, and every gauge.
     sampler.handle().sample_now();
     let full_disk = stop.clone();
@@ -63,19 +69,19 @@ async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Re
         () = stop.token().cancelled() => {}
     }
     sampler.handle().sample_now();
-    let Stopped { sampling, .. } = sampler.stop();
+    let Stopped { sampling, .. } = sampler.stop_thread();
     let written = writing
         .join()
         .map_err(|_| Failure::new(ExitCode::Internal, "the writing thread panicked"))?;
     let (writer, count) = written?;
     for event in &sampling.events {
-        console.warning(&event.message);
+        console.print_warning(&event.message);
     }
     let missed = sampling.missed_ticks + sampling.backed_off_ticks;
     let failed = failed(&sampling);
-    writer.finish(sampling)?;
-    console.finish();
-    console.note(&format!(
+    writer.finish_recording(sampling)?;
+    console.finish_drawing();
+    console.print_note(&format!(
         "{count} samples ({missed} ticks missed): {}",
         args.output.display()
     ));
@@ -107,14 +113,17 @@ async fn wait(duration: Option<Duration>) {
     }
 }
 
-async fn open(args: &RecordArgs, stop: &Stop) -> Result<Box<dyn MemoryBackend>, Failure> {
+async fn open(args: &RecordArgs, stop: &StopSignal) -> Result<Box<dyn MemoryBackend>, Failure> {
     match &args.container {
         None => telemetry::open_host()
             .map_err(|f| f.hint("to record a container's host memory: --container NAME")),
         Some(name) => {
             let runtime = unless_stopped(stop, Runtime::connect()).await?;
             let found = unless_stopped(stop, find_running(&runtime, name)).await?;
-            telemetry::open(choice(args.memory_backend), &Target::of(&found.facts))
+            telemetry::open_backend(
+                backend_choice(args.memory_backend),
+                &MeasuredContainer::of_container(&found.facts),
+            )
         }
     }
 }
@@ -128,11 +137,11 @@ fn write(
     loop {
         if flushed.elapsed() >= FLUSH_EVERY {
             flushed = Instant::now();
-            writer.flush()?;
+            writer.flush_file()?;
         }
         match samples.recv_timeout(FLUSH_EVERY) {
             Ok(sample) => {
-                writer.sample(&sample)?;
+                writer.write_sample(&sample)?;
                 count += 1;
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -1,16 +1,16 @@
 //! `plimsoll replay`: a stored run's memory over time, in the terminal.
 
 use super::load::run_until_stopped;
-use super::report::capture::beside;
+use super::report::capture::read_beside;
 use crate::capture::{Capture, DeviceKind, MemorySample, RunEnd};
 use crate::cli::ReplayArgs;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::profile::{self, Profile};
-use crate::report::chart::Timeline;
-use crate::report::lanes::{self, Told};
-use crate::report::terminal::{self, About, View};
+use crate::report::chart::ChartTimeline;
+use crate::report::lanes::{self, CaptureLog};
+use crate::report::terminal::{self, RunHeader, TimelineView};
 use crate::store::{ProfileFile, Recording, StoredCapture, bounded, find_profiles, read_profile};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,21 +23,21 @@ const NAMED: usize = 20;
 /// Between two pictures while it is played.
 const FRAME: Duration = Duration::from_millis(100);
 
-pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let stored = Stored::read(&args.path)?;
+pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let stored = StoredRun::read(&args.path)?;
     let timeline = of_device(stored.timeline, &stored.profile, args.device)?;
     let view = window(&timeline, args)?;
-    let about = About::of(&stored.name, &stored.profile);
+    let about = RunHeader::describe_run(&stored.name, &stored.profile);
     match args.speed {
         Some(speed) if console.draws_pages() => run_until_stopped(console, None, async |stop| {
             play(console, (&timeline, &about, view), speed, stop).await
         }),
         played => {
             if played.is_some() {
-                console.note("standard output is no terminal: all of it at once");
+                console.print_note("standard output is no terminal: all of it at once");
             }
-            let page = terminal::render(&timeline, &about, view, console.text_options());
-            console.data(page.as_bytes())?;
+            let page = terminal::render_timeline(&timeline, &about, view, console.text_options());
+            console.write_data(page.as_bytes())?;
             Ok(ExitCode::Done)
         }
     }
@@ -46,9 +46,9 @@ pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// Draws the run as it went on, `speed` times as fast.
 async fn play(
     console: &Console,
-    (timeline, about, view): (&Timeline, &About, View),
+    (timeline, about, view): (&ChartTimeline, &RunHeader, TimelineView),
     speed: f64,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let from = view.from_s.unwrap_or(timeline.range_s.0);
     let to = view.to_s.unwrap_or(timeline.range_s.1);
@@ -61,19 +61,19 @@ async fn play(
             _ = frames.tick() => {}
         }
         let now = from + began.elapsed().as_secs_f64() * speed;
-        let view = View {
+        let view = TimelineView {
             until_s: (now < to).then_some(now),
             ..view
         };
-        let page = terminal::render(timeline, about, view, console.text_options());
-        if !console.redraw(&page)? || view.until_s.is_none() {
+        let page = terminal::render_timeline(timeline, about, view, console.text_options());
+        if !console.redraw_page(&page)? || view.until_s.is_none() {
             return Ok(ExitCode::Done);
         }
     }
 }
 
 /// What is shown of it.
-fn window(timeline: &Timeline, args: &ReplayArgs) -> Result<View, Failure> {
+fn window(timeline: &ChartTimeline, args: &ReplayArgs) -> Result<TimelineView, Failure> {
     let (first, last) = timeline.range_s;
     let (from, to) = (args.from.unwrap_or(first), args.to.unwrap_or(last));
     if args.from.is_some() || args.to.is_some() {
@@ -87,7 +87,7 @@ fn window(timeline: &Timeline, args: &ReplayArgs) -> Result<View, Failure> {
             return Err(Failure::usage(message).hint(whole));
         }
     }
-    Ok(View {
+    Ok(TimelineView {
         from_s: args.from,
         to_s: args.to,
         until_s: None,
@@ -96,10 +96,10 @@ fn window(timeline: &Timeline, args: &ReplayArgs) -> Result<View, Failure> {
 
 /// The lanes of one device, and those that are of none.
 fn of_device(
-    mut timeline: Timeline,
+    mut timeline: ChartTimeline,
     profile: &Profile,
     index: Option<u32>,
-) -> Result<Timeline, Failure> {
+) -> Result<ChartTimeline, Failure> {
     let Some(index) = index else {
         return Ok(timeline);
     };
@@ -129,33 +129,36 @@ fn of_device(
 }
 
 /// A run as it was stored.
-struct Stored {
+struct StoredRun {
     name: String,
     profile: Box<Profile>,
-    timeline: Timeline,
+    timeline: ChartTimeline,
 }
 
-impl Stored {
-    fn read(path: &Path) -> Result<Stored, Failure> {
+impl StoredRun {
+    fn read(path: &Path) -> Result<StoredRun, Failure> {
         let found = std::fs::metadata(path).map_err(|e| {
             Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
         })?;
         if !found.is_dir() {
-            return Stored::of_file(path);
+            return StoredRun::of_file(path);
         }
         if ends_in_capture(path) {
-            Stored::of_capture(path)
+            StoredRun::of_capture(path)
         } else {
-            Stored::of_file(&only_run(path)?)
+            StoredRun::of_file(&only_run(path)?)
         }
     }
 
-    fn of_file(path: &Path) -> Result<Stored, Failure> {
+    fn of_file(path: &Path) -> Result<StoredRun, Failure> {
         if path.is_dir() {
-            return Stored::of_capture(path);
+            return StoredRun::of_capture(path);
         }
         if is_recording(path) {
-            return Ok(Stored::of_recording(path, Recording::read(path)?));
+            return Ok(StoredRun::of_recording(
+                path,
+                Recording::read_recording(path)?,
+            ));
         }
         let profile = match read_profile(path)? {
             ProfileFile::Profile(profile) => profile,
@@ -165,28 +168,32 @@ impl Stored {
                     .hint("what memory was over time is read of schema 4.0 only"));
             }
         };
-        Ok(Stored::of_profile(path, profile))
+        Ok(StoredRun::of_profile(path, profile))
     }
 
-    fn of_profile(path: &Path, profile: Box<Profile>) -> Stored {
-        let timeline = match beside(path, &profile, STRETCHES) {
+    fn of_profile(path: &Path, profile: Box<Profile>) -> StoredRun {
+        let timeline = match read_beside(path, &profile, STRETCHES) {
             Some(beside) => beside.timeline,
             None => lanes::of_profile(&profile),
         };
-        Stored {
+        StoredRun {
             name: path.display().to_string(),
             profile,
             timeline,
         }
     }
 
-    fn of_capture(folder: &Path) -> Result<Stored, Failure> {
+    fn of_capture(folder: &Path) -> Result<StoredRun, Failure> {
         let stored = StoredCapture::open(folder)?;
-        let profile = profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
-        Ok(Stored::of_profile(folder, Box::new(profile)))
+        let profile = profile::derive_profile(
+            &stored.capture,
+            stored.read_samples()?,
+            stored.read_lines()?,
+        );
+        Ok(StoredRun::of_profile(folder, Box::new(profile)))
     }
 
-    fn of_recording(path: &Path, recording: Recording) -> Stored {
+    fn of_recording(path: &Path, recording: Recording) -> StoredRun {
         let header = recording.header;
         let last = recording.samples.iter().map(|s| s.at_ns).max();
         let capture = Capture {
@@ -199,11 +206,17 @@ impl Stored {
             ..Capture::default()
         };
         let samples = || recording.samples.iter().cloned();
-        let profile = profile::derive(&capture, samples(), std::iter::empty());
+        let profile = profile::derive_profile(&capture, samples(), std::iter::empty());
         let samples: Box<dyn Iterator<Item = MemorySample>> = Box::new(samples());
-        Stored {
+        StoredRun {
             name: path.display().to_string(),
-            timeline: lanes::of_capture(&capture, samples, &Told::default(), &profile, STRETCHES),
+            timeline: lanes::of_capture(
+                &capture,
+                samples,
+                &CaptureLog::default(),
+                &profile,
+                STRETCHES,
+            ),
             profile: Box::new(profile),
         }
     }
@@ -217,7 +230,7 @@ fn ends_in_capture(folder: &Path) -> bool {
 
 /// Whether a file begins as `plimsoll record` begins one.
 fn is_recording(path: &Path) -> bool {
-    bounded::beginning(path, 4096)
+    bounded::read_beginning(path, 4096)
         .is_ok_and(|head| String::from_utf8_lossy(&head).contains("\"plimsoll_recording\""))
 }
 

@@ -8,22 +8,25 @@ use crate::cli::ReportArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::report::chapters;
-use crate::report::format::{self, Format};
-use crate::report::material::Run;
+use crate::report::format::{self, ReportFormat};
+use crate::report::material::ReportRun;
 use std::path::Path;
 
-pub fn run(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
+pub fn run_report(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let formats = formats(args)?;
-    let place = writing::Place::of(args, formats.len())?;
-    let material = reading::read(args)?;
-    let contradictions = material.runs.iter().filter_map(Run::contradiction);
+    let place = writing::ReportPlace::of_args(args, formats.len())?;
+    let material = reading::read_material(args)?;
+    let contradictions = material
+        .runs
+        .iter()
+        .filter_map(ReportRun::find_contradiction);
     for sentence in material.unread.iter().cloned().chain(contradictions) {
-        console.warning(&sentence);
+        console.print_warning(&sentence);
     }
     let title = args.title.clone();
-    let title = title.unwrap_or_else(|| chapters::title(&material));
-    let report = chapters::report(title, about(args), &material);
-    writing::write(console, &report, &formats, &place, args.force)?;
+    let title = title.unwrap_or_else(|| chapters::report_title(&material));
+    let report = chapters::build_report(title, about(args), &material);
+    writing::write_report(console, &report, &formats, &place, args.force)?;
     Ok(ExitCode::Done)
 }
 
@@ -49,25 +52,25 @@ fn about(args: &ReportArgs) -> Vec<(String, String)> {
 }
 
 /// The formats that were asked for, each once; else what the output's name ends in; else HTML.
-fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn Format>, Failure> {
+fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn ReportFormat>, Failure> {
     if args.format.is_empty() {
         let file = args.output.as_deref().filter(|o| !o.is_dir());
         let ending = file.and_then(Path::extension).and_then(|e| e.to_str());
         return Ok(vec![known(ending.unwrap_or("html"))?]);
     }
-    let mut all: Vec<&'static dyn Format> = Vec::new();
+    let mut all: Vec<&'static dyn ReportFormat> = Vec::new();
     for word in &args.format {
         let found = known(word.trim())?;
-        if !all.iter().any(|f| f.name() == found.name()) {
+        if !all.iter().any(|f| f.format_name() == found.format_name()) {
             all.push(found);
         }
     }
     Ok(all)
 }
 
-fn known(word: &str) -> Result<&'static dyn Format, Failure> {
+fn known(word: &str) -> Result<&'static dyn ReportFormat, Failure> {
     format::by_name(&word.to_lowercase()).ok_or_else(|| {
-        let names: Vec<&str> = format::ALL.iter().map(|f| f.name()).collect();
+        let names: Vec<&str> = format::ALL.iter().map(|f| f.format_name()).collect();
         Failure::usage(format!("`{word}` is no format of reports"))
             .hint(format!("formats: {}", names.join(", ")))
     })

@@ -1,12 +1,14 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
-use super::load::{bench_kind, conclude, memory_source, open_results, request, run_stoppable};
+use super::load::{
+    bench_kind, conclude_run, load_request, memory_source, open_results, run_stoppable,
+};
 use super::start::{StartTarget, merged_preset};
 use crate::capture::{Mode, Request};
 use crate::cli::RunArgs;
 use crate::collect::{
-    self, AttachedEngine, Collected, Deadline, Health, Launch, Plan, Session, Stop, run_id,
-    unless_stopped,
+    self, AttachedEngine, CapturePlan, CaptureSession, Collected, Deadline, HealthCheck, Launch,
+    StopSignal, run_id, unless_stopped,
 };
 use crate::console::Console;
 use crate::container::launch::LaunchSpec;
@@ -23,7 +25,7 @@ use std::time::Duration;
 /// Time for an engine to finish its requests when it is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
-pub fn run(console: &Console, args: RunArgs) -> anyhow::Result<ExitCode> {
+pub fn run_run(console: &Console, args: RunArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| {
         launch_and_profile(console, args, stop).await
     })
@@ -37,19 +39,19 @@ struct Launched<'a> {
     kind: Option<LoadKind>,
     request: Request,
     spec: LaunchSpec,
-    health: Health,
+    health: HealthCheck,
 }
 
 async fn launch_and_profile(
     console: &Console,
     args: RunArgs,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
     let planned = plan_launch(&args)?;
     if args.load.dry_run {
-        console.data(describe_launch(&planned).as_bytes())?;
+        console.write_data(describe_launch(&planned).as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let _deadline = Deadline::start(args.load.timeout, stop);
@@ -61,14 +63,14 @@ async fn launch_and_profile(
     // A bad place for the results must be reported before anything is started.
     let (paths, writer) = open_results(&args.load, &target.model)?;
     news(Progress::Stage(Stage::Start));
-    let session = Session::begin(stop, news, None);
+    let session = CaptureSession::begin_session(stop, news, None);
     let name = planned.spec.name.clone();
     // Before it is there: who leaves meanwhile must know of it too.
-    stop.started(&name);
-    let found = match collect::launch(&runtime, &planned.spec).await {
+    stop.note_started(&name);
+    let found = match collect::launch_container(&runtime, &planned.spec).await {
         Ok(found) => found,
         Err(failure) => {
-            stop.settled(&name);
+            stop.note_settled(&name);
             // Nothing was seen, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             return Err(failure.into());
@@ -81,17 +83,17 @@ async fn launch_and_profile(
     let captured = AssertUnwindSafe(captured).catch_unwind().await;
     let cleaned = clean_up(console, &runtime, &id, &name, args.keep).await;
     if cleaned.is_ok() {
-        stop.settled(&name);
+        stop.note_settled(&name);
     }
     let concluded = captured
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         .map_err(anyhow::Error::from)
-        .and_then(|collected| conclude(console, &args.load, &paths, collected));
+        .and_then(|collected| conclude_run(console, &args.load, &paths, collected));
     // The run's own failure is the result; a failed cleanup is an additional warning.
     match (concluded, cleaned) {
         (Ok(_), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
-            console.warning(&format!("{failure} ({})", failure.hints.join("; ")));
+            console.print_warning(&format!("{failure} ({})", failure.hints.join("; ")));
             Err(error)
         }
         (concluded, Ok(())) => concluded,
@@ -101,7 +103,7 @@ async fn launch_and_profile(
 /// What is to be started, and what is to be measured of it.
 fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
     let load = &args.load;
-    let target = StartTarget::resolve(
+    let target = StartTarget::resolve_flags(
         args.preset.as_deref(),
         load.model.as_ref(),
         args.image.as_ref(),
@@ -115,7 +117,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
         ))
         .hint("start one with `docker run … sleep infinity`, then `plimsoll profile` it"));
     }
-    let mut request = request(load, kind)?;
+    let mut request = load_request(load, kind)?;
     request.model = Some(target.model.clone());
     let preset_args = target.preset.engine_args.iter().cloned();
     request.extra_engine_args.splice(0..0, preset_args);
@@ -145,7 +147,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
         kind,
         request,
         spec,
-        health: Health {
+        health: HealthCheck {
             path: health_path,
             timeout: args.start.health_timeout(),
         },
@@ -154,38 +156,41 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
 
 fn describe_launch(planned: &Launched<'_>) -> String {
     let spec = &planned.spec;
-    let redactor = Secrets::gather([], &spec.cmd).redactor();
+    let redactor = Secrets::gather_from([], &spec.cmd).redactor();
     format!(
         "would start {} as {} with: {}\nGPUs: {}\n",
         spec.image,
         spec.name,
-        redactor.argv(&spec.cmd).join(" "),
+        redactor.redact_argv(&spec.cmd).join(" "),
         spec.gpus
     )
 }
 
 /// Captures the engine from its start to the end of the load.
 async fn capture(
-    session: &Session,
+    session: &CaptureSession,
     attached: AttachedEngine,
     planned: Launched<'_>,
     writer: CaptureWriter,
 ) -> Result<Collected, Failure> {
     let load = &planned.args.load;
     let attached = attached.with_program_state().await;
-    let plan = Plan {
+    let plan = CapturePlan {
         run_id: planned.run_id,
         repeats: load.repeats,
         baseline: load.baseline,
         watch: load.duration,
         health: Some(planned.health),
-        ..attached.plan(planned.kind, planned.request)
+        ..attached.plan_capture(planned.kind, planned.request)
     };
-    let _lock = attached.lock()?;
+    let _lock = attached.take_lock()?;
     let memory = session
         .open_memory(&plan, &memory_source(&load.memory_backend))
         .await?;
-    Ok(session.record(plan, memory, writer)?.collect(None).await)
+    Ok(session
+        .start_recording(plan, memory, writer)?
+        .collect_capture(None)
+        .await)
 }
 
 async fn clean_up(
@@ -196,11 +201,11 @@ async fn clean_up(
     keep: bool,
 ) -> Result<(), Failure> {
     if keep {
-        console.note(&format!("container `{name}` keeps running (--keep)"));
+        console.print_note(&format!("container `{name}` keeps running (--keep)"));
         return Ok(());
     }
     (console.sink())(Progress::Stage(Stage::Cleanup));
-    let ended = collect::end(runtime, id, STOP_GRACE).await;
+    let ended = collect::end_container(runtime, id, STOP_GRACE).await;
     ended.map_err(|failure| {
         let message = format!("container `{name}` could not be removed: {failure}");
         Failure { message, ..failure }

@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-pub fn run(console: &Console, args: &SchemaArgs) -> anyhow::Result<ExitCode> {
+pub fn run_schema(console: &Console, args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => {
-            console.print_json(&crate::profile::schema())?;
+            console.print_json(&crate::profile::profile_schema())?;
         }
         Some(SchemaCommand::Check { files }) => check_all(console, files)?,
     }
@@ -28,7 +28,7 @@ fn check_all(console: &Console, files: &[PathBuf]) -> anyhow::Result<()> {
         match check(file) {
             Ok(kind) => {
                 let line = format!("{}: valid, {kind}\n", file.display());
-                console.data(line.as_bytes())?;
+                console.write_data(line.as_bytes())?;
             }
             Err(failure) => invalid.push(anyhow::Error::from(failure)),
         }
@@ -46,31 +46,31 @@ fn check_all(console: &Console, files: &[PathBuf]) -> anyhow::Result<()> {
 
 /// The fields that identify the kind of a document.
 #[derive(Deserialize)]
-struct Head {
+struct DocumentHead {
     document: Option<String>,
     capture_version: Option<u32>,
 }
 
 /// Reads a document by its type.
-type Reader = fn(&[u8]) -> Result<(), serde_json::Error>;
+type TypedCheck = fn(&[u8]) -> Result<(), serde_json::Error>;
 
 /// The kinds of documents besides profiles that are read by a type of their own.
-const KINDS: [(&str, Reader); 3] = [
+const KINDS: [(&str, TypedCheck); 3] = [
     ("capture", typed::<Capture>),
     ("loadline", typed::<Loadline>),
     ("calibration", typed::<Calibration>),
 ];
 
 fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), serde_json::Error> {
-    bounded::json::<T>(bytes).map(drop)
+    bounded::parse_json::<T>(bytes).map(drop)
 }
 
 /// What a document is, by the schema of its own version.
 fn check(file: &Path) -> Result<String, Failure> {
     let shown = file.display();
-    let bytes = bounded::document(file)
+    let bytes = bounded::read_document(file)
         .map_err(|e| Failure::usage(format!("cannot read `{shown}`")).caused_by(e))?;
-    let head = bounded::json::<Head>(&bytes).ok();
+    let head = bounded::parse_json::<DocumentHead>(&bytes).ok();
     let capture = head.as_ref().and_then(|h| h.capture_version);
     let kind = head.and_then(|h| h.document);
     let Some(kind) = kind.or(capture.map(|_| "capture".to_owned())) else {

@@ -1,7 +1,7 @@
 //! What `run` and `experiment` start: image, model and engine from flags and a preset.
 
 use crate::cli::StartArgs;
-use crate::collect::{self, Stop, unless_stopped};
+use crate::collect::{self, StopSignal, unless_stopped};
 use crate::container::Runtime;
 use crate::engine::EngineId;
 use crate::error::Failure;
@@ -19,13 +19,16 @@ pub struct StartTarget {
 }
 
 impl StartTarget {
-    pub fn resolve(
+    pub fn resolve_flags(
         preset: Option<&str>,
         model: Option<&String>,
         image: Option<&String>,
         engine: Option<&String>,
     ) -> Result<StartTarget, Failure> {
-        let preset = preset.map(preset::load).transpose()?.unwrap_or_default();
+        let preset = preset
+            .map(preset::load_preset)
+            .transpose()?
+            .unwrap_or_default();
         let or = |flag: Option<&String>, preset: &Option<String>| flag.or(preset.as_ref()).cloned();
         let model = or(model, &preset.model)
             .ok_or_else(|| Failure::usage("say which model to serve").hint("--model MODEL"))?;
@@ -47,7 +50,7 @@ impl StartTarget {
         &self,
         runtime: &Runtime,
         pull: bool,
-        stop: &Stop,
+        stop: &StopSignal,
         news: &Sink,
     ) -> Result<(), Failure> {
         let image = &self.image;
@@ -62,7 +65,7 @@ impl StartTarget {
                 .hint(format!("`docker pull {image}`, or --pull")));
         }
         news(Progress::Stage(Stage::Pull));
-        unless_stopped(stop, runtime.pull(image, |line| log::info!("{line}"))).await
+        unless_stopped(stop, runtime.pull_image(image, |line| log::info!("{line}"))).await
     }
 }
 

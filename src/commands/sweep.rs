@@ -9,17 +9,19 @@ pub(super) mod watch;
 
 use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
 use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs};
-use crate::collect::{Stop, unless_stopped};
+use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{
-    Cause, GroupId, OomMemory, OomRecord, Plan, PlanOptions, Shard, Status, Sweep,
+    GroupId, OomMemory, OomRecord, PlanOptions, RowCause, RowStatus, Shard, SweepDefinition,
+    SweepPlan,
 };
 use crate::report::sweep::plan as plan_page;
 use crate::sweep::oom::machine_bytes;
 use crate::sweep::{
-    Context, Folder, History, Journal, OomFile, Options, Session, Work, earlier, folder, preflight,
+    Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
+    earlier, folder, preflight,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,21 +32,29 @@ const CELL_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Default time limit for an engine to serve.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
-pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
+pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     if let Some(SweepCommand::Merge(args)) = args.command {
         return results::run_merge(console, &args);
     }
     let args = args.run;
-    let (sweep, text) = source::read(&args)?;
+    let (sweep, text) = source::read_source(&args)?;
     let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose();
     let shard = shard.map_err(|e| Failure::usage(format!("--shard: {e}")))?;
     let options = options(&args, &sweep)?;
     run_stoppable(console, async |stop| {
         if args.submit.is_some() {
-            return slurm::submit(console, &args, &sweep, text.as_deref(), stop).await;
+            return slurm::submit_sweep(console, &args, &sweep, text.as_deref(), stop).await;
         }
         if let Some(url) = &args.docker_host {
-            return remote::run(console, url, &args, (&sweep, shard), text.as_deref(), stop).await;
+            return remote::run_remotely(
+                console,
+                url,
+                &args,
+                (&sweep, shard),
+                text.as_deref(),
+                stop,
+            )
+            .await;
         }
         if args.dry_run {
             return dry_run(console, &args, &sweep, shard, &options, stop).await;
@@ -53,8 +63,8 @@ pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn options(args: &SweepRunArgs, sweep: &Sweep) -> Result<Options, Failure> {
-    Ok(Options {
+fn options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOptions, Failure> {
+    Ok(SweepOptions {
         fresh: args.fresh,
         fresh_client: args.fresh_client,
         memory: live_backend(&args.memory_backend, "a sweep")?,
@@ -70,11 +80,11 @@ fn options(args: &SweepRunArgs, sweep: &Sweep) -> Result<Options, Failure> {
 
 fn planned(
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     shard: Option<Shard>,
     known_oom: &OomMemory,
-) -> Result<Plan, Failure> {
-    Plan::of(
+) -> Result<SweepPlan, Failure> {
+    SweepPlan::for_sweep(
         sweep,
         &PlanOptions {
             fresh: args.fresh,
@@ -89,39 +99,44 @@ fn planned(
 async fn dry_run(
     console: &Console,
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     shard: Option<Shard>,
-    options: &Options,
-    stop: &Stop,
+    options: &SweepOptions,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let absent = |path: &&PathBuf| args.begin_or_resume.is_none() && !folder::begun(path);
+    let absent = |path: &&PathBuf| args.begin_or_resume.is_none() && !folder::has_journal(path);
     if let Some(path) = named(args).filter(|_| goes_on(args)).filter(absent) {
         return Err(no_run_in(path).into());
     }
-    let known = OomFile::open(&args.results.dir, &sweep.name)?;
+    let known = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &known)?;
     // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
-    let verdicts = fit::ask(&plan, runtime.as_ref().ok(), options.memory, stop).await;
-    plan.judge(verdicts, |_| args.run_anyway);
-    let forecast = earlier::forecast(&args.results.dir, &sweep.name, None);
+    let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
+    plan.apply_verdicts(verdicts, |_| args.run_anyway);
+    let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, None);
     if args.json {
-        console.data(&plan_page::json(&plan, &forecast)?)?;
+        console.write_data(&plan_page::plan_json(&plan, &forecast)?)?;
     } else {
-        let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
-        console.data(page.as_bytes())?;
+        let page = plan_page::render_plan(
+            &plan,
+            &forecast,
+            console.is_verbose(),
+            console.text_options(),
+        );
+        console.write_data(page.as_bytes())?;
     }
     let runtime = runtime?;
-    let look = preflight::look(&runtime, &plan, options.memory, &args.results.dir, stop);
+    let look = preflight::check_needs(&runtime, &plan, options.memory, &args.results.dir, stop);
     let found = look.await?;
-    found.notes.iter().for_each(|n| console.note(n));
-    found.warnings.iter().for_each(|w| console.warning(w));
+    found.notes.iter().for_each(|n| console.print_note(n));
+    found.warnings.iter().for_each(|w| console.print_warning(w));
     let Some((_, first, hints)) = found.problems.first() else {
         return Ok(ExitCode::Done);
     };
     for (group, words, _) in &found.problems {
-        console.warning(&format!("group {group} cannot be measured: {words}"));
+        console.print_warning(&format!("group {group} cannot be measured: {words}"));
     }
     let failure = Failure::environment(match found.problems.len() {
         1 => first.clone(),
@@ -134,7 +149,7 @@ async fn dry_run(
 fn folder_of(
     console: &Console,
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     shard: Option<Shard>,
 ) -> Result<(Folder, bool), Failure> {
     let now = jiff::Zoned::now();
@@ -143,23 +158,26 @@ fn folder_of(
             Err(elsewhere_begun(path))
         }
         // A shard that is started again by its scheduler begins or goes on, whichever it is.
-        Some(path) if goes_on(args) => match folder::begun(path) {
-            true => Ok((Folder::open(path, &now)?, true)),
+        Some(path) if goes_on(args) => match folder::has_journal(path) {
+            true => Ok((Folder::open_earlier(path, &now)?, true)),
             false if args.begin_or_resume.is_none() => Err(no_run_in(path)),
             false => {
                 let shown = path.display();
-                console.note(&format!("there is no run in {shown} yet: it begins"));
+                console.print_note(&format!("there is no run in {shown} yet: it begins"));
                 Ok((Folder::create_at(path, &now)?, false))
             }
         },
         Some(path) => Ok((Folder::create_at(path, &now)?, false)),
         None if goes_on(args) => {
             let mine = |path: &Path| folder::begun_here(path, shard);
-            let latest = folder::latest(&args.results.dir, &sweep.name, mine);
+            let latest = folder::latest_run(&args.results.dir, &sweep.name, mine);
             let latest = latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?;
-            Ok((Folder::open(&latest, &now)?, true))
+            Ok((Folder::open_earlier(&latest, &now)?, true))
         }
-        None => Ok((Folder::create(&args.results.dir, &sweep.name, &now)?, false)),
+        None => Ok((
+            Folder::create_new(&args.results.dir, &sweep.name, &now)?,
+            false,
+        )),
     }
 }
 
@@ -195,7 +213,7 @@ fn no_run_in(folder: &Path) -> Failure {
     .hint("to begin a new run, leave out --resume and --retry-failed")
 }
 
-fn no_earlier_run(args: &SweepRunArgs, sweep: &Sweep, shard: Option<Shard>) -> Failure {
+fn no_earlier_run(args: &SweepRunArgs, sweep: &SweepDefinition, shard: Option<Shard>) -> Failure {
     let part = shard.map_or(String::new(), |shard| format!("part {shard} of "));
     Failure::usage(format!(
         "there is no earlier run of {part}sweep `{}` in `{}`",
@@ -208,8 +226,8 @@ fn no_earlier_run(args: &SweepRunArgs, sweep: &Sweep, shard: Option<Shard>) -> F
 /// Refuses to mix what cannot stand in one table: another sweep, another part of it, or another way
 /// of measuring.
 fn same_run(
-    history: &History,
-    sweep: &Sweep,
+    history: &SweepHistory,
+    sweep: &SweepDefinition,
     fresh: bool,
     shard: Option<Shard>,
     folder: &Path,
@@ -262,75 +280,85 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
 async fn sweep_through(
     console: &Console,
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     shard: Option<Shard>,
-    options: &Options,
-    stop: &Stop,
+    options: &SweepOptions,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     // A mistyped id must leave no folder behind that would be the latest run.
     planned(args, sweep, shard, &OomMemory::default())?;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let (folder, resumed) = folder_of(console, args, sweep, shard)?;
-    let (mut journal, history) = Journal::open(folder.path())?;
-    let ooms = OomFile::open(&args.results.dir, &sweep.name)?;
+    let (mut journal, history) = Journal::open_folder(folder.path())?;
+    let ooms = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     same_run(&history, sweep, args.fresh, shard, folder.path())?;
     let warnings = history.warnings.iter().chain(ooms.warnings());
-    warnings.for_each(|w| console.warning(w));
+    warnings.for_each(|w| console.print_warning(w));
     // What this run itself has met makes other cells of it implied, not known.
     let mine = |record: &OomRecord| {
         let row = history.rows.get(&record.cell);
-        row.is_some_and(|row| row.cause == Some(Cause::Oom) && row.ended == record.when)
+        row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = planned(args, sweep, shard, &remembered.without(mine))?;
-    let verdicts = fit::ask(&plan, Some(&runtime), options.memory, stop).await;
+    let mut plan = planned(args, sweep, shard, &remembered.without_records(mine))?;
+    let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     // Where a cell was measured its engine fits, whatever the estimate predicts.
     let measured = |group: &GroupId| {
         let mut rows = history.rows.values();
-        rows.any(|row| row.group == *group && row.status == Status::Done)
+        rows.any(|row| row.group == *group && row.status == RowStatus::Done)
     };
-    plan.judge(verdicts, |group| args.run_anyway || measured(group));
+    plan.apply_verdicts(verdicts, |group| args.run_anyway || measured(group));
     let so_far = Some((folder.path(), &history));
-    let forecast = earlier::forecast(&args.results.dir, &sweep.name, so_far);
-    let work = Work {
+    let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, so_far);
+    let work = SweepWork {
         plan: &plan,
         history: &history,
         retry_failed: args.retry_failed,
         retry_oom: args.retry_oom,
     };
-    let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
-    page.lines().for_each(|line| console.note(line));
-    let total = (plan.cells().count() + plan.skipped.len()) as u64;
-    let skips = plan.skipped.iter().filter(|s| !work.finished(&s.cell));
-    let left = work.left().iter().map(|g| g.cells.len()).sum::<usize>() + skips.count();
+    let page = plan_page::render_plan(
+        &plan,
+        &forecast,
+        console.is_verbose(),
+        console.text_options(),
+    );
+    page.lines().for_each(|line| console.print_note(line));
+    let total = (plan.planned_cells().count() + plan.skipped.len()) as u64;
+    let skips = plan.skipped.iter().filter(|s| !work.is_finished(&s.cell));
+    let left = work
+        .groups_left()
+        .iter()
+        .map(|g| g.cells.len())
+        .sum::<usize>()
+        + skips.count();
     let left = left as u64;
     if resumed {
-        console.note(&format!(
+        console.print_note(&format!(
             "going on in {}: {} of {total} cells have their row",
             folder.path().display(),
             total - left
         ));
     }
-    let session = Session::new(
+    let session = SweepSession::new(
         &plan.name,
         jiff::Timestamp::now().to_string(),
         args.fresh,
         shard,
     );
-    journal.session(&session)?;
+    journal.write_session(&session)?;
     results::write_head(&folder, &plan, &runtime)?;
-    let board = console.overall(total, total - left);
+    let board = console.show_sweep(total, total - left);
     let watcher = BoardWatcher::new(console.clone(), board.clone());
-    let context = Context::new(&runtime, options, &folder, stop, &watcher, journal);
-    let ended = crate::sweep::run(&context, &work, forecast, ooms).await;
-    board.finish();
+    let context = SweepContext::new(&runtime, options, &folder, stop, &watcher, journal);
+    let ended = crate::sweep::run_sweep(&context, &work, forecast, ooms).await;
+    board.finish_board();
     drop(context);
     // Whatever happened: what was done is written.
-    let counts = results::write(console, args, &folder, &plan);
-    console.note(&format!("results: {}", folder.path().display()));
+    let counts = results::write_results(console, args, &folder, &plan);
+    console.print_note(&format!("results: {}", folder.path().display()));
     if let Err(failure) = ended {
         if let Err(e) = counts {
-            console.warning(&e.to_string());
+            console.print_warning(&e.to_string());
         }
         return Err(failure.hint(go_on(args, folder.path())).into());
     }

@@ -2,34 +2,34 @@
 
 use super::load::run_until_stopped;
 use crate::cli::TopArgs;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::ExitCode;
-use crate::live::serve::Door;
-use crate::live::{Look, Watcher, metrics, render};
+use crate::live::serve::MetricsServer;
+use crate::live::{MemoryScan, MemoryWatcher, metrics, render};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-pub fn run(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
+pub fn run_top(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
     run_until_stopped(console, None, async |stop| top(console, args, stop).await)
 }
 
-async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+async fn top(console: &Console, args: &TopArgs, stop: &StopSignal) -> anyhow::Result<ExitCode> {
     // A bad address must be reported before anything else is done.
     let door = match args.listen {
-        Some(address) => Some(Door::open(address).await?),
+        Some(address) => Some(MetricsServer::open(address).await?),
         None => None,
     };
-    let mut watcher = Watcher::open().await;
-    if let Some(failure) = watcher.blind() {
+    let mut watcher = MemoryWatcher::open().await;
+    if let Some(failure) = watcher.why_blind() {
         return Err(failure.into());
     }
     let pages = door.map(|door| {
         let (sender, pages) = watch::channel(String::new());
-        if let Some(address) = door.address() {
-            console.note(&format!("serving http://{address}/metrics"));
+        if let Some(address) = door.local_address() {
+            console.print_note(&format!("serving http://{address}/metrics"));
         }
-        tokio::spawn(door.serve(pages));
+        tokio::spawn(door.serve_pages(pages));
         sender
     });
     let mut ticks = interval(args.interval);
@@ -41,12 +41,12 @@ async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<E
         }
         let look = tokio::select! {
             () = stop.token().cancelled() => return Ok(ExitCode::Done),
-            look = watcher.look() => look,
+            look = watcher.scan_memory() => look,
         };
         match &pages {
             Some(pages) => {
                 // The receiver lives as long as the door is served.
-                let _ = pages.send(metrics::text(&look));
+                let _ = pages.send(metrics::metrics_text(&look));
             }
             None => {
                 if !show(console, args, &look)? {
@@ -61,7 +61,7 @@ async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<E
 }
 
 /// Shows a look; false once the reader of stdout is gone.
-fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<bool> {
+fn show(console: &Console, args: &TopArgs, look: &MemoryScan) -> anyhow::Result<bool> {
     if args.json {
         // A document a line, so that a stream of them can be read line by line.
         let mut text = if args.once {
@@ -70,10 +70,10 @@ fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<bool> 
             serde_json::to_vec(look)?
         };
         text.push(b'\n');
-        Ok(console.stream(&text)?)
+        Ok(console.stream_data(&text)?)
     } else if args.once {
-        Ok(console.stream(render::text(look).as_bytes())?)
+        Ok(console.stream_data(render::render_text(look).as_bytes())?)
     } else {
-        Ok(console.redraw(&render::text(look))?)
+        Ok(console.redraw_page(&render::render_text(look))?)
     }
 }

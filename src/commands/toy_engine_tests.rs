@@ -5,7 +5,7 @@ use crate::engine::limits::{LoadLimits, Resource};
 use crate::engine::log::auto::AutoParser;
 use crate::engine::{EngineId, LogParser, parser_of, recognise};
 use crate::estimate::{Deployment, case};
-use crate::matrix::read;
+use crate::matrix::read_sweep;
 use serde_json::json;
 
 #[test]
@@ -33,7 +33,7 @@ fn a_toy_engine_is_named_recognised_and_its_log_read() {
 fn a_toy_engine_is_swept_and_without_rules_not_estimated() {
     let toy = EngineId::from_name("toy").unwrap();
     let file = "models:\n  - {model_id: m, container_name: c, engine: toy-serve, input_len: 8, output_len: 8, batch_size: 1}\n";
-    let sweep = read("s.yaml", file, &|_| None, &|name| {
+    let sweep = read_sweep("s.yaml", file, &|_| None, &|name| {
         Err(crate::error::Failure::usage(name))
     })
     .unwrap();

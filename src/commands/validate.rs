@@ -1,7 +1,7 @@
 //! `plimsoll validate`: measurements compared with `estimate`, over a folder of profiles.
 
 use crate::cli::{FailOn, ValidateArgs};
-use crate::compare::calculated::{Calculated, Claim, Item};
+use crate::compare::calculated::{Calculated, CalculatedFigure, Item};
 use crate::compare::deployment::{batch_of, deployment_of};
 use crate::compare::validate::{RunValidation, Skipped, Validation};
 use crate::console::Console;
@@ -23,20 +23,20 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|(file, profile)| {
             let calculated = calculate(profile, file);
-            RunValidation::of(profile, &file.display().to_string(), &calculated)
+            RunValidation::validate_run(profile, &file.display().to_string(), &calculated)
         })
         .collect();
-    let mut validation = Validation::of(runs, skipped);
+    let mut validation = Validation::validate_runs(runs, skipped);
     match args.fail_on {
-        Some(FailOn::Percent(percent)) => validation.judge(Some(percent)),
-        Some(FailOn::Tolerance) => validation.judge(None),
+        Some(FailOn::Percent(percent)) => validation.judge_errors(Some(percent)),
+        Some(FailOn::Tolerance) => validation.judge_errors(None),
         None => {}
     }
     if args.json {
         console.print_json(&validation)?;
     } else {
-        let page = report::validation::render(&validation, console.text_options());
-        console.data(page.as_bytes())?;
+        let page = report::validation::render_validation(&validation, console.text_options());
+        console.write_data(page.as_bytes())?;
     }
     if !args.json || args.output_dir.is_some() {
         store(console, args, &validation)?;
@@ -56,11 +56,11 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn calculate(profile: &Profile, file: &Path) -> Calculated {
     let deployment = match deployment_of(profile) {
         Ok(deployment) => deployment,
-        Err(why) => return Calculated::nothing(&why.to_string()),
+        Err(why) => return Calculated::nothing_calculated(&why.to_string()),
     };
     let (model, facts) = match model_of(profile, file) {
         Ok(found) => found,
-        Err(why) => return Calculated::nothing(&why),
+        Err(why) => return Calculated::nothing_calculated(&why),
     };
     let estimate = estimate(&model, &deployment);
     let pool = estimate.pool.as_ref().map(|p| (p.bytes, p.tokens));
@@ -71,7 +71,7 @@ pub(super) fn calculate(profile: &Profile, file: &Path) -> Calculated {
             .request(tokens)
             .map(|bytes| bytes.saturating_mul(sequences));
         let used = used.ok_or_else(|| "the cache of the model is not known".to_owned());
-        calculated.set(Item::KvUsed, Claim::of(used));
+        calculated.set_claim(Item::KvUsed, CalculatedFigure::without_band(used));
     }
     calculated
 }
@@ -104,7 +104,7 @@ pub(super) fn profiles(
 ) -> Result<(Vec<FoundProfile>, Vec<Skipped>), Failure> {
     let found = find_profiles(paths)?;
     if found.twice > 0 {
-        console.warning(&format!(
+        console.print_warning(&format!(
             "{} files were named twice, and count once",
             found.twice
         ));
@@ -140,13 +140,13 @@ pub(super) fn profiles(
         });
     }
     if again > 0 {
-        console.note(&format!(
+        console.print_note(&format!(
             "{again} of the profiles {} of a run that is there already, and counted once",
             if again == 1 { "is" } else { "are" }
         ));
     }
     if others > 0 {
-        console.note(&format!(
+        console.print_note(&format!(
             "{others} other documents in these folders are no profiles"
         ));
     }
@@ -176,11 +176,11 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
     })?;
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
     let (summary, table) = free_names(&folder, &time);
-    let page = report::validation::render(validation, TextOptions::default());
+    let page = report::validation::render_validation(validation, TextOptions::default());
     write_atomically(&summary, page.as_bytes())?;
-    write_atomically(&table, &report::validation::csv(validation)?)?;
-    console.note(&format!("summary: {}", summary.display()));
-    console.note(&format!("table: {}", table.display()));
+    write_atomically(&table, &report::validation::validation_csv(validation)?)?;
+    console.print_note(&format!("summary: {}", summary.display()));
+    console.print_note(&format!("table: {}", table.display()));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The document of an A/B run: two arms of one engine that differ in some arguments.
 
-use super::{Comparison, compare};
+use super::{Comparison, compare_groups};
 use crate::engine::facts::{Finding, Severity};
 use crate::profile::Profile;
 use schemars::JsonSchema;
@@ -85,7 +85,7 @@ pub struct ArmRuns {
 
 impl Ablation {
     /// From the runs of both arms; `None` where not one run left a profile.
-    pub fn of(
+    pub fn compare_arms(
         a: ArmRuns,
         b: ArmRuns,
         model: Option<String>,
@@ -106,7 +106,7 @@ impl Ablation {
             model: model.or_else(|| all().find_map(|p| p.model_info.name.clone())),
             bench: first.parameters.bench.clone(),
             memory_backend: first.metadata.memory_backend.name.clone(),
-            comparison: compare(&a.profiles, &b.profiles),
+            comparison: compare_groups(&a.profiles, &b.profiles),
             graphs: None,
             a: a.into(),
             b: b.into(),

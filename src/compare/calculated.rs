@@ -62,34 +62,34 @@ impl Item {
     }
 
     /// Its name in documents.
-    pub fn key(self) -> &'static str {
+    pub fn document_key(self) -> &'static str {
         self.facts().0
     }
 
     /// As people read it.
-    pub fn label(self) -> &'static str {
+    pub fn display_label(self) -> &'static str {
         self.facts().1
     }
 
     /// How far a calculation may be off, percent.
-    pub fn tolerance(self) -> f64 {
+    pub fn tolerance_percent(self) -> f64 {
         self.facts().2
     }
 }
 
 /// One calculated figure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Claim {
+pub struct CalculatedFigure {
     /// Bytes or tokens, or why there is none.
     pub value: Result<u64, String>,
     /// The 90 % interval of measurements, in the same unit.
     pub band: Option<(u64, u64)>,
 }
 
-impl Claim {
+impl CalculatedFigure {
     /// Without a band.
-    pub fn of(value: Result<u64, String>) -> Claim {
-        Claim { value, band: None }
+    pub fn without_band(value: Result<u64, String>) -> CalculatedFigure {
+        CalculatedFigure { value, band: None }
     }
 }
 
@@ -98,14 +98,14 @@ impl Claim {
 pub struct Calculated {
     /// What the calculation rests on, as `config.json of the run, vLLM 0.11.0, H100`.
     pub basis: String,
-    claims: BTreeMap<Item, Claim>,
+    claims: BTreeMap<Item, CalculatedFigure>,
     /// Why any other item has no figure.
     missing: String,
 }
 
 impl Calculated {
     /// Nothing, for one reason.
-    pub fn nothing(why: &str) -> Calculated {
+    pub fn nothing_calculated(why: &str) -> Calculated {
         Calculated {
             basis: String::new(),
             claims: BTreeMap::new(),
@@ -125,8 +125,8 @@ impl Calculated {
         let term = |component: Component| {
             let term = terms.iter().find(|t| t.component == component);
             term.map_or_else(
-                || Claim::of(Err(UNNAMED.into())),
-                |term| Claim {
+                || CalculatedFigure::without_band(Err(UNNAMED.into())),
+                |term| CalculatedFigure {
                     value: term.bytes.clone().map_err(|u| u.to_string()),
                     band: term.band.as_ref().map(|b| (b.low, b.high)),
                 },
@@ -135,9 +135,11 @@ impl Calculated {
         let mut weights = term(Component::Weights);
         if let Some(draft) = terms.iter().find(|t| t.component == Component::Draft) {
             weights = match (weights.value, &draft.bytes) {
-                (Ok(main), Ok(draft)) => Claim::of(Ok(main.saturating_add(*draft))),
-                (Ok(_), Err(why)) => Claim::of(Err(why.to_string())),
-                (why, _) => Claim::of(why),
+                (Ok(main), Ok(draft)) => {
+                    CalculatedFigure::without_band(Ok(main.saturating_add(*draft)))
+                }
+                (Ok(_), Err(why)) => CalculatedFigure::without_band(Err(why.to_string())),
+                (why, _) => CalculatedFigure::without_band(why),
             };
         }
         let mut kv_pool = term(Component::KvCache);
@@ -151,13 +153,21 @@ impl Calculated {
             (Item::KvPool, kv_pool),
             (
                 Item::KvTokens,
-                Claim::of(pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string)),
+                CalculatedFigure::without_band(
+                    pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string),
+                ),
             ),
-            (Item::KvUsed, Claim::of(Err(kv_used.into()))),
+            (
+                Item::KvUsed,
+                CalculatedFigure::without_band(Err(kv_used.into())),
+            ),
             (Item::Activation, term(Component::Activation)),
             (Item::CudaGraphs, term(Component::CudaGraphs)),
             (Item::NonTorch, term(Component::NonTorch)),
-            (Item::Total, Claim::of(total.map_err(Unknown::to_string))),
+            (
+                Item::Total,
+                CalculatedFigure::without_band(total.map_err(Unknown::to_string)),
+            ),
         ];
         Calculated {
             basis,
@@ -167,21 +177,21 @@ impl Calculated {
     }
 
     /// Replaces one figure.
-    pub fn set(&mut self, item: Item, claim: Claim) {
+    pub fn set_claim(&mut self, item: Item, claim: CalculatedFigure) {
         self.claims.insert(item, claim);
     }
 
     /// One figure of it.
-    pub fn claim(&self, item: Item) -> Claim {
+    pub fn claim_for(&self, item: Item) -> CalculatedFigure {
         if item == Item::Overhead {
-            let parts = [Item::CudaGraphs, Item::NonTorch].map(|part| self.claim(part).value);
-            return Claim::of(match parts {
+            let parts = [Item::CudaGraphs, Item::NonTorch].map(|part| self.claim_for(part).value);
+            return CalculatedFigure::without_band(match parts {
                 [Ok(graphs), Ok(rest)] => Ok(graphs.saturating_add(rest)),
                 [Err(why), _] | [_, Err(why)] => Err(why),
             });
         }
         let claim = self.claims.get(&item).cloned();
-        claim.unwrap_or_else(|| Claim::of(Err(self.missing.clone())))
+        claim.unwrap_or_else(|| CalculatedFigure::without_band(Err(self.missing.clone())))
     }
 }
 
@@ -208,7 +218,7 @@ pub enum Grade {
 
 impl Grade {
     /// Of an error in percent, of either sign.
-    pub fn of(error_pct: f64) -> Grade {
+    pub fn grade_of_error(error_pct: f64) -> Grade {
         match error_pct.abs() {
             e if e <= 2.0 => Grade::Excellent,
             e if e <= 5.0 => Grade::Good,
@@ -219,7 +229,7 @@ impl Grade {
     }
 
     /// As people read it.
-    pub fn label(self) -> &'static str {
+    pub fn display_label(self) -> &'static str {
         match self {
             Grade::Excellent => "Excellent",
             Grade::Good => "Good",
@@ -256,7 +266,7 @@ mod tests {
             (20.1, Grade::Poor),
             (f64::INFINITY, Grade::Poor),
         ] {
-            assert_eq!(Grade::of(error), grade, "{error}");
+            assert_eq!(Grade::grade_of_error(error), grade, "{error}");
         }
     }
 
@@ -287,7 +297,7 @@ mod tests {
             term(Component::CudaGraphs, Err(missing())),
         ];
         let c = Calculated::of_terms("b".into(), &terms, Ok((7, 70)), Err(&missing()));
-        let value = |item| c.claim(item).value;
+        let value = |item| c.claim_for(item).value;
         assert_eq!((value(Item::Weights), value(Item::KvPool)), (Ok(13), Ok(7)));
         assert_eq!(value(Item::KvTokens), Ok(70));
         assert_eq!(value(Item::CudaGraphs), Err("the GPU is not known".into()));
@@ -297,10 +307,10 @@ mod tests {
 
     #[test]
     fn an_overhead_of_which_a_part_is_unknown_is_unknown() {
-        let mut c = Calculated::nothing("no");
-        c.set(Item::CudaGraphs, Claim::of(Ok(5)));
-        assert_eq!(c.claim(Item::Overhead).value, Err("no".into()));
-        c.set(Item::NonTorch, Claim::of(Ok(6)));
-        assert_eq!(c.claim(Item::Overhead).value, Ok(11));
+        let mut c = Calculated::nothing_calculated("no");
+        c.set_claim(Item::CudaGraphs, CalculatedFigure::without_band(Ok(5)));
+        assert_eq!(c.claim_for(Item::Overhead).value, Err("no".into()));
+        c.set_claim(Item::NonTorch, CalculatedFigure::without_band(Ok(6)));
+        assert_eq!(c.claim_for(Item::Overhead).value, Ok(11));
     }
 }

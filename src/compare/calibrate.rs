@@ -15,7 +15,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// Why it teaches nothing, a sentence.
-pub fn learn(
+pub fn learn_from_run(
     profile: &Profile,
     config: Option<&Value>,
     gpu_name: impl Fn(&str) -> String,
@@ -40,7 +40,7 @@ pub fn learn(
     let Some(model) = &profile.model_info.name else {
         return Err("the model is not known".into());
     };
-    let settings = settings::of(profile);
+    let settings = settings::settings_of_profile(profile);
     let number = |name: &str| {
         settings
             .get(name)

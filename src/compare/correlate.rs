@@ -1,7 +1,7 @@
 //! Whether figures move together: Pearson's and Spearman's coefficients, over runs and within them.
 
 use crate::profile::Profile;
-use crate::profile::stats::{mean, quantile};
+use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,19 +48,19 @@ pub struct Correlation {
 }
 
 /// A figure of a run: its name with its unit, and where it is.
-type Figure = (&'static str, fn(&Profile) -> Option<f64>);
+type RunFigure = (&'static str, fn(&Profile) -> Option<f64>);
 
-const PEAK: Figure = ("peak memory, GiB", |p| p.memory_breakdown.total_measured_gb);
+const PEAK: RunFigure = ("peak memory, GiB", |p| p.memory_breakdown.total_measured_gb);
 /// Sequences at once: the batch, else the requests that may be in flight.
-const BATCH: Figure = ("batch", |p| {
+const BATCH: RunFigure = ("batch", |p| {
     let load = &p.parameters.workload;
     load.batch_size.or(load.max_concurrency).map(f64::from)
 });
-const OVERHEAD: Figure = ("framework overhead, GiB", |p| {
+const OVERHEAD: RunFigure = ("framework overhead, GiB", |p| {
     p.memory_breakdown.framework_overhead_gb
 });
 
-const ACROSS: &[(Figure, Figure)] = &[
+const ACROSS: &[(RunFigure, RunFigure)] = &[
     (
         PEAK,
         ("mean power, W", |p| {
@@ -113,13 +113,13 @@ const ACROSS: &[(Figure, Figure)] = &[
 
 impl Correlations {
     /// Over these profiles.
-    pub fn of(profiles: &[&Profile]) -> Correlations {
+    pub fn correlate_profiles(profiles: &[&Profile]) -> Correlations {
         let across = ACROSS.iter().map(|((x, of_x), (y, of_y))| {
             let points: Vec<(f64, f64)> = profiles
                 .iter()
                 .filter_map(|p| Some((of_x(p)?, of_y(p)?)))
                 .collect();
-            let both = coefficients(&points);
+            let both = correlation_coefficients(&points);
             Correlation {
                 x: (*x).into(),
                 y: (*y).into(),
@@ -156,7 +156,7 @@ fn within(
             .filter_map(|p| Some((p.memory_gb, pick(p)?)))
             .collect();
         n += points.len() as u64;
-        match coefficients(&points) {
+        match correlation_coefficients(&points) {
             Ok((pearson, spearman)) => {
                 lines.push(pearson);
                 orders.push(spearman);
@@ -166,7 +166,7 @@ fn within(
     }
     let median = |figures: &mut Vec<f64>| {
         figures.sort_by(f64::total_cmp);
-        quantile(figures, 0.5)
+        quantile_of_sorted(figures, 0.5)
     };
     let runs = lines.len() as u64;
     Correlation {
@@ -188,7 +188,7 @@ fn within(
 ///
 /// # Errors
 /// Why there are none: too few points, or a figure that is always the same.
-pub fn coefficients(points: &[(f64, f64)]) -> Result<(f64, f64), String> {
+pub fn correlation_coefficients(points: &[(f64, f64)]) -> Result<(f64, f64), String> {
     let points: Vec<(f64, f64)> = points
         .iter()
         .copied()
@@ -212,7 +212,7 @@ fn pearson(xs: &[f64], ys: &[f64]) -> Option<f64> {
         let most = figures.iter().fold(0f64, |m, f| m.max(f.abs()));
         let most = if most > 0.0 { most } else { 1.0 };
         let figures: Vec<f64> = figures.iter().map(|f| f / most).collect();
-        let mean = mean(&figures)?;
+        let mean = arithmetic_mean(&figures)?;
         Some(figures.iter().map(|f| f - mean).collect())
     };
     let varies = |figures: &[f64]| figures.windows(2).any(|w| w[0] != w[1]);
@@ -255,16 +255,16 @@ mod tests {
         let line: Vec<(f64, f64)> = (0..9)
             .map(|x| (f64::from(x), -2.0 * f64::from(x)))
             .collect();
-        let (pearson, spearman) = coefficients(&line).unwrap();
+        let (pearson, spearman) = correlation_coefficients(&line).unwrap();
         assert!((pearson + 1.0).abs() < 1e-12 && (spearman + 1.0).abs() < 1e-12);
         let cube: Vec<(f64, f64)> = (0..9)
             .map(|x| (f64::from(x), f64::from(x * x * x)))
             .collect();
-        let (pearson, spearman) = coefficients(&cube).unwrap();
+        let (pearson, spearman) = correlation_coefficients(&cube).unwrap();
         assert!(pearson < 0.95 && (spearman - 1.0).abs() < 1e-12);
         // Worked by hand: ranks 1 2 3 4 5 and 2 1 4 3 5.
         let hand = [(1.0, 2.0), (2.0, 1.0), (3.0, 4.0), (4.0, 3.0), (5.0, 9.0)];
-        assert!((coefficients(&hand).unwrap().1 - 0.8).abs() < 1e-12);
+        assert!((correlation_coefficients(&hand).unwrap().1 - 0.8).abs() < 1e-12);
     }
 
     #[test]
@@ -279,11 +279,15 @@ mod tests {
             &[(1.0, 2.0), (2.0, 3.0)],
             &[(1.0, 2.0), (f64::NAN, 3.0), (2.0, 2.0)],
         ] {
-            assert!(coefficients(points).unwrap_err().starts_with("no data"));
+            assert!(
+                correlation_coefficients(points)
+                    .unwrap_err()
+                    .starts_with("no data")
+            );
         }
         let still = [(1.0, 2.0), (1.0, 3.0), (1.0, 9.0)];
         assert!(
-            coefficients(&still)
+            correlation_coefficients(&still)
                 .unwrap_err()
                 .contains("always the same")
         );
@@ -293,7 +297,7 @@ mod tests {
         #[test]
         fn coefficients_are_symmetric_and_in_bounds(points in proptest::collection::vec((-1e300..1e300f64, -1e3..1e3f64), 0..40)) {
             let swapped: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*y, *x)).collect();
-            match (coefficients(&points), coefficients(&swapped)) {
+            match (correlation_coefficients(&points), correlation_coefficients(&swapped)) {
                 (Ok(a), Ok(b)) => {
                     prop_assert!(a.0.abs() <= 1.0 && a.1.abs() <= 1.0);
                     prop_assert!((a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9);

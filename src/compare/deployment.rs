@@ -18,7 +18,7 @@ pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
         return Err(Unknown::new("the profile names no engine"));
     }
     let engine = EngineId::from_name(name)?;
-    let mut values = settings::of(profile);
+    let mut values = settings::settings_of_profile(profile);
     // The type of the loaded weights wins over the requested one.
     if let Some(weights) = values.get("weights_dtype").cloned() {
         values.insert("dtype".into(), weights);
@@ -79,7 +79,7 @@ mod tests {
     use crate::capture::{Capture, ContainerFacts};
     use crate::estimate::case;
     use crate::matrix::samples;
-    use crate::profile::derive;
+    use crate::profile::derive_profile;
     use serde_json::json;
 
     /// A profile of a server with this command.
@@ -92,7 +92,7 @@ mod tests {
             argv: argv.to_vec(),
             ..ContainerFacts::default()
         };
-        let mut profile = derive(&capture, [], []);
+        let mut profile = derive_profile(&capture, [], []);
         profile.engine_metadata.engine_type = engine.name().into();
         profile.configuration.requested = engine.settings(&facts).values;
         profile

@@ -71,12 +71,12 @@ pub(super) const OTHERS: &[Other] = &[
 ];
 
 /// The peak, bytes.
-pub(super) fn total(profile: &Profile) -> Option<f64> {
+pub(super) fn peak_bytes(profile: &Profile) -> Option<f64> {
     Some(profile.memory_breakdown.total_measured_bytes? as f64)
 }
 
 /// One part of the peak, bytes.
-pub(super) fn part(profile: &Profile, component: Component) -> Option<f64> {
+pub(super) fn component_bytes(profile: &Profile, component: Component) -> Option<f64> {
     let parts = &profile.memory_breakdown.components;
     let part = parts.iter().find(|p| p.component == component)?;
     Some(part.bytes as f64)
@@ -85,12 +85,14 @@ pub(super) fn part(profile: &Profile, component: Component) -> Option<f64> {
 /// The same by the component's key.
 pub(super) fn part_named(profile: &Profile, name: &str) -> Option<f64> {
     let parts = &profile.memory_breakdown.components;
-    let part = parts.iter().find(|p| key(p.component) == name)?;
+    let part = parts.iter().find(|p| component_key(p.component) == name)?;
     Some(part.bytes as f64)
 }
 
 /// The components that any of these profiles has, but the unexplained rest, in reading order.
-pub(super) fn components<'a>(profiles: impl Iterator<Item = &'a Profile>) -> BTreeSet<Component> {
+pub(super) fn known_components<'a>(
+    profiles: impl Iterator<Item = &'a Profile>,
+) -> BTreeSet<Component> {
     profiles
         .flat_map(|p| &p.memory_breakdown.components)
         .map(|p| p.component)
@@ -99,16 +101,16 @@ pub(super) fn components<'a>(profiles: impl Iterator<Item = &'a Profile>) -> BTr
 }
 
 /// A component's name in documents: `model_weights`.
-pub(super) fn key(component: Component) -> String {
+pub(super) fn component_key(component: Component) -> String {
     // A unit variant is its name.
     match serde_json::to_value(component) {
         Ok(serde_json::Value::String(name)) => name,
-        _ => component.label().to_owned(),
+        _ => component.display_label().to_owned(),
     }
 }
 
 /// Path of a component's reason in a profile's `unknown`.
-pub(super) fn path(component: Component) -> &'static str {
+pub(super) fn reason_path(component: Component) -> &'static str {
     match component {
         Component::Baseline => "memory_breakdown.baseline_gb",
         Component::ModelWeights => "memory_breakdown.model_weights_gb",

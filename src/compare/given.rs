@@ -2,10 +2,10 @@
 
 use super::calculated::{Grade, error_pct};
 use super::profiles::Limit;
-use super::settings::Settings;
+use super::settings::ProfileSettings;
 use super::subject::{Subject, Who};
-use crate::profile::stats::{mean, quantile};
-use crate::units::{GIB, gib};
+use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
+use crate::units::{GIB, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub const WRONG_PERCENT: f64 = 30.0;
 
 /// Externally calculated figures, bytes over all GPUs; `None` where nothing was given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct ExternalFigures {
     /// Weights.
     pub weights: Option<u64>,
     /// KV cache.
@@ -32,9 +32,9 @@ pub struct Given {
     pub basis: KvBasis,
 }
 
-impl Given {
+impl ExternalFigures {
     /// Whether anything was given.
-    pub fn any(&self) -> bool {
+    pub fn has_any_figure(&self) -> bool {
         [self.weights, self.kv, self.activations, self.overhead]
             .iter()
             .any(Option::is_some)
@@ -128,7 +128,7 @@ pub struct GivenSummary {
 
 impl GivenReport {
     /// Holds the figures against each profile.
-    pub fn of(subjects: &[Subject], given: &Given) -> GivenReport {
+    pub fn compare_with_given(subjects: &[Subject], given: &ExternalFigures) -> GivenReport {
         let profiles: Vec<GivenProfile> = subjects.iter().map(|s| profile(s, given)).collect();
         GivenReport {
             document: "calculation".into(),
@@ -142,7 +142,7 @@ impl GivenReport {
     }
 
     /// Judges every error.
-    pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
+    pub fn judge_errors(&mut self, percent: f64, ignore_below_bytes: u64) {
         let mut limit = Limit::new(percent, ignore_below_bytes);
         for row in self.profiles.iter().flat_map(|p| &p.rows) {
             let list = match (row.diff_gb, row.error_pct) {
@@ -159,17 +159,20 @@ impl GivenReport {
     }
 }
 
-fn profile(subject: &Subject, given: &Given) -> GivenProfile {
+fn profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
     let kv = match given.basis {
-        KvBasis::Pool => subject.bytes("kv_cache"),
-        KvBasis::Used => subject.bytes("kv_cache_used"),
+        KvBasis::Pool => subject.figure_bytes("kv_cache"),
+        KvBasis::Used => subject.figure_bytes("kv_cache_used"),
     };
     let kv_label = match given.basis {
         KvBasis::Pool => "KV cache pool",
         KvBasis::Used => "KV cache in use",
     };
     // What others held is in no calculation.
-    let total = match (subject.bytes("total"), subject.bytes("baseline")) {
+    let total = match (
+        subject.figure_bytes("total"),
+        subject.figure_bytes("baseline"),
+    ) {
         (Ok(total), Ok(others)) => Ok(total - others),
         (total, _) => total,
     };
@@ -187,7 +190,7 @@ fn profile(subject: &Subject, given: &Given) -> GivenProfile {
         let measured = match key {
             "kv_cache" => kv.clone(),
             "total" => total.clone(),
-            key => subject.bytes(key),
+            key => subject.figure_bytes(key),
         };
         Some(row(key, label, calculated?, measured))
     })
@@ -207,11 +210,11 @@ fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -
         component: key.into(),
         label: label.into(),
         measured_gb: known.map(|m| m / GIB),
-        calculated_gb: gib(calculated),
+        calculated_gb: to_gib(calculated),
         diff_gb: known.map(|m| (calculated as f64 - m) / GIB),
         error_pct: error,
         // An error against nothing has no percentage, and is poor.
-        grade: known.map(|_| error.map_or(Grade::Poor, Grade::of)),
+        grade: known.map(|_| error.map_or(Grade::Poor, Grade::grade_of_error)),
         unknown: measured.err(),
     }
 }
@@ -234,14 +237,17 @@ fn warnings(subject: &Subject) -> Vec<String> {
             "the measured figures are sums over {gpus} GPUs: calculate for all of them"
         ));
     }
-    if subject.bytes("framework_overhead").is_ok_and(|b| b < 0.0) {
+    if subject
+        .figure_bytes("framework_overhead")
+        .is_ok_and(|b| b < 0.0)
+    {
         all.push("the overhead is negative: the witnesses of the other parts claim more than was measured; the total holds all the same".into());
     }
     all
 }
 
 /// What to change, for each figure that is off by more than [`LOOK_PERCENT`].
-fn recommendations(subject: &Subject, given: &Given, rows: &[GivenRow]) -> Vec<String> {
+fn recommendations(subject: &Subject, given: &ExternalFigures, rows: &[GivenRow]) -> Vec<String> {
     let mut all = Vec::new();
     for row in rows {
         let off = row.error_pct.unwrap_or(f64::INFINITY);
@@ -270,7 +276,7 @@ fn word(error: f64) -> &'static str {
     if error > 0.0 { "high" } else { "low" }
 }
 
-fn weights_advice(settings: &Settings, off: f64) -> String {
+fn weights_advice(settings: &ProfileSettings, off: f64) -> String {
     let dtype = settings
         .get("weights_dtype")
         .map_or("not told", String::as_str);
@@ -291,11 +297,11 @@ fn weights_advice(settings: &Settings, off: f64) -> String {
     }
 }
 
-fn kv_advice(subject: &Subject, given: &Given, off: f64) -> String {
+fn kv_advice(subject: &Subject, given: &ExternalFigures, off: f64) -> String {
     let nearer_to_used = || {
         let (pool, used) = (
-            subject.bytes("kv_cache").ok()?,
-            subject.bytes("kv_cache_used").ok()?,
+            subject.figure_bytes("kv_cache").ok()?,
+            subject.figure_bytes("kv_cache_used").ok()?,
         );
         let calculated = given.kv? as f64;
         ((calculated - used).abs() < (calculated - pool).abs()).then_some(used)
@@ -331,8 +337,8 @@ fn summary(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
             component: row.component.clone(),
             label: row.label.clone(),
             n: errors.len() as u64,
-            median_error_pct: quantile(&errors, 0.5),
-            mean_abs_error_pct: mean(&sizes),
+            median_error_pct: quantile_of_sorted(&errors, 0.5),
+            mean_abs_error_pct: arithmetic_mean(&sizes),
         });
     }
     all

@@ -229,7 +229,7 @@ pub struct GraphReport {
 
 /// Where the document was made.
 #[derive(Debug, Clone, Default)]
-pub struct Origin {
+pub struct GraphReportOrigin {
     /// Start, RFC 3339, UTC.
     pub timestamp: String,
     /// The container's name.
@@ -244,8 +244,8 @@ pub struct Origin {
 
 impl GraphReport {
     /// From the results of the two arms, the one without `max_concurrency` first.
-    pub fn of(
-        origin: Origin,
+    pub fn report_of_arms(
+        origin: GraphReportOrigin,
         settings: GraphSettings,
         thresholds: Thresholds,
         outcomes: [ArmOutcome; 2],
@@ -258,7 +258,7 @@ impl GraphReport {
         let analysis = analysis(&outcomes, &thresholds, &mut unknown);
         let mut findings = Vec::new();
         if pretends(&engine_version) || pretends(&torch_version) {
-            findings.push(Finding::warning("simulated_engine", "the module in the container is a stand-in for TensorRT-LLM: no figure here is of a real engine",
+            findings.push(Finding::new_warning("simulated_engine", "the module in the container is a stand-in for TensorRT-LLM: no figure here is of a real engine",
             ));
         }
         for (i, outcome) in outcomes.iter().enumerate() {
@@ -290,7 +290,7 @@ impl GraphReport {
 }
 
 /// `max_concurrency_None`, `max_concurrency_16`.
-pub fn experiment(max_concurrency: Option<u32>) -> String {
+pub fn experiment_name(max_concurrency: Option<u32>) -> String {
     match max_concurrency {
         None => "max_concurrency_None".into(),
         Some(n) => format!("max_concurrency_{n}"),
@@ -310,7 +310,7 @@ fn arm(outcome: &ArmOutcome) -> GraphArm {
     let counted = counted(outcome);
     let by_draft_len = counted.map(|c| c.0);
     GraphArm {
-        experiment: experiment(outcome.max_concurrency),
+        experiment: experiment_name(outcome.max_concurrency),
         max_concurrency: outcome.max_concurrency,
         error: outcome.probe.error.clone(),
         memory_before: outcome.probe.memory_before.map(MemoryMb::from),
@@ -409,7 +409,7 @@ fn analysis(
     Analysis {
         reading: overheads
             .first()
-            .map(|o| thresholds.read(o.overhead_mib * MIB)),
+            .map(|o| thresholds.classify_overhead(o.overhead_mib * MIB)),
         overheads,
         additional_cuda_graphs: additional,
     }
@@ -417,7 +417,7 @@ fn analysis(
 
 /// What is to be known of one arm's figures.
 fn look(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Finding>) {
-    let name = experiment(outcome.max_concurrency);
+    let name = experiment_name(outcome.max_concurrency);
     let mut found = |code, severity, message: String| {
         findings.push(Finding::new(code, severity, format!("{name}: {message}")));
     };

@@ -1,7 +1,7 @@
 //! What CUDA graphs cost, read against two thresholds.
 
 use super::Comparison;
-use crate::units::signed;
+use crate::units::signed_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub enum Reading {
 
 impl Thresholds {
     /// Reads an overhead.
-    pub fn read(&self, bytes: f64) -> Reading {
+    pub fn classify_overhead(&self, bytes: f64) -> Reading {
         match bytes / MIB {
             m if m < self.low_mib => Reading::Low,
             m if m > self.strong_mib => Reading::Strong,
@@ -40,7 +40,7 @@ impl Thresholds {
     }
 
     /// The reading as a sentence.
-    pub fn sentence(&self, reading: Reading) -> String {
+    pub fn describe_reading(&self, reading: Reading) -> String {
         let (low, strong) = (self.low_mib, self.strong_mib);
         match reading {
             Reading::Low => format!("low (below {low} MiB): saving them may not be worth it"),
@@ -66,7 +66,7 @@ pub struct GraphReading {
 impl GraphReading {
     /// By the engine's own figure. The difference of the totals means nothing where an engine fills
     /// the device whatever the settings: its pool shrinks by what the graphs take.
-    pub fn of(comparison: &Comparison, thresholds: Thresholds) -> GraphReading {
+    pub fn reading_of_comparison(comparison: &Comparison, thresholds: Thresholds) -> GraphReading {
         let row = comparison
             .components
             .iter()
@@ -77,7 +77,7 @@ impl GraphReading {
             (Some(_), _) => "the engine's own figure for its CUDA graphs".to_owned(),
             (None, Some(d)) => format!(
                 "the engine told no memory of CUDA graphs; the totals of the arms differ by {}",
-                signed(d as i128)
+                signed_text(d as i128)
             ),
             (None, None) => {
                 "the engine told no memory of CUDA graphs, and one arm has no total".into()
@@ -87,7 +87,7 @@ impl GraphReading {
             overhead_bytes: overhead,
             witness,
             thresholds,
-            reading: overhead.map(|o| thresholds.read(o)),
+            reading: overhead.map(|o| thresholds.classify_overhead(o)),
         }
     }
 }
@@ -109,13 +109,17 @@ mod tests {
             (2048.0, Reading::Moderate),
             (2048.1, Reading::Strong),
         ] {
-            assert_eq!(t.read(mib * MIB), reading, "{mib}");
+            assert_eq!(t.classify_overhead(mib * MIB), reading, "{mib}");
         }
         let other = Thresholds {
             low_mib: 1.0,
             strong_mib: 2.0,
         };
-        assert_eq!(other.read(3.0 * MIB), Reading::Strong);
-        assert!(other.sentence(Reading::Strong).contains("above 2 MiB"));
+        assert_eq!(other.classify_overhead(3.0 * MIB), Reading::Strong);
+        assert!(
+            other
+                .describe_reading(Reading::Strong)
+                .contains("above 2 MiB")
+        );
     }
 }

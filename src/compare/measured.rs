@@ -1,7 +1,7 @@
 //! What a profile measured of each item that is calculated: pool against pool, used against used.
 
 use super::calculated::Item;
-use super::settings::{self, Settings};
+use super::settings::{self, ProfileSettings};
 use super::subject::source_word;
 use crate::breakdown::{Component, EvidenceSource};
 use crate::capture::DeviceKind;
@@ -9,10 +9,10 @@ use crate::profile::Profile;
 use crate::units::GIB;
 
 /// Bytes on the GPU that has most of it, or tokens, and what the figure rests on; or why it is unknown.
-pub type Reading = Result<(f64, String), String>;
+pub type MeasuredFigure = Result<(f64, String), String>;
 
 /// A figure that was observed: one that was itself calculated cannot check another calculation.
-fn seen(reading: Reading) -> Reading {
+fn seen(reading: MeasuredFigure) -> MeasuredFigure {
     let calculated = source_word(EvidenceSource::Architecture);
     match reading {
         Ok((_, source)) if source == calculated => {
@@ -23,22 +23,22 @@ fn seen(reading: Reading) -> Reading {
 }
 
 /// A profile, read item by item.
-pub struct Measured<'a> {
+pub struct MeasuredProfile<'a> {
     profile: &'a Profile,
-    settings: Settings,
+    settings: ProfileSettings,
 }
 
-impl<'a> Measured<'a> {
+impl<'a> MeasuredProfile<'a> {
     /// Of this profile.
-    pub fn of(profile: &'a Profile) -> Measured<'a> {
-        Measured {
-            settings: settings::of(profile),
+    pub fn measured_of_profile(profile: &'a Profile) -> MeasuredProfile<'a> {
+        MeasuredProfile {
+            settings: settings::settings_of_profile(profile),
             profile,
         }
     }
 
     /// What was measured of an item.
-    pub fn reading(&self, item: Item) -> Reading {
+    pub fn reading_of_item(&self, item: Item) -> MeasuredFigure {
         let on_host = self.on_host();
         match item {
             Item::Weights if on_host => seen(self.alone(self.host_part(Component::ModelWeights))),
@@ -80,7 +80,7 @@ impl<'a> Measured<'a> {
     }
 
     /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
-    fn alone(&self, reading: Reading) -> Reading {
+    fn alone(&self, reading: MeasuredFigure) -> MeasuredFigure {
         if self.ranks() > 1.0 {
             Err("measured in host memory, over several ranks".into())
         } else {
@@ -88,7 +88,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    fn host_part(&self, component: Component) -> Reading {
+    fn host_part(&self, component: Component) -> MeasuredFigure {
         let parts = &self.profile.memory_breakdown.components;
         let part = parts.iter().find(|p| p.component == component);
         part.map(|p| (p.bytes as f64, self.sources(component, None)))
@@ -96,7 +96,7 @@ impl<'a> Measured<'a> {
     }
 
     /// A part on the GPU that has most of it.
-    fn part(&self, component: Component) -> Reading {
+    fn part(&self, component: Component) -> MeasuredFigure {
         let most = (self.profile.memory_breakdown.per_gpu.iter())
             .filter_map(|d| {
                 let part = d.parts.iter().find(|p| p.component == component)?;
@@ -117,7 +117,7 @@ impl<'a> Measured<'a> {
 
     /// Why a part is unknown.
     fn why(&self, component: Component) -> String {
-        let path = super::figures::path(component);
+        let path = super::figures::reason_path(component);
         let told = self.profile.unknown.get(path).cloned();
         told.unwrap_or_else(|| "no witness of this run tells of it".into())
     }
@@ -135,7 +135,7 @@ impl<'a> Measured<'a> {
 
     /// The pool as reserved. Memory of a host is taken when it is first touched: there the engine's
     /// word counts, and not what was seen.
-    fn pool(&self) -> Reading {
+    fn pool(&self) -> MeasuredFigure {
         if self.grows() {
             return Err("this engine reserves no pool: its cache grows with each request".into());
         }
@@ -148,7 +148,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    fn tokens(&self) -> Reading {
+    fn tokens(&self) -> MeasuredFigure {
         let tokens = self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens;
         // Engines beside each other have a pool each.
         let pools = self.size("data_parallel_size");
@@ -157,7 +157,7 @@ impl<'a> Measured<'a> {
             .ok_or_else(|| self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
     }
 
-    fn used(&self) -> Reading {
+    fn used(&self) -> MeasuredFigure {
         if self.grows() {
             return self.part(Component::KvCache);
         }
@@ -168,7 +168,7 @@ impl<'a> Measured<'a> {
     }
 
     /// The peak of the engine's own profile run. What a load took is another question.
-    fn activation(&self) -> Reading {
+    fn activation(&self) -> MeasuredFigure {
         if self.grows() {
             return self.part(Component::Activations);
         }
@@ -176,7 +176,7 @@ impl<'a> Measured<'a> {
         reported.ok_or_else(|| "the engine did not tell the peak of its own profile run; what this load took is another figure".into())
     }
 
-    fn graphs(&self) -> Reading {
+    fn graphs(&self) -> MeasuredFigure {
         let eager = self
             .settings
             .get("enforce_eager")
@@ -188,7 +188,7 @@ impl<'a> Measured<'a> {
     }
 
     /// What is neither weights nor KV nor activations, nor another's, nor the driver's own.
-    fn overhead(&self) -> Reading {
+    fn overhead(&self) -> MeasuredFigure {
         use Component::{CudaGraphs, NonTorch, Runtime, Unexplained, WarmupGrowth};
         let engines = [CudaGraphs, NonTorch, Runtime, WarmupGrowth, Unexplained];
         let of_device = |parts: &[crate::breakdown::Part]| {
@@ -213,7 +213,7 @@ impl<'a> Measured<'a> {
     }
 
     /// The peak without what others and the driver held.
-    fn total(&self) -> Reading {
+    fn total(&self) -> MeasuredFigure {
         (self.profile.memory_breakdown.per_gpu.iter())
             .filter_map(|d| {
                 let of = |c| d.parts.iter().find(|p| p.component == c).map(|p| p.bytes);

@@ -20,7 +20,7 @@ pub mod validate;
 
 use crate::capture::RunEnd;
 use crate::profile::Profile;
-use crate::profile::stats::{Spread, quantile};
+use crate::profile::stats::{Spread, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -93,10 +93,10 @@ impl Side {
     /// Of the figures of a group's runs; `why` is the reason of an empty list.
     fn of(mut figures: Vec<f64>, why: impl FnOnce() -> String) -> Side {
         figures.sort_by(f64::total_cmp);
-        let median = quantile(&figures, 0.5);
+        let median = quantile_of_sorted(&figures, 0.5);
         Side {
             median,
-            spread: Spread::of(&figures),
+            spread: Spread::spread_of(&figures),
             unknown: median.is_none().then(why),
         }
     }
@@ -140,7 +140,7 @@ fn judge(difference: f64, a: Option<f64>, b: Option<f64>) -> Judgement {
 }
 
 /// The runs of a group that count: those that came to their end.
-pub fn whole(profiles: &[Profile]) -> Vec<&Profile> {
+pub fn completed_runs(profiles: &[Profile]) -> Vec<&Profile> {
     profiles
         .iter()
         .filter(|p| p.metadata.outcome == RunEnd::Completed)
@@ -149,8 +149,8 @@ pub fn whole(profiles: &[Profile]) -> Vec<&Profile> {
 
 /// Compares two groups. Runs that did not come to their end lend no figure, only the reason why
 /// there is none.
-pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
-    let (a, b) = (Group::of(a), Group::of(b));
+pub fn compare_groups(a: &[Profile], b: &[Profile]) -> Comparison {
+    let (a, b) = (RunGroup::of(a), RunGroup::of(b));
     let row = |key: &str, label: &str, unit, pick: &dyn Fn(&Profile) -> Option<f64>, path: &str| {
         Row::new(key, label, unit, a.side(pick, path), b.side(pick, path))
     };
@@ -158,17 +158,17 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
         "total",
         "Total at the peak",
         Unit::Bytes,
-        &figures::total,
+        &figures::peak_bytes,
         "memory_breakdown.total_measured_bytes",
     );
     let mut components = Vec::new();
-    for component in figures::components(a.whole.iter().chain(&b.whole).copied()) {
+    for component in figures::known_components(a.whole.iter().chain(&b.whole).copied()) {
         components.push(row(
-            &figures::key(component),
-            component.label(),
+            &figures::component_key(component),
+            component.display_label(),
             Unit::Bytes,
-            &|p| figures::part(p, component),
-            figures::path(component),
+            &|p| figures::component_bytes(p, component),
+            figures::reason_path(component),
         ));
     }
     // Where one group has no figures at all, the other is shown as it is.
@@ -205,15 +205,15 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
 }
 
 /// One group's runs.
-struct Group<'a> {
+struct RunGroup<'a> {
     whole: Vec<&'a Profile>,
     all: &'a [Profile],
 }
 
-impl<'a> Group<'a> {
-    fn of(all: &'a [Profile]) -> Group<'a> {
-        Group {
-            whole: whole(all),
+impl<'a> RunGroup<'a> {
+    fn of(all: &'a [Profile]) -> RunGroup<'a> {
+        RunGroup {
+            whole: completed_runs(all),
             all,
         }
     }
@@ -253,12 +253,12 @@ impl<'a> Group<'a> {
         let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();
         let of_run = |run: &&Profile| {
             let parts = known().filter_map(|r| figures::part_named(run, &r.key));
-            Some(figures::total(run)? - parts.sum::<f64>())
+            Some(figures::peak_bytes(run)? - parts.sum::<f64>())
         };
         let runs: Vec<f64> = self.whole.iter().filter_map(of_run).collect();
         Side {
             median: Some(left),
-            spread: Spread::of(&runs),
+            spread: Spread::spread_of(&runs),
             unknown: None,
         }
     }

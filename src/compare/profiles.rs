@@ -3,7 +3,7 @@
 use super::difference_percent;
 use super::figures::Unit;
 use super::settings::{Role, position_of, role_of};
-use super::subject::{Figure, Kind, SILENT, Subject, Who};
+use super::subject::{Kind, SILENT, Subject, SubjectFigure, Who};
 use crate::units::GIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ impl Limit {
 
 impl Pair {
     /// Holds the second against the first.
-    pub fn of(a: &Subject, b: &Subject) -> Pair {
+    pub fn compare_subjects(a: &Subject, b: &Subject) -> Pair {
         let components = rows(a, b);
         let total = components.iter().find(|r| r.kind == Kind::Total);
         let settings = setting_differences(a, b);
@@ -150,7 +150,7 @@ impl Pair {
 
     /// Judges every component: one that was nothing and now is something moved too far as well.
     /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
-    pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
+    pub fn judge_components(&mut self, percent: f64, ignore_below_bytes: u64) {
         let mut limit = Limit::new(percent, ignore_below_bytes);
         let judged = self
             .components
@@ -193,8 +193,8 @@ fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
     });
     keys.into_iter()
         .map(|(key, label, kind)| {
-            let side = |s: &Subject| match s.figure(&key) {
-                Some(Figure { value, source, .. }) => (value.clone(), source.clone()),
+            let side = |s: &Subject| match s.find_figure(&key) {
+                Some(SubjectFigure { value, source, .. }) => (value.clone(), source.clone()),
                 None => (Err(SILENT.to_owned()), None),
             };
             let ((first, source1), (second, source2)) = (side(a), side(b));
@@ -237,8 +237,8 @@ const ORDER: &[&str] = &[
 ];
 
 fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
-    let of = |s: &Subject, key: &str| s.figure(key).and_then(|f| f.value.clone().ok());
-    let mut all: Vec<&Figure> = Vec::new();
+    let of = |s: &Subject, key: &str| s.find_figure(key).and_then(|f| f.value.clone().ok());
+    let mut all: Vec<&SubjectFigure> = Vec::new();
     for f in a
         .figures
         .iter()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Settings by name; a name that is absent is unknown.
-pub type Settings = BTreeMap<String, String>;
+pub type ProfileSettings = BTreeMap<String, String>;
 
 /// How a property of a run counts where runs are compared. Settings of the engine have no row here: they may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,15 +73,15 @@ pub fn position_of(name: &str) -> usize {
 }
 
 /// What was asked of the engine by its own flags and variables.
-pub fn asked_flags(profile: &Profile) -> Settings {
-    let mut asked = flags(&profile.parameters.extra_engine_args);
+pub fn asked_flags(profile: &Profile) -> ProfileSettings {
+    let mut asked = parse_flags(&profile.parameters.extra_engine_args);
     asked.extend(profile.configuration.requested.clone());
     asked
 }
 
 /// Settings in force, else asked for; the model, the engine, the GPUs and the load.
-pub fn of(profile: &Profile) -> Settings {
-    let mut all = Settings::new();
+pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
+    let mut all = ProfileSettings::new();
     for (name, value) in profile.parameters.settings.named() {
         put(&mut all, name, Some(value));
     }
@@ -152,8 +152,8 @@ pub fn of(profile: &Profile) -> Settings {
 }
 
 /// The same of a document of an earlier schema, as far as it goes.
-pub fn of_older(document: &Value) -> Settings {
-    let mut all = Settings::new();
+pub fn of_older(document: &Value) -> ProfileSettings {
+    let mut all = ProfileSettings::new();
     for (name, paths) in [
         (
             "model",
@@ -204,8 +204,8 @@ pub fn of_older(document: &Value) -> Settings {
 }
 
 /// Arguments as settings: `--a b`, `--a=b`, and `--a` alone, which is `true`.
-pub fn flags(words: &[String]) -> Settings {
-    let mut found = Settings::new();
+pub fn parse_flags(words: &[String]) -> ProfileSettings {
+    let mut found = ProfileSettings::new();
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let Some(name) = word.strip_prefix("--") else {
@@ -224,7 +224,7 @@ pub fn flags(words: &[String]) -> Settings {
 }
 
 /// Adds a value that is known; an empty text is not.
-fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
+fn put(all: &mut ProfileSettings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())
         .filter(|v| !v.trim().is_empty())
@@ -234,7 +234,7 @@ fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
 }
 
 /// One spelling for what means the same.
-fn tidy(all: &mut Settings) {
+fn tidy(all: &mut ProfileSettings) {
     for name in [
         "weights_dtype",
         "activations_dtype",
@@ -278,7 +278,7 @@ mod tests {
             "--enforce-eager",
             "--x",
         ];
-        let read = flags(&words.map(str::to_owned));
+        let read = parse_flags(&words.map(str::to_owned));
         assert_eq!(read["max_num_seqs"], "64");
         assert_eq!(read["dtype"], "half");
         assert_eq!(read["enforce_eager"], "true");
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn names_of_torch_are_the_plain_ones() {
-        let mut all = Settings::from([("weights_dtype".into(), "torch.Float16".into())]);
+        let mut all = ProfileSettings::from([("weights_dtype".into(), "torch.Float16".into())]);
         tidy(&mut all);
         assert_eq!(all["weights_dtype"], "float16");
     }

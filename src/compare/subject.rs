@@ -1,7 +1,7 @@
 //! A profile as it is held against another: who it is, its settings, its figures and their sources.
 
 use super::figures::{self, OTHERS, Unit};
-use super::settings::{self, Settings};
+use super::settings::{self, ProfileSettings};
 use crate::breakdown::{Component, EvidenceSource};
 use crate::profile::Profile;
 use crate::units::GIB;
@@ -15,9 +15,9 @@ pub struct Subject {
     /// Who it is.
     pub who: Who,
     /// Its settings and its load.
-    pub settings: Settings,
+    pub settings: ProfileSettings,
     /// The peak, its parts in reading order, then figures outside the peak.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<SubjectFigure>,
 }
 
 /// Who a profile is.
@@ -61,7 +61,7 @@ pub enum Kind {
 
 /// One figure of a profile.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
+pub struct SubjectFigure {
     /// `model_weights`.
     pub key: String,
     /// As people read it.
@@ -78,7 +78,7 @@ pub struct Figure {
 
 impl Subject {
     /// Of a profile in `file`.
-    pub fn of(profile: &Profile, file: &str) -> Subject {
+    pub fn subject_of_profile(profile: &Profile, file: &str) -> Subject {
         let meta = &profile.metadata;
         let who = Who {
             file: file.into(),
@@ -93,7 +93,7 @@ impl Subject {
         };
         Subject {
             who,
-            settings: settings::of(profile),
+            settings: settings::settings_of_profile(profile),
             figures: figures_of(profile),
         }
     }
@@ -118,7 +118,7 @@ impl Subject {
             let bytes = older_gib(document, key)
                 .map(|g| (g * GIB).round())
                 .filter(|b| b.is_finite());
-            Figure {
+            SubjectFigure {
                 key: (*key).into(),
                 label: (*label).into(),
                 kind: *kind,
@@ -135,13 +135,13 @@ impl Subject {
     }
 
     /// A figure by its key.
-    pub fn figure(&self, key: &str) -> Option<&Figure> {
+    pub fn find_figure(&self, key: &str) -> Option<&SubjectFigure> {
         self.figures.iter().find(|f| f.key == key)
     }
 
     /// Bytes of a figure, or why they are unknown.
-    pub fn bytes(&self, key: &str) -> Result<f64, String> {
-        match self.figure(key) {
+    pub fn figure_bytes(&self, key: &str) -> Result<f64, String> {
+        match self.find_figure(key) {
             Some(figure) => figure.value.clone(),
             None => Err(SILENT.into()),
         }
@@ -176,32 +176,33 @@ pub fn is_older(document: &Value) -> bool {
     keys.any(|key| older_gib(document, key).is_some())
 }
 
-fn figures_of(profile: &Profile) -> Vec<Figure> {
+fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
     let breakdown = &profile.memory_breakdown;
     let why = |path: &str| {
         let told = profile.unknown.get(path).cloned();
         told.unwrap_or_else(|| SILENT.into())
     };
-    let figure =
-        |key: &str, label: &str, kind, value: Option<f64>, path: &str, source: String| Figure {
+    let figure = |key: &str, label: &str, kind, value: Option<f64>, path: &str, source: String| {
+        SubjectFigure {
             key: key.into(),
             label: label.into(),
             kind,
             unit: Unit::Bytes,
             source: value.is_some().then_some(source),
             value: value.filter(|v| v.is_finite()).ok_or_else(|| why(path)),
-        };
+        }
+    };
     let part = |component: Component, kind| {
         figure(
-            &figures::key(component),
-            component.label(),
+            &figures::component_key(component),
+            component.display_label(),
             kind,
-            figures::part(profile, component),
-            figures::path(component),
+            figures::component_bytes(profile, component),
+            figures::reason_path(component),
             source(profile, component),
         )
     };
-    let total = figures::total(profile);
+    let total = figures::peak_bytes(profile);
     let mut all = vec![figure(
         "total",
         "Total at the peak",
@@ -245,7 +246,7 @@ fn figures_of(profile: &Profile) -> Vec<Figure> {
     ));
     all.extend(OTHERS.iter().map(|o| {
         let value = (o.pick)(profile).filter(|v| v.is_finite());
-        Figure {
+        SubjectFigure {
             key: o.key.into(),
             label: o.label.into(),
             kind: Kind::Other,

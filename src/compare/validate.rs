@@ -1,9 +1,9 @@
 //! Measured against calculated, over one run or many: which items are off, where, and by how much.
 
 use super::calculated::{Calculated, Grade, Item, error_pct};
-use super::measured::Measured;
+use super::measured::MeasuredProfile;
 use crate::profile::Profile;
-use crate::profile::stats::{mean, quantile};
+use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,8 +140,8 @@ pub struct ErrorLimit {
 
 impl RunValidation {
     /// Holds what was calculated against the profile in `file`.
-    pub fn of(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
-        let measured = Measured::of(profile);
+    pub fn validate_run(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
+        let measured = MeasuredProfile::measured_of_profile(profile);
         let items = Item::ALL.map(|item| row(item, &measured, calculated));
         let mut warnings = Vec::new();
         warnings.extend(profile.metadata.outcome.describe());
@@ -151,7 +151,7 @@ impl RunValidation {
         RunValidation {
             file: file.into(),
             run_id: profile.metadata.run_id.clone(),
-            family: family(
+            family: model_family(
                 profile.model_info.name.as_deref(),
                 profile.model_info.architecture.as_deref(),
             ),
@@ -173,13 +173,13 @@ impl RunValidation {
     }
 }
 
-fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow {
-    let (reading, claim) = (measured.reading(item), calculated.claim(item));
+fn row(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calculated) -> ItemRow {
+    let (reading, claim) = (measured.reading_of_item(item), calculated.claim_for(item));
     let known = reading.as_ref().ok().map(|(value, _)| *value);
     let both = known.zip(claim.value.as_ref().ok().copied());
     let error = both.and_then(|(m, c)| error_pct(c as f64, m));
     // Something for nothing has no percentage, and is out of any tolerance.
-    let within = both.map(|_| error.is_some_and(|e| e.abs() <= item.tolerance()));
+    let within = both.map(|_| error.is_some_and(|e| e.abs() <= item.tolerance_percent()));
     let in_band = both
         .zip(claim.band)
         .map(|((measured, _), (low, high))| measured >= low as f64 && measured <= high as f64);
@@ -195,9 +195,9 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
         measured_source: reading.ok().map(|(_, source)| source),
         calculated: claim.value.ok(),
         error_pct: error,
-        tolerance_pct: item.tolerance(),
+        tolerance_pct: item.tolerance_percent(),
         within_tolerance: within,
-        grade: both.map(|_| error.map_or(Grade::Poor, Grade::of)),
+        grade: both.map(|_| error.map_or(Grade::Poor, Grade::grade_of_error)),
         in_band,
         unknown,
     }
@@ -205,7 +205,7 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
 
 impl Validation {
     /// Over these runs.
-    pub fn of(runs: Vec<RunValidation>, skipped: Vec<Skipped>) -> Validation {
+    pub fn validate_runs(runs: Vec<RunValidation>, skipped: Vec<Skipped>) -> Validation {
         let mut groups = vec![group("all", "", runs.iter())];
         let engine = |r: &RunValidation| match &r.engine_version {
             Some(version) => format!("{} {version}", r.engine),
@@ -226,7 +226,7 @@ impl Validation {
     }
 
     /// Judges every item that could be compared, against `percent` or its own tolerance.
-    pub fn judge(&mut self, percent: Option<f64>) {
+    pub fn judge_errors(&mut self, percent: Option<f64>) {
         let mut limit = ErrorLimit {
             percent,
             exceeded: Vec::new(),
@@ -239,7 +239,7 @@ impl Validation {
                 if row.error_pct.is_none_or(|e| e.abs() > most) {
                     limit
                         .exceeded
-                        .push(format!("{}: {}", run.file, row.item.key()));
+                        .push(format!("{}: {}", run.file, row.item.document_key()));
                 }
             }
         }
@@ -276,8 +276,8 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
             item,
             n: rows.len() as u64,
             within_tolerance: count(|r| r.within_tolerance, true),
-            median_error_pct: quantile(&errors, 0.5),
-            mean_abs_error_pct: mean(&sizes),
+            median_error_pct: quantile_of_sorted(&errors, 0.5),
+            mean_abs_error_pct: arithmetic_mean(&sizes),
             max_abs_error_pct: sizes.iter().copied().reduce(f64::max),
             banded: in_band + count(|r| r.in_band, false),
             in_band,
@@ -311,11 +311,11 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
             let Some(median) = item.median_error_pct.filter(|_| item.n >= FEWEST) else {
                 continue;
             };
-            if median.abs() > item.item.tolerance() {
+            if median.abs() > item.item.tolerance_percent() {
                 let side = if median > 0.0 { "high" } else { "low" };
                 all.push(format!(
                     "{} is calculated {:.0} % too {side} for {of} (median of {}): {}",
-                    item.item.label(),
+                    item.item.display_label(),
                     median.abs(),
                     item.n,
                     advice(item.item)
@@ -324,7 +324,7 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
             if item.banded >= FEWEST && item.in_band * 10 < item.banded * 8 {
                 all.push(format!(
                     "{}: {} of {} measurements of {of} lie in the band that was told, and nine of ten should: the band is too narrow",
-                    item.item.label(),
+                    item.item.display_label(),
                     item.in_band,
                     item.banded
                 ));
@@ -364,7 +364,7 @@ fn advice(item: Item) -> &'static str {
 }
 
 /// The family of a model, lower case: `llama`, `qwen`, `deepseek`; else `unknown`.
-pub fn family(name: Option<&str>, architecture: Option<&str>) -> String {
+pub fn model_family(name: Option<&str>, architecture: Option<&str>) -> String {
     let letters = |text: &str| -> String {
         let word = text.chars().take_while(char::is_ascii_alphabetic);
         word.collect::<String>().to_ascii_lowercase()
@@ -405,7 +405,11 @@ mod tests {
             (Some("/models/7b"), None, "unknown"),
             (None, None, "unknown"),
         ] {
-            assert_eq!(super::family(name, class), family, "{name:?} {class:?}");
+            assert_eq!(
+                super::model_family(name, class),
+                family,
+                "{name:?} {class:?}"
+            );
         }
     }
 }

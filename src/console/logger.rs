@@ -28,7 +28,7 @@ fn limit(target: &str, level: LevelFilter) -> LevelFilter {
     }
 }
 
-pub(super) fn install(console: Console, verbose: u8) {
+pub(super) fn install_logger(console: Console, verbose: u8) {
     let level = level(verbose);
     if log::set_boxed_logger(Box::new(Logger { console, level })).is_ok() {
         log::set_max_level(level);

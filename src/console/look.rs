@@ -1,25 +1,25 @@
 //! Style of messages: colours, marks and bars, with characters that the terminal has.
 
-use crate::report::layout::{truncate, width};
+use crate::report::layout::{text_width, truncate_text};
 use anstyle::{AnsiColor, Style};
 
 /// Colours and marks on stderr.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Look {
+pub(super) struct TerminalStyle {
     pub(super) unicode: bool,
     pub(super) color: bool,
 }
 
 /// Result of a stage or a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum ResultMark {
     Done,
     Failed,
     Skipped,
 }
 
-impl Look {
-    pub(super) fn paint(self, style: Style, text: &str) -> String {
+impl TerminalStyle {
+    pub(super) fn paint_text(self, style: Style, text: &str) -> String {
         if self.color {
             format!("{style}{text}{style:#}")
         } else {
@@ -27,23 +27,23 @@ impl Look {
         }
     }
 
-    pub(super) fn dimmed(self, text: &str) -> String {
-        self.paint(Style::new().dimmed(), text)
+    pub(super) fn dim_text(self, text: &str) -> String {
+        self.paint_text(Style::new().dimmed(), text)
     }
 
-    pub(super) fn mark(self, mark: Mark) -> String {
+    pub(super) fn mark_sign(self, mark: ResultMark) -> String {
         let (sign, style) = match (mark, self.unicode) {
-            (Mark::Done, true) => ("✓", AnsiColor::Green.on_default()),
-            (Mark::Done, false) => ("*", AnsiColor::Green.on_default()),
-            (Mark::Failed, true) => ("✗", AnsiColor::Red.on_default()),
-            (Mark::Failed, false) => ("x", AnsiColor::Red.on_default()),
-            (Mark::Skipped, _) => ("-", Style::new().dimmed()),
+            (ResultMark::Done, true) => ("✓", AnsiColor::Green.on_default()),
+            (ResultMark::Done, false) => ("*", AnsiColor::Green.on_default()),
+            (ResultMark::Failed, true) => ("✗", AnsiColor::Red.on_default()),
+            (ResultMark::Failed, false) => ("x", AnsiColor::Red.on_default()),
+            (ResultMark::Skipped, _) => ("-", Style::new().dimmed()),
         };
-        self.paint(style, sign)
+        self.paint_text(style, sign)
     }
 
     /// The pictures of a spinner, the last one for its end.
-    pub(super) fn ticks(self) -> &'static str {
+    pub(super) fn spinner_ticks(self) -> &'static str {
         if self.unicode {
             "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "
         } else {
@@ -52,12 +52,12 @@ impl Look {
     }
 
     /// Filled, the head, and what is left of a bar.
-    pub(super) fn bar(self) -> &'static str {
+    pub(super) fn bar_characters(self) -> &'static str {
         if self.unicode { "━╸ " } else { "=> " }
     }
 
     /// Between two facts on one line.
-    pub(super) fn between(self) -> &'static str {
+    pub(super) fn fact_separator(self) -> &'static str {
         if self.unicode { " · " } else { " - " }
     }
 
@@ -66,7 +66,7 @@ impl Look {
     }
 
     /// A bar of `cells` cells. It is full only when all is done.
-    pub(super) fn meter(self, done: u64, of: u64, cells: usize) -> String {
+    pub(super) fn draw_meter(self, done: u64, of: u64, cells: usize) -> String {
         let filled = if of == 0 {
             0
         } else {
@@ -74,7 +74,7 @@ impl Look {
             // No more than `cells`, so nothing is lost.
             filled as usize
         };
-        let mut signs = self.bar().chars();
+        let mut signs = self.bar_characters().chars();
         let (full, head) = (signs.next().unwrap_or(' '), signs.next().unwrap_or(' '));
         let mut meter: String = std::iter::repeat_n(full, filled).collect();
         let mut left = cells - filled;
@@ -87,21 +87,21 @@ impl Look {
     }
 
     /// Cuts to at most `cells`. The end is kept, too: names that begin alike differ there.
-    pub(super) fn cut(self, text: &str, cells: usize) -> String {
-        let room = cells.saturating_sub(width(self.ellipsis()));
-        if width(text) <= cells || room < 8 {
-            return truncate(text, cells, self.ellipsis());
+    pub(super) fn cut_middle(self, text: &str, cells: usize) -> String {
+        let room = cells.saturating_sub(text_width(self.ellipsis()));
+        if text_width(text) <= cells || room < 8 {
+            return truncate_text(text, cells, self.ellipsis());
         }
         let end = room * 3 / 4;
         let from = text
             .char_indices()
             .rev()
             .map(|(at, _)| at)
-            .take_while(|at| width(&text[*at..]) <= end)
+            .take_while(|at| text_width(&text[*at..]) <= end)
             .last()
             .unwrap_or(text.len());
         let ending = &text[from..];
-        let beginning = truncate(text, cells - width(ending), self.ellipsis());
+        let beginning = truncate_text(text, cells - text_width(ending), self.ellipsis());
         format!("{beginning}{}", ending.trim_start())
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LOOK: Look = Look {
+    const LOOK: TerminalStyle = TerminalStyle {
         unicode: true,
         color: false,
     };
@@ -119,32 +119,35 @@ mod tests {
     #[test]
     fn a_long_name_keeps_both_ends() {
         assert_eq!(
-            LOOK.cut("meta-llama/Llama-3.1-70B-Instruct in 256 out 128", 24),
+            LOOK.cut_middle("meta-llama/Llama-3.1-70B-Instruct in 256 out 128", 24),
             "meta-l…ct in 256 out 128"
         );
-        assert_eq!(LOOK.cut("short", 24), "short");
-        assert_eq!(LOOK.cut("量子計算量子計算量子計算", 13), "量子…量子計算");
+        assert_eq!(LOOK.cut_middle("short", 24), "short");
+        assert_eq!(
+            LOOK.cut_middle("量子計算量子計算量子計算", 13),
+            "量子…量子計算"
+        );
     }
 
     #[test]
     fn a_bar_is_full_only_when_all_is_done() {
-        assert_eq!(LOOK.meter(0, 8, 4), "    ");
-        assert_eq!(LOOK.meter(1, 8, 4), "╸   ");
-        assert_eq!(LOOK.meter(4, 8, 4), "━━╸ ");
-        assert_eq!(LOOK.meter(7, 8, 4), "━━━╸");
-        assert_eq!(LOOK.meter(8, 8, 4), "━━━━");
-        assert_eq!(LOOK.meter(3, 0, 4).chars().count(), 4);
+        assert_eq!(LOOK.draw_meter(0, 8, 4), "    ");
+        assert_eq!(LOOK.draw_meter(1, 8, 4), "╸   ");
+        assert_eq!(LOOK.draw_meter(4, 8, 4), "━━╸ ");
+        assert_eq!(LOOK.draw_meter(7, 8, 4), "━━━╸");
+        assert_eq!(LOOK.draw_meter(8, 8, 4), "━━━━");
+        assert_eq!(LOOK.draw_meter(3, 0, 4).chars().count(), 4);
     }
 
     proptest! {
         #[test]
         fn what_is_cut_fits(text in "\\PC{0,60}", cells in 0usize..40) {
-            prop_assert!(width(&LOOK.cut(&text, cells)) <= cells.max(1));
+            prop_assert!(text_width(&LOOK.cut_middle(&text, cells)) <= cells.max(1));
         }
 
         #[test]
         fn a_bar_has_its_length(done: u64, of: u64, cells in 0usize..40) {
-            prop_assert_eq!(LOOK.meter(done, of, cells).chars().count(), cells);
+            prop_assert_eq!(LOOK.draw_meter(done, of, cells).chars().count(), cells);
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The stage of a single run: drawn while it runs, one line when it ended.
 
 use super::Inner;
-use super::look::Mark;
+use super::look::ResultMark;
 use crate::progress::Stage;
-use crate::report::layout::duration;
+use crate::report::layout::format_duration;
 use crate::sync::lock_data;
 use crate::units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
-pub(super) struct Running {
+pub(super) struct RunningStage {
     stage: Stage,
     since: Instant,
     bar: Option<ProgressBar>,
@@ -18,7 +18,7 @@ pub(super) struct Running {
 
 /// How a stage ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum StageEnd {
     Done,
     Failed,
 }
@@ -32,7 +32,7 @@ impl Inner {
         {
             return;
         }
-        self.end_stage(Ended::Done);
+        self.end_stage(StageEnd::Done);
         let bar = self.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             bar.set_prefix(stage.label());
@@ -43,7 +43,7 @@ impl Inner {
             // Printed at its start: the last line of a run that hangs names its stage.
             self.plain(&stage.label());
         }
-        *lock_data(&self.running) = Some(Running {
+        *lock_data(&self.running) = Some(RunningStage {
             stage,
             since: Instant::now(),
             bar,
@@ -52,33 +52,33 @@ impl Inner {
     }
 
     /// Ends the running stage; false when there was none.
-    pub(super) fn end_stage(&self, ended: Ended) -> bool {
+    pub(super) fn end_stage(&self, ended: StageEnd) -> bool {
         let Some(running) = lock_data(&self.running).take() else {
             return false;
         };
         let label = running.stage.label();
         let (Some(bar), Some(drawing)) = (running.bar, &self.drawing) else {
             // The next stage's line marks the end of this one.
-            if ended == Ended::Failed {
+            if ended == StageEnd::Failed {
                 self.plain(&format!("{label}: failed"));
             }
             return true;
         };
         drawing.erase(&bar);
-        let mark = self.look.mark(match ended {
-            Ended::Done => Mark::Done,
-            Ended::Failed => Mark::Failed,
+        let mark = self.look.mark_sign(match ended {
+            StageEnd::Done => ResultMark::Done,
+            StageEnd::Failed => ResultMark::Failed,
         });
-        let elapsed = duration(running.since.elapsed().as_secs_f64());
+        let elapsed = format_duration(running.since.elapsed().as_secs_f64());
         let detail = format!("{elapsed}  {}", detail(running.memory));
-        let detail = self.look.dimmed(detail.trim_end());
+        let detail = self.look.dim_text(detail.trim_end());
         self.line(&format!("{mark} {label:<18}  {detail}"));
         true
     }
 
-    pub(super) fn step(&self, done: u64, of: u64) {
+    pub(super) fn set_step(&self, done: u64, of: u64) {
         let mut running = lock_data(&self.running);
-        if let Some(Running {
+        if let Some(RunningStage {
             bar: Some(bar),
             memory,
             ..
@@ -95,7 +95,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn memory(&self, bytes: u64) {
+    pub(super) fn set_memory(&self, bytes: u64) {
         let mut running = lock_data(&self.running);
         if let Some(running) = running.as_mut() {
             running.memory = Some(bytes);
@@ -106,18 +106,18 @@ impl Inner {
     }
 
     fn spinner(&self) -> ProgressStyle {
-        self.template("{spinner} {prefix:18}  {elapsed}  {msg}")
+        self.style_from_template("{spinner} {prefix:18}  {elapsed}  {msg}")
     }
 
     fn bar(&self) -> ProgressStyle {
-        self.template("{spinner} {prefix:18}  {elapsed}  {bar:24}  {pos}/{len}  {msg}")
-            .progress_chars(self.look.bar())
+        self.style_from_template("{spinner} {prefix:18}  {elapsed}  {bar:24}  {pos}/{len}  {msg}")
+            .progress_chars(self.look.bar_characters())
     }
 
-    pub(super) fn template(&self, template: &str) -> ProgressStyle {
+    pub(super) fn style_from_template(&self, template: &str) -> ProgressStyle {
         ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_spinner())
-            .tick_chars(self.look.ticks())
+            .tick_chars(self.look.spinner_ticks())
     }
 }
 

@@ -6,16 +6,16 @@
 
 mod picture;
 
-use super::look::Mark;
-use super::stage::Ended;
+use super::look::ResultMark;
+use super::stage::StageEnd;
 use super::{Console, Inner};
-use crate::matrix::Status;
+use crate::matrix::RowStatus;
 use crate::progress::{Progress, Sink};
-use crate::report::layout::{clean, width};
+use crate::report::layout::{clean_text, text_width};
 use crate::sync::lock_data;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 pub use picture::BoardWords;
-use picture::{Counts, Now, lane_line, overall_line};
+use picture::{BoardCounts, LaneState, lane_line, overall_line};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub struct CellLine {
     /// Its model and words.
     pub label: String,
     /// How it ended.
-    pub status: Status,
+    pub status: RowStatus,
     /// Its figures, `peak 12.3 GiB, 812 tok/s, 14.2 s`, or why there are none.
     pub detail: String,
 }
@@ -41,21 +41,21 @@ pub struct CellLine {
 pub struct SweepBoard(Arc<Board>);
 
 /// One group that runs now. Its line ends when it is dropped.
-pub struct Lane {
+pub struct BoardLine {
     board: Arc<Board>,
     number: u64,
-    told: Arc<Told>,
+    told: Arc<LaneMessages>,
 }
 
 pub(super) struct Board {
     console: Arc<Inner>,
-    counts: Arc<Mutex<Counts>>,
-    drawn: Mutex<Drawn>,
+    counts: Arc<Mutex<BoardCounts>>,
+    drawn: Mutex<DrawnBars>,
 }
 
 /// What is on the terminal now.
 #[derive(Default)]
-struct Drawn {
+struct DrawnBars {
     overall: Option<ProgressBar>,
     /// By the number of their lane.
     lanes: BTreeMap<u64, ProgressBar>,
@@ -64,15 +64,15 @@ struct Drawn {
 }
 
 /// State of a lane, and the messages it has printed.
-struct Told {
+struct LaneMessages {
     console: Arc<Inner>,
-    now: Arc<Mutex<Now>>,
+    now: Arc<Mutex<LaneState>>,
     /// Notes and warnings that came, and how often. Each cell of a group may bring the same.
-    lines: Mutex<BTreeMap<(Kind, String), u64>>,
+    lines: Mutex<BTreeMap<(MessageKind, String), u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum MessageKind {
     Note,
     Warning,
 }
@@ -80,20 +80,20 @@ enum Kind {
 impl Console {
     /// Shows a sweep of `cells` cells, of which some were done in an earlier run. Ends the running
     /// stage as done.
-    pub fn overall(&self, cells: u64, already_done: u64) -> SweepBoard {
-        self.overall_of(BoardWords::SWEEP, cells, already_done)
+    pub fn show_sweep(&self, cells: u64, already_done: u64) -> SweepBoard {
+        self.show_board(BoardWords::SWEEP, cells, already_done)
     }
 
     /// The same in other words.
-    pub fn overall_of(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
+    pub fn show_board(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
         let console = &self.0;
         console.end_board();
-        console.end_stage(Ended::Done);
-        let counts = Arc::new(Mutex::new(Counts {
+        console.end_stage(StageEnd::Done);
+        let counts = Arc::new(Mutex::new(BoardCounts {
             done: already_done.min(cells),
             of: cells,
             words,
-            ..Counts::default()
+            ..BoardCounts::default()
         }));
         let overall = console.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
@@ -105,9 +105,9 @@ impl Console {
         let board = Arc::new(Board {
             console: console.clone(),
             counts,
-            drawn: Mutex::new(Drawn {
+            drawn: Mutex::new(DrawnBars {
                 overall,
-                ..Drawn::default()
+                ..DrawnBars::default()
             }),
         });
         *lock_data(&console.board) = Arc::downgrade(&board);
@@ -122,11 +122,11 @@ impl Console {
 
 impl SweepBoard {
     /// A line for one group that runs from now on, `llama-8b tp2 on gpu 0,1`.
-    pub fn lane(&self, label: &str) -> Lane {
+    pub fn open_lane(&self, label: &str) -> BoardLine {
         let board = &self.0;
         let console = &board.console;
-        let now = Arc::new(Mutex::new(Now {
-            label: clean(label, console.look.unicode),
+        let now = Arc::new(Mutex::new(LaneState {
+            label: clean_text(label, console.look.unicode),
             cell: String::new(),
             stage: None,
             since: Instant::now(),
@@ -134,13 +134,13 @@ impl SweepBoard {
             step: None,
         }));
         let number = board.draw_lane(&now);
-        let told = Told {
+        let told = LaneMessages {
             console: console.clone(),
             now,
             lines: Mutex::default(),
         };
         board.plain(|| format!("{}: begin", told.label()));
-        Lane {
+        BoardLine {
             board: board.clone(),
             number,
             told: Arc::new(told),
@@ -148,7 +148,7 @@ impl SweepBoard {
     }
 
     /// How many seconds the sweep will still take; `None` while that is not known.
-    pub fn forecast(&self, seconds_left: Option<f64>) {
+    pub fn set_forecast(&self, seconds_left: Option<f64>) {
         let seconds = seconds_left.filter(|s| s.is_finite() && *s > 0.0);
         lock_data(&self.0.counts).forecast = seconds.map(|s| (s, Instant::now()));
     }
@@ -159,9 +159,9 @@ impl SweepBoard {
             let mut counts = lock_data(&self.0.counts);
             counts.done = (counts.done + 1).min(counts.of);
             match row.status {
-                Status::Done => {}
-                Status::Failed => counts.failed += 1,
-                Status::Skipped => counts.skipped += 1,
+                RowStatus::Done => {}
+                RowStatus::Failed => counts.failed += 1,
+                RowStatus::Skipped => counts.skipped += 1,
             }
             counts.clone()
         };
@@ -169,12 +169,12 @@ impl SweepBoard {
     }
 
     /// Ends what is drawn. Lines that come later still come, each by itself.
-    pub fn finish(&self) {
-        self.0.end();
+    pub fn finish_board(&self) {
+        self.0.end_drawing();
     }
 }
 
-impl Lane {
+impl BoardLine {
     /// The way in for the news of this group's runs.
     pub fn sink(&self) -> Sink {
         let told = self.told.clone();
@@ -182,19 +182,19 @@ impl Lane {
     }
 
     /// Which cell runs from now on.
-    pub fn cell(&self, words: &str) {
-        let words = clean(words, self.board.console.look.unicode);
+    pub fn begin_cell(&self, words: &str) {
+        let words = clean_text(words, self.board.console.look.unicode);
         {
             let mut now = lock_data(&self.told.now);
             now.cell.clone_from(&words);
-            now.begin(None);
+            now.begin_stage(None);
         }
         self.board
             .plain(|| format!("{}: {words}", self.told.label()));
     }
 }
 
-impl Drop for Lane {
+impl Drop for BoardLine {
     fn drop(&mut self) {
         let bar = lock_data(&self.board.drawn).lanes.remove(&self.number);
         if let (Some(bar), Some(drawing)) = (bar, &self.board.console.drawing) {
@@ -208,7 +208,7 @@ impl Drop for Lane {
 impl Board {
     /// Gives a lane its line above the overall bar, and a number. The overall bar is drawn last, so
     /// lanes that would push it out of the window get none.
-    fn draw_lane(&self, now: &Arc<Mutex<Now>>) -> u64 {
+    fn draw_lane(&self, now: &Arc<Mutex<LaneState>>) -> u64 {
         let mut drawn = lock_data(&self.drawn);
         let number = drawn.next;
         drawn.next += 1;
@@ -234,40 +234,40 @@ impl Board {
         }
     }
 
-    fn cell_line(&self, row: &CellLine, counts: &Counts) {
+    fn cell_line(&self, row: &CellLine, counts: &BoardCounts) {
         let look = self.console.look;
-        let label = clean(&row.label, look.unicode);
-        let detail = clean(&row.detail, look.unicode);
+        let label = clean_text(&row.label, look.unicode);
+        let detail = clean_text(&row.detail, look.unicode);
         let of = row.of.to_string();
         let count = format!("{:>1$}/{of}", row.done, of.len());
         let Some(drawing) = &self.console.drawing else {
             self.plain(|| {
                 let eta = counts
-                    .eta()
+                    .eta_text()
                     .map_or(String::new(), |eta| format!(" ({eta})"));
                 format!("{count} {:<7} {label}: {detail}{eta}", row.status.as_str())
             });
             return;
         };
-        let mark = look.mark(match row.status {
-            Status::Done => Mark::Done,
-            Status::Failed => Mark::Failed,
-            Status::Skipped => Mark::Skipped,
+        let mark = look.mark_sign(match row.status {
+            RowStatus::Done => ResultMark::Done,
+            RowStatus::Failed => ResultMark::Failed,
+            RowStatus::Skipped => ResultMark::Skipped,
         });
         // A cause is worth a second line, a long name is not.
         let columns = (drawing.size)().1;
-        let others = width(&count) + width(&detail) + 6;
-        let label = look.cut(&label, columns.saturating_sub(others).max(32).min(columns));
+        let others = text_width(&count) + text_width(&detail) + 6;
+        let label = look.cut_middle(&label, columns.saturating_sub(others).max(32).min(columns));
         let detail = match row.status {
-            Status::Failed => detail,
-            Status::Done | Status::Skipped => look.dimmed(&detail),
+            RowStatus::Failed => detail,
+            RowStatus::Done | RowStatus::Skipped => look.dim_text(&detail),
         };
         self.console
             .line(&format!("{mark} {count}  {label}  {detail}"));
     }
 
     /// Takes everything off the terminal, and prints how far the sweep came. Once.
-    pub(super) fn end(&self) {
+    pub(super) fn end_drawing(&self) {
         let (lanes, overall) = {
             let mut drawn = lock_data(&self.drawn);
             if std::mem::replace(&mut drawn.ended, true) {
@@ -290,25 +290,25 @@ impl Board {
             counts.done,
             counts.of,
             counts.words.parts,
-            counts.faults(", ")
+            counts.fault_text(", ")
         );
         if self.console.drawing.is_none() {
             self.console.plain(&text);
         } else {
             let mark = if counts.done == counts.of {
-                Mark::Done
+                ResultMark::Done
             } else {
-                Mark::Skipped
+                ResultMark::Skipped
             };
             self.console
-                .line(&format!("{} {text}", self.console.look.mark(mark)));
+                .line(&format!("{} {text}", self.console.look.mark_sign(mark)));
         }
     }
 }
 
 impl Drop for Board {
     fn drop(&mut self) {
-        self.end();
+        self.end_drawing();
     }
 }
 
@@ -318,18 +318,18 @@ impl Inner {
         // The lock is gone before the board ends: to end is to talk.
         let board = lock_data(&self.board).upgrade();
         if let Some(board) = board {
-            board.end();
+            board.end_drawing();
         }
     }
 }
 
-impl Told {
+impl LaneMessages {
     fn take(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => {
                 let mut now = lock_data(&self.now);
                 if now.stage != Some(stage) {
-                    now.begin(Some(stage));
+                    now.begin_stage(Some(stage));
                 }
             }
             Progress::Step { done, of } if of > 0 => {
@@ -337,13 +337,13 @@ impl Told {
             }
             Progress::Step { .. } => {}
             Progress::Memory(bytes) => lock_data(&self.now).memory = Some(bytes),
-            Progress::Note(text) => self.tell(Kind::Note, text),
-            Progress::Warning(text) => self.tell(Kind::Warning, text),
+            Progress::Note(text) => self.tell(MessageKind::Note, text),
+            Progress::Warning(text) => self.tell(MessageKind::Warning, text),
         }
     }
 
     /// Prints a message with the lane and its cell, the first time that it comes.
-    fn tell(&self, kind: Kind, text: String) {
+    fn tell(&self, kind: MessageKind, text: String) {
         let cell = lock_data(&self.now).cell.clone();
         let at = if cell.is_empty() {
             self.label()
@@ -359,15 +359,15 @@ impl Told {
         };
         match kind {
             _ if times > 1 => {}
-            Kind::Note => self.console.note(&line),
-            Kind::Warning => self.console.warning(&line),
+            MessageKind::Note => self.console.note(&line),
+            MessageKind::Warning => self.console.warning(&line),
         }
     }
 
     /// Prints for each warning how often it came again.
     fn sum_up(&self) {
         for ((kind, text), times) in std::mem::take(&mut *lock_data(&self.lines)) {
-            if kind == Kind::Warning && times > 1 {
+            if kind == MessageKind::Warning && times > 1 {
                 let again = match times - 1 {
                     1 => "once more".to_owned(),
                     n => format!("{n} times more"),
@@ -382,7 +382,7 @@ impl Told {
     fn label(&self) -> String {
         let label = lock_data(&self.now).label.clone();
         match &self.console.drawing {
-            Some(drawing) => self.console.look.cut(&label, (drawing.size)().1 / 2),
+            Some(drawing) => self.console.look.cut_middle(&label, (drawing.size)().1 / 2),
             None => label,
         }
     }
@@ -394,7 +394,7 @@ fn style(
     template: &str,
     picture: impl Fn() -> String + Clone + Send + Sync + 'static,
 ) -> ProgressStyle {
-    console.template(template).with_key(
+    console.style_from_template(template).with_key(
         "line",
         move |_: &ProgressState, line: &mut dyn fmt::Write| {
             // A failure to draw a picture is ignored.

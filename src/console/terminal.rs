@@ -38,7 +38,7 @@ pub(super) fn can_draw(stream: &impl IsTerminal) -> bool {
 
 /// Whether to colour what goes to this stream. `NO_COLOR`, `CLICOLOR` and `TERM` count as
 /// everywhere.
-pub(super) fn color(choice: ColorChoice, stream: &impl RawStream) -> bool {
+pub(super) fn wants_color(choice: ColorChoice, stream: &impl RawStream) -> bool {
     match choice {
         ColorChoice::Always => true,
         ColorChoice::Never => false,

@@ -49,7 +49,7 @@ pub(super) fn off_terminal(quiet: bool) -> (Console, Captured) {
     };
     let console = Console::with_parts(
         options,
-        Look::default(),
+        TerminalStyle::default(),
         TextOptions::default(),
         None,
         Box::new(captured.clone()),
@@ -70,7 +70,7 @@ pub(super) fn terminal_of(
 ) -> (Console, InMemoryTerm) {
     let term = InMemoryTerm::new(rows, columns);
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(term.clone()), 200);
-    let look = Look {
+    let look = TerminalStyle {
         unicode,
         color: false,
     };
@@ -78,7 +78,7 @@ pub(super) fn terminal_of(
         ConsoleOptions::default(),
         look,
         TextOptions::default(),
-        Some(Drawing {
+        Some(DrawingState {
             bars: MultiProgress::with_draw_target(target),
             size,
             tick,
@@ -112,8 +112,8 @@ fn off_a_terminal_each_stage_is_one_line_and_nothing_is_lost() {
     ] {
         sink(news);
     }
-    console.finish();
-    console.finish();
+    console.finish_drawing();
+    console.finish_drawing();
     assert_eq!(
         without_times(&captured.text()),
         "[    _ s] inspect\n\
@@ -132,8 +132,8 @@ fn quiet_silences_stages_and_notes_only() {
     sink(Progress::Stage(Stage::Baseline));
     sink(Progress::Note("a note".into()));
     sink(Progress::Warning("a warning".into()));
-    console.finish();
-    console.error(&anyhow::anyhow!("an error"));
+    console.finish_drawing();
+    console.print_error(&anyhow::anyhow!("an error"));
     let text = captured.text();
     assert!(
         text.starts_with("warning: a warning\nerror: an error\n"),
@@ -160,7 +160,7 @@ fn on_a_terminal_finished_stages_stay_and_the_running_one_is_drawn() {
         lines[2].contains("bench 1/1") && lines[2].contains("5/10") && lines[2].contains('━'),
         "{screen}"
     );
-    let code = console.error(&Failure::run("the bench exited with 1").into());
+    let code = console.print_error(&Failure::run("the bench exited with 1").into());
     assert_eq!(code, ExitCode::RunFailed);
     let screen = without_times(&term.contents());
     assert!(screen.contains("✗ bench 1/1           _ s"), "{screen}");
@@ -180,7 +180,7 @@ fn an_error_is_told_once_with_its_causes_and_advice() {
     let error = Err::<(), _>(anyhow::Error::from(failure))
         .context("cannot profile `llm`")
         .unwrap_err();
-    assert_eq!(console.error(&error), ExitCode::Environment);
+    assert_eq!(console.print_error(&error), ExitCode::Environment);
     assert_eq!(
         captured.text(),
         "error: cannot profile `llm`: cannot reach Docker: permission denied\n\n\

@@ -26,7 +26,7 @@ pub(super) struct Away(Mutex<Option<Instant>>);
 
 impl Runtime {
     /// Asks until there is an answer, or an error that will not pass.
-    pub(super) async fn again<T, F>(&self, mut question: impl FnMut() -> F) -> Result<T, Error>
+    pub(super) async fn ask_again<T, F>(&self, mut question: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -36,7 +36,7 @@ impl Runtime {
             let asked = timeout(ANSWER, question()).await;
             let asked = asked.unwrap_or(Err(Error::RequestTimeoutError));
             let error = match asked {
-                Err(e) if passes(&e) => e,
+                Err(e) if is_transient(&e) => e,
                 answered => {
                     *lock_data(&self.shared.away.0) = None;
                     return answered;
@@ -61,7 +61,7 @@ impl Runtime {
 }
 
 /// Whether the error may be transient. A refusal is final.
-pub(super) fn passes(e: &Error) -> bool {
+pub(super) fn is_transient(e: &Error) -> bool {
     match answer(e) {
         Some((code, _)) => code >= 500 && code != 501,
         None => is_broken(e) || is_garbled(e),

@@ -17,7 +17,7 @@ const BACKSTOP: Duration = Duration::from_secs(30);
 
 /// How a command's deadline is enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Bound {
+pub enum CommandBound {
     /// The command's processes are ended from the host.
     Host,
     /// `timeout` inside the container ends it.
@@ -39,31 +39,31 @@ pub(super) enum TimeoutProgram {
 
 impl Runtime {
     /// Puts `timeout` before the command if needed.
-    pub(super) async fn wrap(
+    pub(super) async fn wrap_command(
         &self,
         container: &str,
         request: &mut ExecRequest,
         seen_from_host: bool,
-    ) -> Result<Bound, Failure> {
+    ) -> Result<CommandBound, Failure> {
         let enforced_by = |otherwise| {
             if seen_from_host {
-                Bound::Host
+                CommandBound::Host
             } else {
                 otherwise
             }
         };
         let Some(deadline) = request.deadline else {
-            return Ok(enforced_by(Bound::None));
+            return Ok(enforced_by(CommandBound::None));
         };
         // For short commands it is not worth finding out which `timeout` there is.
         if seen_from_host && deadline < BACKSTOP {
-            return Ok(Bound::Host);
+            return Ok(CommandBound::Host);
         }
         let program: &[&str] = match (self.timeout_program(container).await?, seen_from_host) {
             (TimeoutProgram::Gnu, _) => &["timeout"],
             (TimeoutProgram::Busybox(program), false) => program,
-            (_, true) => return Ok(Bound::Host),
-            (TimeoutProgram::Missing, false) => return Ok(Bound::None),
+            (_, true) => return Ok(CommandBound::Host),
+            (TimeoutProgram::Missing, false) => return Ok(CommandBound::None),
         };
         let extra = if seen_from_host {
             BACKSTOP
@@ -75,7 +75,7 @@ impl Runtime {
         argv.extend(["-k".to_owned(), "5".to_owned(), format!("{seconds:.0}")]);
         argv.append(&mut request.argv);
         request.argv = argv;
-        Ok(enforced_by(Bound::Inside))
+        Ok(enforced_by(CommandBound::Inside))
     }
 
     /// The variant of `timeout` in the container; asked once.
@@ -108,10 +108,10 @@ impl Runtime {
         container: &str,
         argv: Vec<String>,
     ) -> Result<Option<String>, Failure> {
-        let request = ExecRequest::command(argv);
+        let request = ExecRequest::for_command(argv);
         let mut text = Vec::new();
         let never = CancellationToken::new();
-        let run = Box::pin(self.run(container, request, &never, |_, bytes| {
+        let run = Box::pin(self.run_command(container, request, &never, |_, bytes| {
             text.extend_from_slice(bytes);
             if text.len() > 4096 {
                 ControlFlow::Break(())

@@ -1,8 +1,8 @@
 //! Finds a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
 
-use super::again::passes;
+use super::again::is_transient;
 use super::identity::is_forwarded;
-use super::{Runtime, Version};
+use super::{DaemonVersion, Runtime};
 use crate::error::Failure;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 use std::io::ErrorKind;
@@ -32,7 +32,7 @@ const AGAIN: [Duration; 3] = [
 /// bollard's timeout for response headers, seconds. Pulling and stopping are slow.
 const HEADERS: u64 = 120;
 
-pub(super) async fn connect() -> Result<Runtime, Failure> {
+pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
     if let Some(host) = variable("DOCKER_HOST") {
         return to_host(&host, "DOCKER_HOST").await;
     }
@@ -208,7 +208,7 @@ async fn greet(
                 Err(e) => Err(e),
             };
             match (said, pauses.next()) {
-                (Err(e), Some(pause)) if passes(&e) => sleep(*pause).await,
+                (Err(e), Some(pause)) if is_transient(&e) => sleep(*pause).await,
                 (said, _) => return said,
             }
         }
@@ -262,7 +262,7 @@ async fn greet(
     let docker = docker.with_request_modifier(versioned(format!("/v{api}")));
     Ok(Runtime::new(
         docker,
-        Version {
+        DaemonVersion {
             server,
             api,
             podman,

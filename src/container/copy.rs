@@ -79,7 +79,7 @@ impl Runtime {
             .build();
         let (name, docker) = (checked_name(container)?, &self.docker);
         let ask = || docker.get_container_archive_info(name, Some(options.clone()));
-        match self.again(ask).await {
+        match self.ask_again(ask).await {
             // Podman reports the path of a file even if it is not a link.
             Ok(stat) if stat.link_target.is_empty() || stat.link_target == path => {
                 Ok(u64::try_from(stat.size).ok())
@@ -135,9 +135,9 @@ impl Runtime {
         };
         let write = || {
             let mut request =
-                ExecRequest::command(argv_of(["sh", "-c", program, "plimsoll", path]));
+                ExecRequest::for_command(argv_of(["sh", "-c", program, "plimsoll", path]));
             request.stdin = Some(Input::Bytes(content.to_vec()));
-            self.output(container, request, content.len() + 1, PATIENCE)
+            self.command_output(container, request, content.len() + 1, PATIENCE)
         };
         let mut output = write().await?;
         let whole = |o: &Output| o.end != ExecEnd::Exited(0) || o.stdout == content;
@@ -209,7 +209,8 @@ impl Runtime {
         limit: usize,
     ) -> Result<Output, Failure> {
         let mut argv = argv_of(program.iter().chain(paths).copied());
-        let run = |argv| self.output(container, ExecRequest::command(argv), limit, PATIENCE);
+        let run =
+            |argv| self.command_output(container, ExecRequest::for_command(argv), limit, PATIENCE);
         let output = run(argv.clone()).await?;
         if !matches!(output.end, ExecEnd::NotFound(_)) {
             return Ok(output);
@@ -271,12 +272,14 @@ impl Runtime {
             }
             Ok(Some(bytes))
         };
-        let read = timeout(PATIENCE, self.again(download)).await.map_err(|_| {
-            Failure::environment(format!(
-                "the container did not give `{path}` in {} s",
-                PATIENCE.as_secs()
-            ))
-        })?;
+        let read = timeout(PATIENCE, self.ask_again(download))
+            .await
+            .map_err(|_| {
+                Failure::environment(format!(
+                    "the container did not give `{path}` in {} s",
+                    PATIENCE.as_secs()
+                ))
+            })?;
         read.map_err(|e| failed(format!("cannot read `{path}` from the container"), e))
     }
 }

@@ -61,14 +61,14 @@ pub(super) struct Ending<'a> {
 impl Ending<'_> {
     /// Ends the leftover processes of a command that has ended. Returns how many were killed, and
     /// how many survived.
-    pub(super) async fn leftovers(&mut self) -> (u32, u32) {
+    pub(super) async fn end_leftovers(&mut self) -> (u32, u32) {
         let Some(tracker) = &mut self.tracker else {
             return (0, 0);
         };
         let begin = Instant::now();
-        while !tracker.observe().is_empty() {
+        while !tracker.observe_processes().is_empty() {
             if begin.elapsed() > LEFTOVER_GRACE {
-                return self.everything().await;
+                return self.end_everything().await;
             }
             sleep(LOOK).await;
         }
@@ -81,7 +81,7 @@ impl Ending<'_> {
 
     /// Ends the command and all of its processes. Returns how many were killed, and how many
     /// survived.
-    pub(super) async fn everything(&mut self) -> (u32, u32) {
+    pub(super) async fn end_everything(&mut self) -> (u32, u32) {
         let (killed, survivors) = self.end_from_host().await;
         if self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
             let (more, left) = self.end_from_inside().await;
@@ -100,7 +100,7 @@ impl Ending<'_> {
         let mut last_told = Instant::now() - GRACE;
         let mut quiet = false;
         loop {
-            let alive = tracker.observe();
+            let alive = tracker.observe_processes();
             if alive.is_empty() {
                 // An exec that was being started has no process yet: look once more after the
                 // daemon reported that it does not run.
@@ -130,7 +130,7 @@ impl Ending<'_> {
                 .copied()
                 .filter(|p| kill || !asked.contains(p))
                 .collect();
-            let done = tracker.signal(&due, signal);
+            let done = tracker.send_signal(&due, signal);
             asked.extend(due.iter().copied());
             // Without permission to signal it (plimsoll without root): let the container's root do
             // it.

@@ -17,7 +17,7 @@ const REFUSALS: u32 = 3;
 
 /// One event of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct ContainerNotice {
     /// Wall time, nanoseconds since the Unix epoch.
     pub wall_ns: i64,
     /// `die`, `oom`, `kill`, `restart`, `start`, `destroy`, `exec_start`, `exec_die`, …
@@ -30,12 +30,12 @@ impl Runtime {
     /// Passes the container's events to `sink` until `cancel` fires or the container is destroyed.
     /// With `since_ns` (wall time) past events are included, as far as the daemon remembers.
     /// Returns the reason if the daemon offers no events.
-    pub async fn events(
+    pub async fn watch_events(
         &self,
         id: &str,
         since_ns: Option<i64>,
         cancel: &CancellationToken,
-        mut sink: impl FnMut(Event) + Send,
+        mut sink: impl FnMut(ContainerNotice) + Send,
     ) -> Option<String> {
         let id = checked_name(id).ok()?;
         let mut since = since_ns;
@@ -116,7 +116,7 @@ fn dockers(action: &str) -> &str {
     }
 }
 
-fn understand(message: EventMessage) -> Event {
+fn understand(message: EventMessage) -> ContainerNotice {
     let action = message.action.unwrap_or_default();
     // `exec_create: sh -c …` contains a command line, with any secret in it.
     let action = action.split(':').next().unwrap_or_default().trim();
@@ -128,7 +128,7 @@ fn understand(message: EventMessage) -> Event {
             attributes.entry("exitCode".into()).or_insert(code);
         }
     }
-    Event {
+    ContainerNotice {
         wall_ns: message
             .time_nano
             .or_else(|| message.time?.checked_mul(1_000_000_000))

@@ -4,17 +4,17 @@
 //! cancellation the command's processes are ended from the host ([`processes`](super::processes)).
 //! If the host does not show the container, `timeout` inside the container enforces the deadline.
 
-pub use super::bound::Bound;
-use super::exec_state::Started;
+pub use super::bound::CommandBound;
+use super::exec_state::StartedExec;
 use super::exec_state::is_gone;
-use super::inspect::Found;
+use super::inspect::InspectedContainer;
 use super::lines::ExecLines;
 use super::missing::is_missing_program;
 use super::processes::Tracker;
 pub use super::request::ExecRequest;
 pub use super::request::Input;
-use super::request::{mark, options};
-use super::running::{Command, Running};
+use super::request::{exec_options, run_mark};
+use super::running::{BoundCommand, RunningExec};
 use super::{EXEC_VARIABLE, Runtime, answer, failed};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
@@ -39,7 +39,7 @@ pub struct ExecResult {
     /// Whether the connection broke before the command ended: its later output is lost.
     pub cut: bool,
     /// How the deadline was enforced.
-    pub bound: Bound,
+    pub bound: CommandBound,
 }
 
 /// Output of a small command.
@@ -59,7 +59,7 @@ pub struct Output {
 
 impl Output {
     /// Standard output of a command that ended with 0 within its limit.
-    pub fn success(self) -> Option<Vec<u8>> {
+    pub fn successful_output(self) -> Option<Vec<u8>> {
         let whole = !self.over_limit && !self.cut;
         (self.end == ExecEnd::Exited(0) && whole).then_some(self.stdout)
     }
@@ -71,7 +71,7 @@ impl Runtime {
     /// result.
     ///
     /// Dropping the future leaves the command running: cancel `cancel` and await instead.
-    pub async fn exec(
+    pub async fn run_exec(
         &self,
         container: &str,
         request: ExecRequest,
@@ -80,21 +80,21 @@ impl Runtime {
     ) -> Result<ExecResult, Failure> {
         let mut lines = ExecLines::default();
         let result = self
-            .run(container, request, cancel, |stream, bytes| {
-                lines.feed(stream, bytes, &mut sink);
+            .run_command(container, request, cancel, |stream, bytes| {
+                lines.feed_frame(stream, bytes, &mut sink);
                 ControlFlow::Continue(())
             })
             .await;
         // The beginning of a truncated line may be misread as another line.
         if !result.as_ref().is_ok_and(|r| r.cut) {
-            lines.finish(&mut sink);
+            lines.finish_lines(&mut sink);
         }
         result
     }
 
     /// Runs a small command and keeps its output, `limit` bytes at most. It is ended when it prints
     /// more, or after `deadline`.
-    pub async fn output(
+    pub async fn command_output(
         &self,
         container: &str,
         mut request: ExecRequest,
@@ -106,7 +106,7 @@ impl Runtime {
         let mut stderr = Vec::new();
         let mut stderr_cut = false;
         let result = self
-            .run(
+            .run_command(
                 container,
                 request,
                 &CancellationToken::new(),
@@ -138,25 +138,31 @@ impl Runtime {
         Ok(output)
     }
 
-    pub(super) async fn run(
+    pub(super) async fn run_command(
         &self,
         container: &str,
         mut request: ExecRequest,
         cancel: &CancellationToken,
         sink: impl FnMut(Stream, &[u8]) -> ControlFlow<()> + Send,
     ) -> Result<ExecResult, Failure> {
-        let Some(Found { facts, .. }) = self.inspect(container).await? else {
+        let Some(InspectedContainer { facts, .. }) = self.inspect_container(container).await?
+        else {
             return Ok(gone());
         };
         let view = self.host_view(&facts);
-        let bound = self.wrap(&facts.id, &mut request, view.is_some()).await?;
+        let bound = self
+            .wrap_command(&facts.id, &mut request, view.is_some())
+            .await?;
 
-        let mark = mark(&request.run_id);
+        let mark = run_mark(&request.run_id);
         // Taken last before the start: processes that appear from now on may be ours.
         let tracker =
             view.map(|view| Tracker::before_exec(view, &format!("{EXEC_VARIABLE}={mark}")));
         let name = facts.name.clone();
-        let exec_id = match self.create(&facts.id, options(&request, &mark)).await {
+        let exec_id = match self
+            .create_exec(&facts.id, exec_options(&request, &mark))
+            .await
+        {
             Ok(id) => id,
             Err(e) if is_gone(&e) => return Ok(gone()),
             Err(e) => {
@@ -171,7 +177,7 @@ impl Runtime {
                 ..Default::default()
             });
         }
-        let command = Command {
+        let command = BoundCommand {
             container: facts,
             exec_id,
             mark,
@@ -179,14 +185,16 @@ impl Runtime {
             bound,
             tracker,
         };
-        let mut running = Running::new(self, cancel, command, sink);
-        match running.start().await {
-            Some(Started::Attached(output, input)) => running.listen(output, input).await,
-            Some(Started::Unheard) => running.is_unheard(),
+        let mut running = RunningExec::new(self, cancel, command, sink);
+        match running.start_exec().await {
+            Some(StartedExec::Attached(output, input)) => {
+                running.listen_output(output, input).await
+            }
+            Some(StartedExec::Unheard) => running.is_unheard(),
             None => {}
-            Some(Started::Refused(e)) if is_gone(&e) => return Ok(gone()),
+            Some(StartedExec::Refused(e)) if is_gone(&e) => return Ok(gone()),
             // Newer daemons report a missing program here instead of in the output.
-            Some(Started::Refused(e)) => {
+            Some(StartedExec::Refused(e)) => {
                 return match answer(&e).filter(|(_, message)| is_missing_program(message)) {
                     Some((_, message)) => Ok(ExecResult {
                         end: ExecEnd::NotFound(message.trim().to_owned()),
@@ -200,7 +208,7 @@ impl Runtime {
                 };
             }
         }
-        Ok(running.finish().await)
+        Ok(running.finish_exec().await)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Starts an exec where answers may get lost (created again, never started twice), and reads its
 //! state from the daemon: its pid, its exit code, and whether its container has died.
 
-use super::again::{ANSWER, passes};
+use super::again::{ANSWER, is_transient};
 use super::frames::Frames;
 use super::missing::is_missing_program;
 use super::processes::HostView;
@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Result of starting an exec.
-pub(super) enum Started {
+pub(super) enum StartedExec {
     /// Its output and its standard input.
     Attached(Frames, Pin<Box<dyn AsyncWrite + Send>>),
     /// It has begun, or this is unknown, and its output has no reader.
@@ -32,18 +32,18 @@ pub(super) enum Started {
 
 impl Runtime {
     /// Creates an exec. If its id gets lost it is never started: nothing runs twice.
-    pub(super) async fn create(
+    pub(super) async fn create_exec(
         &self,
         container: &str,
         options: CreateExecOptions<String>,
     ) -> Result<String, Error> {
         let create = || self.docker.create_exec(container, options.clone());
-        Ok(self.again(create).await?.id)
+        Ok(self.ask_again(create).await?.id)
     }
 
     /// Starts an exec. The daemon refuses to start one that has begun, so repeating is safe; still,
     /// its state is checked first.
-    pub(super) async fn start(&self, exec_id: &str) -> Started {
+    pub(super) async fn start_exec(&self, exec_id: &str) -> StartedExec {
         let options = StartExecOptions {
             output_capacity: Some(64 * 1024),
             ..Default::default()
@@ -53,19 +53,19 @@ impl Runtime {
             let asked = timeout(ANSWER, self.docker.start_exec(exec_id, Some(options))).await;
             let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
                 Ok(StartExecResults::Attached { output, input }) => {
-                    return Started::Attached(output, input);
+                    return StartedExec::Attached(output, input);
                 }
-                Ok(StartExecResults::Detached) => return Started::Unheard,
+                Ok(StartExecResults::Detached) => return StartedExec::Unheard,
                 Err(e) => e,
             };
             let refused = answer(&error).is_some_and(|(_, text)| is_missing_program(text));
-            if refused || (attempt == 1 && !passes(&error)) {
-                return Started::Refused(error);
+            if refused || (attempt == 1 && !is_transient(&error)) {
+                return StartedExec::Refused(error);
             }
             match self.has_begun(exec_id).await {
-                Some(false) if attempt < ATTEMPTS && passes(&error) => {}
-                Some(false) => return Started::Refused(error),
-                Some(true) | None => return Started::Unheard,
+                Some(false) if attempt < ATTEMPTS && is_transient(&error) => {}
+                Some(false) => return StartedExec::Refused(error),
+                Some(true) | None => return StartedExec::Unheard,
             }
             attempt += 1;
             sleep(PAUSE).await;
@@ -74,7 +74,7 @@ impl Runtime {
 
     /// Whether a command has begun; `None` if the daemon does not report it.
     async fn has_begun(&self, exec_id: &str) -> Option<bool> {
-        let look = self.again(|| self.docker.inspect_exec(exec_id));
+        let look = self.ask_again(|| self.docker.inspect_exec(exec_id));
         let seen = look.await.ok()?;
         let runs = seen.running == Some(true) || seen.pid.is_some_and(|pid| pid > 0);
         Some(runs || seen.exit_code.is_some())
@@ -100,7 +100,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    pub(super) fn number(self) -> Option<i64> {
+    pub(super) fn exit_number(self) -> Option<i64> {
         match self {
             Self::Exited(code) => Some(code),
             Self::Gone | Self::Untold => None,
@@ -112,7 +112,7 @@ impl Runtime {
     /// The exec's host pid, as soon as the daemon reports it.
     pub(super) async fn host_pid(&self, exec_id: &str) -> Option<u32> {
         for _ in 0..40 {
-            match self.again(|| self.docker.inspect_exec(exec_id)).await {
+            match self.ask_again(|| self.docker.inspect_exec(exec_id)).await {
                 Ok(i) => match i.pid.and_then(|p| u32::try_from(p).ok()).filter(|p| *p > 1) {
                     Some(pid) => return Some(pid),
                     None if i.running == Some(false) && i.exit_code.is_some() => return None,
@@ -165,7 +165,7 @@ impl Runtime {
     pub(super) async fn died_under(&self, before: &ContainerFacts, viewed: bool) -> Option<bool> {
         let mut told = false;
         for _ in 0..5 {
-            match self.state(&before.id).await {
+            match self.container_state(&before.id).await {
                 Ok(Some(now))
                     if now.status == "running" && now.started_ns == before.state.started_ns =>
                 {

@@ -1,6 +1,6 @@
 //! Finds the container that the user named, and never another one.
 
-use super::inspect::{Found, known_states, status_word};
+use super::inspect::{InspectedContainer, known_states, status_word};
 use super::{RUN_LABEL, Runtime, checked_name, failed};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
@@ -16,7 +16,7 @@ const SHORTEST_ID: usize = 4;
 impl Runtime {
     /// The running container that `wanted` names: by its exact name, its id or a unique prefix of
     /// it (at least 4 hexadecimal digits), or by `label=KEY[=VALUE]`.
-    pub async fn find(&self, wanted: &str) -> Result<Found, Failure> {
+    pub async fn find_container(&self, wanted: &str) -> Result<InspectedContainer, Failure> {
         let found = self.find_any(wanted).await?;
         match refuse_state(&found.facts) {
             Some(failure) => Err(failure),
@@ -25,7 +25,7 @@ impl Runtime {
     }
 
     /// As [`find`](Self::find), for a container in any state.
-    pub async fn find_any(&self, wanted: &str) -> Result<Found, Failure> {
+    pub async fn find_any(&self, wanted: &str) -> Result<InspectedContainer, Failure> {
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {
             Some(label) => {
@@ -38,7 +38,7 @@ impl Runtime {
             }
         };
         let gone = || Failure::environment(format!("container `{wanted}` was removed just now"));
-        self.inspect(&id).await?.ok_or_else(gone)
+        self.inspect_container(&id).await?.ok_or_else(gone)
     }
 
     /// The running containers with the fields in Docker's list: ids, names, images, labels, state,
@@ -69,7 +69,7 @@ impl Runtime {
         }
         let options = options.build();
         let listed = self
-            .again(|| {
+            .ask_again(|| {
                 let asked = self.docker.list_containers(Some(options.clone()));
                 asked.map(known_states)
             })
@@ -100,7 +100,7 @@ fn summary(c: ContainerSummary) -> ContainerFacts {
             .labels
             .unwrap_or_default()
             .into_iter()
-            .map(|(n, v)| (n.clone(), redactor.setting(&n, &v)))
+            .map(|(n, v)| (n.clone(), redactor.redact_setting(&n, &v)))
             .collect(),
         published_ports: c
             .ports
@@ -167,7 +167,7 @@ fn choose_labelled(label: &str, with_label: &[ContainerFacts]) -> Result<String,
 fn ambiguous(what: &str, several: &[&ContainerFacts]) -> Failure {
     let list: Vec<String> = several
         .iter()
-        .map(|c| format!("{} ({})", c.name, short(&c.id)))
+        .map(|c| format!("{} ({})", c.name, short_id(&c.id)))
         .collect();
     Failure::environment(format!("{what} fits {} containers", several.len()))
         .hint(format!("name one of them: {}", list.join(", ")))
@@ -233,7 +233,7 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
 }
 
 /// An id as `docker ps` shows it.
-pub(crate) fn short(id: &str) -> &str {
+pub(crate) fn short_id(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 

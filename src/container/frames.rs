@@ -12,7 +12,7 @@ pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Er
 
 /// A frame's stream and bytes; `None` for a remnant of a broken connection (a console frame, as our
 /// commands have no terminal).
-pub(super) fn parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
+pub(super) fn frame_parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
     let stream = match frame {
         LogOutput::StdErr { .. } => Stream::Stderr,
         LogOutput::Console { .. } => return None,
@@ -26,7 +26,7 @@ pub(super) fn hand_on(
     frame: Option<&LogOutput>,
     sink: &mut impl FnMut(Stream, &[u8]) -> ControlFlow<()>,
 ) {
-    if let Some((kind, bytes)) = frame.and_then(parts) {
+    if let Some((kind, bytes)) = frame.and_then(frame_parts) {
         let _ = sink(kind, bytes);
     }
 }

@@ -9,7 +9,7 @@ use std::{fs, io};
 const MOUNT: &str = "/sys/fs/cgroup/freezer";
 
 /// `freezer.state` of a container's own cgroup, if that is frozen and has processes.
-pub fn frozen(container: &str) -> Option<PathBuf> {
+pub fn frozen_state_file(container: &str) -> Option<PathBuf> {
     let path = all_pids().find_map(|pid| {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mut lines = parse_cgroup(&text).filter(|l| l.controllers == "freezer");
@@ -24,6 +24,6 @@ pub fn frozen(container: &str) -> Option<PathBuf> {
 }
 
 /// Thaws the processes.
-pub fn thaw(state: &Path) -> io::Result<()> {
+pub fn thaw_cgroup(state: &Path) -> io::Result<()> {
     fs::write(state, "THAWED")
 }

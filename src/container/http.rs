@@ -88,7 +88,7 @@ impl Route {
 
 /// Response to a GET.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reply {
+pub struct HttpReply {
     /// HTTP status; `None` when nothing answered.
     pub status: Option<u16>,
     /// Body as text, cut at 4 MiB. Not redacted.
@@ -112,13 +112,13 @@ impl Runtime {
     /// Requests `path` from the engine on `port` of the container. Tries the published port, the
     /// container's addresses, the host's network, then a client inside the container, and remembers
     /// the route that worked. 3 s for each attempt.
-    pub async fn get(
+    pub async fn get_inside(
         &self,
         facts: &ContainerFacts,
         port: u16,
         path: &str,
         bearer: Option<&str>,
-    ) -> Reply {
+    ) -> HttpReply {
         let question = Question {
             facts,
             port,
@@ -138,7 +138,7 @@ impl Runtime {
 
     /// As [`get`](Self::get), but never by a client inside the container: for checking whether
     /// anything listens at all.
-    pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
+    pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> HttpReply {
         let question = Question {
             facts,
             port,
@@ -189,7 +189,7 @@ impl Runtime {
         routes
     }
 
-    async fn try_routes(&self, routes: Vec<Route>, question: Question<'_>) -> Reply {
+    async fn try_routes(&self, routes: Vec<Route>, question: Question<'_>) -> HttpReply {
         let mut errors: Vec<String> = Vec::new();
         let mut outside = Vec::new();
         for route in routes {
@@ -218,7 +218,7 @@ impl Runtime {
                 }
             }
         }
-        Reply {
+        HttpReply {
             error: Some(errors.join("; ")),
             ..Default::default()
         }
@@ -255,7 +255,7 @@ impl Runtime {
         routes
     }
 
-    async fn ask(&self, route: &Route, question: Question<'_>) -> Result<Reply, String> {
+    async fn ask(&self, route: &Route, question: Question<'_>) -> Result<HttpReply, String> {
         let reply = match route {
             Route::Published(to) | Route::Address(to) | Route::HostNetwork(to) => {
                 timeout(PATIENCE, direct(to, question.path, question.bearer))
@@ -264,7 +264,7 @@ impl Runtime {
             }
             inside => self.ask_inside(inside, question).await,
         };
-        reply.map(|(status, body)| Reply {
+        reply.map(|(status, body)| HttpReply {
             status,
             body,
             route: route.name().to_owned(),
@@ -318,7 +318,7 @@ impl Runtime {
             _ => return Err("no route inside".to_owned()),
         }
         let output = self
-            .output(&facts.id, request, LONGEST_BODY + 16, PATIENCE * 3)
+            .command_output(&facts.id, request, LONGEST_BODY + 16, PATIENCE * 3)
             .await
             .map_err(|f| f.message)?;
         let said = output

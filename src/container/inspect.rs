@@ -22,14 +22,14 @@ const CHANGES_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A container: facts that may be written, and secrets that may not.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct InspectedContainer {
     /// Facts; secrets are redacted.
     pub facts: ContainerFacts,
     /// The redacted secrets: pass them to a [`Redactor`](crate::redact::Redactor) before writing
     /// any output of the container.
     pub secrets: Secrets,
     /// Result of Docker's health check; `None` without one.
-    pub check: Option<Check>,
+    pub check: Option<HealthStatus>,
     /// The parent of its cgroup, if one was set (Kubernetes, Slurm).
     pub cgroup_parent: Option<String>,
     /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
@@ -39,7 +39,7 @@ pub struct Found {
 
 /// Result of Docker's health check of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
+pub enum HealthStatus {
     /// It just started.
     Starting,
     /// The last one succeeded.
@@ -63,18 +63,18 @@ impl Runtime {
     }
 
     /// Inspects a container by id or exact name; `None` if it does not exist.
-    pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
+    pub async fn inspect_container(&self, id: &str) -> Result<Option<InspectedContainer>, Failure> {
         let id = checked_name(id)?;
-        match self.again(|| self.inspect_once(id)).await {
-            Ok(response) => Ok(Some(understand(response))),
+        match self.ask_again(|| self.inspect_once(id)).await {
+            Ok(response) => Ok(Some(parse_inspection(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
         }
     }
 
     /// State of a container; `None` when it is gone.
-    pub async fn state(&self, id: &str) -> Result<Option<ContainerState>, Failure> {
-        Ok(self.inspect(id).await?.map(|f| f.facts.state))
+    pub async fn container_state(&self, id: &str) -> Result<Option<ContainerState>, Failure> {
+        Ok(self.inspect_container(id).await?.map(|f| f.facts.state))
     }
 
     /// The packages and programs (`…/bin/x`, `…-packages/x.dist-info`) added or changed in a
@@ -102,7 +102,7 @@ impl Runtime {
         &self,
         image: &str,
     ) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        match self.again(|| self.docker.inspect_image(image)).await {
+        match self.ask_again(|| self.docker.inspect_image(image)).await {
             Ok(found) => {
                 let labels = found.config.and_then(|c| c.labels).unwrap_or_default();
                 Ok(Some(labels.into_iter().collect()))
@@ -114,7 +114,7 @@ impl Runtime {
 
     /// Id of an image; `None` if it is not on this machine.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
-        match self.again(|| self.docker.inspect_image(image)).await {
+        match self.ask_again(|| self.docker.inspect_image(image)).await {
             Ok(found) => Ok(Some(found.id.unwrap_or_default())),
             // Docker answers 400 for an invalid name: no such image either.
             Err(e) if is_not_found(&e) || answer(&e).is_some_and(|(code, _)| code == 400) => {
@@ -125,7 +125,7 @@ impl Runtime {
     }
 }
 
-pub(super) fn understand(c: ContainerInspectResponse) -> Found {
+pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContainer {
     let config = c.config.unwrap_or_default();
     let host = c.host_config.unwrap_or_default();
     let raw_env: Vec<(String, String)> = config
@@ -139,9 +139,10 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         .collect();
     let mut argv: Vec<String> = c.path.into_iter().filter(|p| !p.is_empty()).collect();
     argv.extend(c.args.unwrap_or_default());
-    let mut secrets = Secrets::gather(raw_env.iter().map(|(n, v)| (n.as_str(), v.as_str())), &argv);
+    let mut secrets =
+        Secrets::gather_from(raw_env.iter().map(|(n, v)| (n.as_str(), v.as_str())), &argv);
     let raw_labels = config.labels.unwrap_or_default();
-    secrets.extend(&Secrets::gather(
+    secrets.extend(&Secrets::gather_from(
         raw_labels.iter().map(|(n, v)| (n.as_str(), v.as_str())),
         &[],
     ));
@@ -171,7 +172,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
                 .or(m.name)
                 .unwrap_or_default();
             redactor
-                .text(&format!("{source} → {}", m.destination.unwrap_or_default()))
+                .redact_text(&format!("{source} → {}", m.destination.unwrap_or_default()))
                 .into_owned()
         })
         .collect();
@@ -200,14 +201,14 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         image_id: c.image.unwrap_or_default(),
         labels: raw_labels
             .iter()
-            .map(|(n, v)| (n.clone(), redactor.setting(n, v)))
+            .map(|(n, v)| (n.clone(), redactor.redact_setting(n, v)))
             .collect(),
-        argv: redactor.argv(&argv),
+        argv: redactor.redact_argv(&argv),
         env: raw_env
             .iter()
             .map(|(n, v)| {
                 let value = if is_kept(n, &argv) {
-                    redactor.setting(n, v)
+                    redactor.redact_setting(n, v)
                 } else {
                     NOT_KEPT.to_owned()
                 };
@@ -241,7 +242,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         tty: config.tty.unwrap_or_default(),
         created_ns: stamp(c.created),
     };
-    Found {
+    InspectedContainer {
         facts,
         secrets,
         check,
@@ -298,16 +299,16 @@ pub(super) fn status_word(told: Option<impl ToString>) -> String {
     }
 }
 
-fn check(health: Health) -> Option<Check> {
+fn check(health: Health) -> Option<HealthStatus> {
     match health.status? {
-        HealthStatusEnum::STARTING => Some(Check::Starting),
-        HealthStatusEnum::HEALTHY => Some(Check::Healthy),
+        HealthStatusEnum::STARTING => Some(HealthStatus::Starting),
+        HealthStatusEnum::HEALTHY => Some(HealthStatus::Healthy),
         HealthStatusEnum::UNHEALTHY => {
             let log = health.log.unwrap_or_default();
             let failing = log.iter().rev().take_while(|r| r.exit_code != Some(0));
             let first = failing.last().and_then(|r| r.start.as_ref());
             let since_ns = first.and_then(|start| parse_stamp(start.as_bytes()));
-            Some(Check::Unhealthy { since_ns })
+            Some(HealthStatus::Unhealthy { since_ns })
         }
         HealthStatusEnum::EMPTY | HealthStatusEnum::NONE => None,
     }
@@ -395,8 +396,8 @@ fn devices(host: &HostConfig) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn read(json: serde_json::Value) -> Found {
-        understand(serde_json::from_value(json).expect("inspect response"))
+    fn read(json: serde_json::Value) -> InspectedContainer {
+        parse_inspection(serde_json::from_value(json).expect("inspect response"))
     }
 
     #[test]
@@ -488,11 +489,11 @@ mod tests {
         assert_eq!(state(serde_json::json!({"Status": "none"})), None);
         assert_eq!(
             state(serde_json::json!({"Status": "starting", "FailingStreak": 1})),
-            Some(Check::Starting)
+            Some(HealthStatus::Starting)
         );
         assert_eq!(
             state(serde_json::json!({"Status": "healthy"})),
-            Some(Check::Healthy)
+            Some(HealthStatus::Healthy)
         );
         let failing = state(
             serde_json::json!({"Status": "unhealthy", "FailingStreak": 2, "Log": [
@@ -502,7 +503,7 @@ mod tests {
             ]}),
         );
         let since_ns = Some(3_000_000_000);
-        assert_eq!(failing, Some(Check::Unhealthy { since_ns }));
+        assert_eq!(failing, Some(HealthStatus::Unhealthy { since_ns }));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Creates and starts our own containers, and pulls images. Their end is in `teardown`.
 
-use super::again::passes;
-use super::inspect::Found;
+use super::again::is_transient;
+use super::inspect::InspectedContainer;
 use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed};
 use crate::error::Failure;
 pub use crate::preset::GpuRequest;
@@ -74,7 +74,7 @@ enum NotCreated {
 
 impl Runtime {
     /// Creates and starts a container. If it cannot start, it is removed again.
-    pub async fn launch(&self, spec: &LaunchSpec) -> Result<Found, Failure> {
+    pub async fn launch_container(&self, spec: &LaunchSpec) -> Result<InspectedContainer, Failure> {
         let name = checked_name(&spec.name)?;
         if self.version().podman && spec.gpus != GpuRequest::None {
             // Podman would silently start the engine without a GPU.
@@ -93,7 +93,7 @@ impl Runtime {
         if let Err(e) = self.started(&id).await {
             return Err(self.undone(spec, &id, not_started(spec, e)).await);
         }
-        match self.inspect(&id).await {
+        match self.inspect_container(&id).await {
             Ok(Some(found)) => Ok(found),
             Ok(None) => {
                 let gone = format!("container `{name}` was removed just after its start");
@@ -118,13 +118,16 @@ impl Runtime {
                 Ok(created) => return Ok(created.id),
                 Err(e) => e,
             };
-            let passing = passes(&error);
+            let passing = is_transient(&error);
             // The name is taken; podman answers 500 for that.
             let taken = answer(&error).is_some_and(|(_, m)| m.contains("already in use"));
             if (!passing || taken) && attempt == 1 {
                 return Err(NotCreated::Refused(not_created(spec, error)));
             }
-            let there = self.inspect(name).await.map_err(NotCreated::Unsure)?;
+            let there = self
+                .inspect_container(name)
+                .await
+                .map_err(NotCreated::Unsure)?;
             if let Some(found) = there {
                 let run = found.facts.labels.get(RUN_LABEL);
                 return if run == Some(&spec.run_id) {
@@ -158,7 +161,7 @@ impl Runtime {
                 return Err(error);
             }
             // It may have run and ended: then its log is more useful than a second start.
-            if let Ok(Some(found)) = self.inspect(id).await {
+            if let Ok(Some(found)) = self.inspect_container(id).await {
                 if found.facts.state.status != "created" {
                     return Ok(());
                 }
@@ -182,7 +185,7 @@ impl Runtime {
 
     /// Pulls an image; `progress` receives the daemon's messages, one short line each. Only to be
     /// called when the user asked for it.
-    pub async fn pull(
+    pub async fn pull_image(
         &self,
         image: &str,
         mut progress: impl FnMut(String) + Send,
@@ -248,7 +251,7 @@ fn said(info: &CreateImageInfo) -> String {
 fn body(spec: &LaunchSpec) -> ContainerCreateBody {
     let mut labels: HashMap<String, String> = spec.labels.clone().into_iter().collect();
     labels.insert(RUN_LABEL.to_owned(), spec.run_id.clone());
-    labels.insert(OWNER_LABEL.to_owned(), owner());
+    labels.insert(OWNER_LABEL.to_owned(), owner_label());
     labels.insert(CREATED_LABEL.to_owned(), jiff::Timestamp::now().to_string());
     let devices = ["/dev/kfd", "/dev/dri"].map(|d| DeviceMapping {
         path_on_host: Some(d.to_owned()),
@@ -319,7 +322,7 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
 /// plimsoll can check whether the owner still lives. In a private pid namespace the pid is
 /// meaningless to others, and `:<namespace>` is added. `@<machine>` at the end names the host of
 /// that boot, if it has a machine id.
-pub fn owner() -> String {
+pub fn owner_label() -> String {
     let pid = std::process::id();
     let started = super::processes::start_time(pid)
         .map(|t| t.to_string())
@@ -328,7 +331,7 @@ pub fn owner() -> String {
     let mut owner = format!("{boot}:{pid}:{started}");
     for (sign, value) in [
         (':', super::leftovers::own_namespace()),
-        ('@', super::leftovers::machine()),
+        ('@', super::leftovers::machine_id()),
     ] {
         if let Some(value) = value {
             owner.push(sign);

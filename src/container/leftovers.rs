@@ -1,7 +1,7 @@
 //! Leftovers of a plimsoll that died: containers with our labels without a living owner, and
 //! commands in other containers with our mark.
 
-use super::process::Process;
+use super::process::HostProcess;
 use super::processes::{HostView, Tracker, start_time};
 use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
 use crate::capture::ContainerFacts;
@@ -39,10 +39,10 @@ pub fn owner_of(facts: &ContainerFacts) -> Owner {
 
 /// State of the owner named in a label or mark.
 pub fn owner_named(label: &str) -> Owner {
-    let here = Here {
+    let here = LocalHost {
         boot: boot_id(),
         namespace: own_namespace(),
-        machine: machine(),
+        machine: machine_id(),
     };
     owner_alive(label, &here, start_time, is_hidden)
 }
@@ -54,7 +54,7 @@ pub fn boot_id() -> String {
 }
 
 /// Identifies this host: a digest of its machine id, 12 hex digits; `None` without a machine id.
-pub(super) fn machine() -> Option<String> {
+pub(super) fn machine_id() -> Option<String> {
     machine_of(&std::fs::read_to_string("/etc/machine-id").ok()?)
 }
 
@@ -88,7 +88,7 @@ fn is_hidden(pid: u32) -> bool {
 }
 
 /// Identity of this host and boot, against which owners are checked.
-struct Here {
+struct LocalHost {
     boot: String,
     namespace: Option<String>,
     machine: Option<String>,
@@ -96,7 +96,7 @@ struct Here {
 
 fn owner_alive(
     label: &str,
-    here: &Here,
+    here: &LocalHost,
     started: impl Fn(u32) -> Option<u64>,
     hidden: impl Fn(u32) -> bool,
 ) -> Owner {
@@ -138,7 +138,7 @@ fn owner_alive(
 /// inherit that mark, so it does not identify our commands.
 pub fn own_runs(facts: &ContainerFacts) -> BTreeSet<String> {
     let given = facts.env.get(RUN_VARIABLE).cloned();
-    let first = facts.state.pid.and_then(Process::read);
+    let first = facts.state.pid.and_then(HostProcess::read);
     let has = first.and_then(|p| p.marks?.run);
     given.into_iter().chain(has).collect()
 }
@@ -200,7 +200,7 @@ impl Runtime {
     }
 
     /// Whether the daemon answers now.
-    pub async fn answers(&self) -> bool {
+    pub async fn daemon_answers(&self) -> bool {
         let ping = tokio::time::timeout(PATIENCE, self.docker.ping());
         matches!(ping.await, Ok(Ok(_)))
     }
@@ -210,10 +210,10 @@ impl Runtime {
     /// live. Returns how many processes there were, and how many remain.
     pub async fn end_orphans(&self, facts: &ContainerFacts) -> (usize, usize) {
         let view = self.host_view(facts);
-        let marks = (view.iter().flat_map(HostView::pids))
+        let marks = (view.iter().flat_map(HostView::list_pids))
             .filter(|pid| Some(*pid) != facts.state.pid)
-            .filter_map(|pid| Process::read(pid)?.marks);
-        let me = super::launch::owner();
+            .filter_map(|pid| HostProcess::read(pid)?.marks);
+        let me = super::launch::owner_label();
         let over = |owner: &String| *owner == me || owner_named(owner) == Owner::Dead;
         let runs: BTreeSet<String> = marks
             .filter(|m| m.owner.as_ref().is_some_and(over))
@@ -238,19 +238,19 @@ impl Runtime {
             return (0, 0);
         }
         let mut tracker = Tracker::of_mark(view, &format!("{RUN_VARIABLE}={run_id}"));
-        let there = tracker.observe().len();
+        let there = tracker.observe_processes().len();
         for signal in [Signal::TERM, Signal::KILL] {
-            let now = tracker.observe();
+            let now = tracker.observe_processes();
             if now.is_empty() {
                 break;
             }
-            tracker.signal(&now, signal);
+            tracker.send_signal(&now, signal);
             let until = tokio::time::Instant::now() + GRACE;
-            while !tracker.observe().is_empty() && tokio::time::Instant::now() < until {
+            while !tracker.observe_processes().is_empty() && tokio::time::Instant::now() < until {
                 tokio::time::sleep(LOOK).await;
             }
         }
-        (there, tracker.observe().len())
+        (there, tracker.observe_processes().len())
     }
 }
 
@@ -258,8 +258,8 @@ impl Runtime {
 mod tests {
     use super::*;
 
-    fn here(boot: &str, namespace: Option<&str>) -> Here {
-        Here {
+    fn here(boot: &str, namespace: Option<&str>) -> LocalHost {
+        LocalHost {
             boot: boot.into(),
             namespace: namespace.map(str::to_owned),
             machine: Some("m1".into()),
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn an_owner_that_cannot_be_seen_from_here_is_not_dead() {
         let nobody = |_: u32| None;
-        let look = |label: &str, here: &Here| owner_alive(label, here, nobody, |pid| pid == 9);
+        let look = |label: &str, here: &LocalHost| owner_alive(label, here, nobody, |pid| pid == 9);
         // Its number is one of another pid namespace, or `/proc` hides it.
         assert_eq!(look("boot:7:100:402", &here("boot", None)), Owner::Unknown);
         assert_eq!(look("boot:7:100", &here("boot", Some("5"))), Owner::Unknown);
@@ -327,7 +327,7 @@ mod tests {
     fn another_hosts_owner_is_not_dead() {
         let now = |pid: u32| (pid == 7).then_some(100);
         let look = |label: &str, machine: Option<&str>| {
-            let here = Here {
+            let here = LocalHost {
                 machine: machine.map(str::to_owned),
                 ..here("boot", None)
             };
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn this_process_lives() {
         assert_eq!(
-            owner_named(&crate::container::launch::owner()),
+            owner_named(&crate::container::launch::owner_label()),
             Owner::Alive
         );
     }

@@ -38,7 +38,7 @@ enum After {
 
 impl LineCutter {
     /// Adds bytes; `emit` receives each completed line.
-    pub fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(String)) {
+    pub fn feed_bytes(&mut self, mut bytes: &[u8], mut emit: impl FnMut(String)) {
         while let Some(next) = bytes.first() {
             if self.after == After::Torn {
                 self.after = After::Piece;
@@ -83,7 +83,7 @@ impl LineCutter {
     }
 
     /// Ends the stream: `emit` receives the text without a newline.
-    pub fn finish(&mut self, emit: impl FnOnce(String)) {
+    pub fn finish_line(&mut self, emit: impl FnOnce(String)) {
         if !self.kept.is_empty() || self.cut > 0 {
             emit(self.take());
         }
@@ -139,14 +139,19 @@ pub struct ExecLines {
 
 impl ExecLines {
     /// Adds a frame; `emit` receives each completed line.
-    pub fn feed(&mut self, stream: Stream, bytes: &[u8], mut emit: impl FnMut(Stream, String)) {
-        self.of(stream).feed(bytes, |line| emit(stream, line));
+    pub fn feed_frame(
+        &mut self,
+        stream: Stream,
+        bytes: &[u8],
+        mut emit: impl FnMut(Stream, String),
+    ) {
+        self.of(stream).feed_bytes(bytes, |line| emit(stream, line));
     }
 
     /// Ends the output.
-    pub fn finish(&mut self, mut emit: impl FnMut(Stream, String)) {
+    pub fn finish_lines(&mut self, mut emit: impl FnMut(Stream, String)) {
         for stream in [Stream::Stdout, Stream::Stderr, Stream::Console] {
-            self.of(stream).finish(|line| emit(stream, line));
+            self.of(stream).finish_line(|line| emit(stream, line));
         }
     }
 
@@ -174,18 +179,18 @@ pub struct LogEntry {
 
 impl LogEntry {
     /// Its lines: one, or the repaints of a progress bar.
-    pub fn lines(&self, mut emit: impl FnMut(String)) {
+    pub fn each_line(&self, mut emit: impl FnMut(String)) {
         if self.text.is_empty() && self.cut == 0 {
             return emit(String::new());
         }
         let mut cutter = LineCutter::default();
         let mut lines = 0_usize;
-        cutter.feed(&self.text, |line| {
+        cutter.feed_bytes(&self.text, |line| {
             lines += 1;
             emit(line);
         });
         cutter.cut += self.cut;
-        cutter.finish(|line| {
+        cutter.finish_line(|line| {
             lines += 1;
             emit(line);
         });
@@ -229,7 +234,7 @@ impl LogAssembler {
     }
 
     /// Adds a frame; `emit` receives each completed entry.
-    pub fn feed(&mut self, stream: Stream, frame: &[u8], mut emit: impl FnMut(LogEntry)) {
+    pub fn feed_frame(&mut self, stream: Stream, frame: &[u8], mut emit: impl FnMut(LogEntry)) {
         if self.tty || stream == Stream::Console {
             return self.feed_raw(frame, emit);
         }
@@ -240,7 +245,7 @@ impl LogAssembler {
     }
 
     /// Ends the log: `emit` receives the open entries.
-    pub fn finish(&mut self, mut emit: impl FnMut(LogEntry)) {
+    pub fn finish_entries(&mut self, mut emit: impl FnMut(LogEntry)) {
         for slot in &mut self.open {
             if let Some(open) = slot.take() {
                 emit(open.entry);
@@ -253,7 +258,7 @@ impl LogAssembler {
     }
 
     /// Drops the open entries: the follow starts again and repeats them.
-    pub fn reset(&mut self) {
+    pub fn reset_streams(&mut self) {
         self.open = [None, None, None];
         self.raw.clear();
     }
@@ -384,9 +389,9 @@ mod tests {
         let mut lines = Vec::new();
         let mut cutter = LineCutter::default();
         for chunk in chunks {
-            cutter.feed(chunk, |l| lines.push(l));
+            cutter.feed_bytes(chunk, |l| lines.push(l));
         }
-        cutter.finish(|l| lines.push(l));
+        cutter.finish_line(|l| lines.push(l));
         lines
     }
 
@@ -428,9 +433,9 @@ mod tests {
     fn entries(a: &mut LogAssembler, frames: &[(Stream, Vec<u8>)]) -> Vec<(i64, String)> {
         let mut got = Vec::new();
         for (s, f) in frames {
-            a.feed(*s, f, |e| e.lines(|l| got.push((e.wall_ns, l))));
+            a.feed_frame(*s, f, |e| e.each_line(|l| got.push((e.wall_ns, l))));
         }
-        a.finish(|e| e.lines(|l| got.push((e.wall_ns, l))));
+        a.finish_entries(|e| e.each_line(|l| got.push((e.wall_ns, l))));
         got
     }
 

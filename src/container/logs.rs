@@ -1,7 +1,7 @@
 //! A container's log: its history, and following it across restarts without gaps or duplicates.
 
 use super::lines::{LogAssembler, LogEntry};
-use super::seen::{Replay, SECOND_NS, Seen, latest};
+use super::seen::{LineReplay, SECOND_NS, SeenLines, latest_time};
 use super::{Runtime, answer, checked_name, is_not_found};
 use crate::capture::{ContainerFacts, LogFacts, Stream};
 use bollard::container::LogOutput;
@@ -36,7 +36,7 @@ const START_SLACK_NS: i64 = 5_000_000_000;
 
 /// Result of reading a log's history.
 #[derive(Debug, Clone, Default)]
-pub struct History {
+pub struct LogHistory {
     /// Counts and errors.
     pub facts: LogFacts,
     /// Whether the whole history was read: neither the caller nor the cap stopped it.
@@ -44,7 +44,7 @@ pub struct History {
     /// Wall time of the last line that was read, nanoseconds since the Unix epoch.
     pub last_ns: Option<i64>,
     /// Its last lines, where following continues.
-    seen: Seen,
+    seen: SeenLines,
 }
 
 impl Runtime {
@@ -59,20 +59,20 @@ impl Runtime {
         cap_bytes: u64,
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) -> ControlFlow<()> + Send,
-    ) -> History {
-        let mut history = History::default();
+    ) -> LogHistory {
+        let mut history = LogHistory::default();
         let from = from_ns.unwrap_or_else(|| life_began(facts));
         history.seen.from_ns = from;
         let mut assembler = self.assembler(facts);
         let mut stopped = false;
-        let mut take = |entry: LogEntry, history: &mut History| {
-            if stopped || latest(entry.wall_ns) < from {
+        let mut take = |entry: LogEntry, history: &mut LogHistory| {
+            if stopped || latest_time(entry.wall_ns) < from {
                 return stopped;
             }
             history.last_ns = Some(entry.wall_ns);
-            history.seen.is_new(&entry, &mut Replay::default());
+            history.seen.is_new(&entry, &mut LineReplay::default());
             history.facts.whole_seconds = history.seen.whole_seconds();
-            entry.lines(|line| {
+            entry.each_line(|line| {
                 if !stopped {
                     history.facts.lines += 1;
                     history.facts.bytes += line.len() as u64 + 1;
@@ -86,8 +86,8 @@ impl Runtime {
             return history;
         };
         // After a broken connection the next one repeats earlier lines.
-        let mut seen = Seen::new(from);
-        let mut replay = seen.replay();
+        let mut seen = SeenLines::new(from);
+        let mut replay = seen.begin_replay();
         let (mut frames, mut attempts) = (self.docker.logs(id, Some(options(false, from))), 1);
         loop {
             let frame = tokio::select! {
@@ -98,7 +98,7 @@ impl Runtime {
                 Ok(Some(Ok(frame))) => {
                     let (stream, bytes) = parts(&frame);
                     let mut stop = false;
-                    assembler.feed(stream, bytes, |entry| {
+                    assembler.feed_frame(stream, bytes, |entry| {
                         if seen.is_new(&entry, &mut replay) {
                             stop |= take(entry, &mut history);
                         }
@@ -121,12 +121,12 @@ impl Runtime {
                 () = sleep(PAUSE.1) => {}
                 () = cancel.cancelled() => return history,
             }
-            assembler.reset();
-            replay = seen.replay();
+            assembler.reset_streams();
+            replay = seen.begin_replay();
             frames = self.docker.logs(id, Some(options(false, seen.since_ns())));
         }
         let mut stop = false;
-        assembler.finish(|entry| stop |= take(entry, &mut history));
+        assembler.finish_entries(|entry| stop |= take(entry, &mut history));
         history.complete = !stop;
         history
     }
@@ -143,14 +143,15 @@ impl Runtime {
         cancel: &CancellationToken,
         sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
-        self.follow(facts, Seen::new(from_ns), cancel, sink).await
+        self.follow(facts, SeenLines::new(from_ns), cancel, sink)
+            .await
     }
 
     /// As [`log_follow`](Self::log_follow), continuing after a completely read history.
     pub async fn log_follow_after(
         &self,
         facts: &ContainerFacts,
-        history: History,
+        history: LogHistory,
         cancel: &CancellationToken,
         sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
@@ -160,7 +161,7 @@ impl Runtime {
     async fn follow(
         &self,
         facts: &ContainerFacts,
-        mut seen: Seen,
+        mut seen: SeenLines,
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
@@ -180,8 +181,8 @@ impl Runtime {
                 log.reconnects += 1;
             }
             first = false;
-            let mut replay = seen.replay();
-            let mut take = |entry: LogEntry, seen: &mut Seen, log: &mut LogFacts| {
+            let mut replay = seen.begin_replay();
+            let mut take = |entry: LogEntry, seen: &mut SeenLines, log: &mut LogFacts| {
                 if seen.is_new(&entry, &mut replay) {
                     give(&entry, seen, log, &mut sink);
                 }
@@ -198,42 +199,42 @@ impl Runtime {
                     frame = timeout(patience, frames.next()) => match frame {
                         Ok(Some(Ok(frame))) => {
                             let (stream, bytes) = parts(&frame);
-                            assembler.feed(stream, bytes, |entry| take(entry, &mut seen, &mut log));
+                            assembler.feed_frame(stream, bytes, |entry| take(entry, &mut seen, &mut log));
                         }
-                        Ok(Some(Err(e))) => break Ended::Failed(e),
-                        Ok(None) => break Ended::Stream,
-                        Err(_) if stopping.is_some() => break Ended::Cancelled,
-                        Err(_) if self.stalled(id, &seen).await => break Ended::Stream,
+                        Ok(Some(Err(e))) => break FollowEnd::Failed(e),
+                        Ok(None) => break FollowEnd::Stream,
+                        Err(_) if stopping.is_some() => break FollowEnd::Cancelled,
+                        Err(_) if self.stalled(id, &seen).await => break FollowEnd::Stream,
                         Err(_) => {}
                     },
                     () = cancel.cancelled(), if stopping.is_none() => stopping = Some(Instant::now() + LAST_LINES),
                 }
             };
-            if matches!(ended, Ended::Cancelled) || stopping.is_some() {
+            if matches!(ended, FollowEnd::Cancelled) || stopping.is_some() {
                 // The follow may have stalled, or a broken one may have left a partial line.
                 if self.has_unseen(id, &seen).await != Some(false) {
                     let rest = self.rest(facts, &mut seen, &mut log, &mut sink).await;
                     log.error = rest.err();
                 } else {
-                    assembler.finish(|entry| take(entry, &mut seen, &mut log));
+                    assembler.finish_entries(|entry| take(entry, &mut seen, &mut log));
                 }
                 return log;
             }
-            let refused = matches!(&ended, Ended::Failed(e) if !is_passing(e));
+            let refused = matches!(&ended, FollowEnd::Failed(e) if !is_passing(e));
             // A container counts as gone only after two answers.
             let gone = match &ended {
-                Ended::Failed(e) if is_not_found(e) => {
-                    matches!(self.state(id).await, Ok(None))
+                FollowEnd::Failed(e) if is_not_found(e) => {
+                    matches!(self.container_state(id).await, Ok(None))
                 }
                 _ => false,
             };
-            if let Ended::Failed(e) = &ended {
+            if let FollowEnd::Failed(e) = &ended {
                 let given_up = !is_not_found(e) && (!passes_later(e) || refusals >= REFUSALS);
                 if refused && (gone || given_up) {
                     if !gone {
                         log.error = Some(reason(e));
                     }
-                    assembler.finish(|entry| take(entry, &mut seen, &mut log));
+                    assembler.finish_entries(|entry| take(entry, &mut seen, &mut log));
                     return log;
                 }
             }
@@ -241,7 +242,7 @@ impl Runtime {
             // A line truncated by the end of the stream is repeated whole by the next follow.
             let mut open = Vec::new();
             std::mem::replace(&mut assembler, self.assembler(facts))
-                .finish(|entry| open.push(entry));
+                .finish_entries(|entry| open.push(entry));
             pause = if log.lines > lines_before {
                 PAUSE.0
             } else {
@@ -259,7 +260,7 @@ impl Runtime {
                         Err(why) => log::debug!("the end of the log: {why}"),
                     },
                     Next::Over => {
-                        let mut replay = seen.replay();
+                        let mut replay = seen.begin_replay();
                         open.retain(|entry| seen.is_new(entry, &mut replay));
                         for entry in &open {
                             give(entry, &seen, &mut log, &mut sink);
@@ -293,7 +294,7 @@ impl Runtime {
         id: &str,
         cancel: &CancellationToken,
         mut pause: Duration,
-        seen: &Seen,
+        seen: &SeenLines,
         open: &[LogEntry],
     ) -> Next {
         loop {
@@ -306,7 +307,7 @@ impl Runtime {
                     };
                 }
             }
-            match self.state(id).await {
+            match self.container_state(id).await {
                 Ok(Some(state)) if state.status == "running" => return Next::Follow,
                 // Its last output may have arrived after the follow ended.
                 Ok(Some(_)) if self.has_unseen(id, seen).await == Some(true) => {
@@ -323,8 +324,8 @@ impl Runtime {
     }
 
     /// Whether a silent follow has missed lines.
-    async fn stalled(&self, id: &str, seen: &Seen) -> bool {
-        match self.state(id).await {
+    async fn stalled(&self, id: &str, seen: &SeenLines) -> bool {
+        match self.container_state(id).await {
             Ok(Some(state)) if state.status == "running" => {
                 self.has_unseen(id, seen).await == Some(true)
             }
@@ -333,7 +334,7 @@ impl Runtime {
     }
 
     /// Whether the log's last line is newer than all seen lines; `None` if it cannot be read.
-    async fn has_unseen(&self, id: &str, seen: &Seen) -> Option<bool> {
+    async fn has_unseen(&self, id: &str, seen: &SeenLines) -> Option<bool> {
         let mut unseen = false;
         let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns && wall_ns >= seen.from_ns;
         let read = self.last_line(id, LogAssembler::new(false, true), newer);
@@ -345,12 +346,12 @@ impl Runtime {
     async fn rest(
         &self,
         facts: &ContainerFacts,
-        seen: &mut Seen,
+        seen: &mut SeenLines,
         log: &mut LogFacts,
         sink: &mut (impl FnMut(i64, Stream, String) + Send),
     ) -> Result<bool, String> {
         let mut missed = Vec::new();
-        let mut replay = seen.replay();
+        let mut replay = seen.begin_replay();
         let mut assembler = self.assembler(facts);
         let read = async {
             let mut frames = self
@@ -359,9 +360,9 @@ impl Runtime {
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
                 let (stream, bytes) = parts(&frame);
-                assembler.feed(stream, bytes, |entry| missed.push(entry));
+                assembler.feed_frame(stream, bytes, |entry| missed.push(entry));
             }
-            assembler.finish(|entry| missed.push(entry));
+            assembler.finish_entries(|entry| missed.push(entry));
             Ok(())
         };
         let read = timeout(LAST_READ, read).await;
@@ -398,9 +399,9 @@ impl Runtime {
                     return false;
                 };
                 let (stream, bytes) = parts(&frame);
-                assembler.feed(stream, bytes, |entry| told(entry.wall_ns));
+                assembler.feed_frame(stream, bytes, |entry| told(entry.wall_ns));
             }
-            assembler.finish(|entry| told(entry.wall_ns));
+            assembler.finish_entries(|entry| told(entry.wall_ns));
             true
         };
         timeout(LAST_READ, read).await.unwrap_or(false)
@@ -420,13 +421,13 @@ enum Next {
 /// Passes on a line.
 fn give(
     entry: &LogEntry,
-    seen: &Seen,
+    seen: &SeenLines,
     log: &mut LogFacts,
     sink: &mut impl FnMut(i64, Stream, String),
 ) {
     log.whole_seconds = seen.whole_seconds();
     let written_ns = written(entry.wall_ns, now_ns());
-    entry.lines(|line| {
+    entry.each_line(|line| {
         log.lines += 1;
         log.bytes += line.len() as u64 + 1;
         sink(written_ns, entry.stream, line);
@@ -452,7 +453,7 @@ fn now_ns() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-enum Ended {
+enum FollowEnd {
     Cancelled,
     Stream,
     Failed(Error),

@@ -2,11 +2,11 @@
 
 /// The beginning of a command's output, where a runtime reports a missing program.
 #[derive(Default)]
-pub struct Head(Vec<u8>);
+pub struct OutputHead(Vec<u8>);
 
-impl Head {
+impl OutputHead {
     /// Adds output, up to the length of the head.
-    pub fn keep(&mut self, bytes: &[u8]) {
+    pub fn keep_bytes(&mut self, bytes: &[u8]) {
         let room = 2048_usize.saturating_sub(self.0.len()).min(bytes.len());
         self.0.extend_from_slice(&bytes[..room]);
     }
@@ -42,8 +42,8 @@ mod tests {
             "timeout: failed to run command \u{2018}vllm\u{2019}: No such file or directory",
             "timeout: can't execute 'vllm': No such file or directory",
         ] {
-            let mut head = Head::default();
-            head.keep(text.as_bytes());
+            let mut head = OutputHead::default();
+            head.keep_bytes(text.as_bytes());
             assert_eq!(head.missing_program().as_deref(), Some(text));
         }
         for text in [

@@ -84,7 +84,7 @@ pub fn is_protected(labels: &BTreeMap<String, String>) -> bool {
 
 /// Version and platform reported by the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Version {
+pub struct DaemonVersion {
     /// Version of the server.
     pub server: String,
     /// API version in use, `1.41` or newer.
@@ -97,11 +97,11 @@ pub struct Version {
 #[derive(Clone)]
 pub struct Runtime {
     docker: Docker,
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeState>,
 }
 
-struct Shared {
-    version: Version,
+struct RuntimeState {
+    version: DaemonVersion,
     /// Name of the daemon's machine, if it is another one.
     remote_host: Option<String>,
     /// Socket of the daemon, if it is on this host.
@@ -126,7 +126,7 @@ impl std::fmt::Debug for Runtime {
 impl Runtime {
     /// Connects to the daemon given by `DOCKER_HOST`, the Docker context or the usual sockets.
     pub async fn connect() -> Result<Runtime, Failure> {
-        connect::connect().await
+        connect::connect_runtime().await
     }
 
     /// Connects to the daemon at `host` (`unix:///path`, `tcp://host:port`).
@@ -136,12 +136,12 @@ impl Runtime {
 
     fn new(
         docker: Docker,
-        version: Version,
+        version: DaemonVersion,
         remote_host: Option<String>,
         socket: Option<PathBuf>,
         forwarded: bool,
     ) -> Self {
-        let shared = Shared {
+        let shared = RuntimeState {
             version,
             remote_host,
             socket,
@@ -172,7 +172,7 @@ impl Runtime {
     }
 
     /// The daemon's version, as reported when connecting.
-    pub fn version(&self) -> &Version {
+    pub fn version(&self) -> &DaemonVersion {
         &self.shared.version
     }
 }

@@ -34,7 +34,7 @@ impl Member {
             Err(_) => return None,
         };
         let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let stat = Stat::read(pid).filter(Stat::alive)?;
+        let stat = Stat::read(pid).filter(Stat::is_alive)?;
         Some(Member {
             parent: stat.parent,
             numbers,
@@ -69,7 +69,7 @@ impl Namespaces {
 
     /// Host pids of the processes outside a container's cgroup in the pid namespace of `pid`, or in
     /// one below it. `None` without permission to see them.
-    pub fn sharers(&self, pid: u32, container: &str) -> Option<Vec<u32>> {
+    pub fn pid_sharers(&self, pid: u32, container: &str) -> Option<Vec<u32>> {
         // The namespace of this `/proc` does not end with any of them.
         let Some(of) = self.members.get(&pid) else {
             return Some(Vec::new());
@@ -94,7 +94,7 @@ impl Namespaces {
     /// of its namespace, which then outlives it.
     pub fn sharers_of_first(&self, init: u32, container: &str) -> Option<Vec<u32>> {
         if self.members.get(&init).is_some_and(Member::is_first) {
-            self.sharers(init, container)
+            self.pid_sharers(init, container)
         } else {
             Some(Vec::new())
         }
@@ -150,13 +150,13 @@ mod tests {
             (20, 1, &[20, 5], Some("n1"), "session"),
             (30, 1, &[30, 1], Some("n3"), &other),
         ]);
-        assert_eq!(all.sharers(10, &own), Some(vec![12, 13, 20]));
-        assert_eq!(all.sharers(30, &other), Some(vec![]));
+        assert_eq!(all.pid_sharers(10, &own), Some(vec![12, 13, 20]));
+        assert_eq!(all.pid_sharers(30, &other), Some(vec![]));
         assert_eq!(all.sharers_of_first(10, &own), Some(vec![12, 13, 20]));
         // It may end, and its namespace goes on.
         assert_eq!(all.sharers_of_first(20, "session"), Some(vec![]));
         // In no namespace of its own.
-        assert_eq!(all.sharers(7, &own), Some(vec![]));
+        assert_eq!(all.pid_sharers(7, &own), Some(vec![]));
     }
 
     #[test]
@@ -167,9 +167,9 @@ mod tests {
             (30, 1, &[30, 1], None, &other),
             (31, 30, &[31, 2], None, &other),
         ];
-        assert_eq!(namespaces(&containers).sharers(10, &own), Some(vec![]));
+        assert_eq!(namespaces(&containers).pid_sharers(10, &own), Some(vec![]));
         let stranger = (20, 1, &[20, 5][..], None, "session");
         let all = [&containers[..], &[stranger]].concat();
-        assert_eq!(namespaces(&all).sharers(10, &own), None);
+        assert_eq!(namespaces(&all).pid_sharers(10, &own), None);
     }
 }

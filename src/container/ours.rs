@@ -46,7 +46,7 @@ impl Runtime {
             }
         };
         let never = CancellationToken::new();
-        let patience = Patience::of(Duration::ZERO);
+        let patience = Patience::for_grace(Duration::ZERO);
         let done = self.tear_down(id, true, patience, &mut may, &never).await;
         match done.torn {
             Torn::Gone { .. } | Torn::Ended { .. } | Torn::Left(_) => Ok(()),
@@ -68,7 +68,7 @@ impl Runtime {
             }
         };
         let never = CancellationToken::new();
-        let patience = Patience::of(grace);
+        let patience = Patience::for_grace(grace);
         let done = self.tear_down(id, true, patience, &mut may, &never).await;
         match done.torn {
             Torn::Gone { .. } | Torn::Ended { .. } => Ok(()),

@@ -13,7 +13,7 @@ const LONGEST_COMMAND: usize = 4096;
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct HostProcess {
     /// Pid and start time.
     pub id: ProcessId,
     /// Its name (`comm`).
@@ -56,15 +56,15 @@ pub struct Uninterruptible {
     pub switches: Option<u64>,
 }
 
-impl Process {
+impl HostProcess {
     /// Reads a process; `None` if it is gone or its pid was reused meanwhile.
-    pub fn read(pid: u32) -> Option<Process> {
+    pub fn read(pid: u32) -> Option<HostProcess> {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = parse_stat(pid, &text)?;
         let file = |name: &str| fs::read(format!("/proc/{pid}/{name}"));
         let cgroups = file("cgroup").unwrap_or_default();
         let status = file("status").unwrap_or_default();
-        let process = Process {
+        let process = HostProcess {
             id: stat.id,
             name: name_in(&text),
             command: command(&file("cmdline").unwrap_or_default()),
@@ -80,14 +80,14 @@ impl Process {
     }
 
     /// Path of its cgroup, in the hierarchy with the most containers in the path.
-    pub fn cgroup(&self) -> Option<&str> {
+    pub fn cgroup_path(&self) -> Option<&str> {
         let lines = parse_cgroup(&self.cgroups);
         let best = lines.min_by_key(|l| (l.path == "/", controller_rank(l.controllers)));
         best.map(|l| l.path)
     }
 
     /// Its threads that nothing can interrupt.
-    pub fn uninterruptible(&self) -> Vec<Uninterruptible> {
+    pub fn uninterruptible_threads(&self) -> Vec<Uninterruptible> {
         let tasks = format!("/proc/{}/task", self.id.pid);
         let mut found: Vec<Uninterruptible> = fs::read_dir(&tasks)
             .into_iter()
@@ -115,7 +115,7 @@ impl Process {
 }
 
 /// Pids of the zombies on this host.
-pub fn zombies() -> Vec<u32> {
+pub fn list_zombies() -> Vec<u32> {
     let stats = all_pids().filter_map(Stat::read);
     stats
         .filter(|s| s.state == b'Z')
@@ -124,7 +124,7 @@ pub fn zombies() -> Vec<u32> {
 }
 
 /// This process and those above it.
-pub fn ancestors() -> Vec<u32> {
+pub fn own_ancestors() -> Vec<u32> {
     let mut line = vec![std::process::id()];
     while let Some(stat) = line.last().and_then(|pid| Stat::read(*pid)) {
         if stat.parent == 0 || line.contains(&stat.parent) {
@@ -149,8 +149,8 @@ fn command(cmdline: &[u8]) -> String {
         .split(|b| *b == 0)
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    let secrets = Secrets::gather([], &argv);
-    let words = secrets.redactor().argv(&argv);
+    let secrets = Secrets::gather_from([], &argv);
+    let words = secrets.redactor().redact_argv(&argv);
     let joined = words.join(" ");
     // A process may write anything there, also what a terminal would obey.
     let plain: String = joined
@@ -200,13 +200,13 @@ mod tests {
 
     #[test]
     fn this_process_is_seen_with_all_that_is_its_own() {
-        let me = Process::read(std::process::id()).expect("this process");
+        let me = HostProcess::read(std::process::id()).expect("this process");
         assert!(matches!(me.state, 'R' | 'S' | 'D'), "{}", me.state);
         assert_eq!(me.uid, Some(rustix::process::geteuid().as_raw()));
         assert!(!me.kernel && !me.name.is_empty() && !me.command.is_empty());
         assert!(me.cgroups.contains(':'), "{}", me.cgroups);
         assert!(me.marks.is_some(), "our own environment");
-        let line = ancestors();
+        let line = own_ancestors();
         assert_eq!(line.first(), Some(&std::process::id()));
         assert_eq!(line.get(1).copied(), me.parent);
     }
@@ -215,7 +215,7 @@ mod tests {
     fn a_zombie_is_a_process() {
         let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
         let seen = loop {
-            let seen = Process::read(child.id()).expect("it is there until it is waited for");
+            let seen = HostProcess::read(child.id()).expect("it is there until it is waited for");
             if seen.state == 'Z' {
                 break seen;
             }
@@ -223,9 +223,9 @@ mod tests {
         };
         assert_eq!(seen.parent, Some(std::process::id()));
         assert_eq!(seen.command, "");
-        assert!(zombies().contains(&child.id()));
+        assert!(list_zombies().contains(&child.id()));
         child.wait().unwrap();
-        assert_eq!(Process::read(child.id()), None);
+        assert_eq!(HostProcess::read(child.id()), None);
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_cgroup_is_the_one_that_names_a_container() {
-        let mut process = Process::read(std::process::id()).expect("this process");
+        let mut process = HostProcess::read(std::process::id()).expect("this process");
         for (text, path) in [
             (
                 "9:name=systemd:/s\n4:memory:/docker/x\n0::/\n",
@@ -262,7 +262,7 @@ mod tests {
             ("", None),
         ] {
             process.cgroups = text.to_owned();
-            assert_eq!(process.cgroup(), path, "{text}");
+            assert_eq!(process.cgroup_path(), path, "{text}");
         }
     }
 

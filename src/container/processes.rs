@@ -30,8 +30,8 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// Whether this very process is alive; a zombie is not.
-    pub fn lives(self) -> bool {
-        Stat::read(self.pid).is_some_and(|s| s.id == self && s.alive())
+    pub fn is_alive(self) -> bool {
+        Stat::read(self.pid).is_some_and(|s| s.id == self && s.is_alive())
     }
 }
 
@@ -52,7 +52,7 @@ impl Stat {
     }
 
     /// Not a zombie: those hold nothing and cannot be signalled away.
-    pub(super) fn alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
 /// When a process of this host started, clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     // One that has ended and was not reaped yet owns nothing any more.
-    Stat::read(pid).filter(Stat::alive).map(|s| s.id.started)
+    Stat::read(pid).filter(Stat::is_alive).map(|s| s.id.started)
 }
 
 /// One line of `/proc/<pid>/cgroup`.
@@ -170,24 +170,24 @@ impl HostView {
     }
 
     /// Host pids of the container's processes.
-    pub fn pids(&self) -> impl Iterator<Item = u32> {
+    pub fn list_pids(&self) -> impl Iterator<Item = u32> {
         self.processes().into_iter().map(|p| p.id.pid)
     }
 
     /// The container's processes, each for ever distinct.
-    pub fn distinct(&self) -> impl Iterator<Item = ProcessId> {
+    pub fn distinct_processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes().into_iter().map(|p| p.id)
     }
 
     /// All processes of the container, zombies left out.
     fn processes(&self) -> Vec<Stat> {
-        let stats = self.members().into_iter().filter_map(Stat::read);
-        stats.filter(Stat::alive).collect()
+        let stats = self.member_pids().into_iter().filter_map(Stat::read);
+        stats.filter(Stat::is_alive).collect()
     }
 
     /// Host pids of the container's processes as its cgroup lists them. Zombies are not certain to
     /// be among them.
-    pub fn members(&self) -> Vec<u32> {
+    pub fn member_pids(&self) -> Vec<u32> {
         match &self.dir {
             Some(dir) => {
                 let mut pids = Vec::new();
@@ -312,7 +312,7 @@ impl Tracker {
         match Stat::read(pid) {
             Some(stat) if self.view.holds(pid) => self.root = Some(stat.id),
             // Another process has the number already.
-            Some(stat) if stat.alive() => return,
+            Some(stat) if stat.is_alive() => return,
             // It has ended; its children are in its session all the same.
             _ => {}
         }
@@ -322,7 +322,7 @@ impl Tracker {
 
     /// Looks again; returns the exec's processes that are alive, in order of their pids. Cheap
     /// enough for once a second: it is how a grandchild is known before it leaves home.
-    pub fn observe(&mut self) -> Vec<ProcessId> {
+    pub fn observe_processes(&mut self) -> Vec<ProcessId> {
         let now = self.view.processes();
         let by_pid: HashMap<u32, &Stat> = now.iter().map(|s| (s.id.pid, s)).collect();
         let candidates: Vec<&Stat> = now
@@ -378,11 +378,11 @@ impl Tracker {
 
     /// Whether the exec's first process is alive; `None` while it is not known.
     pub fn root_alive(&self) -> Option<bool> {
-        self.root.map(ProcessId::lives)
+        self.root.map(ProcessId::is_alive)
     }
 
     /// Signals these processes, as far as they are still who they were.
-    pub fn signal(&self, ids: &[ProcessId], signal: Signal) -> Signalled {
+    pub fn send_signal(&self, ids: &[ProcessId], signal: Signal) -> Signalled {
         let mut done = Signalled::default();
         for id in ids {
             match self.signal_one(*id, signal) {
@@ -410,7 +410,7 @@ impl Tracker {
             return Ok(false);
         };
         // The descriptor holds whoever has the number now; only then is it checked who that is.
-        if !id.lives() || !self.view.holds(id.pid) {
+        if !id.is_alive() || !self.view.holds(id.pid) {
             return Ok(false);
         }
         match pidfd_send_signal(&fd, signal) {

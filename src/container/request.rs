@@ -39,7 +39,7 @@ pub(super) fn argv_of<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Strin
 
 impl ExecRequest {
     /// Runs this command with all other settings at their defaults.
-    pub fn command(argv: Vec<String>) -> ExecRequest {
+    pub fn for_command(argv: Vec<String>) -> ExecRequest {
         ExecRequest {
             argv,
             ..ExecRequest::default()
@@ -49,7 +49,7 @@ impl ExecRequest {
 
 /// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
 /// from being the beginning of another.
-pub(super) fn mark(run_id: &str) -> String {
+pub(super) fn run_mark(run_id: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let run: String = run_id
         .chars()
@@ -63,7 +63,7 @@ pub(super) fn mark(run_id: &str) -> String {
 }
 
 /// The same in Docker's words, marked.
-pub(super) fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
+pub(super) fn exec_options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
     let mut env: Vec<String> = request
         .env
         .iter()
@@ -71,7 +71,7 @@ pub(super) fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<St
         .collect();
     env.push(format!("{RUN_VARIABLE}={}", request.run_id));
     env.push(format!("{EXEC_VARIABLE}={mark}"));
-    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner()));
+    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner_label()));
     CreateExecOptions {
         attach_stdin: Some(request.stdin.is_some()),
         attach_stdout: Some(true),
@@ -95,7 +95,7 @@ pub enum Input {
 
 impl Input {
     /// Writes everything. A command that does not read to the end is not an error.
-    pub(super) async fn feed(self, mut into: impl AsyncWrite + Unpin) {
+    pub(super) async fn write_input(self, mut into: impl AsyncWrite + Unpin) {
         match self {
             Input::Bytes(bytes) => {
                 let _ = into.write_all(&bytes).await;

@@ -1,13 +1,13 @@
 //! A command from its start to the end of its output and its processes.
 
 use super::Runtime;
-use super::bound::Bound;
+use super::bound::CommandBound;
 use super::ending::Ending;
 use super::exec::ExecResult;
 use super::exec_state::Code;
-use super::exec_state::Started;
-use super::frames::{Frames, hand_on, next_frame, next_frame_or_end, parts};
-use super::missing::Head;
+use super::exec_state::StartedExec;
+use super::frames::{Frames, frame_parts, hand_on, next_frame, next_frame_or_end};
+use super::missing::OutputHead;
 use super::processes::Tracker;
 use super::request::ExecRequest;
 use super::request::Input;
@@ -39,30 +39,30 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const INSIDE_FIRST: Duration = Duration::from_secs(8);
 
 /// What is known of a command before it is started.
-pub(super) struct Command {
+pub(super) struct BoundCommand {
     pub container: ContainerFacts,
     pub exec_id: String,
     pub mark: String,
     pub request: ExecRequest,
-    pub bound: Bound,
+    pub bound: CommandBound,
     /// `None` where this host does not show the container's processes.
     pub tracker: Option<Tracker>,
 }
 
 /// A command on its way. Its phases are called in turn: [`start`](Self::start),
 /// [`listen`](Self::listen), [`finish`](Self::finish).
-pub(super) struct Running<'a, S> {
+pub(super) struct RunningExec<'a, S> {
     runtime: &'a Runtime,
     cancel: &'a CancellationToken,
     sink: S,
-    command: Command,
+    command: BoundCommand,
     viewed: bool,
     began: Instant,
     /// When it is ended from here.
     limit: Option<Instant>,
     tick: Interval,
-    head: Head,
-    stop: Option<Stop>,
+    head: OutputHead,
+    stop: Option<StopCause>,
     /// Whether the connection broke before the command ended.
     cut: bool,
     output: Option<Frames>,
@@ -72,7 +72,7 @@ pub(super) struct Running<'a, S> {
 
 /// Why we stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+enum StopCause {
     Cancelled,
     Deadline,
     /// The caller has seen enough.
@@ -80,7 +80,7 @@ enum Stop {
 }
 
 /// Resolves when the command is to be ended.
-async fn to_be_ended(cancel: &CancellationToken, limit: Option<Instant>) -> Stop {
+async fn to_be_ended(cancel: &CancellationToken, limit: Option<Instant>) -> StopCause {
     let overdue = async {
         match limit {
             Some(at) => sleep_until(at).await,
@@ -88,24 +88,24 @@ async fn to_be_ended(cancel: &CancellationToken, limit: Option<Instant>) -> Stop
         }
     };
     tokio::select! {
-        () = cancel.cancelled() => Stop::Cancelled,
-        () = overdue => Stop::Deadline,
+        () = cancel.cancelled() => StopCause::Cancelled,
+        () = overdue => StopCause::Deadline,
     }
 }
 
-impl<'a, S> Running<'a, S>
+impl<'a, S> RunningExec<'a, S>
 where
     S: FnMut(Stream, &[u8]) -> ControlFlow<()> + Send,
 {
     pub(super) fn new(
         runtime: &'a Runtime,
         cancel: &'a CancellationToken,
-        command: Command,
+        command: BoundCommand,
         sink: S,
     ) -> Self {
         let began = Instant::now();
         let patience = match command.bound {
-            Bound::Inside => INSIDE_FIRST,
+            CommandBound::Inside => INSIDE_FIRST,
             _ => Duration::ZERO,
         };
         let mut tick = interval(LOOK);
@@ -119,7 +119,7 @@ where
             command,
             began,
             tick,
-            head: Head::default(),
+            head: OutputHead::default(),
             stop: None,
             cut: false,
             output: None,
@@ -128,8 +128,8 @@ where
     }
 
     /// Starts it; `None` where it was to be ended before the daemon had answered.
-    pub(super) async fn start(&mut self) -> Option<Started> {
-        let start = self.runtime.start(&self.command.exec_id);
+    pub(super) async fn start_exec(&mut self) -> Option<StartedExec> {
+        let start = self.runtime.start_exec(&self.command.exec_id);
         tokio::pin!(start);
         tokio::select! {
             started = &mut start => Some(started),
@@ -147,15 +147,19 @@ where
     }
 
     /// Hears its output to the end, and gives it what it is to read.
-    pub(super) async fn listen(&mut self, output: Frames, input: Pin<Box<dyn AsyncWrite + Send>>) {
+    pub(super) async fn listen_output(
+        &mut self,
+        output: Frames,
+        input: Pin<Box<dyn AsyncWrite + Send>>,
+    ) {
         self.output = Some(output);
         let stdin: Option<Input> = self.command.request.stdin.take();
         let feed = async {
             if let Some(stdin) = stdin {
-                stdin.feed(input).await;
+                stdin.write_input(input).await;
             }
         };
-        let Command {
+        let BoundCommand {
             exec_id,
             request,
             tracker,
@@ -169,10 +173,10 @@ where
             tokio::select! {
                 frame = stream.next() => match frame {
                     Some(Ok(frame)) => {
-                        self.head.keep(frame.as_ref());
-                        match parts(&frame) {
+                        self.head.keep_bytes(frame.as_ref());
+                        match frame_parts(&frame) {
                             Some((kind, bytes)) if (self.sink)(kind, bytes).is_break() => {
-                                self.stop = Some(Stop::Enough);
+                                self.stop = Some(StopCause::Enough);
                             }
                             Some(_) => {}
                             None => (self.cut, self.output) = (true, None),
@@ -204,7 +208,7 @@ where
     }
 
     /// Waits for its end and that of its processes, and returns the result.
-    pub(super) async fn finish(mut self) -> ExecResult {
+    pub(super) async fn finish_exec(mut self) -> ExecResult {
         let code = self.exit_code().await;
         let (killed, survivors) = self.end_processes().await;
         self.hear_held().await;
@@ -222,7 +226,7 @@ where
         let took = self.began.elapsed();
         ExecResult {
             end: self.end(code, took).await,
-            exit_code: code.number(),
+            exit_code: code.exit_number(),
             took,
             killed,
             survivors,
@@ -236,7 +240,7 @@ where
     async fn exit_code(&mut self) -> Option<Code> {
         let mut code = None;
         let ended = Instant::now();
-        let Command {
+        let BoundCommand {
             exec_id,
             request,
             tracker,
@@ -273,7 +277,7 @@ where
     /// Ends what is to be ended, and what was left behind: how many had to be, and how many are
     /// there all the same.
     async fn end_processes(&mut self) -> (u32, u32) {
-        let Command {
+        let BoundCommand {
             container,
             exec_id,
             mark,
@@ -288,9 +292,9 @@ where
             tracker: tracker.take(),
         };
         if self.stop.is_none() {
-            return ending.leftovers().await;
+            return ending.end_leftovers().await;
         }
-        let end = ending.everything();
+        let end = ending.end_everything();
         tokio::pin!(end);
         let counts = loop {
             tokio::select! {
@@ -321,14 +325,14 @@ where
 
     /// How it ended, from what stopped it and the daemon's exit code.
     async fn end(&mut self, code: Code, took: Duration) -> ExecEnd {
-        let inside_deadline = self.command.bound == Bound::Inside
+        let inside_deadline = self.command.bound == CommandBound::Inside
             && self.command.request.deadline.is_some_and(|d| took >= d)
             && matches!(code, Code::Exited(124 | 137 | 143));
         let container = &self.command.container;
         match (self.stop, code) {
-            (Some(Stop::Cancelled), _) => ExecEnd::Cancelled,
-            (Some(Stop::Deadline), _) => ExecEnd::Deadline,
-            (Some(Stop::Enough), _) => match self.head.missing_program() {
+            (Some(StopCause::Cancelled), _) => ExecEnd::Cancelled,
+            (Some(StopCause::Deadline), _) => ExecEnd::Deadline,
+            (Some(StopCause::Enough), _) => match self.head.missing_program() {
                 Some(message) if matches!(code, Code::Exited(126 | 127)) => {
                     ExecEnd::NotFound(message)
                 }
@@ -357,7 +361,7 @@ where
 }
 
 fn publish(request: &ExecRequest, tracker: &mut Tracker) {
-    let pids: Vec<u32> = tracker.observe().iter().map(|p| p.pid).collect();
+    let pids: Vec<u32> = tracker.observe_processes().iter().map(|p| p.pid).collect();
     if let Some(sender) = &request.pids {
         sender.send_if_modified(|known| {
             let changed = *known != pids;
@@ -372,6 +376,6 @@ fn outlived(request: &ExecRequest, tracker: Option<&mut Tracker>) -> bool {
     tracker.is_some_and(|tracker| {
         publish(request, tracker);
         let alive = tracker.root_alive();
-        alive.unwrap_or_else(|| !tracker.observe().is_empty())
+        alive.unwrap_or_else(|| !tracker.observe_processes().is_empty())
     })
 }

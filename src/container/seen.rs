@@ -8,7 +8,7 @@ pub(super) const SECOND_NS: i64 = 1_000_000_000;
 
 /// The latest time at which a line with this timestamp was written: a whole second covers all of
 /// it.
-pub(super) fn latest(stamp_ns: i64) -> i64 {
+pub(super) fn latest_time(stamp_ns: i64) -> i64 {
     match stamp_ns % SECOND_NS {
         0 => stamp_ns.saturating_add(SECOND_NS - 1),
         _ => stamp_ns,
@@ -21,7 +21,7 @@ pub(super) fn latest(stamp_ns: i64) -> i64 {
 /// enough: lines are counted by their nanosecond, stream and text. (The text, because podman's
 /// timestamps are whole seconds, and its follow sometimes omits a line that a replay contains.)
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct SeenLines {
     /// Lines before this are not asked for.
     pub from_ns: i64,
     /// Stamp of the latest line.
@@ -29,16 +29,16 @@ pub(super) struct Seen {
     /// Whether a line had a stamp of a whole second, and whether one had another.
     whole: bool,
     fine: bool,
-    by_second: BTreeMap<i64, Counts>,
+    by_second: BTreeMap<i64, LineCounts>,
 }
 
 /// How often a line was met, by its nanosecond, stream, and hash of its text.
-type Counts = HashMap<(i64, u8, u64), u32>;
+type LineCounts = HashMap<(i64, u8, u64), u32>;
 
 /// What a replay will repeat.
 #[derive(Debug, Default)]
-pub(super) struct Replay {
-    left: Counts,
+pub(super) struct LineReplay {
+    left: LineCounts,
     /// Stamps of the connection's latest lines, by stream.
     latest_ns: [Option<i64>; 3],
 }
@@ -46,16 +46,16 @@ pub(super) struct Replay {
 /// Seconds that are remembered before the newest.
 const REMEMBERED: i64 = 2;
 
-impl Default for Seen {
+impl Default for SeenLines {
     fn default() -> Self {
-        Seen::new(0)
+        SeenLines::new(0)
     }
 }
 
-impl Seen {
+impl SeenLines {
     /// Nothing was met yet.
     pub fn new(from_ns: i64) -> Self {
-        Seen {
+        SeenLines {
             from_ns,
             newest_ns: i64::MIN,
             whole: false,
@@ -78,20 +78,20 @@ impl Seen {
     }
 
     /// What reading from there will repeat.
-    pub fn replay(&self) -> Replay {
+    pub fn begin_replay(&self) -> LineReplay {
         let met = self.by_second.values().flatten();
-        Replay {
+        LineReplay {
             left: met.map(|(k, n)| (*k, *n)).collect(),
             latest_ns: [None; 3],
         }
     }
 
     /// Whether this line was not met before.
-    pub fn is_new(&mut self, entry: &LogEntry, replay: &mut Replay) -> bool {
+    pub fn is_new(&mut self, entry: &LogEntry, replay: &mut LineReplay) -> bool {
         let mut text = DefaultHasher::new();
         (&entry.text, entry.cut).hash(&mut text);
         let key = (entry.wall_ns, entry.stream as u8, text.finish());
-        if latest(entry.wall_ns) < self.from_ns {
+        if latest_time(entry.wall_ns) < self.from_ns {
             return false;
         }
         // A stream's lines are stored in order. Docker reads a file again from its beginning when
@@ -102,7 +102,7 @@ impl Seen {
         self.whole |= !fine;
         let again = |before| entry.wall_ns < before || (fine && entry.wall_ns == before);
         if before.is_some_and(again) {
-            *replay = self.replay();
+            *replay = self.begin_replay();
             replay.latest_ns[entry.stream as usize] = Some(entry.wall_ns);
         }
         if let Some(n) = replay.left.get_mut(&key).filter(|n| **n > 0) {
@@ -148,15 +148,18 @@ mod tests {
     fn a_stamp_of_a_whole_second_stands_for_all_of_it() {
         let s = SECOND_NS;
         // A line of the second in which following began may be of after that moment.
-        let mut seen = Seen::new(7 * s + 500);
-        assert!(seen.is_new(&entry(7 * s, Stream::Stdout), &mut Replay::default()));
-        assert!(!seen.is_new(&entry(7 * s + 499, Stream::Stdout), &mut Replay::default()));
+        let mut seen = SeenLines::new(7 * s + 500);
+        assert!(seen.is_new(&entry(7 * s, Stream::Stdout), &mut LineReplay::default()));
+        assert!(!seen.is_new(
+            &entry(7 * s + 499, Stream::Stdout),
+            &mut LineReplay::default()
+        ));
     }
 
     #[test]
     fn a_file_that_is_read_again_within_a_connection_gives_no_line_twice() {
-        let mut seen = Seen::new(0);
-        let mut replay = seen.replay();
+        let mut seen = SeenLines::new(0);
+        let mut replay = seen.begin_replay();
         let base = 1_000 * SECOND_NS;
         let line = |n: i64| entry(base + n * 1_000_000 + 7, Stream::Stdout);
         let mut got = Vec::new();
@@ -193,14 +196,14 @@ mod tests {
                 let text = n.to_string().into_bytes();
                 LogEntry { text, ..entry(at - i64::from(*err) * 500, stream) }
             }).collect();
-            let mut seen = Seen::new(0);
+            let mut seen = SeenLines::new(0);
             let mut got = Vec::new();
             let mut ends: Vec<usize> = breaks.into_iter().filter(|b| *b <= log.len()).collect();
             ends.sort_unstable();
             ends.push(log.len());
             for end in ends {
                 let since = seen.since_ns() / 1_000_000_000 * 1_000_000_000;
-                let mut replay = seen.replay();
+                let mut replay = seen.begin_replay();
                 for e in log[..end].iter().filter(|e| e.wall_ns >= since) {
                     if seen.is_new(e, &mut replay) {
                         got.push(e.clone());

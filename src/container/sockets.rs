@@ -21,7 +21,7 @@ pub enum Listener {
 
 impl Runtime {
     /// Owner of the listener on `port`, as a client in the container's network reaches it.
-    pub fn listener(&self, facts: &ContainerFacts, port: u16) -> Listener {
+    pub fn port_listener(&self, facts: &ContainerFacts, port: u16) -> Listener {
         let mode = facts.network_mode.as_str();
         if mode != "host" && !mode.starts_with("container:") {
             return Listener::Container;
@@ -40,7 +40,7 @@ impl Runtime {
             return Listener::Nobody;
         }
         let mut hidden = false;
-        for pid in view.pids() {
+        for pid in view.list_pids() {
             match fs::read_dir(format!("/proc/{pid}/fd")) {
                 Ok(descriptors) => {
                     let holds = descriptors.flatten().any(|fd| {

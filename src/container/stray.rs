@@ -2,7 +2,7 @@
 //! another one.
 
 use super::namespace::Namespaces;
-use super::process::ancestors;
+use super::process::own_ancestors;
 use super::processes::{ProcessId, container_cgroup, parse_cgroup};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -43,7 +43,7 @@ pub enum StrayEnd {
 
 /// Ends a process if it is still the one that was examined: SIGTERM, after `grace` SIGKILL, both
 /// through the same descriptor. After another `grace` it gives up.
-pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
+pub async fn end_stray(stray: Stray<'_>, grace: Duration) -> StrayEnd {
     let pid = i32::try_from(stray.id.pid).ok().filter(|p| *p > 1);
     let Some(pid) = pid.and_then(Pid::from_raw) else {
         return StrayEnd::Changed("it is not a process of this host".into());
@@ -54,13 +54,13 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
         Err(e) => return StrayEnd::Survived(format!("it cannot be held: {e}")),
     };
     // The descriptor holds whoever has the number now; only then is it checked who that is.
-    if !stray.id.lives() {
+    if !stray.id.is_alive() {
         return StrayEnd::Gone;
     }
     let began = Instant::now();
     for signal in [Signal::TERM, Signal::KILL] {
         // What was asked to end may be something else by the time it is killed.
-        if let Some(why) = changed(&stray).filter(|_| stray.id.lives()) {
+        if let Some(why) = changed(&stray).filter(|_| stray.id.is_alive()) {
             return if signal == Signal::KILL {
                 StrayEnd::Survived(format!("it got SIGTERM, and no SIGKILL: {why}"))
             } else {
@@ -72,10 +72,10 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
             Err(e) => return StrayEnd::Survived(format!("it cannot be signalled: {e}")),
         }
         let until = Instant::now() + grace;
-        while stray.id.lives() && Instant::now() < until {
+        while stray.id.is_alive() && Instant::now() < until {
             sleep(LOOK).await;
         }
-        if !stray.id.lives() {
+        if !stray.id.is_alive() {
             return StrayEnd::Ended {
                 killed: signal == Signal::KILL,
                 after: began.elapsed(),
@@ -91,7 +91,7 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
 /// Why it is not what was judged any more.
 fn changed(stray: &Stray<'_>) -> Option<String> {
     let pid = stray.id.pid;
-    if ancestors().contains(&pid) {
+    if own_ancestors().contains(&pid) {
         return Some("plimsoll runs below it".into());
     }
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -105,7 +105,7 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
     if !in_it {
         return Some("it is not in the container's cgroup any more".into());
     }
-    match Namespaces::read().sharers(pid, stray.container) {
+    match Namespaces::read().pid_sharers(pid, stray.container) {
         Some(others) => others_why(&others),
         None => Some("who else is in its pid namespace cannot be seen from here".into()),
     }
@@ -113,13 +113,13 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
 
 /// Why nothing ends that takes these processes with it.
 pub fn others_why(others: &[u32]) -> Option<String> {
-    let all: Vec<String> = others.iter().map(|pid| named(*pid)).collect();
+    let all: Vec<String> = others.iter().map(|pid| process_name(*pid)).collect();
     let all = all.join(", ");
     (!others.is_empty()).then(|| format!("{all} in its pid namespace would end with it"))
 }
 
 /// `pid 7 (sleep)`.
-pub fn named(pid: u32) -> String {
+pub fn process_name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("pid {pid} ({})", name.trim_end_matches('\n'))
 }

@@ -4,7 +4,7 @@
 //! cut off or come too late. Every step can be repeated, so an end that broke off anywhere is
 //! finished by the next.
 
-use super::inspect::understand;
+use super::inspect::parse_inspection;
 use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
@@ -40,7 +40,7 @@ pub struct Patience {
 
 impl Patience {
     /// With this grace, and the usual times for the rest.
-    pub fn of(grace: Duration) -> Patience {
+    pub fn for_grace(grace: Duration) -> Patience {
         Patience {
             grace,
             kill_wait: Duration::from_secs(10),
@@ -61,11 +61,11 @@ pub enum May {
 }
 
 /// Asked at every look, before each step: the container may have changed since it was judged.
-pub type Ask<'a> = &'a mut (dyn FnMut(&ContainerFacts) -> May + Send);
+pub type PermissionCheck<'a> = &'a mut (dyn FnMut(&ContainerFacts) -> May + Send);
 
 /// A container as it was found.
 #[derive(Debug)]
-pub enum Seen {
+pub enum ContainerStatus {
     /// There is none of that id.
     Gone,
     /// It is not to be touched, for this reason.
@@ -111,10 +111,10 @@ impl Runtime {
         id: &str,
         remove: bool,
         patience: Patience,
-        may: Ask<'_>,
+        may: PermissionCheck<'_>,
         cancel: &CancellationToken,
     ) -> Teardown {
-        let mut act = Act::new(self, id, patience, may, cancel);
+        let mut act = TeardownRun::new(self, id, patience, may, cancel);
         act.remove = remove;
         let mut torn = act.attempt().await;
         if let Err(trouble) = &torn {
@@ -138,10 +138,10 @@ impl Runtime {
         &self,
         id: &str,
         patience: Patience,
-        may: Ask<'_>,
+        may: PermissionCheck<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Seen, String> {
-        let mut act = Act::new(self, id, patience, may, cancel);
+    ) -> Result<ContainerStatus, String> {
+        let mut act = TeardownRun::new(self, id, patience, may, cancel);
         let mut seen = act.look().await;
         if let Err(trouble) = &seen {
             if act.pause(trouble).await {
@@ -159,7 +159,7 @@ pub fn is_ours(facts: &ContainerFacts) -> bool {
 }
 
 /// Whether something runs in it, frozen or not.
-pub fn runs(facts: &ContainerFacts) -> bool {
+pub fn is_running(facts: &ContainerFacts) -> bool {
     matches!(
         facts.state.status.as_str(),
         "running" | "paused" | "restarting"
@@ -167,7 +167,7 @@ pub fn runs(facts: &ContainerFacts) -> bool {
 }
 
 /// Why an attempt came to nothing.
-struct Trouble {
+struct TeardownTrouble {
     words: String,
     /// The container's status at the time; empty where it could not be looked at.
     status: String,
@@ -175,9 +175,9 @@ struct Trouble {
     broken: bool,
 }
 
-impl Trouble {
-    fn of(words: String, status: &str) -> Trouble {
-        Trouble {
+impl TeardownTrouble {
+    fn of(words: String, status: &str) -> TeardownTrouble {
+        TeardownTrouble {
             words,
             status: status.to_owned(),
             broken: false,
@@ -185,12 +185,12 @@ impl Trouble {
     }
 }
 
-struct Act<'a> {
+struct TeardownRun<'a> {
     runtime: &'a Runtime,
     /// As it was named; from the first look on its id, because a name may go to another one.
     id: String,
     patience: Patience,
-    may: Ask<'a>,
+    may: PermissionCheck<'a>,
     cancel: &'a CancellationToken,
     remove: bool,
     steps: Vec<String>,
@@ -200,15 +200,15 @@ struct Act<'a> {
     asked_removal: bool,
 }
 
-impl<'a> Act<'a> {
+impl<'a> TeardownRun<'a> {
     fn new(
         runtime: &'a Runtime,
         id: &'a str,
         patience: Patience,
-        may: Ask<'a>,
+        may: PermissionCheck<'a>,
         cancel: &'a CancellationToken,
     ) -> Self {
-        Act {
+        TeardownRun {
             runtime,
             id: id.to_owned(),
             patience: Patience {
@@ -226,8 +226,8 @@ impl<'a> Act<'a> {
     }
 
     /// The container as it is, whether it may be touched or not.
-    async fn facts(&mut self) -> Result<Option<ContainerFacts>, Trouble> {
-        let trouble = |words: String| Trouble {
+    async fn facts(&mut self) -> Result<Option<ContainerFacts>, TeardownTrouble> {
+        let trouble = |words: String| TeardownTrouble {
             words,
             status: String::new(),
             broken: true,
@@ -235,7 +235,7 @@ impl<'a> Act<'a> {
         let id = checked_name(&self.id).map_err(|f| trouble(f.message))?;
         let look = || self.runtime.inspect_once(id);
         let asked = async {
-            match self.runtime.again(look).await {
+            match self.runtime.ask_again(look).await {
                 // A wrong answer here would leave a container behind for good: ask twice.
                 Err(e) if is_not_found(&e) => look().await,
                 told => told,
@@ -246,7 +246,7 @@ impl<'a> Act<'a> {
                 let host = found.host_config.as_ref();
                 let policy = host.and_then(|h| h.restart_policy.as_ref()?.name);
                 self.policy = policy.map(|p| p.to_string()).unwrap_or_default();
-                let facts = understand(found).facts;
+                let facts = parse_inspection(found).facts;
                 self.id.clone_from(&facts.id);
                 Ok(Some(facts))
             }
@@ -260,36 +260,36 @@ impl<'a> Act<'a> {
     }
 
     /// The container, once it may be touched or it is known that it may not.
-    async fn look(&mut self) -> Result<Seen, Trouble> {
+    async fn look(&mut self) -> Result<ContainerStatus, TeardownTrouble> {
         let until = Instant::now() + self.patience.grace + self.patience.kill_wait;
         loop {
             let Some(facts) = self.facts().await? else {
-                return Ok(Seen::Gone);
+                return Ok(ContainerStatus::Gone);
             };
             match (self.may)(&facts) {
-                May::Act => return Ok(Seen::Here(Box::new(facts))),
-                May::Not(why) => return Ok(Seen::Left(why)),
+                May::Act => return Ok(ContainerStatus::Here(Box::new(facts))),
+                May::Not(why) => return Ok(ContainerStatus::Left(why)),
                 May::Wait(why) if Instant::now() >= until || self.cancel.is_cancelled() => {
-                    return Ok(Seen::Left(why));
+                    return Ok(ContainerStatus::Left(why));
                 }
                 May::Wait(_) => sleep(LOOK).await,
             }
         }
     }
 
-    async fn attempt(&mut self) -> Result<Torn, Trouble> {
+    async fn attempt(&mut self) -> Result<Torn, TeardownTrouble> {
         let mut seen = self.look().await?;
-        if matches!(&seen, Seen::Here(facts) if runs(facts)) {
+        if matches!(&seen, ContainerStatus::Here(facts) if is_running(facts)) {
             seen = self.stop(seen).await?;
         }
         let facts = match seen {
-            Seen::Gone => {
+            ContainerStatus::Gone => {
                 return Ok(Torn::Gone {
                     by_us: self.stopped || self.asked_removal,
                 });
             }
-            Seen::Left(why) => return Ok(Torn::Left(why)),
-            Seen::Here(facts) => facts,
+            ContainerStatus::Left(why) => return Ok(Torn::Left(why)),
+            ContainerStatus::Here(facts) => facts,
         };
         if self.remove {
             self.remove(&facts).await
@@ -301,8 +301,9 @@ impl<'a> Act<'a> {
     }
 
     /// Stops what runs, and gives how it is then.
-    async fn stop(&mut self, seen: Seen) -> Result<Seen, Trouble> {
-        let was_paused = matches!(&seen, Seen::Here(facts) if facts.state.status == "paused");
+    async fn stop(&mut self, seen: ContainerStatus) -> Result<ContainerStatus, TeardownTrouble> {
+        let was_paused =
+            matches!(&seen, ContainerStatus::Here(facts) if facts.state.status == "paused");
         let began = Instant::now();
         let mut complaint = self.ask_to_stop().await;
         self.stopped = true;
@@ -319,7 +320,7 @@ impl<'a> Act<'a> {
         }
         // It was perhaps never asked, and then it has a right to its grace.
         if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
-            return Err(Trouble::of(words, status(&now)));
+            return Err(TeardownTrouble::of(words, status(&now)));
         }
         let complaint = self.kill().await;
         let until = Instant::now() + self.patience.kill_wait;
@@ -339,20 +340,20 @@ impl<'a> Act<'a> {
                 if let Some(complaint) = complaint {
                     words = format!("{words}: {complaint}");
                 }
-                return Err(Trouble::of(words, status(&now)));
+                return Err(TeardownTrouble::of(words, status(&now)));
             }
             sleep(LOOK).await;
         }
     }
 
-    fn told_stop(&mut self, now: &Seen, began: Instant) {
+    fn told_stop(&mut self, now: &ContainerStatus, began: Instant) {
         let how = stopped_how(now);
         self.steps.push(format!("{how} {}", seconds(began)));
         self.told_policy(now);
     }
 
-    fn told_policy(&mut self, now: &Seen) {
-        if self.remove || !matches!(now, Seen::Here(_)) {
+    fn told_policy(&mut self, now: &ContainerStatus) {
+        if self.remove || !matches!(now, ContainerStatus::Here(_)) {
             return;
         }
         let policy = &self.policy;
@@ -402,13 +403,13 @@ impl<'a> Act<'a> {
         }
     }
 
-    async fn remove(&mut self, facts: &ContainerFacts) -> Result<Torn, Trouble> {
+    async fn remove(&mut self, facts: &ContainerFacts) -> Result<Torn, TeardownTrouble> {
         if !is_ours(facts) {
             return Ok(Torn::Left(
                 "it does not carry plimsoll's labels: it is not removed".into(),
             ));
         }
-        let trouble = |words: String| Trouble::of(words, &facts.state.status);
+        let trouble = |words: String| TeardownTrouble::of(words, &facts.state.status);
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
         let docker = self.patient(REMOVE_LIMIT);
@@ -448,7 +449,7 @@ impl<'a> Act<'a> {
 
     /// Waits before the further attempt, or until the container has changed by itself. `false`:
     /// there is to be none.
-    async fn pause(&mut self, trouble: &Trouble) -> bool {
+    async fn pause(&mut self, trouble: &TeardownTrouble) -> bool {
         let began = Instant::now();
         while began.elapsed() < self.patience.retry_after {
             if self.cancel.is_cancelled() {
@@ -475,7 +476,10 @@ impl<'a> Act<'a> {
     }
 
     /// Waits for a removal that was asked for.
-    async fn removed(&mut self, torn: Result<Torn, Trouble>) -> Result<Torn, Trouble> {
+    async fn removed(
+        &mut self,
+        torn: Result<Torn, TeardownTrouble>,
+    ) -> Result<Torn, TeardownTrouble> {
         let until = Instant::now() + self.patience.kill_wait;
         while Instant::now() < until && !self.cancel.is_cancelled() {
             match self.facts().await {
@@ -494,21 +498,21 @@ impl<'a> Act<'a> {
     }
 }
 
-fn status(seen: &Seen) -> &str {
+fn status(seen: &ContainerStatus) -> &str {
     match seen {
-        Seen::Here(facts) => &facts.state.status,
-        Seen::Gone | Seen::Left(_) => "",
+        ContainerStatus::Here(facts) => &facts.state.status,
+        ContainerStatus::Gone | ContainerStatus::Left(_) => "",
     }
 }
 
-fn still_runs(seen: &Seen) -> bool {
-    matches!(seen, Seen::Here(facts) if runs(facts))
+fn still_runs(seen: &ContainerStatus) -> bool {
+    matches!(seen, ContainerStatus::Here(facts) if is_running(facts))
 }
 
 /// The daemon itself kills what does not obey, and whoever ended so was not asked only.
-fn stopped_how(seen: &Seen) -> &'static str {
+fn stopped_how(seen: &ContainerStatus) -> &'static str {
     match seen {
-        Seen::Here(facts) if facts.state.exit_code == Some(KILLED) => "killed after",
+        ContainerStatus::Here(facts) if facts.state.exit_code == Some(KILLED) => "killed after",
         _ => "stopped in",
     }
 }
@@ -519,7 +523,7 @@ fn whole_seconds(grace: Duration) -> Duration {
     Duration::from_secs(grace.as_secs().saturating_add(more))
 }
 
-fn is_paused(seen: &Seen) -> bool {
+fn is_paused(seen: &ContainerStatus) -> bool {
     status(seen) == "paused"
 }
 
@@ -571,7 +575,7 @@ mod tests {
                 exit_code,
                 ..ContainerState::default()
             };
-            Seen::Here(Box::new(ContainerFacts {
+            ContainerStatus::Here(Box::new(ContainerFacts {
                 state,
                 ..ContainerFacts::default()
             }))
@@ -580,6 +584,6 @@ mod tests {
         for code in [Some(0), Some(143), None] {
             assert_eq!(stopped_how(&ended(code)), "stopped in");
         }
-        assert_eq!(stopped_how(&Seen::Gone), "stopped in");
+        assert_eq!(stopped_how(&ContainerStatus::Gone), "stopped in");
     }
 }

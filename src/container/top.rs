@@ -14,7 +14,7 @@ impl Runtime {
     /// The command of each process of a running container, split at spaces, because Docker does not
     /// mark where an argument ends. Must not be stored: it can contain secrets. Empty if the daemon
     /// does not report it.
-    pub async fn commands(&self, container: &str) -> Vec<Vec<String>> {
+    pub async fn process_commands(&self, container: &str) -> Vec<Vec<String>> {
         let Ok(name) = checked_name(container) else {
             return Vec::new();
         };

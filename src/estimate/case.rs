@@ -98,7 +98,7 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
             in_use,
         })),
         (Some(name), None) => {
-            let Some(known) = catalog::named(catalog::shipped(), name) else {
+            let Some(known) = catalog::find_gpu(catalog::shipped_gpus(), name) else {
                 return Err(Unknown::new(format!("the GPU `{name}` is not known"))
                     .hint("give `gpu_total_gib`, what its driver reports"));
             };

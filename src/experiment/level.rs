@@ -1,11 +1,11 @@
 //! One level: the results of its requests, and the memory it took.
 
-use super::record::{Record, of_runs};
-use super::{Asked, Kind};
+use super::record::{RequestRecord, of_runs};
+use super::{ExperimentKind, RequestedLoad};
 use crate::capture::RequestRow;
 use crate::engine::BenchResult;
 use crate::engine::torch_probe::{MeasuredBy, TorchMemory};
-use crate::profile::stats::{mean, quantile};
+use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use crate::profile::{InternalMetrics, Profile};
 use crate::units::GIB;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const MOST_SEQUENCES: u64 = 10_000;
 /// How a level ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LevelState {
     /// Measured.
     Done,
     /// Tried, and it failed.
@@ -33,14 +33,14 @@ pub enum State {
     NotRun,
 }
 
-impl State {
+impl LevelState {
     /// As written.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Done => "done",
-            State::Failed => "failed",
-            State::Skipped => "skipped",
-            State::NotRun => "not run",
+            LevelState::Done => "done",
+            LevelState::Failed => "failed",
+            LevelState::Skipped => "skipped",
+            LevelState::NotRun => "not run",
         }
     }
 }
@@ -51,9 +51,9 @@ pub struct LevelRun {
     /// Its name: `8`, `short`.
     pub name: String,
     /// Its load.
-    pub asked: Asked,
+    pub asked: RequestedLoad,
     /// How it ended.
-    pub state: State,
+    pub state: LevelState,
     /// Why it has no figures: a word and a sentence.
     pub why: Option<(String, String)>,
     /// Its profile, where it has one.
@@ -68,7 +68,7 @@ pub struct LevelRun {
 
 impl LevelRun {
     /// Its requests; of a bench of batches each sequence counts as one, and only how long it took is known.
-    pub(super) fn rows(&self) -> Cow<'_, [RequestRow]> {
+    pub(super) fn request_rows(&self) -> Cow<'_, [RequestRow]> {
         match (&self.profile, self.requests.is_empty()) {
             (Some(profile), true) => Cow::Owned(of_batches(profile)),
             _ => Cow::Borrowed(&self.requests),
@@ -130,15 +130,15 @@ fn missed_requests(
 
 /// A level with its figures. Null is not measured, with the reason in [`super::Experiment::not_measured`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Level {
+pub struct ExperimentLevel {
     /// Its name: `8`, `short`.
     pub name: String,
     /// Its place on the axis of what is varied.
     pub x: f64,
     /// Its load, as asked for.
-    pub asked: Asked,
+    pub asked: RequestedLoad,
     /// How it ended.
-    pub state: State,
+    pub state: LevelState,
     /// Why there are no figures, in a word: `oom`.
     pub cause: Option<String>,
     /// The same in a sentence.
@@ -195,10 +195,10 @@ pub struct OfLength {
 }
 
 /// A figure by its key, and whether a level has it.
-type Figure = (&'static str, fn(&Level) -> bool);
+type LevelFigure = (&'static str, fn(&ExperimentLevel) -> bool);
 
 /// The figures with a reason in the document where they are null.
-pub const FIGURES: [Figure; 13] = [
+pub const FIGURES: [LevelFigure; 13] = [
     ("total", |l| l.total.is_some()),
     ("mean_latency_s", |l| l.mean_latency_s.is_some()),
     ("p95_latency_s", |l| l.p95_latency_s.is_some()),
@@ -214,19 +214,19 @@ pub const FIGURES: [Figure; 13] = [
     ("requests", |l| l.total.is_some()),
 ];
 
-impl Level {
+impl ExperimentLevel {
     /// Of a run.
-    pub fn of(kind: Kind, run: &LevelRun) -> Level {
+    pub fn level_of_run(kind: ExperimentKind, run: &LevelRun) -> ExperimentLevel {
         let profile = run.profile.as_deref();
         let engine = profile.map(|p| &p.vllm_internal_metrics);
         let torch = profile.and_then(|p| p.torch_memory.as_ref());
         let by_bench = of_bench(profile);
-        let load = match run.rows() {
+        let load = match run.request_rows() {
             rows if rows.is_empty() => by_bench,
             rows => {
                 let load = of_requests(&rows);
                 let by_bench = by_bench.mean_ttft_s.filter(|_| run.requests.is_empty());
-                Level {
+                ExperimentLevel {
                     mean_ttft_s: load.mean_ttft_s.or(by_bench),
                     ..load
                 }
@@ -236,11 +236,11 @@ impl Level {
         let gauge = engine.filter(|e| missed_requests(run, e, load.mean_latency_s).is_none());
         // On CPU the probe reads the memory of the whole process.
         let torch = torch.filter(|t| t.measured_by != MeasuredBy::Rss);
-        Level {
+        ExperimentLevel {
             name: run.name.clone(),
             x: match kind {
-                Kind::Concurrency => f64::from(run.asked.concurrency),
-                Kind::Seqlen | Kind::Mixed => {
+                ExperimentKind::Concurrency => f64::from(run.asked.concurrency),
+                ExperimentKind::Seqlen | ExperimentKind::Mixed => {
                     mean_prompt(&run.requests).unwrap_or_else(|| run.asked.mean_prompt_tokens())
                 }
             },
@@ -266,7 +266,7 @@ impl Level {
     }
 
     /// Its load: `in 128 out 64, 8 at once`.
-    pub fn words(&self) -> String {
+    pub fn describe_load(&self) -> String {
         let asked = &self.asked;
         format!(
             "in {} out {}, {} at once",
@@ -278,26 +278,26 @@ impl Level {
 }
 
 /// What the requests say: counts, latencies, throughput.
-fn of_requests(requests: &[RequestRow]) -> Level {
-    let whole: Vec<&RequestRow> = requests.iter().filter(|r| r.ok()).collect();
-    let failed = requests.iter().filter(|r| r.failed()).count() as u64;
+fn of_requests(requests: &[RequestRow]) -> ExperimentLevel {
+    let whole: Vec<&RequestRow> = requests.iter().filter(|r| r.is_ok()).collect();
+    let failed = requests.iter().filter(|r| r.has_failed()).count() as u64;
     let total = whole.len() as u64 + failed;
     let mut latencies: Vec<f64> = whole.iter().map(|r| r.e2e_ms() / 1e3).collect();
     latencies.sort_by(f64::total_cmp);
     let all = |pick: fn(&RequestRow) -> Option<f64>| -> Option<f64> {
-        mean(&whole.iter().filter_map(|r| pick(r)).collect::<Vec<f64>>())
+        arithmetic_mean(&whole.iter().filter_map(|r| pick(r)).collect::<Vec<f64>>())
     };
-    Level {
+    ExperimentLevel {
         total: Some(total),
         successful: Some(whole.len() as u64),
         failed: Some(failed),
         error_rate: (total > 0).then(|| failed as f64 / total as f64),
-        mean_latency_s: mean(&latencies),
-        p95_latency_s: quantile(&latencies, 0.95),
+        mean_latency_s: arithmetic_mean(&latencies),
+        p95_latency_s: quantile_of_sorted(&latencies, 0.95),
         mean_tokens_per_s: all(tokens_per_s),
         total_tokens_per_s: throughput(requests),
         mean_ttft_s: all(|r| r.ttft_ms().map(|ms| ms / 1e3)),
-        ..Level::default()
+        ..ExperimentLevel::default()
     }
 }
 
@@ -316,22 +316,22 @@ fn throughput(requests: &[RequestRow]) -> Option<f64> {
     }
     let one = |rows: &Vec<&RequestRow>| {
         let begin = rows.iter().map(|r| r.intended_at_ns).min()?;
-        let ended = rows.iter().filter(|r| r.ok() || r.failed());
+        let ended = rows.iter().filter(|r| r.is_ok() || r.has_failed());
         let end = ended.map(|r| r.ended_at_ns).max()?;
-        let whole = rows.iter().filter(|r| r.ok());
+        let whole = rows.iter().filter(|r| r.is_ok());
         // One answer without a count makes the sum unknown.
         let tokens: Option<Vec<u64>> = whole.map(|r| r.output_tokens).collect();
         let tokens: u64 = tokens.filter(|t| !t.is_empty())?.iter().sum();
         let seconds = (end - begin) as f64 / 1e9;
         (seconds > 0.0).then(|| tokens as f64 / seconds)
     };
-    mean(&repeats.values().filter_map(one).collect::<Vec<f64>>())
+    arithmetic_mean(&repeats.values().filter_map(one).collect::<Vec<f64>>())
 }
 
 /// The same by the result of an engine's own bench, which has no rows.
-fn of_bench(profile: Option<&Profile>) -> Level {
+fn of_bench(profile: Option<&Profile>) -> ExperimentLevel {
     let Some(load) = profile.and_then(|p| p.latency_stats.as_ref()) else {
-        return Level::default();
+        return ExperimentLevel::default();
     };
     let results = || load.repeats.iter().map(|r| &r.result);
     let count = |pick: fn(&BenchResult) -> Option<u64>| {
@@ -341,11 +341,11 @@ fn of_bench(profile: Option<&Profile>) -> Level {
         let figures: Vec<f64> = results()
             .filter_map(|r| pick(r).get(key).copied())
             .collect();
-        mean(&figures).map(|ms| ms / 1e3)
+        arithmetic_mean(&figures).map(|ms| ms / 1e3)
     };
     let (successful, failed) = (count(|r| r.completed), count(|r| r.failed));
     let total = successful.map(|n| n + failed.unwrap_or(0));
-    Level {
+    ExperimentLevel {
         total,
         successful,
         failed: failed.or(successful.map(|_| 0)),
@@ -355,7 +355,7 @@ fn of_bench(profile: Option<&Profile>) -> Level {
         mean_latency_s: load.mean_latency_ms.map(|ms| ms / 1e3),
         total_tokens_per_s: load.tokens_per_second,
         mean_ttft_s: figure(|r| &r.ttft_ms, "mean"),
-        ..Level::default()
+        ..ExperimentLevel::default()
     }
 }
 
@@ -370,7 +370,7 @@ fn over_devices(
 /// Prompt tokens asked for, mean over all requests.
 fn mean_prompt(requests: &[RequestRow]) -> Option<f64> {
     let asked = requests.iter().map(|r| f64::from(r.input_asked));
-    mean(&asked.collect::<Vec<f64>>())
+    arithmetic_mean(&asked.collect::<Vec<f64>>())
 }
 
 fn by_prompt(requests: &[RequestRow]) -> Vec<OfLength> {
@@ -382,10 +382,10 @@ fn by_prompt(requests: &[RequestRow]) -> Vec<OfLength> {
         return Vec::new();
     }
     let of = |(prompt_tokens, rows): (u32, Vec<&RequestRow>)| {
-        let whole: Vec<&&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
+        let whole: Vec<&&RequestRow> = rows.iter().filter(|r| r.is_ok()).collect();
         let seconds = |pick: &dyn Fn(&RequestRow) -> Option<f64>| {
             let figures: Vec<f64> = whole.iter().filter_map(|r| pick(r)).collect();
-            mean(&figures).map(|ms| ms / 1e3)
+            arithmetic_mean(&figures).map(|ms| ms / 1e3)
         };
         OfLength {
             prompt_tokens,
@@ -398,14 +398,17 @@ fn by_prompt(requests: &[RequestRow]) -> Vec<OfLength> {
 }
 
 /// Why figures are null in levels that were measured; the first level's reason is used for all.
-pub(super) fn not_measured(runs: &[&LevelRun], levels: &[Level]) -> BTreeMap<String, String> {
+pub(super) fn not_measured(
+    runs: &[&LevelRun],
+    levels: &[ExperimentLevel],
+) -> BTreeMap<String, String> {
     let mut reasons = BTreeMap::new();
     for (figure, known) in FIGURES {
         let measured = runs.iter().zip(levels);
         let without = measured
-            .filter(|(run, _)| run.state == State::Done && run.profile.is_some())
+            .filter(|(run, _)| run.state == LevelState::Done && run.profile.is_some())
             .find(|(run, level)| match figure {
-                "requests" => run.rows().is_empty(),
+                "requests" => run.request_rows().is_empty(),
                 _ => !known(level),
             });
         if let Some((run, level)) = without {
@@ -464,13 +467,13 @@ fn unknown(profile: &Profile, path: &str) -> Option<String> {
 }
 
 /// What the loads' results say beside their figures, each sentence once.
-pub(super) fn notes(runs: &[&LevelRun]) -> Vec<String> {
+pub(super) fn collect_notes(runs: &[&LevelRun]) -> Vec<String> {
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     let batches = "a request is a sequence of a batch, and takes as long as its batch".to_owned();
     for run in runs {
         let load = run.profile.iter().filter_map(|p| p.latency_stats.as_ref());
         let reported = load.flat_map(|l| &l.repeats).flat_map(|r| &r.notes);
-        let of_batches = run.requests.is_empty() && !run.rows().is_empty();
+        let of_batches = run.requests.is_empty() && !run.request_rows().is_empty();
         for note in reported.chain(of_batches.then_some(&batches)) {
             match notes.iter_mut().find(|(known, _)| known == note) {
                 Some((_, levels)) if !levels.contains(&run.name.as_str()) => levels.push(&run.name),
@@ -492,7 +495,7 @@ pub(super) fn notes(runs: &[&LevelRun]) -> Vec<String> {
 
 impl super::Experiment {
     /// One row for each request of these runs.
-    pub fn records(&self, runs: &[LevelRun]) -> Vec<Record> {
+    pub fn request_records(&self, runs: &[LevelRun]) -> Vec<RequestRecord> {
         of_runs(self, runs)
     }
 }

@@ -7,8 +7,8 @@ mod record;
 #[cfg(test)]
 pub(crate) mod samples;
 
-pub use level::{Level, LevelRun, OfLength, State};
-pub use record::Record;
+pub use level::{ExperimentLevel, LevelRun, LevelState, OfLength};
+pub use record::RequestRecord;
 
 use crate::capture::{DeviceKind, ShortPrompts};
 use crate::profile::Profile;
@@ -21,7 +21,7 @@ pub const EXPERIMENT_VERSION: &str = "1.0";
 /// What an experiment varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ExperimentKind {
     /// Requests at once.
     Concurrency,
     /// Tokens of the prompts.
@@ -30,37 +30,37 @@ pub enum Kind {
     Mixed,
 }
 
-impl Kind {
+impl ExperimentKind {
     /// As written.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Concurrency => "concurrency",
-            Kind::Seqlen => "seqlen",
-            Kind::Mixed => "mixed",
+            ExperimentKind::Concurrency => "concurrency",
+            ExperimentKind::Seqlen => "seqlen",
+            ExperimentKind::Mixed => "mixed",
         }
     }
 
     /// Label of the x axis of its plots.
-    pub fn axis(self) -> &'static str {
+    pub fn axis_label(self) -> &'static str {
         match self {
-            Kind::Concurrency => "requests at once",
-            Kind::Seqlen => "prompt tokens",
-            Kind::Mixed => "prompt tokens, mean",
+            ExperimentKind::Concurrency => "requests at once",
+            ExperimentKind::Seqlen => "prompt tokens",
+            ExperimentKind::Mixed => "prompt tokens, mean",
         }
     }
 
     /// The same as a word of file names: `fig1_mem_vs_concurrency`.
     pub fn axis_word(self) -> &'static str {
         match self {
-            Kind::Concurrency => "concurrency",
-            Kind::Seqlen | Kind::Mixed => "seqlen",
+            ExperimentKind::Concurrency => "concurrency",
+            ExperimentKind::Seqlen | ExperimentKind::Mixed => "seqlen",
         }
     }
 }
 
 /// The load of a level, as it was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RequestedLoad {
     /// Requests at once.
     pub concurrency: u32,
     /// Prompt tokens; of a mixture those of the long ones.
@@ -76,7 +76,7 @@ pub struct Asked {
     pub repeats: u32,
 }
 
-impl Asked {
+impl RequestedLoad {
     /// Requests over all repeats.
     pub fn all_requests(&self) -> u64 {
         u64::from(self.requests) * u64::from(self.repeats)
@@ -102,9 +102,9 @@ impl Asked {
 
 /// What is known of an experiment beside its levels.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Head {
+pub struct ExperimentHead {
     /// What was varied.
-    pub kind: Kind,
+    pub kind: ExperimentKind,
     /// Start, RFC 3339, UTC.
     pub started: String,
     /// From its start to its end, seconds.
@@ -131,7 +131,7 @@ pub struct Experiment {
     /// Version of the plimsoll that wrote it.
     pub profiler_version: String,
     /// What was varied.
-    pub kind: Kind,
+    pub kind: ExperimentKind,
     /// Start, RFC 3339, UTC.
     pub timestamp: String,
     /// From its start to its end, seconds.
@@ -159,7 +159,7 @@ pub struct Experiment {
     /// The devices' names, each once.
     pub devices: Vec<String>,
     /// The levels, in the order of what is varied.
-    pub levels: Vec<Level>,
+    pub levels: Vec<ExperimentLevel>,
     /// Figure of levels → why it is not known where it is null.
     pub not_measured: BTreeMap<String, String>,
     /// What the figures show; sentences.
@@ -170,20 +170,20 @@ pub struct Experiment {
 
 impl Experiment {
     /// From the levels as they were run; in the order of what is varied whatever theirs is.
-    pub fn of(head: Head, runs: &[LevelRun]) -> Experiment {
+    pub fn experiment_of_runs(head: ExperimentHead, runs: &[LevelRun]) -> Experiment {
         let mut runs: Vec<&LevelRun> = runs.iter().collect();
         let place = |run: &&LevelRun| {
-            let Asked { concurrency, .. } = run.asked;
+            let RequestedLoad { concurrency, .. } = run.asked;
             (run.asked.mean_prompt_tokens(), concurrency)
         };
         runs.sort_by(|a, b| {
             let ((a_tokens, a), (b_tokens, b)) = (place(a), place(b));
             a_tokens.total_cmp(&b_tokens).then(a.cmp(&b))
         });
-        let levels: Vec<Level> = runs
+        let levels: Vec<ExperimentLevel> = runs
             .iter()
             .copied()
-            .map(|r| Level::of(head.kind, r))
+            .map(|r| ExperimentLevel::level_of_run(head.kind, r))
             .collect();
         let profiles = || runs.iter().filter_map(|r| r.profile.as_deref());
         let told = |pick: fn(&Profile) -> Option<&str>| {
@@ -217,19 +217,19 @@ impl Experiment {
             not_measured: level::not_measured(&runs, &levels),
             levels,
             readings: Vec::new(),
-            notes: level::notes(&runs),
+            notes: level::collect_notes(&runs),
         };
-        experiment.readings = reading::sentences(&experiment);
+        experiment.readings = reading::describe_results(&experiment);
         experiment
     }
 
     /// The levels that were measured.
-    pub fn done(&self) -> impl Iterator<Item = &Level> {
-        self.levels.iter().filter(|l| l.state == State::Done)
+    pub fn completed_levels(&self) -> impl Iterator<Item = &ExperimentLevel> {
+        self.levels.iter().filter(|l| l.state == LevelState::Done)
     }
 
     /// Why a figure of the levels is not known.
-    pub fn why(&self, figure: &str) -> Option<&str> {
+    pub fn reason_for_figure(&self, figure: &str) -> Option<&str> {
         self.not_measured.get(figure).map(String::as_str)
     }
 }

@@ -1,13 +1,13 @@
 //! What the figures show, in sentences. Each follows from figures of the levels and names them.
 
-use super::{Experiment, Kind, Level, State};
-use crate::units::{Bytes, gib};
+use super::{Experiment, ExperimentKind, ExperimentLevel, LevelState};
+use crate::units::{Bytes, to_gib};
 
 /// Below this change, of the larger of two figures, memory counts as flat.
 const FLAT: f64 = 0.02;
 
 /// The sentences.
-pub(super) fn sentences(e: &Experiment) -> Vec<String> {
+pub(super) fn describe_results(e: &Experiment) -> Vec<String> {
     let mut said = Vec::new();
     said.extend(throughput(e));
     said.extend(latency(e));
@@ -19,10 +19,12 @@ pub(super) fn sentences(e: &Experiment) -> Vec<String> {
 }
 
 /// A level that has a figure, and the figure.
-type With<'a, T> = (&'a Level, T);
+type With<'a, T> = (&'a ExperimentLevel, T);
 
-fn with<T>(e: &Experiment, pick: impl Fn(&Level) -> Option<T>) -> Vec<With<'_, T>> {
-    e.done().filter_map(|l| Some((l, pick(l)?))).collect()
+fn with<T>(e: &Experiment, pick: impl Fn(&ExperimentLevel) -> Option<T>) -> Vec<With<'_, T>> {
+    e.completed_levels()
+        .filter_map(|l| Some((l, pick(l)?)))
+        .collect()
 }
 
 /// The first and the last of two or more.
@@ -33,11 +35,11 @@ fn ends<'a, T: Copy>(all: &[With<'a, T>]) -> Option<(With<'a, T>, With<'a, T>)> 
 }
 
 /// `with 8 at once`, `with 256 prompt tokens`, `in mixed`: where a figure was measured.
-fn at(e: &Experiment, level: &Level) -> String {
+fn at(e: &Experiment, level: &ExperimentLevel) -> String {
     match e.kind {
-        Kind::Concurrency => format!("with {} at once", level.name),
-        Kind::Seqlen => format!("with {} prompt tokens", level.name),
-        Kind::Mixed => format!("in `{}`", level.name),
+        ExperimentKind::Concurrency => format!("with {} at once", level.name),
+        ExperimentKind::Seqlen => format!("with {} prompt tokens", level.name),
+        ExperimentKind::Mixed => format!("in `{}`", level.name),
     }
 }
 
@@ -51,7 +53,7 @@ fn throughput(e: &Experiment) -> Option<String> {
     );
     if a > 0.0 {
         text.push_str(&format!(", {:.2} times as much", b / a));
-        if e.kind == Kind::Concurrency && first.x > 0.0 {
+        if e.kind == ExperimentKind::Concurrency && first.x > 0.0 {
             text.push_str(&format!(" for {:.1} times the requests", last.x / first.x));
         }
     }
@@ -85,14 +87,14 @@ fn latency(e: &Experiment) -> Option<String> {
 
 /// What prompts of a length wait longer for in a mixture than among their like.
 fn mixture(e: &Experiment) -> Vec<String> {
-    if e.kind != Kind::Mixed {
+    if e.kind != ExperimentKind::Mixed {
         return Vec::new();
     }
-    let mixed = e.done().find(|l| !l.by_prompt.is_empty());
+    let mixed = e.completed_levels().find(|l| !l.by_prompt.is_empty());
     let lengths = mixed.iter().flat_map(|l| &l.by_prompt);
     lengths
         .filter_map(|length| {
-            let alone = e.done().find(|l| {
+            let alone = e.completed_levels().find(|l| {
                 l.asked.short_prompts.is_none() && l.asked.prompt_tokens == length.prompt_tokens
             })?;
             Some(format!(
@@ -122,19 +124,19 @@ fn memory(e: &Experiment) -> Option<String> {
     Some(if share < FLAT {
         format!(
             "Peak {whose} is flat: between {:.3} and {:.3} GiB over all levels ({:.1} % apart).",
-            gib(low),
-            gib(high),
+            to_gib(low),
+            to_gib(high),
             share * 100.0
         )
     } else {
         format!(
             "Peak {whose}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
-            gib(a),
+            to_gib(a),
             at(e, first),
-            gib(b),
+            to_gib(b),
             at(e, last),
-            gib(low),
-            gib(high)
+            to_gib(low),
+            to_gib(high)
         )
     })
 }
@@ -145,7 +147,7 @@ fn kv(e: &Experiment) -> Vec<String> {
     if let Some((_, pool)) = pools.first() {
         said.push(if pools.iter().all(|(_, p)| p == pool) { format!(
                 "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: the memory of a device tells that a pool is there, not how much of it is used.",
-                gib(*pool)
+                to_gib(*pool)
             ) } else { format!(
                 "The engine's KV pool is not the same in all levels: {}.",
                 list(e, &pools)
@@ -186,7 +188,7 @@ fn list(e: &Experiment, figures: &[With<'_, u64>]) -> String {
 }
 
 fn ended(e: &Experiment) -> Vec<String> {
-    let without = e.levels.iter().filter(|l| l.state != State::Done);
+    let without = e.levels.iter().filter(|l| l.state != LevelState::Done);
     let mut said: Vec<String> = without
         .map(|l| {
             let why = l.message.as_deref().or(l.cause.as_deref());
@@ -195,8 +197,8 @@ fn ended(e: &Experiment) -> Vec<String> {
                 "Level {} was {}{why}.",
                 l.name,
                 match l.state {
-                    State::Skipped => "skipped",
-                    State::NotRun => "not run",
+                    LevelState::Skipped => "skipped",
+                    LevelState::NotRun => "not run",
                     _ => "tried and failed",
                 }
             )

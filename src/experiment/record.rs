@@ -1,13 +1,13 @@
 //! One row for each request, as tables and other programs want them.
 
 use super::level::{LevelRun, tokens_per_s};
-use super::{Experiment, Level};
+use super::{Experiment, ExperimentLevel};
 use crate::capture::RequestRow;
 use serde::{Deserialize, Serialize};
 
 /// One request. Null is not known; the document of the experiment has the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RequestRecord {
     /// Unique within the experiment: its level, its repeat, its number in it.
     pub request_id: String,
     /// Name of its level.
@@ -38,8 +38,8 @@ pub struct Record {
 }
 
 /// Rows of all runs, in the order of the levels and of the requests.
-pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<Record> {
-    let of = |level: &'_ Level| runs.iter().find(|r| r.name == level.name);
+pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<RequestRecord> {
+    let of = |level: &'_ ExperimentLevel| runs.iter().find(|r| r.name == level.name);
     let levels = experiment.levels.iter().filter_map(|l| Some((l, of(l)?)));
     levels
         .flat_map(|(level, run)| {
@@ -49,24 +49,29 @@ pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<Record>
             } else {
                 run.wall_start_ns
             };
-            let rows = run.rows().into_owned().into_iter();
+            let rows = run.request_rows().into_owned().into_iter();
             rows.map(move |row| record(experiment, level, wall_start_ns, &row))
         })
         .collect()
 }
 
-fn record(experiment: &Experiment, level: &Level, wall_ns: i64, row: &RequestRow) -> Record {
+fn record(
+    experiment: &Experiment,
+    level: &ExperimentLevel,
+    wall_ns: i64,
+    row: &RequestRow,
+) -> RequestRecord {
     let at_ns = i128::from(wall_ns) + i128::from(row.intended_at_ns);
     let at = jiff::Timestamp::from_nanosecond(at_ns).ok();
     let prompt = row.input_tokens.or(row.input_counted);
-    Record {
+    RequestRecord {
         request_id: format!("{}-r{}-{}", level.name, row.repeat, row.number),
         level: level.name.clone(),
         seq_prompt: prompt.unwrap_or(u64::from(row.input_asked)),
         seq_generate: row.output_tokens,
         total_latency_s: row.e2e_ms() / 1e3,
         ttft_s: row.ttft_ms().map(|ms| ms / 1e3),
-        tokens_per_s: tokens_per_s(row).filter(|_| row.ok()),
+        tokens_per_s: tokens_per_s(row).filter(|_| row.is_ok()),
         peak_alloc_bytes: level.peak_alloc_bytes,
         peak_reserved_bytes: level.peak_reserved_bytes,
         backend: experiment.engine.clone(),

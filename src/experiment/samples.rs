@@ -1,13 +1,13 @@
 //! Levels for tests, as an engine with a pool would leave them.
 
-use super::{Asked, Head, Kind, LevelRun, State};
+use super::{ExperimentHead, ExperimentKind, LevelRun, LevelState, RequestedLoad};
 use crate::capture::{
     Capture, DeviceFacts, DeviceKind, ErrorKind, Request, RequestError, RequestRow, ShortPrompts,
 };
-use crate::profile::{Profile, derive};
+use crate::profile::{Profile, derive_profile};
 
 /// A request that was answered: moments in milliseconds.
-pub(crate) fn answered(
+pub(crate) fn answered_request(
     number: u64,
     begin_ms: i64,
     first_ms: i64,
@@ -34,7 +34,7 @@ pub(crate) fn answered(
 }
 
 /// One that was not.
-pub(crate) fn refused(number: u64, kind: ErrorKind) -> RequestRow {
+pub(crate) fn refused_request(number: u64, kind: ErrorKind) -> RequestRow {
     RequestRow {
         last_at_ns: None,
         first_at_ns: None,
@@ -44,12 +44,12 @@ pub(crate) fn refused(number: u64, kind: ErrorKind) -> RequestRow {
             kind,
             message: "=HYPERLINK(\"http://x\")".into(),
         }),
-        ..answered(number, 0, 0, 5, 0)
+        ..answered_request(number, 0, 0, 5, 0)
     }
 }
 
 /// A profile: its peak, the engine's pool, and what was used of it.
-pub(crate) fn profile(peak: u64, pool: Option<u64>, used: Option<u64>) -> Box<Profile> {
+pub(crate) fn sample_profile(peak: u64, pool: Option<u64>, used: Option<u64>) -> Box<Profile> {
     let capture = Capture {
         engine: "vllm".into(),
         request: Request {
@@ -64,8 +64,8 @@ pub(crate) fn profile(peak: u64, pool: Option<u64>, used: Option<u64>) -> Box<Pr
         }],
         ..Capture::default()
     };
-    let mut profile = derive(&capture, [], []);
-    let gib = |bytes: u64| crate::units::gib(bytes);
+    let mut profile = derive_profile(&capture, [], []);
+    let gib = |bytes: u64| crate::units::to_gib(bytes);
     profile.memory_breakdown.total_measured_bytes = Some(peak);
     profile.metadata.memory_backend.name = "nvml".into();
     profile.vllm_internal_metrics.total_gpu_kv_cache_gb = pool.map(gib);
@@ -74,18 +74,18 @@ pub(crate) fn profile(peak: u64, pool: Option<u64>, used: Option<u64>) -> Box<Pr
 }
 
 /// A level of that many concurrent requests, each of which took as many times 100 ms.
-pub(crate) fn level(at_once: u32, peak: u64, used: Option<u64>) -> LevelRun {
+pub(crate) fn sample_level(at_once: u32, peak: u64, used: Option<u64>) -> LevelRun {
     let took = 100 * i64::from(at_once);
     let rows = (0..4 * i64::from(at_once)).map(|n| {
         let begin = took * (n / i64::from(at_once));
-        answered(n as u64, begin, begin + took / 10, begin + took, 10)
+        answered_request(n as u64, begin, begin + took / 10, begin + took, 10)
     });
     LevelRun {
         name: at_once.to_string(),
-        asked: asked(at_once, 128),
-        state: State::Done,
+        asked: sample_load(at_once, 128),
+        state: LevelState::Done,
         why: None,
-        profile: Some(profile(peak, Some(8 << 30), used)),
+        profile: Some(sample_profile(peak, Some(8 << 30), used)),
         profile_path: Some(format!("cells/{at_once}.json")),
         requests: rows.collect(),
         wall_start_ns: 1_763_800_000_000_000_000,
@@ -93,20 +93,25 @@ pub(crate) fn level(at_once: u32, peak: u64, used: Option<u64>) -> LevelRun {
 }
 
 /// A level that was not measured.
-pub(crate) fn without(at_once: u32, state: State, cause: &str, message: &str) -> LevelRun {
+pub(crate) fn level_without_profile(
+    at_once: u32,
+    state: LevelState,
+    cause: &str,
+    message: &str,
+) -> LevelRun {
     LevelRun {
         state,
         why: Some((cause.into(), message.into())),
         profile: None,
         profile_path: None,
         requests: Vec::new(),
-        ..level(at_once, 0, None)
+        ..sample_level(at_once, 0, None)
     }
 }
 
 /// A load.
-pub(crate) fn asked(concurrency: u32, prompt_tokens: u32) -> Asked {
-    Asked {
+pub(crate) fn sample_load(concurrency: u32, prompt_tokens: u32) -> RequestedLoad {
+    RequestedLoad {
         concurrency,
         prompt_tokens,
         short_prompts: None,
@@ -117,12 +122,12 @@ pub(crate) fn asked(concurrency: u32, prompt_tokens: u32) -> Asked {
 }
 
 /// Short prompts, both, long prompts.
-pub(crate) fn mixed() -> Vec<LevelRun> {
+pub(crate) fn mixed_levels() -> Vec<LevelRun> {
     let of = |name: &str, short_prompts, prompt_tokens, lengths: &[u32]| LevelRun {
         name: name.into(),
-        asked: Asked {
+        asked: RequestedLoad {
             short_prompts,
-            ..asked(4, prompt_tokens)
+            ..sample_load(4, prompt_tokens)
         },
         requests: lengths
             .iter()
@@ -130,10 +135,10 @@ pub(crate) fn mixed() -> Vec<LevelRun> {
             .map(|(n, tokens)| RequestRow {
                 input_asked: *tokens,
                 input_tokens: Some((*tokens).into()),
-                ..answered(n as u64, 0, 20, 100 + i64::from(*tokens), 10)
+                ..answered_request(n as u64, 0, 20, 100 + i64::from(*tokens), 10)
             })
             .collect(),
-        ..level(4, 20 << 30, Some(1 << 20))
+        ..sample_level(4, 20 << 30, Some(1 << 20))
     };
     let short = ShortPrompts {
         input_len: 64,
@@ -147,8 +152,8 @@ pub(crate) fn mixed() -> Vec<LevelRun> {
 }
 
 /// What is known beside the levels.
-pub(crate) fn head(kind: Kind) -> Head {
-    Head {
+pub(crate) fn sample_head(kind: ExperimentKind) -> ExperimentHead {
+    ExperimentHead {
         kind,
         started: "2026-11-22T10:00:00Z".into(),
         took_s: 12.5,

@@ -1,6 +1,9 @@
 //! Tests of the document: its levels follow from their rows, and its words from its figures.
 
-use super::samples::{answered, asked, head, level, mixed, refused, without};
+use super::samples::{
+    answered_request, level_without_profile, mixed_levels, refused_request, sample_head,
+    sample_level, sample_load,
+};
 use super::*;
 use crate::capture::{ErrorKind, RequestRow};
 use crate::engine::LoadKind;
@@ -14,10 +17,10 @@ fn near(a: Option<f64>, b: f64) -> bool {
 #[test]
 fn the_levels_of_an_engine_with_a_pool() {
     let runs = [
-        level(8, 20_100 << 20, Some(64 << 20)),
-        level(1, 20_000 << 20, Some(8 << 20)),
+        sample_level(8, 20_100 << 20, Some(64 << 20)),
+        sample_level(1, 20_000 << 20, Some(8 << 20)),
     ];
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let names: Vec<&str> = e.levels.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["1", "8"], "in the order of what is varied");
     let (one, eight) = (&e.levels[0], &e.levels[1]);
@@ -35,8 +38,12 @@ fn the_levels_of_an_engine_with_a_pool() {
     ] {
         assert!(all.contains(words), "{words}\n{all}");
     }
-    assert!(e.why("peak_alloc_bytes").unwrap().contains("only a probe"));
-    assert_eq!(e.why("kv_used_bytes"), None);
+    assert!(
+        e.reason_for_figure("peak_alloc_bytes")
+            .unwrap()
+            .contains("only a probe")
+    );
+    assert_eq!(e.reason_for_figure("kv_used_bytes"), None);
     assert_eq!(
         (one.peak_alloc_bytes, one.peak_reserved_bytes),
         (None, None)
@@ -45,8 +52,11 @@ fn the_levels_of_an_engine_with_a_pool() {
 
 #[test]
 fn memory_that_grows_is_not_called_flat() {
-    let runs = [level(1, 16 << 30, None), level(4, 23 << 30, None)];
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let runs = [
+        sample_level(1, 16 << 30, None),
+        sample_level(4, 23 << 30, None),
+    ];
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let memory = e.readings.iter().find(|r| r.starts_with("Peak")).unwrap();
     assert_eq!(
         memory,
@@ -59,12 +69,12 @@ fn memory_that_grows_is_not_called_flat() {
 #[test]
 fn levels_without_figures_say_why_and_have_none() {
     let runs = [
-        level(1, 16 << 30, None),
-        without(2, State::Failed, "oom", "CUDA out of memory"),
-        without(4, State::Skipped, "implied_oom", "2 ran out of memory"),
+        sample_level(1, 16 << 30, None),
+        level_without_profile(2, LevelState::Failed, "oom", "CUDA out of memory"),
+        level_without_profile(4, LevelState::Skipped, "implied_oom", "2 ran out of memory"),
     ];
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
-    assert_eq!(e.done().count(), 1);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
+    assert_eq!(e.completed_levels().count(), 1);
     for level in &e.levels[1..] {
         let figures = [
             level.mean_latency_s,
@@ -88,7 +98,7 @@ fn levels_without_figures_say_why_and_have_none() {
 
 #[test]
 fn a_mixture_stands_between_its_lengths_and_is_told_apart_by_them() {
-    let e = Experiment::of(head(Kind::Mixed), &mixed());
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Mixed), &mixed_levels());
     let names: Vec<&str> = e.levels.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["short", "mixed", "long"]);
     // The mean of what was sent, not of what the share would make.
@@ -106,11 +116,11 @@ fn a_mixture_stands_between_its_lengths_and_is_told_apart_by_them() {
 
 #[test]
 fn rows_are_named_by_level_and_stand_at_their_time() {
-    let mut failing = level(2, 1 << 30, None);
-    failing.requests.push(refused(8, ErrorKind::Status));
-    let runs = [failing, level(1, 1 << 30, None)];
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
-    let records = e.records(&runs);
+    let mut failing = sample_level(2, 1 << 30, None);
+    failing.requests.push(refused_request(8, ErrorKind::Status));
+    let runs = [failing, sample_level(1, 1 << 30, None)];
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
+    let records = e.request_records(&runs);
     assert_eq!(records.len(), 4 + 9);
     let ids: std::collections::BTreeSet<&str> =
         records.iter().map(|r| r.request_id.as_str()).collect();
@@ -138,7 +148,7 @@ fn batches() -> LevelRun {
     let kind = bench.of_engine().unwrap();
     let mut run = LevelRun {
         requests: Vec::new(),
-        ..level(4, 400 << 20, None)
+        ..sample_level(4, 400 << 20, None)
     };
     let profile = run.profile.as_mut().unwrap();
     profile.parameters.bench = "probe".into();
@@ -164,7 +174,7 @@ fn batches() -> LevelRun {
 #[test]
 fn a_bench_of_batches_has_its_requests_and_no_allocator_on_cpu() {
     let runs = [batches()];
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let level = &e.levels[0];
     assert_eq!(
         (level.total, level.failed, level.error_rate),
@@ -179,9 +189,13 @@ fn a_bench_of_batches_has_its_requests_and_no_allocator_on_cpu() {
         level.peak_alloc_bytes, None,
         "resident memory is no allocation of torch"
     );
-    assert!(e.why("peak_alloc_bytes").unwrap().contains("no account"));
-    assert_eq!(e.why("requests"), None);
-    let records = e.records(&runs);
+    assert!(
+        e.reason_for_figure("peak_alloc_bytes")
+            .unwrap()
+            .contains("no account")
+    );
+    assert_eq!(e.reason_for_figure("requests"), None);
+    let records = e.request_records(&runs);
     assert_eq!(records.len(), 12);
     let first = &records[0];
     assert_eq!((first.seq_prompt, first.seq_generate), (64, Some(16)));
@@ -196,18 +210,18 @@ fn a_bench_of_batches_has_its_requests_and_no_allocator_on_cpu() {
 #[test]
 fn a_gauge_that_is_read_too_seldom_for_the_load_is_no_figure() {
     let mut runs = [
-        level(1, 1 << 30, Some(256 << 10)),
-        level(4, 1 << 30, Some(256 << 10)),
+        sample_level(1, 1 << 30, Some(256 << 10)),
+        sample_level(4, 1 << 30, Some(256 << 10)),
     ];
     for run in &mut runs {
         // 2048 bytes per token: prompts of 128 tokens take 256 KiB each.
         let engine = &mut run.profile.as_mut().unwrap().vllm_internal_metrics;
         engine.total_gpu_kv_cache_tokens = Some(4 << 20);
     }
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let used: Vec<Option<u64>> = e.levels.iter().map(|l| l.kv_used_bytes).collect();
     assert_eq!(used, [Some(256 << 10), None]);
-    let why = e.why("kv_used_bytes").unwrap();
+    let why = e.reason_for_figure("kv_used_bytes").unwrap();
     assert!(
         why.contains("once a second") && why.contains("4 prompts"),
         "{why}"
@@ -223,16 +237,16 @@ fn any_row() -> impl Strategy<Value = RequestRow> {
         prop::option::weighted(0.9, 0..200u64),
     );
     (moments, 0..6u8, 1..3u32).prop_map(|((begin, first, last, tokens), end, repeat)| {
-        let mut row = answered(0, begin, begin + first, begin + first + last, 0);
+        let mut row = answered_request(0, begin, begin + first, begin + first + last, 0);
         row.output_tokens = tokens;
         row.repeat = repeat;
         match end {
             0 => RequestRow {
-                error: refused(0, ErrorKind::Cut).error,
+                error: refused_request(0, ErrorKind::Cut).error,
                 ..row
             },
             1 => RequestRow {
-                error: refused(0, ErrorKind::Cancelled).error,
+                error: refused_request(0, ErrorKind::Cancelled).error,
                 ..row
             },
             _ => row,
@@ -247,23 +261,23 @@ proptest! {
     fn the_figures_of_a_level_follow_from_its_rows(
         rows in prop::collection::vec(any_row(), 0..40),
     ) {
-        let run = LevelRun { requests: rows, ..level(1, 1 << 30, None) };
+        let run = LevelRun { requests: rows, ..sample_level(1, 1 << 30, None) };
         let runs = [run];
-        let e = Experiment::of(head(Kind::Concurrency), &runs);
+        let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
         let level = &e.levels[0];
-        let records = e.records(&runs);
+        let records = e.request_records(&runs);
         if records.is_empty() {
             prop_assert_eq!(level.total, None);
             return Ok(());
         }
-        let (ok, bad): (Vec<&Record>, Vec<&Record>) =
+        let (ok, bad): (Vec<&RequestRecord>, Vec<&RequestRecord>) =
             records.iter().partition(|r| r.error.is_none());
         let stopped = bad.iter().filter(|r| r.error.as_ref().unwrap().starts_with("cancelled"));
         let failed = (bad.len() - stopped.count()) as u64;
         prop_assert_eq!(level.successful, Some(ok.len() as u64));
         prop_assert_eq!(level.failed, Some(failed));
         prop_assert_eq!(level.total, Some(ok.len() as u64 + failed));
-        let mean = |pick: fn(&Record) -> Option<f64>| {
+        let mean = |pick: fn(&RequestRecord) -> Option<f64>| {
             let all: Vec<f64> = ok.iter().filter_map(|r| pick(r)).collect();
             (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
         };
@@ -291,8 +305,10 @@ proptest! {
 
 #[test]
 fn the_order_of_the_runs_changes_nothing() {
-    let [one, two, four] = [1, 2, 4].map(|n| level(n, 1 << 30, None));
-    let of = |runs: &[LevelRun]| Experiment::of(head(Kind::Concurrency), runs);
+    let [one, two, four] = [1, 2, 4].map(|n| sample_level(n, 1 << 30, None));
+    let of = |runs: &[LevelRun]| {
+        Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), runs)
+    };
     let sorted = of(&[one.clone(), two.clone(), four.clone()]);
     assert_eq!(of(&[four.clone(), one.clone(), two.clone()]), sorted);
     assert_eq!(of(&[two, four, one]), sorted);
@@ -300,7 +316,7 @@ fn the_order_of_the_runs_changes_nothing() {
 
 #[test]
 fn a_mixtures_mean_length_follows_its_share() {
-    let mut load = asked(1, 256);
+    let mut load = sample_load(1, 256);
     assert_eq!(load.mean_prompt_tokens(), 256.0);
     load.short_prompts = Some(ShortPrompts {
         input_len: 64,

@@ -1,11 +1,11 @@
 //! A scan in Prometheus' text format.
 
-use super::{GpuLook, Look};
+use super::{GpuLook, MemoryScan};
 use std::fmt::Write;
 
 /// The scan as gauges. Unknown figures have no line.
-pub fn text(look: &Look) -> String {
-    let mut page = Page::default();
+pub fn metrics_text(look: &MemoryScan) -> String {
+    let mut page = MetricsPage::default();
     page.family(
         "plimsoll_look_timestamp_seconds",
         "When these figures were read, seconds since the Unix epoch.",
@@ -52,8 +52,8 @@ pub fn text(look: &Look) -> String {
             page.gauge(gpu, &labels, bytes.map(|b| b as f64));
         }
     }
-    type Read = fn(&GpuLook) -> Option<f64>;
-    let gauges: [(&str, &str, Read); 5] = [
+    type GaugeReader = fn(&GpuLook) -> Option<f64>;
+    let gauges: [(&str, &str, GaugeReader); 5] = [
         ("plimsoll_gpu_power_watts", "Power draw.", |g| g.power_w),
         (
             "plimsoll_gpu_utilization_ratio",
@@ -84,7 +84,7 @@ pub fn text(look: &Look) -> String {
     page.text
 }
 
-fn containers(look: &Look, page: &mut Page) {
+fn containers(look: &MemoryScan, page: &mut MetricsPage) {
     page.family(
         "plimsoll_container_memory_bytes",
         "Memory of a container by component: host (charged to its cgroup), kv_pool and kv_used (on one device of each of its engines). gpu is the one GPU that it is on, and empty otherwise.",
@@ -137,13 +137,13 @@ fn containers(look: &Look, page: &mut Page) {
 
 /// A page of metric families. A family's head is written with its first line.
 #[derive(Default)]
-struct Page {
+struct MetricsPage {
     text: String,
     name: &'static str,
     help: Option<&'static str>,
 }
 
-impl Page {
+impl MetricsPage {
     fn family(&mut self, name: &'static str, help: &'static str) {
         self.name = name;
         self.help = Some(help);
@@ -182,12 +182,12 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ContainerLook, TenantLook};
+    use super::super::{ContainerScan, TenantLook};
     use super::*;
 
     #[test]
     fn gauges_bear_their_labels_and_the_unknown_has_no_line() {
-        let look = Look {
+        let look = MemoryScan {
             gpus: vec![GpuLook {
                 uuid: "GPU-1".into(),
                 name: "a \"b\"\\\n".into(),
@@ -200,16 +200,16 @@ mod tests {
                 power_w: Some(690.25),
                 ..GpuLook::default()
             }],
-            containers: vec![ContainerLook {
+            containers: vec![ContainerScan {
                 id: "cafe".into(),
                 name: "llm".into(),
                 kv_pool_bytes: Some(1 << 40),
                 kv_usage: Some(0.5),
-                ..ContainerLook::default()
+                ..ContainerScan::default()
             }],
-            ..Look::default()
+            ..MemoryScan::default()
         };
-        let page = text(&look);
+        let page = metrics_text(&look);
         for line in [
             r#"plimsoll_gpu_memory_bytes{gpu="GPU-1",name="a \"b\"\\\n",container="llm",component="processes"} 12345678901"#,
             r#"plimsoll_gpu_power_watts{gpu="GPU-1",name="a \"b\"\\\n"} 690.25"#,
@@ -227,11 +227,11 @@ mod tests {
                 .count(),
             1
         );
-        let nothing = Look {
+        let nothing = MemoryScan {
             timestamp: 1_795_273_557.25,
-            ..Look::default()
+            ..MemoryScan::default()
         };
-        let page = text(&nothing);
+        let page = metrics_text(&nothing);
         assert!(
             page.ends_with("\nplimsoll_look_timestamp_seconds 1795273557.25\n"),
             "{page}"

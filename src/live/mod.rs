@@ -5,14 +5,14 @@ pub mod render;
 pub mod serve;
 mod watcher;
 
-pub use watcher::Watcher;
+pub use watcher::MemoryWatcher;
 
 use crate::capture::BackendFacts;
 use serde::Serialize;
 
 /// Result of one scan; unknown is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Look {
+pub struct MemoryScan {
     /// Seconds since the Unix epoch.
     pub timestamp: f64,
     /// Which backend read the GPUs; null where there are none.
@@ -20,7 +20,7 @@ pub struct Look {
     /// The GPUs.
     pub gpus: Vec<GpuLook>,
     /// Running containers that hold GPU memory or run a known engine.
-    pub containers: Vec<ContainerLook>,
+    pub containers: Vec<ContainerScan>,
     /// Sources that could not be read, and why; a sentence each.
     pub notes: Vec<String>,
 }
@@ -70,7 +70,7 @@ pub struct TenantLook {
 
 /// A container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct ContainerLook {
+pub struct ContainerScan {
     /// Id.
     pub id: String,
     /// Name.

@@ -1,10 +1,10 @@
 //! A scan as text: a table of GPUs with their owners, and one of containers.
 
-use super::{ContainerLook, GpuLook, Look};
+use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::units::Bytes;
 
 /// The scan as ASCII lines.
-pub fn text(look: &Look) -> String {
+pub fn render_text(look: &MemoryScan) -> String {
     let mut out = String::new();
     if !look.gpus.is_empty() {
         let simulated = look.backend.as_ref().is_some_and(|b| b.simulated);
@@ -89,7 +89,7 @@ fn gpu_rows(gpu: &GpuLook) -> Vec<[String; 7]> {
     rows
 }
 
-fn container_row(c: &ContainerLook) -> [String; 7] {
+fn container_row(c: &ContainerScan) -> [String; 7] {
     let count = |n: Option<u64>| n.map_or(UNKNOWN.into(), |n| n.to_string());
     let engine = match (&c.engine, c.simulated) {
         (Some(engine), true) => format!("{engine} (simulated)"),
@@ -159,9 +159,9 @@ mod tests {
     use super::super::TenantLook;
     use super::*;
 
-    pub fn look() -> Look {
+    pub fn look() -> MemoryScan {
         let gib = 1u64 << 30;
-        Look {
+        MemoryScan {
             gpus: vec![GpuLook {
                 uuid: "GPU-1".into(),
                 name: "NVIDIA H100".into(),
@@ -183,21 +183,21 @@ mod tests {
                 power_w: Some(690.4),
                 ..GpuLook::default()
             }],
-            containers: vec![ContainerLook {
+            containers: vec![ContainerScan {
                 name: "llm".into(),
                 engine: Some("vllm".into()),
                 kv_pool_bytes: Some(40 * gib),
                 kv_used_bytes: Some(10 * gib),
                 kv_usage: Some(0.25),
-                ..ContainerLook::default()
+                ..ContainerScan::default()
             }],
-            ..Look::default()
+            ..MemoryScan::default()
         }
     }
 
     #[test]
     fn a_look_is_two_tables() {
-        let text = text(&look());
+        let text = render_text(&look());
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("GPU  NAME / CONTAINER"), "{text}");
         assert!(
@@ -219,6 +219,6 @@ mod tests {
 
     #[test]
     fn nothing_is_said_to_be_nothing() {
-        assert!(text(&Look::default()).contains("no GPU, and no container"));
+        assert!(render_text(&MemoryScan::default()).contains("no GPU, and no container"));
     }
 }

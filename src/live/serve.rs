@@ -1,7 +1,7 @@
 //! One page over HTTP, for Prometheus: `GET /metrics`.
 
 use crate::error::Failure;
-use crate::redact::distinct;
+use crate::redact::redact_distinct;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -27,25 +27,28 @@ const HEAD: Duration = Duration::from_secs(5);
 const CONNECTION: Duration = Duration::from_secs(60);
 
 /// A listening socket.
-pub struct Door(TcpListener);
+pub struct MetricsServer(TcpListener);
 
-impl Door {
+impl MetricsServer {
     /// Listens.
-    pub async fn open(address: SocketAddr) -> Result<Door, Failure> {
-        TcpListener::bind(address).await.map(Door).map_err(|e| {
-            Failure::environment(format!("cannot listen on `{address}`"))
-                .hint("choose another address with --listen")
-                .caused_by(e)
-        })
+    pub async fn open(address: SocketAddr) -> Result<MetricsServer, Failure> {
+        TcpListener::bind(address)
+            .await
+            .map(MetricsServer)
+            .map_err(|e| {
+                Failure::environment(format!("cannot listen on `{address}`"))
+                    .hint("choose another address with --listen")
+                    .caused_by(e)
+            })
     }
 
     /// Its address, for when the system chose the port.
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub fn local_address(&self) -> Option<SocketAddr> {
         self.0.local_addr().ok()
     }
 
     /// Serves the latest page until the sender of the pages is gone.
-    pub async fn serve(self, pages: watch::Receiver<String>) {
+    pub async fn serve_pages(self, pages: watch::Receiver<String>) {
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         let mut gone = pages.clone();
         loop {
@@ -98,7 +101,7 @@ fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Respo
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
             // Containers and processes may have arbitrary names.
-            distinct(&pages.borrow()).into_owned(),
+            redact_distinct(&pages.borrow()).into_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => (
             StatusCode::NOT_FOUND,
@@ -131,9 +134,11 @@ mod tests {
     #[tokio::test]
     async fn the_latest_page_is_served_until_there_are_no_more() {
         let (sender, pages) = watch::channel("a 1\n".to_owned());
-        let door = Door::open(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = door.address().unwrap();
-        let served = tokio::spawn(door.serve(pages));
+        let door = MetricsServer::open(([127, 0, 0, 1], 0).into())
+            .await
+            .unwrap();
+        let address = door.local_address().unwrap();
+        let served = tokio::spawn(door.serve_pages(pages));
         assert!(
             ask(address, "GET /metrics")
                 .await
@@ -154,15 +159,20 @@ mod tests {
         );
         drop(sender);
         served.await.unwrap();
-        assert!(Door::open(address).await.is_ok(), "the door is shut");
+        assert!(
+            MetricsServer::open(address).await.is_ok(),
+            "the door is shut"
+        );
     }
 
     #[tokio::test]
     async fn connections_that_drip_do_not_shut_the_scraper_out() {
         let (_sender, pages) = watch::channel("a 1\n".to_owned());
-        let door = Door::open(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = door.address().unwrap();
-        tokio::spawn(door.serve(pages));
+        let door = MetricsServer::open(([127, 0, 0, 1], 0).into())
+            .await
+            .unwrap();
+        let address = door.local_address().unwrap();
+        tokio::spawn(door.serve_pages(pages));
         for count in [200, 600] {
             let mut slow = Vec::new();
             for _ in 0..count {

@@ -1,13 +1,13 @@
 //! Scans the GPUs, their containers and the engines in those.
 
-use super::{ContainerLook, GpuLook, Look, TenantLook};
+use super::{ContainerScan, GpuLook, MemoryScan, TenantLook};
 use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
 use crate::clock::Clock;
 use crate::container::Runtime;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::{self, EngineId};
 use crate::error::Failure;
-use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
+use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend, Wanted};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(700);
 const METRICS: &str = "/metrics";
 
 /// Scans repeatedly, keeping its sources open.
-pub struct Watcher {
+pub struct MemoryWatcher {
     clock: Clock,
     gpus: Result<Box<dyn MemoryBackend>, String>,
     devices: Vec<DeviceFacts>,
@@ -26,7 +26,7 @@ pub struct Watcher {
     last: Vec<Last>,
     runtime: Option<Runtime>,
     why_no_runtime: Option<String>,
-    known: HashMap<String, Known>,
+    known: HashMap<String, KnownContainer>,
 }
 
 #[derive(Default, Clone)]
@@ -36,8 +36,8 @@ struct Last {
 }
 
 /// A container that was inspected.
-struct Known {
-    found: Found,
+struct KnownContainer {
+    found: InspectedContainer,
     engine: Option<EngineId>,
     serving: bool,
     /// Its cgroup.
@@ -48,16 +48,16 @@ struct Known {
     first: Vec<Probe>,
 }
 
-impl Watcher {
+impl MemoryWatcher {
     /// Opens the GPUs and connects to the runtime. Either may be missing; the scans note it.
-    pub async fn open() -> Watcher {
+    pub async fn open() -> MemoryWatcher {
         let gpus = tokio::task::block_in_place(telemetry::open_host).map_err(|f| f.message);
         let devices = gpus.as_ref().map(|b| b.devices()).unwrap_or_default();
         let (runtime, why_no_runtime) = match Runtime::connect().await {
             Ok(runtime) => (Some(runtime), None),
             Err(failure) => (None, Some(failure.message)),
         };
-        Watcher {
+        MemoryWatcher {
             clock: Clock::start(),
             last: vec![Last::default(); devices.len()],
             gpus,
@@ -69,7 +69,7 @@ impl Watcher {
     }
 
     /// Why there is nothing to scan; `None` if there is something.
-    pub fn blind(&self) -> Option<Failure> {
+    pub fn why_blind(&self) -> Option<Failure> {
         match (&self.gpus, &self.why_no_runtime) {
             (Err(gpus), Some(runtime)) => Some(
                 Failure::environment(format!("{gpus}; {runtime}"))
@@ -80,11 +80,11 @@ impl Watcher {
     }
 
     /// Looks.
-    pub async fn look(&mut self) -> Look {
+    pub async fn scan_memory(&mut self) -> MemoryScan {
         let mut notes = Vec::new();
         let gpus = tokio::task::block_in_place(|| self.read_gpus(&mut notes));
         let containers = self.containers(&gpus, &mut notes).await;
-        let mut look = Look {
+        let mut look = MemoryScan {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
@@ -132,7 +132,7 @@ impl Watcher {
                 if sample.power_mw.is_some() || last.sample.power_mw.is_none() {
                     last.sample = sample.clone();
                 }
-                last.tenants = sample.tenants().or(last.tenants.take());
+                last.tenants = sample.memory_owners().or(last.tenants.take());
             }
         }
         self.devices
@@ -149,7 +149,7 @@ impl Watcher {
         &mut self,
         gpus: &[GpuLook],
         notes: &mut Vec<String>,
-    ) -> Vec<ContainerLook> {
+    ) -> Vec<ContainerScan> {
         let Some(runtime) = self.runtime.clone() else {
             notes.extend(self.why_no_runtime.clone());
             return Vec::new();
@@ -189,14 +189,18 @@ impl Watcher {
         if self.known.contains_key(&container.id) {
             return;
         }
-        let Ok(Some(found)) = runtime.inspect(&container.id).await else {
+        let Ok(Some(found)) = runtime.inspect_container(&container.id).await else {
             return;
         };
         let recognised = engine::recognise(&found.facts);
         let host = tokio::task::block_in_place(|| {
-            telemetry::open(BackendChoice::Host, &Target::of(&found.facts)).ok()
+            telemetry::open_backend(
+                BackendChoice::Host,
+                &MeasuredContainer::of_container(&found.facts),
+            )
+            .ok()
         });
-        let known = Known {
+        let known = KnownContainer {
             visible: shows(&found.facts),
             engine: recognised.as_ref().map(|(engine, _)| *engine),
             serving: recognised.is_some_and(|(_, r)| r.serving),
@@ -245,30 +249,30 @@ fn gpu(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook
 
 /// Whether this host shows the container's process 1.
 fn shows(facts: &ContainerFacts) -> bool {
-    telemetry::cgroup_directory(&Target::of(facts)).is_some()
+    telemetry::cgroup_directory(&MeasuredContainer::of_container(facts)).is_some()
 }
 
-impl Known {
+impl KnownContainer {
     /// Whether the container was restarted: it keeps its id, but has another address, other
     /// processes, and a new pool.
     fn was_restarted(&self) -> bool {
         self.visible && !shows(&self.found.facts)
     }
 
-    async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerLook {
+    async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerScan {
         let mut host = Vec::new();
         if let Some(backend) = &mut self.host {
             // A container that has just ended uses no memory.
             let _ =
                 tokio::task::block_in_place(|| backend.sample(clock, Wanted::default(), &mut host));
         }
-        let mut look = ContainerLook {
+        let mut look = ContainerScan {
             id: self.found.facts.id.clone(),
             name: self.found.facts.name.clone(),
             engine: self.engine.map(|e| e.name().to_owned()),
             simulated: self.engine.is_some_and(|e| e.simulated()),
             host_bytes: host.first().map(|s| s.used_bytes),
-            ..ContainerLook::default()
+            ..ContainerScan::default()
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {
             self.ask(runtime, clock, engine, &mut look).await;
@@ -282,7 +286,7 @@ impl Known {
         runtime: &Runtime,
         clock: &Clock,
         engine: EngineId,
-        look: &mut ContainerLook,
+        look: &mut ContainerScan,
     ) {
         let facts = &self.found.facts;
         let port = engine.settings(facts).port.unwrap_or(engine.default_port());

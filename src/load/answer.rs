@@ -1,7 +1,7 @@
 //! One response as it arrives: events and their times in, the figures of a row out. No I/O, no
 //! clock.
 
-use super::protocol::{self, Piece};
+use super::protocol::{self, EventContent};
 use crate::capture::{AtNs, ErrorKind, RequestError, RequestRow, TokenSource};
 use crate::engine::Dialect;
 
@@ -16,7 +16,7 @@ const LONGEST_REASON: usize = 64;
 
 /// An answer in the making.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ResponseRecord {
     row: RequestRow,
     done: bool,
     /// Whether any event of the protocol arrived.
@@ -24,10 +24,10 @@ pub struct Answer {
     fault: Option<(ErrorKind, String)>,
 }
 
-impl Answer {
+impl ResponseRecord {
     /// For the response to the request in `row`.
-    pub fn to(row: RequestRow) -> Answer {
-        Answer {
+    pub fn to_request(row: RequestRow) -> ResponseRecord {
+        ResponseRecord {
             row,
             done: false,
             anything: false,
@@ -36,21 +36,21 @@ impl Answer {
     }
 
     /// It was sent.
-    pub fn sent(&mut self, at: AtNs) {
+    pub fn note_sent(&mut self, at: AtNs) {
         self.row.sent_at_ns = Some(at);
     }
 
     /// A status came.
-    pub fn status(&mut self, status: u16) {
+    pub fn note_status(&mut self, status: u16) {
         self.row.status = Some(status);
     }
 
     /// An event came.
-    pub fn event(&mut self, dialect: Dialect, at: AtNs, data: &str) {
+    pub fn note_event(&mut self, dialect: Dialect, at: AtNs, data: &str) {
         if self.done || self.fault.is_some() || data.is_empty() {
             return;
         }
-        match protocol::read(dialect, data) {
+        match protocol::read_event(dialect, data) {
             Ok(piece) => self.piece(at, piece),
             Err(()) => {
                 // The caller redacts it before shortening it.
@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    fn piece(&mut self, at: AtNs, piece: Piece) {
+    fn piece(&mut self, at: AtNs, piece: EventContent) {
         let row = &mut self.row;
         self.anything = true;
         if let Some(error) = piece.error {
@@ -93,29 +93,29 @@ impl Answer {
     }
 
     /// The first error in the stream, if any.
-    pub fn fault(&self) -> Option<(ErrorKind, &str)> {
+    pub fn first_fault(&self) -> Option<(ErrorKind, &str)> {
         self.fault
             .as_ref()
             .map(|(kind, words)| (*kind, words.as_str()))
     }
 
     /// Whether any event of the protocol arrived.
-    pub fn anything(&self) -> bool {
+    pub fn has_anything(&self) -> bool {
         self.anything
     }
 
     /// Whether the server marked the end of the stream.
-    pub fn done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.done
     }
 
     /// Whether the answer is whole.
-    pub fn complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.done || self.row.finish_reason.is_some()
     }
 
     /// It is over.
-    pub fn ended(&mut self, at: AtNs, error: Option<RequestError>) {
+    pub fn note_end(&mut self, at: AtNs, error: Option<RequestError>) {
         self.row.ended_at_ns = at;
         self.row.error = error;
     }
@@ -139,14 +139,14 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn answer(events: &[(AtNs, &str)]) -> Answer {
-        let mut answer = Answer::to(RequestRow {
+    fn answer(events: &[(AtNs, &str)]) -> ResponseRecord {
+        let mut answer = ResponseRecord::to_request(RequestRow {
             output_asked: 4,
             ..RequestRow::default()
         });
-        answer.sent(0);
+        answer.note_sent(0);
         for (at, data) in events {
-            answer.event(Dialect::Completions, *at, data);
+            answer.note_event(Dialect::Completions, *at, data);
         }
         answer
     }
@@ -166,8 +166,8 @@ mod tests {
             (9_000_000, USAGE),
             (9_500_000, "[DONE]"),
         ]);
-        assert!(a.complete());
-        a.ended(9_600_000, None);
+        assert!(a.is_complete());
+        a.note_end(9_600_000, None);
         let row = a.into_row();
         // An event without content is no token that anybody sees.
         assert_eq!((row.ttft_ms(), row.e2e_ms()), (Some(5.0), 8.0));
@@ -202,18 +202,21 @@ mod tests {
     fn a_stream_without_an_end_is_given_up() {
         let events: Vec<(AtNs, &str)> = (0..5000).map(|i| (i, TOKEN)).collect();
         let a = answer(&events);
-        assert_eq!(a.fault().unwrap().0, ErrorKind::TooLong);
+        assert_eq!(a.first_fault().unwrap().0, ErrorKind::TooLong);
         assert!(a.into_row().events <= EVENTS_AT_LEAST + 1);
     }
 
     #[test]
     fn what_is_no_event_ends_it() {
         assert_eq!(
-            answer(&[(1, TOKEN), (2, "<html>")]).fault().unwrap().0,
+            answer(&[(1, TOKEN), (2, "<html>")])
+                .first_fault()
+                .unwrap()
+                .0,
             ErrorKind::Garbage
         );
         let a = answer(&[(1, r#"{"error":{"message":"no room"}}"#)]);
-        assert_eq!(a.fault(), Some((ErrorKind::Server, "no room")));
-        assert!(!answer(&[(1, TOKEN)]).complete());
+        assert_eq!(a.first_fault(), Some((ErrorKind::Server, "no room")));
+        assert!(!answer(&[(1, TOKEN)]).is_complete());
     }
 }

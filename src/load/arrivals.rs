@@ -36,7 +36,7 @@ impl Arrivals {
 
     /// Scheduled times of `n` requests, from the start; `None` for a closed loop, where the server
     /// decides. The first is sent at once.
-    pub fn schedule(self, n: usize, seed: u64) -> Option<Vec<Duration>> {
+    pub fn schedule_requests(self, n: usize, seed: u64) -> Option<Vec<Duration>> {
         let Arrivals::Poisson { per_second, .. } = self else {
             return None;
         };
@@ -45,7 +45,7 @@ impl Arrivals {
         let mut moments = Vec::with_capacity(n);
         for _ in 0..n {
             moments.push(Duration::try_from_secs_f64(at).unwrap_or(FOREVER));
-            at += random.exponential() / per_second;
+            at += random.next_exponential() / per_second;
         }
         Some(moments)
     }
@@ -60,7 +60,7 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Sends `n` requests by the rule, from `start` on. `send` gets the number of a request and its
 /// scheduled time, and must itself end soon after `cancel` fires; `done` gets each result, in order
 /// of completion. Nothing is sent after `cancel`.
-pub async fn drive<T: Send + 'static, F>(
+pub async fn drive_requests<T: Send + 'static, F>(
     arrivals: Arrivals,
     n: usize,
     seed: u64,
@@ -71,7 +71,7 @@ pub async fn drive<T: Send + 'static, F>(
 ) where
     F: Future<Output = T> + Send + 'static,
 {
-    let schedule = arrivals.schedule(n, seed);
+    let schedule = arrivals.schedule_requests(n, seed);
     // In a closed loop a request is due when there is room for it.
     let due = |i: usize| {
         schedule
@@ -127,17 +127,17 @@ mod tests {
     proptest! {
         #[test]
         fn the_same_seed_gives_the_same_schedule(seed: u64, rate in 0.01..1000.0f64) {
-            let schedule = poisson(rate).schedule(50, seed).unwrap();
-            prop_assert_eq!(&poisson(rate).schedule(50, seed).unwrap(), &schedule);
+            let schedule = poisson(rate).schedule_requests(50, seed).unwrap();
+            prop_assert_eq!(&poisson(rate).schedule_requests(50, seed).unwrap(), &schedule);
             prop_assert!(schedule.is_sorted());
-            prop_assert_ne!(poisson(rate).schedule(50, seed ^ 1).unwrap(), schedule);
+            prop_assert_ne!(poisson(rate).schedule_requests(50, seed ^ 1).unwrap(), schedule);
         }
     }
 
     #[test]
     fn the_mean_rate_is_the_one_asked_for_and_gaps_are_exponential() {
         let n = 100_000;
-        let moments = poisson(8.0).schedule(n, 3).unwrap();
+        let moments = poisson(8.0).schedule_requests(n, 3).unwrap();
         let rate = (n - 1) as f64 / moments[n - 1].as_secs_f64();
         // Three standard deviations of the mean of so many gaps are 1 %.
         assert!((rate / 8.0 - 1.0).abs() < 0.01, "{rate}");
@@ -148,7 +148,7 @@ mod tests {
         let share = long as f64 / n as f64;
         assert!((share - (-1.0f64).exp()).abs() < 0.01, "{share}");
         // A rate so low that its moments overflow is waited for, not wrapped.
-        assert_eq!(poisson(1e-300).schedule(2, 0).unwrap()[1], FOREVER);
+        assert_eq!(poisson(1e-300).schedule_requests(2, 0).unwrap()[1], FOREVER);
     }
 
     #[tokio::test(start_paused = true)]
@@ -157,7 +157,7 @@ mod tests {
         let most = Arc::new(AtomicUsize::new(0));
         let mut seen = Vec::new();
         let begin = Instant::now();
-        drive(
+        drive_requests(
             Arrivals::Closed { concurrency: 4 },
             12,
             0,
@@ -201,7 +201,7 @@ mod tests {
         };
         let begin = Instant::now();
         let mut all = Vec::new();
-        drive(
+        drive_requests(
             arrivals,
             100,
             1,
@@ -240,7 +240,7 @@ mod tests {
         let cancel = CancellationToken::new();
         let rows = Mutex::new(Vec::new());
         let stop = cancel.clone();
-        drive(
+        drive_requests(
             poisson(1.0),
             1000,
             0,

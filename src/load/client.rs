@@ -1,7 +1,7 @@
 //! The HTTP client of the load: one request, its event stream and their times. Every request ends,
 //! whatever the server does, and uses bounded memory.
 
-use super::answer::Answer;
+use super::answer::ResponseRecord;
 use super::protocol;
 use super::sse::SseReader;
 use crate::capture::{ErrorKind, RequestError};
@@ -52,16 +52,20 @@ struct Unanswered {
 
 /// A client of one server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
-pub struct Http {
+pub struct HttpClient {
     client: Client<HttpConnector, Full<Bytes>>,
     base: String,
     key: Option<HeaderValue>,
     redactor: Redactor,
 }
 
-impl Http {
+impl HttpClient {
     /// For the server at `address` (`host:port`), plain HTTP/1.1, no proxy, no redirects.
-    pub fn new(address: &str, key: Option<&str>, redactor: &Redactor) -> Result<Http, String> {
+    pub fn new(
+        address: &str,
+        key: Option<&str>,
+        redactor: &Redactor,
+    ) -> Result<HttpClient, String> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_PATIENCE));
@@ -78,7 +82,7 @@ impl Http {
                 Ok::<_, String>(value)
             })
             .transpose()?;
-        Ok(Http {
+        Ok(HttpClient {
             client,
             base: format!("http://{address}"),
             key,
@@ -90,7 +94,7 @@ impl Http {
     fn error(&self, kind: ErrorKind, message: &str) -> RequestError {
         let plain: String = self
             .redactor
-            .text(message.trim())
+            .redact_text(message.trim())
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .take(QUOTED)
@@ -139,7 +143,7 @@ impl Http {
     }
 
     /// Sends a request and returns status and body.
-    pub async fn ask(
+    pub async fn post_and_read(
         &self,
         path: &str,
         body: Bytes,
@@ -165,21 +169,21 @@ impl Http {
     }
 
     /// Sends a request and reads its event stream into `answer` to the end.
-    pub async fn stream(
+    pub async fn post_and_stream(
         &self,
         dialect: Dialect,
         body: Bytes,
         zero: Instant,
         patience: Duration,
-        answer: &mut Answer,
+        answer: &mut ResponseRecord,
     ) {
-        answer.sent(since(zero));
+        answer.note_sent(since(zero));
         let exchange = self.read_stream(dialect, body, zero, &mut *answer);
         let end = match timeout(patience, exchange).await {
             Ok(end) => end,
             Err(_) => Err(self.error(ErrorKind::Timeout, &format!("not done in {patience:?}"))),
         };
-        answer.ended(since(zero), end.err());
+        answer.note_end(since(zero), end.err());
     }
 
     async fn read_stream(
@@ -187,11 +191,11 @@ impl Http {
         dialect: Dialect,
         body: Bytes,
         zero: Instant,
-        answer: &mut Answer,
+        answer: &mut ResponseRecord,
     ) -> Result<(), RequestError> {
-        let response = self.post(protocol::path(dialect), body).await?;
+        let response = self.post(protocol::request_path(dialect), body).await?;
         let status = response.status().as_u16();
-        answer.status(status);
+        answer.note_status(status);
         if status != 200 {
             return Err(self.refusal(status, response.into_body()).await);
         }
@@ -211,10 +215,10 @@ impl Http {
             let room = LONGEST_ERROR.saturating_sub(begin.len());
             begin.extend_from_slice(&data[..data.len().min(room)]);
             reader
-                .push(&data, |event| answer.event(dialect, at, event))
+                .push_bytes(&data, |event| answer.note_event(dialect, at, event))
                 .map_err(|_| too_long())?;
             self.judge(answer)?;
-            if answer.done() {
+            if answer.is_done() {
                 // The end of the body usually follows at once and frees the connection; if the
                 // server keeps it open, the response is still complete.
                 let rest = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -227,13 +231,13 @@ impl Http {
         }
         let at = since(zero);
         reader
-            .end(|event| answer.event(dialect, at, event))
+            .end_stream(|event| answer.note_event(dialect, at, event))
             .map_err(|_| too_long())?;
         self.judge(answer)?;
-        if answer.complete() {
+        if answer.is_complete() {
             return Ok(());
         }
-        Err(if answer.anything() {
+        Err(if answer.has_anything() {
             self.error(ErrorKind::Cut, "the stream ended before the answer did")
         } else {
             self.error(
@@ -247,8 +251,8 @@ impl Http {
     }
 
     /// Whether the stream so far is valid.
-    fn judge(&self, answer: &Answer) -> Result<(), RequestError> {
-        match answer.fault() {
+    fn judge(&self, answer: &ResponseRecord) -> Result<(), RequestError> {
+        match answer.first_fault() {
             Some((kind, words)) => Err(self.error(kind, words)),
             None => Ok(()),
         }

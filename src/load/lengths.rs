@@ -13,16 +13,16 @@ pub struct Length {
 
 /// A mix of lengths; the seed decides which request gets which.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lengths(Vec<(Length, f64)>);
+pub struct LengthMix(Vec<(Length, f64)>);
 
-impl Lengths {
+impl LengthMix {
     /// The same for every request.
-    pub fn fixed(input: u32, output: u32) -> Lengths {
-        Lengths(vec![(Length { input, output }, 1.0)])
+    pub fn fixed_length(input: u32, output: u32) -> LengthMix {
+        LengthMix(vec![(Length { input, output }, 1.0)])
     }
 
     /// Lengths with their weights; `Err` is the reason they are invalid.
-    pub fn weighted(shares: Vec<(Length, f64)>) -> Result<Lengths, String> {
+    pub fn weighted_mix(shares: Vec<(Length, f64)>) -> Result<LengthMix, String> {
         let total: f64 = shares.iter().map(|(_, weight)| weight).sum();
         let bad = shares
             .iter()
@@ -30,12 +30,12 @@ impl Lengths {
         if bad || !total.is_finite() || total <= 0.0 {
             return Err("lengths must be at least 1, weights 0 or more and not all 0".into());
         }
-        Ok(Lengths(shares))
+        Ok(LengthMix(shares))
     }
 
     /// `short:long:ratio`: prompt tokens and the share of short prompts (0 to 1), all with the same
     /// output.
-    pub fn short_long(text: &str, output: u32) -> Result<Lengths, String> {
+    pub fn short_long(text: &str, output: u32) -> Result<LengthMix, String> {
         let wrong = || format!("invalid mix `{text}`: write it as SHORT:LONG:SHARE OF SHORT");
         let parts: Vec<&str> = text.split(':').collect();
         let [short, long, ratio] = parts[..] else {
@@ -49,22 +49,22 @@ impl Lengths {
         if !(0.0..=1.0).contains(&ratio) {
             return Err(wrong());
         }
-        Lengths::weighted(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
+        LengthMix::weighted_mix(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
     }
 
     /// A mix of short prompts, with their share (0 to 1), and long ones.
-    pub fn mixed((short, share): (u32, f64), long: u32, output: u32) -> Lengths {
+    pub fn two_lengths((short, share): (u32, f64), long: u32, output: u32) -> LengthMix {
         let length = |input: u32| Length {
             input: input.max(1),
             output: output.max(1),
         };
         // NaN becomes 0.
         let share = share.clamp(0.0, 1.0).max(0.0);
-        Lengths(vec![(length(short), share), (length(long), 1.0 - share)])
+        LengthMix(vec![(length(short), share), (length(long), 1.0 - share)])
     }
 
     /// The prompt lengths as text: `256`, or `64:256:0.5` for a mix of two.
-    pub fn inputs(&self) -> String {
+    pub fn input_text(&self) -> String {
         match self.0.as_slice() {
             [(only, _)] => only.input.to_string(),
             [(short, share), (long, _)] => format!("{}:{}:{share}", short.input, long.input),
@@ -73,7 +73,7 @@ impl Lengths {
     }
 
     /// The lengths of request `number`.
-    pub fn of(&self, seed: u64, number: u64) -> Length {
+    pub fn length_of(&self, seed: u64, number: u64) -> Length {
         let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
         let mut left = even_share(seed, number) * total;
         for (length, weight) in &self.0 {
@@ -101,10 +101,10 @@ const BLOCK: u64 = 16;
 /// requests, so that a short run has the requested mix.
 fn even_share(seed: u64, number: u64) -> f64 {
     // Another random stream than the prompt's words, so that length and words are independent.
-    let draw = |number| Random::new(!seed, number).share();
+    let draw = |number| Random::new(!seed, number).next_share();
     let mut random = Random::new(!seed, number);
     // Its position within the stratum must not depend on the stratum.
-    let (mine, within) = (random.share(), random.share());
+    let (mine, within) = (random.next_share(), random.next_share());
     let first = number - number % BLOCK;
     let before = (first..first.saturating_add(BLOCK)).filter(|other| {
         let theirs = draw(*other);
@@ -119,32 +119,34 @@ mod tests {
 
     #[test]
     fn a_mixture_comes_in_its_shares() {
-        let mixed = Lengths::short_long("128:2048:0.9", 64).unwrap();
-        let short = (0..10_000).filter(|n| mixed.of(5, *n).input == 128).count();
+        let mixed = LengthMix::short_long("128:2048:0.9", 64).unwrap();
+        let short = (0..10_000)
+            .filter(|n| mixed.length_of(5, *n).input == 128)
+            .count();
         assert!((8_800..9_200).contains(&short), "{short}");
-        assert_eq!(mixed.of(5, 77), mixed.of(5, 77));
-        assert_eq!(mixed.of(5, 1).output, 64);
-        let fixed = Lengths::fixed(8, 2);
+        assert_eq!(mixed.length_of(5, 77), mixed.length_of(5, 77));
+        assert_eq!(mixed.length_of(5, 1).output, 64);
+        let fixed = LengthMix::fixed_length(8, 2);
         assert_eq!(
-            fixed.of(1, 2),
+            fixed.length_of(1, 2),
             Length {
                 input: 8,
                 output: 2
             }
         );
         // Every sixteen have the mixture, not only many.
-        let half = Lengths::mixed((1, 0.5), 2, 1);
+        let half = LengthMix::two_lengths((1, 0.5), 2, 1);
         for block in 0..100 {
-            let of = |n: u64| half.of(9, 16 * block + n).input;
+            let of = |n: u64| half.length_of(9, 16 * block + n).input;
             assert_eq!((0..16).filter(|n| of(*n) == 1).count(), 8, "{block}");
         }
-        let order: Vec<u32> = (0..32).map(|n| half.of(9, n).input).collect();
+        let order: Vec<u32> = (0..32).map(|n| half.length_of(9, n).input).collect();
         assert_ne!(order[..16], order[16..], "and in no order");
-        let same = Lengths::mixed((128, 0.9), 2048, 64);
-        assert_eq!(same.of(5, 77), mixed.of(5, 77));
-        assert_eq!(same.inputs(), "128:2048:0.9");
-        let only_long = Lengths::short_long("1:2:0", 1).unwrap();
-        assert!((0..1000).all(|n| only_long.of(0, n).input == 2));
+        let same = LengthMix::two_lengths((128, 0.9), 2048, 64);
+        assert_eq!(same.length_of(5, 77), mixed.length_of(5, 77));
+        assert_eq!(same.input_text(), "128:2048:0.9");
+        let only_long = LengthMix::short_long("1:2:0", 1).unwrap();
+        assert!((0..1000).all(|n| only_long.length_of(0, n).input == 2));
     }
 
     #[test]
@@ -158,11 +160,11 @@ mod tests {
             "1:2:nan",
             "1:2:0.5:4",
         ] {
-            assert!(Lengths::short_long(text, 1).is_err(), "{text}");
+            assert!(LengthMix::short_long(text, 1).is_err(), "{text}");
         }
-        assert!(Lengths::weighted(vec![]).is_err());
+        assert!(LengthMix::weighted_mix(vec![]).is_err());
         assert!(
-            Lengths::weighted(vec![(
+            LengthMix::weighted_mix(vec![(
                 Length {
                     input: 1,
                     output: 1

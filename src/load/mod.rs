@@ -14,17 +14,17 @@ mod sse;
 pub mod stats;
 
 pub use arrivals::Arrivals;
-pub use lengths::{Length, Lengths};
+pub use lengths::{Length, LengthMix};
 
 use crate::capture::{ErrorKind, RequestError, RequestRow};
 use crate::engine::Dialect;
 use crate::error::Failure;
 use crate::redact::Redactor;
-use answer::Answer;
+use answer::ResponseRecord;
 use bytes::Bytes;
-use client::Http;
+use client::HttpClient;
 use prepare::Prepared;
-use punctuality::{Lateness, Watch};
+use punctuality::{Lateness, LatenessWatch};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Where the requests go.
 #[derive(Clone)]
-pub struct Target {
+pub struct LoadTarget {
     /// `host:port`.
     pub address: String,
     /// What is spoken there.
@@ -46,7 +46,7 @@ pub struct Target {
     pub redactor: Redactor,
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for LoadTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("address", &self.address)
@@ -57,10 +57,10 @@ impl fmt::Debug for Target {
     }
 }
 
-impl Target {
+impl LoadTarget {
     /// Path of the requests.
-    pub fn path(&self) -> &'static str {
-        protocol::path(self.dialect)
+    pub fn request_path(&self) -> &'static str {
+        protocol::request_path(self.dialect)
     }
 }
 
@@ -75,7 +75,7 @@ pub struct LoadPlan {
     /// When they are sent.
     pub arrivals: Arrivals,
     /// How long they are.
-    pub lengths: Lengths,
+    pub lengths: LengthMix,
     /// Seed of prompts, lengths and times.
     pub seed: u64,
     /// Number of the first prompt. A plan uses one number per request, and the next plan continues
@@ -89,7 +89,7 @@ pub struct LoadPlan {
 
 impl LoadPlan {
     /// Number of warm-up and measured requests.
-    pub fn prompts(&self) -> u64 {
+    pub fn prompt_count(&self) -> u64 {
         u64::from(self.requests) + u64::from(self.warmups.max(1))
     }
 }
@@ -127,8 +127,8 @@ pub struct LoadOutcome {
 
 impl LoadOutcome {
     /// The result as JSON, with the keys of `vllm bench serve`.
-    pub fn document(&self) -> serde_json::Value {
-        let mut document = stats::document(&self.requests, &self.notes);
+    pub fn to_document(&self) -> serde_json::Value {
+        let mut document = stats::result_document(&self.requests, &self.notes);
         document["client_late_ms"] = self
             .lateness
             .map(|late| serde_json::json!({"p99": late.p99_ms, "max": late.max_ms}))
@@ -139,18 +139,18 @@ impl LoadOutcome {
 
 /// Sends the load to the server. Fails if no request at all can be made; errors of single requests
 /// are in their rows. After `cancel` fires it ends soon, with the results so far.
-pub async fn run(
-    target: &Target,
+pub async fn run_load(
+    target: &LoadTarget,
     plan: &LoadPlan,
     cancel: &CancellationToken,
     mut news: impl FnMut(News<'_>),
 ) -> Result<LoadOutcome, Failure> {
-    let http = Http::new(&target.address, target.key.as_deref(), &target.redactor)
+    let http = HttpClient::new(&target.address, target.key.as_deref(), &target.redactor)
         .map_err(Failure::usage)?;
     let prepared = tokio::select! {
         biased;
         () = cancel.cancelled() => None,
-        prepared = prepare::prepare(&http, target, plan, || news(News::WarmingUp)) => Some(prepared?),
+        prepared = prepare::prepare_prompts(&http, target, plan, || news(News::WarmingUp)) => Some(prepared?),
     };
     let Some(Prepared {
         prompts,
@@ -164,14 +164,14 @@ pub async fn run(
         });
     };
 
-    let watch = Watch::start();
+    let watch = LatenessWatch::start();
     let zero = Instant::now();
     news(News::Measuring);
     let prompts = Arc::new(prompts);
     let shared = Arc::new((http, target.clone(), cancel.clone()));
     let (n, patience) = (prompts.len(), plan.patience);
     let mut rows: Vec<RequestRow> = Vec::with_capacity(n);
-    arrivals::drive(
+    arrivals::drive_requests(
         plan.arrivals,
         n,
         plan.seed,
@@ -182,9 +182,9 @@ pub async fn run(
             async move {
                 let (http, target, cancel) = &*shared;
                 let prompt = &prompts[i];
-                let body = Bytes::from(prompt.body(target, extras));
+                let body = Bytes::from(prompt.request_body(target, extras));
                 let at = intended.saturating_duration_since(zero).as_nanos();
-                let mut row = prompt.row(i as u64);
+                let mut row = prompt.request_row(i as u64);
                 row.intended_at_ns = i64::try_from(at).unwrap_or(i64::MAX);
                 exchange(http, target.dialect, body, zero, patience, cancel, row).await
             }
@@ -203,8 +203,8 @@ pub async fn run(
     .await;
     let lateness = watch.end();
     rows.sort_by_key(|r| r.number);
-    notes.extend(stats::notes(&rows));
-    notes.extend(lateness.and_then(Lateness::note));
+    notes.extend(stats::result_notes(&rows));
+    notes.extend(lateness.and_then(Lateness::lateness_note));
     Ok(LoadOutcome {
         requests: rows,
         notes,
@@ -215,7 +215,7 @@ pub async fn run(
 
 /// Sends one request, until its end or until `cancel` fires.
 async fn exchange(
-    http: &Http,
+    http: &HttpClient,
     dialect: Dialect,
     body: Bytes,
     zero: Instant,
@@ -223,17 +223,17 @@ async fn exchange(
     cancel: &CancellationToken,
     row: RequestRow,
 ) -> RequestRow {
-    let mut answer = Answer::to(row);
+    let mut answer = ResponseRecord::to_request(row);
     tokio::select! {
         biased;
-        () = http.stream(dialect, body, zero, patience, &mut answer) => {}
+        () = http.post_and_stream(dialect, body, zero, patience, &mut answer) => {}
         () = cancel.cancelled() => {
             let at = i64::try_from(zero.elapsed().as_nanos()).unwrap_or(i64::MAX);
             let stopped = RequestError {
                 kind: ErrorKind::Cancelled,
                 message: "the run was stopped".into(),
             };
-            answer.ended(at, Some(stopped));
+            answer.note_end(at, Some(stopped));
         }
     }
     answer.into_row()

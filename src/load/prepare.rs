@@ -1,11 +1,11 @@
 //! Prepares the measured part: which fields the server accepts, how it counts tokens, the prompts,
 //! and the warm-up.
 
-use super::answer::Answer;
-use super::client::Http;
-use super::prompts::{self, Fit, Fitting};
-use super::protocol::{self, Asked, Extras, Tokenizer};
-use super::{Length, LoadPlan, Target};
+use super::answer::ResponseRecord;
+use super::client::HttpClient;
+use super::prompts::{self, FitStep, Fitting};
+use super::protocol::{self, Extras, RequestInput, Tokenizer};
+use super::{Length, LoadPlan, LoadTarget};
 use crate::capture::{ErrorKind, LengthUnit, RequestError, RequestRow};
 use crate::engine::Dialect;
 use crate::error::Failure;
@@ -34,17 +34,17 @@ pub struct Prompt {
 
 impl Prompt {
     /// Body of its request.
-    pub fn body(&self, target: &Target, extras: Extras) -> String {
-        let asked = Asked {
+    pub fn request_body(&self, target: &LoadTarget, extras: Extras) -> String {
+        let asked = RequestInput {
             model: &target.model,
             prompt: &self.text,
             output: self.length.output,
         };
-        protocol::body(target.dialect, &asked, extras).to_string()
+        protocol::request_body(target.dialect, &asked, extras).to_string()
     }
 
     /// Its row before it is sent.
-    pub fn row(&self, number: u64) -> RequestRow {
+    pub fn request_row(&self, number: u64) -> RequestRow {
         RequestRow {
             number,
             input_asked: self.length.input,
@@ -68,9 +68,9 @@ pub struct Prepared {
 
 /// Makes the prompts, probes what the server accepts, and warms it up; calls `warming_up` before
 /// the first request.
-pub async fn prepare(
-    http: &Http,
-    target: &Target,
+pub async fn prepare_prompts(
+    http: &HttpClient,
+    target: &LoadTarget,
     plan: &LoadPlan,
     warming_up: impl FnOnce(),
 ) -> Result<Prepared, Failure> {
@@ -81,10 +81,10 @@ pub async fn prepare(
     };
     let make = |number: u64| {
         let number = plan.first_prompt + number;
-        let length = plan.lengths.of(plan.seed, number);
+        let length = plan.lengths.length_of(plan.seed, number);
         make_prompt(counter.as_ref(), plan.seed, number, length, per_word)
     };
-    let prompts: Vec<Prompt> = futures::stream::iter(0..plan.prompts())
+    let prompts: Vec<Prompt> = futures::stream::iter(0..plan.prompt_count())
         .map(make)
         .buffered(COUNTS_AT_ONCE)
         .try_collect()
@@ -122,17 +122,17 @@ pub async fn prepare(
 
 /// Sends the warm-up requests; the first probes which fields the server accepts.
 async fn warm_up(
-    http: &Http,
-    target: &Target,
+    http: &HttpClient,
+    target: &LoadTarget,
     plan: &LoadPlan,
     prompts: &[Prompt],
 ) -> Result<Extras, Failure> {
     let mut extras = Extras::default();
     for (i, prompt) in prompts.iter().enumerate() {
         loop {
-            let body = Bytes::from(prompt.body(target, extras));
-            let mut answer = Answer::to(prompt.row(0));
-            http.stream(
+            let body = Bytes::from(prompt.request_body(target, extras));
+            let mut answer = ResponseRecord::to_request(prompt.request_row(0));
+            http.post_and_stream(
                 target.dialect,
                 body,
                 Instant::now(),
@@ -145,7 +145,7 @@ async fn warm_up(
                 break;
             };
             let refused = matches!(row.status, Some(400 | 422));
-            match extras.fewer() {
+            match extras.with_fewer() {
                 Some(fewer) if refused && protocol::has_extras(target.dialect) => extras = fewer,
                 _ => return Err(no_answer(target, &error, row.status)),
             }
@@ -154,14 +154,14 @@ async fn warm_up(
     Ok(extras)
 }
 
-fn no_answer(target: &Target, error: &RequestError, status: Option<u16>) -> Failure {
+fn no_answer(target: &LoadTarget, error: &RequestError, status: Option<u16>) -> Failure {
     let words = match error.kind {
         ErrorKind::Status => error.message.clone(),
         kind => format!("{}: {}", kind.as_str(), error.message),
     };
     let failure = Failure::run(format!(
         "the test request to {} was not answered: {words}",
-        target.path()
+        target.request_path()
     ));
     match status {
         Some(401 | 403) => {
@@ -192,11 +192,11 @@ async fn make_prompt(
         });
     };
     let mut fitting = Fitting::new(seed, number, length.input, per_word);
-    let mut text = fitting.text();
+    let mut text = fitting.current_text();
     loop {
-        match fitting.counted(counter.count(&text).await?) {
-            Fit::Count(next) => text = next,
-            Fit::Done { text, tokens } => {
+        match fitting.take_count(counter.count(&text).await?) {
+            FitStep::Count(next) => text = next,
+            FitStep::Done { text, tokens } => {
                 return Ok(Prompt {
                     text,
                     length,
@@ -210,15 +210,15 @@ async fn make_prompt(
 
 /// A server that counts tokens.
 struct Counter<'a> {
-    http: &'a Http,
-    target: &'a Target,
+    http: &'a HttpClient,
+    target: &'a LoadTarget,
     tokenizer: Tokenizer,
 }
 
 impl Counter<'_> {
     /// The first request format that the server answers with a count.
-    async fn find<'a>(http: &'a Http, target: &'a Target) -> Option<Counter<'a>> {
-        for tokenizer in Tokenizer::candidates(target.dialect) {
+    async fn find<'a>(http: &'a HttpClient, target: &'a LoadTarget) -> Option<Counter<'a>> {
+        for tokenizer in Tokenizer::candidates_for(target.dialect) {
             let counter = Counter {
                 http,
                 target,
@@ -232,12 +232,15 @@ impl Counter<'_> {
     }
 
     async fn count(&self, text: &str) -> Result<u64, RequestError> {
-        let body = self.tokenizer.body(&self.target.model, text).to_string();
+        let body = self
+            .tokenizer
+            .request_body(&self.target.model, text)
+            .to_string();
         let (status, answer) = self
             .http
-            .ask(Tokenizer::PATH, Bytes::from(body), COUNT_PATIENCE)
+            .post_and_read(Tokenizer::PATH, Bytes::from(body), COUNT_PATIENCE)
             .await?;
-        let count = self.tokenizer.count(&answer).filter(|_| status == 200);
+        let count = self.tokenizer.read_count(&answer).filter(|_| status == 200);
         count.ok_or_else(|| RequestError {
             kind: ErrorKind::Garbage,
             message: format!("{} answered {status} without a count", Tokenizer::PATH),

@@ -46,11 +46,11 @@ const MOST_TRIES: u32 = 24;
 fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
     // The lowest byte first, each rotated by the seed: consecutive prompts differ in their first
     // word.
-    let turn = Random::new(seed, 0).bits().to_le_bytes();
+    let turn = Random::new(seed, 0).next_bits().to_le_bytes();
     let first = (0..NUMBER_WORDS).map(move |k| number.to_le_bytes()[k].wrapping_add(turn[k]));
     let mut random = Random::new(seed, number);
     first
-        .chain(std::iter::repeat_with(move || random.bits() as u8))
+        .chain(std::iter::repeat_with(move || random.next_bits() as u8))
         .map(|n| WORDS[usize::from(n)])
 }
 
@@ -62,7 +62,7 @@ pub fn of_words(seed: u64, number: u64, count: u32) -> String {
 
 /// What to do after a count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fit {
+pub enum FitStep {
     /// Count this text next.
     Count(String),
     /// The prompt and its token count, which can differ from the requested count if the tokenizer
@@ -110,7 +110,7 @@ impl Fitting {
     }
 
     /// The text as it is.
-    pub fn text(&self) -> String {
+    pub fn current_text(&self) -> String {
         let mut text = of_words(
             self.seed,
             self.number,
@@ -121,28 +121,28 @@ impl Fitting {
     }
 
     /// Processes the server's count of [`text`](Self::text).
-    pub fn counted(&mut self, tokens: u64) -> Fit {
+    pub fn take_count(&mut self, tokens: u64) -> FitStep {
         let off = |tokens: u64| tokens.abs_diff(self.target);
         if self
             .nearest
             .as_ref()
             .is_none_or(|(best, _)| off(tokens) < off(*best))
         {
-            self.nearest = Some((tokens, self.text()));
+            self.nearest = Some((tokens, self.current_text()));
         }
         self.tries += 1;
         let stuck = tokens > self.target && self.words == 1 && self.tail.is_empty();
         if tokens == self.target || stuck || self.tries >= MOST_TRIES {
             return match self.nearest.take() {
-                Some((tokens, text)) => Fit::Done { text, tokens },
-                None => Fit::Done {
-                    text: self.text(),
+                Some((tokens, text)) => FitStep::Done { text, tokens },
+                None => FitStep::Done {
+                    text: self.current_text(),
                     tokens,
                 },
             };
         }
         self.step(tokens);
-        Fit::Count(self.text())
+        FitStep::Count(self.current_text())
     }
 
     fn step(&mut self, tokens: u64) {
@@ -201,13 +201,13 @@ mod tests {
 
     fn fit(seed: u64, number: u64, target: u32, kind: u8) -> (String, u64, u32) {
         let mut fitting = Fitting::new(seed, number, target, 1.3);
-        let mut text = fitting.text();
+        let mut text = fitting.current_text();
         let mut asked = 0;
         loop {
             asked += 1;
-            match fitting.counted(count(kind, &text)) {
-                Fit::Count(next) => text = next,
-                Fit::Done { text, tokens } => {
+            match fitting.take_count(count(kind, &text)) {
+                FitStep::Count(next) => text = next,
+                FitStep::Done { text, tokens } => {
                     assert_eq!(count(kind, &text), tokens);
                     return (text, tokens, asked);
                 }

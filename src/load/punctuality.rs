@@ -27,7 +27,7 @@ pub struct Lateness {
 
 impl Lateness {
     /// A note for the report, if the delay matters.
-    pub fn note(self) -> Option<String> {
+    pub fn lateness_note(self) -> Option<String> {
         (self.p99_ms > USUAL_MS).then(|| {
             format!(
                 "this host is busy: it woke the client up to {:.0} ms late (99th percentile {:.0} ms), and latencies include that",
@@ -38,14 +38,14 @@ impl Lateness {
 }
 
 /// Measures the delay while a load runs.
-pub struct Watch {
+pub struct LatenessWatch {
     late_us: Arc<Mutex<(Vec<u32>, u32)>>,
     task: JoinHandle<()>,
 }
 
-impl Watch {
+impl LatenessWatch {
     /// Starts looking.
-    pub fn start() -> Watch {
+    pub fn start() -> LatenessWatch {
         let late_us = Arc::new(Mutex::new((Vec::new(), 0)));
         let seen = Arc::clone(&late_us);
         let task = tokio::spawn(async move {
@@ -61,7 +61,7 @@ impl Watch {
                 }
             }
         });
-        Watch { late_us, task }
+        LatenessWatch { late_us, task }
     }
 
     /// Ends the measurement; `None` if the load ended before the first one.
@@ -77,7 +77,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for LatenessWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_is_kept_from_running_knows_it() {
-        let watch = Watch::start();
+        let watch = LatenessWatch::start();
         tokio::time::sleep(Duration::from_millis(500)).await;
         // Nothing runs meanwhile: as when every processor is somebody else's.
         for _ in 0..10 {
@@ -98,16 +98,16 @@ mod tests {
         }
         let late = watch.end().unwrap();
         assert!(late.max_ms >= 70.0 && late.p99_ms >= 70.0, "{late:?}");
-        let note = late.note().unwrap();
+        let note = late.lateness_note().unwrap();
         assert!(note.contains("this host is busy"), "{note}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_quiet_host_needs_no_note() {
-        let watch = Watch::start();
+        let watch = LatenessWatch::start();
         tokio::time::sleep(Duration::from_secs(2)).await;
         let late = watch.end().unwrap();
-        assert_eq!((late.p99_ms, late.note()), (0.0, None));
-        assert_eq!(Watch::start().end(), None);
+        assert_eq!((late.p99_ms, late.lateness_note()), (0.0, None));
+        assert_eq!(LatenessWatch::start().end(), None);
     }
 }

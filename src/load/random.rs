@@ -8,12 +8,12 @@ impl Random {
     /// An independent stream for each `(seed, stream)`.
     pub fn new(seed: u64, stream: u64) -> Random {
         let mut mixer = Random(seed);
-        let mixed = mixer.bits();
-        Random(mixed ^ Random(stream).bits().rotate_left(32))
+        let mixed = mixer.next_bits();
+        Random(mixed ^ Random(stream).next_bits().rotate_left(32))
     }
 
     /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
+    pub fn next_bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,12 +21,12 @@ impl Random {
     }
 
     /// From 0 up to and without 1.
-    pub fn share(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    pub fn next_share(&mut self) -> f64 {
+        (self.next_bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Exponentially distributed with mean 1.
-    pub fn exponential(&mut self) -> f64 {
-        -(1.0 - self.share()).ln()
+    pub fn next_exponential(&mut self) -> f64 {
+        -(1.0 - self.next_share()).ln()
     }
 }

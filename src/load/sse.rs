@@ -23,7 +23,11 @@ pub struct SseReader {
 
 impl SseReader {
     /// Adds bytes; `event` receives the data of each completed event.
-    pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&str)) -> Result<(), TooLong> {
+    pub fn push_bytes(
+        &mut self,
+        mut bytes: &[u8],
+        mut event: impl FnMut(&str),
+    ) -> Result<(), TooLong> {
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
                 bytes = &bytes[1..];
@@ -42,7 +46,7 @@ impl SseReader {
 
     /// The stream is over: by the standard, text without a closing empty line is not an event, but
     /// some servers omit the last empty line.
-    pub fn end(&mut self, mut event: impl FnMut(&str)) -> Result<(), TooLong> {
+    pub fn end_stream(&mut self, mut event: impl FnMut(&str)) -> Result<(), TooLong> {
         if !self.line.is_empty() {
             self.line_ends(&mut event)?;
         }
@@ -106,9 +110,9 @@ mod tests {
         let mut reader = SseReader::default();
         let mut all = Vec::new();
         for chunk in chunks {
-            reader.push(chunk, |e| all.push(e.to_owned()))?;
+            reader.push_bytes(chunk, |e| all.push(e.to_owned()))?;
         }
-        reader.end(|e| all.push(e.to_owned()))?;
+        reader.end_stream(|e| all.push(e.to_owned()))?;
         Ok(all)
     }
 
@@ -137,11 +141,11 @@ mod tests {
     fn an_endless_line_and_an_endless_event_are_refused() {
         let block = vec![b'x'; 4096];
         let mut reader = SseReader::default();
-        let refused = (0..1000).position(|_| reader.push(&block, |_| ()).is_err());
+        let refused = (0..1000).position(|_| reader.push_bytes(&block, |_| ()).is_err());
         assert_eq!(refused, Some(LONGEST_EVENT / 4096));
         let mut reader = SseReader::default();
         let line = [b"data: ", block.as_slice(), b"\n"].concat();
-        assert!((0..1000).any(|_| reader.push(&line, |_| ()).is_err()));
+        assert!((0..1000).any(|_| reader.push_bytes(&line, |_| ()).is_err()));
         assert!(reader.data.len() <= LONGEST_EVENT);
     }
 

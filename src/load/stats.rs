@@ -1,7 +1,7 @@
 //! Statistics of the rows, with the keys and definitions of `vllm bench serve`.
 
 use crate::capture::{ErrorKind, LengthUnit, RequestRow, TokenSource};
-use crate::profile::stats::{mean, population_stddev, quantile};
+use crate::profile::stats::{arithmetic_mean, population_stddev, quantile_of_sorted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ const PERCENTILES: [u32; 4] = [50, 90, 95, 99];
 
 /// The result of one run as JSON. `notes` are sentences about the figures. Rows cut off by the end
 /// of the run are only counted.
-pub fn document(rows: &[RequestRow], notes: &[String]) -> Value {
-    let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
-    let failed = rows.iter().filter(|r| r.failed()).count();
+pub fn result_document(rows: &[RequestRow], notes: &[String]) -> Value {
+    let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.is_ok()).collect();
+    let failed = rows.iter().filter(|r| r.has_failed()).count();
     let duration = duration_s(rows);
     let sum = |pick: fn(&RequestRow) -> Option<u64>| -> u64 {
         whole
@@ -65,7 +65,10 @@ pub fn document(rows: &[RequestRow], notes: &[String]) -> Value {
 
 /// From the first scheduled time to the end of the last request that was not cut off, seconds.
 fn duration_s(rows: &[RequestRow]) -> Option<f64> {
-    let mut counted = rows.iter().filter(|r| r.ok() || r.failed()).peekable();
+    let mut counted = rows
+        .iter()
+        .filter(|r| r.is_ok() || r.has_failed())
+        .peekable();
     counted.peek()?;
     let begin = rows.iter().map(|r| r.intended_at_ns).min()?;
     let end = counted.map(|r| r.ended_at_ns).max()?;
@@ -79,11 +82,14 @@ fn spread(into: &mut Map<String, Value>, name: &str, mut figures: Vec<f64>) {
             into.insert(format!("{statistic}_{name}_ms"), value.into());
         }
     };
-    put("mean", mean(&figures));
-    put("median", quantile(&figures, 0.5));
+    put("mean", arithmetic_mean(&figures));
+    put("median", quantile_of_sorted(&figures, 0.5));
     put("std", population_stddev(&figures));
     for p in PERCENTILES {
-        put(&format!("p{p}"), quantile(&figures, f64::from(p) / 100.0));
+        put(
+            &format!("p{p}"),
+            quantile_of_sorted(&figures, f64::from(p) / 100.0),
+        );
     }
 }
 
@@ -97,8 +103,8 @@ fn errors(rows: &[RequestRow]) -> BTreeMap<ErrorKind, u64> {
 }
 
 /// Notes to report with the figures of these rows.
-pub fn notes(rows: &[RequestRow]) -> Vec<String> {
-    let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
+pub fn result_notes(rows: &[RequestRow]) -> Vec<String> {
+    let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.is_ok()).collect();
     let count = |pick: fn(&RequestRow) -> bool| whole.iter().filter(|r| pick(r)).count();
     let of = whole.len();
     let mut notes = Vec::new();
@@ -205,11 +211,11 @@ mod tests {
     proptest! {
         #[test]
         fn figures_lie_between_the_extremes_and_sums_add_up(rows in rows()) {
-            let document = document(&rows, &[]);
+            let document = result_document(&rows, &[]);
             let result = read_builtin(&document.to_string()).unwrap();
-            let whole: Vec<_> = rows.iter().filter(|r| r.ok()).collect();
+            let whole: Vec<_> = rows.iter().filter(|r| r.is_ok()).collect();
             prop_assert_eq!(result.completed, Some(whole.len() as u64));
-            prop_assert_eq!(result.failed, Some(rows.iter().filter(|r| r.failed()).count() as u64));
+            prop_assert_eq!(result.failed, Some(rows.iter().filter(|r| r.has_failed()).count() as u64));
             let counts: u64 = ["completed", "failed", "cancelled"].iter().map(|k| document[k].as_u64().unwrap()).sum();
             prop_assert_eq!(counts, rows.len() as u64);
             if whole.is_empty() {
@@ -247,7 +253,7 @@ mod tests {
             row(0, 0, 100_000_000, &[50_000, 50_000]),
             row(1, 500_000_000, 300_000_000, &[100_000, 100_000]),
         ];
-        let d = document(&rows, &["a note".into()]);
+        let d = result_document(&rows, &["a note".into()]);
         assert_eq!(
             (d["duration"].as_f64(), d["output_throughput"].as_f64()),
             (Some(1.0), Some(6.0))
@@ -262,7 +268,7 @@ mod tests {
         );
         assert_eq!(d["total_token_throughput"].as_f64(), Some(26.0));
         assert_eq!(d["notes"][0], "a note");
-        assert_eq!(notes(&rows), [""; 0]);
+        assert_eq!(result_notes(&rows), [""; 0]);
     }
 
     #[test]
@@ -282,7 +288,7 @@ mod tests {
                 ..row(2, 0, 1, &[1])
             },
         ];
-        let notes = notes(&rows).join("\n");
+        let notes = result_notes(&rows).join("\n");
         for part in [
             "in words, not tokens",
             "1 of 3 prompts",
@@ -297,6 +303,6 @@ mod tests {
             input_tokens: None,
             ..row(0, 0, 1, &[1])
         }];
-        assert!(document(&unknown, &[])["total_input_tokens"].is_null());
+        assert!(result_document(&unknown, &[])["total_input_tokens"].is_null());
     }
 }

@@ -1,10 +1,10 @@
 //! The document of a load line: predicted, measured, and every round.
 
 use super::objective::Objectives;
-use super::observe::Observed;
-use super::predict::{Lengths, Prediction};
-use super::search::Outcome;
-use super::verdict::{Fault, ran_out};
+use super::observe::RoundObservation;
+use super::predict::{Prediction, TokenLengths};
+use super::search::SearchOutcome;
+use super::verdict::{RoundFailure, ran_out};
 use crate::capture::{DeviceKind, RunEnd};
 use crate::engine::limits::{LoadLimits, Resource};
 use crate::profile::Profile;
@@ -37,7 +37,7 @@ pub struct Loadline {
     /// The model; null where it is unknown.
     pub model: Option<String>,
     /// Length of every request, tokens.
-    pub lengths: Lengths,
+    pub lengths: TokenLengths,
     /// Requests of a round for each in flight.
     pub waves: u32,
     /// How near to each other what holds and what fails must be, percent of the line.
@@ -51,7 +51,7 @@ pub struct Loadline {
     /// What was calculated.
     pub prediction: Prediction,
     /// What was measured; null where no round was made.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredLine>,
     /// Measured less predicted, percent of what was predicted; null where either is unknown, or
     /// where limits on latency were asked for, which are not predicted.
     pub difference_percent: Option<f64>,
@@ -60,7 +60,7 @@ pub struct Loadline {
     /// The setting to change, sentences.
     pub advice: Vec<String>,
     /// Every round in its order.
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<LoadlineRound>,
     /// What must be known of these figures, sentences.
     pub notes: Vec<String>,
     /// How it ended.
@@ -69,7 +69,7 @@ pub struct Loadline {
 
 /// The measured line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredLine {
     /// The largest number of requests in flight that a round held; 0 where a single request was not held, null where
     /// none was held and fewer were not tried.
     pub concurrency: Option<u32>,
@@ -83,7 +83,7 @@ pub struct Measured {
 
 /// One round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Round {
+pub struct LoadlineRound {
     /// From 1.
     pub number: u32,
     /// Requests in flight.
@@ -95,18 +95,18 @@ pub struct Round {
     /// Whether it held.
     pub held: bool,
     /// Why not.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RoundFailure>,
     /// What ran out.
     pub ran_out: Option<Resource>,
     /// What was seen.
-    pub seen: Observed,
+    pub seen: RoundObservation,
     /// File name of its profile, beside the document; the capture lies with it.
     pub profile: String,
 }
 
 impl Loadline {
     /// What is known before the first round, from the profile of a look at the engine.
-    pub fn begin(look: &Profile, timestamp: String, lengths: Lengths) -> Loadline {
+    pub fn begin_document(look: &Profile, timestamp: String, lengths: TokenLengths) -> Loadline {
         Loadline {
             document: "loadline".into(),
             schema_version: LOADLINE_VERSION.into(),
@@ -124,7 +124,7 @@ impl Loadline {
     }
 
     /// Adds a round and what ran out in it.
-    pub fn round(&mut self, mut round: Round) {
+    pub fn add_round(&mut self, mut round: LoadlineRound) {
         round.ran_out = ran_out(
             u64::from(round.concurrency),
             &round.seen,
@@ -135,13 +135,13 @@ impl Loadline {
     }
 
     /// Draws the conclusions. `look`: the profile that the prediction is of.
-    pub fn conclude(&mut self, look: &Profile, outcome: Outcome) {
+    pub fn conclude_search(&mut self, look: &Profile, outcome: SearchOutcome) {
         if outcome.holds > 0 || outcome.fails.is_some() {
             let failed = self
                 .rounds
                 .iter()
                 .filter(|r| Some(r.concurrency) == outcome.fails);
-            self.measured = Some(Measured {
+            self.measured = Some(MeasuredLine {
                 concurrency: (outcome.holds > 0 || outcome.fails == Some(1))
                     .then_some(outcome.holds),
                 fails_at: outcome.fails,
@@ -182,7 +182,7 @@ impl Loadline {
             && first.queued_long.is_none()
             && first.readings_waiting.is_none();
         let mut notes = Vec::new();
-        let others = |r: &Round| {
+        let others = |r: &LoadlineRound| {
             r.seen
                 .running_most
                 .is_some_and(|n| n > u64::from(r.concurrency))
@@ -216,23 +216,23 @@ impl Loadline {
 mod tests {
     use super::*;
     use crate::capture::Capture;
-    use crate::loadline::predict::Limit;
+    use crate::loadline::predict::ResourceLimit;
 
-    fn line(rounds: &[(u32, bool)], outcome: Outcome) -> Loadline {
+    fn line(rounds: &[(u32, bool)], outcome: SearchOutcome) -> Loadline {
         let capture = Capture {
             engine: "vllm".into(),
             ..Capture::default()
         };
-        let look = crate::profile::derive(&capture, [], []);
-        let lengths = Lengths {
+        let look = crate::profile::derive_profile(&capture, [], []);
+        let lengths = TokenLengths {
             input: 128,
             output: 256,
         };
-        let mut line = Loadline::begin(&look, String::new(), lengths);
+        let mut line = Loadline::begin_document(&look, String::new(), lengths);
         line.prediction = Prediction {
             concurrency: Some(32),
             resource: Some(Resource::KvPool),
-            limits: vec![Limit {
+            limits: vec![ResourceLimit {
                 resource: Resource::KvPool,
                 concurrency: 32,
                 formula: String::new(),
@@ -241,8 +241,8 @@ mod tests {
             ..Prediction::default()
         };
         for (number, (concurrency, held)) in (1..).zip(rounds) {
-            let preempted = Fault::Preemption { count: 2 };
-            line.round(Round {
+            let preempted = RoundFailure::Preemption { count: 2 };
+            line.add_round(LoadlineRound {
                 number,
                 concurrency: *concurrency,
                 requests: concurrency * 3,
@@ -250,17 +250,17 @@ mod tests {
                 held: *held,
                 faults: if *held { Vec::new() } else { vec![preempted] },
                 ran_out: None,
-                seen: Observed::default(),
+                seen: RoundObservation::default(),
                 profile: String::new(),
             });
         }
-        line.conclude(&look, outcome);
+        line.conclude_search(&look, outcome);
         line
     }
 
     #[test]
     fn predicted_against_measured() {
-        let outcome = Outcome {
+        let outcome = SearchOutcome {
             holds: 30,
             fails: Some(31),
             closed: true,
@@ -285,7 +285,7 @@ mod tests {
     /// No more is claimed than what was tried.
     #[test]
     fn a_search_that_ended_early_claims_no_figure() {
-        let failed_once = Outcome {
+        let failed_once = SearchOutcome {
             holds: 0,
             fails: Some(17),
             closed: false,
@@ -294,7 +294,7 @@ mod tests {
         let measured = early.measured.as_ref().unwrap();
         assert_eq!((measured.concurrency, measured.fails_at), (None, Some(17)));
         assert_eq!(early.difference_percent, None);
-        let alone = Outcome {
+        let alone = SearchOutcome {
             holds: 0,
             fails: Some(1),
             closed: true,
@@ -302,7 +302,7 @@ mod tests {
         let none = line(&[(1, false)], alone);
         assert_eq!(none.measured.as_ref().unwrap().concurrency, Some(0));
         assert_eq!(none.difference_percent, Some(-100.0));
-        let between = Outcome {
+        let between = SearchOutcome {
             holds: 5,
             fails: Some(10),
             closed: false,
@@ -315,7 +315,7 @@ mod tests {
     fn answers_that_end_early_are_said() {
         let mut line = line(
             &[(1, false)],
-            Outcome {
+            SearchOutcome {
                 holds: 0,
                 fails: Some(1),
                 closed: true,
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_was_not_bracketed_has_no_difference() {
-        let open = Outcome {
+        let open = SearchOutcome {
             holds: 64,
             fails: None,
             closed: false,
@@ -340,7 +340,7 @@ mod tests {
         let open = line(&[(32, true), (64, true)], open);
         assert_eq!(open.difference_percent, None);
         assert_eq!(open.limiting, Some(Resource::KvPool), "predicted at least");
-        let none = Outcome {
+        let none = SearchOutcome {
             holds: 0,
             fails: None,
             closed: false,

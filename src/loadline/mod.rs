@@ -9,9 +9,9 @@ pub mod search;
 pub mod verdict;
 
 pub use crate::engine::limits::Resource;
-pub use document::{Loadline, Measured, Round};
+pub use document::{Loadline, LoadlineRound, MeasuredLine};
 pub use objective::{Objective, Objectives};
-pub use observe::Observed;
-pub use predict::{Lengths, Limit, Prediction, predict};
-pub use search::{Ahead, Outcome, Search, Stride};
-pub use verdict::{Fault, judge};
+pub use observe::RoundObservation;
+pub use predict::{Prediction, ResourceLimit, TokenLengths, predict_concurrency};
+pub use search::{ConcurrencySearch, NextRound, SearchOutcome, Stride};
+pub use verdict::{RoundFailure, check_round};

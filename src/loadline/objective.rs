@@ -72,7 +72,7 @@ impl fmt::Display for Objective {
 
 impl Objective {
     /// The figure of a round, milliseconds; `None` where it has none.
-    pub fn figure(&self, result: &BenchResult) -> Option<f64> {
+    pub fn measured_figure(&self, result: &BenchResult) -> Option<f64> {
         let name = match self.statistic.as_str() {
             "p50" => "median",
             other => other,
@@ -92,7 +92,7 @@ impl Objectives {
     ///
     /// # Errors
     /// A sentence on the first invalid part.
-    pub fn parse(texts: &[String], percentile: u32) -> Result<Objectives, String> {
+    pub fn parse_objectives(texts: &[String], percentile: u32) -> Result<Objectives, String> {
         let mut all: Vec<Objective> = Vec::new();
         for part in texts.iter().flat_map(|t| t.split(',')).map(str::trim) {
             if part.is_empty() {
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Objectives, String> {
-        Objectives::parse(&[text.to_owned()], 95)
+        Objectives::parse_objectives(&[text.to_owned()], 95)
     }
 
     #[test]
@@ -183,7 +183,10 @@ mod tests {
                 "e2e mean at most 2000 ms"
             ]
         );
-        assert_eq!(Objectives::parse(&[], 95), Ok(Objectives::default()));
+        assert_eq!(
+            Objectives::parse_objectives(&[], 95),
+            Ok(Objectives::default())
+        );
     }
 
     #[test]
@@ -213,7 +216,7 @@ mod tests {
             itl_ms: figures.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             ..BenchResult::default()
         };
-        let figure = |text: &str| parse(text).unwrap().0[0].figure(&result);
+        let figure = |text: &str| parse(text).unwrap().0[0].measured_figure(&result);
         assert_eq!(
             [
                 figure("itl.p50=1s"),

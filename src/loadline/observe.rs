@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A round's figures; null where unknown.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct RoundObservation {
     /// Requests that were answered whole.
     pub completed: u64,
     /// Requests that failed.
@@ -43,12 +43,16 @@ pub struct Observed {
     pub result: BenchResult,
 }
 
-impl Observed {
+impl RoundObservation {
     /// From a capture, the requests of its client and the profile that was derived of it.
-    pub fn of(capture: &Capture, rows: &[RequestRow], profile: &Profile) -> Observed {
+    pub fn observe_round(
+        capture: &Capture,
+        rows: &[RequestRow],
+        profile: &Profile,
+    ) -> RoundObservation {
         let engine = EngineId::from_name(&capture.engine).ok();
-        let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
-        let failed: Vec<&RequestRow> = rows.iter().filter(|r| r.failed()).collect();
+        let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.is_ok()).collect();
+        let failed: Vec<&RequestRow> = rows.iter().filter(|r| r.has_failed()).collect();
         let generation_s = generation_s(&whole);
         let queue = engine.and_then(|e| queue(e, &capture.probes));
         let during: Vec<_> = match load(capture) {
@@ -64,7 +68,7 @@ impl Observed {
             .and_then(|s| s.repeats.first())
             .map(|r| r.result.clone())
             .unwrap_or_default();
-        Observed {
+        RoundObservation {
             completed: whole.len() as u64,
             failed: failed.len() as u64,
             first_error: failed
@@ -133,7 +137,7 @@ fn generation_s(whole: &[&RequestRow]) -> Option<f64> {
         .filter(|s| *s > 0.0)
         .collect();
     all.sort_by(f64::total_cmp);
-    crate::profile::stats::quantile(&all, 0.5)
+    crate::profile::stats::quantile_of_sorted(&all, 0.5)
 }
 
 fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {
@@ -141,7 +145,7 @@ fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {
         .filter_map(|r| r.input_tokens.or(r.input_counted))
         .map(|n| n as f64)
         .collect();
-    crate::profile::stats::mean(&counted)
+    crate::profile::stats::arithmetic_mean(&counted)
 }
 
 /// Mean tokens of an answer; null where the server does not report them for each: a client that counts events counts too
@@ -152,7 +156,7 @@ fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
         r.output_tokens.filter(|_| by_server).map(|n| n as f64)
     };
     let all: Option<Vec<f64>> = whole.iter().map(told).collect();
-    crate::profile::stats::mean(&all?)
+    crate::profile::stats::arithmetic_mean(&all?)
 }
 
 /// The queue's histogram at the end less that at the beginning. A reading from before the load has
@@ -223,9 +227,9 @@ mod tests {
             ],
             ..Capture::default()
         };
-        let profile = crate::profile::derive(&capture, [], []);
+        let profile = crate::profile::derive_profile(&capture, [], []);
         let rows = [row(0, 2_000_000_000), row(0, 2_000_000_000)];
-        let seen = Observed::of(&capture, &rows, &profile);
+        let seen = RoundObservation::observe_round(&capture, &rows, &profile);
         assert_eq!(seen.preemptions, Some(3));
         assert_eq!(
             seen.queued_long,
@@ -237,7 +241,7 @@ mod tests {
             engine: "vllm".into(),
             ..Capture::default()
         };
-        let seen = Observed::of(&silent, &rows, &profile);
+        let seen = RoundObservation::observe_round(&silent, &rows, &profile);
         assert_eq!(
             (seen.preemptions, seen.queued_long, seen.readings_waiting),
             (None, None, None)

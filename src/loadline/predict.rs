@@ -2,7 +2,7 @@
 //! its figures come from. The least of them is the prediction.
 
 use crate::compare::deployment::deployment_of;
-use crate::compare::settings::{self, Settings};
+use crate::compare::settings::{self, ProfileSettings};
 use crate::engine::limits::{LoadLimits, Resource, UnsetSequences};
 use crate::estimate::{Model, Version, engines};
 use crate::profile::Profile;
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 /// How long every request is, tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lengths {
+pub struct TokenLengths {
     /// Prompt.
     pub input: u64,
     /// Output.
     pub output: u64,
 }
 
-impl Lengths {
+impl TokenLengths {
     /// Both together.
-    pub fn whole(self) -> u64 {
+    pub fn total_tokens(self) -> u64 {
         self.input.saturating_add(self.output)
     }
 }
 
 /// One limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct ResourceLimit {
     /// What runs out.
     pub resource: Resource,
     /// Requests in flight at most.
@@ -45,7 +45,7 @@ pub struct Prediction {
     /// What runs out there.
     pub resource: Option<Resource>,
     /// Every limit that is known, the least first.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<ResourceLimit>,
     /// Requests that the pool holds on average where they are out of step, each half through its
     /// output. Not the line: requests that start together are at their longest together.
     pub out_of_step: Option<u64>,
@@ -55,16 +55,20 @@ pub struct Prediction {
 
 impl Prediction {
     /// The limit by a resource.
-    pub fn of(&self, resource: Resource) -> Option<&Limit> {
+    pub fn limit_for(&self, resource: Resource) -> Option<&ResourceLimit> {
         self.limits.iter().find(|l| l.resource == resource)
     }
 }
 
 /// What is predicted of the engine of this profile. `model` completes what the flags leave to the
 /// engine's defaults.
-pub fn predict(profile: &Profile, model: Option<&Model>, lengths: Lengths) -> Prediction {
-    let settings = settings::of(profile);
-    let about = About {
+pub fn predict_concurrency(
+    profile: &Profile,
+    model: Option<&Model>,
+    lengths: TokenLengths,
+) -> Prediction {
+    let settings = settings::settings_of_profile(profile);
+    let about = PredictionInput {
         profile,
         engine: LoadLimits::of_engine(&profile.engine_metadata.engine_type),
         settings: &settings,
@@ -91,15 +95,15 @@ pub fn predict(profile: &Profile, model: Option<&Model>, lengths: Lengths) -> Pr
 }
 
 /// What the limits are read from.
-struct About<'a> {
+struct PredictionInput<'a> {
     profile: &'a Profile,
     engine: LoadLimits,
-    settings: &'a Settings,
+    settings: &'a ProfileSettings,
     model: Option<&'a Model>,
-    lengths: Lengths,
+    lengths: TokenLengths,
 }
 
-impl About<'_> {
+impl PredictionInput<'_> {
     fn count(&self, name: &str) -> Option<u64> {
         let text = self.settings.get(name)?.trim();
         text.parse().ok().filter(|n| *n > 0)
@@ -113,7 +117,7 @@ impl About<'_> {
     /// Tokens that a request keeps at its longest: nothing is computed of the last token that is
     /// sampled, for none follows it.
     fn kept(&self) -> u64 {
-        (self.lengths.whole()).saturating_sub(self.engine.unkept_tokens)
+        (self.lengths.total_tokens()).saturating_sub(self.engine.unkept_tokens)
     }
 
     /// The pool, and what of it is not certain.
@@ -132,7 +136,7 @@ impl About<'_> {
                     0 => String::new(),
                     n => format!("; {usable} = {blocks} less {n} that vLLM keeps empty"),
                 };
-                to.limits.push(Limit {
+                to.limits.push(ResourceLimit {
                     resource: Resource::KvPool,
                     concurrency: usable / each,
                     formula: format!(
@@ -152,7 +156,7 @@ impl About<'_> {
             Some(block) => kept.div_ceil(block).saturating_mul(block),
             None => kept,
         };
-        to.limits.push(Limit {
+        to.limits.push(ResourceLimit {
             resource: Resource::KvPool,
             concurrency: tokens / each,
             formula: format!("floor({tokens} tokens / {each} a request)"),
@@ -179,7 +183,7 @@ impl About<'_> {
         (least..=most).contains(&(tokens as f64))
     }
 
-    fn sequences(&self, notes: &mut Vec<String>) -> Option<Limit> {
+    fn sequences(&self, notes: &mut Vec<String>) -> Option<ResourceLimit> {
         let named = self.engine.sequences?;
         let limit = |n: u64, source: String| {
             let replicas = if self.engine.per_replica {
@@ -191,7 +195,7 @@ impl About<'_> {
                 1 => format!("{named} = {n}"),
                 r => format!("{named} = {n}, times {r} engines"),
             };
-            Limit {
+            ResourceLimit {
                 resource: Resource::Sequences,
                 concurrency: n.saturating_mul(replicas),
                 formula,
@@ -233,10 +237,10 @@ impl About<'_> {
         ))
     }
 
-    fn batch_tokens(&self) -> Option<Limit> {
+    fn batch_tokens(&self) -> Option<ResourceLimit> {
         let tokens = self.count("max_batch_total_tokens")?;
-        let each = self.lengths.whole().max(1);
-        Some(Limit {
+        let each = self.lengths.total_tokens().max(1);
+        Some(ResourceLimit {
             resource: Resource::BatchTokens,
             concurrency: tokens / each,
             formula: format!("floor(max_batch_total_tokens {tokens} / {each} tokens a request)"),
@@ -244,9 +248,9 @@ impl About<'_> {
         })
     }
 
-    fn connections(&self) -> Option<Limit> {
+    fn connections(&self) -> Option<ResourceLimit> {
         let n = self.count("max_concurrent_requests")?;
-        Some(Limit {
+        Some(ResourceLimit {
             resource: Resource::Connections,
             concurrency: n,
             formula: format!("max_concurrent_requests = {n}"),
@@ -255,11 +259,11 @@ impl About<'_> {
     }
 
     /// A request that is longer than the engine takes fits no time.
-    fn length(&self) -> Option<Limit> {
+    fn length(&self) -> Option<ResourceLimit> {
         let longest = self.profile.vllm_internal_metrics.max_model_len;
         let longest = longest.or_else(|| self.count("max_model_len"))?;
-        let whole = self.lengths.whole();
-        (whole > longest).then(|| Limit {
+        let whole = self.lengths.total_tokens();
+        (whole > longest).then(|| ResourceLimit {
             resource: Resource::Length,
             concurrency: 0,
             formula: format!("{whole} tokens of a request > {longest} of a sequence at most"),
@@ -272,7 +276,7 @@ impl About<'_> {
 mod tests {
     use super::*;
     use crate::capture::Capture;
-    use crate::profile::derive;
+    use crate::profile::derive_profile;
     use proptest::prelude::*;
 
     fn profile(engine: &str, told: [Option<u64>; 3], settings: &[(&str, &str)]) -> Profile {
@@ -280,7 +284,7 @@ mod tests {
             engine: engine.into(),
             ..Capture::default()
         };
-        let mut profile = derive(&capture, [], []);
+        let mut profile = derive_profile(&capture, [], []);
         profile.engine_metadata.engine_type = engine.into();
         let metrics = &mut profile.vllm_internal_metrics;
         [
@@ -293,7 +297,7 @@ mod tests {
         profile
     }
 
-    const LENGTHS: Lengths = Lengths {
+    const LENGTHS: TokenLengths = TokenLengths {
         input: 128,
         output: 256,
     };
@@ -305,23 +309,23 @@ mod tests {
             [Some(97), Some(128), Some(97 * 128)],
             &[("max_num_seqs", "64")],
         );
-        let said = predict(&p, None, LENGTHS);
+        let said = predict_concurrency(&p, None, LENGTHS);
         // 383 tokens take 3 blocks of 128, and one block of the 97 is never given away.
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(32), Some(Resource::KvPool))
         );
         assert_eq!(
-            said.of(Resource::Sequences).map(|l| l.concurrency),
+            said.limit_for(Resource::Sequences).map(|l| l.concurrency),
             Some(64)
         );
         assert_eq!(said.out_of_step, Some(48));
-        let longer = Lengths {
+        let longer = TokenLengths {
             input: 130,
             ..LENGTHS
         };
         assert_eq!(
-            predict(&p, None, longer).concurrency,
+            predict_concurrency(&p, None, longer).concurrency,
             Some(24),
             "385 tokens take 4 blocks"
         );
@@ -335,7 +339,7 @@ mod tests {
             told,
             &[("max_num_seqs", "8"), ("data_parallel_size", "2")],
         );
-        let said = predict(&p, None, LENGTHS);
+        let said = predict_concurrency(&p, None, LENGTHS);
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(16), Some(Resource::Sequences))
@@ -345,7 +349,7 @@ mod tests {
             told,
             &[("max_num_seqs", "8"), ("max_model_len", "300")],
         );
-        let said = predict(&p, None, LENGTHS);
+        let said = predict_concurrency(&p, None, LENGTHS);
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(0), Some(Resource::Length))
@@ -362,7 +366,7 @@ mod tests {
                 ("max_concurrent_requests", "128"),
             ],
         );
-        let said = predict(&tgi, None, LENGTHS);
+        let said = predict_concurrency(&tgi, None, LENGTHS);
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(20), Some(Resource::BatchTokens))
@@ -372,13 +376,13 @@ mod tests {
             [None, Some(1), Some(3830)],
             &[("max_running_requests", "64")],
         );
-        let said = predict(&sglang, None, LENGTHS);
+        let said = predict_concurrency(&sglang, None, LENGTHS);
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(10), Some(Resource::KvPool))
         );
         let llama = profile("llama.cpp", [None; 3], &[("parallel", "4")]);
-        let said = predict(&llama, None, LENGTHS);
+        let said = predict_concurrency(&llama, None, LENGTHS);
         assert_eq!(
             (said.concurrency, said.resource),
             (Some(4), Some(Resource::Sequences))
@@ -389,10 +393,10 @@ mod tests {
     #[test]
     fn pools_that_are_not_counted_in_tokens_are_caveats_and_unknown_is_no_number() {
         let hybrid = profile("vllm", [Some(1000), Some(16), Some(9000)], &[]);
-        let said = predict(&hybrid, None, LENGTHS);
+        let said = predict_concurrency(&hybrid, None, LENGTHS);
         assert_eq!(said.concurrency, Some(9000 / 384));
         assert!(said.notes.iter().any(|n| n.contains("windows")), "{said:?}");
-        let dark = predict(&profile("tensorrt-llm", [None; 3], &[]), None, LENGTHS);
+        let dark = predict_concurrency(&profile("tensorrt-llm", [None; 3], &[]), None, LENGTHS);
         assert_eq!((dark.concurrency, dark.resource), (None, None));
         assert!(dark.notes.iter().any(|n| n.contains("KV pool")), "{dark:?}");
     }
@@ -401,9 +405,9 @@ mod tests {
         #[test]
         fn so_many_requests_fit_and_not_one_more(blocks in 2..100_000u64, block in 1..256u64, input in 1..5000u64, output in 1..5000u64) {
             let p = profile("vllm", [Some(blocks), Some(block), None], &[]);
-            let said = predict(&p, None, Lengths { input, output });
+            let said = predict_concurrency(&p, None, TokenLengths { input, output });
             let each = (input + output - 1).div_ceil(block);
-            let n = said.of(Resource::KvPool).unwrap().concurrency;
+            let n = said.limit_for(Resource::KvPool).unwrap().concurrency;
             prop_assert!(n * each < blocks && (n + 1) * each > blocks - 1);
         }
     }

@@ -16,7 +16,7 @@ const DOWN: [f64; 3] = [0.10, 0.25, 0.35];
 
 /// The next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ahead {
+pub struct NextRound {
     /// Requests in flight.
     pub concurrency: u32,
     /// Whether this load has failed already, and the line hangs on it.
@@ -25,7 +25,7 @@ pub struct Ahead {
 
 /// What is known at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SearchOutcome {
     /// The largest load that a round held; 0 where none did.
     pub holds: u32,
     /// The smallest load above it that a round did not hold.
@@ -36,7 +36,7 @@ pub struct Outcome {
 
 /// A search in progress.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct ConcurrencySearch {
     start: u32,
     stride: Stride,
     tolerance: f64,
@@ -46,12 +46,18 @@ pub struct Search {
     rounds: Vec<(u32, bool)>,
 }
 
-impl Search {
+impl ConcurrencySearch {
     /// From `start`, at most `cap`; both at least 1. `tolerance` is a part of the line, above 0:
     /// 0.05 is 5 %.
-    pub fn new(start: u32, cap: u32, stride: Stride, tolerance: f64, most_rounds: u32) -> Search {
+    pub fn new(
+        start: u32,
+        cap: u32,
+        stride: Stride,
+        tolerance: f64,
+        most_rounds: u32,
+    ) -> ConcurrencySearch {
         let cap = cap.max(1);
-        Search {
+        ConcurrencySearch {
             start: start.clamp(1, cap),
             stride,
             tolerance: tolerance.max(0.0),
@@ -64,17 +70,17 @@ impl Search {
 
     /// A better prediction than that which the search began with: it is tried next, unless the
     /// rounds have answered it already.
-    pub fn aim(&mut self, at: u32) {
+    pub fn start_at(&mut self, at: u32) {
         self.aim = Some(at.clamp(1, self.cap));
     }
 
     /// The round to make, or `None`: the line is known, or the rounds are used up.
-    pub fn ahead(&mut self) -> Option<Ahead> {
+    pub fn next_round(&mut self) -> Option<NextRound> {
         if self.rounds.len() >= self.most_rounds as usize {
             return None;
         }
         let once = |concurrency| {
-            Some(Ahead {
+            Some(NextRound {
                 concurrency,
                 again: false,
             })
@@ -82,7 +88,7 @@ impl Search {
         if self.rounds.is_empty() {
             return once(self.start);
         }
-        let Outcome { holds, fails, .. } = self.outcome();
+        let SearchOutcome { holds, fails, .. } = self.search_outcome();
         if let Some(aim) = self.aim.take() {
             if aim > holds && fails.is_none_or(|f| aim < f) {
                 return once(aim);
@@ -94,7 +100,7 @@ impl Search {
             Some(f) if self.near(holds, f) => {
                 // The line hangs on one failure: a hiccup of the host may have been it.
                 let tries = self.rounds.iter().filter(|(c, _)| *c == f).count();
-                (tries == 1).then_some(Ahead {
+                (tries == 1).then_some(NextRound {
                     concurrency: f,
                     again: true,
                 })
@@ -105,17 +111,17 @@ impl Search {
     }
 
     /// Takes in whether a round held.
-    pub fn record(&mut self, concurrency: u32, held: bool) {
+    pub fn record_round(&mut self, concurrency: u32, held: bool) {
         self.rounds.push((concurrency, held));
     }
 
     /// What is known so far.
-    pub fn outcome(&self) -> Outcome {
+    pub fn search_outcome(&self) -> SearchOutcome {
         let held = self.rounds.iter().filter(|(_, held)| *held);
         let holds = held.map(|(c, _)| *c).max().unwrap_or(0);
         let failed = self.rounds.iter().filter(|(c, held)| !held && *c > holds);
         let fails = failed.map(|(c, _)| *c).min();
-        Outcome {
+        SearchOutcome {
             holds,
             fails,
             closed: fails.is_some_and(|f| self.near(holds, f)),
@@ -172,10 +178,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// Runs a search against an engine that says of each load whether it holds.
-    fn run(search: &mut Search, mut engine: impl FnMut(u32) -> bool) -> Vec<(u32, bool)> {
-        while let Some(ahead) = search.ahead() {
+    fn run(
+        search: &mut ConcurrencySearch,
+        mut engine: impl FnMut(u32) -> bool,
+    ) -> Vec<(u32, bool)> {
+        while let Some(ahead) = search.next_round() {
             let held = engine(ahead.concurrency);
-            search.record(ahead.concurrency, held);
+            search.record_round(ahead.concurrency, held);
         }
         search.rounds.clone()
     }
@@ -184,9 +193,9 @@ mod tests {
         #[test]
         fn a_prediction_within_twofold_ends_within_tolerance_in_nine_rounds(line in 1..5000u32, off in 0.5..=2.0f64, tolerance in prop_oneof![Just(0.05), Just(0.10)]) {
             let start = ((f64::from(line) * off).round() as u32).clamp(line.div_ceil(2), line * 2);
-            let mut search = Search::new(start, u32::MAX, Stride::Near, tolerance, 9);
+            let mut search = ConcurrencySearch::new(start, u32::MAX, Stride::Near, tolerance, 9);
             let rounds = run(&mut search, |c| c <= line);
-            let end = search.outcome();
+            let end = search.search_outcome();
             prop_assert!(rounds.len() <= 9);
             prop_assert!(end.closed, "{line} from {start}: {rounds:?}");
             prop_assert!(end.holds <= line && end.fails.unwrap() > line);
@@ -196,26 +205,26 @@ mod tests {
         #[test]
         fn whatever_the_start_no_more_is_claimed_than_was_held(line in 0..100_000u32, start in 1..100_000u32, near: bool, most in 1..20u32, cap in 1..100_000u32) {
             let stride = if near { Stride::Near } else { Stride::Doubling };
-            let mut search = Search::new(start, cap, stride, 0.05, most);
+            let mut search = ConcurrencySearch::new(start, cap, stride, 0.05, most);
             let rounds = run(&mut search, |c| c <= line);
-            let end = search.outcome();
+            let end = search.search_outcome();
             prop_assert!(rounds.len() <= most as usize);
             prop_assert!(rounds.iter().all(|(c, _)| (1..=cap).contains(c)));
             prop_assert!(end.holds <= line && end.holds <= cap);
             prop_assert!(end.holds == 0 || rounds.contains(&(end.holds, true)));
             // Enough rounds always end it.
-            let mut long = Search::new(start, cap, stride, 0.05, 80);
+            let mut long = ConcurrencySearch::new(start, cap, stride, 0.05, 80);
             run(&mut long, |c| c <= line);
-            let end = long.outcome();
+            let end = long.search_outcome();
             prop_assert!(end.closed || end.holds == cap);
         }
 
         #[test]
         fn an_engine_that_says_anything_ends_too(answers in proptest::collection::vec(any::<bool>(), 12), start in 1..1000u32) {
             let mut answers = answers.into_iter();
-            let mut search = Search::new(start, 5000, Stride::Near, 0.05, 9);
+            let mut search = ConcurrencySearch::new(start, 5000, Stride::Near, 0.05, 9);
             let rounds = run(&mut search, |_| answers.next().unwrap_or(false));
-            let end = search.outcome();
+            let end = search.search_outcome();
             prop_assert!(rounds.len() <= 9);
             prop_assert!(end.holds == 0 || rounds.contains(&(end.holds, true)));
             prop_assert!(end.fails.is_none_or(|f| f > end.holds && rounds.contains(&(f, false))));
@@ -226,20 +235,23 @@ mod tests {
     #[test]
     fn a_small_line_far_below_its_prediction_is_found() {
         for (line, start) in [(36, 66), (37, 66), (37, 67), (38, 61)] {
-            let mut search = Search::new(start, u32::MAX, Stride::Near, 0.05, 9);
+            let mut search = ConcurrencySearch::new(start, u32::MAX, Stride::Near, 0.05, 9);
             let rounds = run(&mut search, |c| c <= line);
-            assert!(search.outcome().closed, "{line} from {start}: {rounds:?}");
+            assert!(
+                search.search_outcome().closed,
+                "{line} from {start}: {rounds:?}"
+            );
         }
     }
 
     #[test]
     fn a_right_prediction_takes_three_rounds() {
-        let mut search = Search::new(32, 4096, Stride::Near, 0.05, 9);
+        let mut search = ConcurrencySearch::new(32, 4096, Stride::Near, 0.05, 9);
         let rounds = run(&mut search, |c| c <= 32);
         assert_eq!(rounds, [(32, true), (33, false), (33, false)]);
         assert_eq!(
-            search.outcome(),
-            Outcome {
+            search.search_outcome(),
+            SearchOutcome {
                 holds: 32,
                 fails: Some(33),
                 closed: true
@@ -250,23 +262,23 @@ mod tests {
     #[test]
     fn a_hiccup_does_not_decide() {
         let mut first = true;
-        let mut search = Search::new(32, 4096, Stride::Near, 0.05, 9);
+        let mut search = ConcurrencySearch::new(32, 4096, Stride::Near, 0.05, 9);
         let rounds = run(&mut search, |c| {
             c <= 40 && (c != 33 || !std::mem::take(&mut first))
         });
         assert_eq!(rounds[..3], [(32, true), (33, false), (33, true)]);
-        assert!(search.outcome().holds >= 39, "{rounds:?}");
+        assert!(search.search_outcome().holds >= 39, "{rounds:?}");
     }
 
     #[test]
     fn a_better_prediction_is_tried_next_and_an_answered_one_is_not() {
-        let mut search = Search::new(32, 4096, Stride::Near, 0.05, 9);
-        search.ahead();
-        search.record(32, false);
-        search.aim(20);
-        assert_eq!(search.ahead().map(|a| a.concurrency), Some(20));
-        search.record(20, true);
-        search.aim(40);
-        assert_eq!(search.ahead().map(|a| a.concurrency), Some(25));
+        let mut search = ConcurrencySearch::new(32, 4096, Stride::Near, 0.05, 9);
+        search.next_round();
+        search.record_round(32, false);
+        search.start_at(20);
+        assert_eq!(search.next_round().map(|a| a.concurrency), Some(20));
+        search.record_round(20, true);
+        search.start_at(40);
+        assert_eq!(search.next_round().map(|a| a.concurrency), Some(25));
     }
 }

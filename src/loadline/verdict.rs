@@ -1,7 +1,7 @@
 //! Whether a round held: without errors, preemptions and queueing, and within the limits on latency.
 
 use super::objective::{Objective, Objectives};
-use super::observe::Observed;
+use super::observe::RoundObservation;
 use super::predict::Prediction;
 use crate::engine::limits::Resource;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const MOSTLY: f64 = 0.5;
 /// Why a round did not hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Fault {
+pub enum RoundFailure {
     /// Requests failed, or the engine did.
     Errors {
         /// How many.
@@ -52,11 +52,11 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl RoundFailure {
     /// As people read it.
-    pub fn words(&self) -> String {
+    pub fn describe_fault(&self) -> String {
         match self {
-            Fault::Errors { failed, first } => {
+            RoundFailure::Errors { failed, first } => {
                 let first = first
                     .as_ref()
                     .map(|f| format!(" ({f})"))
@@ -66,19 +66,19 @@ impl Fault {
                     (failed, first) => format!("{failed} failed{first}"),
                 }
             }
-            Fault::Preemption { count: 1 } => "1 preemption".into(),
-            Fault::Preemption { count } => format!("{count} preemptions"),
-            Fault::Queueing {
+            RoundFailure::Preemption { count: 1 } => "1 preemption".into(),
+            RoundFailure::Preemption { count } => format!("{count} preemptions"),
+            RoundFailure::Queueing {
                 together: Some(n),
                 of,
                 ..
             } if n < of => format!("queueing: {n} of {of} at once"),
-            Fault::Queueing {
+            RoundFailure::Queueing {
                 queued_long: Some(n),
                 ..
             } if *n > 0 => format!("queueing: {n} waited long"),
-            Fault::Queueing { .. } => "queueing".into(),
-            Fault::Latency {
+            RoundFailure::Queueing { .. } => "queueing".into(),
+            RoundFailure::Latency {
                 objective,
                 measured_ms,
             } => {
@@ -100,23 +100,27 @@ impl Fault {
 /// Most requests that the engine ran at once by its own gauges, where one reading found all of them running, or where
 /// they were read often enough to see how many run. It goes before what the client saw: on a busy host a server
 /// hands on late what the engine has long done, and answers seem to overlap.
-fn running(seen: &Observed, concurrency: u64) -> Option<u64> {
+fn running(seen: &RoundObservation, concurrency: u64) -> Option<u64> {
     let often = seen.readings >= FEWEST_READINGS;
     let long = seen.generation_s.is_some_and(|s| s >= SHORTEST_S);
     (seen.running_most).filter(|n| *n >= concurrency || often && long)
 }
 
 /// Everything that was wrong with a round; nothing is a round that held.
-pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<Fault> {
+pub fn check_round(
+    concurrency: u64,
+    seen: &RoundObservation,
+    objectives: &Objectives,
+) -> Vec<RoundFailure> {
     let mut faults = Vec::new();
     if seen.failed > 0 || seen.completed == 0 {
-        faults.push(Fault::Errors {
+        faults.push(RoundFailure::Errors {
             failed: seen.failed,
             first: seen.first_error.clone(),
         });
     }
     if let Some(count) = seen.preemptions.filter(|n| *n > 0) {
-        faults.push(Fault::Preemption { count });
+        faults.push(RoundFailure::Preemption { count });
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
@@ -129,16 +133,16 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
         && seen.readings > 1
         && (seen.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
     if apart || long || mostly {
-        faults.push(Fault::Queueing {
+        faults.push(RoundFailure::Queueing {
             together,
             of: concurrency,
             queued_long: seen.queued_long,
         });
     }
     for objective in &objectives.0 {
-        let measured_ms = objective.figure(&seen.result);
+        let measured_ms = objective.measured_figure(&seen.result);
         if measured_ms.is_none_or(|ms| ms > objective.limit_ms) {
-            faults.push(Fault::Latency {
+            faults.push(RoundFailure::Latency {
                 objective: objective.clone(),
                 measured_ms,
             });
@@ -150,28 +154,28 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
 /// What ran out in a round that did not hold.
 pub fn ran_out(
     concurrency: u64,
-    seen: &Observed,
-    faults: &[Fault],
+    seen: &RoundObservation,
+    faults: &[RoundFailure],
     prediction: &Prediction,
 ) -> Option<Resource> {
-    let has = |f: fn(&Fault) -> bool| faults.iter().any(f);
+    let has = |f: fn(&RoundFailure) -> bool| faults.iter().any(f);
     // A server that takes no more answers with errors, whatever else there was.
     let beyond = |resource| {
         prediction
-            .of(resource)
+            .limit_for(resource)
             .is_some_and(|limit| limit.concurrency < concurrency)
     };
-    if has(|f| matches!(f, Fault::Errors { .. })) {
+    if has(|f| matches!(f, RoundFailure::Errors { .. })) {
         return Some(if beyond(Resource::Connections) {
             Resource::Connections
         } else {
             Resource::Errors
         });
     }
-    if has(|f| matches!(f, Fault::Preemption { .. })) {
+    if has(|f| matches!(f, RoundFailure::Preemption { .. })) {
         return Some(Resource::KvPool);
     }
-    if has(|f| matches!(f, Fault::Queueing { .. })) {
+    if has(|f| matches!(f, RoundFailure::Queueing { .. })) {
         // The least limit that this load is beyond; the limits are in that order. A pool that was never half full is
         // not what ran out, whatever was predicted.
         let roomy = seen.kv_usage_most.is_some_and(|u| u < 0.5);
@@ -185,16 +189,16 @@ pub fn ran_out(
             None => Resource::Prefill,
         });
     }
-    has(|f| matches!(f, Fault::Latency { .. })).then_some(Resource::Latency)
+    has(|f| matches!(f, RoundFailure::Latency { .. })).then_some(Resource::Latency)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadline::predict::Limit;
+    use crate::loadline::predict::ResourceLimit;
 
-    fn good() -> Observed {
-        Observed {
+    fn good() -> RoundObservation {
+        RoundObservation {
             completed: 96,
             together: Some(32),
             generation_s: Some(4.0),
@@ -204,13 +208,13 @@ mod tests {
             readings_waiting: Some(2),
             running_most: Some(32),
             kv_usage_most: Some(0.8),
-            ..Observed::default()
+            ..RoundObservation::default()
         }
     }
 
-    fn words(seen: &Observed) -> Vec<String> {
-        let faults = judge(32, seen, &Objectives::default());
-        faults.iter().map(Fault::words).collect()
+    fn words(seen: &RoundObservation) -> Vec<String> {
+        let faults = check_round(32, seen, &Objectives::default());
+        faults.iter().map(RoundFailure::describe_fault).collect()
     }
 
     #[test]
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn each_fault_is_told() {
-        let seen = Observed {
+        let seen = RoundObservation {
             failed: 3,
             first_error: Some("refused: 429".into()),
             preemptions: Some(1),
@@ -235,12 +239,12 @@ mod tests {
                 "queueing: 28 of 32 at once"
             ]
         );
-        let long = Observed {
+        let long = RoundObservation {
             queued_long: Some(7),
             ..good()
         };
         assert_eq!(words(&long), ["queueing: 7 waited long"]);
-        let nothing = Observed {
+        let nothing = RoundObservation {
             completed: 0,
             ..good()
         };
@@ -249,19 +253,19 @@ mod tests {
 
     #[test]
     fn an_engine_that_ended_has_words_and_a_pool_with_room_did_not_run_out() {
-        let ended = Fault::Errors {
+        let ended = RoundFailure::Errors {
             failed: 0,
             first: Some("the time was up".into()),
         };
-        assert_eq!(ended.words(), "ended (the time was up)");
-        let waiting = Observed {
+        assert_eq!(ended.describe_fault(), "ended (the time was up)");
+        let waiting = RoundObservation {
             running_most: Some(28),
             kv_usage_most: Some(0.3),
             ..good()
         };
-        let faults = judge(32, &waiting, &Objectives::default());
+        let faults = check_round(32, &waiting, &Objectives::default());
         let prediction = Prediction {
-            limits: vec![Limit {
+            limits: vec![ResourceLimit {
                 resource: Resource::KvPool,
                 concurrency: 30,
                 formula: String::new(),
@@ -277,16 +281,16 @@ mod tests {
 
     #[test]
     fn the_engines_word_goes_before_the_clients_where_it_was_asked_often_enough() {
-        let late = Observed {
+        let late = RoundObservation {
             running_most: Some(24),
             ..good()
         };
         assert_eq!(words(&late), ["queueing: 24 of 32 at once"]);
-        let seldom = Observed {
+        let seldom = RoundObservation {
             readings: 2,
             ..late.clone()
         };
-        let short = Observed {
+        let short = RoundObservation {
             generation_s: Some(0.1),
             ..late
         };
@@ -295,7 +299,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_ran_all_at_once_is_believed_however_short_the_answers() {
-        let short = Observed {
+        let short = RoundObservation {
             generation_s: Some(0.2),
             readings: 2,
             running_most: Some(32),
@@ -304,7 +308,7 @@ mod tests {
             ..good()
         };
         assert_eq!(words(&short), [""; 0]);
-        let fewer = Observed {
+        let fewer = RoundObservation {
             running_most: Some(31),
             ..short
         };
@@ -313,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_tells_nothing_is_judged_by_its_answers_alone() {
-        let dark = Observed {
+        let dark = RoundObservation {
             preemptions: None,
             queued_long: None,
             readings: 0,
@@ -323,7 +327,7 @@ mod tests {
             ..good()
         };
         assert_eq!(words(&dark), [""; 0]);
-        let one_token = Observed {
+        let one_token = RoundObservation {
             together: None,
             readings: 10,
             readings_waiting: Some(9),
@@ -334,11 +338,11 @@ mod tests {
 
     #[test]
     fn a_limit_on_latency_that_was_not_measured_is_not_kept() {
-        let objectives = Objectives::parse(&["ttft=500ms,itl=50ms".into()], 95).unwrap();
+        let objectives = Objectives::parse_objectives(&["ttft=500ms,itl=50ms".into()], 95).unwrap();
         let mut seen = good();
         seen.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
-        let faults = judge(32, &seen, &objectives);
-        let told: Vec<String> = faults.iter().map(Fault::words).collect();
+        let faults = check_round(32, &seen, &objectives);
+        let told: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
         assert_eq!(told, ["itl p95 not measured"]);
         assert_eq!(
             ran_out(32, &seen, &faults, &Prediction::default()),
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_ran_out_is_named_by_what_was_seen() {
-        let limit = |resource, concurrency| Limit {
+        let limit = |resource, concurrency| ResourceLimit {
             resource,
             concurrency,
             formula: String::new(),
@@ -358,11 +362,11 @@ mod tests {
             limits: vec![limit(Resource::Sequences, 28), limit(Resource::KvPool, 40)],
             ..Prediction::default()
         };
-        let out = |concurrency, seen: &Observed, prediction: &Prediction| {
-            let faults = judge(concurrency, seen, &Objectives::default());
+        let out = |concurrency, seen: &RoundObservation, prediction: &Prediction| {
+            let faults = check_round(concurrency, seen, &Objectives::default());
             ran_out(concurrency, seen, &faults, prediction)
         };
-        let queued = Observed {
+        let queued = RoundObservation {
             running_most: Some(28),
             ..good()
         };
@@ -371,7 +375,7 @@ mod tests {
             out(32, &queued, &Prediction::default()),
             Some(Resource::Prefill)
         );
-        let full = Observed {
+        let full = RoundObservation {
             kv_usage_most: Some(0.97),
             ..queued.clone()
         };
@@ -379,7 +383,7 @@ mod tests {
             out(32, &full, &Prediction::default()),
             Some(Resource::KvPool)
         );
-        let preempted = Observed {
+        let preempted = RoundObservation {
             preemptions: Some(4),
             ..queued
         };

@@ -16,15 +16,15 @@ pub struct Cell {
     /// Cells of one group can be measured on one start of the engine.
     pub group: GroupId,
     /// The engine that is loaded.
-    pub server: Arc<Server>,
+    pub server: Arc<ServerConfig>,
     /// The load on it.
-    pub load: Load,
+    pub load: CellLoad,
 }
 
 impl Cell {
     /// A cell with its ids.
-    pub fn new(server: Arc<Server>, load: Load) -> Cell {
-        let group = GroupId::of(&server);
+    pub fn new(server: Arc<ServerConfig>, load: CellLoad) -> Cell {
+        let group = GroupId::of_server(&server);
         let id = CellId(hash(&(server.identity(), &load)));
         Cell {
             id,
@@ -35,20 +35,20 @@ impl Cell {
     }
 
     /// What distinguishes it in its group: `in 256 out 128 batch 8`.
-    pub fn words(&self) -> String {
-        self.load.words()
+    pub fn describe_load(&self) -> String {
+        self.load.describe_load()
     }
 }
 
 /// Everything that needs another start of the engine when it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Server {
+pub struct ServerConfig {
     /// Model, as the engine knows it.
     pub model: String,
     /// Engine, where the file names it.
     pub engine: Option<String>,
     /// Where it runs.
-    pub place: Place,
+    pub place: EnginePlace,
     /// Settings in the field's words.
     pub settings: RequestedSettings,
     /// Further arguments for the engine.
@@ -58,7 +58,7 @@ pub struct Server {
     pub architecture: std::collections::BTreeMap<String, f64>,
 }
 
-impl Server {
+impl ServerConfig {
     /// What its id follows from: all that can change a measurement. A token that is renewed
     /// changes none.
     fn identity(&self) -> impl Serialize + '_ {
@@ -72,21 +72,21 @@ impl Server {
     }
 
     /// Without the secrets in its environment and arguments. Ids follow from the whole one.
-    pub fn redacted(&self) -> Server {
+    pub fn redacted(&self) -> ServerConfig {
         let mut server = self.clone();
         let env = match &self.place {
-            Place::Image(preset) => Some(&preset.env),
-            Place::Container(_) => None,
+            EnginePlace::Image(preset) => Some(&preset.env),
+            EnginePlace::Container(_) => None,
         };
         let pairs = env.into_iter().flatten();
         let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str()));
-        let redactor = Secrets::gather(pairs, &self.engine_args).redactor();
-        server.engine_args = redactor.argv(&server.engine_args);
-        if let Place::Image(preset) = &mut server.place {
+        let redactor = Secrets::gather_from(pairs, &self.engine_args).redactor();
+        server.engine_args = redactor.redact_argv(&server.engine_args);
+        if let EnginePlace::Image(preset) = &mut server.place {
             for (name, value) in &mut preset.env {
-                *value = redactor.setting(name, value);
+                *value = redactor.redact_setting(name, value);
             }
-            preset.engine_args = redactor.argv(&preset.engine_args);
+            preset.engine_args = redactor.redact_argv(&preset.engine_args);
         }
         server
     }
@@ -95,29 +95,29 @@ impl Server {
 /// Where an engine runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum EnginePlace {
     /// In an existing container, by name.
     Container(String),
     /// In a container that plimsoll starts for it.
     Image(Box<Preset>),
 }
 
-impl Place {
+impl EnginePlace {
     /// The container's or the image's name.
-    pub fn name(&self) -> &str {
+    pub fn place_name(&self) -> &str {
         match self {
-            Place::Container(name) => name,
-            Place::Image(preset) => preset.image.as_deref().unwrap_or("?"),
+            EnginePlace::Container(name) => name,
+            EnginePlace::Image(preset) => preset.image.as_deref().unwrap_or("?"),
         }
     }
 }
 
-impl Place {
+impl EnginePlace {
     /// The same, without the values of environment variables that look like secrets: fit to be
     /// written to a file.
-    pub fn without_secrets(&self) -> Place {
+    pub fn without_secrets(&self) -> EnginePlace {
         let mut place = self.clone();
-        if let Place::Image(preset) = &mut place {
+        if let EnginePlace::Image(preset) = &mut place {
             for (name, value) in &mut preset.env {
                 if is_secret_name(name) {
                     *value = REDACTED.to_owned();
@@ -130,7 +130,7 @@ impl Place {
 
 /// The load of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Load {
+pub struct CellLoad {
     /// What puts it on.
     pub bench: BenchWord,
     /// Prompt tokens per request.
@@ -157,10 +157,10 @@ pub struct Load {
     pub short_prompts: Option<ShortPrompts>,
 }
 
-impl Load {
+impl CellLoad {
     /// `in 256 out 128 batch 8`, and behind it whatever else the file sets for the load: no two
     /// loads of a group have the same words.
-    pub fn words(&self) -> String {
+    pub fn describe_load(&self) -> String {
         let mut words = match self.short_prompts {
             None => format!("in {} out {}", self.input_len, self.output_len),
             Some(short) => format!(
@@ -180,7 +180,7 @@ impl Load {
         put("rate", self.request_rate.map(|r| format!("{r}/s")));
         let bench = Some(self.bench).filter(|b| *b != BenchWord::Auto);
         put("bench", bench.map(|b| b.as_str().to_owned()));
-        for (name, number) in self.counts() {
+        for (name, number) in self.named_counts() {
             put(name, number.map(|n| n.to_string()));
         }
         words
@@ -188,7 +188,7 @@ impl Load {
 
     /// What is counted besides tokens and sequences, by short names: prompts, iterations, warm-up
     /// iterations, repeats where there are several, and the seed.
-    pub fn counts(&self) -> [(&'static str, Option<u64>); 5] {
+    pub fn named_counts(&self) -> [(&'static str, Option<u64>); 5] {
         let repeats = Some(self.repeats).filter(|n| *n > 1);
         [
             ("prompts", self.num_prompts.map(u64::from)),
@@ -202,7 +202,7 @@ impl Load {
     /// Whether this load takes at least as much memory as `other` in every respect: the same
     /// bench, and no length, no number at once and no number of requests is smaller. What cannot
     /// be compared, as a number that only one of them gives, is not at least the other.
-    pub fn at_least(&self, other: &Load) -> bool {
+    pub fn at_least(&self, other: &CellLoad) -> bool {
         // Where nothing holds requests back, how many there are decides how many are in flight.
         let piles_up = self.bench == BenchWord::Throughput || self.request_rate.is_some();
         self.bench == other.bench
@@ -222,7 +222,7 @@ impl Load {
 }
 
 /// Whether no prompt of a mixture is shorter than the other load's that it takes the place of.
-fn no_shorter(these: &Load, others: &Load) -> bool {
+fn no_shorter(these: &CellLoad, others: &CellLoad) -> bool {
     match (these.short_prompts, others.short_prompts) {
         (None, _) => true,
         (Some(mine), None) => mine.input_len >= others.input_len,
@@ -290,7 +290,7 @@ pub struct GroupId(pub String);
 
 impl GroupId {
     /// Of a server configuration.
-    pub fn of(server: &Server) -> GroupId {
+    pub fn of_server(server: &ServerConfig) -> GroupId {
         GroupId(hash(&server.identity()))
     }
 }

@@ -1,6 +1,6 @@
 //! A group's engine as the estimator takes it: the command that a sweep would start it with.
 
-use super::cell::{Place, Server};
+use super::cell::{EnginePlace, ServerConfig};
 use crate::capture::ContainerFacts;
 use crate::engine::{EngineId, ServeJob};
 use crate::estimate::{Deployment, Unknown, Version, case, settings::IllegalValue};
@@ -9,7 +9,7 @@ use crate::estimate::{Deployment, Unknown, Version, case, settings::IllegalValue
 ///
 /// # Errors
 /// No rules are known of the engine, or a setting is not to be read.
-pub fn deployment(server: &Server, engine: EngineId) -> Result<(Deployment, bool), Unknown> {
+pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment, bool), Unknown> {
     let job = ServeJob {
         model: &server.model,
         port: engine.default_port(),
@@ -21,13 +21,13 @@ pub fn deployment(server: &Server, engine: EngineId) -> Result<(Deployment, bool
         ..ContainerFacts::default()
     };
     facts.env.extend(engine.serve(&job).env);
-    if let Place::Image(preset) = &server.place {
+    if let EnginePlace::Image(preset) = &server.place {
         facts.env.extend(preset.env.clone());
     }
     let told = engine.settings(&facts);
     let (mut deployment, draft) =
         Deployment::from_settings(engine, &told.values, &told.values, IllegalValue::IsRefused)?;
-    if let Place::Image(preset) = &server.place {
+    if let EnginePlace::Image(preset) = &server.place {
         deployment.version = preset
             .image
             .as_deref()
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(read(none), None, "{none}");
         }
         let mut server = (*samples::server("m")).clone();
-        server.place = Place::Image(Box::new(crate::preset::Preset {
+        server.place = EnginePlace::Image(Box::new(crate::preset::Preset {
             image: Some("vllm/vllm-openai:v0.9.1".into()),
             ..Default::default()
         }));

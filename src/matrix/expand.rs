@@ -1,7 +1,7 @@
 //! The cross product: lists of values, one per axis, and the cells that they mean.
 
-use super::cell::{BenchWord, Cell, Load, Place, Server};
-use super::taken::Flag;
+use super::cell::{BenchWord, Cell, CellLoad, EnginePlace, ServerConfig};
+use super::taken::ArgumentFlag;
 use crate::capture::RequestedSettings;
 use crate::preset::Preset;
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,7 @@ pub(super) enum AxisKey {
     MaxModelLen,
     EnforceEager,
     /// An argument of the engine, by its flag.
-    Argument(Flag),
+    Argument(ArgumentFlag),
     InputLen,
     OutputLen,
     BatchSize,
@@ -34,7 +34,7 @@ pub(super) enum AxisKey {
 
 /// One value of an axis.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Setting {
+pub(super) enum AxisValue {
     Unset,
     Text(String),
     Number(u64),
@@ -45,17 +45,17 @@ pub(super) enum Setting {
 
 /// An axis with its values, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct MatrixAxis {
     pub key: AxisKey,
-    pub values: Vec<Setting>,
+    pub values: Vec<AxisValue>,
 }
 
 /// What cells must be like to be left out: for each axis named, one of the values.
-pub(super) type Pattern = Vec<(AxisKey, Vec<Setting>)>;
+pub(super) type ExcludePattern = Vec<(AxisKey, Vec<AxisValue>)>;
 
 /// What all cells of a matrix have in common.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Template {
+pub(super) struct CellTemplate {
     pub engine: Option<String>,
     /// `Some`: a container is started for it.
     pub preset: Option<Preset>,
@@ -77,13 +77,13 @@ pub(super) struct Template {
 /// Axes, and what is done to their product.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Matrix {
-    pub template: Template,
-    pub axes: Vec<Axis>,
+    pub template: CellTemplate,
+    pub axes: Vec<MatrixAxis>,
     /// Axes that go side by side; their lists are of one length.
     pub zips: Vec<Vec<AxisKey>>,
-    pub exclude: Vec<Pattern>,
+    pub exclude: Vec<ExcludePattern>,
     /// Further cells; an axis that is not named has one value.
-    pub include: Vec<Vec<(AxisKey, Setting)>>,
+    pub include: Vec<Vec<(AxisKey, AxisValue)>>,
 }
 
 /// The cells of a matrix.
@@ -95,14 +95,14 @@ pub(super) struct Expanded {
 }
 
 /// Axes that change together, and how many values they have.
-struct Loop {
+struct AxisLoop {
     axes: Vec<usize>,
     len: usize,
 }
 
 impl Matrix {
     /// How many cells there are at most, before any is made.
-    pub fn size(&self) -> usize {
+    pub fn max_cells(&self) -> usize {
         let product = self
             .loops()
             .iter()
@@ -111,13 +111,13 @@ impl Matrix {
     }
 
     /// How much there is to look at and to copy for each cell, bytes or thereabouts.
-    pub fn weight(&self) -> usize {
+    pub fn cell_weight(&self) -> usize {
         // A value to compare is as much as a short word to copy.
         const VALUE: usize = 16;
         let words = |all: &[String]| all.iter().map(|w| VALUE + w.len()).sum::<usize>();
         let axes = self.axes.iter().map(|axis| {
             let texts = axis.values.iter().map(|value| match value {
-                Setting::Text(text) => text.len(),
+                AxisValue::Text(text) => text.len(),
                 _ => 0,
             });
             VALUE + texts.max().unwrap_or(0)
@@ -136,11 +136,11 @@ impl Matrix {
     }
 
     /// The loops, outermost first.
-    fn loops(&self) -> Vec<Loop> {
+    fn loops(&self) -> Vec<AxisLoop> {
         let mut order: Vec<usize> = (0..self.axes.len()).collect();
         // Arguments of the engine keep the order of the file.
         order.sort_by_key(|&i| rank(&self.axes[i].key));
-        let mut loops: Vec<Loop> = Vec::new();
+        let mut loops: Vec<AxisLoop> = Vec::new();
         for i in order {
             let zip = self.zips.iter().find(|z| z.contains(&self.axes[i].key));
             let partner = zip.and_then(|zip| {
@@ -150,7 +150,7 @@ impl Matrix {
             });
             match partner {
                 Some(side_by_side) => side_by_side.axes.push(i),
-                None => loops.push(Loop {
+                None => loops.push(AxisLoop {
                     axes: vec![i],
                     len: self.axes[i].values.len(),
                 }),
@@ -161,10 +161,10 @@ impl Matrix {
 
     /// All cells: the product in the order of the loops, without what is left out, then what is
     /// added; cells of a group beside each other, at the place of the first.
-    pub fn expand(&self) -> Expanded {
+    pub fn expand_cells(&self) -> Expanded {
         let loops = self.loops();
         let mut left_out = vec![0; self.exclude.len()];
-        let mut maker = Maker {
+        let mut maker = CellMaker {
             template: &self.template,
             last: None,
         };
@@ -172,13 +172,13 @@ impl Matrix {
         let mut at = vec![0; loops.len()];
         let mut more = loops.iter().all(|l| l.len > 0);
         while more {
-            let mut chosen: Vec<Option<&Setting>> = vec![None; self.axes.len()];
+            let mut chosen: Vec<Option<&AxisValue>> = vec![None; self.axes.len()];
             for (l, &i) in loops.iter().zip(&at) {
                 for &axis in &l.axes {
                     chosen[axis] = self.axes[axis].values.get(i);
                 }
             }
-            let values: Vec<(&AxisKey, &Setting)> = self
+            let values: Vec<(&AxisKey, &AxisValue)> = self
                 .axes
                 .iter()
                 .zip(&chosen)
@@ -197,7 +197,8 @@ impl Matrix {
             more = step(&mut at, &loops);
         }
         for given in &self.include {
-            let mut values: Vec<(&AxisKey, &Setting)> = given.iter().map(|(k, v)| (k, v)).collect();
+            let mut values: Vec<(&AxisKey, &AxisValue)> =
+                given.iter().map(|(k, v)| (k, v)).collect();
             for axis in &self.axes {
                 if !given.iter().any(|(k, _)| *k == axis.key) {
                     if let Some(only) = axis.values.first() {
@@ -213,7 +214,7 @@ impl Matrix {
 }
 
 /// The next combination; false behind the last.
-fn step(at: &mut [usize], loops: &[Loop]) -> bool {
+fn step(at: &mut [usize], loops: &[AxisLoop]) -> bool {
     for (i, l) in at.iter_mut().zip(loops).rev() {
         *i += 1;
         if *i < l.len {
@@ -224,12 +225,12 @@ fn step(at: &mut [usize], loops: &[Loop]) -> bool {
     false
 }
 
-fn matches(pattern: &Pattern, values: &[(&AxisKey, &Setting)]) -> bool {
+fn matches(pattern: &ExcludePattern, values: &[(&AxisKey, &AxisValue)]) -> bool {
     pattern.iter().all(|(key, wanted)| {
         let value = values
             .iter()
             .find(|(k, _)| *k == key)
-            .map_or(&Setting::Unset, |(_, v)| *v);
+            .map_or(&AxisValue::Unset, |(_, v)| *v);
         wanted.contains(value)
     })
 }
@@ -253,13 +254,13 @@ fn rank(key: &AxisKey) -> AxisKey {
 }
 
 /// Makes cells, and one server for all that share it.
-struct Maker<'t> {
-    template: &'t Template,
-    last: Option<Arc<Server>>,
+struct CellMaker<'t> {
+    template: &'t CellTemplate,
+    last: Option<Arc<ServerConfig>>,
 }
 
-impl Maker<'_> {
-    fn cell(&mut self, values: &[(&AxisKey, &Setting)]) -> Cell {
+impl CellMaker<'_> {
+    fn cell(&mut self, values: &[(&AxisKey, &AxisValue)]) -> Cell {
         let server = server(self.template, values);
         let server = match &self.last {
             Some(last) if **last == server => last.clone(),
@@ -270,28 +271,30 @@ impl Maker<'_> {
     }
 }
 
-fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
+fn server(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> ServerConfig {
     let mut model = String::new();
     let mut place = String::new();
     let mut settings = RequestedSettings::default();
     let mut flags: Vec<(&str, Option<&str>)> = Vec::new();
     for &(key, value) in values {
         match (key, value) {
-            (AxisKey::Model, Setting::Text(t)) => model.clone_from(t),
-            (AxisKey::Place, Setting::Text(t)) => place.clone_from(t),
-            (AxisKey::Dtype, Setting::Text(t)) => settings.dtype = Some(t.clone()),
-            (AxisKey::Quantization, Setting::Text(t)) => settings.quantization = Some(t.clone()),
-            (AxisKey::KvCacheDtype, Setting::Text(t)) => settings.kv_cache_dtype = Some(t.clone()),
-            (AxisKey::TensorParallelSize, Setting::Number(n)) => {
+            (AxisKey::Model, AxisValue::Text(t)) => model.clone_from(t),
+            (AxisKey::Place, AxisValue::Text(t)) => place.clone_from(t),
+            (AxisKey::Dtype, AxisValue::Text(t)) => settings.dtype = Some(t.clone()),
+            (AxisKey::Quantization, AxisValue::Text(t)) => settings.quantization = Some(t.clone()),
+            (AxisKey::KvCacheDtype, AxisValue::Text(t)) => {
+                settings.kv_cache_dtype = Some(t.clone())
+            }
+            (AxisKey::TensorParallelSize, AxisValue::Number(n)) => {
                 settings.tensor_parallel_size = u32::try_from(*n).ok();
             }
-            (AxisKey::GpuMemoryUtilization, Setting::Real(x)) => {
+            (AxisKey::GpuMemoryUtilization, AxisValue::Real(x)) => {
                 settings.gpu_memory_utilization = Some(*x);
             }
-            (AxisKey::MaxModelLen, Setting::Number(n)) => settings.max_model_len = Some(*n),
-            (AxisKey::EnforceEager, Setting::Set) => settings.enforce_eager = true,
-            (AxisKey::Argument(flag), Setting::Set) => flags.push((flag.as_str(), None)),
-            (AxisKey::Argument(flag), Setting::Text(t)) => flags.push((flag.as_str(), Some(t))),
+            (AxisKey::MaxModelLen, AxisValue::Number(n)) => settings.max_model_len = Some(*n),
+            (AxisKey::EnforceEager, AxisValue::Set) => settings.enforce_eager = true,
+            (AxisKey::Argument(flag), AxisValue::Set) => flags.push((flag.as_str(), None)),
+            (AxisKey::Argument(flag), AxisValue::Text(t)) => flags.push((flag.as_str(), Some(t))),
             _ => {}
         }
     }
@@ -300,7 +303,7 @@ fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
     let mut engine_args = template.preset_args.clone();
     // The engine takes the last of two: the file must win over the preset.
     for (key, value) in values {
-        if let Some(flag) = flag_of(key).filter(|_| **value != Setting::Unset) {
+        if let Some(flag) = flag_of(key).filter(|_| **value != AxisValue::Unset) {
             take_out(&mut engine_args, flag);
         }
     }
@@ -309,12 +312,12 @@ fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
         engine_args.extend(value.map(str::to_owned));
     }
     engine_args.extend(template.extra_args.iter().cloned());
-    Server {
+    ServerConfig {
         model,
         engine: template.engine.clone(),
         place: match &template.preset {
-            None => Place::Container(place),
-            Some(preset) => Place::Image(Box::new(Preset {
+            None => EnginePlace::Container(place),
+            Some(preset) => EnginePlace::Image(Box::new(Preset {
                 image: Some(place),
                 ..preset.clone()
             })),
@@ -325,20 +328,20 @@ fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
     }
 }
 
-fn load(template: &Template, values: &[(&AxisKey, &Setting)]) -> Load {
+fn load(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> CellLoad {
     let number = |key: AxisKey| {
         values.iter().find_map(|(k, v)| match v {
-            Setting::Number(n) if **k == key => u32::try_from(*n).ok(),
+            AxisValue::Number(n) if **k == key => u32::try_from(*n).ok(),
             _ => None,
         })
     };
-    Load {
+    CellLoad {
         bench: template.bench,
         input_len: number(AxisKey::InputLen).unwrap_or(DEFAULT_INPUT_LEN),
         output_len: number(AxisKey::OutputLen).unwrap_or(DEFAULT_OUTPUT_LEN),
         batch_size: number(AxisKey::BatchSize),
         request_rate: values.iter().find_map(|(k, v)| match v {
-            Setting::Real(x) if **k == AxisKey::RequestRate => Some(*x),
+            AxisValue::Real(x) if **k == AxisKey::RequestRate => Some(*x),
             _ => None,
         }),
         num_prompts: template.num_prompts,
@@ -357,8 +360,8 @@ const DEFAULT_OUTPUT_LEN: u32 = 128;
 
 /// Adds the default lengths and concurrency: one sequence at once, unless requests come by rate, or
 /// the bench takes all there are.
-pub(super) fn complete(axes: &mut Vec<Axis>, bench: BenchWord) {
-    let has = |axes: &[Axis], key| axes.iter().any(|a| a.key == key);
+pub(super) fn complete_axes(axes: &mut Vec<MatrixAxis>, bench: BenchWord) {
+    let has = |axes: &[MatrixAxis], key| axes.iter().any(|a| a.key == key);
     let by_rate = has(axes, AxisKey::RequestRate);
     for (key, n) in [
         (AxisKey::InputLen, DEFAULT_INPUT_LEN),
@@ -367,9 +370,9 @@ pub(super) fn complete(axes: &mut Vec<Axis>, bench: BenchWord) {
     ] {
         let none = key == AxisKey::BatchSize && (by_rate || bench == BenchWord::Throughput);
         if !none && !has(axes, key.clone()) {
-            axes.push(Axis {
+            axes.push(MatrixAxis {
                 key,
-                values: vec![Setting::Number(n.into())],
+                values: vec![AxisValue::Number(n.into())],
             });
         }
     }
@@ -392,11 +395,11 @@ pub(super) fn flag_of(key: &AxisKey) -> Option<&str> {
 
 /// Takes a flag out of arguments, with its value where one follows.
 fn take_out(args: &mut Vec<String>, flag: &str) {
-    let flag = Flag::from(flag);
+    let flag = ArgumentFlag::from(flag);
     let mut kept = Vec::with_capacity(args.len());
     let mut rest = std::mem::take(args).into_iter().peekable();
     while let Some(arg) = rest.next() {
-        if !arg.starts_with('-') || !flag.is_said_by(&arg) {
+        if !arg.starts_with('-') || !flag.is_named_by(&arg) {
             kept.push(arg);
         } else if !arg.contains('=') {
             rest.next_if(|value| !value.starts_with('-'));
@@ -409,10 +412,10 @@ fn take_out(args: &mut Vec<String>, flag: &str) {
 mod tests {
     use super::*;
 
-    fn axis(key: AxisKey, values: &[u64]) -> Axis {
-        Axis {
+    fn axis(key: AxisKey, values: &[u64]) -> MatrixAxis {
+        MatrixAxis {
             key,
-            values: values.iter().map(|&n| Setting::Number(n)).collect(),
+            values: values.iter().map(|&n| AxisValue::Number(n)).collect(),
         }
     }
 
@@ -427,7 +430,7 @@ mod tests {
             ..Matrix::default()
         };
         let told: Vec<(Option<u32>, u32, Option<u32>)> = matrix
-            .expand()
+            .expand_cells()
             .cells
             .iter()
             .map(|c| {
@@ -460,7 +463,7 @@ mod tests {
             zips: vec![vec![AxisKey::TensorParallelSize, AxisKey::BatchSize]],
             ..Matrix::default()
         };
-        let expanded = matrix.expand().cells;
+        let expanded = matrix.expand_cells().cells;
         assert_eq!(expanded.len(), 3);
         assert_eq!(expanded[0].group, expanded[1].group);
         let batches: Vec<_> = expanded.iter().map(|c| c.load.batch_size).collect();

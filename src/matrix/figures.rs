@@ -1,16 +1,16 @@
 //! The figures of a row, taken from a profile.
 
-use super::row::Figures;
+use super::row::RowFigures;
 use crate::breakdown::Component;
 use crate::engine::BenchResult;
 use crate::profile::Profile;
-use crate::profile::stats::{Spread, mean};
+use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::units::GIB;
 use std::collections::BTreeMap;
 
-impl Figures {
+impl RowFigures {
     /// Of a profile. What it does not know stays unknown.
-    pub fn of(profile: &Profile) -> Figures {
+    pub fn of_profile(profile: &Profile) -> RowFigures {
         let memory = &profile.memory_breakdown;
         let engine = &profile.vllm_internal_metrics;
         let backend = &profile.metadata.memory_backend;
@@ -34,11 +34,11 @@ impl Figures {
         };
         let mean_of = |pick: fn(&BenchResult) -> &BTreeMap<String, f64>| {
             let means = repeats().filter_map(|r| pick(r).get("mean").copied());
-            mean(&means.collect::<Vec<f64>>())
+            arithmetic_mean(&means.collect::<Vec<f64>>())
         };
         let stddev = |spread: Option<Spread>| spread.and_then(|s| s.stddev);
         let named = |name: &str| Some(name.to_owned()).filter(|n| !n.is_empty());
-        Figures {
+        RowFigures {
             peak_bytes: memory.total_measured_bytes,
             baseline_bytes: part(Component::Baseline),
             model_weights_bytes: part(Component::ModelWeights),

@@ -11,17 +11,17 @@ mod variables;
 
 use super::cell::{Cell, CellId};
 use super::expand::MAX_CELLS;
-use super::plan::Sweep;
+use super::plan::SweepDefinition;
 use crate::engine::EngineId;
 use crate::error::Failure;
 use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
-use entry::{Entry, Given};
-use fault::Fault;
-pub use schema::schema;
+use entry::{GivenKeys, ModelEntry};
+use fault::FileFault;
+pub use schema::sweep_schema;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use tree::{At, Node, Value};
+use tree::{NodePlace, YamlNode, YamlValue};
 
 /// The longest file, bytes.
 const MAX_BYTES: usize = 4 << 20;
@@ -37,12 +37,12 @@ pub type Presets<'p> = &'p dyn Fn(&str) -> Result<Preset, Failure>;
 ///
 /// # Errors
 /// Whatever is wrong, with its place in front: `FILE:LINE:COLUMN: …`.
-pub fn read(
+pub fn read_sweep(
     shown: &str,
     text: &str,
     var: &dyn Fn(&str) -> Option<String>,
     presets: Presets<'_>,
-) -> Result<Sweep, Failure> {
+) -> Result<SweepDefinition, Failure> {
     read_at_most(MAX_CELLS, shown, text, var, presets)
 }
 
@@ -56,7 +56,7 @@ pub fn read_at_most(
     text: &str,
     var: &dyn Fn(&str) -> Option<String>,
     presets: Presets<'_>,
-) -> Result<Sweep, Failure> {
+) -> Result<SweepDefinition, Failure> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_BYTES {
         return Err(Failure::usage(format!(
@@ -64,17 +64,17 @@ pub fn read_at_most(
         )));
     }
     let mut secrets = Secrets::default();
-    let sweep = tree::read(text).and_then(|mut root| {
-        tree::tidy(&mut root)?;
+    let sweep = tree::read_tree(text).and_then(|mut root| {
+        tree::tidy_maps(&mut root)?;
         variables::put_in(&mut root, var, &mut secrets)?;
         sweep(&root, shown, cells, presets)
     });
     sweep.map_err(|fault| {
         // What a variable brought may be a secret wherever it turns up, however short it is.
         let without = |said: &str| {
-            let said = secrets.redactor().text(said).into_owned();
+            let said = secrets.redactor().redact_text(said).into_owned();
             secrets
-                .values()
+                .secret_values()
                 .filter(|v| !REDACTED.contains(v))
                 .fold(said, |said, value| said.replace(value, REDACTED))
         };
@@ -99,34 +99,39 @@ pub(super) fn engine_name(name: &str) -> Result<&'static str, (String, String)> 
     }
 }
 
-fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result<Sweep, Fault> {
-    if root.value == Value::Null {
-        return Err(Fault::new(root.at, "there is nothing in it"));
+fn sweep(
+    root: &YamlNode,
+    shown: &str,
+    limit: usize,
+    presets: Presets<'_>,
+) -> Result<SweepDefinition, FileFault> {
+    if root.value == YamlValue::Null {
+        return Err(FileFault::new(root.at, "there is nothing in it"));
     }
-    let top = Given::of("a sweep file", root, keys::TOP)?;
-    if let Some(version) = top.get("schema_version") {
-        if scalars::whole("schema_version", version, 0..=u64::MAX) != Ok(1) {
-            return Err(scalars::wrong("schema_version", "1", version));
+    let top = GivenKeys::sort_keys("a sweep file", root, keys::TOP)?;
+    if let Some(version) = top.value_of("schema_version") {
+        if scalars::read_whole("schema_version", version, 0..=u64::MAX) != Ok(1) {
+            return Err(scalars::wrong_value("schema_version", "1", version));
         }
     }
-    let nothing = Given::default();
-    let defaults = match top.get("defaults") {
-        Some(node) => Given::of("`defaults`", node, keys::ENTRY)?,
+    let nothing = GivenKeys::default();
+    let defaults = match top.value_of("defaults") {
+        Some(node) => GivenKeys::sort_keys("`defaults`", node, keys::ENTRY)?,
         None => nothing,
     };
-    let models = match top.get("models") {
+    let models = match top.value_of("models") {
         Some(node) => scalars::elements_of_maps("models", node)?,
         None => {
-            return Err(Fault::new(root.at, "`models` is missing")
-                .hint("`plimsoll config init` writes a file to begin with"));
+            return Err(FileFault::new(root.at, "`models` is missing")
+                .with_hint("`plimsoll config init` writes a file to begin with"));
         }
     };
-    let time = |name: &str| -> Result<Option<Duration>, Fault> {
-        let node = top.get(name);
+    let time = |name: &str| -> Result<Option<Duration>, FileFault> {
+        let node = top.value_of(name);
         node.map(|n| time(name, n)).transpose()
     };
-    let sweep = Sweep {
-        name: match top.get("name") {
+    let sweep = SweepDefinition {
+        name: match top.value_of("name") {
             Some(node) => name(node)?,
             None => name_of_file(shown),
         },
@@ -134,44 +139,49 @@ fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result
         timeout: time("timeout")?,
         health_timeout: time("health_timeout")?,
     };
-    let entries: Vec<Entry> = models
+    let entries: Vec<ModelEntry> = models
         .iter()
-        .map(|node| entry::read(node, &defaults, presets))
+        .map(|node| entry::read_entry(node, &defaults, presets))
         .collect::<Result<_, _>>()?;
     let mut size = 0usize;
     let mut effort = 0usize;
     for entry in &entries {
-        size = size.saturating_add(entry.matrix.size());
+        size = size.saturating_add(entry.matrix.max_cells());
         if size > limit {
             let message = match size {
                 usize::MAX => format!("more cells than a sweep may have, {limit}"),
                 size => format!("{size} cells up to here, and a sweep may have {limit}"),
             };
-            return Err(Fault::new(entry.at, message));
+            return Err(FileFault::new(entry.at, message));
         }
-        effort = effort.saturating_add(entry.matrix.size().saturating_mul(entry.matrix.weight()));
+        effort = effort.saturating_add(
+            entry
+                .matrix
+                .max_cells()
+                .saturating_mul(entry.matrix.cell_weight()),
+        );
         if effort > MOST_EFFORT {
             let message = format!(
                 "{size} cells up to here, with too many patterns and arguments for so many"
             );
-            return Err(Fault::new(entry.at, message));
+            return Err(FileFault::new(entry.at, message));
         }
     }
-    Ok(Sweep {
+    Ok(SweepDefinition {
         cells: cells(root, &entries)?,
         ..sweep
     })
 }
 
 /// The cells of all entries. Each is there once, and each pattern of `exclude` matches one.
-fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
+fn cells(root: &YamlNode, entries: &[ModelEntry]) -> Result<Vec<Cell>, FileFault> {
     let mut cells: Vec<Cell> = Vec::new();
     // Of which entry a cell is: where each entry's cells end.
     let mut ends: Vec<usize> = Vec::new();
     // A pattern of the defaults applies to every entry, and one match is enough.
-    let mut left_out: BTreeMap<At, usize> = BTreeMap::new();
+    let mut left_out: BTreeMap<NodePlace, usize> = BTreeMap::new();
     for entry in entries {
-        let expanded = entry.matrix.expand();
+        let expanded = entry.matrix.expand_cells();
         cells.extend(expanded.cells);
         ends.push(cells.len());
         for (&at, n) in entry.exclude_at.iter().zip(expanded.left_out) {
@@ -179,11 +189,12 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
         }
     }
     if let Some((at, _)) = left_out.iter().find(|(_, n)| **n == 0) {
-        return Err(Fault::new(*at, "this matches no cell")
-            .hint("a key that is not in the pattern may have any value; check those that are"));
+        return Err(FileFault::new(*at, "this matches no cell").with_hint(
+            "a key that is not in the pattern may have any value; check those that are",
+        ));
     }
     if cells.is_empty() {
-        return Err(Fault::new(root.at, "no cell is left"));
+        return Err(FileFault::new(root.at, "no cell is left"));
     }
     let entry_of = |cell: usize| {
         let i = ends.partition_point(|&end| end <= cell);
@@ -194,11 +205,11 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
         if let Some(first) = seen.insert(&cell.id, i) {
             let message = format!(
                 "the cell `{}` of `{}` is there twice",
-                cell.words(),
+                cell.describe_load(),
                 cell.server.model
             );
             let (here, there) = (entry_of(i), entry_of(first));
-            return Err(Fault::new(here, message).other(there));
+            return Err(FileFault::new(here, message).with_other(there));
         }
     }
     Ok(cells)
@@ -215,13 +226,13 @@ fn is_sound(c: char) -> bool {
 }
 
 /// A name that can be a folder's.
-fn name(node: &Node) -> Result<String, Fault> {
-    let name = scalars::text("name", node)?;
+fn name(node: &YamlNode) -> Result<String, FileFault> {
+    let name = scalars::read_text("name", node)?;
     let sound = name.chars().all(is_sound) && !name.starts_with('.') && name.len() <= LONGEST_NAME;
     if sound {
         Ok(name)
     } else {
-        Err(scalars::wrong(
+        Err(scalars::wrong_value(
             "name",
             "letters, digits, `-`, `_` and `.`, as it names a folder",
             node,
@@ -247,8 +258,9 @@ fn name_of_file(shown: &str) -> String {
     }
 }
 
-fn time(name: &str, node: &Node) -> Result<Duration, Fault> {
-    let text = scalars::word(name, node)?;
-    crate::units::some_time(&text)
-        .map_err(|_| scalars::wrong(name, "a length of time above 0, as 90s, 30m or 2h", node))
+fn time(name: &str, node: &YamlNode) -> Result<Duration, FileFault> {
+    let text = scalars::read_word(name, node)?;
+    crate::units::some_time(&text).map_err(|_| {
+        scalars::wrong_value(name, "a length of time above 0, as 90s, 30m or 2h", node)
+    })
 }

@@ -1,7 +1,9 @@
 //! A matrix from flags in a file's place.
 
 use super::cell::{BenchWord, Cell};
-use super::expand::{Axis, AxisKey, MAX_CELLS, Matrix, Setting, Template, complete};
+use super::expand::{
+    AxisKey, AxisValue, CellTemplate, MAX_CELLS, Matrix, MatrixAxis, complete_axes,
+};
 use crate::error::Failure;
 use std::collections::{BTreeMap, HashSet};
 
@@ -33,7 +35,7 @@ impl FlagMatrix {
     ///
     /// # Errors
     /// No container, no model, an engine that is not known, or more cells than can be.
-    pub fn cells(&self) -> Result<Vec<Cell>, Failure> {
+    pub fn expand_cells(&self) -> Result<Vec<Cell>, Failure> {
         if self.containers.is_empty() {
             return Err(
                 Failure::usage("say which container to measure in").hint("--container NAME")
@@ -48,13 +50,13 @@ impl FlagMatrix {
             .map(super::file::engine_name)
             .transpose()
             .map_err(|(message, hint)| Failure::usage(message).hint(hint))?;
-        let texts = |key, values: &[String]| Axis {
+        let texts = |key, values: &[String]| MatrixAxis {
             key,
-            values: once(values).map(Setting::Text).collect(),
+            values: once(values).map(AxisValue::Text).collect(),
         };
-        let numbers = |key, values: &[u32]| Axis {
+        let numbers = |key, values: &[u32]| MatrixAxis {
             key,
-            values: once(values).map(|n| Setting::Number(n.into())).collect(),
+            values: once(values).map(|n| AxisValue::Number(n.into())).collect(),
         };
         let lists = [
             texts(AxisKey::Model, &self.models),
@@ -64,25 +66,25 @@ impl FlagMatrix {
             numbers(AxisKey::BatchSize, &self.batch_sizes),
         ];
         let mut axes = lists.into_iter().filter(|a| !a.values.is_empty()).collect();
-        complete(&mut axes, self.bench);
+        complete_axes(&mut axes, self.bench);
         let matrix = Matrix {
-            template: Template {
+            template: CellTemplate {
                 engine: engine.map(str::to_owned),
                 architecture: self.architecture.clone(),
                 bench: self.bench,
 
                 repeats: 1,
-                ..Template::default()
+                ..CellTemplate::default()
             },
             axes,
             ..Matrix::default()
         };
-        if matrix.size() > MAX_CELLS {
-            let cells = matrix.size();
+        if matrix.max_cells() > MAX_CELLS {
+            let cells = matrix.max_cells();
             let message = format!("{cells} cells are more than a sweep may have, {MAX_CELLS}");
             return Err(Failure::usage(message));
         }
-        Ok(matrix.expand().cells)
+        Ok(matrix.expand_cells().cells)
     }
 }
 
@@ -107,8 +109,8 @@ mod tests {
 
     #[test]
     fn flags_are_a_cross_product() {
-        let cells = matrix().cells().unwrap();
-        let words: Vec<String> = cells.iter().map(|c| c.words()).collect();
+        let cells = matrix().expand_cells().unwrap();
+        let words: Vec<String> = cells.iter().map(|c| c.describe_load()).collect();
         assert_eq!(
             words,
             [
@@ -128,7 +130,7 @@ mod tests {
             batch_sizes: many,
             ..matrix()
         }
-        .cells()
+        .expand_cells()
         .unwrap_err();
         assert!(failure.message.starts_with("4000000 cells"), "{failure}");
     }

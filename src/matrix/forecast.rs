@@ -1,8 +1,8 @@
 //! How long a sweep will take, by what earlier runs took.
 
-use super::cell::{Cell, CellId, GroupId, Load};
-use super::plan::{Group, Plan};
-use crate::profile::stats::quantile;
+use super::cell::{Cell, CellId, CellLoad, GroupId};
+use super::plan::{CellGroup, SweepPlan};
+use crate::profile::stats::quantile_of_sorted;
 use std::collections::HashMap;
 
 /// Seconds that an engine is taken to need until it serves, where no start of one is known.
@@ -17,7 +17,7 @@ const NEIGHBOURS: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Forecast {
     cells: HashMap<CellId, Vec<f64>>,
-    groups: HashMap<GroupId, Vec<(Load, f64)>>,
+    groups: HashMap<GroupId, Vec<(CellLoad, f64)>>,
     every_cell: Vec<f64>,
     starts: HashMap<GroupId, Vec<f64>>,
     every_start: Vec<f64>,
@@ -27,16 +27,16 @@ pub struct Forecast {
 
 /// How long something will take, and how that is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Estimate {
+pub struct TimeEstimate {
     /// Seconds.
     pub seconds: f64,
     /// What it rests on.
-    pub basis: Basis,
+    pub basis: EstimateBasis,
 }
 
 /// What an estimate rests on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Basis {
+pub struct EstimateBasis {
     /// Cells to be estimated.
     pub cells: usize,
     /// Of these, by cells of earlier runs.
@@ -49,9 +49,9 @@ pub struct Basis {
     pub seen: usize,
 }
 
-impl Basis {
+impl EstimateBasis {
     /// `from 12 cells of earlier runs`; or what was assumed.
-    pub fn words(&self) -> String {
+    pub fn describe_basis(&self) -> String {
         let cells = self.cells_known < self.cells;
         let starts = self.starts_known < self.starts;
         let mut assumed = Vec::new();
@@ -101,7 +101,7 @@ impl Forecast {
 
     /// How long a cell takes: what the same cell took; else the nearest of its group, by the
     /// tokens it generates; else the median of all. `None` where nothing is known.
-    pub fn cell(&self, cell: &Cell) -> Option<f64> {
+    pub fn cell_seconds(&self, cell: &Cell) -> Option<f64> {
         if let Some(took) = self.cells.get(&cell.id) {
             return median(took.clone());
         }
@@ -112,7 +112,7 @@ impl Forecast {
             .min_by(|a, b| distance(&a.0, &cell.load).total_cmp(&distance(&b.0, &cell.load)));
         match nearest {
             Some((load, took)) => {
-                let tokens = |load: &Load| f64::from(load.output_len.max(1));
+                let tokens = |load: &CellLoad| f64::from(load.output_len.max(1));
                 Some(took * tokens(&cell.load) / tokens(load))
             }
             None => self.median_cell,
@@ -120,49 +120,49 @@ impl Forecast {
     }
 
     /// How long an engine of this group takes until it serves; `None` where no start is known.
-    pub fn start(&self, group: &GroupId) -> Option<f64> {
+    pub fn start_seconds(&self, group: &GroupId) -> Option<f64> {
         match self.starts.get(group) {
-            Some(took) => quantile(took, 0.5),
+            Some(took) => quantile_of_sorted(took, 0.5),
             None => self.median_start,
         }
     }
 
     /// How long all of a plan takes, one group after the other.
-    pub fn plan(&self, plan: &Plan) -> Estimate {
+    pub fn estimate_plan(&self, plan: &SweepPlan) -> TimeEstimate {
         let starts = plan
             .groups
             .iter()
-            .flat_map(|g| std::iter::repeat_n(&g.id, g.starts(plan.fresh)));
-        self.of(plan.cells(), starts)
+            .flat_map(|g| std::iter::repeat_n(&g.id, g.engine_starts(plan.fresh)));
+        self.estimate_work(plan.planned_cells(), starts)
     }
 
     /// How long one group of a plan takes.
-    pub fn group(&self, group: &Group, fresh: bool) -> Estimate {
-        let starts = std::iter::repeat_n(&group.id, group.starts(fresh));
-        self.of(group.cells.iter(), starts)
+    pub fn estimate_group(&self, group: &CellGroup, fresh: bool) -> TimeEstimate {
+        let starts = std::iter::repeat_n(&group.id, group.engine_starts(fresh));
+        self.estimate_work(group.cells.iter(), starts)
     }
 
     /// How long these cells and these starts of engines take, one after the other.
-    pub fn of<'a>(
+    pub fn estimate_work<'a>(
         &self,
         cells: impl Iterator<Item = &'a Cell>,
         starts: impl Iterator<Item = &'a GroupId>,
-    ) -> Estimate {
-        let mut estimate = Estimate {
+    ) -> TimeEstimate {
+        let mut estimate = TimeEstimate {
             seconds: 0.0,
-            basis: Basis {
+            basis: EstimateBasis {
                 seen: self.every_cell.len(),
-                ..Basis::default()
+                ..EstimateBasis::default()
             },
         };
         for cell in cells {
-            let known = self.cell(cell);
+            let known = self.cell_seconds(cell);
             estimate.seconds += known.unwrap_or(ASSUMED_CELL_S);
             estimate.basis.cells += 1;
             estimate.basis.cells_known += usize::from(known.is_some());
         }
         for group in starts {
-            let known = self.start(group);
+            let known = self.start_seconds(group);
             estimate.seconds += known.unwrap_or(ASSUMED_START_S);
             estimate.basis.starts += 1;
             estimate.basis.starts_known += usize::from(known.is_some());
@@ -172,7 +172,7 @@ impl Forecast {
 }
 
 /// How unlike two loads are: by how many times they differ, each length and number alike.
-fn distance(a: &Load, b: &Load) -> f64 {
+fn distance(a: &CellLoad, b: &CellLoad) -> f64 {
     let times = |a: u32, b: u32| (f64::from(a.max(1)) / f64::from(b.max(1))).ln().abs();
     times(a.input_len, b.input_len)
         + times(a.output_len, b.output_len)
@@ -183,22 +183,22 @@ fn distance(a: &Load, b: &Load) -> f64 {
 fn insert(sorted: &mut Vec<f64>, figure: f64) -> Option<f64> {
     let at = sorted.partition_point(|f| *f < figure);
     sorted.insert(at, figure);
-    quantile(sorted, 0.5)
+    quantile_of_sorted(sorted, 0.5)
 }
 
 fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
-    quantile(&figures, 0.5)
+    quantile_of_sorted(&figures, 0.5)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::plan::PlanOptions;
     use super::super::samples::{cell, sweep};
-    use super::super::{OomMemory, Sweep};
+    use super::super::{OomMemory, SweepDefinition};
     use super::*;
 
-    fn planned(sweep: &Sweep) -> Plan {
+    fn planned(sweep: &SweepDefinition) -> SweepPlan {
         let options = PlanOptions {
             fresh: false,
             shard: None,
@@ -206,16 +206,16 @@ mod tests {
             known_oom: &OomMemory::default(),
             retry_oom: false,
         };
-        Plan::of(sweep, &options).unwrap()
+        SweepPlan::for_sweep(sweep, &options).unwrap()
     }
 
     #[test]
     fn without_earlier_runs_it_says_what_it_assumes() {
         let plan = planned(&sweep(vec![cell("a", 1, 1, 1), cell("a", 1, 1, 2)]));
-        let estimate = Forecast::default().plan(&plan);
+        let estimate = Forecast::default().estimate_plan(&plan);
         assert_eq!(estimate.seconds, ASSUMED_START_S + 2.0 * ASSUMED_CELL_S);
         assert_eq!(
-            estimate.basis.words(),
+            estimate.basis.describe_basis(),
             "assumed: 60 s for each start of an engine, 20 s for each cell"
         );
     }
@@ -229,16 +229,20 @@ mod tests {
         }
         known.learn_cell(&cell("a", 4096, 1000, 8), 70.0);
         known.learn_cell(&cell("b", 1, 1, 1), 9.0);
-        assert_eq!(known.cell(&near), Some(5.0), "its own median");
+        assert_eq!(known.cell_seconds(&near), Some(5.0), "its own median");
         let twice = cell("a", 128, 200, 8);
         assert_eq!(
-            known.cell(&twice),
+            known.cell_seconds(&twice),
             Some(6.0),
             "the nearest, twice the tokens"
         );
-        assert_eq!(known.cell(&cell("c", 1, 1, 1)), Some(9.0), "the median");
+        assert_eq!(
+            known.cell_seconds(&cell("c", 1, 1, 1)),
+            Some(9.0),
+            "the median"
+        );
         known.learn_cell(&near, f64::NAN);
-        assert_eq!(known.cell(&near), Some(5.0));
+        assert_eq!(known.cell_seconds(&near), Some(5.0));
     }
 
     #[test]
@@ -247,16 +251,19 @@ mod tests {
         let mut known = Forecast::default();
         known.learn_start(&a.group, 10.0);
         known.learn_start(&a.group, 30.0);
-        assert_eq!(known.start(&a.group), Some(20.0));
-        assert_eq!(known.start(&b.group), Some(20.0));
+        assert_eq!(known.start_seconds(&a.group), Some(20.0));
+        assert_eq!(known.start_seconds(&b.group), Some(20.0));
         known.learn_start(&b.group, 90.0);
-        assert_eq!(known.start(&b.group), Some(90.0));
+        assert_eq!(known.start_seconds(&b.group), Some(90.0));
         known.learn_cell(&a, 2.0);
         let plan = planned(&sweep(vec![a.clone(), b.clone()]));
-        let estimate = known.plan(&plan);
+        let estimate = known.estimate_plan(&plan);
         assert_eq!(estimate.seconds, 20.0 + 90.0 + 2.0 + 2.0);
-        assert_eq!(estimate.basis.words(), "from 1 cell of earlier runs");
-        let rest = known.of([&b].into_iter(), std::iter::empty());
+        assert_eq!(
+            estimate.basis.describe_basis(),
+            "from 1 cell of earlier runs"
+        );
+        let rest = known.estimate_work([&b].into_iter(), std::iter::empty());
         assert_eq!(rest.seconds, 2.0);
     }
 }

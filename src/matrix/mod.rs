@@ -16,13 +16,15 @@ mod row;
 pub(crate) mod samples;
 mod taken;
 
-pub use cell::{BenchWord, Cell, CellId, GroupId, Load, Place, Server};
+pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ServerConfig};
 pub use deployment::deployment;
 pub use expand::MAX_CELLS;
-pub use file::{Presets, STANDARD_INPUT, read, read_at_most, schema};
+pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};
 pub use flags::FlagMatrix;
-pub use forecast::{Basis, Estimate, Forecast};
+pub use forecast::{EstimateBasis, Forecast, TimeEstimate};
 pub use oom::{OomMemory, OomRecord};
-pub use plan::{Group, Plan, PlanOptions, Shard, ShardError, Skip, Sweep};
+pub use plan::{
+    CellGroup, PlanOptions, Shard, ShardError, SkippedCell, SweepDefinition, SweepPlan,
+};
 pub use resolved::resolved_yaml;
-pub use row::{Cause, Figures, Row, RowPhase, Status};
+pub use row::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};

@@ -1,7 +1,7 @@
 //! What ran out of memory, and what follows of it for other cells of the same group.
 
-use super::cell::{Cell, CellId, GroupId, Load};
-use super::row::Row;
+use super::cell::{Cell, CellId, CellLoad, GroupId};
+use super::row::CellRow;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ pub struct OomRecord {
     /// Its group: it does not apply to another server configuration.
     pub group: GroupId,
     /// Its load.
-    pub load: Load,
+    pub load: CellLoad,
     /// The cell.
     pub cell: CellId,
     /// When, RFC 3339, UTC.
@@ -25,7 +25,7 @@ pub struct OomRecord {
 
 impl OomRecord {
     /// The record of a cell with such a row.
-    pub fn of(cell: &Cell, row: &Row) -> OomRecord {
+    pub fn of_row(cell: &Cell, row: &CellRow) -> OomRecord {
         OomRecord {
             group: cell.group.clone(),
             load: cell.load.clone(),
@@ -45,7 +45,7 @@ pub struct OomMemory {
 
 impl OomMemory {
     /// Adds a cell that ran out of memory.
-    pub fn add(&mut self, record: OomRecord) {
+    pub fn add_record(&mut self, record: OomRecord) {
         self.groups
             .entry(record.group.clone())
             .or_default()
@@ -53,7 +53,7 @@ impl OomMemory {
     }
 
     /// Takes back what a load that fitted proves wrong. Returns whether there was any.
-    pub fn fitted(&mut self, group: &GroupId, load: &Load) -> bool {
+    pub fn forget_fitted(&mut self, group: &GroupId, load: &CellLoad) -> bool {
         let Some(records) = self.groups.get_mut(group) else {
             return false;
         };
@@ -68,7 +68,7 @@ impl OomMemory {
     }
 
     /// Without the records that `leave` names.
-    pub fn without(mut self, leave: impl Fn(&OomRecord) -> bool) -> OomMemory {
+    pub fn without_records(mut self, leave: impl Fn(&OomRecord) -> bool) -> OomMemory {
         self.groups
             .values_mut()
             .for_each(|g| g.retain(|r| !leave(r)));
@@ -76,7 +76,7 @@ impl OomMemory {
     }
 
     /// The first record with a load that this cell is no smaller than.
-    pub fn covers(&self, cell: &Cell) -> Option<&OomRecord> {
+    pub fn record_covering(&self, cell: &Cell) -> Option<&OomRecord> {
         let records = self.groups.get(&cell.group)?;
         records.iter().find(|r| cell.load.at_least(&r.load))
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_lack_of_memory_speaks_for_larger_cells_of_its_group_only() {
         let mut ooms = OomMemory::default();
-        ooms.add(record(&cell("m", 256, 128, 8)));
+        ooms.add_record(record(&cell("m", 256, 128, 8)));
         for (model, input, output, batch, covered) in [
             ("m", 256, 128, 8, true),
             ("m", 512, 128, 16, true),
@@ -114,7 +114,12 @@ mod tests {
             ("n", 512, 128, 16, false),
         ] {
             let cell = cell(model, input, output, batch);
-            assert_eq!(ooms.covers(&cell).is_some(), covered, "{}", cell.words());
+            assert_eq!(
+                ooms.record_covering(&cell).is_some(),
+                covered,
+                "{}",
+                cell.describe_load()
+            );
         }
     }
 
@@ -122,24 +127,32 @@ mod tests {
     fn what_fitted_later_is_not_held_against_a_cell() {
         let mut ooms = OomMemory::default();
         let (small, large) = (cell("m", 256, 128, 8), cell("m", 256, 128, 32));
-        ooms.add(record(&small));
-        ooms.add(record(&large));
+        ooms.add_record(record(&small));
+        ooms.add_record(record(&large));
         let between = cell("m", 256, 128, 16);
-        assert!(ooms.fitted(&between.group, &between.load));
-        assert_eq!(ooms.covers(&between), None);
-        assert!(ooms.covers(&large).is_some(), "more than what fitted");
-        assert!(!ooms.fitted(&between.group, &between.load));
+        assert!(ooms.forget_fitted(&between.group, &between.load));
+        assert_eq!(ooms.record_covering(&between), None);
+        assert!(
+            ooms.record_covering(&large).is_some(),
+            "more than what fitted"
+        );
+        assert!(!ooms.forget_fitted(&between.group, &between.load));
     }
 
     #[test]
     fn other_devices_start_anew() {
         let one = cell("m", 1, 1, 1);
         let mut ooms = OomMemory::default();
-        ooms.add(OomRecord {
+        ooms.add_record(OomRecord {
             device_total_bytes: Some(80),
             ..record(&one)
         });
-        let after = |total| ooms.clone().on_devices_of(total).covers(&one).is_some();
+        let after = |total| {
+            ooms.clone()
+                .on_devices_of(total)
+                .record_covering(&one)
+                .is_some()
+        };
         assert!(after(Some(80)) && after(None));
         assert!(!after(Some(141)));
     }

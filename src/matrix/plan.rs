@@ -1,8 +1,8 @@
 //! The plan of a sweep: cells in groups, each group one start of the engine.
 
-use super::cell::{Cell, GroupId, Load, Server};
+use super::cell::{Cell, CellLoad, GroupId, ServerConfig};
 use super::oom::OomMemory;
-use super::row::Cause;
+use super::row::RowCause;
 use crate::error::Failure;
 use crate::estimate::question::{Answer, Verdict};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A sweep as its file (or the flags in its place) means it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sweep {
+pub struct SweepDefinition {
     /// Its name: of the folder below the results directory.
     pub name: String,
     /// Every cell once, in the order of the file.
@@ -28,11 +28,11 @@ pub struct Sweep {
 
 /// Cells that are measured on one start of the engine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct CellGroup {
     /// Follows from the server configuration.
     pub id: GroupId,
     /// The configuration.
-    pub server: Arc<Server>,
+    pub server: Arc<ServerConfig>,
     /// In the order in which they run: what takes less memory comes first, so that a lack of memory
     /// is met where it begins.
     pub cells: Vec<Cell>,
@@ -40,18 +40,18 @@ pub struct Group {
 
 /// A cell that will not be run, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Skip {
+pub struct SkippedCell {
     /// The cell.
     pub cell: Cell,
     /// Why.
-    pub cause: Cause,
+    pub cause: RowCause,
     /// The same in a sentence.
     pub why: String,
 }
 
 /// What will be run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct SweepPlan {
     /// Name of the sweep.
     pub name: String,
     /// One process for each cell, instead of one engine for a group.
@@ -59,9 +59,9 @@ pub struct Plan {
     /// The part of the sweep that this is, where several machines share it.
     pub shard: Option<Shard>,
     /// In the order of the file.
-    pub groups: Vec<Group>,
+    pub groups: Vec<CellGroup>,
     /// Not run.
-    pub skipped: Vec<Skip>,
+    pub skipped: Vec<SkippedCell>,
     /// Whether the engine of a group fits on the GPUs that are here, where that was asked.
     pub verdicts: BTreeMap<GroupId, Verdict>,
 }
@@ -81,9 +81,9 @@ pub struct PlanOptions<'a> {
     pub retry_oom: bool,
 }
 
-impl Plan {
+impl SweepPlan {
     /// The plan of a sweep. A beginning of an id that matches no cell is refused.
-    pub fn of(sweep: &Sweep, options: &PlanOptions) -> Result<Plan, Failure> {
+    pub fn for_sweep(sweep: &SweepDefinition, options: &PlanOptions) -> Result<SweepPlan, Failure> {
         let only = checked_beginnings(&sweep.cells, options.only)?;
         let mut groups = grouped(&sweep.cells);
         // What is remembered of earlier runs, and what is asked for by its id, may differ from
@@ -103,12 +103,12 @@ impl Plan {
             }
             let (run, known): (Vec<Cell>, Vec<Cell>) = std::mem::take(&mut group.cells)
                 .into_iter()
-                .partition(|cell| options.known_oom.covers(cell).is_none());
+                .partition(|cell| options.known_oom.record_covering(cell).is_none());
             group.cells = run;
             skipped.extend(known.into_iter().map(|cell| known_oom(cell, options)));
         }
         groups.retain(|group| !group.cells.is_empty());
-        Ok(Plan {
+        Ok(SweepPlan {
             name: sweep.name.clone(),
             fresh: options.fresh,
             shard: options.shard,
@@ -120,8 +120,12 @@ impl Plan {
 
     /// Takes in whether groups fit. The cells of those that surely do not are skipped; unless
     /// `keep` names their group.
-    pub fn judge(&mut self, verdicts: BTreeMap<GroupId, Verdict>, keep: impl Fn(&GroupId) -> bool) {
-        let refused = |group: &Group| {
+    pub fn apply_verdicts(
+        &mut self,
+        verdicts: BTreeMap<GroupId, Verdict>,
+        keep: impl Fn(&GroupId) -> bool,
+    ) {
+        let refused = |group: &CellGroup| {
             let verdict = verdicts.get(&group.id)?;
             (verdict.answer == Answer::DoesNotFit && !keep(&group.id)).then(|| verdict.why.clone())
         };
@@ -130,9 +134,9 @@ impl Plan {
                 continue;
             };
             let cells = std::mem::take(&mut group.cells).into_iter();
-            self.skipped.extend(cells.map(|cell| Skip {
+            self.skipped.extend(cells.map(|cell| SkippedCell {
                 cell,
-                cause: Cause::DoesNotFit,
+                cause: RowCause::DoesNotFit,
                 why: format!("it does not fit: {why}"),
             }));
         }
@@ -141,23 +145,23 @@ impl Plan {
     }
 
     /// Every cell that will be run, in the order of the run.
-    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+    pub fn planned_cells(&self) -> impl Iterator<Item = &Cell> {
         self.groups.iter().flat_map(|group| &group.cells)
     }
 
     /// How often an engine is loaded.
-    pub fn starts(&self) -> usize {
+    pub fn engine_starts(&self) -> usize {
         self.groups
             .iter()
-            .map(|group| group.starts(self.fresh))
+            .map(|group| group.engine_starts(self.fresh))
             .sum()
     }
 }
 
-impl Group {
+impl CellGroup {
     /// How often its engine is loaded: once for all cells that use a server, once for each that
     /// has a process of its own.
-    pub fn starts(&self, fresh: bool) -> usize {
+    pub fn engine_starts(&self, fresh: bool) -> usize {
         let alone = |cell: &&Cell| fresh || cell.load.bench.in_process();
         let processes = self.cells.iter().filter(alone).count();
         processes + usize::from(processes < self.cells.len())
@@ -183,13 +187,13 @@ fn begins(cell: &Cell, word: &str) -> bool {
 }
 
 /// Cells by their groups; both in the order in which they come.
-fn grouped(cells: &[Cell]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn grouped(cells: &[Cell]) -> Vec<CellGroup> {
+    let mut groups: Vec<CellGroup> = Vec::new();
     let mut at: HashMap<&GroupId, usize> = HashMap::new();
     for cell in cells {
         let i = *at.entry(&cell.group).or_insert(groups.len());
         if i == groups.len() {
-            groups.push(Group {
+            groups.push(CellGroup {
                 id: cell.group.clone(),
                 server: cell.server.clone(),
                 cells: Vec::new(),
@@ -202,7 +206,7 @@ fn grouped(cells: &[Cell]) -> Vec<Group> {
 
 /// Whatever [`Load::at_least`] another comes after it.
 fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
-    let size = |load: &Load| {
+    let size = |load: &CellLoad| {
         let batch = load.at_once();
         let (longest, output) = (f64::from(load.input_len), u64::from(load.output_len));
         // A mixture is between its short prompts and its long ones.
@@ -215,7 +219,7 @@ fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
         ((tokens, batch, whole, output), input, requests)
     };
     let (a, b) = (&a.load, &b.load);
-    let rate = |load: &Load| load.request_rate.unwrap_or(f64::NEG_INFINITY);
+    let rate = |load: &CellLoad| load.request_rate.unwrap_or(f64::NEG_INFINITY);
     (a.bench as u8)
         .cmp(&(b.bench as u8))
         .then_with(|| rate(a).total_cmp(&rate(b)))
@@ -227,21 +231,21 @@ fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
         })
 }
 
-fn known_oom(cell: Cell, options: &PlanOptions) -> Skip {
-    let why = match options.known_oom.covers(&cell) {
+fn known_oom(cell: Cell, options: &PlanOptions) -> SkippedCell {
+    let why = match options.known_oom.record_covering(&cell) {
         Some(known) if known.cell == cell.id => {
             format!("it ran out of memory on {}", day(&known.when))
         }
         Some(known) => format!(
             "`{}`, which takes no more, ran out of memory on {}",
-            known.load.words(),
+            known.load.describe_load(),
             day(&known.when)
         ),
         None => String::new(),
     };
-    Skip {
+    SkippedCell {
         cell,
-        cause: Cause::KnownOom,
+        cause: RowCause::KnownOom,
         why,
     }
 }
@@ -264,8 +268,8 @@ pub struct Shard {
 impl Shard {
     /// The groups of this part. Every machine deals them out alike, without a word to the others:
     /// the largest first, each to the part that has the fewest cells so far.
-    fn part(self, groups: Vec<Group>) -> Vec<Group> {
-        let mut order: Vec<&Group> = groups.iter().collect();
+    fn part(self, groups: Vec<CellGroup>) -> Vec<CellGroup> {
+        let mut order: Vec<&CellGroup> = groups.iter().collect();
         order.sort_by_key(|group| (Reverse(group.cells.len()), &group.id));
         let mut loads = vec![0usize; self.of as usize];
         let mut mine: HashSet<GroupId> = HashSet::new();

@@ -1,6 +1,6 @@
 //! The configuration that was run, resolved: every cell with all that it means, for people.
 
-use super::cell::{Cell, CellId, GroupId, Load, Server};
+use super::cell::{Cell, CellId, CellLoad, GroupId, ServerConfig};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -13,7 +13,7 @@ struct Resolved<'a> {
 struct ResolvedGroup<'a> {
     id: &'a GroupId,
     #[serde(flatten)]
-    server: &'a Server,
+    server: &'a ServerConfig,
     cells: Vec<ResolvedCell<'a>>,
 }
 
@@ -21,7 +21,7 @@ struct ResolvedGroup<'a> {
 struct ResolvedCell<'a> {
     id: &'a CellId,
     #[serde(flatten)]
-    load: &'a Load,
+    load: &'a CellLoad,
 }
 
 /// The cells of a sweep as YAML, grouped as they share an engine. To be given cells without

@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 
 /// The result of one cell. Journal, CSV and JSON hold the same rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct CellRow {
     /// The cell.
     pub cell: CellId,
     /// Its group.
     pub group: GroupId,
     /// Whether there are figures.
-    pub status: Status,
+    pub status: RowStatus,
     /// Why there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
+    pub cause: Option<RowCause>,
     /// Where in the cell's run that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RowPhase>,
@@ -33,13 +33,13 @@ pub struct Row {
     pub profile: Option<String>,
     /// Figures of the profile.
     #[serde(default)]
-    pub figures: Figures,
+    pub figures: RowFigures,
 }
 
 /// How a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum RowStatus {
     /// Measured.
     Done,
     /// Tried, without figures.
@@ -48,13 +48,13 @@ pub enum Status {
     Skipped,
 }
 
-impl Status {
+impl RowStatus {
     /// As written.
     pub fn as_str(self) -> &'static str {
         match self {
-            Status::Done => "done",
-            Status::Failed => "failed",
-            Status::Skipped => "skipped",
+            RowStatus::Done => "done",
+            RowStatus::Failed => "failed",
+            RowStatus::Skipped => "skipped",
         }
     }
 }
@@ -62,7 +62,7 @@ impl Status {
 /// Why a cell has no figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum RowCause {
     /// The engine or its bench ran out of memory.
     Oom,
     /// A cell that needs no more than this one ran out of memory in this run (skipped).
@@ -93,49 +93,52 @@ pub enum Cause {
     Storage,
 }
 
-impl Cause {
+impl RowCause {
     /// As written.
     pub fn as_str(self) -> &'static str {
         match self {
-            Cause::Oom => "oom",
-            Cause::ImpliedOom => "implied_oom",
-            Cause::KnownOom => "known_oom",
-            Cause::DoesNotFit => "does_not_fit",
-            Cause::EngineDied => "engine_died",
-            Cause::BenchFailed => "bench_failed",
-            Cause::Timeout => "timeout",
-            Cause::NotReady => "not_ready",
-            Cause::Refused => "refused",
-            Cause::Missing => "missing",
-            Cause::MemoryHeld => "memory_held",
-            Cause::Busy => "busy",
-            Cause::Docker => "docker",
-            Cause::Storage => "storage",
+            RowCause::Oom => "oom",
+            RowCause::ImpliedOom => "implied_oom",
+            RowCause::KnownOom => "known_oom",
+            RowCause::DoesNotFit => "does_not_fit",
+            RowCause::EngineDied => "engine_died",
+            RowCause::BenchFailed => "bench_failed",
+            RowCause::Timeout => "timeout",
+            RowCause::NotReady => "not_ready",
+            RowCause::Refused => "refused",
+            RowCause::Missing => "missing",
+            RowCause::MemoryHeld => "memory_held",
+            RowCause::Busy => "busy",
+            RowCause::Docker => "docker",
+            RowCause::Storage => "storage",
         }
     }
 
     /// Whether the cause is in the surroundings and not in the cell: a resumed run tries such cells
     /// again. What does not fit may fit on the GPUs of then.
-    pub fn of_surroundings(self) -> bool {
+    pub fn is_environmental(self) -> bool {
         matches!(
             self,
-            Cause::DoesNotFit
-                | Cause::Missing
-                | Cause::MemoryHeld
-                | Cause::Busy
-                | Cause::Docker
-                | Cause::Storage
+            RowCause::DoesNotFit
+                | RowCause::Missing
+                | RowCause::MemoryHeld
+                | RowCause::Busy
+                | RowCause::Docker
+                | RowCause::Storage
         )
     }
 
     /// Whether memory ran out: in this cell, or in one that needs no more.
-    pub fn of_memory(self) -> bool {
-        matches!(self, Cause::Oom | Cause::ImpliedOom | Cause::KnownOom)
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(
+            self,
+            RowCause::Oom | RowCause::ImpliedOom | RowCause::KnownOom
+        )
     }
 
     /// Whether the same cell may fare better at once: not the cell's fault, nor the engine's.
-    pub fn passes(self) -> bool {
-        matches!(self, Cause::Docker)
+    pub fn is_transient(self) -> bool {
+        matches!(self, RowCause::Docker)
     }
 }
 
@@ -168,7 +171,7 @@ impl RowPhase {
 /// Figures of a profile. Unknown is `None`; the profile has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Figures {
+pub struct RowFigures {
     /// Peak of all devices, bytes.
     pub peak_bytes: Option<u64>,
     /// Memory that was in use before, bytes.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A server in a container.
-pub(crate) fn server(model: &str) -> Arc<Server> {
-    Arc::new(Server {
+pub(crate) fn server(model: &str) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig {
         model: model.into(),
         engine: Some("vllm".into()),
-        place: Place::Container("llm".into()),
+        place: EnginePlace::Container("llm".into()),
         settings: RequestedSettings::default(),
         engine_args: Vec::new(),
         architecture: BTreeMap::new(),
@@ -18,8 +18,8 @@ pub(crate) fn server(model: &str) -> Arc<Server> {
 }
 
 /// A load of the engine's own client.
-pub(crate) fn load(input_len: u32, output_len: u32, batch: u32) -> Load {
-    Load {
+pub(crate) fn load(input_len: u32, output_len: u32, batch: u32) -> CellLoad {
+    CellLoad {
         bench: BenchWord::Serve,
         input_len,
         output_len,
@@ -40,8 +40,8 @@ pub(crate) fn cell(model: &str, input_len: u32, output_len: u32, batch: u32) -> 
 }
 
 /// A sweep of these.
-pub(crate) fn sweep(cells: Vec<Cell>) -> Sweep {
-    Sweep {
+pub(crate) fn sweep(cells: Vec<Cell>) -> SweepDefinition {
+    SweepDefinition {
         name: "small".into(),
         cells,
         timeout: None,
@@ -62,21 +62,21 @@ pub(crate) fn record(cell: &Cell) -> OomRecord {
 }
 
 /// The row of a cell.
-pub(crate) fn row(cell: &Cell, status: Status) -> Row {
-    Row {
+pub(crate) fn row(cell: &Cell, status: RowStatus) -> CellRow {
+    CellRow {
         cell: cell.id.clone(),
         group: cell.group.clone(),
         status,
-        cause: (status != Status::Done).then_some(Cause::Oom),
-        phase: (status != Status::Done).then_some(RowPhase::Bench),
-        message: (status != Status::Done).then(|| "CUDA out of memory".into()),
+        cause: (status != RowStatus::Done).then_some(RowCause::Oom),
+        phase: (status != RowStatus::Done).then_some(RowPhase::Bench),
+        message: (status != RowStatus::Done).then(|| "CUDA out of memory".into()),
         attempt: 1,
         ended: "2026-11-20T10:00:00Z".into(),
         took_s: 12.5,
         profile: None,
-        figures: Figures {
-            peak_bytes: (status == Status::Done).then_some(3 << 30),
-            ..Figures::default()
+        figures: RowFigures {
+            peak_bytes: (status == RowStatus::Done).then_some(3 << 30),
+            ..RowFigures::default()
         },
     }
 }

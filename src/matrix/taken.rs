@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 
 /// A flag as the file writes it. `--max-num-seqs` and `--max_num_seqs` are the same flag.
 #[derive(Debug, Clone)]
-pub(super) struct Flag(String);
+pub(super) struct ArgumentFlag(String);
 
-impl Flag {
+impl ArgumentFlag {
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// `--no-x` of `--x`, and `--x` of `--no-x`: the two say one thing.
-    pub(super) fn opposite(&self) -> Flag {
+    pub(super) fn opposite_flag(&self) -> ArgumentFlag {
         let plain = plain(&self.0);
-        Flag(match plain.strip_prefix("--no-") {
+        ArgumentFlag(match plain.strip_prefix("--no-") {
             Some(rest) => format!("--{rest}"),
             None => format!("--no-{}", plain.trim_start_matches('-')),
         })
@@ -25,54 +25,54 @@ impl Flag {
 
     /// Whether a word of a command line is this flag, its opposite, or another name for what has
     /// a key of its own.
-    pub(super) fn is_said_by(&self, word: &str) -> bool {
-        let said = Flag::from(word);
-        said == *self || said == self.opposite() || {
+    pub(super) fn is_named_by(&self, word: &str) -> bool {
+        let said = ArgumentFlag::from(word);
+        said == *self || said == self.opposite_flag() || {
             let own = own_key_of(&self.0);
             own.is_some() && own == own_key_of(word)
         }
     }
 }
 
-impl From<&str> for Flag {
-    fn from(flag: &str) -> Flag {
-        Flag(flag.to_owned())
+impl From<&str> for ArgumentFlag {
+    fn from(flag: &str) -> ArgumentFlag {
+        ArgumentFlag(flag.to_owned())
     }
 }
 
-impl From<String> for Flag {
-    fn from(flag: String) -> Flag {
-        Flag(flag)
+impl From<String> for ArgumentFlag {
+    fn from(flag: String) -> ArgumentFlag {
+        ArgumentFlag(flag)
     }
 }
 
-impl fmt::Display for Flag {
+impl fmt::Display for ArgumentFlag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl PartialEq for Flag {
-    fn eq(&self, other: &Flag) -> bool {
+impl PartialEq for ArgumentFlag {
+    fn eq(&self, other: &ArgumentFlag) -> bool {
         plain(&self.0) == plain(&other.0)
     }
 }
 
-impl Eq for Flag {}
+impl Eq for ArgumentFlag {}
 
-impl PartialOrd for Flag {
-    fn partial_cmp(&self, other: &Flag) -> Option<std::cmp::Ordering> {
+impl PartialOrd for ArgumentFlag {
+    fn partial_cmp(&self, other: &ArgumentFlag) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Flag {
-    fn cmp(&self, other: &Flag) -> std::cmp::Ordering {
+impl Ord for ArgumentFlag {
+    fn cmp(&self, other: &ArgumentFlag) -> std::cmp::Ordering {
         plain(&self.0).cmp(&plain(&other.0))
     }
 }
 
-impl Hash for Flag {
+impl Hash for ArgumentFlag {
     fn hash<H: Hasher>(&self, state: &mut H) {
         plain(&self.0).hash(state);
     }
@@ -195,11 +195,14 @@ mod tests {
 
     #[test]
     fn a_dash_and_an_underscore_are_the_same() {
-        let flag = Flag::from("--max-num-seqs");
-        assert_eq!(flag, Flag::from("--max_num_seqs"));
-        assert!(flag.is_said_by("--max_num_seqs=3") && flag.is_said_by("--no-max-num-seqs"));
-        assert!(!flag.is_said_by("--max-num"));
-        assert!(Flag::from("--tensor-parallel-size").is_said_by("-tp"));
-        assert_eq!(Flag::from("--no-x").opposite(), Flag::from("--x"));
+        let flag = ArgumentFlag::from("--max-num-seqs");
+        assert_eq!(flag, ArgumentFlag::from("--max_num_seqs"));
+        assert!(flag.is_named_by("--max_num_seqs=3") && flag.is_named_by("--no-max-num-seqs"));
+        assert!(!flag.is_named_by("--max-num"));
+        assert!(ArgumentFlag::from("--tensor-parallel-size").is_named_by("-tp"));
+        assert_eq!(
+            ArgumentFlag::from("--no-x").opposite_flag(),
+            ArgumentFlag::from("--x")
+        );
     }
 }

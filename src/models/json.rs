@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    bounded::weigh(text.as_bytes())?;
+    bounded::check_weight(text.as_bytes())?;
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
         Err(e) => serde_json::from_str(&plain(text)).map_err(|_| e),

@@ -275,7 +275,7 @@ fn flags_alone_make_a_model() {
     };
     for format in ["awq", "gptq", "nvfp4", "mxfp4", "Q4_K_M"] {
         let bytes = weights::of(&model, &deployment(format)).unwrap().bytes;
-        let gib = crate::units::gib(bytes);
+        let gib = crate::units::to_gib(bytes);
         assert!((3.8..4.6).contains(&gib), "{format}: {gib}");
     }
     // The sampler works on the vocabulary: without it, what it takes is not known.

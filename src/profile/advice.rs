@@ -4,7 +4,7 @@ use super::Profile;
 use crate::engine::causes::find_cause;
 
 /// What to change, the first first; nothing where the cause is unknown.
-pub fn advise(profile: &Profile) -> Vec<String> {
+pub fn advise_on_profile(profile: &Profile) -> Vec<String> {
     let Some(why) = profile.metadata.outcome.failure() else {
         return Vec::new();
     };

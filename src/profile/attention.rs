@@ -148,7 +148,7 @@ mod tests {
 
     fn on_ranks(config: &str, ranks: u64) -> Option<u64> {
         let files = BTreeMap::from([("config.json".to_owned(), config.to_owned())]);
-        let model = ModelInfo::read(&files, None);
+        let model = ModelInfo::read_model_files(&files, None);
         kv_bytes_per_token(&files, &model, Some("torch.bfloat16"), ranks)
     }
 

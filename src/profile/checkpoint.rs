@@ -1,7 +1,7 @@
 //! The size of a model's weights in memory by its checkpoint, and when the checkpoint cannot give it.
 
 use super::configuration::WEIGHT_INDEX;
-use super::observation::Observation;
+use super::observation::CaptureObservation;
 use super::{DtypeMetadata, ModelInfo};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Bytes that the checkpoint takes in memory, with the words for it. `None` while nothing shows
 /// that it was loaded, and where its weights take a size there that their files do not give.
 pub fn loaded_bytes(
-    o: &Observation<'_>,
+    o: &CaptureObservation<'_>,
     model: &ModelInfo,
     dtypes: &DtypeMetadata,
 ) -> Option<(i64, String)> {

@@ -6,19 +6,19 @@ use std::collections::HashMap;
 
 /// A column that seldom changes: where a value begins.
 #[derive(Debug, Clone, Default)]
-struct Runs<T> {
+struct ConstantRuns<T> {
     rows: Vec<u32>,
     values: Vec<Option<T>>,
 }
 
 /// A column that is empty in most rows: the rows that have a value.
 #[derive(Debug, Clone, Default)]
-struct Rare<T> {
+struct SparseColumn<T> {
     rows: Vec<u32>,
     values: Vec<T>,
 }
 
-impl<T: Copy + PartialEq> Runs<T> {
+impl<T: Copy + PartialEq> ConstantRuns<T> {
     fn push(&mut self, row: u32, value: Option<T>) {
         if self.values.last().copied().flatten() != value {
             self.rows.push(row);
@@ -36,7 +36,7 @@ impl<T: Copy + PartialEq> Runs<T> {
     }
 }
 
-impl<T: Copy> Rare<T> {
+impl<T: Copy> SparseColumn<T> {
     fn push(&mut self, row: u32, value: Option<T>) {
         if let Some(value) = value {
             self.rows.push(row);
@@ -65,16 +65,16 @@ const LONGEST_NAME: usize = 1024;
 
 /// Process lists, with each name kept once.
 #[derive(Debug, Clone, Default)]
-struct Lists {
+struct ProcessListColumn {
     /// Row, and where its entries end; they begin where those of the list before end.
     ends: Vec<(u32, usize)>,
-    entries: Vec<Entry>,
+    entries: Vec<ProcessEntry>,
     names: Vec<String>,
     places: HashMap<String, u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct ProcessEntry {
     pid: u32,
     used_bytes: Option<u64>,
     peak_bytes: Option<u64>,
@@ -83,11 +83,11 @@ struct Entry {
     container: Option<u32>,
 }
 
-impl Lists {
+impl ProcessListColumn {
     fn push(&mut self, row: u32, list: Option<Vec<ProcessMemory>>) {
         let Some(list) = list else { return };
         for p in list {
-            let entry = Entry {
+            let entry = ProcessEntry {
                 pid: p.pid,
                 used_bytes: p.used_bytes,
                 peak_bytes: p.peak_bytes,
@@ -118,7 +118,7 @@ impl Lists {
         let place = self.ends.binary_search_by_key(&row, |(row, _)| *row).ok()?;
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before].1);
         let name = |place: Option<u32>| place.map(|p| self.names[p as usize].clone());
-        let process = |e: &Entry| ProcessMemory {
+        let process = |e: &ProcessEntry| ProcessMemory {
             pid: e.pid,
             used_bytes: e.used_bytes,
             ours: e.ours,
@@ -136,16 +136,16 @@ macro_rules! columns {
     ($($field:ident: $column:ty,)+) => {
         /// Samples of a device in order of time.
         #[derive(Debug, Clone, Default)]
-        pub struct Columns {
+        pub struct SampleColumns {
             device: u32,
             at: Vec<AtNs>,
             used: Vec<u64>,
-            burst: Runs<bool>,
-            processes: Lists,
+            burst: ConstantRuns<bool>,
+            processes: ProcessListColumn,
             $($field: $column,)+
         }
 
-        impl Columns {
+        impl SampleColumns {
             /// Adds a sample that is not before the last one.
             pub fn push(&mut self, s: MemorySample) {
                 let Ok(row) = u32::try_from(self.at.len()) else {
@@ -175,29 +175,29 @@ macro_rules! columns {
 }
 
 columns! {
-    low_bytes: Runs<u64>,
-    high_bytes: Runs<u64>,
-    kernel_peak_bytes: Runs<u64>,
-    reserved_bytes: Runs<u64>,
-    host: Runs<HostSplit>,
-    bench_client_bytes: Runs<u64>,
-    power_mw: Rare<u32>,
-    temperature_c: Rare<u32>,
-    hotspot_temp_c: Rare<u32>,
-    memory_temp_c: Rare<u32>,
-    utilization_pct: Rare<u32>,
-    mem_utilization_pct: Rare<u32>,
-    clock_gfx_mhz: Rare<u32>,
-    clock_mem_mhz: Rare<u32>,
-    energy_mj: Rare<u64>,
-    throttle: Rare<u64>,
+    low_bytes: ConstantRuns<u64>,
+    high_bytes: ConstantRuns<u64>,
+    kernel_peak_bytes: ConstantRuns<u64>,
+    reserved_bytes: ConstantRuns<u64>,
+    host: ConstantRuns<HostSplit>,
+    bench_client_bytes: ConstantRuns<u64>,
+    power_mw: SparseColumn<u32>,
+    temperature_c: SparseColumn<u32>,
+    hotspot_temp_c: SparseColumn<u32>,
+    memory_temp_c: SparseColumn<u32>,
+    utilization_pct: SparseColumn<u32>,
+    mem_utilization_pct: SparseColumn<u32>,
+    clock_gfx_mhz: SparseColumn<u32>,
+    clock_mem_mhz: SparseColumn<u32>,
+    energy_mj: SparseColumn<u64>,
+    throttle: SparseColumn<u64>,
 }
 
-impl Columns {
+impl SampleColumns {
     /// From samples of one device in order of time. More rows than a number of 32 bits counts (13
     /// years at 100 ms) are left out.
-    pub fn of(samples: impl IntoIterator<Item = MemorySample>) -> Columns {
-        let mut columns = Columns::default();
+    pub fn from_samples(samples: impl IntoIterator<Item = MemorySample>) -> SampleColumns {
+        let mut columns = SampleColumns::default();
         samples.into_iter().for_each(|s| columns.push(s));
         columns
     }
@@ -208,8 +208,8 @@ impl Columns {
     }
 
     /// All samples.
-    pub fn rows(&self) -> Rows<'_> {
-        Rows {
+    pub fn all_rows(&self) -> SampleRows<'_> {
+        SampleRows {
             columns: self,
             from: 0,
             to: self.at.len(),
@@ -217,7 +217,7 @@ impl Columns {
     }
 
     /// How many samples lie before a moment, or up to it.
-    pub fn count(&self, at: AtNs, inclusive: bool) -> usize {
+    pub fn count_before(&self, at: AtNs, inclusive: bool) -> usize {
         self.at
             .partition_point(|t| *t < at || (inclusive && *t == at))
     }
@@ -225,18 +225,18 @@ impl Columns {
 
 /// Some of a device's samples, one after the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows<'a> {
-    columns: &'a Columns,
+pub struct SampleRows<'a> {
+    columns: &'a SampleColumns,
     from: usize,
     to: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> SampleRows<'a> {
     /// Those from one place to before another, counted in the device's samples.
-    pub fn between(columns: &'a Columns, from: usize, to: usize) -> Rows<'a> {
+    pub fn rows_between(columns: &'a SampleColumns, from: usize, to: usize) -> SampleRows<'a> {
         let to = to.min(columns.at.len());
         let from = from.min(to);
-        Rows { columns, from, to }
+        SampleRows { columns, from, to }
     }
 
     /// How many.
@@ -271,12 +271,12 @@ impl<'a> Rows<'a> {
     }
 
     /// When each was taken.
-    pub fn times(self) -> &'a [AtNs] {
+    pub fn sample_times(self) -> &'a [AtNs] {
         &self.columns.at[self.from..self.to]
     }
 
     /// What each had in use, bytes.
-    pub fn used(self) -> &'a [u64] {
+    pub fn used_bytes(self) -> &'a [u64] {
         &self.columns.used[self.from..self.to]
     }
 
@@ -287,7 +287,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The highest use since the sample before, of one of them; bytes.
-    pub fn high(self, place: usize) -> Option<u64> {
+    pub fn high_bytes_at(self, place: usize) -> Option<u64> {
         self.columns.high_bytes.get((self.from + place) as u32)
     }
 
@@ -305,7 +305,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Power and temperature of one of them: milliwatts, °C.
-    pub fn gauges(self, place: usize) -> (Option<u32>, Option<u32>) {
+    pub fn gauges_at(self, place: usize) -> (Option<u32>, Option<u32>) {
         let row = (self.from + place) as u32;
         (
             self.columns.power_mw.get(row),
@@ -321,7 +321,7 @@ impl<'a> Rows<'a> {
 
     /// The last reading among these of each gauge, which are read less often than memory; nothing
     /// else is filled.
-    pub fn latest(self) -> MemorySample {
+    pub fn latest_gauges(self) -> MemorySample {
         let (c, from, to) = (self.columns, self.from, self.to);
         MemorySample {
             power_mw: c.power_mw.last(from, to),
@@ -337,7 +337,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Those that carry a process list.
-    pub fn listed(self) -> impl DoubleEndedIterator<Item = MemorySample> + 'a {
+    pub fn samples_with_lists(self) -> impl DoubleEndedIterator<Item = MemorySample> + 'a {
         let (columns, from, to) = (self.columns, self.from, self.to);
         let ends = &columns.processes.ends;
         let place = |row: usize| ends.partition_point(|(r, _)| (*r as usize) < row);
@@ -346,7 +346,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Moments and readings of the counter of energy, millijoules.
-    pub fn energy(self) -> impl Iterator<Item = (AtNs, u64)> + 'a {
+    pub fn energy_readings(self) -> impl Iterator<Item = (AtNs, u64)> + 'a {
         let (columns, from, to) = (self.columns, self.from, self.to);
         let rows = columns.energy_mj.rows.iter().zip(&columns.energy_mj.values);
         rows.map(|(row, mj)| (*row as usize, *mj))
@@ -355,8 +355,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Process lists, as they were read.
-    pub fn lists(self) -> impl DoubleEndedIterator<Item = Vec<ProcessMemory>> + 'a {
-        self.listed().filter_map(|s| s.processes)
+    pub fn process_lists(self) -> impl DoubleEndedIterator<Item = Vec<ProcessMemory>> + 'a {
+        self.samples_with_lists().filter_map(|s| s.processes)
     }
 }
 
@@ -421,24 +421,24 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_put_in_comes_out(samples in proptest::collection::vec(sample(), 0..40)) {
-            let columns = Columns::of(samples.clone());
-            let rows = columns.rows();
+            let columns = SampleColumns::from_samples(samples.clone());
+            let rows = columns.all_rows();
             prop_assert_eq!(rows.iter().collect::<Vec<_>>(), samples.clone());
             prop_assert_eq!(rows.last(), samples.last().cloned());
             prop_assert_eq!(rows.iter().next_back(), samples.last().cloned());
             let lists: Vec<_> = samples.iter().filter_map(|s| s.processes.clone()).collect();
-            prop_assert_eq!(rows.lists().collect::<Vec<_>>(), lists);
+            prop_assert_eq!(rows.process_lists().collect::<Vec<_>>(), lists);
             let listed = samples.iter().rev().find(|s| s.processes.is_some());
-            prop_assert_eq!(rows.listed().next_back(), listed.cloned());
-            let part = Rows::between(&columns, 1, samples.len().saturating_sub(1));
+            prop_assert_eq!(rows.samples_with_lists().next_back(), listed.cloned());
+            let part = SampleRows::rows_between(&columns, 1, samples.len().saturating_sub(1));
             let inside = part.iter().filter(|s| s.processes.is_some());
-            prop_assert_eq!(part.listed().collect::<Vec<_>>(), inside.collect::<Vec<_>>());
+            prop_assert_eq!(part.samples_with_lists().collect::<Vec<_>>(), inside.collect::<Vec<_>>());
             let power = samples.iter().rev().find_map(|s| s.power_mw);
-            prop_assert_eq!(rows.latest().power_mw, power);
+            prop_assert_eq!(rows.latest_gauges().power_mw, power);
             for (place, s) in samples.iter().enumerate() {
-                prop_assert_eq!(rows.high(place), s.high_bytes);
+                prop_assert_eq!(rows.high_bytes_at(place), s.high_bytes);
                 prop_assert_eq!(rows.is_burst(place), s.burst);
-                prop_assert_eq!(rows.gauges(place), (s.power_mw, s.temperature_c));
+                prop_assert_eq!(rows.gauges_at(place), (s.power_mw, s.temperature_c));
             }
         }
     }
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn a_day_of_steady_samples_takes_little() {
         let rows = 100_000;
-        let columns = Columns::of((0..rows).map(|k| MemorySample {
+        let columns = SampleColumns::from_samples((0..rows).map(|k| MemorySample {
             at_ns: k * 100_000_000,
             used_bytes: 70 << 30,
             high_bytes: Some(70 << 30),

@@ -1,15 +1,15 @@
 //! The engine and the model: requested settings, effective settings, figures that the engine reports of itself.
 
 use super::checkpoint;
-use super::observation::Observation;
+use super::observation::CaptureObservation;
 use super::pool::ExactPool;
-use super::unknown::{Reasons, null_reasons};
+use super::unknown::{NullReasons, null_reasons};
 use crate::breakdown::Breakdown;
 use crate::capture::{Capture, Mode};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, LogReport};
 use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
 use crate::estimate::headers::{Stored, safetensors};
-use crate::units::{GIB, gib, gib_signed};
+use crate::units::{GIB, gib_signed, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,7 +79,10 @@ pub struct ModelInfo {
 
 impl ModelInfo {
     /// From the model's files.
-    pub(super) fn read(files: &BTreeMap<String, String>, name: Option<String>) -> ModelInfo {
+    pub(super) fn read_model_files(
+        files: &BTreeMap<String, String>,
+        name: Option<String>,
+    ) -> ModelInfo {
         let file = |f: &str| {
             files
                 .get(f)
@@ -135,7 +138,7 @@ impl ModelInfo {
 }
 
 impl ModelInfo {
-    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+    pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         let c = o.capture;
         let has = |file: &str| c.model_files.contains_key(file);
         let unread = |what: &str| match &c.model_files_error {
@@ -244,19 +247,19 @@ pub(super) fn load_missed(capture: &Capture) -> bool {
 }
 
 impl InternalMetrics {
-    pub(super) fn of(
-        o: &Observation<'_>,
+    pub(super) fn reported_metrics(
+        o: &CaptureObservation<'_>,
         effective: &BTreeMap<String, String>,
         pool: &ExactPool,
     ) -> InternalMetrics {
-        let (capture, log, probes, ranks) = (o.capture, &o.log, &o.probes, o.ranks());
+        let (capture, log, probes, ranks) = (o.capture, &o.log, &o.probes, o.engine_ranks());
         let count = |key: &str| log.number(key).filter(|v| *v >= 0.0).map(|v| v as u64);
         // Pools of engines beside each other add up; a pool's own figure is its smallest rank's.
         let summed = |key: &str| match &log.facts.get(key)?.value {
             FactValue::List(engines) => Some(engines.iter().sum::<f64>() as u64),
             _ => count(key),
         };
-        let total = |key: &str| ranks.total(&log.facts.get(key)?.value);
+        let total = |key: &str| ranks.total_over_ranks(&log.facts.get(key)?.value);
         let least = |key: &str| match &log.facts.get(key)?.value {
             FactValue::List(all) => all.iter().copied().reduce(f64::min),
             _ => log.number(key),
@@ -264,10 +267,10 @@ impl InternalMetrics {
         let kv_bytes = probes
             .kv_cache_bytes
             .and_then(|bytes| bytes.checked_mul(ranks.per_engine))
-            .map(gib)
+            .map(to_gib)
             .or_else(|| {
                 let rounded = total("kv_cache_gib")?;
-                let exact = pool.behind(bytes_of_gib(rounded)?, ranks.count());
+                let exact = pool.exact_figure_behind(bytes_of_gib(rounded)?, ranks.rank_count());
                 Some(exact.map_or(rounded, |(bytes, _)| gib_signed(bytes)))
             });
         let usage = capture
@@ -332,7 +335,12 @@ impl InternalMetrics {
 }
 
 impl InternalMetrics {
-    pub(super) fn reasons(&self, parts: &Breakdown, o: &Observation<'_>, out: &mut Reasons) {
+    pub(super) fn note_null_reasons(
+        &self,
+        parts: &Breakdown,
+        o: &CaptureObservation<'_>,
+        out: &mut NullReasons,
+    ) {
         let c = o.capture;
         // Why the usage of the pool is not known.
         let no_usage = || match c.mode {
@@ -399,7 +407,7 @@ fn no_gauge(c: &Capture) -> &'static str {
 }
 
 /// Whether a reading of the gauges fell into the measured part of a load.
-fn read_under_load(o: &Observation<'_>) -> bool {
+fn read_under_load(o: &CaptureObservation<'_>) -> bool {
     let loads = || {
         let repeats = o.repeats.iter();
         repeats.filter_map(|r| Some((r.bench_at?, r.window.to)))
@@ -437,7 +445,7 @@ fn graphs_enabled(log: &LogReport, effective: &BTreeMap<String, String>) -> Opti
 }
 
 /// Requested against effective settings.
-pub(super) fn configuration(
+pub(super) fn compare_settings(
     capture: &Capture,
     settings: &ServerSettings,
     log: &LogReport,

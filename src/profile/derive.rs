@@ -1,40 +1,41 @@
 //! From a capture to a profile. No I/O, no clock: the same capture gives the same profile.
 
-use super::configuration::{configuration, engine_metadata};
-use super::observation::{Observation, load_kind, observes_only};
-use super::timeline::timeline;
-use super::unknown::{Reasons, null_reasons};
+use super::configuration::{compare_settings, engine_metadata};
+use super::observation::{CaptureObservation, load_kind, observes_only};
+use super::timeline::build_timeline;
+use super::unknown::{NullReasons, null_reasons};
 use super::*;
-use crate::breakdown::{DevicePeak, explain};
+use crate::breakdown::{DevicePeak, explain_component};
 use crate::capture::{Capture, LogLine, MemorySample};
 use crate::engine::{read_builtin, read_builtin_notes};
 
 /// Derives the profile of a capture. `samples` and `lines` are those of the same run, in any
 /// order that keeps each source's own; they are read once.
-pub fn derive(
+pub fn derive_profile(
     capture: &Capture,
     samples: impl IntoIterator<Item = MemorySample>,
     lines: impl IntoIterator<Item = LogLine>,
 ) -> Profile {
-    let mut o = Observation::new(capture, samples, lines);
+    let mut o = CaptureObservation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
-    let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
+    let configuration = compare_settings(capture, &o.settings, &o.log, &o.probes);
     let asked = capture.request.model.as_deref();
     let name = asked
         .or(o.probes.model.as_deref())
         .or(o.settings.model.as_deref())
         .or_else(|| o.log.text("model"))
         .map(str::to_owned);
-    let mut model_info = ModelInfo::read(&capture.model_files, name);
-    let mut gpu_info = GpuInfo::of(capture);
+    let mut model_info = ModelInfo::read_model_files(&capture.model_files, name);
+    let mut gpu_info = GpuInfo::gpu_info_of(capture);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
-    let pool = pool::ExactPool::read(&o, &model_info, &dtype_metadata);
-    let mut metrics = InternalMetrics::of(&o, &configuration.effective, &pool);
+    let pool = pool::ExactPool::read_pool(&o, &model_info, &dtype_metadata);
+    let mut metrics = InternalMetrics::reported_metrics(&o, &configuration.effective, &pool);
     model_info.dtype = dtype_metadata.weights.clone().or(model_info.dtype);
-    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
+    torch::fill_from_probe(&o, &mut metrics, &mut model_info, &mut gpu_info);
 
-    let evidence = witnesses::collect(&o, &model_info, &dtype_metadata, &pool);
-    let peaks: Vec<series::Peak> = o.top().map(|t| t.peaks.clone()).unwrap_or_default();
+    let evidence = witnesses::collect_evidence(&o, &model_info, &dtype_metadata, &pool);
+    let peaks: Vec<series::DevicePeakReading> =
+        o.top_repeat().map(|t| t.peaks.clone()).unwrap_or_default();
     let device_peaks: Vec<DevicePeak> = peaks
         .iter()
         .map(|p| DevicePeak {
@@ -43,17 +44,17 @@ pub fn derive(
             source: p.source,
         })
         .collect();
-    let mut memory_breakdown = explain(
+    let mut memory_breakdown = explain_component(
         &device_peaks,
         &evidence,
         &capture.engine,
-        o.top().and_then(|t| t.number),
+        o.top_repeat().and_then(|t| t.number),
     );
-    if o.overload().is_some() || o.coarsely_timed() || o.swapped().is_some() {
+    if o.overload_threads().is_some() || o.coarsely_timed() || o.swapped_bytes().is_some() {
         memory_breakdown.doubt_differences();
     }
     let latency_stats = latency(&o);
-    let findings = findings::collect(
+    let findings = findings::collect_findings(
         &o,
         &evidence,
         &memory_breakdown,
@@ -63,8 +64,8 @@ pub fn derive(
     );
     let engine_metadata = engine_metadata(capture, o.engine, &o.log, &o.probes);
 
-    let (engine, omitted_engine) = engine_excerpt.finish();
-    let (bench, omitted_bench) = bench_excerpt.finish();
+    let (engine, omitted_engine) = engine_excerpt.into_text();
+    let (bench, omitted_bench) = bench_excerpt.into_text();
     let mut profile = Profile {
         profiler_version: env!("CARGO_PKG_VERSION").into(),
         schema_version: SCHEMA_VERSION.into(),
@@ -76,10 +77,10 @@ pub fn derive(
         memory_measurements: measurements(&o, &peaks),
         memory_breakdown,
         vllm_internal_metrics: metrics,
-        memory_timeline: timeline(&o.series, capture, under_load::under_load(&o)),
-        detailed_gpu_metrics: DetailedGpuMetrics::of(capture, &o.series, &peaks),
+        memory_timeline: build_timeline(&o.series, capture, under_load::under_load(&o)),
+        detailed_gpu_metrics: DetailedGpuMetrics::metrics_at_peak(capture, &o.series, &peaks),
         latency_stats,
-        torch_memory: torch::memory(&o),
+        torch_memory: torch::torch_memory_of(&o),
         layer_profile: o.torch.as_ref().and_then(|t| t.layer_profile.clone()),
         engine_metadata,
         configuration,
@@ -97,21 +98,21 @@ pub fn derive(
 }
 
 /// Why each null of the document is null.
-fn reasons(profile: &Profile, o: &Observation<'_>) -> Reasons {
-    let mut reasons = Reasons::default();
+fn reasons(profile: &Profile, o: &CaptureObservation<'_>) -> NullReasons {
+    let mut reasons = NullReasons::default();
     let out = &mut reasons;
     metadata_reasons(&profile.metadata, out);
     request_reasons(&profile.parameters, out);
-    profile.gpu_info.reasons(o, out);
-    profile.model_info.reasons(o, out);
+    profile.gpu_info.note_null_reasons(o, out);
+    profile.model_info.note_null_reasons(o, out);
     dtype_reasons(profile, o, out);
-    profile.memory_measurements.reasons(o, out);
+    profile.memory_measurements.note_null_reasons(o, out);
     breakdown_reasons(profile, o, out);
-    (profile.vllm_internal_metrics).reasons(&profile.memory_breakdown, o, out);
-    profile.memory_timeline.reasons(o, out);
+    (profile.vllm_internal_metrics).note_null_reasons(&profile.memory_breakdown, o, out);
+    profile.memory_timeline.note_null_reasons(o, out);
     measurements::gpu_reasons(profile.detailed_gpu_metrics.as_ref(), o, out);
-    performance::reasons(profile.latency_stats.as_ref(), o, out);
-    torch::reasons(profile.torch_memory.as_ref(), o, out);
+    performance::note_null_reasons(profile.latency_stats.as_ref(), o, out);
+    torch::note_null_reasons(profile.torch_memory.as_ref(), o, out);
     torch::layer_reasons(profile.layer_profile.as_ref(), o, out);
     null_reasons!(out, "engine_metadata", profile.engine_metadata;
         engine_version => o.not_reported();
@@ -119,7 +120,7 @@ fn reasons(profile: &Profile, o: &Observation<'_>) -> Reasons {
     reasons
 }
 
-fn metadata_reasons(metadata: &Metadata, out: &mut Reasons) {
+fn metadata_reasons(metadata: &Metadata, out: &mut NullReasons) {
     let end = metadata.container_end.as_ref();
     null_reasons!(out, "metadata", metadata;
         container_end => "the container was gone when the run ended";
@@ -146,10 +147,10 @@ fn metadata_reasons(metadata: &Metadata, out: &mut Reasons) {
     }
 }
 
-fn request_reasons(request: &Request, out: &mut Reasons) {
+fn request_reasons(request: &Request, out: &mut NullReasons) {
     // A length of zero is written as null.
     let no_length = request.workload.input_len == 0;
-    out.note(no_length, "parameters.workload.input_len".into(), || {
+    out.note_if_null(no_length, "parameters.workload.input_len".into(), || {
         "no length was asked for; that of a given prompt is counted in torch_memory.load".into()
     });
     null_reasons!(out, "parameters", request;
@@ -165,9 +166,9 @@ fn request_reasons(request: &Request, out: &mut Reasons) {
     );
 }
 
-fn breakdown_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) {
+fn breakdown_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut NullReasons) {
     let (breakdown, at) = (&profile.memory_breakdown, "memory_breakdown");
-    if o.top().is_none() {
+    if o.top_repeat().is_none() {
         null_reasons!(out, at, breakdown;
             total_measured_bytes, total_measured_gb, baseline_gb, net_increase_gb, model_weights_gb, kv_cache_gb,
             activations_gb, framework_overhead_gb, overhead_percentage, unexplained_bytes, repeat => o.no_peak();
@@ -219,7 +220,7 @@ fn breakdown_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) 
     );
 }
 
-fn dtype_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) {
+fn dtype_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut NullReasons) {
     let quantization = o
         .log
         .text("quantization")
@@ -259,14 +260,14 @@ fn metadata(capture: &Capture, simulated_engine: bool) -> Metadata {
     }
 }
 
-fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
+fn measurements(o: &CaptureObservation<'_>, peaks: &[series::DevicePeakReading]) -> Measurements {
     let devices = &o.capture.devices;
     let each = 0..o.series.device_count();
-    let baseline = Point::of_samples(each.clone().filter_map(|d| o.baseline(d)), devices);
+    let baseline = Point::of_samples(each.clone().filter_map(|d| o.baseline_sample(d)), devices);
     let post_warmup = o
-        .top()
+        .top_repeat()
         .and_then(|t| t.bench_at)
-        .and_then(|at| Point::of_samples(each.filter_map(|d| o.series.at(d, at)), devices));
+        .and_then(|at| Point::of_samples(each.filter_map(|d| o.series.sample_at(d, at)), devices));
     let peak = Point::of_peaks(peaks, devices);
     let memory_increase_gb = peak
         .as_ref()
@@ -281,7 +282,11 @@ fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
     }
 }
 
-fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo) -> DtypeMetadata {
+fn dtypes(
+    o: &CaptureObservation<'_>,
+    configuration: &Configuration,
+    model: &ModelInfo,
+) -> DtypeMetadata {
     // In force, else asked for; `auto` names no format by itself.
     let get = |key: &str| {
         [&configuration.effective, &configuration.requested]
@@ -315,7 +320,7 @@ fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo)
     }
 }
 
-fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
+fn latency(o: &CaptureObservation<'_>) -> Option<LatencyStats> {
     let kind = load_kind(o.capture)?;
     let repeats: Vec<RepeatResult> = o
         .capture
@@ -342,7 +347,7 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
         })
         .collect();
     let w = &o.capture.request.workload;
-    LatencyStats::of(
+    LatencyStats::stats_of_repeats(
         kind,
         repeats,
         w.batch_size.map(|b| f64::from(b) * f64::from(w.output_len)),

@@ -1,7 +1,7 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
 use super::neighbours;
-use super::observation::{Observation, observes_only};
+use super::observation::{CaptureObservation, observes_only};
 use super::out_of_memory::{KILLED_FROM_OUTSIDE, OomVerdict, describe_limit};
 use super::placement::{self, Placement};
 use super::series::PeakSource;
@@ -10,8 +10,8 @@ use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, r
 use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
-use crate::units::{Bytes, signed};
-use crate::wording::counted;
+use crate::units::{Bytes, signed_text};
+use crate::wording::count_noun;
 
 /// Two sources may differ by this share before it is reported.
 const DISAGREEMENT_SHARE: f64 = 0.05;
@@ -25,8 +25,8 @@ const STATED_BYTES: i64 = 10 << 20;
 const FAILED_SHARE: f64 = 0.01;
 
 /// All findings, worst first.
-pub fn collect(
-    o: &Observation<'_>,
+pub fn collect_findings(
+    o: &CaptureObservation<'_>,
     evidence: &[Evidence],
     breakdown: &Breakdown,
     configuration: &Configuration,
@@ -39,9 +39,9 @@ pub fn collect(
     }
     outcome(o, &mut findings);
     findings.extend(requests(latency));
-    torch::findings(o, &mut findings);
+    torch::find_probe_problems(o, &mut findings);
     simulated(o, &mut findings);
-    let placed = o.placement() != Placement::Unknown;
+    let placed = o.rank_placement() != Placement::Unknown;
     let speaks_of_its_device =
         |e: &&Evidence| placed || e.source.names_its_device() || o.is_host(e.gpu_id as usize);
     let (attributed, stray): (Vec<&Evidence>, Vec<&Evidence>) =
@@ -51,10 +51,10 @@ pub fn collect(
     sampling(o, &mut findings);
     findings.extend(overloaded(o));
     findings.extend(swapped(o));
-    replayed::findings(o, &mut findings);
+    replayed::find_replay_problems(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
-    neighbours::findings(o, &mut findings);
+    neighbours::find_neighbours(o, &mut findings);
     log(o, &mut findings);
     for d in &configuration.differences {
         if d.setting == "model" {
@@ -62,14 +62,14 @@ pub fn collect(
                 "the run was told the model `{}`, and the engine serves `{}`: what is calculated from a model here is calculated from the first",
                 d.requested, d.effective
             );
-            findings.push(Finding::warning("model_differs", message));
+            findings.push(Finding::new_warning("model_differs", message));
             continue;
         }
         let message = format!(
             "`{}` was asked to be {} and is {}",
             d.setting, d.requested, d.effective
         );
-        findings.push(Finding::info("setting_differs", message));
+        findings.push(Finding::new_info("setting_differs", message));
     }
     if o.capture.mode == Mode::Serving {
         let quarter = breakdown.total_measured_bytes.map(|total| total as i64 / 4);
@@ -77,20 +77,20 @@ pub fn collect(
         if let Some((unexplained, _)) = unexplained.filter(|(bytes, quarter)| bytes > quarter) {
             let message = format!(
                 "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
-                signed(unexplained.into())
+                signed_text(unexplained.into())
             );
-            findings.push(Finding::info("startup_not_observed", message));
+            findings.push(Finding::new_info("startup_not_observed", message));
         }
         let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
         let missing = o.engine.and_then(|e| e.untold(&o.log, on_gpu));
-        findings.extend(missing.map(|message| Finding::info("log_tells_less", message)));
+        findings.extend(missing.map(|message| Finding::new_info("log_tells_less", message)));
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
             "the witnesses claim {} more than was measured: a reserved pool that is not touched, or a part counted twice",
-            signed(-i128::from(unexplained))
+            signed_text(-i128::from(unexplained))
         );
-        findings.push(Finding::warning("negative_residual", message));
+        findings.push(Finding::new_warning("negative_residual", message));
     }
     too_large(breakdown, evidence, &mut findings);
     let gauges = &o.capture.gauges;
@@ -100,9 +100,9 @@ pub fn collect(
     if let Some(n) = preemptions.filter(|n| *n > 0 && !seen) {
         let message = format!(
             "{} during the load: the KV pool was too small for it",
-            counted(n, "preemption")
+            count_noun(n, "preemption")
         );
-        findings.push(Finding::warning("preemption_seen", message));
+        findings.push(Finding::new_warning("preemption_seen", message));
     }
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     findings
@@ -119,15 +119,15 @@ impl Finding {
         }
     }
 
-    pub(crate) fn error(code: &str, message: impl Into<String>) -> Finding {
+    pub(crate) fn new_error(code: &str, message: impl Into<String>) -> Finding {
         Finding::new(code, Severity::Error, message)
     }
 
-    pub(crate) fn warning(code: &str, message: impl Into<String>) -> Finding {
+    pub(crate) fn new_warning(code: &str, message: impl Into<String>) -> Finding {
         Finding::new(code, Severity::Warning, message)
     }
 
-    pub(crate) fn info(code: &str, message: impl Into<String>) -> Finding {
+    pub(crate) fn new_info(code: &str, message: impl Into<String>) -> Finding {
         Finding::new(code, Severity::Info, message)
     }
 
@@ -137,14 +137,15 @@ impl Finding {
     }
 }
 
-fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+fn outcome(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let c = o.capture;
-    let failed =
-        |code: &str, message: String| Finding::error(code, message).quoting(o.root_cause.clone());
+    let failed = |code: &str, message: String| {
+        Finding::new_error(code, message).quoting(o.root_cause.clone())
+    };
     let ended = c.end.describe().unwrap_or_default();
     findings.extend(match &c.end {
         RunEnd::Completed => None,
-        RunEnd::Interrupted => Some(Finding::warning(
+        RunEnd::Interrupted => Some(Finding::new_warning(
             "interrupted",
             format!("{ended}: the figures cover what was seen until then"),
         )),
@@ -160,13 +161,13 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     match OomVerdict::of_capture(c) {
         OomVerdict::Killed(_) if findings.iter().any(|f| f.code == "oom") => {}
         OomVerdict::Killed(kill) => {
-            let phase = kill.phase(c).map(|p| format!(" in phase {p}"));
+            let phase = kill.phase_of_kill(c).map(|p| format!(" in phase {p}"));
             let message = format!(
                 "the kernel's OOM killer ended a process of the container{}: {}",
                 phase.unwrap_or_default(),
                 kill.describe_limit()
             );
-            findings.push(Finding::error("oom", message));
+            findings.push(Finding::new_error("oom", message));
         }
         verdict if bench_137 => {
             let why = if verdict == OomVerdict::NotKilled {
@@ -175,23 +176,24 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 "; the out-of-memory killer is the usual reason, though no such event was seen"
             };
             let message = format!("the bench was killed (exit 137){why}");
-            findings.push(Finding::error("bench_killed", message));
+            findings.push(Finding::new_error("bench_killed", message));
         }
         _ => {}
     }
     for e in c.execs.iter().filter(|e| e.survivors > 0) {
         let message = format!(
             "{} of the bench could not be ended and may still run in the container",
-            counted(e.survivors, "process")
+            count_noun(e.survivors, "process")
         );
-        findings
-            .push(Finding::error("bench_processes_left", message).quoting(Some(e.argv.join(" "))));
+        findings.push(
+            Finding::new_error("bench_processes_left", message).quoting(Some(e.argv.join(" "))),
+        );
     }
 }
 
 /// Requests that failed: the load was not the one that was asked for.
 fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
-    let (failed, all) = latency?.failed().filter(|f| f.0 > 0)?;
+    let (failed, all) = latency?.failed_requests().filter(|f| f.0 > 0)?;
     let severity = if failed as f64 > all as f64 * FAILED_SHARE {
         Severity::Error
     } else {
@@ -199,17 +201,17 @@ fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
     };
     let message = format!(
         "{failed} of {} failed: the load was not the one that was asked for",
-        counted(all, "request")
+        count_noun(all, "request")
     );
     Some(Finding::new("requests_failed", severity, message))
 }
 
-fn simulated(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+fn simulated(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     if o.engine.is_some_and(|e| e.simulated()) {
-        findings.push(Finding::warning("simulated_engine", "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
+        findings.push(Finding::new_warning("simulated_engine", "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
     }
     if o.capture.backend.simulated {
-        findings.push(Finding::warning(
+        findings.push(Finding::new_warning(
             "simulated_gpu",
             "the GPU is a simulation: its figures test plimsoll and say nothing about hardware",
         ));
@@ -237,13 +239,13 @@ fn too_large(breakdown: &Breakdown, evidence: &[Evidence], findings: &mut Vec<Fi
                 .find(|e| e.used && e.component == part.component && e.gpu_id == device.gpu_id);
             let message = format!(
                 "{} on device {} is {}, above the measured peak of {}: it cannot all have been there, so its confidence is low",
-                in_a_sentence(part.component.label()),
+                in_a_sentence(part.component.display_label()),
                 device.gpu_id,
-                signed(part.bytes.into()),
+                signed_text(part.bytes.into()),
                 Bytes(device.peak_bytes)
             );
             findings.push(
-                Finding::warning("part_exceeds_peak", message)
+                Finding::new_warning("part_exceeds_peak", message)
                     .quoting(source.map(|e| e.quote.clone())),
             );
         }
@@ -251,7 +253,7 @@ fn too_large(breakdown: &Breakdown, evidence: &[Evidence], findings: &mut Vec<Fi
 }
 
 /// Figures that the engine reports of ranks on an unknown device.
-fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Finding>) {
+fn not_mapped(o: &CaptureObservation<'_>, stray: &[&Evidence], findings: &mut Vec<Finding>) {
     if stray.is_empty() {
         return;
     }
@@ -262,11 +264,11 @@ fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Findi
     };
     let message = format!(
         "the engine runs on {} and {} were measured; {why}. What the engine says of a rank is kept as evidence under the rank's number and not used",
-        counted(o.ranks().count(), "rank"),
-        counted(o.capture.devices.len(), "device"),
+        count_noun(o.engine_ranks().rank_count(), "rank"),
+        count_noun(o.capture.devices.len(), "device"),
     );
     findings.push(
-        Finding::warning("ranks_not_mapped", message)
+        Finding::new_warning("ranks_not_mapped", message)
             .quoting(stray.first().map(|e| e.quote.clone())),
     );
 }
@@ -289,13 +291,13 @@ fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
             if apart > least && apart as f64 > larger as f64 * share {
                 let message = format!(
                     "two witnesses of {} on device {} disagree: {} and {}",
-                    in_a_sentence(used.component.label()),
+                    in_a_sentence(used.component.display_label()),
                     used.gpu_id,
-                    signed(used.bytes.into()),
-                    signed(other.bytes.into()),
+                    signed_text(used.bytes.into()),
+                    signed_text(other.bytes.into()),
                 );
                 findings.push(
-                    Finding::warning("witnesses_disagree", message)
+                    Finding::new_warning("witnesses_disagree", message)
                         .quoting(Some(format!("{} | {}", used.quote, other.quote))),
                 );
             }
@@ -303,7 +305,7 @@ fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
     }
 }
 
-fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+fn sampling(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let s = &o.capture.sampling;
     device_events(&s.events, findings);
     if s.ticks == 0 || o.series.device_count() == 0 {
@@ -314,7 +316,7 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         };
         let why = s.last_error.as_ref().map(|e| format!(": {e}"));
         let message = format!("{what}{}", why.unwrap_or_default());
-        findings.push(Finding::error("no_samples", message));
+        findings.push(Finding::new_error("no_samples", message));
         return;
     }
     gap(o, findings);
@@ -323,7 +325,7 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "{} ticks were left out, because readings took so long that they would have disturbed what is measured",
             s.backed_off_ticks
         );
-        findings.push(Finding::warning("sampling_backed_off", message));
+        findings.push(Finding::new_warning("sampling_backed_off", message));
     }
     if s.failed_readings > 0 {
         let message = format!(
@@ -331,14 +333,15 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             s.failed_readings,
             s.ticks.saturating_add(s.failed_readings)
         );
-        findings.push(Finding::warning("readings_failed", message).quoting(s.last_error.clone()));
+        findings
+            .push(Finding::new_warning("readings_failed", message).quoting(s.last_error.clone()));
     }
-    if o.series.impossible() > 0 {
+    if o.series.impossible_samples() > 0 {
         let message = format!(
             "{} left out: no device holds so much or is read at such a time",
-            counted(o.series.impossible(), "reading")
+            count_noun(o.series.impossible_samples(), "reading")
         );
-        findings.push(Finding::warning("readings_impossible", message));
+        findings.push(Finding::new_warning("readings_impossible", message));
     }
     if o.capture.wall_drift_ns.unsigned_abs() > 100_000_000 {
         let drift_s = o.capture.wall_drift_ns as f64 / 1e9;
@@ -348,23 +351,23 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if drift_s < 0.0 {
             message += "; lines of the container's log from after it may be missing, because Docker chooses them by their time";
         }
-        findings.push(Finding::warning("clock_stepped", message));
+        findings.push(Finding::new_warning("clock_stepped", message));
     }
 }
 
 /// Where everything waits for a processor, lines come late, and memory is put to the step before.
-fn overloaded(o: &Observation<'_>) -> Option<Finding> {
-    let load = o.overload()?;
+fn overloaded(o: &CaptureObservation<'_>) -> Option<Finding> {
+    let load = o.overload_threads()?;
     let message = format!(
         "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
-        counted(o.capture.host.cpus.max(1), "processor")
+        count_noun(o.capture.host.cpus.max(1), "processor")
     );
-    Some(Finding::warning("host_overloaded", message))
+    Some(Finding::new_warning("host_overloaded", message))
 }
 
 /// Pages that are swapped out leave and come back at times of the kernel's choice.
-fn swapped(o: &Observation<'_>) -> Option<Finding> {
-    let most = o.swapped()?;
+fn swapped(o: &CaptureObservation<'_>) -> Option<Finding> {
+    let most = o.swapped_bytes()?;
     let limit = o.capture.devices.iter().find_map(|d| {
         let level = d.limit_level.clone()?;
         let bytes = d.total_bytes?;
@@ -375,11 +378,11 @@ fn swapped(o: &Observation<'_>) -> Option<Finding> {
         "memory of the container was swapped out, up to {}{limit}: totals and parts include it, no part that is a difference of readings is surer than low, and latencies are those of an engine that waits for its swap",
         Bytes(most)
     );
-    Some(Finding::warning("memory_swapped", message))
+    Some(Finding::new_warning("memory_swapped", message))
 }
 
 /// The longest stretch without a sample, and what it means for the peak.
-fn gap(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+fn gap(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let (c, s) = (o.capture, &o.capture.sampling);
     let mut longest = s.longest_gap_ns;
     // Of a container that had ended, and after the end of a recording, nothing can be missed.
@@ -387,13 +390,13 @@ fn gap(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         || c.container_end
             .as_ref()
             .is_none_or(|end| matches!(end.status.as_str(), "exited" | "dead"));
-    if ended || replayed::recording(&c.backend).is_some() {
+    if ended || replayed::recording_name(&c.backend).is_some() {
         longest = longest.min(gap_within(o));
     }
     if longest <= s.interval_ns.max(1).saturating_mul(5) || longest <= 500_000_000 {
         return;
     }
-    let exact = o.top().is_some_and(|t| {
+    let exact = o.top_repeat().is_some_and(|t| {
         let mut peaks = t.peaks.iter();
         peaks.all(|p| p.source == PeakSource::KernelPeak)
     });
@@ -413,17 +416,24 @@ fn gap(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// The longest stretch between two samples of a device, nanoseconds.
-fn gap_within(o: &Observation<'_>) -> u64 {
+fn gap_within(o: &CaptureObservation<'_>) -> u64 {
     let apart = |times: &[AtNs]| times[1].saturating_sub(times[0]).unsigned_abs();
     (0..o.series.device_count())
-        .filter_map(|d| o.series.device(d).times().windows(2).map(apart).max())
+        .filter_map(|d| {
+            o.series
+                .rows_of_device(d)
+                .sample_times()
+                .windows(2)
+                .map(apart)
+                .max()
+        })
         .max()
         .unwrap_or(0)
 }
 
 /// Devices that are not in every sum.
-fn lost(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let ended = ticks::lost(&o.series, o.capture.sampling.interval_ns)
+fn lost(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
+    let ended = ticks::lost_devices(&o.series, o.capture.sampling.interval_ns)
         .into_iter()
         .map(|(device, at)| {
             format!(
@@ -435,11 +445,14 @@ fn lost(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         .capture
         .devices
         .iter()
-        .filter(|d| o.series.device_count() > 0 && o.series.device(d.index as usize).is_empty())
+        .filter(|d| {
+            o.series.device_count() > 0 && o.series.rows_of_device(d.index as usize).is_empty()
+        })
         .map(|d| format!("device {} was never read: it is in no sum", d.index));
     for message in ended.chain(unread) {
         findings.push(
-            Finding::error("device_lost", message).quoting(o.capture.sampling.last_error.clone()),
+            Finding::new_error("device_lost", message)
+                .quoting(o.capture.sampling.last_error.clone()),
         );
     }
 }
@@ -456,21 +469,25 @@ fn device_events(events: &[DeviceEvent], findings: &mut Vec<Finding>) {
             1 => event.message.clone(),
             n => format!("{} ({n} times)", event.message),
         };
-        findings.push(Finding::error(&event.code, message));
+        findings.push(Finding::new_error(&event.code, message));
     }
 }
 
 /// A higher peak outside the load.
-fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let Some(top) = o.top() else { return };
+fn peaks(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
+    let Some(top) = o.top_repeat() else { return };
     for peak in &top.peaks {
         let device = peak.nearest.device as usize;
         let ever = o
             .series
-            .device(device)
+            .rows_of_device(device)
             .last()
             .and_then(|s| s.kernel_peak_bytes)
-            .max(o.series.peak(device, i64::MIN, i64::MAX).map(|p| p.bytes));
+            .max(
+                o.series
+                    .peak_in_window(device, i64::MIN, i64::MAX)
+                    .map(|p| p.bytes),
+            );
         if let Some(ever) = ever.filter(|e| *e > peak.bytes + (16 << 20)) {
             let held = if o.is_host(device) {
                 "the container's memory".to_owned()
@@ -496,27 +513,28 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 Bytes(ever),
                 Bytes(peak.bytes)
             );
-            findings.push(Finding::info("higher_peak_outside_load", message));
+            findings.push(Finding::new_info("higher_peak_outside_load", message));
         }
     }
 }
 
 /// Whether a level was reached between the start of a bench and its measured part.
-fn reached_in_warm_up(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
+fn reached_in_warm_up(o: &CaptureObservation<'_>, device: usize, bytes: u64) -> bool {
     let warm_ups = (o.repeats.iter()).filter_map(|r| Some((r.window.from, r.bench_at?)));
-    let mut peaks = warm_ups.filter_map(|(from, to)| o.series.peak(device, from, to));
+    let mut peaks = warm_ups.filter_map(|(from, to)| o.series.peak_in_window(device, from, to));
     peaks.any(|p| p.bytes >= bytes)
 }
 
 /// Whether a level was reached between a repeat's load and the end of its bench: a probe looks into
 /// the layers then.
-fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
+fn reached_looking_closer(o: &CaptureObservation<'_>, device: usize, bytes: u64) -> bool {
     o.capture
         .benches()
         .filter(|_| o.capture.request.workload.per_layer)
         .filter_map(|e| {
             let load = o.repeats.iter().find(|r| r.number == e.repeat)?;
-            o.series.peak(device, load.window.to, e.ended_at_ns)
+            o.series
+                .peak_in_window(device, load.window.to, e.ended_at_ns)
         })
         .any(|p| p.bytes >= bytes)
 }
@@ -526,7 +544,7 @@ const FIRST_WORDS_S: f64 = 120.0;
 
 /// How long after the container's start the log of a serving engine begins, seconds, when its
 /// start-up is not in it.
-fn begins_late(o: &Observation<'_>) -> Option<f64> {
+fn begins_late(o: &CaptureObservation<'_>) -> Option<f64> {
     let c = o.capture;
     let started_ns = c.container.state.started_ns?;
     let first_ns = o.first_line_ns?.saturating_add(c.wall_start_ns);
@@ -534,27 +552,27 @@ fn begins_late(o: &Observation<'_>) -> Option<f64> {
     (c.mode == Mode::Serving && o.log.steps.is_empty() && late_s > FIRST_WORDS_S).then_some(late_s)
 }
 
-fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
     if o.coarsely_timed() {
-        findings.push(Finding::warning("log_times_coarse", "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
+        findings.push(Finding::new_warning("log_times_coarse", "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
                 .to_owned(),
         ));
     }
     if let Some(error) = &l.error {
-        findings.push(Finding::warning(
+        findings.push(Finding::new_warning(
             "log_unreadable",
             format!("the container's log could not be read: {error}"),
         ));
     }
     if let Some(late_s) = begins_late(o) {
-        findings.push(Finding::warning("log_begins_late", format!(
+        findings.push(Finding::new_warning("log_begins_late", format!(
                 "the log begins {late_s:.0} s after the container's start: what the engine said of its memory while it started was rotated away (a larger `max-size` or `max-file` of the logging driver keeps it)"
             ),
         ));
     }
     if l.dropped_lines > 0 {
-        findings.push(Finding::warning("log_truncated", format!(
+        findings.push(Finding::new_warning("log_truncated", format!(
                 "{} log lines were dropped: the log outgrew its cap, or they came faster than they could be read",
                 l.dropped_lines
             ),
@@ -565,10 +583,14 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         let message = format!(
             "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
         );
-        findings.push(Finding::warning("bench_output_cut", message));
+        findings.push(Finding::new_warning("bench_output_cut", message));
     }
     let loading = o.step_at(EngineStep::LoadingWeights);
-    let sampled = o.series.device(0).first().map(|sample| sample.at_ns);
+    let sampled = o
+        .series
+        .rows_of_device(0)
+        .first()
+        .map(|sample| sample.at_ns);
     let late = loading
         .zip(sampled)
         .map(|(loading, sampled)| sampled - loading);
@@ -577,11 +599,11 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "sampling began {:.1} s after the engine began to load its weights: growth before that is not measured",
             late as f64 / 1e9
         );
-        findings.push(Finding::warning("start_not_sampled", message));
+        findings.push(Finding::new_warning("start_not_sampled", message));
     }
     let restarted = o.capture.events.iter().any(|e| e.action == "start");
     if restarted && o.capture.mode != Mode::Started {
-        findings.push(Finding::error(
+        findings.push(Finding::new_error(
             "container_restarted",
             "the container was restarted during the run: the figures mix two lives of it",
         ));

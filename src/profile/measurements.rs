@@ -1,12 +1,12 @@
 //! What was measured: three points, the devices and their state at the peak.
 
-use super::observation::Observation;
-use super::series::{Peak, PeakSource, Series};
-use super::stats::{mean, population_stddev, total};
-use super::timeline::seconds;
-use super::unknown::{Reasons, null_reasons};
+use super::observation::CaptureObservation;
+use super::series::{DevicePeakReading, PeakSource, SampleSeries};
+use super::stats::{arithmetic_mean, population_stddev, saturating_sum};
+use super::timeline::epoch_seconds;
+use super::unknown::{NullReasons, null_reasons};
 use crate::capture::{AtNs, Capture, DeviceFacts, DeviceKind, MemorySample};
-use crate::units::gib;
+use crate::units::to_gib;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub struct Point {
 }
 
 impl Measurements {
-    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+    pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         null_reasons!(out, "memory_measurements", self;
             baseline => o.capture.end.unmeasured()
                 .filter(|_| o.baseline_window().is_none())
@@ -107,31 +107,31 @@ pub struct PointDevice {
 
 impl Point {
     /// From one reading per device.
-    pub(super) fn of(
+    pub(super) fn point_of_readings(
         readings: Vec<(u64, PeakSource, MemorySample)>,
         devices: &[DeviceFacts],
     ) -> Option<Point> {
         let at_ns = readings.iter().map(|r| r.2.at_ns).max()?;
-        let used: Vec<f64> = readings.iter().map(|r| gib(r.0)).collect();
-        let total_bytes = total(readings.iter().map(|r| r.0));
+        let used: Vec<f64> = readings.iter().map(|r| to_gib(r.0)).collect();
+        let total_bytes = saturating_sum(readings.iter().map(|r| r.0));
         Some(Point {
             at_ns,
             total_bytes,
-            total_gb: gib(total_bytes),
+            total_gb: to_gib(total_bytes),
             max_gb: used.iter().copied().fold(0.0, f64::max),
-            mean_gb: mean(&used)?,
+            mean_gb: arithmetic_mean(&used)?,
             stddev_gb: population_stddev(&used)?,
             per_gpu_details: readings
                 .into_iter()
                 .map(|(bytes, source, sample)| PointDevice {
                     gpu_id: sample.device,
                     used_bytes: bytes,
-                    used_gb: gib(bytes),
+                    used_gb: to_gib(bytes),
                     total_gb: devices
                         .iter()
                         .find(|d| d.index == sample.device)
                         .and_then(|d| d.total_bytes)
-                        .map(gib),
+                        .map(to_gib),
                     source,
                     host: sample.host,
                     reserved_bytes: sample.reserved_bytes,
@@ -147,14 +147,14 @@ impl Point {
     ) -> Option<Point> {
         let readings = samples.into_iter();
         let readings = readings.map(|s| (s.used_bytes, PeakSource::Sample, s));
-        Point::of(readings.collect(), devices)
+        Point::point_of_readings(readings.collect(), devices)
     }
 
     /// From each device's peak.
-    pub(super) fn of_peaks(peaks: &[Peak], devices: &[DeviceFacts]) -> Option<Point> {
+    pub(super) fn of_peaks(peaks: &[DevicePeakReading], devices: &[DeviceFacts]) -> Option<Point> {
         let readings = peaks.iter();
         let readings = readings.map(|p| (p.bytes, p.source, p.nearest.clone()));
-        Point::of(readings.collect(), devices)
+        Point::point_of_readings(readings.collect(), devices)
     }
 }
 
@@ -173,12 +173,12 @@ pub struct GpuInfo {
 }
 
 impl GpuInfo {
-    pub(super) fn of(capture: &Capture) -> GpuInfo {
+    pub(super) fn gpu_info_of(capture: &Capture) -> GpuInfo {
         let devices = capture.devices.iter();
         let gpus = devices.clone().filter(|d| d.kind == DeviceKind::Gpu);
         GpuInfo {
             num_gpus: gpus.count() as u32,
-            gpu_memory_per_device: devices.map(|d| d.total_bytes.map(gib)).collect(),
+            gpu_memory_per_device: devices.map(|d| d.total_bytes.map(to_gib)).collect(),
             devices: capture.devices.clone(),
             multi_gpu_overhead_gb: None,
         }
@@ -186,11 +186,11 @@ impl GpuInfo {
 }
 
 impl GpuInfo {
-    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+    pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         let no_size = "the container has no limit and the host's memory is not known";
         let no_size = || o.host_or(no_size, "the driver does not tell it");
         let sizes = &self.gpu_memory_per_device;
-        out.note(
+        out.note_if_null(
             sizes.contains(&None),
             "gpu_info.gpu_memory_per_device[]".into(),
             no_size,
@@ -303,10 +303,10 @@ fn unattributed(sample: &MemorySample) -> Option<u64> {
 
 impl DetailedGpuMetrics {
     /// At the peak; `None` where no GPU was measured.
-    pub(super) fn of(
+    pub(super) fn metrics_at_peak(
         capture: &Capture,
-        series: &Series,
-        peaks: &[Peak],
+        series: &SampleSeries,
+        peaks: &[DevicePeakReading],
     ) -> Option<DetailedGpuMetrics> {
         const MIB: f64 = 1024.0 * 1024.0;
         let gpus: Vec<GpuMetrics> = peaks
@@ -319,8 +319,8 @@ impl DetailedGpuMetrics {
                 }
                 // Process lists, power and the like are read less often than memory: the latest
                 // reading up to the peak.
-                let upto = series.window(s.device as usize, AtNs::MIN, s.at_ns);
-                let told = upto.latest();
+                let upto = series.rows_in_window(s.device as usize, AtNs::MIN, s.at_ns);
+                let told = upto.latest_gauges();
                 let latest = |pick: fn(&MemorySample) -> Option<u32>| pick(&told).map(f64::from);
                 let total = facts.total_bytes.map(|b| b as f64 / MIB);
                 let used = s.used_bytes as f64 / MIB;
@@ -339,12 +339,12 @@ impl DetailedGpuMetrics {
                     clock_gfx_mhz: latest(|s| s.clock_gfx_mhz),
                     clock_mem_mhz: latest(|s| s.clock_mem_mhz),
                     unattributed_mb: upto
-                        .listed()
+                        .samples_with_lists()
                         .rev()
                         .find_map(|s| unattributed(&s))
                         .map(|b| b as f64 / MIB),
                     processes: upto
-                        .lists()
+                        .process_lists()
                         .next_back()
                         .into_iter()
                         .flatten()
@@ -368,7 +368,7 @@ impl DetailedGpuMetrics {
         let at = peaks.iter().map(|p| p.nearest.at_ns).max()?;
         (!gpus.is_empty()).then(|| DetailedGpuMetrics {
             tool: capture.backend.name.clone(),
-            timestamp: seconds(capture, at),
+            timestamp: epoch_seconds(capture, at),
             gpus,
         })
     }
@@ -377,11 +377,11 @@ impl DetailedGpuMetrics {
 /// Why state of the GPUs is null, or the section is.
 pub(super) fn gpu_reasons(
     section: Option<&DetailedGpuMetrics>,
-    o: &Observation<'_>,
-    out: &mut Reasons,
+    o: &CaptureObservation<'_>,
+    out: &mut NullReasons,
 ) {
     let at = "detailed_gpu_metrics";
-    out.note(section.is_none(), at.into(), || {
+    out.note_if_null(section.is_none(), at.into(), || {
         if o.capture.devices.is_empty() {
             "no device was measured".into()
         } else if o.is_host(0) {
@@ -421,7 +421,7 @@ mod tests {
             used_bytes,
             ..MemorySample::default()
         };
-        let series = Series::new([
+        let series = SampleSeries::new([
             MemorySample {
                 temperature_c: Some(55),
                 hotspot_temp_c: Some(71),
@@ -444,9 +444,9 @@ mod tests {
             }],
             ..Capture::default()
         };
-        let of = |series: &Series| {
-            let peak = series.peak(0, 0, 100).unwrap();
-            let metrics = DetailedGpuMetrics::of(&capture, series, &[peak]).unwrap();
+        let of = |series: &SampleSeries| {
+            let peak = series.peak_in_window(0, 0, 100).unwrap();
+            let metrics = DetailedGpuMetrics::metrics_at_peak(&capture, series, &[peak]).unwrap();
             metrics.gpus[0].clone()
         };
         let gpu = of(&series);
@@ -459,7 +459,7 @@ mod tests {
             (gpu.clock_gfx_mhz, gpu.clock_mem_mhz),
             (Some(2100.0), Some(1300.0))
         );
-        let one_sensor = Series::new([MemorySample {
+        let one_sensor = SampleSeries::new([MemorySample {
             temperature_c: Some(55),
             ..sample(10, 5)
         }]);

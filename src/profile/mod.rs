@@ -29,13 +29,13 @@ mod unknown;
 mod witnesses;
 
 pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceSource};
-pub use advice::advise;
+pub use advice::advise_on_profile;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
-pub use derive::derive;
+pub use derive::derive_profile;
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
 pub use out_of_memory::{KILLED_FROM_OUTSIDE, OomKill, OomVerdict, describe_cgroup};
 pub use performance::{LatencyStats, RepeatResult};
-pub use replayed::recording;
+pub use replayed::recording_name;
 pub use timeline::{Timeline, TimelinePoint};
 pub use under_load::{Shape, UnderLoad};
 
@@ -158,7 +158,7 @@ pub struct RawLogs {
 }
 
 /// The JSON Schema of the document, generated from the types.
-pub fn schema() -> serde_json::Value {
+pub fn profile_schema() -> serde_json::Value {
     let mut schema = schemars::schema_for!(Profile).to_value();
     if let Some(object) = schema.as_object_mut() {
         object.insert("title".into(), "plimsoll profile".into());

@@ -1,11 +1,11 @@
 //! Processes of others on a device that is shared: how much they hold, and when they grow.
 
-use super::observation::Observation;
-use super::series::{MOST_BYTES, Series};
+use super::observation::CaptureObservation;
+use super::series::{MOST_BYTES, SampleSeries};
 use crate::capture::{AtNs, ProcessMemory};
 use crate::engine::facts::Finding;
-use crate::units::signed;
-use crate::wording::counted;
+use crate::units::signed_text;
+use crate::wording::count_noun;
 use std::collections::BTreeSet;
 
 /// Growth of other processes is reported from this on, bytes.
@@ -23,9 +23,9 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Of one device.
-    pub fn of(series: &Series, device: usize) -> Neighbours {
+    pub fn neighbours_on(series: &SampleSeries, device: usize) -> Neighbours {
         let mut neighbours = Neighbours::default();
-        for sample in series.device(device).listed() {
+        for sample in series.rows_of_device(device).samples_with_lists() {
             let list = sample.processes.unwrap_or_default();
             let others = list.iter().filter(|p| is_foreign(p));
             let held = others
@@ -68,12 +68,12 @@ fn is_foreign(p: &ProcessMemory) -> bool {
 }
 
 /// Who shares our GPUs, who came during the run, and whether they grew.
-pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+pub fn find_neighbours(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let mut warn = |code: &str, message: String| {
-        findings.push(Finding::warning(code, message));
+        findings.push(Finding::new_warning(code, message));
     };
     for device in 0..o.series.device_count() {
-        let lists: Vec<_> = o.series.device(device).lists().collect();
+        let lists: Vec<_> = o.series.rows_of_device(device).process_lists().collect();
         let Some(first) = lists.first() else { continue };
         let foreign = |list: &[ProcessMemory]| {
             let others = list.iter().filter(|p| is_foreign(p));
@@ -88,7 +88,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if !before.is_empty() {
             let message = format!(
                 "device {device} is shared: {} of others {} on it from the start",
-                counted(before.len(), "process"),
+                count_noun(before.len(), "process"),
                 if before.len() == 1 { "was" } else { "were" }
             );
             warn("gpu_shared", message);
@@ -96,18 +96,18 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if !entered.is_empty() {
             let message = format!(
                 "{} of others entered device {device} during the run: the peak may be theirs in part",
-                counted(entered.len(), "process")
+                count_noun(entered.len(), "process")
             );
             warn("other_process_entered", message);
         }
-        let neighbours = o.neighbours(device);
+        let neighbours = o.neighbours_of(device);
         if neighbours.is_untold() {
             let message = format!(
                 "the driver does not tell how much the processes of others hold on device {device}: what they took during the run is counted as this engine's"
             );
             warn("neighbours_untold", message);
         }
-        if let Some(grew) = growth(o, device).filter(|b| b.abs() >= TOLD_BYTES) {
+        if let Some(grew) = neighbour_growth(o, device).filter(|b| b.abs() >= TOLD_BYTES) {
             let (verb, sum) = if grew > 0 {
                 ("grew", "stands in the baseline of the peak")
             } else {
@@ -115,7 +115,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             };
             let message = format!(
                 "processes of others on device {device} {verb} by {} between the baseline and the peak: that {sum}, not in this engine's parts, and the total holds what they had then",
-                signed(grew.abs().into())
+                signed_text(grew.abs().into())
             );
             warn("neighbours_grew", message);
         }
@@ -123,11 +123,11 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// What others took on a device from the baseline to the peak, bytes; `None` without both.
-pub fn growth(o: &Observation<'_>, device: usize) -> Option<i64> {
-    let peaks = &o.top()?.peaks;
+pub fn neighbour_growth(o: &CaptureObservation<'_>, device: usize) -> Option<i64> {
+    let peaks = &o.top_repeat()?.peaks;
     let peak = peaks.iter().find(|p| p.nearest.device as usize == device)?;
-    let before = o.baseline(device)?;
-    let neighbours = o.neighbours(device);
+    let before = o.baseline_sample(device)?;
+    let neighbours = o.neighbours_of(device);
     Some(neighbours.held_at(peak.nearest.at_ns) - neighbours.held_at(before.at_ns))
 }
 
@@ -151,16 +151,16 @@ mod tests {
 
     #[test]
     fn the_nearest_list_speaks_for_a_moment() {
-        let series = Series::new([list(0, Some(5)), list(100, Some(9))]);
-        let n = Neighbours::of(&series, 0);
+        let series = SampleSeries::new([list(0, Some(5)), list(100, Some(9))]);
+        let n = Neighbours::neighbours_on(&series, 0);
         assert_eq!([-5, 40, 50, 60, 900].map(|t| n.held_at(t)), [5, 5, 5, 9, 9]);
         assert!(!n.is_untold());
     }
 
     #[test]
     fn a_figure_that_is_not_told_leaves_no_difference() {
-        let series = Series::new([list(0, Some(5)), list(100, None)]);
-        let n = Neighbours::of(&series, 0);
+        let series = SampleSeries::new([list(0, Some(5)), list(100, None)]);
+        let n = Neighbours::neighbours_on(&series, 0);
         assert!(n.is_untold());
         assert_eq!(n.held_at(0), n.held_at(100));
     }

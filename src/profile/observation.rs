@@ -4,9 +4,9 @@
 use super::neighbours::Neighbours;
 use super::out_of_memory::{OomKill, OomVerdict};
 use super::placement::Placement;
-use super::ranks::Ranks;
-use super::series::{Peak, PeakSource, Series};
-use super::stats::total;
+use super::ranks::EngineRanks;
+use super::series::{DevicePeakReading, PeakSource, SampleSeries};
+use super::stats::saturating_sum;
 use crate::capture::{
     AtNs, Capture, DeviceKind, ExecRole, LimitLevel, LineSource, LogLine, MemorySample, Mode,
     Phase, RunEnd,
@@ -34,7 +34,7 @@ const COUNTED_LATE_NS: AtNs = 1_000_000_000;
 
 /// A stretch of time, both ends inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct TimeWindow {
     /// Begin.
     pub from: AtNs,
     /// End.
@@ -48,31 +48,31 @@ pub struct Repeat {
     pub number: Option<u32>,
     /// From the bench's start (with its engine's start-up, for in-process benches) to its end, or
     /// the time of watching.
-    pub window: Window,
+    pub window: TimeWindow,
     /// When the engine inside was loaded and the warm-up began, where seen.
     pub warmup_at: Option<AtNs>,
     /// When the measured part of the bench began, where seen.
     pub bench_at: Option<AtNs>,
     /// Peak of each device: in the measured part, where the engine was loaded before and that part was seen; else in
     /// the window. A warm-up compiles kernels and fills caches, which no later request does.
-    pub peaks: Vec<Peak>,
+    pub peaks: Vec<DevicePeakReading>,
 }
 
 impl Repeat {
     /// Over all devices; `None` when nothing was sampled meanwhile.
     pub fn peak_bytes(&self) -> Option<u64> {
-        (!self.peaks.is_empty()).then(|| total(self.peaks.iter().map(|p| p.bytes)))
+        (!self.peaks.is_empty()).then(|| saturating_sum(self.peaks.iter().map(|p| p.bytes)))
     }
 }
 
 /// Everything that the explaining rests on.
-pub struct Observation<'a> {
+pub struct CaptureObservation<'a> {
     /// The capture.
     pub capture: &'a Capture,
     /// The engine, when this plimsoll knows it.
     pub engine: Option<EngineId>,
     /// The samples.
-    pub series: Series,
+    pub series: SampleSeries,
     /// What others held on each device.
     neighbours: Vec<Neighbours>,
     /// What the engine's log reports (of the repeat that peaked, for in-process benches).
@@ -92,21 +92,21 @@ pub struct Observation<'a> {
     /// What a probe in the process saw, in the repeat that peaked.
     pub torch: Option<TorchReport>,
     /// Excerpts of engine and bench output.
-    pub excerpts: (Excerpt, Excerpt),
+    pub excerpts: (LogExcerpt, LogExcerpt),
 }
 
 /// Above this many threads per processor everything on a host is late. An engine and its load keep a few busy each.
 const OVERLOADED: f64 = 4.0;
 
-impl<'a> Observation<'a> {
+impl<'a> CaptureObservation<'a> {
     /// Lays a capture out.
     pub fn new(
         capture: &'a Capture,
         samples: impl IntoIterator<Item = MemorySample>,
         lines: impl IntoIterator<Item = LogLine>,
-    ) -> Observation<'a> {
+    ) -> CaptureObservation<'a> {
         let engine = EngineId::from_name(&capture.engine).ok();
-        let series = Series::new(samples.into_iter().map(|s| with_swap(capture, s)));
+        let series = SampleSeries::new(samples.into_iter().map(|s| with_swap(capture, s)));
         let mut repeats = repeats(capture, &series);
         reach_limit(capture, &mut repeats);
         let top = (0..repeats.len())
@@ -124,9 +124,9 @@ impl<'a> Observation<'a> {
         let (log, root_cause) = reader.report(number);
         let torch = engine.and_then(|e| torch_report(e, capture, number));
         let neighbours = (0..series.device_count())
-            .map(|device| Neighbours::of(&series, device))
+            .map(|device| Neighbours::neighbours_on(&series, device))
             .collect();
-        Observation {
+        CaptureObservation {
             capture,
             engine,
             series,
@@ -149,14 +149,14 @@ impl<'a> Observation<'a> {
 
     /// The repeat with the highest peak; `None` when neither a bench nor watching began, or nothing
     /// was sampled meanwhile.
-    pub fn top(&self) -> Option<&Repeat> {
+    pub fn top_repeat(&self) -> Option<&Repeat> {
         self.repeats.get(self.top?)
     }
 
     /// The stretch before the engine or the load: `None` when nothing was marked then. It ends
     /// with the next phase or with the bench's start, whichever comes first: a bench that loads
     /// its own engine warms up only once the engine is in memory.
-    pub fn baseline_window(&self) -> Option<Window> {
+    pub fn baseline_window(&self) -> Option<TimeWindow> {
         let from = mark(self.capture, Phase::Baseline)?;
         let marks = self.capture.marks.iter();
         let phases = marks
@@ -168,33 +168,33 @@ impl<'a> Observation<'a> {
             .filter(|at| *at > from)
             .min()
             .unwrap_or(self.capture.ended_at_ns);
-        Some(Window { from, to })
+        Some(TimeWindow { from, to })
     }
 
     /// The middle reading of the baseline on one device.
-    pub fn baseline(&self, device: usize) -> Option<MemorySample> {
+    pub fn baseline_sample(&self, device: usize) -> Option<MemorySample> {
         let before = self
             .baseline_window()
-            .and_then(|w| self.series.median(device, w.from, w.to));
+            .and_then(|w| self.series.median_sample(device, w.from, w.to));
         // A container that was only just started has no cgroup before; its first reading is as
         // near to nothing as there is.
         before.or_else(|| {
             self.series
-                .device(device)
+                .rows_of_device(device)
                 .first()
                 .filter(|_| self.capture.mode == Mode::Started)
         })
     }
 
     /// The most memory of the container that was in swap, bytes; `None` where it was next to nothing.
-    pub fn swapped(&self) -> Option<u64> {
+    pub fn swapped_bytes(&self) -> Option<u64> {
         let devices = (0..self.series.device_count()).filter(|d| self.is_host(*d));
-        let most = devices.filter_map(|d| self.series.device(d).most_swapped());
+        let most = devices.filter_map(|d| self.series.rows_of_device(d).most_swapped());
         most.max().filter(|b| *b >= SWAPPED_BYTES)
     }
 
     /// How many threads wanted a processor, where there were enough to delay everything on the host.
-    pub fn overload(&self) -> Option<f64> {
+    pub fn overload_threads(&self) -> Option<f64> {
         let bearable = OVERLOADED * f64::from(self.capture.host.cpus.max(1));
         self.capture.host_load.filter(|load| *load > bearable)
     }
@@ -205,14 +205,14 @@ impl<'a> Observation<'a> {
     }
 
     /// How many ranks the engine runs on.
-    pub fn ranks(&self) -> Ranks {
-        Ranks::of(&self.log, &self.settings)
+    pub fn engine_ranks(&self) -> EngineRanks {
+        EngineRanks::ranks_of_engine(&self.log, &self.settings)
     }
 
     /// Which device holds which of them.
-    pub fn placement(&self) -> Placement {
-        let ranks = self.ranks().count();
-        Placement::of(self.capture, &self.settings, &self.series, ranks)
+    pub fn rank_placement(&self) -> Placement {
+        let ranks = self.engine_ranks().rank_count();
+        Placement::place_ranks(self.capture, &self.settings, &self.series, ranks)
     }
 
     /// Whether the device is the container's host memory.
@@ -222,7 +222,7 @@ impl<'a> Observation<'a> {
     }
 
     /// What others hold on a device.
-    pub fn neighbours(&self, device: usize) -> &Neighbours {
+    pub fn neighbours_of(&self, device: usize) -> &Neighbours {
         static NOBODY: LazyLock<Neighbours> = LazyLock::new(Neighbours::default);
         self.neighbours.get(device).unwrap_or(&NOBODY)
     }
@@ -232,7 +232,7 @@ impl<'a> Observation<'a> {
     /// known. Only differences of it are the engine's.
     pub fn engine_bytes(&self, device: usize, s: &MemorySample) -> i64 {
         if !self.is_host(device) {
-            return s.used_bytes as i64 - self.neighbours(device).held_at(s.at_ns);
+            return s.used_bytes as i64 - self.neighbours_of(device).held_at(s.at_ns);
         }
         s.used_bytes as i64 - file_bytes(s) - s.bench_client_bytes.unwrap_or(0) as i64
     }
@@ -240,18 +240,18 @@ impl<'a> Observation<'a> {
     /// The engine's memory once a step was passed: the level held until the next step or phase.
     /// Unknown where sampling began after the step: the first reading may show what came next. And
     /// where no sample lies between the two: lines that come together came late, or too fast.
-    pub fn level(&self, device: usize, step: EngineStep) -> Option<i64> {
+    pub fn level_after_step(&self, device: usize, step: EngineStep) -> Option<i64> {
         let (at, next) = self.stretch(step)?;
-        self.series.before(device, at.saturating_add(1))?;
-        Some(self.engine_bytes(device, &self.series.level(device, at, next)?))
+        self.series.sample_before(device, at.saturating_add(1))?;
+        Some(self.engine_bytes(device, &self.series.level_between(device, at, next)?))
     }
 
     /// The engine's memory just before a step that goes on until the next one; unknown as
     /// [`Observation::level`] is.
     pub fn before_step(&self, device: usize, step: EngineStep) -> Option<i64> {
         let (at, next) = self.stretch(step)?;
-        self.series.level(device, at, next)?;
-        self.before(device, at)
+        self.series.level_between(device, at, next)?;
+        self.level_before(device, at)
     }
 
     /// From a step until the next step or phase.
@@ -267,11 +267,13 @@ impl<'a> Observation<'a> {
 
     /// The engine's memory just before a moment: a line takes some milliseconds to reach us, and
     /// what it announces may have begun meanwhile. Where memory rises already it is late.
-    pub fn before(&self, device: usize, at: AtNs) -> Option<i64> {
-        let calm = self.series.before(device, at.saturating_sub(LINE_DELAY_NS));
-        let sample = calm.or_else(|| self.series.before(device, at))?;
+    pub fn level_before(&self, device: usize, at: AtNs) -> Option<i64> {
+        let calm = self
+            .series
+            .sample_before(device, at.saturating_sub(LINE_DELAY_NS));
+        let sample = calm.or_else(|| self.series.sample_before(device, at))?;
         let earliest = at.saturating_sub(LONGEST_DELAY_NS);
-        let earlier = self.series.window(device, earliest, sample.at_ns);
+        let earlier = self.series.rows_in_window(device, earliest, sample.at_ns);
         let mut level = self.engine_bytes(device, &sample);
         // The first of them is the sample itself.
         for before in earlier.iter().rev().skip(1) {
@@ -315,7 +317,7 @@ impl<'a> Observation<'a> {
         let from = match self.capture.mode {
             Mode::Serving => return None,
             Mode::Started => AtNs::MIN,
-            Mode::Idle => self.top()?.window.from,
+            Mode::Idle => self.top_repeat()?.window.from,
         };
         self.log.step_at(step).filter(|at| *at >= from)
     }
@@ -334,10 +336,10 @@ fn mark(capture: &Capture, phase: Phase) -> Option<AtNs> {
         .map(|m| m.at_ns)
 }
 
-fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
-    let peaks = |w: Window| {
+fn repeats(capture: &Capture, series: &SampleSeries) -> Vec<Repeat> {
+    let peaks = |w: TimeWindow| {
         (0..series.device_count())
-            .filter_map(|d| series.peak(d, w.from, w.to))
+            .filter_map(|d| series.peak_in_window(d, w.from, w.to))
             .collect::<Vec<_>>()
     };
     let mut repeats: Vec<Repeat> = capture
@@ -351,14 +353,14 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
                     .map(|m| m.at_ns)
             };
             // A bench may go on after its load, to look closer.
-            let window = Window {
+            let window = TimeWindow {
                 from: e.started_at_ns,
                 to: at(Phase::Cooldown).unwrap_or(e.ended_at_ns),
             };
             let bench_at = at(Phase::Bench);
             let measured = bench_at
                 .filter(|_| capture.mode != Mode::Idle)
-                .map(|from| peaks(Window { from, ..window }))
+                .map(|from| peaks(TimeWindow { from, ..window }))
                 .filter(|peaks| !peaks.is_empty());
             Repeat {
                 number: e.repeat,
@@ -375,8 +377,8 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
         let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
         let watched = mark(capture, Phase::Bench).filter(|_| observes_only(capture));
         let killed = matches!(OomVerdict::of_capture(capture), OomVerdict::Killed(_));
-        let watched = watched.map(|from| Window { from, to });
-        let start = Window {
+        let watched = watched.map(|from| TimeWindow { from, to });
+        let start = TimeWindow {
             from: AtNs::MIN,
             to: AtNs::MAX,
         };
@@ -440,8 +442,8 @@ struct LineReader<'a> {
     engine: Option<EngineId>,
     container: Option<Box<dyn LogParser>>,
     execs: BTreeMap<u32, Box<dyn LogParser>>,
-    engine_excerpt: Excerpt,
-    bench_excerpt: Excerpt,
+    engine_excerpt: LogExcerpt,
+    bench_excerpt: LogExcerpt,
 }
 
 impl<'a> LineReader<'a> {
@@ -451,8 +453,8 @@ impl<'a> LineReader<'a> {
             engine,
             container: engine.map(crate::engine::parser_of),
             execs: BTreeMap::new(),
-            engine_excerpt: Excerpt::default(),
-            bench_excerpt: Excerpt::default(),
+            engine_excerpt: LogExcerpt::default(),
+            bench_excerpt: LogExcerpt::default(),
         }
     }
 
@@ -512,14 +514,14 @@ impl<'a> LineReader<'a> {
 
 /// Start and end of an output, bounded.
 #[derive(Debug, Clone, Default)]
-pub struct Excerpt {
+pub struct LogExcerpt {
     head: String,
     tail: std::collections::VecDeque<String>,
     tail_bytes: usize,
     omitted: u64,
 }
 
-impl Excerpt {
+impl LogExcerpt {
     fn push(&mut self, line: &str) {
         if self.tail.is_empty() && self.head.len() + line.len() < EXCERPT_BYTES {
             self.head.push_str(line);
@@ -538,7 +540,7 @@ impl Excerpt {
     }
 
     /// The text, and how many bytes it leaves out in the middle.
-    pub fn finish(self) -> (String, u64) {
+    pub fn into_text(self) -> (String, u64) {
         let mut text = self.head;
         if self.omitted > 0 {
             text.push_str(&format!("[… {} bytes left out …]\n", self.omitted));
@@ -579,12 +581,12 @@ mod tests {
 
     #[test]
     fn an_excerpt_keeps_both_ends_and_counts_the_rest() {
-        let mut excerpt = Excerpt::default();
+        let mut excerpt = LogExcerpt::default();
         let line = "x".repeat(999);
         for i in 0..1000 {
             excerpt.push(&format!("{i} {line}"));
         }
-        let (text, omitted) = excerpt.finish();
+        let (text, omitted) = excerpt.into_text();
         assert!(text.starts_with("0 x") && text.contains("999 x"));
         assert!(text.len() < 2 * EXCERPT_BYTES + 100);
         let kept: usize = text

@@ -32,7 +32,7 @@ pub struct OomKill {
 impl OomVerdict {
     /// By the kernel's counters, and where these could not be read by the runtime: its state of the
     /// container (`killed`) and its events.
-    pub fn judge(
+    pub fn judge_kill(
         container: &ContainerFacts,
         killed: bool,
         events: &[ContainerEvent],
@@ -64,7 +64,7 @@ impl OomVerdict {
     pub fn of_capture(c: &Capture) -> OomVerdict {
         let killed = |s: &crate::capture::ContainerState| s.oom_killed;
         let killed = c.container_end.as_ref().is_some_and(killed) && !c.container.state.oom_killed;
-        OomVerdict::judge(&c.container, killed, &c.events, c.oom_kills)
+        OomVerdict::judge_kill(&c.container, killed, &c.events, c.oom_kills)
     }
 }
 
@@ -78,12 +78,12 @@ impl OomKill {
     }
 
     /// The same as the cause of an end, in the words that `engine::causes` looks for.
-    pub fn describe(&self) -> String {
+    pub fn describe_kill(&self) -> String {
         format!("out of memory, {}", self.describe_limit())
     }
 
     /// What the run was doing then: the phase, or `start` while a bench loads its engine.
-    pub fn phase(&self, c: &Capture) -> Option<String> {
+    pub fn phase_of_kill(&self, c: &Capture) -> Option<String> {
         let at = self.at_ns?;
         let loading = if c.mode == Mode::Idle {
             Phase::Start

@@ -1,8 +1,8 @@
 //! What the bench measured, over all repeats.
 
-use super::observation::Observation;
+use super::observation::CaptureObservation;
 use super::stats::Spread;
-use super::unknown::{Reasons, null_reasons};
+use super::unknown::{NullReasons, null_reasons};
 use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,10 +45,14 @@ pub struct RepeatResult {
 }
 
 /// Why a figure of the bench is null, or the section is.
-pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &mut Reasons) {
+pub(super) fn note_null_reasons(
+    stats: Option<&LatencyStats>,
+    o: &CaptureObservation<'_>,
+    out: &mut NullReasons,
+) {
     let (c, at) = (o.capture, "latency_stats");
     let Some(stats) = stats else {
-        return out.note(true, at.into(), || {
+        return out.note_if_null(true, at.into(), || {
             let error = c.benches().find_map(|e| e.result_error.as_ref());
             let no_result = || match error {
                 Some(error) => format!("the bench's result could not be read: {error}"),
@@ -87,7 +91,7 @@ pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &m
 
 impl LatencyStats {
     /// Requests that failed, of how many, over the repeats; `None` where the bench counts none.
-    pub(super) fn failed(&self) -> Option<(u64, u64)> {
+    pub(super) fn failed_requests(&self) -> Option<(u64, u64)> {
         let sum = |pick: fn(&BenchResult) -> Option<u64>| {
             let figures = self.repeats.iter().filter_map(|r| pick(&r.result));
             figures.reduce(u64::saturating_add)
@@ -99,7 +103,7 @@ impl LatencyStats {
 
     /// Over these repeats; `None` of none. `batch_tokens` is batch × output length, for the
     /// latency bench.
-    pub(super) fn of(
+    pub(super) fn stats_of_repeats(
         bench: LoadKind,
         repeats: Vec<RepeatResult>,
         batch_tokens: Option<f64>,
@@ -108,7 +112,7 @@ impl LatencyStats {
             return None;
         }
         let all = |pick: &dyn Fn(&RepeatResult) -> Option<f64>| -> Option<Spread> {
-            Spread::of(&repeats.iter().filter_map(pick).collect::<Vec<_>>())
+            Spread::spread_of(&repeats.iter().filter_map(pick).collect::<Vec<_>>())
         };
         let latency = all(&|r| r.result.mean_latency_ms);
         let tokens = all(&|r| match (bench, r.result.output_tokens_per_second) {

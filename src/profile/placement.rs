@@ -1,6 +1,6 @@
 //! Which device holds which rank of an engine.
 
-use super::series::Series;
+use super::series::SampleSeries;
 use crate::capture::{Capture, DeviceFacts, DeviceKind};
 use crate::engine::ServerSettings;
 
@@ -22,10 +22,10 @@ pub enum Placement {
 impl Placement {
     /// By [`VISIBLE`]; without it a rank each where there are as many devices, else the devices
     /// that hold the container's processes where there are as many of these.
-    pub fn of(
+    pub fn place_ranks(
         capture: &Capture,
         settings: &ServerSettings,
-        series: &Series,
+        series: &SampleSeries,
         ranks: u64,
     ) -> Placement {
         let gpus = gpus(capture);
@@ -123,13 +123,13 @@ fn visible_devices(list: &str, gpus: &[&DeviceFacts]) -> Option<Vec<u32>> {
 }
 
 /// The devices on which a process of the container was seen.
-fn occupied(gpus: &[&DeviceFacts], series: &Series) -> Vec<u32> {
+fn occupied(gpus: &[&DeviceFacts], series: &SampleSeries) -> Vec<u32> {
     gpus.iter()
         .map(|d| d.index)
         .filter(|index| {
             series
-                .device(*index as usize)
-                .lists()
+                .rows_of_device(*index as usize)
+                .process_lists()
                 .flatten()
                 .any(|p| p.ours == Some(true))
         })
@@ -168,7 +168,7 @@ mod tests {
         capture.container.env.extend(variable);
         let order = order.map(|o| (ORDER.to_owned(), o.to_owned()));
         capture.container.env.extend(order);
-        let series = Series::new((0..4).map(|device| MemorySample {
+        let series = SampleSeries::new((0..4).map(|device| MemorySample {
             device,
             processes: Some(vec![ProcessMemory {
                 pid: 1,
@@ -177,7 +177,7 @@ mod tests {
             }]),
             ..Default::default()
         }));
-        Placement::of(&capture, &ServerSettings::default(), &series, ranks)
+        Placement::place_ranks(&capture, &ServerSettings::default(), &series, ranks)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The KV pool in exact bytes, where the engine's log prints it rounded.
 
 use super::attention::kv_bytes_per_token;
-use super::observation::Observation;
+use super::observation::CaptureObservation;
 use super::{DtypeMetadata, ModelInfo};
 use crate::engine::facts::FactValue;
 
@@ -19,7 +19,11 @@ pub struct ExactPool {
 
 impl ExactPool {
     /// From command line, endpoints, log and the model's files.
-    pub fn read(o: &Observation<'_>, model: &ModelInfo, dtypes: &DtypeMetadata) -> ExactPool {
+    pub fn read_pool(
+        o: &CaptureObservation<'_>,
+        model: &ModelInfo,
+        dtypes: &DtypeMetadata,
+    ) -> ExactPool {
         let key = "kv_cache_memory_bytes";
         let logged = o.log.number(key).map(|n| n as i64);
         let requested = logged.or_else(|| o.settings.values.get(key)?.parse().ok());
@@ -30,7 +34,7 @@ impl ExactPool {
     }
 
     /// The exact figure that a log rounded to `bytes`, over `ranks` ranks; `None` where none agrees with it.
-    pub fn behind(&self, bytes: i64, ranks: u64) -> Option<(i64, &str)> {
+    pub fn exact_figure_behind(&self, bytes: i64, ranks: u64) -> Option<(i64, &str)> {
         let ranks = i64::try_from(ranks).ok()?;
         [&self.requested, &self.calculated]
             .into_iter()
@@ -44,11 +48,11 @@ impl ExactPool {
 
 /// Blocks of the endpoints, else tokens of the log, times the bytes of a token.
 fn calculated(
-    o: &Observation<'_>,
+    o: &CaptureObservation<'_>,
     model: &ModelInfo,
     dtypes: &DtypeMetadata,
 ) -> Option<(i64, String)> {
-    let ranks = o.ranks();
+    let ranks = o.engine_ranks();
     let kv_dtype = dtypes.kv_cache.as_deref();
     let token = kv_bytes_per_token(&o.capture.model_files, model, kv_dtype, ranks.tensor)?;
     let (tokens, source) = match (o.probes.num_gpu_blocks, o.probes.block_size) {
@@ -63,11 +67,11 @@ fn calculated(
     };
     let all = i64::try_from(tokens.checked_mul(token)?).ok()?;
     let quote = format!("{source}; {token} bytes per token by config.json");
-    Some((all / ranks.count() as i64, quote))
+    Some((all / ranks.rank_count() as i64, quote))
 }
 
 /// Tokens of all engines' pools; `None` where the log has not each engine's, or counts the ranks of a context together.
-fn logged_tokens(o: &Observation<'_>, engines: u64) -> Option<u64> {
+fn logged_tokens(o: &CaptureObservation<'_>, engines: u64) -> Option<u64> {
     if o.log.facts.contains_key("kv_cache_tokens_of_all_ranks") {
         return None;
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// How many ranks an engine runs on, by kind of parallelism. A rank has one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ranks {
+pub struct EngineRanks {
     /// Ranks that share each layer of one engine: tensor parallel.
     pub tensor: u64,
     /// Ranks of one engine: tensor times pipeline parallel.
@@ -15,9 +15,9 @@ pub struct Ranks {
     pub engines: u64,
 }
 
-impl Ranks {
+impl EngineRanks {
     /// As the log reports, else as the command asks for, else one.
-    pub fn of(log: &LogReport, settings: &ServerSettings) -> Ranks {
+    pub fn ranks_of_engine(log: &LogReport, settings: &ServerSettings) -> EngineRanks {
         let size = |key: &str| {
             let logged = log.number(key).map(|n| n as u64);
             let asked = || settings.values.get(key)?.trim().parse().ok();
@@ -29,7 +29,7 @@ impl Ranks {
             .facts
             .get("weights_gib")
             .map_or(0, |f| devices(&f.value));
-        Ranks {
+        EngineRanks {
             tensor,
             per_engine: (tensor * size("pipeline_parallel_size")).max(devices),
             engines: size("data_parallel_size"),
@@ -37,14 +37,14 @@ impl Ranks {
     }
 
     /// All ranks.
-    pub fn count(self) -> u64 {
+    pub fn rank_count(self) -> u64 {
         self.per_engine * self.engines
     }
 
     /// A figure over all ranks. What one rank printed holds for each; where fewer printed than
     /// there are (others are silent, or a log folds equal lines), the others are like them.
-    pub fn total(self, value: &FactValue) -> Option<f64> {
-        let ranks = self.count() as f64;
+    pub fn total_over_ranks(self, value: &FactValue) -> Option<f64> {
+        let ranks = self.rank_count() as f64;
         match value {
             FactValue::Int(v) => Some(*v as f64 * ranks),
             FactValue::Float(v) => Some(v * ranks),
@@ -73,8 +73,8 @@ impl Ranks {
     }
 
     /// A figure of one rank; `None` for a rank that does not exist.
-    pub fn one(self, value: &FactValue, rank: usize) -> Option<f64> {
-        if rank as u64 >= self.count() {
+    pub fn figure_of_rank(self, value: &FactValue, rank: usize) -> Option<f64> {
+        if rank as u64 >= self.rank_count() {
             return None;
         }
         match value {
@@ -82,7 +82,10 @@ impl Ranks {
             FactValue::Float(v) => Some(*v),
             FactValue::List(list) => list
                 .get(rank)
-                .or_else(|| list.last().filter(|_| (list.len() as u64) < self.count()))
+                .or_else(|| {
+                    list.last()
+                        .filter(|_| (list.len() as u64) < self.rank_count())
+                })
                 .copied(),
             // What lies on a device, in however many buffers (`CUDA0`, `CUDA0_Split`).
             FactValue::Record(entries) => {
@@ -114,7 +117,7 @@ fn devices(value: &FactValue) -> u64 {
 
 /// A figure that an engine prints in pieces (`{"conv_gib": 0.2, "ssm_gib": 1.1, "slots": 30}`), in
 /// one; any other as it is.
-pub fn whole(value: &FactValue) -> FactValue {
+pub fn sum_of_parts(value: &FactValue) -> FactValue {
     let FactValue::Record(entries) = value else {
         return value.clone();
     };
@@ -122,7 +125,7 @@ pub fn whole(value: &FactValue) -> FactValue {
     if pieces().next().is_some() {
         return FactValue::Float(pieces().filter_map(|(_, v)| v.number()).sum());
     }
-    let each = entries.iter().map(|(k, v)| (k.clone(), whole(v)));
+    let each = entries.iter().map(|(k, v)| (k.clone(), sum_of_parts(v)));
     FactValue::Record(each.collect())
 }
 
@@ -153,19 +156,22 @@ mod tests {
 
     #[test]
     fn figures_of_ranks_add_up() {
-        let four = Ranks {
+        let four = EngineRanks {
             tensor: 2,
             per_engine: 2,
             engines: 2,
         };
-        assert_eq!(four.total(&FactValue::Float(1.5)), Some(6.0));
+        assert_eq!(four.total_over_ranks(&FactValue::Float(1.5)), Some(6.0));
         let all = FactValue::List(vec![1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(four.total(&all), Some(10.0));
-        assert_eq!((four.one(&all, 3), four.one(&all, 4)), (Some(4.0), None));
+        assert_eq!(four.total_over_ranks(&all), Some(10.0));
+        assert_eq!(
+            (four.figure_of_rank(&all, 3), four.figure_of_rank(&all, 4)),
+            (Some(4.0), None)
+        );
         let folded = FactValue::List(vec![1.0, 2.0]);
-        assert_eq!(four.total(&folded), Some(6.0));
-        assert_eq!(four.one(&folded, 3), Some(2.0));
-        assert_eq!(four.total(&FactValue::List(vec![])), None);
+        assert_eq!(four.total_over_ranks(&folded), Some(6.0));
+        assert_eq!(four.figure_of_rank(&folded, 3), Some(2.0));
+        assert_eq!(four.total_over_ranks(&FactValue::List(vec![])), None);
         let record = |entries: &[(&str, f64)]| {
             let pairs = entries
                 .iter()
@@ -175,19 +181,22 @@ mod tests {
         let devices = record(&[("CUDA0", 1.0), ("CUDA3", 2.0), ("CPU", 5.0)]);
         assert_eq!(super::devices(&devices), 4);
         let mamba = record(&[("conv_gib", 0.25), ("ssm_gib", 1.5), ("slots", 30.0)]);
-        assert_eq!(whole(&mamba), FactValue::Float(1.75));
-        assert_eq!(four.one(&devices, 3), Some(2.0));
-        assert_eq!(four.one(&devices, 1), None);
+        assert_eq!(sum_of_parts(&mamba), FactValue::Float(1.75));
+        assert_eq!(four.figure_of_rank(&devices, 3), Some(2.0));
+        assert_eq!(four.figure_of_rank(&devices, 1), None);
         assert_eq!(
-            four.total(&record(&[("CPU", 5.0), ("CPU_Mapped", 1.0)])),
+            four.total_over_ranks(&record(&[("CPU", 5.0), ("CPU_Mapped", 1.0)])),
             Some(6.0)
         );
         assert_eq!(
-            four.total(&record(&[("TP0", 1.0), ("TP1", 1.0)])),
+            four.total_over_ranks(&record(&[("TP0", 1.0), ("TP1", 1.0)])),
             Some(4.0)
         );
         let grid = record(&[("PP0 TP0", 1.0), ("PP0 TP1", 2.0), ("PP1 TP0", 3.0)]);
-        assert_eq!((four.one(&grid, 0), four.total(&grid)), (None, Some(6.0)));
+        assert_eq!(
+            (four.figure_of_rank(&grid, 0), four.total_over_ranks(&grid)),
+            (None, Some(6.0))
+        );
     }
 
     #[test]
@@ -196,7 +205,7 @@ mod tests {
         settings
             .values
             .insert("tensor_parallel_size".into(), "4".into());
-        let asked = Ranks::of(&LogReport::default(), &settings);
+        let asked = EngineRanks::ranks_of_engine(&LogReport::default(), &settings);
         assert_eq!((asked.per_engine, asked.engines), (4, 1));
     }
 }

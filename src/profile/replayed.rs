@@ -1,7 +1,7 @@
 //! A run with memory played back from a recording: which one, whether it is long enough and
 //! of the same container.
 
-use super::observation::Observation;
+use super::observation::CaptureObservation;
 use crate::capture::{AtNs, BackendFacts, DeviceKind};
 use crate::engine::facts::{Finding, Severity};
 
@@ -14,7 +14,7 @@ const ID_DIGITS: usize = 64;
 
 /// The recording that was played back, as the replay names it in its reason; `None` for a backend
 /// that measured.
-pub fn recording(backend: &BackendFacts) -> Option<&str> {
+pub fn recording_name(backend: &BackendFacts) -> Option<&str> {
     if backend.name != "replay" {
         return None;
     }
@@ -24,12 +24,12 @@ pub fn recording(backend: &BackendFacts) -> Option<&str> {
 }
 
 /// Findings on a replayed recording: its memory is not this run's own measurement.
-pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+pub fn find_replay_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let c = o.capture;
     if c.backend.name != "replay" {
         return;
     }
-    let file = recording(&c.backend).unwrap_or("an earlier capture");
+    let file = recording_name(&c.backend).unwrap_or("an earlier capture");
     let mut tell = |code: &str, severity, message| {
         findings.push(Finding::new(code, severity, message));
     };
@@ -48,7 +48,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         tell("replay_of_another", Severity::Error, message);
     }
     let last = (0..o.series.device_count())
-        .filter_map(|d| o.series.device(d).last())
+        .filter_map(|d| o.series.rows_of_device(d).last())
         .map(|s| s.at_ns)
         .max();
     let end = o
@@ -70,7 +70,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// Id of the recorded container, where it is known and differs from this run's.
-fn other_container(o: &Observation<'_>) -> Option<String> {
+fn other_container(o: &CaptureObservation<'_>) -> Option<String> {
     let c = o.capture;
     let of_cgroups = c
         .devices
@@ -78,7 +78,7 @@ fn other_container(o: &Observation<'_>) -> Option<String> {
         .filter(|d| d.kind == DeviceKind::HostCgroup)
         .filter_map(|d| container_id(&d.id).map(str::to_owned));
     let of_processes = (0..o.series.device_count())
-        .flat_map(|d| o.series.device(d).lists())
+        .flat_map(|d| o.series.rows_of_device(d).process_lists())
         .flatten()
         .filter(|p| p.ours == Some(true))
         .filter_map(|p| p.container_id);
@@ -96,7 +96,7 @@ fn container_id(path: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::telemetry::{MemoryBackend, Replay};
+    use crate::telemetry::{MemoryBackend, ReplayBackend};
 
     #[test]
     fn the_recording_is_the_one_that_the_replay_names() {
@@ -106,9 +106,9 @@ mod tests {
             reason: "container memory was `asked` for".into(),
             ..BackendFacts::default()
         };
-        let replay = Replay::of_session(&clock, &recorded, vec![], vec![], "a `b.jsonl");
-        assert_eq!(recording(&replay.facts()), Some("a `b.jsonl"));
-        assert_eq!(recording(&recorded), None);
+        let replay = ReplayBackend::of_session(&clock, &recorded, vec![], vec![], "a `b.jsonl");
+        assert_eq!(recording_name(&replay.facts()), Some("a `b.jsonl"));
+        assert_eq!(recording_name(&recorded), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Memory samples as a series to ask: how much at this moment, how much at most.
 
-use super::columns::{Columns, Rows};
+use super::columns::{SampleColumns, SampleRows};
 pub use crate::breakdown::PeakSource;
 use crate::capture::{AtNs, MemorySample};
 use std::sync::LazyLock;
@@ -14,14 +14,14 @@ const MOST_DEVICES: usize = 1024;
 
 /// Samples of all devices, each device's in order of time.
 #[derive(Debug, Clone, Default)]
-pub struct Series {
-    devices: Vec<Columns>,
+pub struct SampleSeries {
+    devices: Vec<SampleColumns>,
     impossible: u64,
 }
 
 /// The highest use of a device in a window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Peak {
+pub struct DevicePeakReading {
     /// Bytes.
     pub bytes: u64,
     /// The sample nearest to it.
@@ -30,11 +30,11 @@ pub struct Peak {
     pub source: PeakSource,
 }
 
-impl Series {
+impl SampleSeries {
     /// Sorts samples into devices. What a driver keeps for itself counts as in use: no process
     /// can have it, and used + free = total holds only so.
-    pub fn new(samples: impl IntoIterator<Item = MemorySample>) -> Series {
-        let mut devices: Vec<Columns> = Vec::new();
+    pub fn new(samples: impl IntoIterator<Item = MemorySample>) -> SampleSeries {
+        let mut devices: Vec<SampleColumns> = Vec::new();
         // Out of order, by device: a damaged capture has some.
         let mut late: Vec<Vec<MemorySample>> = Vec::new();
         let (mut impossible, mut late_count) = (0, 0);
@@ -49,7 +49,7 @@ impl Series {
             sample.high_bytes = sample.high_bytes.map(|h| h + reserved);
             let index = sample.device as usize;
             if devices.len() <= index {
-                devices.resize_with(index + 1, Columns::default);
+                devices.resize_with(index + 1, SampleColumns::default);
                 late.resize_with(index + 1, Vec::new);
             }
             if devices[index]
@@ -71,14 +71,14 @@ impl Series {
                 *columns = in_order(columns, late);
             }
         }
-        Series {
+        SampleSeries {
             devices,
             impossible,
         }
     }
 
     /// Samples left out because nothing like them can have been read.
-    pub fn impossible(&self) -> u64 {
+    pub fn impossible_samples(&self) -> u64 {
         self.impossible
     }
 
@@ -88,50 +88,51 @@ impl Series {
     }
 
     /// Samples of one device in time order.
-    pub fn device(&self, device: usize) -> Rows<'_> {
+    pub fn rows_of_device(&self, device: usize) -> SampleRows<'_> {
         self.between(device, 0, usize::MAX)
     }
 
     /// Samples of one device between two moments, both inclusive.
-    pub fn window(&self, device: usize, from: AtNs, to: AtNs) -> Rows<'_> {
+    pub fn rows_in_window(&self, device: usize, from: AtNs, to: AtNs) -> SampleRows<'_> {
         let count = |at, inclusive| {
             let columns = self.devices.get(device);
-            columns.map_or(0, |c| c.count(at, inclusive))
+            columns.map_or(0, |c| c.count_before(at, inclusive))
         };
         self.between(device, count(from, false), count(to, true))
     }
 
-    fn between(&self, device: usize, from: usize, to: usize) -> Rows<'_> {
-        Rows::between(self.devices.get(device).unwrap_or(&NOTHING), from, to)
+    fn between(&self, device: usize, from: usize, to: usize) -> SampleRows<'_> {
+        SampleRows::rows_between(self.devices.get(device).unwrap_or(&NOTHING), from, to)
     }
 
     /// The first sample at or after a moment, else the last before it.
-    pub fn at(&self, device: usize, at: AtNs) -> Option<MemorySample> {
-        self.window(device, at, AtNs::MAX)
+    pub fn sample_at(&self, device: usize, at: AtNs) -> Option<MemorySample> {
+        self.rows_in_window(device, at, AtNs::MAX)
             .first()
-            .or_else(|| self.device(device).last())
+            .or_else(|| self.rows_of_device(device).last())
     }
 
     /// The last sample before a moment.
-    pub fn before(&self, device: usize, at: AtNs) -> Option<MemorySample> {
-        self.window(device, AtNs::MIN, at.checked_sub(1)?).last()
+    pub fn sample_before(&self, device: usize, at: AtNs) -> Option<MemorySample> {
+        self.rows_in_window(device, AtNs::MIN, at.checked_sub(1)?)
+            .last()
     }
 
     /// The level reached by a moment and held until `next`: the first sample between them.
-    pub fn level(&self, device: usize, at: AtNs, next: AtNs) -> Option<MemorySample> {
-        self.at(device, at)
+    pub fn level_between(&self, device: usize, at: AtNs, next: AtNs) -> Option<MemorySample> {
+        self.sample_at(device, at)
             .filter(|s| s.at_ns >= at && s.at_ns < next)
     }
 
     /// The lowest use of a device that each sample of a window knows of, its own or a probe's
     /// before it. The first sample's probes lie before the window.
-    pub fn lows(
+    pub fn lowest_readings(
         &self,
         device: usize,
         from: AtNs,
         to: AtNs,
     ) -> impl Iterator<Item = (u64, MemorySample)> {
-        self.window(device, from, to)
+        self.rows_in_window(device, from, to)
             .iter()
             .enumerate()
             .map(|(i, s)| {
@@ -142,34 +143,38 @@ impl Series {
 
     /// The sample with the middle `used_bytes` of a window. Bursts crowd at its edges and would
     /// outweigh the rest.
-    pub fn median(&self, device: usize, from: AtNs, to: AtNs) -> Option<MemorySample> {
-        let window = self.window(device, from, to);
+    pub fn median_sample(&self, device: usize, from: AtNs, to: AtNs) -> Option<MemorySample> {
+        let window = self.rows_in_window(device, from, to);
         let mut places: Vec<usize> = (0..window.len()).filter(|i| !window.is_burst(*i)).collect();
-        places.sort_by_key(|i| window.used()[*i]);
+        places.sort_by_key(|i| window.used_bytes()[*i]);
         window.get(*places.get(places.len().checked_sub(1)? / 2)?)
     }
 
     /// The highest use of a device in a window, by the best witness there is.
-    pub fn peak(&self, device: usize, from: AtNs, to: AtNs) -> Option<Peak> {
-        let window = self.window(device, from, to);
+    pub fn peak_in_window(&self, device: usize, from: AtNs, to: AtNs) -> Option<DevicePeakReading> {
+        let window = self.rows_in_window(device, from, to);
         let places = 0..window.len();
-        let sampled = window.get(places.clone().max_by_key(|i| window.used()[*i])?)?;
+        let sampled = window.get(places.clone().max_by_key(|i| window.used_bytes()[*i])?)?;
         // What is seen after the fact was reached since the sample before: the higher of the two is
         // nearer to it, and made of the same parts.
         let around = |place: usize| {
             let both = place.saturating_sub(1)..=place;
-            window.get(both.max_by_key(|i| window.used()[*i])?)
+            window.get(both.max_by_key(|i| window.used_bytes()[*i])?)
         };
-        let mut peak = Peak {
+        let mut peak = DevicePeakReading {
             bytes: sampled.used_bytes,
             nearest: sampled,
             source: PeakSource::Sample,
         };
         // A probe's high belongs to the stretch before its sample, which must lie in the window.
-        if let Some(probed) = places.clone().skip(1).max_by_key(|i| window.high(*i)) {
-            if let Some(high) = window.high(probed) {
+        if let Some(probed) = places
+            .clone()
+            .skip(1)
+            .max_by_key(|i| window.high_bytes_at(*i))
+        {
+            if let Some(high) = window.high_bytes_at(probed) {
                 if high > peak.bytes {
-                    peak = Peak {
+                    peak = DevicePeakReading {
                         bytes: high,
                         nearest: around(probed)?,
                         source: PeakSource::Probe,
@@ -188,7 +193,7 @@ impl Series {
                     .into_iter()
                     .find(|i| window.kernel_peak(*i) == Some(after))
                 {
-                    peak = Peak {
+                    peak = DevicePeakReading {
                         bytes: after,
                         nearest: around(reached)?,
                         source: PeakSource::KernelPeak,
@@ -204,11 +209,11 @@ impl Series {
 const MOST_LATE: usize = 100_000;
 
 /// Samples in the order of time, with those that came late.
-fn in_order(columns: &Columns, mut late: Vec<MemorySample>) -> Columns {
+fn in_order(columns: &SampleColumns, mut late: Vec<MemorySample>) -> SampleColumns {
     late.sort_by_key(|s| s.at_ns);
     let mut late = late.into_iter().peekable();
-    let mut all = Columns::default();
-    for sample in columns.rows().iter() {
+    let mut all = SampleColumns::default();
+    for sample in columns.all_rows().iter() {
         while let Some(before) = late.next_if(|s| s.at_ns < sample.at_ns) {
             all.push(before);
         }
@@ -219,7 +224,7 @@ fn in_order(columns: &Columns, mut late: Vec<MemorySample>) -> Columns {
 }
 
 /// A device that was never sampled.
-static NOTHING: LazyLock<Columns> = LazyLock::new(Columns::default);
+static NOTHING: LazyLock<SampleColumns> = LazyLock::new(SampleColumns::default);
 
 fn is_possible(s: &MemorySample) -> bool {
     let host = s.host.unwrap_or_default();
@@ -252,12 +257,12 @@ mod tests {
             ..MemorySample::default()
         };
         // The machine stood still between the last two; the client has ended meanwhile.
-        let series = Series::new([
+        let series = SampleSeries::new([
             sample(0, 100, None, 100),
             sample(1, 500, Some(300), 500),
             sample(2, 150, None, 600),
         ]);
-        let peak = series.peak(0, 0, 3).unwrap();
+        let peak = series.peak_in_window(0, 0, 3).unwrap();
         assert_eq!((peak.bytes, peak.source), (600, PeakSource::KernelPeak));
         assert_eq!(peak.nearest.bench_client_bytes, Some(300));
     }
@@ -274,40 +279,40 @@ mod tests {
 
     #[test]
     fn a_spike_between_two_samples_is_the_peak() {
-        let series = Series::new([
+        let series = SampleSeries::new([
             sample(0, 100, None, None),
             sample(100, 100, Some(228), None),
             sample(200, 101, Some(101), None),
         ]);
-        let peak = series.peak(0, 0, 200).unwrap();
+        let peak = series.peak_in_window(0, 0, 200).unwrap();
         assert_eq!((peak.bytes, peak.source), (228, PeakSource::Probe));
         // Seen from the second sample on, the spike lies before the window.
-        assert_eq!(series.peak(0, 100, 200).unwrap().bytes, 101);
+        assert_eq!(series.peak_in_window(0, 100, 200).unwrap().bytes, 101);
     }
 
     #[test]
     fn an_old_kernel_peak_is_not_this_windows() {
-        let before = Series::new([
+        let before = SampleSeries::new([
             sample(0, 100, None, Some(900)),
             sample(100, 120, None, Some(900)),
         ]);
-        let peak = before.peak(0, 0, 100).unwrap();
+        let peak = before.peak_in_window(0, 0, 100).unwrap();
         assert_eq!((peak.bytes, peak.source), (120, PeakSource::Sample));
-        let rose = Series::new([
+        let rose = SampleSeries::new([
             sample(0, 100, None, Some(900)),
             sample(100, 120, None, Some(950)),
         ]);
-        let peak = rose.peak(0, 0, 100).unwrap();
+        let peak = rose.peak_in_window(0, 0, 100).unwrap();
         assert_eq!((peak.bytes, peak.source), (950, PeakSource::KernelPeak));
     }
 
     #[test]
     fn a_moment_between_samples_takes_the_next_one() {
-        let series = Series::new([sample(0, 1, None, None), sample(100, 2, None, None)]);
-        assert_eq!(series.at(0, 50).unwrap().used_bytes, 2);
-        assert_eq!(series.at(0, 500).unwrap().used_bytes, 2);
-        assert!(series.at(1, 0).is_none());
-        assert!(series.peak(0, 200, 300).is_none());
+        let series = SampleSeries::new([sample(0, 1, None, None), sample(100, 2, None, None)]);
+        assert_eq!(series.sample_at(0, 50).unwrap().used_bytes, 2);
+        assert_eq!(series.sample_at(0, 500).unwrap().used_bytes, 2);
+        assert!(series.sample_at(1, 0).is_none());
+        assert!(series.peak_in_window(0, 200, 300).is_none());
     }
 
     #[test]
@@ -316,13 +321,13 @@ mod tests {
             device,
             ..sample(at_ns, used_bytes, None, None)
         };
-        let series = Series::new([
+        let series = SampleSeries::new([
             far(0, 0, u64::MAX),
             far(i64::MIN, 0, 1),
             far(0, u32::MAX, 1),
             far(0, 0, 7),
         ]);
-        assert_eq!((series.device_count(), series.impossible()), (1, 3));
-        assert_eq!(series.device(0).used()[0], 7);
+        assert_eq!((series.device_count(), series.impossible_samples()), (1, 3));
+        assert_eq!(series.rows_of_device(0).used_bytes()[0], 7);
     }
 }

@@ -20,9 +20,9 @@ pub struct Spread {
 
 impl Spread {
     /// Of these figures; `None` when there are none.
-    pub fn of(figures: &[f64]) -> Option<Spread> {
+    pub fn spread_of(figures: &[f64]) -> Option<Spread> {
         let n = figures.len();
-        let mean = mean(figures)?;
+        let mean = arithmetic_mean(figures)?;
         let stddev = (n > 1).then(|| {
             (figures.iter().map(|f| (f - mean).powi(2)).sum::<f64>() / (n - 1) as f64).sqrt()
         });
@@ -37,24 +37,24 @@ impl Spread {
 }
 
 /// Sum of bytes, at most what the type holds.
-pub fn total(bytes: impl IntoIterator<Item = u64>) -> u64 {
+pub fn saturating_sum(bytes: impl IntoIterator<Item = u64>) -> u64 {
     bytes.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Arithmetic mean; `None` of nothing.
-pub fn mean(figures: &[f64]) -> Option<f64> {
+pub fn arithmetic_mean(figures: &[f64]) -> Option<f64> {
     (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
 }
 
 /// Population standard deviation; `None` of nothing.
 pub fn population_stddev(figures: &[f64]) -> Option<f64> {
-    let mean = mean(figures)?;
+    let mean = arithmetic_mean(figures)?;
     Some((figures.iter().map(|f| (f - mean).powi(2)).sum::<f64>() / figures.len() as f64).sqrt())
 }
 
 /// The `q` quantile (0 to 1) of sorted figures, linear between neighbours as numpy's default;
 /// `None` of nothing.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+pub fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = q.clamp(0.0, 1.0) * last as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
@@ -68,18 +68,21 @@ mod tests {
     #[test]
     fn quantiles_interpolate_between_neighbours() {
         let figures = [1.0, 2.0, 3.0, 4.0];
-        assert_eq!(quantile(&figures, 0.5), Some(2.5));
-        assert_eq!(quantile(&figures, 1.0), Some(4.0));
-        assert_eq!(quantile(&figures, 0.0), Some(1.0));
-        assert_eq!(quantile(&[], 0.5), None);
-        assert_eq!(quantile(&[7.0], 0.95), Some(7.0));
+        assert_eq!(quantile_of_sorted(&figures, 0.5), Some(2.5));
+        assert_eq!(quantile_of_sorted(&figures, 1.0), Some(4.0));
+        assert_eq!(quantile_of_sorted(&figures, 0.0), Some(1.0));
+        assert_eq!(quantile_of_sorted(&[], 0.5), None);
+        assert_eq!(quantile_of_sorted(&[7.0], 0.95), Some(7.0));
     }
 
     #[test]
     fn spread_of_one_repeat_has_no_deviation() {
-        let one = Spread::of(&[5.0]).unwrap();
+        let one = Spread::spread_of(&[5.0]).unwrap();
         assert_eq!((one.n, one.stddev), (1, None));
-        assert_eq!(Spread::of(&[1.0, 3.0]).unwrap().stddev, Some(2f64.sqrt()));
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(
+            Spread::spread_of(&[1.0, 3.0]).unwrap().stddev,
+            Some(2f64.sqrt())
+        );
+        assert_eq!(Spread::spread_of(&[]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Moments of all devices together: which readings belong to one tick, and which devices are in it.
 
-use super::series::Series;
+use super::series::SampleSeries;
 use crate::capture::AtNs;
 
 /// Reading all devices once takes no longer than this, or than the interval between readings.
@@ -12,7 +12,7 @@ const LOST_AFTER_INTERVALS: AtNs = 5;
 
 /// One reading of the devices. Each is read at its own moment, one after the other.
 #[derive(Debug)]
-pub struct Tick {
+pub struct DeviceTick {
     /// When the first was read.
     pub at_ns: AtNs,
     /// A sample of each device that was still read: the device, and the sample's place among the
@@ -24,24 +24,24 @@ pub struct Tick {
 
 /// The ticks of a series in order of time. A tick that misses a device is left out, unless that
 /// device was lost before it.
-pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick> {
+pub fn group_into_ticks(series: &SampleSeries, interval_ns: u64) -> Vec<DeviceTick> {
     let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);
     let longest = interval.max(READING_NS);
     let read = (0..series.device_count())
-        .filter(|d| !series.device(*d).is_empty())
+        .filter(|d| !series.rows_of_device(*d).is_empty())
         .count();
-    let lost = lost(series, interval_ns);
+    let lost = lost_devices(series, interval_ns);
     let mut samples: Vec<(AtNs, u32, u32)> = (0..series.device_count())
         .flat_map(|d| {
-            let rows = series.device(d);
+            let rows = series.rows_of_device(d);
             // Bursts crowd at the edges of phases: means over time would lean towards those.
             let places = (0..rows.len()).filter(move |i| !rows.is_burst(*i));
-            places.map(move |i| (rows.times()[i], d as u32, i as u32))
+            places.map(move |i| (rows.sample_times()[i], d as u32, i as u32))
         })
         .collect();
     samples.sort();
 
-    let mut ticks: Vec<Tick> = Vec::new();
+    let mut ticks: Vec<DeviceTick> = Vec::new();
     for (at_ns, device, place) in samples {
         // Devices are read in their order.
         match ticks.last_mut().filter(|t| {
@@ -49,7 +49,7 @@ pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick> {
                 && at_ns.saturating_sub(t.at_ns) < longest
         }) {
             Some(tick) => tick.samples.push((device, place)),
-            None => ticks.push(Tick {
+            None => ticks.push(DeviceTick {
                 at_ns,
                 samples: vec![(device, place)],
                 whole: false,
@@ -66,10 +66,10 @@ pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick> {
 
 /// Devices with readings that ended for good while others went on, with the last moment they were
 /// read.
-pub fn lost(series: &Series, interval_ns: u64) -> Vec<(u32, AtNs)> {
+pub fn lost_devices(series: &SampleSeries, interval_ns: u64) -> Vec<(u32, AtNs)> {
     let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);
     let patience = LOST_AFTER_NS.max(interval.saturating_mul(LOST_AFTER_INTERVALS));
-    let last = |d: usize| Some((d as u32, series.device(d).last()?.at_ns));
+    let last = |d: usize| Some((d as u32, series.rows_of_device(d).last()?.at_ns));
     let ends: Vec<(u32, AtNs)> = (0..series.device_count()).filter_map(last).collect();
     let end = ends.iter().map(|e| e.1).max().unwrap_or(AtNs::MIN);
     ends.into_iter()
@@ -97,11 +97,11 @@ mod tests {
 
     #[test]
     fn every_device_has_its_own_stamp() {
-        let series = Series::new((0..20).flat_map(|i| {
+        let series = SampleSeries::new((0..20).flat_map(|i| {
             let at = i * 100 * MS;
             [sample(at, 0), sample(at + 123_413, 1), sample(at + MS, 2)]
         }));
-        let ticks = ticks(&series, INTERVAL);
+        let ticks = group_into_ticks(&series, INTERVAL);
         assert_eq!(ticks.len(), 20);
         assert!(ticks.iter().all(|t| t.whole && t.samples.len() == 3));
     }
@@ -114,12 +114,12 @@ mod tests {
         // Device 0 fails once; right after it an extra reading is taken at the edge of a phase.
         samples.remove(6);
         samples.extend([sample(305 * MS, 0), sample(306 * MS, 1)]);
-        let series = Series::new(samples);
-        let ticks = ticks(&series, INTERVAL);
+        let series = SampleSeries::new(samples);
+        let ticks = group_into_ticks(&series, INTERVAL);
         assert_eq!(ticks.len(), 10);
         for tick in ticks {
             let at = |(device, place): (u32, u32)| {
-                series.device(device as usize).times()[place as usize]
+                series.rows_of_device(device as usize).sample_times()[place as usize]
             };
             assert_eq!(at(tick.samples[1]) - at(tick.samples[0]), MS);
         }
@@ -133,21 +133,21 @@ mod tests {
                 .flat_map(|i| [sample(i * 100 * MS, 0), sample(i * 100 * MS + MS, 1)])
                 .filter(until(ms))
         };
-        let lost_one = Series::new(samples(2_000));
-        assert_eq!(lost(&lost_one, INTERVAL), [(1, 1_901 * MS)]);
-        let all = ticks(&lost_one, INTERVAL);
+        let lost_one = SampleSeries::new(samples(2_000));
+        assert_eq!(lost_devices(&lost_one, INTERVAL), [(1, 1_901 * MS)]);
+        let all = group_into_ticks(&lost_one, INTERVAL);
         assert_eq!(all.len(), 50);
         assert_eq!(all.iter().filter(|t| t.whole).count(), 20);
         // A device that misses the last readings is not lost, and its ticks are incomplete.
-        let late = Series::new(samples(4_500));
-        assert_eq!(lost(&late, INTERVAL), []);
-        assert_eq!(ticks(&late, INTERVAL).len(), 45);
+        let late = SampleSeries::new(samples(4_500));
+        assert_eq!(lost_devices(&late, INTERVAL), []);
+        assert_eq!(group_into_ticks(&late, INTERVAL).len(), 45);
     }
 
     #[test]
     fn a_device_that_was_never_read_is_not_waited_for() {
-        let series = Series::new((0..5).map(|i| sample(i * 100 * MS, 1)));
-        assert_eq!(ticks(&series, INTERVAL).len(), 5);
-        assert!(ticks(&series, INTERVAL).iter().all(|t| t.whole));
+        let series = SampleSeries::new((0..5).map(|i| sample(i * 100 * MS, 1)));
+        assert_eq!(group_into_ticks(&series, INTERVAL).len(), 5);
+        assert!(group_into_ticks(&series, INTERVAL).iter().all(|t| t.whole));
     }
 }

@@ -1,14 +1,14 @@
 //! Memory and power over time, summed over the devices.
 
-use super::columns::Rows;
-use super::observation::Observation;
-use super::series::Series;
-use super::stats::{mean, quantile};
-use super::ticks::{Tick, ticks};
+use super::columns::SampleRows;
+use super::observation::CaptureObservation;
+use super::series::SampleSeries;
+use super::stats::{arithmetic_mean, quantile_of_sorted};
+use super::ticks::{DeviceTick, group_into_ticks};
 use super::under_load::{FEWEST_SAMPLES, SHORTEST_S, UnderLoad};
-use super::unknown::{Reasons, null_reasons};
+use super::unknown::{NullReasons, null_reasons};
 use crate::capture::{AtNs, Capture};
-use crate::units::gib;
+use crate::units::to_gib;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -91,12 +91,12 @@ pub struct TemperatureRange {
 }
 
 /// The timeline of a series.
-pub(super) fn timeline(
-    series: &Series,
+pub(super) fn build_timeline(
+    series: &SampleSeries,
     capture: &Capture,
     under_load: Option<UnderLoad>,
 ) -> Timeline {
-    let moments = summed(series, capture);
+    let moments = sum_by_tick(series, capture);
     let points: Vec<&TimelinePoint> = moments
         .iter()
         .filter(|m| m.whole)
@@ -106,7 +106,7 @@ pub(super) fn timeline(
     sorted.sort_by(f64::total_cmp);
     let of = |pick: fn(&TimelinePoint) -> Option<f64>| -> Option<(f64, f64, f64)> {
         let figures: Vec<f64> = points.iter().filter_map(|p| pick(p)).collect();
-        let mean = mean(&figures)?;
+        let mean = arithmetic_mean(&figures)?;
         Some((
             figures.iter().copied().fold(f64::INFINITY, f64::min),
             figures.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -126,9 +126,9 @@ pub(super) fn timeline(
     Timeline {
         min_gb: sorted.first().copied(),
         max_gb: sorted.last().copied(),
-        mean_gb: mean(&sorted),
-        median_gb: quantile(&sorted, 0.5),
-        p95_gb: quantile(&sorted, 0.95),
+        mean_gb: arithmetic_mean(&sorted),
+        median_gb: quantile_of_sorted(&sorted, 0.5),
+        p95_gb: quantile_of_sorted(&sorted, 0.95),
         num_samples: points.len() as u64,
         sample_interval_s: capture.sampling.interval_ns as f64 / 1e9,
         under_load,
@@ -142,7 +142,7 @@ pub(super) fn timeline(
 }
 
 impl Timeline {
-    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+    pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         let sampled = |otherwise: &str| {
             if o.capture.sampling.ticks == 0 {
                 return o.not_sampled();
@@ -186,29 +186,31 @@ impl Timeline {
 }
 
 /// A point of the timeline, and whether every device is in its sums.
-pub(super) struct Moment {
+pub(super) struct TimelineMoment {
     pub at_ns: AtNs,
     pub point: TimelinePoint,
     pub whole: bool,
 }
 
 /// The devices' samples summed up tick by tick.
-pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
-    let sum = |tick: &Tick, pick: &dyn Fn(Rows<'_>, usize) -> Option<u64>| -> Option<u64> {
-        let figures = tick
-            .samples
-            .iter()
-            .filter_map(|(device, place)| pick(series.device(*device as usize), *place as usize));
-        figures.reduce(u64::saturating_add)
-    };
+pub(super) fn sum_by_tick(series: &SampleSeries, capture: &Capture) -> Vec<TimelineMoment> {
+    let sum =
+        |tick: &DeviceTick, pick: &dyn Fn(SampleRows<'_>, usize) -> Option<u64>| -> Option<u64> {
+            let figures = tick.samples.iter().filter_map(|(device, place)| {
+                pick(series.rows_of_device(*device as usize), *place as usize)
+            });
+            figures.reduce(u64::saturating_add)
+        };
     // Power is read less often than memory, and not of every device at the same tick.
     let mut power: Vec<Option<u64>> = vec![None; series.device_count()];
-    ticks(series, capture.sampling.interval_ns)
+    group_into_ticks(series, capture.sampling.interval_ns)
         .into_iter()
         .map(|tick| {
             let (mut read, mut hottest) = (false, None);
             for (device, place) in &tick.samples {
-                let gauges = series.device(*device as usize).gauges(*place as usize);
+                let gauges = series
+                    .rows_of_device(*device as usize)
+                    .gauges_at(*place as usize);
                 if let (Some(mw), Some(last)) = (gauges.0, power.get_mut(*device as usize)) {
                     (*last, read) = (Some(mw.into()), true);
                 }
@@ -216,15 +218,17 @@ pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
             }
             let all_power = power.iter().copied().sum::<Option<u64>>().filter(|_| read);
             let point = TimelinePoint {
-                timestamp: seconds(capture, tick.at_ns),
-                memory_gb: sum(&tick, &|rows, i| Some(rows.used()[i])).map_or(0.0, gib),
-                high_gb: sum(&tick, &|rows, i| rows.high(i).max(Some(rows.used()[i])))
-                    .map_or(0.0, gib),
-                file_gb: sum(&tick, &|rows, i| rows.file_bytes(i)).map(gib),
+                timestamp: epoch_seconds(capture, tick.at_ns),
+                memory_gb: sum(&tick, &|rows, i| Some(rows.used_bytes()[i])).map_or(0.0, to_gib),
+                high_gb: sum(&tick, &|rows, i| {
+                    rows.high_bytes_at(i).max(Some(rows.used_bytes()[i]))
+                })
+                .map_or(0.0, to_gib),
+                file_gb: sum(&tick, &|rows, i| rows.file_bytes(i)).map(to_gib),
                 power_w: all_power.map(|mw| mw as f64 / 1e3),
                 temp_c: hottest.map(f64::from),
             };
-            Moment {
+            TimelineMoment {
                 at_ns: tick.at_ns,
                 whole: tick.whole,
                 point,
@@ -234,7 +238,7 @@ pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
 }
 
 /// A moment of the capture in seconds since the Unix epoch.
-pub(super) fn seconds(capture: &Capture, at: AtNs) -> f64 {
+pub(super) fn epoch_seconds(capture: &Capture, at: AtNs) -> f64 {
     capture.wall_start_ns.saturating_add(at) as f64 / 1e9
 }
 
@@ -259,9 +263,9 @@ fn thin(points: Vec<TimelinePoint>, most: usize) -> Vec<TimelinePoint> {
 
 /// Mean power of all devices over the time that their counters of energy cover, watts. Readings of
 /// power are themselves means over some window and sampled, the counter misses nothing.
-fn power_by_energy(series: &Series) -> Option<f64> {
+fn power_by_energy(series: &SampleSeries) -> Option<f64> {
     let mean = |device: usize| {
-        let mut told = series.device(device).energy();
+        let mut told = series.rows_of_device(device).energy_readings();
         let (from, first) = told.next()?;
         // A driver that was loaded anew counts from zero, and where it stood is not known.
         let (to, last) = told.try_fold((from, first), |before, next| {
@@ -300,7 +304,7 @@ mod tests {
         powered.power_mw = Some(300_000);
         let mut later = at(201, 1, 3 * GB);
         later.power_mw = Some(100_000);
-        let series = Series::new([
+        let series = SampleSeries::new([
             at(0, 0, GB),
             at(1, 1, 2 * GB),
             // Device 1 stumbled here, device 0 at the tick after.
@@ -319,7 +323,7 @@ mod tests {
             },
             ..Default::default()
         };
-        let points = summed(&series, &capture);
+        let points = sum_by_tick(&series, &capture);
         let sums: Vec<f64> = points.iter().map(|p| p.point.memory_gb).collect();
         assert_eq!(sums, [3.0, 10.0, 4.0, 5.0]);
         // Device 0 told its power earlier; nothing is said before both have told.
@@ -334,7 +338,7 @@ mod tests {
             power_mw,
             ..at(ms, device, 1)
         };
-        let series = Series::new([
+        let series = SampleSeries::new([
             with(0, 0, Some(5_000), Some(1)),
             with(0, 1, Some(7_000), Some(1)),
             with(2_000, 0, None, Some(1)),
@@ -343,13 +347,14 @@ mod tests {
         ]);
         // 800 J and 400 J in 4 s.
         assert_eq!(power_by_energy(&series), Some(300.0));
-        let one_without = Series::new([
+        let one_without = SampleSeries::new([
             with(0, 0, Some(5), None),
             with(4_000, 0, Some(9), None),
             with(0, 1, None, None),
         ]);
         assert_eq!(power_by_energy(&one_without), None);
-        let counted_anew = Series::new([with(0, 0, Some(5), None), with(4_000, 0, Some(1), None)]);
+        let counted_anew =
+            SampleSeries::new([with(0, 0, Some(5), None), with(4_000, 0, Some(1), None)]);
         assert_eq!(power_by_energy(&counted_anew), None);
     }
 

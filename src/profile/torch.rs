@@ -3,18 +3,18 @@
 
 use super::configuration::{InternalMetrics, ModelInfo};
 use super::measurements::GpuInfo;
-use super::observation::{Observation, load_kind};
+use super::observation::{CaptureObservation, load_kind};
 use super::series::MOST_BYTES;
-use super::unknown::{Reasons, null_reasons};
+use super::unknown::{NullReasons, null_reasons};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::engine::LoadKind;
 use crate::engine::facts::{Finding, Severity};
 use crate::engine::torch_probe::{LayerProfile, MeasuredBy, TorchDevice, TorchMemory};
-use crate::units::{Bytes, gib, gib_signed};
+use crate::units::{Bytes, gib_signed, to_gib};
 
 /// The section of the profile, with the measured device of each of torch's.
-pub fn memory(o: &Observation<'_>) -> Option<TorchMemory> {
+pub fn torch_memory_of(o: &CaptureObservation<'_>) -> Option<TorchMemory> {
     let mut memory = o.torch.as_ref()?.memory.clone();
     let ids: Vec<Option<u32>> = (0..memory.devices.len())
         .map(|i| measured_device(o, &memory, i))
@@ -26,8 +26,8 @@ pub fn memory(o: &Observation<'_>) -> Option<TorchMemory> {
 }
 
 /// Fills what only the process itself knows.
-pub fn fill(
-    o: &Observation<'_>,
+pub fn fill_from_probe(
+    o: &CaptureObservation<'_>,
     metrics: &mut InternalMetrics,
     model: &mut ModelInfo,
     gpus: &mut GpuInfo,
@@ -36,15 +36,15 @@ pub fn fill(
         return;
     };
     let cache = memory.kv_cache.bytes;
-    metrics.kv_cache_used_gb = Some(gib(cache)).filter(|_| cache > 0);
-    metrics.model_weights_gb = Some(gib(memory.weights.bytes));
+    metrics.kv_cache_used_gb = Some(to_gib(cache)).filter(|_| cache > 0);
+    metrics.model_weights_gb = Some(to_gib(memory.weights.bytes));
     metrics.activations_gb = memory.activation_peak_bytes.map(gib_signed);
     model.num_parameters = model.num_parameters.or(memory.model.num_parameters);
     gpus.multi_gpu_overhead_gb = memory.multi_gpu_overhead_bytes.map(gib_signed);
 }
 
 /// The index of the measured device that the probe's device is.
-fn measured_device(o: &Observation<'_>, memory: &TorchMemory, place: usize) -> Option<u32> {
+fn measured_device(o: &CaptureObservation<'_>, memory: &TorchMemory, place: usize) -> Option<u32> {
     let devices = &o.capture.devices;
     let device = memory.devices.get(place)?;
     if memory.measured_by == MeasuredBy::Rss {
@@ -81,7 +81,10 @@ fn plain_id(id: &str) -> String {
 }
 
 /// The probe's figures of one measured device.
-fn on<'a>(o: &'a Observation<'_>, device: usize) -> Option<(&'a TorchMemory, &'a TorchDevice)> {
+fn on<'a>(
+    o: &'a CaptureObservation<'_>,
+    device: usize,
+) -> Option<(&'a TorchMemory, &'a TorchDevice)> {
     let memory = &o.torch.as_ref()?.memory;
     let place = (0..memory.devices.len())
         .find(|i| measured_device(o, memory, *i) == Some(device as u32))?;
@@ -89,7 +92,7 @@ fn on<'a>(o: &'a Observation<'_>, device: usize) -> Option<(&'a TorchMemory, &'a
 }
 
 /// Whether the model is on more than one device: then no device holds the whole checkpoint.
-pub fn is_spread(o: &Observation<'_>) -> bool {
+pub fn is_spread(o: &CaptureObservation<'_>) -> bool {
     o.torch.as_ref().is_some_and(|t| {
         let holding = |d: &&TorchDevice| d.weights_bytes > 0;
         t.memory.devices.iter().filter(holding).count() > 1
@@ -97,7 +100,7 @@ pub fn is_spread(o: &Observation<'_>) -> bool {
 }
 
 /// Weights that are pages of the checkpoint's files, on a host, bytes; 0 where unknown.
-pub fn file_mapped_bytes(o: &Observation<'_>, device: usize) -> i64 {
+pub fn file_mapped_bytes(o: &CaptureObservation<'_>, device: usize) -> i64 {
     on(o, device)
         .filter(|_| o.is_host(device))
         .and_then(|(memory, _)| memory.weights.file_mapped_bytes)
@@ -107,7 +110,7 @@ pub fn file_mapped_bytes(o: &Observation<'_>, device: usize) -> i64 {
 }
 
 /// The probe's witnesses for one device.
-pub fn evidence(o: &Observation<'_>, device: usize) -> Vec<Evidence> {
+pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence> {
     let Some((memory, d)) = on(o, device) else {
         return Vec::new();
     };
@@ -190,7 +193,7 @@ pub fn evidence(o: &Observation<'_>, device: usize) -> Vec<Evidence> {
 }
 
 /// What the probe has to say.
-pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+pub fn find_probe_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let Some(memory) = o.torch.as_ref().map(|t| &t.memory) else {
         return;
     };
@@ -230,9 +233,13 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// Why a value of `torch_memory` is null, or the section is.
-pub fn reasons(memory: Option<&TorchMemory>, o: &Observation<'_>, out: &mut Reasons) {
+pub fn note_null_reasons(
+    memory: Option<&TorchMemory>,
+    o: &CaptureObservation<'_>,
+    out: &mut NullReasons,
+) {
     let Some(memory) = memory else {
-        return out.note(true, "torch_memory".into(), || no_probe(o));
+        return out.note_if_null(true, "torch_memory".into(), || no_probe(o));
     };
     let rss = memory.measured_by == MeasuredBy::Rss;
     let silent = if rss {
@@ -247,7 +254,7 @@ pub fn reasons(memory: Option<&TorchMemory>, o: &Observation<'_>, out: &mut Reas
     };
     let no_configuration = "the model's configuration does not say";
     let no_type = memory.model.kind.is_none();
-    out.note(no_type, "torch_memory.model.type".into(), || {
+    out.note_if_null(no_type, "torch_memory.model.type".into(), || {
         no_configuration.into()
     });
     null_reasons!(out, "torch_memory", memory;
@@ -285,9 +292,13 @@ pub fn reasons(memory: Option<&TorchMemory>, o: &Observation<'_>, out: &mut Reas
 }
 
 /// Why a value of `layer_profile` is null, or the section is.
-pub fn layer_reasons(profile: Option<&LayerProfile>, o: &Observation<'_>, out: &mut Reasons) {
+pub fn layer_reasons(
+    profile: Option<&LayerProfile>,
+    o: &CaptureObservation<'_>,
+    out: &mut NullReasons,
+) {
     let Some(profile) = profile else {
-        return out.note(true, "layer_profile".into(), || match o.torch {
+        return out.note_if_null(true, "layer_profile".into(), || match o.torch {
             None => no_probe(o),
             Some(_) => "not asked for: --per-layer".into(),
         });
@@ -319,7 +330,7 @@ pub fn layer_reasons(profile: Option<&LayerProfile>, o: &Observation<'_>, out: &
 }
 
 /// Why there is no result of a probe.
-fn no_probe(o: &Observation<'_>) -> String {
+fn no_probe(o: &CaptureObservation<'_>) -> String {
     if load_kind(o.capture) != Some(LoadKind::Probe) {
         return "no probe ran in the engine's process: --engine transformers has one".into();
     }

@@ -1,10 +1,10 @@
 //! How memory moved while the load ran: steady, in spikes, or still growing.
 
-use super::observation::Observation;
-use super::stats::quantile;
-use super::timeline::{Moment, summed};
+use super::observation::CaptureObservation;
+use super::stats::quantile_of_sorted;
+use super::timeline::{TimelineMoment, sum_by_tick};
 use crate::capture::{AtNs, Mode};
-use crate::units::gib;
+use crate::units::to_gib;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,18 +53,18 @@ pub enum Shape {
 }
 
 /// Of the repeat that peaked; `None` when no sample lies in its measured part.
-pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
-    let top = o.top()?;
+pub(super) fn under_load(o: &CaptureObservation<'_>) -> Option<UnderLoad> {
+    let top = o.top_repeat()?;
     let from = top.bench_at?;
-    let moments: Vec<Moment> = summed(&o.series, o.capture)
+    let moments: Vec<TimelineMoment> = sum_by_tick(&o.series, o.capture)
         .into_iter()
         .filter(|m| m.whole)
         .collect();
     let between = |from: AtNs, to: AtNs| {
-        let inside = move |m: &&Moment| m.at_ns >= from && m.at_ns <= to;
+        let inside = move |m: &&TimelineMoment| m.at_ns >= from && m.at_ns <= to;
         moments.iter().filter(inside)
     };
-    let mut points: Vec<&Moment> = between(from, top.window.to).collect();
+    let mut points: Vec<&TimelineMoment> = between(from, top.window.to).collect();
     // The engine of an in-process bench shuts down before the bench ends.
     if o.capture.mode == Mode::Idle {
         if let Some(loaded) = points.first().map(|m| m.point.memory_gb) {
@@ -77,7 +77,7 @@ pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
         }
     }
     let peak_gb = if top.peaks.iter().all(|p| p.nearest.at_ns >= from) {
-        gib(top.peak_bytes()?)
+        to_gib(top.peak_bytes()?)
     } else {
         points.iter().map(|m| m.point.high_gb).reduce(f64::max)?
     };
@@ -85,7 +85,7 @@ pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
     let after = between(top.window.to.saturating_add(1), o.rest_until(top))
         .map(|m| m.point.memory_gb)
         .reduce(f64::min);
-    let load = Load {
+    let load = LoadSamples {
         levels: points.iter().map(|m| m.point.memory_gb).collect(),
         seconds: points.last()?.at_ns.saturating_sub(points.first()?.at_ns) as f64 / 1e9,
         peak_gb,
@@ -97,7 +97,7 @@ pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
 }
 
 /// What the samples of a load say.
-struct Load {
+struct LoadSamples {
     levels: Vec<f64>,
     seconds: f64,
     peak_gb: f64,
@@ -106,7 +106,7 @@ struct Load {
 }
 
 impl UnderLoad {
-    fn of(load: &Load) -> Option<UnderLoad> {
+    fn of(load: &LoadSamples) -> Option<UnderLoad> {
         let levels = load.levels.as_slice();
         let sorted = |levels: &[f64]| {
             let mut sorted = levels.to_vec();
@@ -115,7 +115,7 @@ impl UnderLoad {
         };
         let all = sorted(levels);
         let min_gb = *all.first()?;
-        let p95_gb = quantile(&all, 0.95)?;
+        let p95_gb = quantile_of_sorted(&all, 0.95)?;
         let peak_gb = load.peak_gb.max(*all.last()?);
         let percent = |gb: f64| {
             if peak_gb > 0.0 {
@@ -129,8 +129,8 @@ impl UnderLoad {
         let first = sorted(&levels[..quarter]);
         let last = sorted(&levels[levels.len() - quarter..]);
         let rise = |q| {
-            quantile(&last, q)
-                .zip(quantile(&first, q))
+            quantile_of_sorted(&last, q)
+                .zip(quantile_of_sorted(&first, q))
                 .map(|(l, f)| l - f)
         };
         let growth = rise(0.0)
@@ -167,7 +167,7 @@ mod tests {
     fn the_shape_is_told_from_the_samples() {
         let of = |levels: &[f64], peak_gb, seconds, kept_gb| {
             let levels = levels.to_vec();
-            UnderLoad::of(&Load {
+            UnderLoad::of(&LoadSamples {
                 levels,
                 seconds,
                 peak_gb,

@@ -1,17 +1,17 @@
 //! Why a value is null. Each section writes the reasons of its own nulls, beside the code that makes the values; a test
 //! checks that none is missing.
 
-use super::observation::{Observation, observes_only};
+use super::observation::{CaptureObservation, observes_only};
 use crate::capture::Mode;
 use std::collections::BTreeMap;
 
 /// Path of each null → reason. Array elements are written `[]`.
 #[derive(Debug, Default)]
-pub struct Reasons(BTreeMap<String, String>);
+pub struct NullReasons(BTreeMap<String, String>);
 
-impl Reasons {
+impl NullReasons {
     /// Keeps the reason of a value that is null.
-    pub fn note(&mut self, null: bool, path: String, reason: impl FnOnce() -> String) {
+    pub fn note_if_null(&mut self, null: bool, path: String, reason: impl FnOnce() -> String) {
         if null {
             self.0.entry(path).or_insert_with(reason);
         }
@@ -27,7 +27,7 @@ impl Reasons {
 /// fields are named as in the document.
 macro_rules! null_reasons {
     ($reasons:expr, $at:expr, $value:expr; $($($($field:ident).+),+ => $reason:expr;)+) => {$($(
-        $reasons.note(
+        $reasons.note_if_null(
             $value.$($field).+.is_none(),
             format!(concat!("{}", $(".", stringify!($field)),+), $at),
             || $reason.into(),
@@ -37,7 +37,7 @@ macro_rules! null_reasons {
 pub(super) use null_reasons;
 
 /// Reasons that several sections share.
-impl Observation<'_> {
+impl CaptureObservation<'_> {
     /// The engine does not report it.
     pub(super) fn not_reported(&self) -> String {
         match self.engine {
@@ -66,14 +66,13 @@ impl Observation<'_> {
 
     /// The measured part of the bench shows nothing; `otherwise` where that part was seen.
     pub(super) fn no_load(&self, otherwise: &str) -> String {
-        self.capture
-            .end
-            .unmeasured()
-            .unwrap_or_else(|| match self.top().map(|t| t.bench_at) {
+        self.capture.end.unmeasured().unwrap_or_else(|| {
+            match self.top_repeat().map(|t| t.bench_at) {
                 None => self.no_peak(),
                 Some(None) => "the bench did not tell when its measured part began".into(),
                 Some(Some(_)) => otherwise.to_owned(),
-            })
+            }
+        })
     }
 
     /// There is no peak.

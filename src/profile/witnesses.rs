@@ -2,17 +2,17 @@
 //! model's files give. All are kept; of each part and device the best is marked as used.
 
 use super::configuration::{ModelInfo, bytes_of_gib};
-use super::neighbours::growth;
-use super::observation::{Observation, Repeat, file_bytes};
+use super::neighbours::neighbour_growth;
+use super::observation::{CaptureObservation, Repeat, file_bytes};
 use super::placement::Placement;
 use super::pool::ExactPool;
-use super::ranks::{Ranks, whole};
-use super::series::{MOST_BYTES, Peak};
+use super::ranks::{EngineRanks, sum_of_parts};
+use super::series::{DevicePeakReading, MOST_BYTES};
 use super::{DtypeMetadata, checkpoint, torch};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{MemorySample, Mode};
 use crate::engine::facts::{EngineStep, FactValue};
-use crate::units::signed;
+use crate::units::signed_text;
 
 /// The kernel charges memory in batches per processor: a level is known to about this, bytes.
 const TOLERANCE_BYTES: i64 = 4 << 20;
@@ -32,35 +32,35 @@ const BESIDE: &[(&str, &[&str])] = &[
 ];
 
 /// Collects evidence for one device in the order of trust.
-struct Witnesses<'a, 'b> {
-    o: &'a Observation<'b>,
+struct EvidenceCollector<'a, 'b> {
+    o: &'a CaptureObservation<'b>,
     device: usize,
-    ranks: Ranks,
+    ranks: EngineRanks,
     placement: &'a Placement,
     found: Vec<Evidence>,
 }
 
 /// All evidence for the peaks of the top repeat.
-pub fn collect(
-    o: &Observation<'_>,
+pub fn collect_evidence(
+    o: &CaptureObservation<'_>,
     model: &ModelInfo,
     dtypes: &DtypeMetadata,
     pool: &ExactPool,
 ) -> Vec<Evidence> {
-    let Some(top) = o.top() else {
+    let Some(top) = o.top_repeat() else {
         return Vec::new();
     };
-    let placement = o.placement();
+    let placement = o.rank_placement();
     let mut all = Vec::new();
     for peak in &top.peaks {
-        let mut w = Witnesses {
+        let mut w = EvidenceCollector {
             o,
             device: peak.nearest.device as usize,
-            ranks: o.ranks(),
+            ranks: o.engine_ranks(),
             placement: &placement,
             found: Vec::new(),
         };
-        w.found = torch::evidence(o, w.device);
+        w.found = torch::probe_evidence(o, w.device);
         w.baseline(peak);
         w.runtime();
         w.weights(model, dtypes);
@@ -78,7 +78,7 @@ pub fn collect(
     all
 }
 
-impl Witnesses<'_, '_> {
+impl EvidenceCollector<'_, '_> {
     /// Keeps a figure that a device can hold. Engines and files may say anything.
     fn add(
         &mut self,
@@ -125,12 +125,12 @@ impl Witnesses<'_, '_> {
     /// the device is the host's memory.
     fn logged(&self, key: &str) -> Option<(f64, String)> {
         let fact = self.o.log.facts.get(key)?;
-        let value = whole(&fact.value);
+        let value = sum_of_parts(&fact.value);
         let gib = if self.o.is_host(self.device) {
-            self.ranks.total(&value)?
+            self.ranks.total_over_ranks(&value)?
         } else {
             let rank = self.placement.rank_on(self.device as u32)?;
-            self.ranks.one(&value, rank)?
+            self.ranks.figure_of_rank(&value, rank)?
         };
         // Where each rank printed a line of its own, that one.
         let own = match &fact.value {
@@ -147,10 +147,10 @@ impl Witnesses<'_, '_> {
     /// How many ranks' share of a pool lies on this device.
     fn ranks_here(&self) -> u64 {
         if self.o.is_host(self.device) {
-            return self.ranks.count();
+            return self.ranks.rank_count();
         }
         let rank = self.placement.rank_on(self.device as u32);
-        u64::from(rank.is_some_and(|r| (r as u64) < self.ranks.count()))
+        u64::from(rank.is_some_and(|r| (r as u64) < self.ranks.rank_count()))
     }
 
     fn add_logged(&mut self, component: Component, key: &str) {
@@ -166,7 +166,7 @@ impl Witnesses<'_, '_> {
         }
     }
 
-    fn baseline(&mut self, peak: &Peak) {
+    fn baseline(&mut self, peak: &DevicePeakReading) {
         let reserved = peak.nearest.reserved_bytes;
         if let Some(reserved) = reserved {
             self.measured(
@@ -175,7 +175,7 @@ impl Witnesses<'_, '_> {
                 "NVML memory v2, `reserved` at the peak",
             );
         }
-        let before = self.o.baseline(self.device);
+        let before = self.o.baseline_sample(self.device);
         let (mode, host) = (self.o.capture.mode, self.o.is_host(self.device));
         match (mode, before) {
             (Mode::Serving | Mode::Started, _) if host => {
@@ -208,12 +208,12 @@ impl Witnesses<'_, '_> {
 
     /// What was there before, and what others took since: no part of it is the engine's.
     fn add_baseline(&mut self, before: i64, quote: &str) {
-        let grew = growth(self.o, self.device).unwrap_or(0);
+        let grew = neighbour_growth(self.o, self.device).unwrap_or(0);
         let quote = match grew {
             0 => quote.to_owned(),
             _ => format!(
                 "{quote}; {} more of others at the peak",
-                signed(grew.into())
+                signed_text(grew.into())
             ),
         };
         let bytes = before.saturating_add(grew);
@@ -222,11 +222,14 @@ impl Witnesses<'_, '_> {
 
     /// Device memory that is not the container's, when every process of it is known.
     fn other_tenants(&self, s: &MemorySample) -> Option<i64> {
-        let upto = self.o.series.window(self.device, i64::MIN, s.at_ns);
-        let processes = upto
-            .lists()
-            .next_back()
-            .or_else(|| self.o.series.device(self.device).lists().next())?;
+        let upto = self.o.series.rows_in_window(self.device, i64::MIN, s.at_ns);
+        let processes = upto.process_lists().next_back().or_else(|| {
+            self.o
+                .series
+                .rows_of_device(self.device)
+                .process_lists()
+                .next()
+        })?;
         let ours = processes
             .iter()
             .filter(|p| p.ours != Some(false))
@@ -242,7 +245,7 @@ impl Witnesses<'_, '_> {
             (Mode::Started, true) => Some(0),
             _ => self
                 .o
-                .baseline(self.device)
+                .baseline_sample(self.device)
                 .map(|s| self.o.engine_bytes(self.device, &s)),
         }
     }
@@ -260,7 +263,7 @@ impl Witnesses<'_, '_> {
 
     fn weights(&mut self, model: &ModelInfo, dtypes: &DtypeMetadata) {
         self.add_logged(Component::ModelWeights, "weights_gib");
-        if self.ranks.count() == 1 && self.ranks_here() == 1 && !torch::is_spread(self.o) {
+        if self.ranks.rank_count() == 1 && self.ranks_here() == 1 && !torch::is_spread(self.o) {
             if let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes) {
                 self.add(
                     Component::ModelWeights,
@@ -271,16 +274,17 @@ impl Witnesses<'_, '_> {
             }
         }
         let before = self.o.before_step(self.device, EngineStep::LoadingWeights);
-        if let Some((before, after)) =
-            before.zip(self.o.level(self.device, EngineStep::WeightsLoaded))
-        {
+        if let Some((before, after)) = before.zip(
+            self.o
+                .level_after_step(self.device, EngineStep::WeightsLoaded),
+        ) {
             // Pages of files are page cache, and in no figure of an engine's memory.
             let mapped = torch::file_mapped_bytes(self.o, self.device);
             let quote = match mapped {
                 0 => "growth while the weights were loaded".to_owned(),
                 _ => format!(
                     "growth while the weights were loaded, and {} of them mapped from files",
-                    signed(mapped.into())
+                    signed_text(mapped.into())
                 ),
             };
             self.measured(Component::ModelWeights, after - before + mapped, quote);
@@ -305,7 +309,7 @@ impl Witnesses<'_, '_> {
             e.component == Component::KvCache && e.source == EvidenceSource::EngineLog
         };
         if let Some(logged) = self.found.last_mut().filter(rounded) {
-            if let Some((bytes, quote)) = pool.behind(logged.bytes, here) {
+            if let Some((bytes, quote)) = pool.exact_figure_behind(logged.bytes, here) {
                 logged.bytes = bytes;
                 logged.quote = format!("{} | {quote}", logged.quote);
             }
@@ -321,8 +325,13 @@ impl Witnesses<'_, '_> {
         // `Profiled` begins the allocation, `WeightsLoaded` ends what came before it.
         let before = (self.o)
             .before_step(self.device, EngineStep::Profiled)
-            .or_else(|| self.o.level(self.device, EngineStep::WeightsLoaded));
-        let after = self.o.level(self.device, EngineStep::KvCacheAllocated);
+            .or_else(|| {
+                self.o
+                    .level_after_step(self.device, EngineStep::WeightsLoaded)
+            });
+        let after = self
+            .o
+            .level_after_step(self.device, EngineStep::KvCacheAllocated);
         if let Some(growth) = before.zip(after).map(|(before, after)| after - before) {
             let claim = self
                 .found
@@ -334,7 +343,7 @@ impl Witnesses<'_, '_> {
                     claim,
                     format!(
                         "growth until the step after the pool: {}, no more of it than the pool counts",
-                        signed(growth.into())
+                        signed_text(growth.into())
                     ),
                 ),
                 _ => (growth, "growth while the KV pool was allocated".to_owned()),
@@ -346,10 +355,12 @@ impl Witnesses<'_, '_> {
     /// The engine's memory when it was loaded and had served nothing yet.
     fn loaded(&self, top: &Repeat) -> Option<i64> {
         match self.o.capture.mode {
-            Mode::Idle => self.o.before(self.device, top.warmup_at.or(top.bench_at)?),
+            Mode::Idle => self
+                .o
+                .level_before(self.device, top.warmup_at.or(top.bench_at)?),
             Mode::Started => self
                 .o
-                .level(self.device, EngineStep::Ready)
+                .level_after_step(self.device, EngineStep::Ready)
                 .or_else(|| self.serving_baseline()),
             Mode::Serving => self.serving_baseline(),
         }
@@ -357,12 +368,12 @@ impl Witnesses<'_, '_> {
 
     fn serving_baseline(&self) -> Option<i64> {
         self.o
-            .baseline(self.device)
+            .baseline_sample(self.device)
             .map(|s| self.o.engine_bytes(self.device, &s))
     }
 
     /// What load does to a host's memory: page cache, our client, what comes and goes, what stays.
-    fn host_load(&mut self, top: &Repeat, peak: &Peak) {
+    fn host_load(&mut self, top: &Repeat, peak: &DevicePeakReading) {
         let nearest = &peak.nearest;
         if nearest.host.and_then(|h| h.file_bytes).is_some() {
             let file = file_bytes(nearest);
@@ -373,7 +384,7 @@ impl Witnesses<'_, '_> {
                 None => "memory.stat: page cache at the peak".to_owned(),
                 Some(m) => format!(
                     "memory.stat: page cache at the peak, less {} of it that are the model's weights",
-                    signed(m.into())
+                    signed_text(m.into())
                 ),
             };
             self.measured(Component::PageCache, file - mapped.unwrap_or(0), quote);
@@ -395,7 +406,7 @@ impl Witnesses<'_, '_> {
         let lowest = self
             .o
             .series
-            .lows(self.device, bench_at, self.o.rest_until(top))
+            .lowest_readings(self.device, bench_at, self.o.rest_until(top))
             .map(|(low, s)| {
                 self.o.engine_bytes(self.device, &s) - (s.used_bytes as i64 - low as i64)
             })
@@ -425,7 +436,7 @@ impl Witnesses<'_, '_> {
     }
 
     /// What the engine reports of its other device memory, else what the load added.
-    fn gpu_load(&mut self, top: &Repeat, peak: &Peak) {
+    fn gpu_load(&mut self, top: &Repeat, peak: &DevicePeakReading) {
         self.add_logged(Component::CudaGraphs, "cuda_graph_gib");
         if let Some((gib, quote)) = self.logged("non_torch_gib") {
             // TensorRT-LLM measures it with a pool in place that is gone when the final one is taken.
@@ -448,7 +459,7 @@ impl Witnesses<'_, '_> {
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
             let (told, less) = self.told_beside_activations();
-            let neighbours = self.o.neighbours(self.device);
+            let neighbours = self.o.neighbours_of(self.device);
             let own = peak.bytes as i64 - neighbours.held_at(peak.nearest.at_ns);
             let source = if neighbours.is_untold() {
                 EvidenceSource::MeasuredShared
@@ -513,7 +524,7 @@ impl Witnesses<'_, '_> {
 
 /// What is in swap at the peak and in no part of these: differences of readings hold what was
 /// swapped out of them, and so does what an engine reports.
-fn swap_evidence(peak: &Peak, parts: &[Evidence]) -> Option<Evidence> {
+fn swap_evidence(peak: &DevicePeakReading, parts: &[Evidence]) -> Option<Evidence> {
     let swapped = peak.nearest.host?.swap_bytes.filter(|b| *b > 0)? as i64;
     let used = parts.iter().filter(|e| e.used).map(|e| e.bytes);
     let left = used.fold(peak.bytes as i64, i64::saturating_sub);
@@ -524,7 +535,7 @@ fn swap_evidence(peak: &Peak, parts: &[Evidence]) -> Option<Evidence> {
         source: EvidenceSource::MeasuredDelta,
         quote: format!(
             "swapped out at the peak: {}, less what of it the other parts hold",
-            signed(swapped.into())
+            signed_text(swapped.into())
         ),
         used: true,
     })

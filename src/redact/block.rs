@@ -17,7 +17,7 @@ pub struct KeyBlock {
 impl KeyBlock {
     /// Whether a key begins, goes on or ends with this line, as it was before it was redacted.
     /// Gives the line, which was redacted by its own look already, without its part of the key.
-    pub fn line<'t>(&mut self, raw: &str, redacted: Cow<'t, str>) -> Cow<'t, str> {
+    pub fn filter_line<'t>(&mut self, raw: &str, redacted: Cow<'t, str>) -> Cow<'t, str> {
         let inside = self.left > 0;
         self.left = self.left.saturating_sub(1);
         if raw.contains("PRIVATE KEY") && raw.contains("-----") {

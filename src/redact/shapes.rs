@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// Removes secrets that are recognised without context. Usable on whole documents: names of flags
 /// and settings are kept, and so is the syntax of JSON, HTML and CSV.
-pub fn distinct(text: &str) -> Cow<'_, str> {
+pub fn redact_distinct(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
     if ANCHORS.is_match(&*text) {
         replace_distinct(&mut text);
@@ -24,20 +24,20 @@ pub fn distinct(text: &str) -> Cow<'_, str> {
 /// Output bytes for a file or a terminal without recognisable secrets: the last safeguard.
 /// Collected data has passed the redactor already; other input (a user's file, a response of a
 /// model hub) has not. Binary data (a picture) is kept.
-pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
-    match std::str::from_utf8(bytes).map(distinct) {
+pub fn redact_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(bytes).map(redact_distinct) {
         Ok(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
         _ => Cow::Borrowed(bytes),
     }
 }
 
 /// Whether any shape can be in the text.
-pub(super) fn possible(text: &str) -> bool {
+pub(super) fn may_match(text: &str) -> bool {
     ANCHORS.is_match(text)
 }
 
 /// Takes out all that looks like a secret, also by the name before it.
-pub(super) fn replace(text: &mut Cow<'_, str>) {
+pub(super) fn replace_shapes(text: &mut Cow<'_, str>) {
     replace_distinct(text);
     if memmem::find(text.as_bytes(), b"=").is_some() {
         apply(text, &URL_PARAMETER, |c| format!("{}{REDACTED}", &c[1]));
@@ -248,7 +248,7 @@ fn is_secret_assignment(c: &Captures<'_>) -> bool {
 
 /// Reports the values that flags and assignments in a text give to secret names. A shell's value
 /// for `$KEY` is not in the text.
-pub(super) fn given(text: &str, mut tell: impl FnMut(&str, &str)) {
+pub(super) fn each_secret_setting(text: &str, mut tell: impl FnMut(&str, &str)) {
     let flags = FLAG.captures_iter(text).filter(is_secret_flag);
     let flags = flags.map(|c| (c.extract::<4>().1[1], c.extract::<4>().1[3]));
     let assignments = ASSIGNMENT.captures_iter(text).filter(is_secret_assignment);

@@ -130,7 +130,7 @@ fn shapes_are_redacted_without_knowing_the_value() {
         ("dbpassword=abcdef;x", "dbpassword=[redacted];x"),
         (r#"{"password": "x y"}"#, r#"{"password": "[redacted]"}"#),
     ] {
-        assert_eq!(r.text(text), expected);
+        assert_eq!(r.redact_text(text), expected);
     }
 }
 
@@ -149,16 +149,16 @@ fn what_engines_say_about_tokens_stays() {
         "Starting vLLM API server 0 on http://0.0.0.0:8000",
     ] {
         assert!(
-            matches!(r.text(text), Cow::Borrowed(_)) || r.text(text) == text,
+            matches!(r.redact_text(text), Cow::Borrowed(_)) || r.redact_text(text) == text,
             "{}",
-            r.text(text)
+            r.redact_text(text)
         );
     }
 }
 
 #[test]
 fn known_values_go_wherever_they_occur() {
-    let mut secrets = Secrets::gather(
+    let mut secrets = Secrets::gather_from(
         [
             ("HF_TOKEN", "tok-abc-1"),
             ("MODE", "fast"),
@@ -166,11 +166,11 @@ fn known_values_go_wherever_they_occur() {
         ],
         &strings(&["serve", "--api-key", "k3yk3y", "--port", "1"]),
     );
-    secrets.add("HF_TOKEN", "tok-abc-1");
+    secrets.add_secret("HF_TOKEN", "tok-abc-1");
     assert_eq!(secrets.api_key(), Some("k3yk3y"));
     let r = secrets.redactor();
     assert_eq!(
-        r.text("x tok-abc-1/k3yk3y enabled fast"),
+        r.redact_text("x tok-abc-1/k3yk3y enabled fast"),
         "x [redacted]/[redacted] enabled fast"
     );
     assert!(!format!("{secrets:?}{r:?}").contains("k3yk3y"));
@@ -205,9 +205,12 @@ fn arguments_lose_their_secrets_in_both_spellings() {
         "--enable-auth",
         "--port",
     ]);
-    assert_eq!(r.argv(&argv), expected);
-    assert_eq!(r.setting("HF_TOKEN", "x"), REDACTED);
-    assert_eq!(r.setting("URL", "http://a:b@c"), "http://[redacted]@c");
+    assert_eq!(r.redact_argv(&argv), expected);
+    assert_eq!(r.redact_setting("HF_TOKEN", "x"), REDACTED);
+    assert_eq!(
+        r.redact_setting("URL", "http://a:b@c"),
+        "http://[redacted]@c"
+    );
 }
 
 proptest! {
@@ -217,7 +220,7 @@ proptest! {
         prop_assume!(!REDACTED.contains(&secret) && !is_ordinary(&secret));
         let r = Redactor::new([secret.clone()]);
         let text = format!("{before}{secret}{after}");
-        prop_assert!(!r.text(&text).contains(&secret));
+        prop_assert!(!r.redact_text(&text).contains(&secret));
     }
 }
 
@@ -225,13 +228,13 @@ proptest! {
     #[test]
     fn redaction_is_idempotent(text in r#"(\PC{0,10}|--api-key |token=|Bearer |://a:b@|hf_[a-z0-9]{16}|[ '":=,&\[\]-]|SECRET9){0,12}"#) {
         let r = Redactor::new(["SECRET9".to_owned()]);
-        let once = r.text(&text).into_owned();
-        prop_assert_eq!(r.text(&once), once.as_str());
+        let once = r.redact_text(&text).into_owned();
+        prop_assert_eq!(r.redact_text(&once), once.as_str());
     }
 
     #[test]
     fn text_without_anchors_is_not_touched(text in "[0-9 .,%()/]{0,200}") {
-        prop_assert!(matches!(Redactor::default().text(&text), Cow::Borrowed(_)));
+        prop_assert!(matches!(Redactor::default().redact_text(&text), Cow::Borrowed(_)));
     }
 }
 
@@ -286,12 +289,12 @@ fn tokens_are_known_by_their_look_whatever_stands_around() {
     let redactor = Redactor::default();
     for token in tokens() {
         for text in dressed(&token) {
-            let clean = redactor.text(&text);
+            let clean = redactor.redact_text(&text);
             // No half of it either.
             for part in [&token[..], &token[token.len() - 12..]] {
                 assert!(!clean.contains(part), "{text:?} became {clean:?}");
             }
-            assert_eq!(redactor.text(&clean), clean, "again");
+            assert_eq!(redactor.redact_text(&clean), clean, "again");
         }
         // The last net, before a document is written, does without names and colours.
         for text in [
@@ -299,7 +302,7 @@ fn tokens_are_known_by_their_look_whatever_stands_around() {
             format!("{{\"x\":[\"a {token}\"]}}"),
             format!("x,{token}\n"),
         ] {
-            assert!(!distinct(&text).contains(&token[4..]), "{text:?}");
+            assert!(!redact_distinct(&text).contains(&token[4..]), "{text:?}");
         }
     }
 }
@@ -316,7 +319,7 @@ fn the_last_net_leaves_a_document_what_it_is() {
             token.clone(): {"end": "-----END PRIVATE KEY-----", "api_key": "--api-key"},
         });
         for text in [document.to_string(), format!("{document:#}")] {
-            let clean = distinct(&text);
+            let clean = redact_distinct(&text);
             let read: serde_json::Value = serde_json::from_str(&clean).expect(&clean);
             assert_eq!(read.as_object().map(|o| o.len()), Some(2));
             assert_eq!(read["a"].as_array().map(Vec::len), Some(3));
@@ -360,7 +363,7 @@ fn credentials_are_known_by_what_stands_before_them() {
             "pl1ms0llTestword"
         ),
     ] {
-        let clean = redactor.text(&text);
+        let clean = redactor.redact_text(&text);
         for part in ["pl1ms0ll", "Testword", "word", "dXNlcjpw"] {
             assert!(
                 !clean
@@ -370,7 +373,7 @@ fn credentials_are_known_by_what_stands_before_them() {
                 "{text} became {clean}"
             );
         }
-        assert_eq!(redactor.text(&clean), clean, "again");
+        assert_eq!(redactor.redact_text(&clean), clean, "again");
     }
 }
 
@@ -398,12 +401,12 @@ fn words_that_only_resemble_secrets_stay() {
         "keyboard: us; hotkey=F1; cache_key: 0a1b2c3d4e5f",
         "2026-11-22T08:00:00Z --served-model-name a/b --dtype bfloat16",
     ] {
-        assert_eq!(redactor.text(text), text);
-        assert_eq!(distinct(text), text);
+        assert_eq!(redactor.redact_text(text), text);
+        assert_eq!(redact_distinct(text), text);
     }
     // What is said to people names flags.
     let hint = "pass --api-key KEY, or set HF_TOKEN=...";
-    assert_eq!(distinct(hint), hint);
+    assert_eq!(redact_distinct(hint), hint);
 }
 
 #[test]
@@ -430,7 +433,7 @@ fn a_known_secret_goes_in_every_spelling() {
         r#"'pw Q7x/Plim\'s\xf6&"ll\\9'"#.to_owned(),
         r#"b'pw Q7x/Plim\'s\xc3\xb6&"ll\\9'"#.to_owned(),
     ] {
-        let clean = redactor.text(&text);
+        let clean = redactor.redact_text(&text);
         assert!(clean.contains(REDACTED), "{text} became {clean}");
         assert!(
             !clean.contains("Plim") && !clean.contains("UGxpb"),
@@ -571,7 +574,7 @@ proptest! {
             for (inner_name, inner) in spellings(&secret) {
                 let twice = spellings(&inner).into_iter().find(|s| s.0 == outer_name);
                 let text = format!("<{}>", twice.expect("each has a name").1);
-                let clean = redactor.text(&text);
+                let clean = redactor.redact_text(&text);
                 prop_assert!(
                     clean.contains(REDACTED) && clean.len() < REDACTED.len() + 32,
                     "{inner_name} in {outer_name}: {text:?} became {clean:?}"
@@ -588,17 +591,17 @@ fn a_carriage_return_within_a_secret_hides_nothing() {
     for text in ["hf_abcdefgh\rijklmnopqrstuv", "pl1ms\r0ll-word", token] {
         let line = format!("is {text} so");
         assert_eq!(
-            redactor.text(&line),
+            redactor.redact_text(&line),
             format!("is {REDACTED} so"),
             "{text:?}"
         );
     }
-    assert_eq!(redactor.text("10%\r20%\r30%"), "10%\r20%\r30%");
+    assert_eq!(redactor.redact_text("10%\r20%\r30%"), "10%\r20%\r30%");
 }
 
 #[test]
 fn passwords_of_urls_in_settings_are_known() {
-    let secrets = Secrets::gather(
+    let secrets = Secrets::gather_from(
         [("DATABASE_URL", "postgres://me:pl1ms0llpw@db/x")],
         &strings(&[
             "serve",
@@ -613,15 +616,15 @@ fn passwords_of_urls_in_settings_are_known() {
     );
     let redactor = secrets.redactor();
     assert_eq!(
-        redactor.text("pl1ms0llpw 0therpw9 key-one key-two"),
+        redactor.redact_text("pl1ms0llpw 0therpw9 key-one key-two"),
         "[redacted] [redacted] [redacted] [redacted]"
     );
-    let secrets = Secrets::gather(
+    let secrets = Secrets::gather_from(
         [("DATABASE_URL", "postgres://me@here:p%40ssw0rd%2f9@db/x")],
         &[],
     );
     assert_eq!(
-        secrets.redactor().text("p%40ssw0rd%2f9 p@ssw0rd/9"),
+        secrets.redactor().redact_text("p%40ssw0rd%2f9 p@ssw0rd/9"),
         "[redacted] [redacted]"
     );
 }
@@ -630,19 +633,19 @@ fn passwords_of_urls_in_settings_are_known() {
 fn what_a_line_for_a_shell_gives_to_names_of_secrets_is_known() {
     let script = "export DB_PASSWORD='pl1ms0ll-one' KEY_FILE=/run/key; \
                   exec vllm serve org/model --api-key \"pl1ms0ll-two\" --max-num-batched-tokens 8192";
-    let secrets = Secrets::gather(
+    let secrets = Secrets::gather_from(
         [("EXTRA_ARGS", "--hf-token pl1ms0ll-three --port 8000")],
         &strings(&["sh", "-c", script]),
     );
     assert_eq!(secrets.api_key(), Some("pl1ms0ll-two"));
     assert_eq!(
-        secrets
-            .redactor()
-            .text("pl1ms0ll-one, pl1ms0ll-two and pl1ms0ll-three of org/model, /run/key, 8192"),
+        secrets.redactor().redact_text(
+            "pl1ms0ll-one, pl1ms0ll-two and pl1ms0ll-three of org/model, /run/key, 8192"
+        ),
         "[redacted], [redacted] and [redacted] of org/model, /run/key, 8192"
     );
     // What the shell puts there is not known from the line.
-    let secrets = Secrets::gather(
+    let secrets = Secrets::gather_from(
         [("VLLM_API_KEY", "pl1ms0ll-four")],
         &strings(&["sh", "-c", "vllm serve m --api-key \"$VLLM_API_KEY\""]),
     );
@@ -660,11 +663,11 @@ fn each_key_after_the_flag_goes_whatever_its_alphabet() {
         "1",
     ]);
     assert_eq!(
-        Redactor::default().argv(&argv),
+        Redactor::default().redact_argv(&argv),
         strings(&["serve", "--api-key", REDACTED, REDACTED, "--port", "1"])
     );
-    let redactor = Secrets::gather([], &argv).redactor();
-    assert_eq!(redactor.text("is pl1m/s0ll+two=="), "is [redacted]");
+    let redactor = Secrets::gather_from([], &argv).redactor();
+    assert_eq!(redactor.redact_text("is pl1m/s0ll+two=="), "is [redacted]");
 }
 
 #[test]
@@ -672,7 +675,10 @@ fn a_private_key_that_is_printed_line_by_line_goes() {
     let body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDQ7xPlimsoll00";
     let redactor = Redactor::default();
     let mut key = KeyBlock::default();
-    let mut line = |text: &str| key.line(text, redactor.text(text)).into_owned();
+    let mut line = |text: &str| {
+        key.filter_line(text, redactor.redact_text(text))
+            .into_owned()
+    };
     assert_eq!(line(&format!("digest {body}")), format!("digest {body}"));
     assert!(line("INFO x] -----BEGIN PRIVATE KEY-----").starts_with("INFO x] "));
     assert_eq!(line(body), REDACTED);
@@ -704,7 +710,7 @@ fn a_private_key_that_is_printed_line_by_line_goes() {
     let known = Redactor::new([format!(
         "-----BEGIN X-----\n{body}\n{body}Z\n-----END X-----\n"
     )]);
-    assert_eq!(known.text(&format!("a {body} b")), "a [redacted] b");
+    assert_eq!(known.redact_text(&format!("a {body} b")), "a [redacted] b");
 }
 
 proptest! {
@@ -716,7 +722,7 @@ proptest! {
         dress in 0..14usize,
     ) {
         let text = format!("{before}{}{after}", dressed(&token)[dress]);
-        let clean = Redactor::default().text(&text).into_owned();
+        let clean = Redactor::default().redact_text(&text).into_owned();
         prop_assert!(!clean.contains(&token), "{text:?} became {clean:?}");
     }
 
@@ -724,6 +730,6 @@ proptest! {
     fn hashes_and_names_survive(text in "([a-f0-9]{8,64}|[A-Z][a-z]{2,9}-[0-9.]{1,3}[Bb]|[a-z]{1,9}/[a-z0-9-]{1,20}| ){0,12}") {
         prop_assume!(!text.contains("sk-"));
         let redactor = Redactor::default();
-        prop_assert_eq!(redactor.text(&text), text.as_str());
+        prop_assert_eq!(redactor.redact_text(&text), text.as_str());
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Spellings {
 }
 
 /// Every spelling of a value that is long enough to be searched for.
-pub(super) fn of(value: &str, is_searched: impl Fn(&str) -> bool) -> Spellings {
+pub(super) fn spellings_of(value: &str, is_searched: impl Fn(&str) -> bool) -> Spellings {
     let mut found = Spellings::default();
     let mut add = |value: &str, twice: bool| {
         let mut all = spelt(value);
@@ -87,12 +87,12 @@ fn each_once(mut texts: Vec<String>) -> Vec<String> {
 const KEPT_IN_URLS: [&str; 4] = ["-._~", "-._~/", "-._~!*'()", "-._~!*'();/?:@&=+$,#"];
 
 /// How a language writes a character that it escapes by its number.
-type Number = fn(char) -> String;
+type EscapeNotation = fn(char) -> String;
 
 /// Backslash escapes: the quotes to escape, and the notation for everything except printable ASCII
 /// (`None`: unchanged). JSON and C, shells and Python's `repr` with either quotes.
 const ESCAPED: [&str; 4] = ["\"", "", "'", "\"'"];
-const NUMBERS: [Option<Number>; 5] = [
+const NUMBERS: [Option<EscapeNotation>; 5] = [
     None,
     Some(|c| units(c, false)),
     Some(fewest_digits),
@@ -235,7 +235,7 @@ fn replaced(value: &str, pairs: &[(char, &str)]) -> String {
 }
 
 /// A value as written between quotes with backslash escapes.
-fn escaped(value: &str, quotes: &str, number: Option<Number>) -> String {
+fn escaped(value: &str, quotes: &str, number: Option<EscapeNotation>) -> String {
     let mut out = String::new();
     for c in value.chars() {
         match (c, number) {

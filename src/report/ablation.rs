@@ -1,6 +1,6 @@
 //! An A/B run as a page: arms, memory part by part, latency and throughput.
 
-use super::layout::{Align, Table, clean, figure, wrap};
+use super::layout::{Align, TextTable, clean_text, format_figure, wrap_text};
 use super::text::TextOptions;
 use crate::capture::RunEnd;
 use crate::compare::ablation::{Ablation, Arm};
@@ -8,8 +8,8 @@ use crate::compare::graphs::MIB;
 use crate::compare::{Judgement, Row, Side, Unit};
 
 /// The page.
-pub fn render(ablation: &Ablation, options: TextOptions) -> String {
-    let mut page = Page {
+pub fn render_ablation(ablation: &Ablation, options: TextOptions) -> String {
+    let mut page = AblationPage {
         text: String::new(),
         options,
     };
@@ -23,24 +23,24 @@ pub fn render(ablation: &Ablation, options: TextOptions) -> String {
 }
 
 /// One arm's side of a row.
-type Of = fn(&Row) -> &Side;
+type SideOfRow = fn(&Row) -> &Side;
 
-struct Page {
+struct AblationPage {
     text: String,
     options: TextOptions,
 }
 
-impl Page {
+impl AblationPage {
     fn line(&mut self, line: &str) {
-        let line = clean(line, self.options.unicode);
+        let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    fn table(&mut self, title: &str, table: &Table) {
+    fn table(&mut self, title: &str, table: &TextTable) {
         self.line("");
         self.line(title);
-        for line in table.lines() {
+        for line in table.render_lines() {
             self.line(&format!("  {line}"));
         }
     }
@@ -48,7 +48,7 @@ impl Page {
     /// A sentence, wrapped.
     fn aside(&mut self, text: &str) {
         let room = self.options.width.saturating_sub(4).max(24);
-        for (i, part) in wrap(text, room).iter().enumerate() {
+        for (i, part) in wrap_text(text, room).iter().enumerate() {
             let indent = if i == 0 { "  " } else { "    " };
             self.line(&format!("{indent}{part}"));
         }
@@ -122,7 +122,7 @@ impl Page {
     }
 
     fn memory(&mut self, ablation: &Ablation) {
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("", Align::Left),
             ("A", Align::Right),
             ("B", Align::Right),
@@ -133,7 +133,7 @@ impl Page {
         let c = &ablation.comparison;
         let both = c.components.iter().chain([&c.remainder]);
         for row in [&c.total].into_iter().chain(both) {
-            table.row(cells(row));
+            table.add_row(cells(row));
         }
         self.table("Memory at the peak, MiB (medians)", &table);
     }
@@ -143,7 +143,7 @@ impl Page {
         if others.is_empty() {
             return;
         }
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("", Align::Left),
             ("A", Align::Right),
             ("lowest to highest", Align::Left),
@@ -164,7 +164,7 @@ impl Page {
             let (in_a, in_b) = (range(row.unit, &row.a), range(row.unit, &row.b));
             let mut cells = vec![label, a.clone(), in_a, b.clone(), in_b];
             cells.extend_from_slice(tail);
-            table.row(cells);
+            table.add_row(cells);
         }
         self.table("Pool, latency, throughput (medians)", &table);
     }
@@ -174,7 +174,7 @@ impl Page {
         let c = &ablation.comparison;
         let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
         let mut said = Vec::new();
-        let arms: [(&str, Of); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
+        let arms: [(&str, SideOfRow); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
         for (letter, side) in arms {
             // An arm without a run to its end knows nothing, for one reason.
             if let Some(why) = &side(&c.total).unknown {
@@ -205,7 +205,7 @@ impl Page {
                 "{:.1} MiB, {}: {}",
                 bytes / MIB,
                 graphs.witness,
-                graphs.thresholds.sentence(reading)
+                graphs.thresholds.describe_reading(reading)
             )),
             _ => self.aside(&format!("no reading: {}", graphs.witness)),
         }
@@ -247,7 +247,7 @@ fn value(unit: Unit, value: Option<f64>) -> String {
     match (unit, value) {
         (_, None) => "—".into(),
         (Unit::Bytes, Some(bytes)) => nought(format!("{:.1}", bytes / MIB)),
-        (_, Some(v)) => figure(v),
+        (_, Some(v)) => format_figure(v),
     }
 }
 

@@ -1,28 +1,30 @@
 //! What was learned of overheads, and what moves with what, as pages.
 
-use super::figures::plus;
-use super::layout::{Align, Table, count};
-use super::page::Page;
+use super::figures::with_plus;
+use super::layout::{Align, TextTable, grouped_count};
+use super::page::TextPage;
 use super::text::TextOptions;
 use crate::compare::correlate::{Correlation, Correlations};
 use crate::estimate::calibration::{Calibration, CalibrationRun, FEWEST_RUNS, Learned};
 use crate::units::GIB;
 
 /// The page of the database. `skipped` are the runs that taught nothing, by reason.
-pub fn render(
+pub fn render_calibration(
     calibration: &Calibration,
     skipped: &[(String, u64)],
     options: TextOptions,
 ) -> String {
-    let mut page = Page::new(options);
+    let mut page = TextPage::new(options);
     let runs = calibration.runs.len();
-    page.line(&format!(
+    page.write_line(&format!(
         "Learned from {runs} {}",
         if runs == 1 { "run" } else { "runs" }
     ));
     if !calibration.entries.is_empty() {
-        page.title("Overheads, GiB on the fullest GPU: median, first to third quartile, runs");
-        let mut table = Table::new(&[
+        page.write_title(
+            "Overheads, GiB on the fullest GPU: median, first to third quartile, runs",
+        );
+        let mut table = TextTable::new(&[
             ("engine", Align::Left),
             ("attention", Align::Left),
             ("type", Align::Left),
@@ -33,7 +35,7 @@ pub fn render(
             ("CUDA graphs", Align::Left),
         ]);
         for e in &calibration.entries {
-            table.row(vec![
+            table.add_row(vec![
                 format!("{} {}", e.key.engine, e.key.version),
                 e.key.attention.clone(),
                 e.key.dtype.clone(),
@@ -44,15 +46,15 @@ pub fn render(
                 learned(&e.cuda_graphs),
             ]);
         }
-        page.table(&table);
-        page.aside(&format!("fewer than {FEWEST_RUNS} runs are no data"));
+        page.write_table(&table);
+        page.write_aside(&format!("fewer than {FEWEST_RUNS} runs are no data"));
     }
     last_starts(&mut page, calibration);
     let reasons: Vec<String> = skipped
         .iter()
         .map(|(why, n)| format!("{n} of them: {why}"))
         .collect();
-    page.asides("Taught nothing", &reasons);
+    page.write_asides("Taught nothing", &reasons);
     page.into_text()
 }
 
@@ -74,7 +76,7 @@ fn learned(learned: &Learned) -> String {
 }
 
 /// CUDA graphs as each model last took them.
-fn last_starts(page: &mut Page, calibration: &Calibration) {
+fn last_starts(page: &mut TextPage, calibration: &Calibration) {
     let same = |r: &CalibrationRun| {
         let k = &r.key;
         calibration.last_start(&r.model, |of| {
@@ -89,8 +91,8 @@ fn last_starts(page: &mut Page, calibration: &Calibration) {
     if last.is_empty() {
         return;
     }
-    page.title("CUDA graphs at the last start");
-    let mut table = Table::new(&[
+    page.write_title("CUDA graphs at the last start");
+    let mut table = TextTable::new(&[
         ("model", Align::Left),
         ("engine", Align::Left),
         ("GPU", Align::Left),
@@ -100,7 +102,7 @@ fn last_starts(page: &mut Page, calibration: &Calibration) {
     ]);
     for r in last {
         let bytes = r.cuda_graphs.unwrap_or_default() as f64;
-        table.row(vec![
+        table.add_row(vec![
             r.model.clone(),
             format!("{} {}", r.key.engine, r.key.version),
             r.key.gpu.clone(),
@@ -109,14 +111,14 @@ fn last_starts(page: &mut Page, calibration: &Calibration) {
             r.timestamp.clone(),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
 /// The page of the correlations.
-pub fn correlations(correlations: &Correlations, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_correlations(correlations: &Correlations, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     let n = correlations.profiles;
-    page.line(&format!(
+    page.write_line(&format!(
         "What moves with what, in {n} {}",
         if n == 1 { "profile" } else { "profiles" }
     ));
@@ -132,15 +134,15 @@ pub fn correlations(correlations: &Correlations, options: TextOptions) -> String
         &correlations.within_runs,
         true,
     );
-    page.aside(
+    page.write_aside(
         "A coefficient tells that two figures move together, and not why; few runs say little.",
     );
     page.into_text()
 }
 
-fn section(page: &mut Page, title: &str, all: &[Correlation], with_runs: bool) {
-    page.title(title);
-    let mut table = Table::new(&[
+fn section(page: &mut TextPage, title: &str, all: &[Correlation], with_runs: bool) {
+    page.write_title(title);
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("with", Align::Left),
         ("points", Align::Right),
@@ -150,13 +152,13 @@ fn section(page: &mut Page, title: &str, all: &[Correlation], with_runs: bool) {
     ]);
     for c in all {
         let value = |v: Option<f64>| match (v, &c.unknown) {
-            (Some(v), _) => plus(v, format!("{v:.2}")),
+            (Some(v), _) => with_plus(v, format!("{v:.2}")),
             (None, _) => "no data".into(),
         };
-        table.row(vec![
+        table.add_row(vec![
             c.x.clone(),
             c.y.clone(),
-            count(c.n),
+            grouped_count(c.n),
             if with_runs {
                 c.runs.to_string()
             } else {
@@ -166,5 +168,5 @@ fn section(page: &mut Page, title: &str, all: &[Correlation], with_runs: bool) {
             value(c.spearman),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }

@@ -1,10 +1,10 @@
 //! Two profiles side by side: as a page, and as a table for spreadsheets.
 
 use super::RenderError;
-use super::figures::{gib, gib_change, percent, plus};
-use super::layout::{Align, Table, figure};
-use super::page::Page;
-use super::spreadsheet::{cell, table};
+use super::figures::{format_gib, format_percent, gib_change, with_plus};
+use super::layout::{Align, TextTable, format_figure};
+use super::page::TextPage;
+use super::spreadsheet::{figure_cell, write_table};
 use super::text::TextOptions;
 use crate::compare::Unit;
 use crate::compare::profiles::{OtherRow, Pair, PairRow};
@@ -12,23 +12,23 @@ use crate::compare::subject::{Kind, Who};
 use crate::units::GIB;
 
 /// The page.
-pub fn render(pair: &Pair, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_pair(pair: &Pair, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     for (letter, who) in [("A", &pair.profile1), ("B", &pair.profile2)] {
-        page.aside(&format!("{letter} = {}", describe(who)));
+        page.write_aside(&format!("{letter} = {}", describe_profile(who)));
     }
     settings(&mut page, pair);
-    page.asides("NOT COMPARABLE", &pair.incomparable);
+    page.write_asides("NOT COMPARABLE", &pair.incomparable);
     memory(&mut page, pair);
     others(&mut page, pair);
-    page.asides("To know", &pair.warnings);
-    page.asides("Unknown", &unknown(pair));
+    page.write_asides("To know", &pair.warnings);
+    page.write_asides("Unknown", &unknown(pair));
     verdict(&mut page, pair);
     page.into_text()
 }
 
 /// `a.json: vllm 0.11.0, org/model, 2026-…  SIMULATED`.
-pub(super) fn describe(who: &Who) -> String {
+pub(super) fn describe_profile(who: &Who) -> String {
     let engine = match (&who.engine, &who.engine_version) {
         (Some(engine), Some(version)) => format!("{engine} {version}"),
         (Some(engine), None) => format!("{engine} of unknown version"),
@@ -45,27 +45,27 @@ pub(super) fn describe(who: &Who) -> String {
     text
 }
 
-fn settings(page: &mut Page, pair: &Pair) {
-    page.title("Settings that differ");
+fn settings(page: &mut TextPage, pair: &Pair) {
+    page.write_title("Settings that differ");
     if pair.settings.is_empty() {
-        page.line("  none that is known");
+        page.write_line("  none that is known");
         return;
     }
-    let mut table = Table::new(&[("", Align::Left), ("A", Align::Left), ("B", Align::Left)]);
+    let mut table = TextTable::new(&[("", Align::Left), ("A", Align::Left), ("B", Align::Left)]);
     for d in &pair.settings {
         let word = |v: &Option<String>| v.clone().unwrap_or_else(|| "—".into());
-        table.row(vec![
+        table.add_row(vec![
             d.setting.clone(),
             word(&d.profile1),
             word(&d.profile2),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
-fn memory(page: &mut Page, pair: &Pair) {
-    page.title("Memory at the peak, GiB");
-    let mut table = Table::new(&[
+fn memory(page: &mut TextPage, pair: &Pair) {
+    page.write_title("Memory at the peak, GiB");
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
@@ -78,23 +78,23 @@ fn memory(page: &mut Page, pair: &Pair) {
             Kind::Part | Kind::Other => "  ",
             Kind::OfOverhead => "    ",
         };
-        table.row(vec![
+        table.add_row(vec![
             format!("{indent}{}", row.label),
-            gib(row.profile1_gb),
-            gib(row.profile2_gb),
+            format_gib(row.profile1_gb),
+            format_gib(row.profile2_gb),
             gib_change(row.diff_gb),
-            percent(row.diff_pct),
+            format_percent(row.diff_pct),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
-fn others(page: &mut Page, pair: &Pair) {
+fn others(page: &mut TextPage, pair: &Pair) {
     if pair.others.is_empty() {
         return;
     }
-    page.title("Pool, latency, throughput");
-    let mut table = Table::new(&[
+    page.write_title("Pool, latency, throughput");
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
@@ -107,21 +107,21 @@ fn others(page: &mut Page, pair: &Pair) {
             _ => row.label.clone(),
         };
         let value = |v: Option<f64>| match row.unit {
-            Unit::Bytes => gib(v.map(|b| b / GIB)),
-            _ => v.map_or_else(|| "—".into(), figure),
+            Unit::Bytes => format_gib(v.map(|b| b / GIB)),
+            _ => v.map_or_else(|| "—".into(), format_figure),
         };
         let change = row
             .diff
-            .map_or_else(|| "—".into(), |d| plus(d, value(Some(d))));
-        table.row(vec![
+            .map_or_else(|| "—".into(), |d| with_plus(d, value(Some(d))));
+        table.add_row(vec![
             label,
             value(row.profile1),
             value(row.profile2),
             change,
-            percent(row.diff_pct),
+            format_percent(row.diff_pct),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
 /// Why figures are missing: each reason once, with all that it is the reason of.
@@ -145,7 +145,7 @@ fn unknown(pair: &Pair) -> Vec<String> {
     reasons.into_iter().map(sentence).collect()
 }
 
-fn verdict(page: &mut Page, pair: &Pair) {
+fn verdict(page: &mut TextPage, pair: &Pair) {
     let Some(limit) = &pair.limit else { return };
     let labels = |keys: &[String]| {
         let rows = pair
@@ -156,21 +156,21 @@ fn verdict(page: &mut Page, pair: &Pair) {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    page.line("");
+    page.write_line("");
     if limit.exceeded.is_empty() {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "no component moved by more than {} %",
             limit.percent
         ))
     } else {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "MOVED BY MORE THAN {} %: {}",
             limit.percent,
             labels(&limit.exceeded)
         ))
     }
     if !limit.not_judged.is_empty() {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "not judged, because one side does not know them: {}",
             labels(&limit.not_judged)
         ));
@@ -181,7 +181,7 @@ fn verdict(page: &mut Page, pair: &Pair) {
 ///
 /// # Errors
 /// Why it could not be written.
-pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
+pub fn pair_csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
     let head = [
         "component",
         "unit",
@@ -196,12 +196,12 @@ pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
         vec![
             r.component.clone(),
             "GiB".into(),
-            cell(r.profile1_gb),
-            cell(r.profile2_gb),
-            cell(r.diff_gb),
-            cell(r.diff_pct),
-            cell(r.profile1_source.as_ref()),
-            cell(r.profile2_source.as_ref()),
+            figure_cell(r.profile1_gb),
+            figure_cell(r.profile2_gb),
+            figure_cell(r.diff_gb),
+            figure_cell(r.diff_pct),
+            figure_cell(r.profile1_source.as_ref()),
+            figure_cell(r.profile2_source.as_ref()),
         ]
     };
     let other = |r: &OtherRow| {
@@ -211,14 +211,14 @@ pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
             Unit::PerSecond => ("1/s", 1.0),
             Unit::Count => ("count", 1.0),
         };
-        let value = |v: Option<f64>| cell(v.map(|v| v / scale));
+        let value = |v: Option<f64>| figure_cell(v.map(|v| v / scale));
         vec![
             r.key.clone(),
             unit.into(),
             value(r.profile1),
             value(r.profile2),
             value(r.diff),
-            cell(r.diff_pct),
+            figure_cell(r.diff_pct),
             String::new(),
             String::new(),
         ]
@@ -227,8 +227,8 @@ pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
         let mut row = vec![
             format!("setting:{}", d.setting),
             String::new(),
-            cell(d.profile1.as_ref()),
-            cell(d.profile2.as_ref()),
+            figure_cell(d.profile1.as_ref()),
+            figure_cell(d.profile2.as_ref()),
         ];
         row.resize(head.len(), String::new());
         row
@@ -237,5 +237,5 @@ pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
         .chain(pair.components.iter().map(component))
         .chain(pair.others.iter().map(other))
         .collect();
-    table(&head, &rows)
+    write_table(&head, &rows)
 }

@@ -4,7 +4,7 @@
 //! Chapters make it (`chapters/`), formats write it (`format/`). Texts in it are as they came: a
 //! format makes them harmless in its own way.
 
-use super::chart::{Chart, Timeline};
+use super::chart::{Chart, ChartTimeline};
 use crate::engine::facts::Severity;
 
 /// A report.
@@ -19,7 +19,7 @@ pub struct Report {
     /// Its parts, in order.
     pub chapters: Vec<Chapter>,
     /// Where figures come from; [`SourceId`] counts in it.
-    pub sources: Vec<Source>,
+    pub sources: Vec<FigureSource>,
 }
 
 /// A part of a report.
@@ -30,12 +30,12 @@ pub struct Chapter {
     /// Title.
     pub title: String,
     /// Its pieces, in order.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ContentBlock>,
 }
 
 /// A piece of a chapter.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Block {
+pub enum ContentBlock {
     /// A paragraph.
     Text(String),
     /// What to know when reading the figures.
@@ -45,7 +45,7 @@ pub enum Block {
     /// A picture.
     Chart(Chart),
     /// Memory over time; apart from other charts because it can be looked into.
-    Timeline(Timeline),
+    Timeline(ChartTimeline),
     /// Lines as they are: of a log, of a configuration.
     Listing(Listing),
 }
@@ -82,14 +82,14 @@ pub struct Grid {
     /// What it shows.
     pub caption: String,
     /// Heads.
-    pub columns: Vec<Column>,
+    pub columns: Vec<TableColumn>,
     /// Rows; each has a cell for each column.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<TableCell>>,
 }
 
 /// The head of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Column {
+pub struct TableColumn {
     /// Words, with the unit: `peak, GiB`.
     pub title: String,
     /// Key in CSV: `peak_gib`.
@@ -100,7 +100,7 @@ pub struct Column {
 
 /// A cell of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Cell {
+pub struct TableCell {
     /// As people read it; empty where nothing is known.
     pub text: String,
     /// The figure, unrounded, for CSV and for sorting.
@@ -111,35 +111,35 @@ pub struct Cell {
     pub missing: Option<String>,
 }
 
-impl Cell {
+impl TableCell {
     /// Words.
-    pub fn text(text: impl Into<String>) -> Cell {
-        Cell {
+    pub fn text_cell(text: impl Into<String>) -> TableCell {
+        TableCell {
             text: text.into(),
-            ..Cell::default()
+            ..TableCell::default()
         }
     }
 
     /// A figure and how it is written.
-    pub fn number(number: f64, text: impl Into<String>) -> Cell {
-        Cell {
+    pub fn number_cell(number: f64, text: impl Into<String>) -> TableCell {
+        TableCell {
             text: text.into(),
             number: Some(number),
-            ..Cell::default()
+            ..TableCell::default()
         }
     }
 
     /// Nothing, and why.
-    pub fn missing(why: impl Into<String>) -> Cell {
-        Cell {
+    pub fn missing_cell(why: impl Into<String>) -> TableCell {
+        TableCell {
             missing: Some(why.into()),
-            ..Cell::default()
+            ..TableCell::default()
         }
     }
 
     /// The same with its source.
-    pub fn from(self, source: SourceId) -> Cell {
-        Cell {
+    pub fn from(self, source: SourceId) -> TableCell {
+        TableCell {
             source: Some(source),
             ..self
         }
@@ -152,7 +152,7 @@ pub struct SourceId(pub usize);
 
 /// Where a figure comes from.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Source {
+pub struct FigureSource {
     /// What it is the source of: `Model weights, GPU 0`.
     pub title: String,
     /// The figure, as shown and in bytes: `14.960 GiB (16063569920 bytes)`.
@@ -160,12 +160,12 @@ pub struct Source {
     /// How sure, in the profile's word: `high_from_vllm_logs`.
     pub confidence: Option<String>,
     /// Every witness, the one that is used first.
-    pub witnesses: Vec<Witness>,
+    pub witnesses: Vec<SourceDetail>,
 }
 
 /// One witness of a figure.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Witness {
+pub struct SourceDetail {
     /// What kind: `engine log`.
     pub kind: String,
     /// Its figure, as shown.

@@ -1,17 +1,17 @@
 //! An estimate as a page: each component with its band, the pool, whether it fits, and with
 //! `--explain` each formula with its inputs.
 
-use super::layout::{Align, Table, count, width, wrap};
-use super::page::Page;
+use super::layout::{Align, TextTable, grouped_count, text_width, wrap_text};
+use super::page::TextPage;
 use super::text::TextOptions;
 use crate::estimate::question::{Choice, Entry, Reading, Risk, Solution};
 use crate::estimate::{Component, Term, Unknown};
-use crate::units::{Bytes, gib};
+use crate::units::{Bytes, to_gib};
 use serde_json::Value;
 
 /// Content of a page.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told<'a> {
+pub struct EstimatePage<'a> {
     /// The model, as it was asked for.
     pub model: String,
     /// Parameters; 0 where only flags are known.
@@ -29,7 +29,7 @@ pub struct Told<'a> {
     /// The terms.
     pub terms: &'a [Term],
     /// The pool on each GPU: bytes and tokens.
-    pub pool: Option<Pool>,
+    pub pool: Option<PoolFigures>,
     /// Bytes that a token adds on each GPU.
     pub per_token: Result<u64, Unknown>,
     /// The longest sequence.
@@ -46,7 +46,7 @@ pub struct Told<'a> {
 
 /// The pool for keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolFigures {
     /// Bytes on each GPU.
     pub bytes: u64,
     /// Tokens, as the engine prints them.
@@ -54,8 +54,8 @@ pub struct Pool {
 }
 
 /// The page.
-pub fn render(told: &Told<'_>, explain: bool, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_estimate(told: &EstimatePage<'_>, explain: bool, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     page.head(told);
     page.terms(told);
     page.cache(told);
@@ -68,25 +68,25 @@ pub fn render(told: &Told<'_>, explain: bool, options: TextOptions) -> String {
 }
 
 /// The answer of `--solve`, in a sentence, to be read above its page.
-pub fn solution(found: &Solution, concurrency: u64, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_solution(found: &Solution, concurrency: u64, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     let what = found.what.as_str();
-    page.sentence(
+    page.write_sentence(
         0,
         &match found.value {
             Some(v) if v.fract() > 0.0 => format!("{what} {v:.2}: {}", found.bound),
             Some(v) if found.deployment.gpus() > 1 && what == "min-gpus" => format!(
                 "{what} {}: tensor parallelism {}, pipeline parallelism {}; {}",
-                count(v as u64),
+                grouped_count(v as u64),
                 found.deployment.tp,
                 found.deployment.pp,
                 found.bound
             ),
-            Some(v) => format!("{what} {}: {}", count(v as u64), found.bound),
+            Some(v) => format!("{what} {}: {}", grouped_count(v as u64), found.bound),
             None => format!(
                 "{what}: none; {} of the longest length {} not fit, whatever it is",
                 if concurrency > 1 {
-                    format!("{} requests", count(concurrency))
+                    format!("{} requests", grouped_count(concurrency))
                 } else {
                     "one request".into()
                 },
@@ -98,17 +98,17 @@ pub fn solution(found: &Solution, concurrency: u64, options: TextOptions) -> Str
 }
 
 /// The GPUs of `--recommend-gpu`.
-pub fn choices(title: &str, found: &[Choice], tried: usize, options: TextOptions) -> String {
-    let mut page = Page::new(options);
-    page.sentence(0, title);
+pub fn render_choices(title: &str, found: &[Choice], tried: usize, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
+    page.write_sentence(0, title);
     if found.is_empty() {
-        page.sentence(
+        page.write_sentence(
             0,
             &format!("none of the {tried} known GPUs holds it, up to 8 of a kind"),
         );
         return page.into_text();
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("GPU", Align::Left),
         ("number", Align::Right),
         ("GiB in all", Align::Right),
@@ -116,34 +116,34 @@ pub fn choices(title: &str, found: &[Choice], tried: usize, options: TextOptions
         ("risk", Align::Left),
     ]);
     for c in found {
-        table.row(vec![
+        table.add_row(vec![
             c.gpu.clone(),
             c.count.to_string(),
-            format!("{:.0}", gib(c.memory.saturating_mul(c.count))),
+            format!("{:.0}", to_gib(c.memory.saturating_mul(c.count))),
             at_once(c.max_concurrency),
             c.risk.as_str().into(),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
     page.into_text()
 }
 
 /// The table of `--table`.
-pub fn table(title: &str, entries: &[Entry], options: TextOptions) -> String {
-    let mut page = Page::new(options);
-    page.sentence(0, title);
+pub fn render_table(title: &str, entries: &[Entry], options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
+    page.write_sentence(0, title);
     let mut concurrencies: Vec<u64> = entries.iter().map(|e| e.concurrency).collect();
     concurrencies.sort_unstable();
     concurrencies.dedup();
-    let heads: Vec<String> = concurrencies.iter().map(|c| count(*c)).collect();
+    let heads: Vec<String> = concurrencies.iter().map(|c| grouped_count(*c)).collect();
     let mut columns = vec![("tokens", Align::Right)];
     columns.extend(heads.iter().map(|h| (h.as_str(), Align::Right)));
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     let mut lengths: Vec<u64> = entries.iter().map(|e| e.length).collect();
     lengths.dedup();
     let mut marks = [false; 2];
     for length in lengths {
-        let mut row = vec![count(length)];
+        let mut row = vec![grouped_count(length)];
         for concurrency in &concurrencies {
             let entry = entries
                 .iter()
@@ -157,31 +157,31 @@ pub fn table(title: &str, entries: &[Entry], options: TextOptions) -> String {
                 };
                 marks[0] |= mark == "!";
                 marks[1] |= mark == "?";
-                format!("{:.2}{mark}", gib(e.needed))
+                format!("{:.2}{mark}", to_gib(e.needed))
             }));
         }
-        table.row(row);
+        table.add_row(row);
     }
-    page.table(&table);
+    page.write_table(&table);
     if marks[0] {
-        page.sentence(0, "! does not fit");
+        page.write_sentence(0, "! does not fit");
     }
     if marks[1] {
-        page.sentence(0, "? may not fit: the risk is high");
+        page.write_sentence(0, "? may not fit: the risk is high");
     }
     page.into_text()
 }
 
-impl Page {
-    fn head(&mut self, told: &Told<'_>) {
+impl TextPage {
+    fn head(&mut self, told: &EstimatePage<'_>) {
         let gpus = told.gpus.as_ref().map(|g| format!(" on {g}"));
         let gpus = gpus.unwrap_or_default();
-        self.sentence(0, &format!("{}, {}{gpus}", told.model, told.engine));
+        self.write_sentence(0, &format!("{}, {}{gpus}", told.model, told.engine));
         let size = match told.parameters {
             0 => String::new(),
             n => format!("{} parameters; ", parameters(n)),
         };
-        self.sentence(0, &format!("{size}facts from {}", told.source));
+        self.write_sentence(0, &format!("{size}facts from {}", told.source));
         if !told.settings.is_empty() {
             let words: Vec<String> = told
                 .settings
@@ -191,17 +191,17 @@ impl Page {
                     format!("{name} {value}{mark}")
                 })
                 .collect();
-            self.sentence(0, &words.join(", "));
+            self.write_sentence(0, &words.join(", "));
         }
     }
 
-    fn terms(&mut self, told: &Told<'_>) {
-        self.line("");
+    fn terms(&mut self, told: &EstimatePage<'_>) {
+        self.write_line("");
         let each = match told.gpu_count {
             1 => "component".to_owned(),
             n => format!("each of {n} GPUs"),
         };
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             (&each, Align::Left),
             ("GiB", Align::Right),
             ("band", Align::Left),
@@ -217,37 +217,42 @@ impl Page {
                     sum = sum.and_then(|s| s.checked_add(*bytes));
                     let (band, from) = match &term.band {
                         Some(b) => (
-                            format!("{:.2} to {:.2}", gib(b.low), gib(b.high)),
+                            format!("{:.2} to {:.2}", to_gib(b.low), to_gib(b.high)),
                             b.source.clone(),
                         ),
                         None if pool => (String::new(), String::new()),
                         None => ("no data".into(), String::new()),
                     };
-                    table.row(vec![name.into(), format!("{:.2}", gib(*bytes)), band, from]);
+                    table.add_row(vec![
+                        name.into(),
+                        format!("{:.2}", to_gib(*bytes)),
+                        band,
+                        from,
+                    ]);
                 }
                 Err(why) => {
                     sum = None;
                     unknown.push((name, why));
-                    table.row(vec![
+                    table.add_row(vec![
                         name.into(),
                         (term.at_least)
-                            .map_or("unknown".into(), |b| format!("{:.2} or more", gib(b))),
+                            .map_or("unknown".into(), |b| format!("{:.2} or more", to_gib(b))),
                         String::new(),
                         String::new(),
                     ]);
                 }
             }
         }
-        let sum = sum.map_or("unknown".to_owned(), |s| format!("{:.2}", gib(s)));
-        table.row(vec!["total".into(), sum, String::new(), String::new()]);
-        let lines = table.lines();
+        let sum = sum.map_or("unknown".to_owned(), |s| format!("{:.2}", to_gib(s)));
+        table.add_row(vec!["total".into(), sum, String::new(), String::new()]);
+        let lines = table.render_lines();
         // Where the bands come from is left out where there is no room: --json and --explain have it.
         let room = self.options.width.saturating_sub(2);
-        if lines.iter().all(|l| width(l) <= room) {
-            self.table(&table)
+        if lines.iter().all(|l| text_width(l) <= room) {
+            self.write_table(&table)
         } else {
-            let narrow = table.without(3);
-            self.table(&narrow);
+            let narrow = table.without_column(3);
+            self.write_table(&narrow);
         }
         // One reason is one sentence, however many terms it leaves unknown.
         while let Some((_, why)) = unknown.first().copied() {
@@ -255,20 +260,20 @@ impl Page {
             let names: Vec<&str> = same.iter().map(|(name, _)| *name).collect();
             let hint = why.hint.as_ref().map(|h| format!(": {h}"));
             let hint = hint.unwrap_or_default();
-            self.sentence(2, &format!("{}: {why}{hint}", names.join(", ")));
+            self.write_sentence(2, &format!("{}: {why}{hint}", names.join(", ")));
             unknown = others;
         }
     }
 
-    fn cache(&mut self, told: &Told<'_>) {
-        self.line("");
-        self.line("KV cache");
+    fn cache(&mut self, told: &EstimatePage<'_>) {
+        self.write_line("");
+        self.write_line("KV cache");
         match &told.per_token {
             Ok(bytes) => self.pair("per token", &Bytes(*bytes).to_string()),
             Err(why) => self.pair("per token", &format!("unknown: {why}")),
         }
         if let Some(pool) = &told.pool {
-            self.pair("pool", &format!("{} tokens", count(pool.tokens)));
+            self.pair("pool", &format!("{} tokens", grouped_count(pool.tokens)));
         }
         let (Some(longest), Ok(reading)) = (told.longest, &told.reading) else {
             return;
@@ -279,7 +284,11 @@ impl Page {
         }
         self.pair(
             "a request",
-            &format!("{} for {} tokens", Bytes(reading.request), count(longest)),
+            &format!(
+                "{} for {} tokens",
+                Bytes(reading.request),
+                grouped_count(longest)
+            ),
         );
         if let Some(on) = &reading.on {
             let (label, end) = if on.grows {
@@ -291,16 +300,16 @@ impl Page {
                 n if n >= 1.0 => format!(
                     "{} requests of {} tokens at once{end}",
                     at_once(n),
-                    count(longest)
+                    grouped_count(longest)
                 ),
-                _ => format!("not one request of {} tokens", count(longest)),
+                _ => format!("not one request of {} tokens", grouped_count(longest)),
             };
             self.pair(label, &text);
         }
     }
 
-    fn verdict(&mut self, told: &Told<'_>) {
-        self.line("");
+    fn verdict(&mut self, told: &EstimatePage<'_>) {
+        self.write_line("");
         let reading = match &told.reading {
             Ok(reading) => reading,
             Err(why) => {
@@ -309,18 +318,23 @@ impl Page {
                     "whether it fits is not known: {why}{}",
                     hint.unwrap_or_default()
                 );
-                return self.sentence(0, &text);
+                return self.write_sentence(0, &text);
             }
         };
         let Some(risk) = reading.risk(told.concurrency) else {
-            return self.sentence(0, "whether it fits depends on the GPU: name it with --gpu");
+            return self
+                .write_sentence(0, "whether it fits depends on the GPU: name it with --gpu");
         };
         let asked = match (told.concurrency, told.longest) {
             (0 | 1, _) => String::new(),
             (n, Some(longest)) => {
-                format!(", {} requests of {} tokens", count(n), count(longest))
+                format!(
+                    ", {} requests of {} tokens",
+                    grouped_count(n),
+                    grouped_count(longest)
+                )
             }
-            (n, None) => format!(", {} requests", count(n)),
+            (n, None) => format!(", {} requests", grouped_count(n)),
         };
         let text = match risk {
             Risk::DoesNotFit => format!("does not fit{asked}: {}", self.lack(told, reading)),
@@ -330,11 +344,11 @@ impl Page {
                 reading.meaning(risk)
             ),
         };
-        self.sentence(0, &text);
+        self.write_sentence(0, &text);
     }
 
     /// What is lacking, in figures.
-    fn lack(&self, told: &Told<'_>, reading: &Reading) -> String {
+    fn lack(&self, told: &EstimatePage<'_>, reading: &Reading) -> String {
         let Some(on) = &reading.on else {
             return Risk::DoesNotFit.meaning().into();
         };
@@ -357,23 +371,27 @@ impl Page {
         )
     }
 
-    fn explain(&mut self, told: &Told<'_>) {
+    fn explain(&mut self, told: &EstimatePage<'_>) {
         for term in told.terms {
-            self.line("");
-            self.line(term.component.words());
-            self.sentence(2, &term.formula);
-            let names = term.inputs.keys().map(|k| width(k)).max().unwrap_or(0);
+            self.write_line("");
+            self.write_line(term.component.words());
+            self.write_sentence(2, &term.formula);
+            let names = term.inputs.keys().map(|k| text_width(k)).max().unwrap_or(0);
             for (name, value) in &term.inputs {
                 let value = input(value);
                 let room = self.options.width.saturating_sub(names + 6).max(24);
-                for (i, part) in wrap(&value, room).iter().enumerate() {
+                for (i, part) in wrap_text(&value, room).iter().enumerate() {
                     let name = if i == 0 { name.as_str() } else { "" };
-                    self.line(&format!("    {name:names$}  {part}"));
+                    self.write_line(&format!("    {name:names$}  {part}"));
                 }
             }
             match &term.bytes {
-                Ok(bytes) => self.line(&format!("  = {} ({} bytes)", Bytes(*bytes), count(*bytes))),
-                Err(why) => self.sentence(2, &format!("unknown: {why}")),
+                Ok(bytes) => self.write_line(&format!(
+                    "  = {} ({} bytes)",
+                    Bytes(*bytes),
+                    grouped_count(*bytes)
+                )),
+                Err(why) => self.write_sentence(2, &format!("unknown: {why}")),
             }
             if let Some(b) = &term.band {
                 let text = format!(
@@ -383,7 +401,7 @@ impl Page {
                     b.source,
                     b.cases
                 );
-                self.sentence(2, &text);
+                self.write_sentence(2, &text);
             }
         }
     }
@@ -392,17 +410,17 @@ impl Page {
         if warnings.is_empty() {
             return;
         }
-        self.line("");
+        self.write_line("");
         for warning in warnings {
-            self.sentence(0, &format!("note: {warning}"));
+            self.write_sentence(0, &format!("note: {warning}"));
         }
     }
 
     fn pair(&mut self, label: &str, value: &str) {
         let room = self.options.width.saturating_sub(14).max(24);
-        for (i, part) in wrap(value, room).iter().enumerate() {
+        for (i, part) in wrap_text(value, room).iter().enumerate() {
             let label = if i == 0 { label } else { "" };
-            self.line(&format!("  {label:10}  {part}"));
+            self.write_line(&format!("  {label:10}  {part}"));
         }
     }
 }
@@ -411,7 +429,7 @@ impl Page {
 fn input(value: &Value) -> String {
     match value {
         Value::Number(n) => match n.as_u64() {
-            Some(n) => count(n),
+            Some(n) => grouped_count(n),
             None => n.to_string(),
         },
         Value::String(text) => text.clone(),
@@ -424,7 +442,7 @@ fn parameters(n: u64) -> String {
     match n {
         n if n >= 1_000_000_000 => format!("{:.2} B", n as f64 / 1e9),
         n if n >= 1_000_000 => format!("{:.0} M", n as f64 / 1e6),
-        n => count(n),
+        n => grouped_count(n),
     }
 }
 
@@ -432,7 +450,7 @@ fn parameters(n: u64) -> String {
 fn at_once(n: f64) -> String {
     match n {
         n if n < 100.0 => format!("{n:.1}"),
-        n => count(n as u64),
+        n => grouped_count(n as u64),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 const SHOWN: usize = 160;
 
 /// One line a fact: key and value, and below it the line of the log.
-pub fn render(report: &LogReport, root_cause: Option<&str>) -> String {
+pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
     let version = report
         .engine_version
         .as_deref()

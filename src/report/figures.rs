@@ -3,27 +3,30 @@
 use super::layout::unsigned_zero;
 
 /// GiB with three decimals, or a dash.
-pub(super) fn gib(figure: Option<f64>) -> String {
+pub(super) fn format_gib(figure: Option<f64>) -> String {
     figure.map_or_else(|| "—".into(), |g| unsigned_zero(format!("{g:.3}")))
 }
 
 /// GiB with its sign, or a dash.
 pub(super) fn gib_change(figure: Option<f64>) -> String {
-    figure.map_or_else(|| "—".into(), |g| plus(g, unsigned_zero(format!("{g:.3}"))))
+    figure.map_or_else(
+        || "—".into(),
+        |g| with_plus(g, unsigned_zero(format!("{g:.3}"))),
+    )
 }
 
 /// Percent with its sign; of next to nothing everything is very many times as much.
-pub(super) fn percent(figure: Option<f64>) -> String {
+pub(super) fn format_percent(figure: Option<f64>) -> String {
     match figure {
         None => "—".into(),
         Some(p) if p >= 1000.0 => "> 999".into(),
         Some(p) if p <= -1000.0 => "< -999".into(),
-        Some(p) => plus(p, unsigned_zero(format!("{p:.1}"))),
+        Some(p) => with_plus(p, unsigned_zero(format!("{p:.1}"))),
     }
 }
 
 /// With a plus, unless it rounds to nothing.
-pub(super) fn plus(value: f64, text: String) -> String {
+pub(super) fn with_plus(value: f64, text: String) -> String {
     let nothing = text.chars().all(|c| c == '0' || c == '.');
     if value > 0.0 && !nothing {
         format!("+{text}")
@@ -34,5 +37,5 @@ pub(super) fn plus(value: f64, text: String) -> String {
 
 /// Bytes as GiB.
 pub(super) fn gib_of(bytes: Option<f64>) -> String {
-    gib(bytes.map(|b| b / crate::units::GIB))
+    format_gib(bytes.map(|b| b / crate::units::GIB))
 }

@@ -1,24 +1,24 @@
 //! Profiles against figures that were calculated elsewhere: as a page, and for spreadsheets.
 
 use super::RenderError;
-use super::compare::describe;
-use super::figures::{gib, gib_change, percent};
-use super::layout::{Align, Table};
-use super::page::Page;
-use super::spreadsheet::{cell, table};
+use super::compare::describe_profile;
+use super::figures::{format_gib, format_percent, gib_change};
+use super::layout::{Align, TextTable};
+use super::page::TextPage;
+use super::spreadsheet::{figure_cell, write_table};
 use super::text::TextOptions;
 use crate::compare::given::{GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
 
 /// The page.
-pub fn render(report: &GivenReport, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_given(report: &GivenReport, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     for (i, p) in report.profiles.iter().enumerate() {
         if i > 0 {
-            page.line("");
+            page.write_line("");
         }
-        page.aside(&describe(&p.profile));
-        page.title("Measured against calculated, GiB over all GPUs");
-        let mut table = Table::new(&[
+        page.write_aside(&describe_profile(&p.profile));
+        page.write_title("Measured against calculated, GiB over all GPUs");
+        let mut table = TextTable::new(&[
             ("", Align::Left),
             ("measured", Align::Right),
             ("calculated", Align::Right),
@@ -28,29 +28,29 @@ pub fn render(report: &GivenReport, options: TextOptions) -> String {
             ("", Align::Left),
         ]);
         for row in &p.rows {
-            table.row(vec![
+            table.add_row(vec![
                 row.label.clone(),
-                gib(row.measured_gb),
-                gib(Some(row.calculated_gb)),
+                format_gib(row.measured_gb),
+                format_gib(Some(row.calculated_gb)),
                 gib_change(row.diff_gb),
-                percent(row.error_pct),
-                row.grade.map_or("", |g| g.label()).into(),
+                format_percent(row.error_pct),
+                row.grade.map_or("", |g| g.display_label()).into(),
                 mark(row).into(),
             ]);
         }
-        page.table(&table);
-        page.asides("To know", &p.warnings);
+        page.write_table(&table);
+        page.write_asides("To know", &p.warnings);
         let why = |r: &GivenRow| Some(format!("{}: {}", r.label, r.unknown.as_ref()?));
-        page.asides(
+        page.write_asides(
             "Unknown",
             &p.rows.iter().filter_map(why).collect::<Vec<_>>(),
         );
         if p.rows.iter().any(|r| r.measured_gb.is_some()) {
             let nothing = format!("none: no part is off by more than {LOOK_PERCENT} %");
             if p.recommendations.is_empty() {
-                page.asides("Recommendations", &[nothing])
+                page.write_asides("Recommendations", &[nothing])
             } else {
-                page.asides("Recommendations", &p.recommendations)
+                page.write_asides("Recommendations", &p.recommendations)
             }
         }
     }
@@ -58,21 +58,21 @@ pub fn render(report: &GivenReport, options: TextOptions) -> String {
         summary(&mut page, report);
     }
     if let Some(limit) = &report.limit {
-        page.line("");
+        page.write_line("");
         if limit.exceeded.is_empty() {
-            page.aside(&format!(
+            page.write_aside(&format!(
                 "no figure is off by more than {} %",
                 limit.percent
             ))
         } else {
-            page.aside(&format!(
+            page.write_aside(&format!(
                 "OFF BY MORE THAN {} %: {}",
                 limit.percent,
                 limit.exceeded.join(", ")
             ))
         }
         if !limit.not_judged.is_empty() {
-            page.aside(&format!(
+            page.write_aside(&format!(
                 "not judged, because not measured: {}",
                 limit.not_judged.join(", ")
             ));
@@ -90,9 +90,9 @@ fn mark(row: &GivenRow) -> &'static str {
     }
 }
 
-fn summary(page: &mut Page, report: &GivenReport) {
-    page.title(&format!("Over {} profiles", report.profiles.len()));
-    let mut table = Table::new(&[
+fn summary(page: &mut TextPage, report: &GivenReport) {
+    page.write_title(&format!("Over {} profiles", report.profiles.len()));
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("compared", Align::Right),
         ("median error, %", Align::Right),
@@ -102,21 +102,21 @@ fn summary(page: &mut Page, report: &GivenReport) {
         let size = s
             .mean_abs_error_pct
             .map_or_else(|| "—".into(), |e| format!("{e:.1}"));
-        table.row(vec![
+        table.add_row(vec![
             s.label.clone(),
             s.n.to_string(),
-            percent(s.median_error_pct),
+            format_percent(s.median_error_pct),
             size,
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
 /// The table for spreadsheets.
 ///
 /// # Errors
 /// Why it could not be written.
-pub fn csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
+pub fn given_csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
     let head = [
         "profile",
         "component",
@@ -135,15 +135,15 @@ pub fn csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
                 vec![
                     p.profile.file.clone(),
                     r.component.clone(),
-                    cell(r.measured_gb),
-                    cell(Some(r.calculated_gb)),
-                    cell(r.diff_gb),
-                    cell(r.error_pct),
-                    cell(r.grade.map(|g| g.label())),
-                    cell(r.unknown.as_ref()),
+                    figure_cell(r.measured_gb),
+                    figure_cell(Some(r.calculated_gb)),
+                    figure_cell(r.diff_gb),
+                    figure_cell(r.error_pct),
+                    figure_cell(r.grade.map(|g| g.display_label())),
+                    figure_cell(r.unknown.as_ref()),
                 ]
             })
         })
         .collect();
-    table(&head, &rows)
+    write_table(&head, &rows)
 }

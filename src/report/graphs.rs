@@ -1,13 +1,13 @@
 //! The cost of CUDA graphs as a page: both arms, then what they say together.
 
-use super::layout::{Align, Table, clean, wrap};
+use super::layout::{Align, TextTable, clean_text, wrap_text};
 use super::text::TextOptions;
 use crate::compare::graph_report::{GraphArm, GraphReport, MemoryMb};
 use crate::compare::graphs::MIB;
 
 /// The page.
-pub fn render(report: &GraphReport, options: TextOptions) -> String {
-    let mut page = Page {
+pub fn render_graphs(report: &GraphReport, options: TextOptions) -> String {
+    let mut page = GraphsPage {
         text: String::new(),
         options,
     };
@@ -20,14 +20,14 @@ pub fn render(report: &GraphReport, options: TextOptions) -> String {
     page.text
 }
 
-struct Page {
+struct GraphsPage {
     text: String,
     options: TextOptions,
 }
 
-impl Page {
+impl GraphsPage {
     fn line(&mut self, line: &str) {
-        let line = clean(line, self.options.unicode);
+        let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
@@ -35,7 +35,7 @@ impl Page {
     /// A label and its value, wrapped under itself.
     fn pair(&mut self, label: &str, value: &str) {
         let room = self.options.width.saturating_sub(18).max(24);
-        for (i, part) in wrap(value, room).iter().enumerate() {
+        for (i, part) in wrap_text(value, room).iter().enumerate() {
             let label = if i == 0 { label } else { "" };
             self.line(&format!("  {label:14}  {part}"));
         }
@@ -126,7 +126,7 @@ impl Page {
         if !analysis.overheads.is_empty() {
             let names: Vec<&str> = report.arms.iter().map(|a| a.experiment.as_str()).collect();
             let name = |i: usize| names.get(i).copied().unwrap_or_default();
-            let mut table = Table::new(&[
+            let mut table = TextTable::new(&[
                 ("MiB, by", Align::Left),
                 (name(0), Align::Right),
                 (name(1), Align::Right),
@@ -135,7 +135,7 @@ impl Page {
                 ("per added graph", Align::Right),
             ]);
             for o in &analysis.overheads {
-                table.row(vec![
+                table.add_row(vec![
                     witness(&o.witness).into(),
                     format!("{:.1}", o.a_bytes as f64 / MIB),
                     format!("{:.1}", o.b_bytes as f64 / MIB),
@@ -146,7 +146,7 @@ impl Page {
                         .map_or_else(|| "—".into(), |m| format!("{m:.1}")),
                 ]);
             }
-            for line in table.lines() {
+            for line in table.render_lines() {
                 self.line(&format!("  {line}"));
             }
         }
@@ -158,7 +158,7 @@ impl Page {
         let reading = match (analysis.reading, analysis.overheads.first()) {
             (Some(reading), Some(first)) => format!(
                 "{}, by {}",
-                report.thresholds.sentence(reading),
+                report.thresholds.describe_reading(reading),
                 witness(&first.witness)
             ),
             _ => unknown("reading"),

@@ -7,11 +7,11 @@ use crate::profile::Profile;
 pub struct Json;
 
 impl Renderer for Json {
-    fn format(&self) -> &'static str {
+    fn format_name(&self) -> &'static str {
         "json"
     }
 
-    fn render(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
+    fn render_profile(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
         let mut bytes = serde_json::to_vec_pretty(profile).map_err(|e| RenderError {
             format: "json",
             source: e.into(),

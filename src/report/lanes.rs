@@ -1,13 +1,13 @@
 //! From the samples of a capture, or the points of a profile, to a timeline: lanes, phases, events.
 
 use super::chart::envelope::Envelope;
-use super::chart::{Event, Lane, Phase, Stretch, Timeline};
+use super::chart::{ChartTimeline, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
 use crate::capture::{
     AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase as Part, RunEnd,
 };
 use crate::engine::facts::{EngineStep, StepMark};
 use crate::profile::Profile;
-use crate::units::gib;
+use crate::units::to_gib;
 use std::collections::BTreeMap;
 
 /// Events that are shown at most; the first and the bad ones matter.
@@ -23,7 +23,7 @@ const WORTH_A_LINE: f64 = 0.2;
 
 /// What lies beside the samples: read from the log of the same capture.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct CaptureLog {
     /// Milestones of the engine.
     pub steps: Vec<StepMark>,
     /// Moments of findings: code, and whether it is bad.
@@ -34,10 +34,10 @@ pub struct Told {
 pub fn of_capture(
     capture: &Capture,
     samples: impl Iterator<Item = MemorySample>,
-    told: &Told,
+    told: &CaptureLog,
     profile: &Profile,
     most: usize,
-) -> Timeline {
+) -> ChartTimeline {
     let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
     let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
     // What was read at the very edges belongs to it.
@@ -45,7 +45,7 @@ pub fn of_capture(
     let devices = &capture.devices;
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
-    let mut found: BTreeMap<(Kind, u32), Envelope> = BTreeMap::new();
+    let mut found: BTreeMap<(LaneKind, u32), Envelope> = BTreeMap::new();
     let mut put = |kind, device, at: AtNs, low: f64, high: f64| {
         let lane = found.entry((kind, device));
         lane.or_insert_with(|| Envelope::new(range_s, each))
@@ -57,23 +57,23 @@ pub fn of_capture(
         }
         let (at, device) = (sample.at_ns, sample.device);
         // As the peak counts it: with what the driver keeps for itself.
-        let whole = |bytes: u64| gib(bytes.saturating_add(sample.reserved_bytes.unwrap_or(0)));
+        let whole = |bytes: u64| to_gib(bytes.saturating_add(sample.reserved_bytes.unwrap_or(0)));
         let used = whole(sample.used_bytes);
         let low = sample.low_bytes.map_or(used, |b| whole(b).min(used));
         let high = sample.high_bytes.map_or(used, |b| whole(b).max(used));
-        put(Kind::Memory, device, at, low, high);
+        put(LaneKind::Memory, device, at, low, high);
         if let Some(watts) = sample.power_mw.map(|mw| f64::from(mw) / 1e3) {
-            put(Kind::Power, device, at, watts, watts);
+            put(LaneKind::Power, device, at, watts, watts);
         }
         if let Some(degrees) = sample.temperature_c.map(f64::from) {
-            put(Kind::Temperature, device, at, degrees, degrees);
+            put(LaneKind::Temperature, device, at, degrees, degrees);
         }
     }
     for gauge in &capture.gauges {
         let figures = [
-            (Kind::KvUsage, gauge.kv_cache_usage.map(|u| u * 100.0)),
-            (Kind::Running, gauge.requests_running.map(|n| n as f64)),
-            (Kind::Waiting, gauge.requests_waiting.map(|n| n as f64)),
+            (LaneKind::KvUsage, gauge.kv_cache_usage.map(|u| u * 100.0)),
+            (LaneKind::Running, gauge.requests_running.map(|n| n as f64)),
+            (LaneKind::Waiting, gauge.requests_waiting.map(|n| n as f64)),
         ];
         for (kind, value) in figures {
             if let Some(value) = value.filter(|v| v.is_finite()) {
@@ -84,13 +84,13 @@ pub fn of_capture(
     let lanes = found
         .into_iter()
         .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
-    let mut lanes: Vec<Lane> = lanes.collect();
+    let mut lanes: Vec<TimelineLane> = lanes.collect();
     let empty = without_far_capacities(&mut lanes);
     let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
-    Timeline {
+    ChartTimeline {
         title: "Memory over time".into(),
         note: sentences([thinned.then(|| THINNED.to_owned()), empty]),
         simulated: profile.metadata.simulated,
@@ -99,19 +99,19 @@ pub fn of_capture(
         phases: phases(capture, &told.steps, first),
         events: events(capture, told, profile),
         lanes,
-        ..Timeline::default()
+        ..ChartTimeline::default()
     }
 }
 
 /// The timeline of a profile without its capture: its own points, summed over the devices.
-pub fn of_profile(profile: &Profile) -> Timeline {
+pub fn of_profile(profile: &Profile) -> ChartTimeline {
     let points = &profile.memory_timeline.timeline;
     let began = profile.metadata.timestamp.parse::<jiff::Timestamp>();
     let origin_s = match &began {
         Ok(at) => at.as_nanosecond() as f64 / 1e9,
         Err(_) => points.first().map_or(0.0, |p| p.timestamp),
     };
-    let lane = |kind: Kind,
+    let lane = |kind: LaneKind,
                 label: &str,
                 pick: fn(&crate::profile::TimelinePoint) -> Option<(f64, f64)>| {
         let stretches: Vec<Stretch> = (points.iter())
@@ -128,10 +128,10 @@ pub fn of_profile(profile: &Profile) -> Timeline {
             })
             .collect();
         let samples = match kind {
-            Kind::Memory => profile.memory_timeline.num_samples,
+            LaneKind::Memory => profile.memory_timeline.num_samples,
             _ => stretches.len() as u64,
         };
-        Lane {
+        TimelineLane {
             label: label.into(),
             unit: kind.unit().into(),
             capacity: None,
@@ -141,21 +141,21 @@ pub fn of_profile(profile: &Profile) -> Timeline {
     };
     let devices = &profile.gpu_info.devices;
     let label = match devices.as_slice() {
-        [one] => format!("{} memory", device(one)),
+        [one] => format!("{} memory", device_label(one)),
         _ => "Memory of all devices".to_owned(),
     };
-    let mut memory = lane(Kind::Memory, &label, |p| {
+    let mut memory = lane(LaneKind::Memory, &label, |p| {
         Some((p.memory_gb, p.high_gb.max(p.memory_gb)))
     });
     if let [one] = devices.as_slice() {
-        memory.capacity = Kind::Memory.capacity(Some(one));
+        memory.capacity = LaneKind::Memory.capacity(Some(one));
     }
     let mut lanes = vec![
         memory,
-        lane(Kind::Power, "Power of all devices", |p| {
+        lane(LaneKind::Power, "Power of all devices", |p| {
             p.power_w.map(|w| (w, w))
         }),
-        lane(Kind::Temperature, "Hottest device", |p| {
+        lane(LaneKind::Temperature, "Hottest device", |p| {
             p.temp_c.map(|t| (t, t))
         }),
     ];
@@ -165,7 +165,7 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
         all.reduce(of).unwrap_or(0.0)
     };
-    Timeline {
+    ChartTimeline {
         title: "Memory over time".into(),
         note: sentences([Some(NO_CAPTURE.to_owned()), empty]),
         simulated: profile.metadata.simulated,
@@ -173,12 +173,12 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         range_s: (edge(|s| s.from_s, f64::min), edge(|s| s.to_s, f64::max)),
         events: peak_event(profile).into_iter().collect(),
         lanes,
-        ..Timeline::default()
+        ..ChartTimeline::default()
     }
 }
 
 /// Removes the line of a capacity that is far above all that was in use, with a note.
-fn without_far_capacities(lanes: &mut [Lane]) -> Option<String> {
+fn without_far_capacities(lanes: &mut [TimelineLane]) -> Option<String> {
     let mut told = None;
     for lane in lanes {
         let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
@@ -199,7 +199,7 @@ fn sentences(all: [Option<String>; 2]) -> Option<String> {
 
 /// What a lane shows. The order is that of the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum LaneKind {
     Memory,
     KvUsage,
     Running,
@@ -208,38 +208,38 @@ enum Kind {
     Temperature,
 }
 
-impl Kind {
+impl LaneKind {
     fn unit(self) -> &'static str {
         match self {
-            Kind::Memory => "GiB",
-            Kind::KvUsage => "%",
-            Kind::Running | Kind::Waiting => "",
-            Kind::Power => "W",
-            Kind::Temperature => "°C",
+            LaneKind::Memory => "GiB",
+            LaneKind::KvUsage => "%",
+            LaneKind::Running | LaneKind::Waiting => "",
+            LaneKind::Power => "W",
+            LaneKind::Temperature => "°C",
         }
     }
 
     fn capacity(self, device: Option<&DeviceFacts>) -> Option<f64> {
-        let device = device.filter(|_| self == Kind::Memory)?;
-        device.total_bytes.map(gib)
+        let device = device.filter(|_| self == LaneKind::Memory)?;
+        device.total_bytes.map(to_gib)
     }
 
-    fn lane(self, facts: Option<&DeviceFacts>, envelope: Envelope) -> Lane {
-        let of = facts.map_or_else(|| "device".to_owned(), device);
+    fn lane(self, facts: Option<&DeviceFacts>, envelope: Envelope) -> TimelineLane {
+        let of = facts.map_or_else(|| "device".to_owned(), device_label);
         let label = match self {
-            Kind::Memory => format!("{of} memory"),
-            Kind::Power => format!("{of} power"),
-            Kind::Temperature => format!("{of} temperature"),
-            Kind::KvUsage => "KV pool in use".into(),
-            Kind::Running => "Requests running".into(),
-            Kind::Waiting => "Requests waiting".into(),
+            LaneKind::Memory => format!("{of} memory"),
+            LaneKind::Power => format!("{of} power"),
+            LaneKind::Temperature => format!("{of} temperature"),
+            LaneKind::KvUsage => "KV pool in use".into(),
+            LaneKind::Running => "Requests running".into(),
+            LaneKind::Waiting => "Requests waiting".into(),
         };
-        Lane {
+        TimelineLane {
             label,
             unit: self.unit().into(),
             capacity: self.capacity(facts),
-            samples: envelope.samples(),
-            stretches: envelope.finish(),
+            samples: envelope.sample_count(),
+            stretches: envelope.into_stretches(),
         }
     }
 }
@@ -249,7 +249,7 @@ fn facts(devices: &[DeviceFacts], index: u32) -> Option<&DeviceFacts> {
 }
 
 /// A device in words: `GPU 0`.
-pub(super) fn device(facts: &DeviceFacts) -> String {
+pub(super) fn device_label(facts: &DeviceFacts) -> String {
     match facts.kind {
         DeviceKind::Gpu => format!("GPU {}", facts.index),
         DeviceKind::HostCgroup => "Container".into(),
@@ -257,7 +257,7 @@ pub(super) fn device(facts: &DeviceFacts) -> String {
 }
 
 /// The phases of a run: what plimsoll went through, and within a start-up what the engine did.
-fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
+fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<TimelinePhase> {
     let many = capture.marks.iter().any(|m| m.repeat > Some(1));
     let mut begins: Vec<(AtNs, String)> = (capture.marks.iter())
         .map(|m| {
@@ -307,7 +307,7 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
     begins.sort_by_key(|(at, _)| *at);
     let ends = begins.iter().skip(1).map(|(at, _)| *at);
     let ends: Vec<AtNs> = ends.chain([capture.ended_at_ns]).collect();
-    let mut all: Vec<Phase> = Vec::new();
+    let mut all: Vec<TimelinePhase> = Vec::new();
     for ((from, label), to) in begins.into_iter().zip(ends) {
         // A stretch shorter than one sample interval is not a phase; what lies before the samples is unseen.
         if to - from < 1_000_000 || seconds(to) <= first {
@@ -315,7 +315,7 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
         }
         match all.last_mut() {
             Some(last) if last.label == label => last.to_s = seconds(to),
-            _ => all.push(Phase {
+            _ => all.push(TimelinePhase {
                 label,
                 from_s: seconds(from).max(first),
                 to_s: seconds(to),
@@ -325,11 +325,11 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
     all
 }
 
-fn events(capture: &Capture, told: &Told, profile: &Profile) -> Vec<Event> {
+fn events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<TimelineEvent> {
     let of_container = capture.events.iter().filter_map(|e| {
         let bad = matches!(e.action.as_str(), "die" | "oom" | "kill" | "destroy");
         let known = bad || matches!(e.action.as_str(), "start" | "restart" | "stop" | "pause");
-        known.then(|| Event {
+        known.then(|| TimelineEvent {
             at_s: seconds(e.at_ns),
             label: match e.attributes.get("exitCode") {
                 Some(code) => format!("container: {}, exit code {code}", e.action),
@@ -338,22 +338,22 @@ fn events(capture: &Capture, told: &Told, profile: &Profile) -> Vec<Event> {
             bad,
         })
     });
-    let of_devices = capture.sampling.events.iter().map(|e| Event {
+    let of_devices = capture.sampling.events.iter().map(|e| TimelineEvent {
         at_s: seconds(e.at_ns),
         label: e.message.clone(),
         bad: true,
     });
-    let of_findings = told.findings.iter().map(|(at, code, bad)| Event {
+    let of_findings = told.findings.iter().map(|(at, code, bad)| TimelineEvent {
         at_s: seconds(*at),
         label: code.replace('_', " "),
         bad: *bad,
     });
-    let mut all: Vec<Event> = of_container.chain(of_devices).chain(of_findings).collect();
+    let mut all: Vec<TimelineEvent> = of_container.chain(of_devices).chain(of_findings).collect();
     all.extend(peak_event(profile));
     if !matches!(capture.end, RunEnd::Completed) {
-        all.push(Event {
+        all.push(TimelineEvent {
             at_s: seconds(capture.ended_at_ns),
-            label: super::chapters::outcome(&capture.end).to_owned(),
+            label: super::chapters::outcome_label(&capture.end).to_owned(),
             bad: true,
         });
     }
@@ -371,9 +371,9 @@ fn events(capture: &Capture, told: &Told, profile: &Profile) -> Vec<Event> {
     all
 }
 
-fn peak_event(profile: &Profile) -> Option<Event> {
+fn peak_event(profile: &Profile) -> Option<TimelineEvent> {
     let peak = profile.memory_measurements.peak.as_ref()?;
-    Some(Event {
+    Some(TimelineEvent {
         at_s: seconds(peak.at_ns),
         label: format!("peak: {:.3} GiB", peak.total_gb),
         bad: false,
@@ -392,12 +392,12 @@ fn seconds(at: AtNs) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{ExecOutcome, Mark};
+    use crate::capture::{ExecOutcome, PhaseMark};
 
     /// A client of an attached engine that takes 22 seconds to start sending.
     #[test]
     fn the_start_of_a_client_is_warm_up_and_no_baseline() {
-        let mark = |s: i64, phase| Mark {
+        let mark = |s: i64, phase| PhaseMark {
             at_ns: s * 1_000_000_000,
             phase,
             repeat: Some(1),

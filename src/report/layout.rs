@@ -1,26 +1,29 @@
 //! Text in columns: display width, padding, wrapping, tables, and figures as people read them.
 
-use crate::redact::distinct;
-use crate::wording::plural;
+use crate::redact::redact_distinct;
+use crate::wording::plural_noun;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Cells that a text takes on a terminal.
-pub fn width(text: &str) -> usize {
+pub fn text_width(text: &str) -> usize {
     text.width()
 }
 
 /// Pads on the right to `cells`.
-pub fn left(text: &str, cells: usize) -> String {
+pub fn pad_left_aligned(text: &str, cells: usize) -> String {
     let mut padded = text.to_owned();
-    padded.extend(std::iter::repeat_n(' ', cells.saturating_sub(width(text))));
+    padded.extend(std::iter::repeat_n(
+        ' ',
+        cells.saturating_sub(text_width(text)),
+    ));
     padded
 }
 
 /// Pads on the left to `cells`.
-pub fn right(text: &str, cells: usize) -> String {
-    let mut padded = " ".repeat(cells.saturating_sub(width(text)));
+pub fn pad_right_aligned(text: &str, cells: usize) -> String {
+    let mut padded = " ".repeat(cells.saturating_sub(text_width(text)));
     padded.push_str(text);
     padded
 }
@@ -29,7 +32,7 @@ pub fn right(text: &str, cells: usize) -> String {
 /// cursor, no invisible characters that would turn the reading order; in ASCII where the reader
 /// has nothing else. A secret goes here already: behind a format's own escapes the last net would
 /// not know it.
-pub fn clean(text: &str, unicode: bool) -> String {
+pub fn clean_text(text: &str, unicode: bool) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -50,22 +53,22 @@ pub fn clean(text: &str, unicode: bool) -> String {
             _ => cleaned.push('?'),
         }
     }
-    match distinct(&cleaned) {
+    match redact_distinct(&cleaned) {
         Cow::Owned(text) => text,
         Cow::Borrowed(_) => cleaned,
     }
 }
 
 /// Cuts to at most `cells`, ending in `ellipsis` where something was cut.
-pub fn truncate(text: &str, cells: usize, ellipsis: &str) -> String {
-    if width(text) <= cells {
+pub fn truncate_text(text: &str, cells: usize, ellipsis: &str) -> String {
+    if text_width(text) <= cells {
         return text.to_owned();
     }
-    let room = cells.saturating_sub(width(ellipsis));
+    let room = cells.saturating_sub(text_width(ellipsis));
     let mut cut = String::new();
     for c in text.chars() {
         cut.push(c);
-        if width(&cut) > room {
+        if text_width(&cut) > room {
             cut.pop();
             break;
         }
@@ -76,11 +79,11 @@ pub fn truncate(text: &str, cells: usize, ellipsis: &str) -> String {
 }
 
 /// Breaks at spaces into lines of at most `cells`; a longer word has a line of its own.
-pub fn wrap(text: &str, cells: usize) -> Vec<String> {
+pub fn wrap_text(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if width(line) + 1 + width(word) <= cells => {
+            Some(line) if text_width(line) + 1 + text_width(word) <= cells => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -101,27 +104,27 @@ pub enum Align {
 
 /// Rows in columns, two spaces apart. The first row is the head.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct TextTable {
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these columns.
-    pub fn new(columns: &[(&str, Align)]) -> Table {
-        Table {
+    pub fn new(columns: &[(&str, Align)]) -> TextTable {
+        TextTable {
             align: columns.iter().map(|c| c.1).collect(),
             rows: vec![columns.iter().map(|c| c.0.to_owned()).collect()],
         }
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub fn add_row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// The same without one column.
-    pub fn without(&self, column: usize) -> Table {
+    pub fn without_column(&self, column: usize) -> TextTable {
         let mut table = self.clone();
         if column < table.align.len() {
             table.align.remove(column);
@@ -135,13 +138,13 @@ impl Table {
     }
 
     /// The lines, the head first, without trailing spaces.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn render_lines(&self) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())
             .map(|i| {
                 self.rows
                     .iter()
                     .filter_map(|r| r.get(i))
-                    .map(|cell| width(cell))
+                    .map(|cell| text_width(cell))
                     .max()
                     .unwrap_or(0)
             })
@@ -153,8 +156,8 @@ impl Table {
                     .iter()
                     .zip(self.align.iter().zip(&widths))
                     .map(|(cell, (align, w))| match align {
-                        Align::Left => left(cell, *w),
-                        Align::Right => right(cell, *w),
+                        Align::Left => pad_left_aligned(cell, *w),
+                        Align::Right => pad_right_aligned(cell, *w),
                     })
                     .collect();
                 cells.join("  ").trim_end().to_owned()
@@ -164,20 +167,20 @@ impl Table {
 }
 
 /// `1 run`, `1,200 runs`.
-pub fn counted(n: usize, noun: &str) -> String {
-    counted_words(n, noun, &plural(noun))
+pub fn counted_noun(n: usize, noun: &str) -> String {
+    counted_words(n, noun, &plural_noun(noun))
 }
 
 /// `1 run is`, `3 runs are`.
 pub fn counted_words(n: usize, one: &str, more: &str) -> String {
     match n {
         1 => format!("1 {one}"),
-        n => format!("{} {more}", count(n as u64)),
+        n => format!("{} {more}", grouped_count(n as u64)),
     }
 }
 
 /// A count with thousands apart: `117,216`.
-pub fn count(n: u64) -> String {
+pub fn grouped_count(n: u64) -> String {
     let digits = n.to_string();
     let mut grouped = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -198,12 +201,12 @@ pub fn unsigned_zero(text: String) -> String {
 }
 
 /// A figure with the decimals that its size deserves: `1,234`, `123.4`, `12.34`, `0.512`.
-pub fn figure(value: f64) -> String {
+pub fn format_figure(value: f64) -> String {
     unsigned_zero(match value.abs() {
         m if !m.is_finite() => "?".into(),
         m if m >= 999.5 => {
             let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", count(m.round() as u64))
+            format!("{sign}{}", grouped_count(m.round() as u64))
         }
         m if m >= 99.95 => format!("{value:.1}"),
         m if m >= 0.9995 || m == 0.0 => format!("{value:.2}"),
@@ -212,7 +215,7 @@ pub fn figure(value: f64) -> String {
 }
 
 /// A length of time: `0.8 s`, `42.0 s`, `3 min 05 s`, `2 h 07 min`.
-pub fn duration(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let mut text = String::new();
     // The sum of nothing is -0.0.
     let seconds = seconds.max(0.0) + 0.0;
@@ -233,44 +236,44 @@ mod tests {
 
     #[test]
     fn columns_align_by_what_the_terminal_shows() {
-        let mut table = Table::new(&[("name", Align::Left), ("GiB", Align::Right)]);
-        table.row(vec!["量子".into(), "1.00".into()]);
-        table.row(vec!["abcdefg".into(), "10.00".into()]);
+        let mut table = TextTable::new(&[("name", Align::Left), ("GiB", Align::Right)]);
+        table.add_row(vec!["量子".into(), "1.00".into()]);
+        table.add_row(vec!["abcdefg".into(), "10.00".into()]);
         assert_eq!(
-            table.lines(),
+            table.render_lines(),
             ["name       GiB", "量子      1.00", "abcdefg  10.00"]
         );
-        let cells: Vec<usize> = table.lines().iter().map(|l| width(l)).collect();
+        let cells: Vec<usize> = table.render_lines().iter().map(|l| text_width(l)).collect();
         assert_eq!(cells, [14, 14, 14]);
     }
 
     #[test]
     fn text_from_outside_cannot_move_the_cursor() {
-        assert_eq!(clean("a\x1b[2Jb\u{202e}c\td", true), "a[2Jbc d");
-        assert_eq!(clean("8 × 2 — ü", false), "8 x 2 - ?");
+        assert_eq!(clean_text("a\x1b[2Jb\u{202e}c\td", true), "a[2Jbc d");
+        assert_eq!(clean_text("8 × 2 — ü", false), "8 x 2 - ?");
     }
 
     #[test]
     fn long_text_is_cut_or_wrapped() {
-        assert_eq!(truncate("abcdef", 4, "…"), "abc…");
-        assert_eq!(truncate("abcd", 4, "…"), "abcd");
-        assert_eq!(truncate("量子計算", 5, "…"), "量子…");
-        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrap("unbreakable ab", 4), ["unbreakable", "ab"]);
+        assert_eq!(truncate_text("abcdef", 4, "…"), "abc…");
+        assert_eq!(truncate_text("abcd", 4, "…"), "abcd");
+        assert_eq!(truncate_text("量子計算", 5, "…"), "量子…");
+        assert_eq!(wrap_text("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_text("unbreakable ab", 4), ["unbreakable", "ab"]);
     }
 
     #[test]
     fn figures_read_well() {
-        assert_eq!(count(117_216), "117,216");
-        assert_eq!(count(999), "999");
-        assert_eq!(figure(1234.4), "1,234");
-        assert_eq!(figure(999.7), "1,000");
-        assert_eq!(figure(12.345), "12.35");
-        assert_eq!(figure(0.0), "0.00");
-        assert_eq!(figure(-0.0001), "0.000");
-        assert_eq!(figure(-0.5), "-0.500");
-        assert_eq!(duration(59.96), "1 min 00 s");
-        assert_eq!(duration(0.84), "0.8 s");
-        assert_eq!(duration(7620.0), "2 h 07 min");
+        assert_eq!(grouped_count(117_216), "117,216");
+        assert_eq!(grouped_count(999), "999");
+        assert_eq!(format_figure(1234.4), "1,234");
+        assert_eq!(format_figure(999.7), "1,000");
+        assert_eq!(format_figure(12.345), "12.35");
+        assert_eq!(format_figure(0.0), "0.00");
+        assert_eq!(format_figure(-0.0001), "0.000");
+        assert_eq!(format_figure(-0.5), "-0.500");
+        assert_eq!(format_duration(59.96), "1 min 00 s");
+        assert_eq!(format_duration(0.84), "0.8 s");
+        assert_eq!(format_duration(7620.0), "2 h 07 min");
     }
 }

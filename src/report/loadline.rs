@@ -1,102 +1,106 @@
 //! A load line as a page: predicted against measured, the rounds, and the setting to change.
 
-use super::layout::{Align, Table, count, figure};
-use super::page::Page;
+use super::layout::{Align, TextTable, format_figure, grouped_count};
+use super::page::TextPage;
 use super::text::TextOptions;
 use crate::capture::RunEnd;
-use crate::loadline::{Loadline, Measured, Objective, Round};
+use crate::loadline::{Loadline, LoadlineRound, MeasuredLine, Objective};
 use std::collections::BTreeMap;
 
 /// The page.
-pub fn render(line: &Loadline, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_loadline(line: &Loadline, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     head(&mut page, line);
     answer(&mut page, line);
     limits(&mut page, line);
     rounds(&mut page, line);
-    page.asides("Setting to change", &line.advice);
+    page.write_asides("Setting to change", &line.advice);
     let notes: Vec<String> = (line.prediction.notes.iter().chain(&line.notes))
         .cloned()
         .collect();
-    page.asides("Notes", &notes);
+    page.write_asides("Notes", &notes);
     page.into_text()
 }
 
-fn head(page: &mut Page, line: &Loadline) {
+fn head(page: &mut TextPage, line: &Loadline) {
     let mut title = format!("Load line of {}", line.container);
     if line.simulated {
         title.push_str("  SIMULATED");
     }
-    page.line(&title);
-    page.line(&format!(
+    page.write_line(&title);
+    page.write_line(&format!(
         "{} {}, {}, {} prompt and {} output tokens a request",
         line.engine,
         line.engine_version.as_deref().unwrap_or("—"),
         line.model.as_deref().unwrap_or("model —"),
-        count(line.lengths.input),
-        count(line.lengths.output)
+        grouped_count(line.lengths.input),
+        grouped_count(line.lengths.output)
     ));
     if !line.objectives.0.is_empty() {
         let all: Vec<String> = line.objectives.0.iter().map(Objective::to_string).collect();
-        page.line(&format!("limits on latency: {}", all.join(", ")));
+        page.write_line(&format!("limits on latency: {}", all.join(", ")));
     }
     match &line.outcome {
         RunEnd::Completed => {}
-        RunEnd::Interrupted => page.line("interrupted: only the rounds before it count"),
-        _ => page.line("ended before its end: only the rounds before it count"),
+        RunEnd::Interrupted => page.write_line("interrupted: only the rounds before it count"),
+        _ => page.write_line("ended before its end: only the rounds before it count"),
     }
 }
 
-fn answer(page: &mut Page, line: &Loadline) {
-    page.line("");
-    let mut table = Table::new(&[
+fn answer(page: &mut TextPage, line: &Loadline) {
+    page.write_line("");
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("in flight", Align::Right),
         ("", Align::Left),
     ]);
     let predicted = match line.prediction.concurrency {
-        Some(n) => count(n),
+        Some(n) => grouped_count(n),
         None => "—".into(),
     };
     let by = |resource: Option<crate::loadline::Resource>| {
         resource.map_or_else(String::new, |r| format!("limited by: {}", r.label()))
     };
-    table.row(vec![
+    table.add_row(vec![
         "predicted".into(),
         predicted,
         by(line.prediction.resource),
     ]);
     if let Some(m) = &line.measured {
-        table.row(vec!["measured".into(), holds(m), by(m.limiting)]);
-        table.row(vec!["".into(), "".into(), bracket(m, line)]);
+        table.add_row(vec!["measured".into(), holds(m), by(m.limiting)]);
+        table.add_row(vec!["".into(), "".into(), bracket(m, line)]);
     }
     if let Some(percent) = line.difference_percent {
-        table.row(vec![
+        table.add_row(vec![
             "difference".into(),
-            super::figures::percent(Some(percent)) + " %",
+            super::figures::format_percent(Some(percent)) + " %",
             String::new(),
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
     if !line.objectives.0.is_empty() {
-        page.aside("latency is not predicted, only measured: the prediction is of preemption and queueing alone");
+        page.write_aside("latency is not predicted, only measured: the prediction is of preemption and queueing alone");
     }
 }
 
-fn holds(m: &Measured) -> String {
+fn holds(m: &MeasuredLine) -> String {
     match (m.concurrency, m.fails_at) {
-        (Some(n), None) => format!(">= {}", count(n.into())),
+        (Some(n), None) => format!(">= {}", grouped_count(n.into())),
         (Some(n), Some(f)) if !m.closed && f > n + 1 => {
-            format!("{} to {}", count(n.into()), count(u64::from(f) - 1))
+            format!(
+                "{} to {}",
+                grouped_count(n.into()),
+                grouped_count(u64::from(f) - 1)
+            )
         }
-        (Some(n), Some(_)) => count(n.into()),
-        (None, Some(f)) => format!("< {}", count(f.into())),
+        (Some(n), Some(_)) => grouped_count(n.into()),
+        (None, Some(f)) => format!("< {}", grouped_count(f.into())),
         (None, None) => "not measured".into(),
     }
 }
 
 /// How sure the measured line is.
-fn bracket(m: &Measured, line: &Loadline) -> String {
+fn bracket(m: &MeasuredLine, line: &Loadline) -> String {
     match m.fails_at {
         None if m.concurrency >= Some(line.max_concurrency) => {
             "every round held, up to --max-concurrency".into()
@@ -111,37 +115,37 @@ fn bracket(m: &Measured, line: &Loadline) -> String {
     }
 }
 
-fn limits(page: &mut Page, line: &Loadline) {
+fn limits(page: &mut TextPage, line: &Loadline) {
     if line.prediction.limits.is_empty() {
         return;
     }
-    page.title("Limits by calculation");
+    page.write_title("Limits by calculation");
     for limit in &line.prediction.limits {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "{}, {}: {} ({})",
-            count(limit.concurrency),
+            grouped_count(limit.concurrency),
             limit.resource.label(),
             limit.formula,
             limit.source
         ));
     }
     if let Some(n) = line.prediction.out_of_step {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "{}, KV pool, where requests are out of step, each half through its output: reached under mixed traffic, not where many start together",
-            count(n)
+            grouped_count(n)
         ));
     }
 }
 
-fn rounds(page: &mut Page, line: &Loadline) {
+fn rounds(page: &mut TextPage, line: &Loadline) {
     if line.rounds.is_empty() {
         return;
     }
-    page.title(&format!(
+    page.write_title(&format!(
         "Rounds ({} requests for each in flight)",
         line.waves
     ));
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("", Align::Right),
         ("in flight", Align::Right),
         ("held", Align::Left),
@@ -154,19 +158,20 @@ fn rounds(page: &mut Page, line: &Loadline) {
         ("", Align::Left),
     ]);
     for round in &line.rounds {
-        table.row(cells(round));
+        table.add_row(cells(round));
     }
-    page.table(&table);
-    page.aside("queue: mean waiting in the engine; KV used: highest of all readings; latency in ms, by the client");
+    page.write_table(&table);
+    page.write_aside("queue: mean waiting in the engine; KV used: highest of all readings; latency in ms, by the client");
 }
 
-fn cells(round: &Round) -> Vec<String> {
+fn cells(round: &LoadlineRound) -> Vec<String> {
     let seen = &round.seen;
     let dash = || "—".to_owned();
-    let p95 =
-        |figures: &BTreeMap<String, f64>| figures.get("p95").map_or_else(dash, |v| figure(*v));
+    let p95 = |figures: &BTreeMap<String, f64>| {
+        figures.get("p95").map_or_else(dash, |v| format_figure(*v))
+    };
     let faults: Vec<String> = (round.faults.iter())
-        .map(crate::loadline::Fault::words)
+        .map(crate::loadline::RoundFailure::describe_fault)
         .collect();
     let held = match (round.held, round.again) {
         (true, false) => "yes",
@@ -176,14 +181,14 @@ fn cells(round: &Round) -> Vec<String> {
     };
     vec![
         round.number.to_string(),
-        count(round.concurrency.into()),
+        grouped_count(round.concurrency.into()),
         held.into(),
-        seen.preemptions.map_or_else(dash, count),
-        seen.queue_mean_s.map_or_else(dash, figure),
+        seen.preemptions.map_or_else(dash, grouped_count),
+        seen.queue_mean_s.map_or_else(dash, format_figure),
         (seen.kv_usage_most).map_or_else(dash, |u| format!("{:.0} %", u * 100.0)),
         p95(&seen.result.ttft_ms),
         p95(&seen.result.itl_ms),
-        (seen.result.output_tokens_per_second).map_or_else(dash, figure),
+        (seen.result.output_tokens_per_second).map_or_else(dash, format_figure),
         faults.join(", "),
     ]
 }
@@ -193,21 +198,22 @@ mod tests {
     use super::*;
     use crate::capture::Capture;
     use crate::loadline::{
-        Fault, Lengths, Limit, Objectives, Observed, Outcome, Prediction, Resource,
+        Objectives, Prediction, Resource, ResourceLimit, RoundFailure, RoundObservation,
+        SearchOutcome, TokenLengths,
     };
 
-    fn round(number: u32, concurrency: u32, faults: Vec<Fault>) -> Round {
-        let mut seen = Observed {
+    fn round(number: u32, concurrency: u32, faults: Vec<RoundFailure>) -> LoadlineRound {
+        let mut seen = RoundObservation {
             completed: u64::from(concurrency) * 3,
             preemptions: Some(if faults.is_empty() { 0 } else { 4 }),
             queue_mean_s: Some(0.012),
             kv_usage_most: Some(0.987),
-            ..Observed::default()
+            ..RoundObservation::default()
         };
         seen.result.ttft_ms = [("p95".to_owned(), 312.4)].into();
         seen.result.itl_ms = [("p95".to_owned(), 21.7)].into();
         seen.result.output_tokens_per_second = Some(1234.5);
-        Round {
+        LoadlineRound {
             number,
             concurrency,
             requests: concurrency * 3,
@@ -226,19 +232,19 @@ mod tests {
             ..Capture::default()
         };
         capture.container.name = "serve\u{1b}[2J".into();
-        let look = crate::profile::derive(&capture, [], []);
-        let lengths = Lengths {
+        let look = crate::profile::derive_profile(&capture, [], []);
+        let lengths = TokenLengths {
             input: 128,
             output: 256,
         };
-        let mut line = Loadline::begin(&look, String::new(), lengths);
+        let mut line = Loadline::begin_document(&look, String::new(), lengths);
         line.engine_version = Some("0.32.0".into());
         line.model = Some("tiny-llama".into());
         (line.waves, line.max_rounds, line.max_concurrency) = (3, 9, 4096);
         line.prediction = Prediction {
             concurrency: Some(32),
             resource: Some(Resource::KvPool),
-            limits: vec![Limit {
+            limits: vec![ResourceLimit {
                 resource: Resource::KvPool,
                 concurrency: 32,
                 formula: "floor(96 blocks / 3 a request)".into(),
@@ -253,17 +259,17 @@ mod tests {
     #[test]
     fn a_line_that_was_found() {
         let (mut line, look) = line();
-        let fault = || vec![Fault::Preemption { count: 4 }];
-        line.round(round(1, 32, Vec::new()));
-        line.round(round(2, 33, fault()));
-        line.round(round(3, 33, fault()));
-        let outcome = Outcome {
+        let fault = || vec![RoundFailure::Preemption { count: 4 }];
+        line.add_round(round(1, 32, Vec::new()));
+        line.add_round(round(2, 33, fault()));
+        line.add_round(round(3, 33, fault()));
+        let outcome = SearchOutcome {
             holds: 32,
             fails: Some(33),
             closed: true,
         };
-        line.conclude(&look, outcome);
-        let page = render(&line, TextOptions::default());
+        line.conclude_search(&look, outcome);
+        let page = render_loadline(&line, TextOptions::default());
         assert!(!page.contains('\u{1b}'));
         insta::assert_snapshot!(page);
     }
@@ -272,15 +278,15 @@ mod tests {
     fn a_line_above_all_rounds_and_limits_on_latency() {
         let (mut line, look) = line();
         line.simulated = true;
-        line.objectives = Objectives::parse(&["ttft=500ms".into()], 95).unwrap();
+        line.objectives = Objectives::parse_objectives(&["ttft=500ms".into()], 95).unwrap();
         line.outcome = RunEnd::Interrupted;
-        line.round(round(1, 32, Vec::new()));
-        let outcome = Outcome {
+        line.add_round(round(1, 32, Vec::new()));
+        let outcome = SearchOutcome {
             holds: 32,
             fails: None,
             closed: false,
         };
-        line.conclude(&look, outcome);
-        insta::assert_snapshot!(render(&line, TextOptions::default()));
+        line.conclude_search(&look, outcome);
+        insta::assert_snapshot!(render_loadline(&line, TextOptions::default()));
     }
 }

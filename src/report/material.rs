@@ -1,6 +1,6 @@
 //! What a report can be made of, read and ready: runs, sweeps, experiments, load lines.
 
-use super::chart::Timeline;
+use super::chart::ChartTimeline;
 use crate::compare::validate::RunValidation;
 use crate::profile::Profile;
 use serde_json::Value;
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Material {
     /// Profiles, in order of time; in the order in which they were named where two are compared.
-    pub runs: Vec<Run>,
+    pub runs: Vec<ReportRun>,
     /// Documents of sweeps (`results.json`).
-    pub sweeps: Vec<Stored>,
+    pub sweeps: Vec<StoredDocument>,
     /// Documents of experiments (`experiment.json`).
-    pub experiments: Vec<Stored>,
+    pub experiments: Vec<StoredDocument>,
     /// Documents of load lines (`loadline.json`).
-    pub load_lines: Vec<Stored>,
+    pub load_lines: Vec<StoredDocument>,
     /// Profiles of earlier schemas, and of the tools before us.
-    pub older: Vec<Stored>,
+    pub older: Vec<StoredDocument>,
     /// What could not be read, a sentence each.
     pub unread: Vec<String>,
     /// What an hour of one GPU costs, in the user's money.
@@ -31,14 +31,14 @@ pub struct Material {
 
 /// A profile with what lies beside it.
 #[derive(Debug)]
-pub struct Run {
+pub struct ReportRun {
     /// Where it was read, as shown: as much of the path as distinguishes it from the others.
     pub name: String,
     /// The profile.
     pub profile: Box<Profile>,
     /// From the samples of its capture, where that exists; else the profile's own points. Without
     /// lanes where the run is not shown in full.
-    pub timeline: Timeline,
+    pub timeline: ChartTimeline,
     /// What is calculated for the same deployment, held against it.
     pub calculated: Option<RunValidation>,
     /// Words that a figure rests on, by themselves → where they stand: `log.txt, line 12`.
@@ -47,10 +47,10 @@ pub struct Run {
     pub in_full: bool,
 }
 
-impl Run {
+impl ReportRun {
     /// What of its own figures does not agree, a sentence.
-    pub fn contradiction(&self) -> Option<String> {
-        let wrong = self.profile.memory_breakdown.contradiction()?;
+    pub fn find_contradiction(&self) -> Option<String> {
+        let wrong = self.profile.memory_breakdown.find_contradiction()?;
         Some(format!(
             "{}: figures of the document disagree: {wrong}",
             self.name
@@ -60,7 +60,7 @@ impl Run {
 
 /// A document as it lies on the disk.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredDocument {
     /// Where it was read.
     pub name: String,
     /// The document.

@@ -43,10 +43,10 @@ pub struct RenderError {
 /// One output format.
 pub trait Renderer: Sync {
     /// The name in flags, and the extension of a file: `json`.
-    fn format(&self) -> &'static str;
+    fn format_name(&self) -> &'static str;
 
     /// The whole document. The same profile gives the same bytes.
-    fn render(&self, profile: &Profile) -> Result<Vec<u8>, RenderError>;
+    fn render_profile(&self, profile: &Profile) -> Result<Vec<u8>, RenderError>;
 }
 
 /// Every format.
@@ -54,7 +54,7 @@ pub static ALL: &[&dyn Renderer] = &[&json::Json, &text::Text];
 
 /// The format called `name`, as in `--format`.
 pub fn by_name(name: &str) -> Option<&'static dyn Renderer> {
-    ALL.iter().copied().find(|r| r.format() == name)
+    ALL.iter().copied().find(|r| r.format_name() == name)
 }
 
 #[cfg(test)]
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn every_format_is_found_by_its_own_name_only() {
         for renderer in ALL {
-            let found = by_name(renderer.format()).map(|r| r.format());
-            assert_eq!(found, Some(renderer.format()));
+            let found = by_name(renderer.format_name()).map(|r| r.format_name());
+            assert_eq!(found, Some(renderer.format_name()));
         }
         assert!(by_name("docx").is_none());
     }

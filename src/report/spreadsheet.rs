@@ -6,17 +6,19 @@ use super::RenderError;
 ///
 /// # Errors
 /// None: it writes to memory.
-pub fn table(head: &[&str], rows: &[Vec<String>]) -> Result<Vec<u8>, RenderError> {
-    let mut table = line(head.iter().map(|name| (*name).to_owned()));
+pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Result<Vec<u8>, RenderError> {
+    let mut table = csv_line(head.iter().map(|name| (*name).to_owned()));
     for row in rows {
-        table.push_str(&line(row.iter().map(|cell| harmless(cell.clone()))));
+        table.push_str(&csv_line(
+            row.iter().map(|cell| harmless_field(cell.clone())),
+        ));
     }
     Ok(table.into_bytes())
 }
 
 /// One line. A field is quoted where it holds what separates fields, also where that is `;` or a
 /// tab, as in the spreadsheets of countries that write `1,5`.
-pub fn line(fields: impl Iterator<Item = String>) -> String {
+pub fn csv_line(fields: impl Iterator<Item = String>) -> String {
     let quoted = |field: String| {
         if field.contains([',', '"']) || field.contains(ENDS) {
             format!("\"{}\"", field.replace('"', "\"\""))
@@ -37,7 +39,7 @@ const ENDS: [char; 4] = [';', '\t', '\r', '\n'];
 
 /// Words that a spreadsheet would take for a formula are written so that it takes them for words:
 /// at their beginning, and where a field begins for one that takes `;` or a tab for its end.
-pub fn harmless(words: String) -> String {
+pub fn harmless_field(words: String) -> String {
     if words.parse::<f64>().is_ok_and(f64::is_finite) {
         return words;
     }
@@ -59,7 +61,7 @@ pub fn harmless(words: String) -> String {
 }
 
 /// A figure, or an empty cell.
-pub fn cell(figure: Option<impl ToString>) -> String {
+pub fn figure_cell(figure: Option<impl ToString>) -> String {
     figure.map_or_else(String::new, |f| f.to_string())
 }
 
@@ -72,7 +74,7 @@ mod tests {
         let rows = [["=1+1", "@x", "-0.5", "+cmd|'/c'!A0", "plain"]
             .map(str::to_owned)
             .to_vec()];
-        let text = table(&["a", "b", "c", "d", "e"], &rows).unwrap();
+        let text = write_table(&["a", "b", "c", "d", "e"], &rows).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "a,b,c,d,e\n'=1+1,'@x,-0.5,'+cmd|'/c'!A0,plain\n");
     }
@@ -82,7 +84,7 @@ mod tests {
         let rows = [["x;=1+1", "y\t@z", "a;\"=1", "a; b=c", "a,\"b\"", "-0.5"]
             .map(str::to_owned)
             .to_vec()];
-        let text = table(&["a", "b", "c", "d", "e", "f"], &rows).unwrap();
+        let text = write_table(&["a", "b", "c", "d", "e", "f"], &rows).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(
             text,

@@ -1,10 +1,10 @@
 //! Measured against calculated over many runs: the page, and the table for spreadsheets.
 
 use super::RenderError;
-use super::figures::{gib_of, percent};
-use super::layout::{Align, Table, count};
-use super::page::Page;
-use super::spreadsheet::{cell, table};
+use super::figures::{format_percent, gib_of};
+use super::layout::{Align, TextTable, grouped_count};
+use super::page::TextPage;
+use super::spreadsheet::{figure_cell, write_table};
 use super::text::TextOptions;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
@@ -13,11 +13,11 @@ use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
 const MOST_RUNS_IN_FULL: usize = 12;
 
 /// The page.
-pub fn render(validation: &Validation, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_validation(validation: &Validation, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     let n = validation.runs.len();
     let runs = if n == 1 { "run" } else { "runs" };
-    page.line(&format!("Measured against calculated: {n} {runs}"));
+    page.write_line(&format!("Measured against calculated: {n} {runs}"));
     if n <= MOST_RUNS_IN_FULL {
         validation.runs.iter().for_each(|r| run(&mut page, r));
     }
@@ -27,47 +27,47 @@ pub fn render(validation: &Validation, options: TextOptions) -> String {
             group(&mut page, g);
         }
     }
-    page.asides("Recommendations", &validation.recommendations);
+    page.write_asides("Recommendations", &validation.recommendations);
     let skipped = |s: &crate::compare::validate::Skipped| format!("{}: {}", s.file, s.why);
-    page.asides(
+    page.write_asides(
         "Not validated",
         &validation.skipped.iter().map(skipped).collect::<Vec<_>>(),
     );
     if let Some(limit) = &validation.limit {
-        page.line("");
+        page.write_line("");
         let most = match limit.percent {
             Some(p) => format!("{p} %"),
             None => "its tolerance".into(),
         };
         match (limit.judged, limit.exceeded.is_empty()) {
-            (0, _) => page.aside("nothing could be judged"),
-            (judged, true) => page.aside(&format!(
+            (0, _) => page.write_aside("nothing could be judged"),
+            (judged, true) => page.write_aside(&format!(
                 "none of {judged} figures is off by more than {most}"
             )),
             (judged, false) => {
                 let off = limit.exceeded.len();
-                page.aside(&format!(
+                page.write_aside(&format!(
                     "OFF BY MORE THAN {most}: {off} of {judged} figures"
                 ));
-                limit.exceeded.iter().for_each(|e| page.aside(e));
+                limit.exceeded.iter().for_each(|e| page.write_aside(e));
             }
         }
     }
     page.into_text()
 }
 
-fn run(page: &mut Page, run: &RunValidation) {
-    page.line("");
+fn run(page: &mut TextPage, run: &RunValidation) {
+    page.write_line("");
     let version = run
         .engine_version
         .as_deref()
         .unwrap_or("of unknown version");
     let model = run.model.as_deref().unwrap_or("model unknown");
-    page.aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
+    page.write_aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
     if !run.basis.is_empty() {
-        page.aside(&format!("calculated from {}", run.basis));
+        page.write_aside(&format!("calculated from {}", run.basis));
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("GiB on the fullest GPU", Align::Left),
         ("measured", Align::Right),
         ("calculated", Align::Right),
@@ -77,11 +77,11 @@ fn run(page: &mut Page, run: &RunValidation) {
         ("band", Align::Left),
     ]);
     for row in &run.items {
-        table.row(vec![
-            row.item.label().into(),
+        table.add_row(vec![
+            row.item.display_label().into(),
             value(row.item, row.measured),
             value(row.item, row.calculated.map(|c| c as f64)),
-            percent(row.error_pct),
+            format_percent(row.error_pct),
             format!("{}", row.tolerance_pct),
             judgement(row),
             match row.in_band {
@@ -91,45 +91,45 @@ fn run(page: &mut Page, run: &RunValidation) {
             },
         ]);
     }
-    page.table(&table);
-    run.warnings.iter().for_each(|w| page.aside(w));
+    page.write_table(&table);
+    run.warnings.iter().for_each(|w| page.write_aside(w));
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &run.items {
         let Some(why) = &row.unknown else { continue };
         match said.iter_mut().find(|s| s.0 == why) {
-            Some(s) => s.1.push(row.item.label()),
-            None => said.push((why, vec![row.item.label()])),
+            Some(s) => s.1.push(row.item.display_label()),
+            None => said.push((why, vec![row.item.display_label()])),
         }
     }
     for (why, items) in said {
-        page.aside(&format!("{}: {why}", items.join(", ")));
+        page.write_aside(&format!("{}: {why}", items.join(", ")));
     }
 }
 
 fn judgement(row: &ItemRow) -> String {
     match (row.grade, row.within_tolerance) {
-        (Some(grade), Some(true)) => grade.label().into(),
-        (Some(grade), Some(false)) => format!("{}, beyond its tolerance", grade.label()),
+        (Some(grade), Some(true)) => grade.display_label().into(),
+        (Some(grade), Some(false)) => format!("{}, beyond its tolerance", grade.display_label()),
         _ => String::new(),
     }
 }
 
 fn value(item: Item, figure: Option<f64>) -> String {
     match (item, figure) {
-        (Item::KvTokens, Some(tokens)) => count(tokens.max(0.0).round() as u64),
+        (Item::KvTokens, Some(tokens)) => grouped_count(tokens.max(0.0).round() as u64),
         (_, figure) => gib_of(figure),
     }
 }
 
-fn group(page: &mut Page, g: &Group) {
+fn group(page: &mut TextPage, g: &Group) {
     let title = match g.by.as_str() {
         "all" => "All".to_owned(),
         "engine" => format!("Engine {}", g.name),
         _ => format!("Family {}", g.name),
     };
     let runs = if g.runs == 1 { "run" } else { "runs" };
-    page.title(&format!("{title}, {} {runs}", g.runs));
-    let mut table = Table::new(&[
+    page.write_title(&format!("{title}, {} {runs}", g.runs));
+    let mut table = TextTable::new(&[
         ("", Align::Left),
         ("compared", Align::Right),
         ("within tolerance", Align::Right),
@@ -140,11 +140,11 @@ fn group(page: &mut Page, g: &Group) {
     ]);
     let size = |v: Option<f64>| v.map_or_else(|| "—".into(), |e| format!("{e:.1}"));
     for i in &g.items {
-        table.row(vec![
-            i.item.label().into(),
+        table.add_row(vec![
+            i.item.display_label().into(),
             i.n.to_string(),
             i.within_tolerance.to_string(),
-            percent(i.median_error_pct),
+            format_percent(i.median_error_pct),
             size(i.mean_abs_error_pct),
             size(i.max_abs_error_pct),
             match i.banded {
@@ -153,14 +153,14 @@ fn group(page: &mut Page, g: &Group) {
             },
         ]);
     }
-    page.table(&table);
+    page.write_table(&table);
 }
 
 /// The table for spreadsheets: a row for each item of each run.
 ///
 /// # Errors
 /// Why it could not be written.
-pub fn csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
+pub fn validation_csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
     let head = [
         "file",
         "run_id",
@@ -188,29 +188,29 @@ pub fn csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
                 vec![
                     run.file.clone(),
                     run.run_id.clone(),
-                    cell(run.model.as_ref()),
+                    figure_cell(run.model.as_ref()),
                     run.family.clone(),
                     run.engine.clone(),
-                    cell(run.engine_version.as_ref()),
-                    r.item.key().into(),
+                    figure_cell(run.engine_version.as_ref()),
+                    r.item.document_key().into(),
                     if r.item == Item::KvTokens {
                         "tokens"
                     } else {
                         "bytes"
                     }
                     .into(),
-                    cell(r.measured),
-                    cell(r.calculated),
-                    cell(r.error_pct),
-                    cell(Some(r.tolerance_pct)),
-                    cell(r.within_tolerance),
-                    cell(r.grade.map(|g| g.label())),
-                    cell(r.in_band),
-                    cell(r.measured_source.as_ref()),
-                    cell(r.unknown.as_ref()),
+                    figure_cell(r.measured),
+                    figure_cell(r.calculated),
+                    figure_cell(r.error_pct),
+                    figure_cell(Some(r.tolerance_pct)),
+                    figure_cell(r.within_tolerance),
+                    figure_cell(r.grade.map(|g| g.display_label())),
+                    figure_cell(r.in_band),
+                    figure_cell(r.measured_source.as_ref()),
+                    figure_cell(r.unknown.as_ref()),
                 ]
             })
         })
         .collect();
-    table(&head, &rows)
+    write_table(&head, &rows)
 }

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 const LONGEST: u64 = 64 << 20;
 
 /// The text that was kept under a key.
-pub fn cached(kind: &str, key: &str) -> Option<String> {
+pub fn read_cached(kind: &str, key: &str) -> Option<String> {
     let file = file(kind, key)?;
-    String::from_utf8(bounded::bytes(&file, LONGEST).ok()?).ok()
+    String::from_utf8(bounded::read_bytes(&file, LONGEST).ok()?).ok()
 }
 
 /// Keeps a text under a key.
-pub fn keep(kind: &str, key: &str, text: &str) {
+pub fn write_cached(kind: &str, key: &str, text: &str) {
     let Some(file) = file(kind, key) else {
         return;
     };

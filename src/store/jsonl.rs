@@ -50,7 +50,7 @@ const SUM_BYTES: usize = SUM.len() + 8 + "\"}".len();
 
 /// One value as a line, with its checksum.
 pub fn json_line(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
-    let mut line = redact::harmless(&serde_json::to_vec(value)?).into_owned();
+    let mut line = redact::redact_bytes(&serde_json::to_vec(value)?).into_owned();
     let sum = crc32fast::hash(&line);
     if line.pop() != Some(b'}') {
         return Err(serde_json::Error::custom("a line is an object"));
@@ -113,7 +113,7 @@ impl JsonLines {
 
     /// Adds a line. When this returns it survives whatever happens; when it fails nothing of it is
     /// left.
-    pub fn append(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn append_value(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let written = json_line(value)
             .map_err(io::Error::from)
             .and_then(|line| self.add(&line));
@@ -141,16 +141,16 @@ pub fn append_shared(path: &Path, value: &impl Serialize) -> Result<(), Failure>
         Err(e) => return Err(write_failure(path, e.into())),
     }
     let (mut lines, _) = JsonLines::open::<IgnoredAny>(path)?;
-    lines.append(value)
+    lines.append_value(value)
 }
 
 /// Reads a file of lines without touching it; one that is not there has none.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<FoundLines<T>, Failure> {
-    let read = match bounded::records(path, RECORD_BYTES) {
+    let read = match bounded::open_records(path, RECORD_BYTES) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => parse(io::empty(), path),
         opened => opened.and_then(|reader| parse(reader, path)),
     };
-    read.map_err(|e| bounded::unreadable(path, e))
+    read.map_err(|e| bounded::unreadable_file(path, e))
 }
 
 /// What the lines hold. Only the last line can be torn; another that cannot be read, or was damaged, was spoilt by
@@ -245,7 +245,7 @@ mod tests {
 
     fn write(path: &Path, words: &[Word]) {
         let (mut lines, _) = JsonLines::open::<Word>(path).unwrap();
-        words.iter().for_each(|w| lines.append(w).unwrap());
+        words.iter().for_each(|w| lines.append_value(w).unwrap());
     }
 
     proptest! {
@@ -264,7 +264,7 @@ mod tests {
             prop_assert_eq!(&found.records, &words(n)[..whole]);
             prop_assert_eq!(found.warnings.len(), usize::from(torn));
             let next = Word { word: "next".into() };
-            lines.append(&next).unwrap();
+            lines.append_value(&next).unwrap();
             let again = read_lines::<Word>(&path).unwrap();
             prop_assert_eq!(again.records.len(), whole + 1);
             prop_assert_eq!(again.records.last(), Some(&next));
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(found.records.len(), 2);
         assert!(found.warnings[0].starts_with("line 2 of `a.jsonl`"));
         assert!(found.warnings[1].starts_with("line 4 of `a.jsonl`"));
-        lines.append(&Word { word: "c".into() }).unwrap();
+        lines.append_value(&Word { word: "c".into() }).unwrap();
         let kept = std::fs::read_to_string(&path).unwrap();
         assert!(kept.starts_with(&format!("{text}{{\"word\":\"c\",\"crc32\"")));
     }
@@ -310,7 +310,7 @@ mod tests {
             path: path.clone(),
             whole: before.len() as u64,
         };
-        let e = lines.append(&words(1)[0]).unwrap_err();
+        let e = lines.append_value(&words(1)[0]).unwrap_err();
         assert!(e.message.contains("cannot write"), "{e}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }

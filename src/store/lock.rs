@@ -27,7 +27,7 @@ pub enum LockRefusal {
 
 impl FileLock {
     /// Locks a file, or reports at once who holds it.
-    pub fn take(file: File) -> Result<FileLock, LockRefusal> {
+    pub fn take_lock(file: File) -> Result<FileLock, LockRefusal> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(FileLock { _file: file }),
             Err(Errno::WOULDBLOCK) => Err(LockRefusal::Held(holder(&file))),
@@ -74,8 +74,12 @@ impl ContainerLock {
     /// `cgroup` is the container's own directory in the cgroup file system: it is the same for all
     /// users of the host, no other user can create it, and nothing is left behind. If it is not
     /// visible (a remote daemon), the lock works only between the runs of one user.
-    pub fn take(container_id: &str, name: &str, cgroup: Option<&Path>) -> Result<Self, Failure> {
-        match Self::attempt(container_id, cgroup) {
+    pub fn take_lock(
+        container_id: &str,
+        name: &str,
+        cgroup: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        match Self::try_lock(container_id, cgroup) {
             Ok(lock) => Ok(lock),
             Err(LockRefusal::Held(pid)) => {
                 let who = pid.map_or(String::new(), |pid| format!(" (pid {pid})"));
@@ -91,12 +95,12 @@ impl ContainerLock {
     }
 
     /// The same, for who can do something about a refusal.
-    pub fn attempt(container_id: &str, cgroup: Option<&Path>) -> Result<Self, LockRefusal> {
+    pub fn try_lock(container_id: &str, cgroup: Option<&Path>) -> Result<Self, LockRefusal> {
         let file = match cgroup {
             Some(directory) => File::open(directory),
             None => own_file(&folder(), container_id),
         };
-        let lock = FileLock::take(file.map_err(LockRefusal::Cannot)?)?;
+        let lock = FileLock::take_lock(file.map_err(LockRefusal::Cannot)?)?;
         Ok(ContainerLock { _lock: lock })
     }
 }
@@ -172,12 +176,12 @@ mod tests {
     #[test]
     fn a_second_run_is_refused_and_told_who_holds_the_container() {
         let dir = tempfile::tempdir().unwrap();
-        let first = ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
-        let refused = ContainerLock::take("c", "llm", Some(dir.path())).unwrap_err();
+        let first = ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap();
+        let refused = ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap_err();
         let pid = format!("pid {}", std::process::id());
         assert!(refused.message.contains(&pid), "{refused}");
         drop(first);
-        ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -186,7 +190,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let look = || is_locked("c", Some(dir.path()));
         assert!(!look(), "nobody holds it");
-        let held = ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        let held = ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap();
         assert!(!look(), "this process is no other");
         drop(held);
         let mut other = std::process::Command::new("flock")
@@ -202,7 +206,7 @@ mod tests {
         drop(other.stdin.take());
         other.wait().unwrap();
         assert!(!look());
-        ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod state;
 mod writer;
 
 pub use crate::bounded;
-pub use cache::{cached, keep};
+pub use cache::{read_cached, write_cached};
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
@@ -47,13 +47,13 @@ pub struct RunPaths {
 
 impl RunPaths {
     /// The lines of output in the capture.
-    pub fn log(&self) -> PathBuf {
+    pub fn log_file(&self) -> PathBuf {
         self.capture.join(LOG_FILE)
     }
 }
 
 /// Whether results can be written where they shall go, before it is known what they are called.
-pub fn check(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
+pub fn check_output(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
     let (folder, _) = place(results, output, "model")?;
     private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
     private::try_folder(&folder).map_err(|e| unwritable(&folder, e))?;
@@ -79,7 +79,7 @@ fn place(results: &Path, output: Option<&Path>, stem: &str) -> Result<(PathBuf, 
 /// Refuses to write over what plimsoll did not write: a document of its own has a version.
 pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
     #[derive(serde::Deserialize)]
-    struct Document {
+    struct DocumentHead {
         #[serde(rename = "schema_version")]
         _version: serde::de::IgnoredAny,
     }
@@ -87,9 +87,9 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
         // It does not exist, or is a device or pipe; whether it can be written shows when writing.
         return Ok(());
     }
-    match bounded::document(file) {
+    match bounded::read_document(file) {
         Ok(bytes) if bytes.is_empty() => return Ok(()),
-        Ok(bytes) if bounded::json::<Document>(&bytes).is_ok() => return Ok(()),
+        Ok(bytes) if bounded::parse_json::<DocumentHead>(&bytes).is_ok() => return Ok(()),
         Ok(_) => {}
         // Longer than any of ours.
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {}
@@ -112,7 +112,7 @@ fn folder_of(file: &Path) -> &Path {
 ///
 /// Without `output` the profile is `<results>/memory-profiles/<model>-profile_YYYYMMDD_HHMMSS.json`
 /// (local time); with it, just that file. The capture lies beside it as `<stem>.capture/`.
-pub fn claim(
+pub fn claim_paths(
     results: &Path,
     output: Option<&Path>,
     model: &str,
@@ -182,7 +182,7 @@ pub fn file_word(model: &str) -> String {
         .next()
         .unwrap_or(model);
     // A name is in every listing, and in documents that lead to the file.
-    let word: String = redact::distinct(last)
+    let word: String = redact::redact_distinct(last)
         .chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || "._-".contains(c) {
@@ -204,7 +204,7 @@ pub fn file_word(model: &str) -> String {
 /// Writes a file whole or not at all: it is written and synced before it has this name. It is its
 /// owner's alone. A link in its place is replaced and not followed; a device or a pipe is written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let bytes = redact::harmless(bytes);
+    let bytes = redact::redact_bytes(bytes);
     let written = private::write_to_device(path, &bytes)
         .unwrap_or_else(|| private::write_whole(path, &bytes));
     written.map_err(|e| write_failure(path, e))
@@ -252,7 +252,7 @@ mod tests {
     fn only_what_plimsoll_wrote_is_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("out.json");
-        let check = || check(dir.path(), Some(&file));
+        let check = || check_output(dir.path(), Some(&file));
         assert!(check().is_ok(), "it is not there");
         for (text, free) in [
             ("", true),
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn two_runs_in_one_second_do_not_share_a_name() {
         let dir = tempfile::tempdir().unwrap();
-        let a = claim(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
-        let b = claim(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
+        let a = claim_paths(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
+        let b = claim_paths(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
         assert!(
             a.profile
                 .ends_with("memory-profiles/Llama-3.1-8B-profile_20260102_030405.json")
@@ -290,7 +290,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "x").unwrap();
-        let e = claim(&file, None, "m", &now()).unwrap_err();
+        let e = claim_paths(&file, None, "m", &now()).unwrap_err();
         assert_eq!(e.code, ExitCode::Environment);
         assert!(e.hints[0].contains("--results-dir"), "{e:?}");
     }
@@ -299,10 +299,10 @@ mod tests {
     fn a_folder_is_no_output_file() {
         let dir = tempfile::tempdir().unwrap();
         for output in [dir.path().to_owned(), dir.path().join("new/")] {
-            let e = check(dir.path(), Some(&output)).unwrap_err();
+            let e = check_output(dir.path(), Some(&output)).unwrap_err();
             assert!(e.message.contains("is a folder"), "{e}");
         }
-        check(dir.path(), Some(&dir.path().join("new/a.json"))).unwrap();
+        check_output(dir.path(), Some(&dir.path().join("new/a.json"))).unwrap();
     }
 
     #[test]

@@ -155,7 +155,11 @@ pub fn temporary_folder(parent: &Path, prefix: &str) -> io::Result<TempDir> {
 
 /// Copies a file's bytes, and nothing else of it, to one that is not there yet.
 pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
-    io::copy(&mut super::bounded::regular(from)?, &mut create_file(to)?).map(drop)
+    io::copy(
+        &mut super::bounded::open_regular(from)?,
+        &mut create_file(to)?,
+    )
+    .map(drop)
 }
 
 /// Writes to an existing device or pipe: `/dev/stdout`, `/dev/null`. `None` if there is none, so

@@ -38,7 +38,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
     if !found.is_file() {
         return Err(no_profile(path, "it is no regular file"));
     }
-    let bytes = bounded::document(path).map_err(|e| match e.kind() {
+    let bytes = bounded::read_document(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
         _ => unreadable(e),
     })?;
@@ -50,7 +50,7 @@ fn no_profile(path: &Path, why: &str) -> Failure {
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
-    let document: Value = bounded::json(bytes).map_err(|e| {
+    let document: Value = bounded::parse_json(bytes).map_err(|e| {
         let why = if e.is_data() {
             "it is too large"
         } else {
@@ -89,7 +89,7 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
         Some(theirs) if theirs == ours => {
             // One of the two in memory at a time.
             drop(document);
-            bounded::json(bytes)
+            bounded::parse_json(bytes)
                 .map(|profile| ProfileFile::Profile(Box::new(profile)))
                 .map_err(|e| {
                     no_profile(path, "a part of it is missing or of another kind").caused_by(e)
@@ -109,7 +109,7 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
 
 /// Any plimsoll document and its kind, from its `document` field; `None` for other files.
 pub fn read_document(path: &Path) -> Option<(String, Value)> {
-    let document: Value = bounded::json(&bounded::document(path).ok()?).ok()?;
+    let document: Value = bounded::parse_json(&bounded::read_document(path).ok()?).ok()?;
     let kind = document.get("document")?.as_str()?.to_owned();
     Some((kind, document))
 }
@@ -184,7 +184,7 @@ fn walk(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), Fail
 /// The model's `config.json`, as the capture beside a profile keeps it.
 pub fn model_config(profile: &Path) -> Option<Value> {
     let stored = StoredCapture::open(profile).ok()?;
-    bounded::json(stored.capture.model_files.get("config.json")?.as_bytes()).ok()
+    bounded::parse_json(stored.capture.model_files.get("config.json")?.as_bytes()).ok()
 }
 
 #[cfg(test)]

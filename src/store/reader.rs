@@ -15,7 +15,7 @@ const REQUEST_BYTES: u64 = 400;
 
 /// What is read of a capture first.
 #[derive(Deserialize)]
-struct Head {
+struct CaptureHead {
     #[serde(default)]
     capture_version: Option<u64>,
 }
@@ -76,7 +76,7 @@ impl StoredCapture {
 
     fn in_folder(folder: &Path) -> Result<StoredCapture, Failure> {
         let file = folder.join(CAPTURE_FILE);
-        let bytes = bounded::document(&file).map_err(|e| {
+        let bytes = bounded::read_document(&file).map_err(|e| {
             if e.kind() == std::io::ErrorKind::InvalidData {
                 return Failure::usage(format!("cannot read `{}`", file.display())).caused_by(e);
             }
@@ -95,7 +95,7 @@ impl StoredCapture {
         let broken = |e: serde_json::Error| {
             Failure::usage(format!("`{}` is not a capture", file.display())).caused_by(e)
         };
-        let Head { capture_version } = bounded::json(&bytes).map_err(broken)?;
+        let CaptureHead { capture_version } = bounded::parse_json(&bytes).map_err(broken)?;
         if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
             return Err(Failure::usage(format!(
                 "`{}` was written by a newer plimsoll",
@@ -103,7 +103,7 @@ impl StoredCapture {
             ))
             .hint("update plimsoll"));
         }
-        let capture = bounded::json(&bytes).map_err(broken)?;
+        let capture = bounded::parse_json(&bytes).map_err(broken)?;
         Ok(StoredCapture {
             folder: folder.to_owned(),
             capture,
@@ -111,13 +111,13 @@ impl StoredCapture {
     }
 
     /// The samples. A line that was cut off by a crash or a full disk is left out.
-    pub fn samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
+    pub fn read_samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
         Ok(lines_of(&self.folder.join(SAMPLES_FILE), SAMPLE_BYTES)?
             .filter_map(|line| serde_json::from_str(&line).ok()))
     }
 
     /// The requests of plimsoll's own load client; none where it did not run.
-    pub fn requests(&self) -> Result<impl Iterator<Item = RequestRow> + use<>, Failure> {
+    pub fn read_requests(&self) -> Result<impl Iterator<Item = RequestRow> + use<>, Failure> {
         let path = self.folder.join(REQUESTS_FILE);
         let rows = path
             .exists()
@@ -130,7 +130,7 @@ impl StoredCapture {
     }
 
     /// The lines of output.
-    pub fn lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
+    pub fn read_lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
         Ok(lines_of(&self.folder.join(LOG_FILE), 0)?.filter_map(|line| parse_line(&line)))
     }
 }
@@ -138,24 +138,24 @@ impl StoredCapture {
 /// The run id in a profile; `None` for other files.
 fn run_of_profile(profile: &Path) -> Option<String> {
     #[derive(Deserialize)]
-    struct Document {
-        metadata: Metadata,
+    struct ProfileDocument {
+        metadata: ProfileMetadata,
     }
     #[derive(Deserialize)]
-    struct Metadata {
+    struct ProfileMetadata {
         run_id: String,
     }
-    let bytes = bounded::document(profile).ok()?;
-    let document: Document = bounded::json(&bytes).ok()?;
+    let bytes = bounded::read_document(profile).ok()?;
+    let document: ProfileDocument = bounded::parse_json(&bytes).ok()?;
     Some(document.metadata.run_id)
 }
 
 /// The lines of a stream; its records need `each` bytes in memory.
 fn lines_of(path: &Path, each: u64) -> Result<impl Iterator<Item = String> + use<>, Failure> {
-    let mut reader = bounded::records(path, each)
+    let mut reader = bounded::open_records(path, each)
         .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
     Ok(std::iter::from_fn(move || {
-        let line = bounded::line(&mut reader).ok().flatten()?;
+        let line = bounded::read_line(&mut reader).ok().flatten()?;
         let text = String::from_utf8(line);
         Some(text.unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }))
@@ -207,25 +207,25 @@ mod tests {
         #[test]
         fn what_was_written_is_read_back(lines in proptest::collection::vec(line(), 0..20), used in proptest::collection::vec(any::<u64>(), 0..20)) {
             let dir = tempfile::tempdir().unwrap();
-            let mut writer = CaptureWriter::create(dir.path(), u64::MAX).unwrap();
+            let mut writer = CaptureWriter::create_folder(dir.path(), u64::MAX).unwrap();
             let samples: Vec<MemorySample> = used.into_iter().map(|used_bytes| MemorySample { used_bytes, ..Default::default() }).collect();
-            lines.iter().for_each(|l| writer.line(l));
-            samples.iter().for_each(|s| writer.sample(s));
+            lines.iter().for_each(|l| writer.add_line(l));
+            samples.iter().for_each(|s| writer.write_sample(s));
             let capture = Capture { capture_version: CAPTURE_VERSION, run_id: "r".into(), ..Default::default() };
-            writer.finish(&capture).unwrap();
+            writer.finish_capture(&capture).unwrap();
             let stored = StoredCapture::open(dir.path()).unwrap();
             prop_assert_eq!(&stored.capture, &capture);
-            prop_assert_eq!(stored.lines().unwrap().collect::<Vec<_>>(), lines);
-            prop_assert_eq!(stored.samples().unwrap().collect::<Vec<_>>(), samples);
+            prop_assert_eq!(stored.read_lines().unwrap().collect::<Vec<_>>(), lines);
+            prop_assert_eq!(stored.read_samples().unwrap().collect::<Vec<_>>(), samples);
         }
     }
 
     #[test]
     fn a_flood_does_not_fill_the_disk_and_its_last_words_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = CaptureWriter::create(dir.path(), 1000).unwrap();
+        let mut writer = CaptureWriter::create_folder(dir.path(), 1000).unwrap();
         for i in 0..40_000 {
-            writer.line(&LogLine {
+            writer.add_line(&LogLine {
                 source: LineSource::Exec(0),
                 text: format!("{i:0>100}"),
                 ..Default::default()
@@ -237,9 +237,9 @@ mod tests {
             "{facts:?}"
         );
         assert_eq!(facts.lines + facts.dropped_lines, 40_000);
-        writer.finish(&Capture::default()).unwrap();
+        writer.finish_capture(&Capture::default()).unwrap();
         let stored = StoredCapture::open(dir.path()).unwrap();
-        let lines: Vec<String> = stored.lines().unwrap().map(|l| l.text).collect();
+        let lines: Vec<String> = stored.read_lines().unwrap().map(|l| l.text).collect();
         assert_eq!(lines[0], format!("{:0>100}", 0));
         assert_eq!(*lines.last().unwrap(), format!("{:0>100}", 39_999));
     }
@@ -249,12 +249,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, run) in [("a.capture", "first"), ("a-2.capture", "second")] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
-            let writer = CaptureWriter::create(&dir.path().join(name), 1000).unwrap();
+            let writer = CaptureWriter::create_folder(&dir.path().join(name), 1000).unwrap();
             let capture = Capture {
                 run_id: run.into(),
                 ..Default::default()
             };
-            writer.finish(&capture).unwrap();
+            writer.finish_capture(&capture).unwrap();
         }
         let profile = dir.path().join("a.json");
         std::fs::write(&profile, r#"{"metadata": {"run_id": "second"}}"#).unwrap();
@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn what_was_flushed_survives_a_writer_that_is_killed() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = CaptureWriter::create(dir.path(), u64::MAX).unwrap();
-        writer.line(&LogLine::default());
-        (0..7).for_each(|_| writer.sample(&MemorySample::default()));
-        writer.flush();
-        (0..3).for_each(|_| writer.sample(&MemorySample::default()));
+        let mut writer = CaptureWriter::create_folder(dir.path(), u64::MAX).unwrap();
+        writer.add_line(&LogLine::default());
+        (0..7).for_each(|_| writer.write_sample(&MemorySample::default()));
+        writer.flush_files();
+        (0..3).for_each(|_| writer.write_sample(&MemorySample::default()));
         // As if the process had ended: nothing that it still holds is written.
         std::mem::forget(writer);
         std::fs::write(dir.path().join(CAPTURE_FILE), "{}").unwrap();
@@ -288,8 +288,8 @@ mod tests {
             folder: dir.path().to_owned(),
             capture: Capture::default(),
         };
-        assert_eq!(stored.samples().unwrap().count(), 7);
-        assert_eq!(stored.lines().unwrap().count(), 1);
+        assert_eq!(stored.read_samples().unwrap().count(), 7);
+        assert_eq!(stored.read_lines().unwrap().count(), 1);
     }
 
     #[test]

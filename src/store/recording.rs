@@ -50,10 +50,10 @@ pub struct Recording {
 
 impl Recording {
     /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
-    pub fn read(path: &Path) -> Result<Recording, Failure> {
+    pub fn read_recording(path: &Path) -> Result<Recording, Failure> {
         let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
-        let mut lines = bounded::records(path, KEPT_BYTES).map_err(cannot)?;
-        let first = bounded::line(&mut lines)
+        let mut lines = bounded::open_records(path, KEPT_BYTES).map_err(cannot)?;
+        let first = bounded::read_line(&mut lines)
             .map_err(cannot)?
             .unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
@@ -72,7 +72,7 @@ impl Recording {
             header,
             ..Recording::default()
         };
-        while let Ok(Some(line)) = bounded::line(&mut lines) {
+        while let Ok(Some(line)) = bounded::read_line(&mut lines) {
             if let Ok(sample) = serde_json::from_slice(&line) {
                 recording.samples.push(sample);
             } else if let Ok(Footer { sampling }) = serde_json::from_slice(&line) {
@@ -92,7 +92,10 @@ pub struct RecordingWriter {
 
 impl RecordingWriter {
     /// Begins a file that is not there yet: a recording is never written over.
-    pub fn create(path: &Path, mut header: RecordingHeader) -> Result<RecordingWriter, Failure> {
+    pub fn create_file(
+        path: &Path,
+        mut header: RecordingHeader,
+    ) -> Result<RecordingWriter, Failure> {
         header.plimsoll_recording = VERSION;
         let file = private::create_file(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => {
@@ -106,24 +109,24 @@ impl RecordingWriter {
             out: BufWriter::new(file),
         };
         writer.line(&header)?;
-        writer.flush()?;
+        writer.flush_file()?;
         Ok(writer)
     }
 
     /// Adds a sample.
-    pub fn sample(&mut self, sample: &MemorySample) -> Result<(), Failure> {
+    pub fn write_sample(&mut self, sample: &MemorySample) -> Result<(), Failure> {
         self.line(sample)
     }
 
     /// Hands everything to the system, so that it survives the end of this process.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush_file(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|e| write_failure(&self.path, e))
     }
 
     /// Ends the recording.
-    pub fn finish(mut self, sampling: SamplingFacts) -> Result<(), Failure> {
+    pub fn finish_recording(mut self, sampling: SamplingFacts) -> Result<(), Failure> {
         self.line(&Footer { sampling })?;
-        self.flush()
+        self.flush_file()
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
@@ -156,22 +159,22 @@ mod tests {
             devices: vec![DeviceFacts::default()],
             ..RecordingHeader::default()
         };
-        let mut writer = RecordingWriter::create(&path, header).unwrap();
-        writer.sample(&sample(1)).unwrap();
-        writer.sample(&sample(2)).unwrap();
-        writer.flush().unwrap();
-        let cut = Recording::read(&path).unwrap();
+        let mut writer = RecordingWriter::create_file(&path, header).unwrap();
+        writer.write_sample(&sample(1)).unwrap();
+        writer.write_sample(&sample(2)).unwrap();
+        writer.flush_file().unwrap();
+        let cut = Recording::read_recording(&path).unwrap();
         assert_eq!((cut.samples.len(), &cut.sampling), (2, &None));
         let sampling = SamplingFacts {
             ticks: 2,
             ..SamplingFacts::default()
         };
-        writer.finish(sampling.clone()).unwrap();
-        let whole = Recording::read(&path).unwrap();
+        writer.finish_recording(sampling.clone()).unwrap();
+        let whole = Recording::read_recording(&path).unwrap();
         assert_eq!(whole.samples, [sample(1), sample(2)]);
         assert_eq!(whole.sampling, Some(sampling));
         assert_eq!(whole.header.interval_ns, 5);
-        let again = RecordingWriter::create(&path, RecordingHeader::default()).unwrap_err();
+        let again = RecordingWriter::create_file(&path, RecordingHeader::default()).unwrap_err();
         assert!(again.message.contains("there already"), "{again}");
     }
 
@@ -179,10 +182,10 @@ mod tests {
     fn what_is_no_recording_is_told_so() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        assert!(Recording::read(&path).is_err());
+        assert!(Recording::read_recording(&path).is_err());
         for text in ["", "{}", "not json", "[1]"] {
             std::fs::write(&path, text).unwrap();
-            let e = Recording::read(&path).unwrap_err();
+            let e = Recording::read_recording(&path).unwrap_err();
             assert!(e.message.contains("no recording"), "{text}: {e}");
         }
         let newer = serde_json::to_string(&RecordingHeader {
@@ -191,7 +194,7 @@ mod tests {
         });
         std::fs::write(&path, newer.unwrap()).unwrap();
         assert!(
-            Recording::read(&path)
+            Recording::read_recording(&path)
                 .unwrap_err()
                 .message
                 .contains("newer")

@@ -12,7 +12,7 @@ const LONGEST: u64 = 16 << 10;
 
 /// A container that plimsoll started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartedContainer {
     /// Full id.
     pub container: String,
     /// Name.
@@ -29,7 +29,7 @@ pub struct Started {
 }
 
 /// Writes it down. Without a folder for that nothing is written.
-pub fn note(started: &Started) -> Result<(), Failure> {
+pub fn note_started(started: &StartedContainer) -> Result<(), Failure> {
     match folder() {
         Some(folder) => note_in(&folder, started),
         None => Ok(()),
@@ -37,20 +37,20 @@ pub fn note(started: &Started) -> Result<(), Failure> {
 }
 
 /// Strikes a container out: it is gone, with all its processes.
-pub fn forget(container: &str) {
+pub fn forget_started(container: &str) {
     if let Some(folder) = folder() {
         forget_in(&folder, container);
     }
 }
 
 /// All that were started in this boot and not struck out. Those of other boots are struck out.
-pub fn all(boot: &str) -> Vec<Started> {
+pub fn list_started(boot: &str) -> Vec<StartedContainer> {
     folder().map_or_else(Vec::new, |folder| all_in(&folder, boot))
 }
 
 /// `$XDG_STATE_HOME/plimsoll/started`, or in `~/.local/state`.
 fn folder() -> Option<PathBuf> {
-    Some(state::folder()?.join("started"))
+    Some(state::state_folder()?.join("started"))
 }
 
 /// Whether this can be a container's full id; only such become names of files.
@@ -62,7 +62,7 @@ fn file(folder: &Path, container: &str) -> PathBuf {
     folder.join(format!("{container}.json"))
 }
 
-fn note_in(folder: &Path, started: &Started) -> Result<(), Failure> {
+fn note_in(folder: &Path, started: &StartedContainer) -> Result<(), Failure> {
     if !is_id(&started.container) || started.boot.is_empty() || started.daemon.is_empty() {
         return Ok(());
     }
@@ -84,7 +84,7 @@ fn forget_in(folder: &Path, container: &str) {
     }
 }
 
-fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
+fn all_in(folder: &Path, boot: &str) -> Vec<StartedContainer> {
     // Files that another user can write are not trusted.
     if boot.is_empty() || !folder.is_dir() || own_folder(folder).is_err() {
         return Vec::new();
@@ -98,9 +98,9 @@ fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
         if !is_id(named) || !small {
             continue;
         }
-        let read = bounded::bytes(&path, LONGEST)
+        let read = bounded::read_bytes(&path, LONGEST)
             .ok()
-            .and_then(|bytes| bounded::json::<Started>(&bytes).ok())
+            .and_then(|bytes| bounded::parse_json::<StartedContainer>(&bytes).ok())
             .filter(|s| s.container == named);
         match read {
             Some(started) if started.boot == boot => all.push(started),
@@ -116,8 +116,8 @@ fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
 mod tests {
     use super::*;
 
-    fn started(digit: char, boot: &str) -> Started {
-        Started {
+    fn started(digit: char, boot: &str) -> StartedContainer {
+        StartedContainer {
             container: digit.to_string().repeat(64),
             name: "llm".into(),
             daemon: "d".into(),

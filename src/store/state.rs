@@ -24,8 +24,8 @@ pub struct SharedFile {
 impl SharedFile {
     /// Opens and locks a file of this name in the state folder; `None` if there is no writable
     /// state folder, or another process holds the lock for too long.
-    pub fn open(name: &str) -> Option<SharedFile> {
-        SharedFile::open_in(&folder()?, name)
+    pub fn open_locked(name: &str) -> Option<SharedFile> {
+        SharedFile::open_in(&state_folder()?, name)
     }
 
     fn open_in(folder: &Path, name: &str) -> Option<SharedFile> {
@@ -34,7 +34,7 @@ impl SharedFile {
         let lock = loop {
             // Beside it: the file itself is replaced when it is written.
             let path = folder.join(format!("{name}.lock"));
-            match FileLock::take(private::open_to_lock(&path, false).ok()?) {
+            match FileLock::take_lock(private::open_to_lock(&path, false).ok()?) {
                 Ok(lock) => break lock,
                 Err(LockRefusal::Cannot(_)) => return None,
                 Err(LockRefusal::Held(_)) if Instant::now() >= until => return None,
@@ -48,22 +48,22 @@ impl SharedFile {
     }
 
     /// What is in a file of this name, for who only looks: it is replaced as a whole.
-    pub fn look(name: &str) -> Option<Vec<u8>> {
-        read(&folder()?.join(name))
+    pub fn read_unlocked(name: &str) -> Option<Vec<u8>> {
+        read(&state_folder()?.join(name))
     }
 
     /// Where it lies.
-    pub fn path(&self) -> &Path {
+    pub fn file_path(&self) -> &Path {
         &self.path
     }
 
     /// What is in it; `None` where there is nothing that could be read.
-    pub fn read(&self) -> Option<Vec<u8>> {
+    pub fn read_bytes(&self) -> Option<Vec<u8>> {
         read(&self.path)
     }
 
     /// Writes it, whole or not at all.
-    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         write_atomically(&self.path, bytes)
     }
 }
@@ -71,11 +71,12 @@ impl SharedFile {
 fn read(path: &Path) -> Option<Vec<u8>> {
     let found = std::fs::symlink_metadata(path).ok()?;
     let ours = found.is_file() && found.len() <= LONGEST;
-    ours.then(|| bounded::bytes(path, LONGEST).ok()).flatten()
+    ours.then(|| bounded::read_bytes(path, LONGEST).ok())
+        .flatten()
 }
 
 /// `$XDG_STATE_HOME/plimsoll`, or in `~/.local/state`.
-pub(super) fn folder() -> Option<PathBuf> {
+pub(super) fn state_folder() -> Option<PathBuf> {
     user_folder("XDG_STATE_HOME", ".local/state")
 }
 
@@ -98,9 +99,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("new/plimsoll");
         let open = || SharedFile::open_in(&folder, "x.json").unwrap();
-        assert_eq!(open().read(), None);
-        open().write(b"one").unwrap();
-        assert_eq!(open().read().as_deref(), Some(&b"one"[..]));
+        assert_eq!(open().read_bytes(), None);
+        open().write_bytes(b"one").unwrap();
+        assert_eq!(open().read_bytes().as_deref(), Some(&b"one"[..]));
     }
 
     #[test]
@@ -108,15 +109,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let add = || {
             let file = SharedFile::open_in(dir.path(), "n").unwrap();
-            let n = file.read().map_or(0, |bytes| bytes.len());
-            file.write(&vec![b'x'; n + 1]).unwrap();
+            let n = file.read_bytes().map_or(0, |bytes| bytes.len());
+            file.write_bytes(&vec![b'x'; n + 1]).unwrap();
         };
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| (0..5).for_each(|_| add()));
             }
         });
-        let all = SharedFile::open_in(dir.path(), "n").unwrap().read();
+        let all = SharedFile::open_in(dir.path(), "n").unwrap().read_bytes();
         assert_eq!(all.map(|bytes| bytes.len()), Some(20));
     }
 

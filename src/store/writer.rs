@@ -37,7 +37,7 @@ pub struct CaptureWriter {
 
 impl CaptureWriter {
     /// Opens the streams in an empty folder. Of the log at most `log_cap_bytes` are kept.
-    pub fn create(folder: &Path, log_cap_bytes: u64) -> Result<CaptureWriter, Failure> {
+    pub fn create_folder(folder: &Path, log_cap_bytes: u64) -> Result<CaptureWriter, Failure> {
         let open = |name: &str| {
             let path = folder.join(name);
             private::create_file(&path).map_err(|e| write_failure(&path, e))
@@ -69,7 +69,7 @@ impl CaptureWriter {
     }
 
     /// Adds a sample. After a failed write nothing more is written; see [`CaptureWriter::failure`].
-    pub fn sample(&mut self, sample: &MemorySample) {
+    pub fn write_sample(&mut self, sample: &MemorySample) {
         if self.failure.is_some() {
             return;
         }
@@ -80,7 +80,7 @@ impl CaptureWriter {
     }
 
     /// Adds a request with redacted texts.
-    pub fn request(&mut self, row: &RequestRow) {
+    pub fn add_request(&mut self, row: &RequestRow) {
         if self.failure.is_some() {
             return;
         }
@@ -101,7 +101,7 @@ impl CaptureWriter {
     }
 
     /// Adds a line that is redacted already.
-    pub fn line(&mut self, line: &LogLine) {
+    pub fn add_line(&mut self, line: &LogLine) {
         if self.failure.is_some() {
             return;
         }
@@ -130,7 +130,7 @@ impl CaptureWriter {
 
     /// Hands everything to the system, so that it survives the end of this process. After a
     /// failed write it does nothing.
-    pub fn flush(&mut self) {
+    pub fn flush_files(&mut self) {
         if self.failure.is_some() {
             return;
         }
@@ -145,7 +145,7 @@ impl CaptureWriter {
     }
 
     /// Why writing stopped, if it did.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn first_failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
@@ -165,7 +165,7 @@ impl CaptureWriter {
     }
 
     /// Ends the streams and writes the rest of the capture.
-    pub fn finish(mut self, capture: &Capture) -> Result<(), Failure> {
+    pub fn finish_capture(mut self, capture: &Capture) -> Result<(), Failure> {
         self.ballast = None;
         // Buffers that could not be written for want of space may fit now.
         let written = self.flush_streams();

@@ -2,7 +2,7 @@
 
 use super::folder::CELLS_FILE;
 use crate::error::Failure;
-use crate::matrix::{Cell, CellId, GroupId, Load, Plan, Server};
+use crate::matrix::{Cell, CellId, CellLoad, GroupId, ServerConfig, SweepPlan};
 use crate::store::{bounded, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -13,17 +13,17 @@ use std::sync::Arc;
 const CELLS_VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct CellsDocument {
     cells_version: u32,
-    servers: BTreeMap<GroupId, Server>,
-    cells: Vec<Entry>,
+    servers: BTreeMap<GroupId, ServerConfig>,
+    cells: Vec<CellEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct CellEntry {
     id: CellId,
     group: GroupId,
-    load: Load,
+    load: CellLoad,
 }
 
 /// The cells that a folder's rows speak of.
@@ -35,17 +35,17 @@ pub struct Cells {
 
 impl Cells {
     /// The cells of a plan, those that are skipped too, without secrets.
-    pub fn of(plan: &Plan) -> Cells {
+    pub fn of_plan(plan: &SweepPlan) -> Cells {
         let skipped = plan.skipped.iter().map(|skip| &skip.cell);
         let mut cells = Cells::default();
-        cells.add(plan.cells().chain(skipped));
+        cells.add_missing(plan.planned_cells().chain(skipped));
         cells
     }
 
     /// Adds cells that are not there yet.
-    pub fn add<'a>(&mut self, cells: impl Iterator<Item = &'a Cell>) {
+    pub fn add_missing<'a>(&mut self, cells: impl Iterator<Item = &'a Cell>) {
         let mut known: HashSet<CellId> = self.cells.iter().map(|c| c.id.clone()).collect();
-        let mut servers: BTreeMap<GroupId, Arc<Server>> = BTreeMap::new();
+        let mut servers: BTreeMap<GroupId, Arc<ServerConfig>> = BTreeMap::new();
         for cell in cells {
             if known.insert(cell.id.clone()) {
                 let server = servers
@@ -60,14 +60,14 @@ impl Cells {
     }
 
     /// Reads a folder's; `None` where it has none.
-    pub fn read(folder: &Path) -> Result<Option<Cells>, Failure> {
+    pub fn read_file(folder: &Path) -> Result<Option<Cells>, Failure> {
         let path = folder.join(CELLS_FILE);
-        let bytes = match bounded::document(&path) {
+        let bytes = match bounded::read_document(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(bounded::unreadable(&path, e)),
+            Err(e) => return Err(bounded::unreadable_file(&path, e)),
         };
-        let document: Document = bounded::json(&bytes).map_err(|e| {
+        let document: CellsDocument = bounded::parse_json(&bytes).map_err(|e| {
             Failure::usage(format!("`{}` is no list of cells", path.display())).caused_by(e)
         })?;
         if document.cells_version > CELLS_VERSION {
@@ -77,7 +77,7 @@ impl Cells {
             ))
             .hint("update plimsoll"));
         }
-        let servers: BTreeMap<GroupId, Arc<Server>> = document
+        let servers: BTreeMap<GroupId, Arc<ServerConfig>> = document
             .servers
             .into_iter()
             .map(|(id, server)| (id, Arc::new(server)))
@@ -96,18 +96,18 @@ impl Cells {
     }
 
     /// Writes them to a folder; what was there before is replaced.
-    pub fn write(&self, folder: &Path) -> Result<(), Failure> {
+    pub fn write_file(&self, folder: &Path) -> Result<(), Failure> {
         let path = folder.join(CELLS_FILE);
         let servers = self.cells.iter();
-        let document = Document {
+        let document = CellsDocument {
             cells_version: CELLS_VERSION,
             servers: servers
-                .map(|c| (c.group.clone(), Server::clone(&c.server)))
+                .map(|c| (c.group.clone(), ServerConfig::clone(&c.server)))
                 .collect(),
             cells: self
                 .cells
                 .iter()
-                .map(|c| Entry {
+                .map(|c| CellEntry {
                     id: c.id.clone(),
                     group: c.group.clone(),
                     load: c.load.clone(),
@@ -125,28 +125,28 @@ impl Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Place;
+    use crate::matrix::EnginePlace;
     use crate::matrix::samples::{cell, server};
     use crate::preset::Preset;
 
     #[test]
     fn cells_are_read_back_as_they_were_but_for_their_secrets() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Cells::read(dir.path()).unwrap(), None);
-        let mut secretive = Server::clone(&server("m"));
+        assert_eq!(Cells::read_file(dir.path()).unwrap(), None);
+        let mut secretive = ServerConfig::clone(&server("m"));
         let mut preset = Preset {
             image: Some("llm:1".into()),
             ..Preset::default()
         };
         preset.env.insert("HF_TOKEN".into(), "swordfish-42".into());
         preset.env.insert("OMP_NUM_THREADS".into(), "4".into());
-        secretive.place = Place::Image(Box::new(preset));
+        secretive.place = EnginePlace::Image(Box::new(preset));
         secretive.engine_args = vec!["--api-key".into(), "open-sesame-1".into()];
         let load = cell("m", 1, 2, 3).load;
         let all = [cell("m", 1, 2, 3), Cell::new(Arc::new(secretive), load)];
         let mut cells = Cells::default();
-        cells.add(all.iter());
-        cells.write(dir.path()).unwrap();
+        cells.add_missing(all.iter());
+        cells.write_file(dir.path()).unwrap();
 
         let text = std::fs::read_to_string(dir.path().join(CELLS_FILE)).unwrap();
         assert!(
@@ -154,11 +154,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#""OMP_NUM_THREADS":"4""#), "{text}");
-        let mut read = Cells::read(dir.path()).unwrap().unwrap();
+        let mut read = Cells::read_file(dir.path()).unwrap().unwrap();
         assert_eq!(read, cells);
         assert_eq!(read.cells[0], all[0]);
         assert_eq!(read.cells[1].id, all[1].id);
-        read.add(all.iter());
+        read.add_missing(all.iter());
         assert_eq!(read, cells, "each is there once");
     }
 }

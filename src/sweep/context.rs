@@ -2,10 +2,10 @@
 
 use super::folder::Folder;
 use super::journal::Journal;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{Cell, GroupId, Row};
+use crate::matrix::{Cell, CellRow, GroupId};
 use crate::progress::{Progress, Sink};
 use crate::sync::lock_data;
 use crate::telemetry::BackendChoice;
@@ -18,7 +18,7 @@ pub const SWEEP_LABEL: &str = "plimsoll.sweep";
 
 /// How cells are measured.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SweepOptions {
     /// One process for each cell.
     pub fresh: bool,
     /// A process for each run of a bench's client.
@@ -42,13 +42,13 @@ pub struct Options {
 }
 
 /// Observer of a sweep's progress.
-pub trait Watcher: Send + Sync {
+pub trait SweepWatcher: Send + Sync {
     /// A group begins; the result observes it until it is dropped.
-    fn lane(&self, label: &str) -> Box<dyn LaneWatcher>;
+    fn begin_lane(&self, label: &str) -> Box<dyn LaneWatcher>;
     /// A cell has ended, the `done`th of `of`; so much time is left as far as is known.
-    fn row(&self, cell: &Cell, row: &Row, done: u64, of: u64);
+    fn cell_ended(&self, cell: &Cell, row: &CellRow, done: u64, of: u64);
     /// How long the rest will take, seconds.
-    fn left(&self, seconds: Option<f64>);
+    fn time_left(&self, seconds: Option<f64>);
     /// Something worth a line.
     fn note(&self, text: &str);
     /// Something that may spoil what comes out.
@@ -58,39 +58,39 @@ pub trait Watcher: Send + Sync {
 /// Observer of one group's progress.
 pub trait LaneWatcher: Send + Sync {
     /// A cell begins.
-    fn cell(&self, words: &str);
+    fn begin_cell(&self, words: &str);
     /// The way in for its news.
     fn sink(&self) -> Sink;
 }
 
 /// Shared by the groups that run.
-pub struct Context<'a> {
+pub struct SweepContext<'a> {
     /// The daemon.
     pub runtime: &'a Runtime,
     /// How cells are measured.
-    pub options: &'a Options,
+    pub options: &'a SweepOptions,
     /// Where the results go.
     pub folder: &'a Folder,
     /// Stops the sweep.
-    pub stop: &'a Stop,
+    pub stop: &'a StopSignal,
     /// Observer of the progress.
-    pub watcher: &'a dyn Watcher,
+    pub watcher: &'a dyn SweepWatcher,
     journal: Mutex<Journal>,
     /// Starts of engines that the forecast has not learnt yet, seconds.
     starts: Mutex<Vec<(GroupId, f64)>>,
 }
 
-impl<'a> Context<'a> {
+impl<'a> SweepContext<'a> {
     /// Everything together.
     pub fn new(
         runtime: &'a Runtime,
-        options: &'a Options,
+        options: &'a SweepOptions,
         folder: &'a Folder,
-        stop: &'a Stop,
-        watcher: &'a dyn Watcher,
+        stop: &'a StopSignal,
+        watcher: &'a dyn SweepWatcher,
         journal: Journal,
-    ) -> Context<'a> {
-        Context {
+    ) -> SweepContext<'a> {
+        SweepContext {
             runtime,
             options,
             folder,
@@ -107,7 +107,7 @@ impl<'a> Context<'a> {
     }
 
     /// Notes how long an engine took until it served.
-    pub fn started(&self, group: &GroupId, took_s: f64) {
+    pub fn note_start(&self, group: &GroupId, took_s: f64) {
         let mut starts = lock_data(&self.starts);
         starts.push((group.clone(), took_s));
     }
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
     pub async fn wait_for_docker(&self) -> Result<(), Failure> {
         const PATIENCE: Duration = Duration::from_secs(120);
         let back = async {
-            while !self.runtime.answers().await {
+            while !self.runtime.daemon_answers().await {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
                 Failure::environment("the Docker daemon did not come back within two minutes")
                     .hint("start it, then go on with --resume")
             }),
-            () = self.stop.token().cancelled() => Err(self.stop.failure()),
+            () = self.stop.token().cancelled() => Err(self.stop.stop_failure()),
         }
     }
 }

@@ -1,27 +1,27 @@
 //! The engine of a group: met where it serves, started in a container of ours, or started in an
 //! idle container of the user's; and its end.
 
-use super::context::{Context, SWEEP_LABEL};
+use super::context::{SWEEP_LABEL, SweepContext};
 use super::journal::EngineStart;
 use super::release;
-use super::request::{serves_what_is_asked, serving};
-use super::trouble::Trouble;
+use super::request::{request_to_serve, serves_what_is_asked};
+use super::trouble::CellTrouble;
 use super::workdirs::Workdirs;
 use crate::capture::{ExecEnd, Mode, Phase, Request};
-use crate::clean::memory::Gate;
+use crate::clean::memory::MemoryGate;
 use crate::collect::{
-    self, AttachedEngine, Health, KeptBench, Launch, MemorySource, Plan, ServerLog, Session, Setup,
-    Shared, Startup, Stop,
+    self, AttachedEngine, CapturePlan, CaptureSession, HealthCheck, KeptBench, Launch,
+    MemorySource, ServerLog, Setup, SharedRun, Startup, StopSignal,
 };
 use crate::container::exec::ExecRequest;
-use crate::container::inspect::Found;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::{LoadKind, ServeJob};
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cause, Group, Place, RowPhase};
+use crate::matrix::{CellGroup, EnginePlace, RowCause, RowPhase};
 use crate::preset::Preset;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::{CaptureWriter, ContainerLock, StoredCapture};
-use crate::telemetry::Target;
+use crate::telemetry::MeasuredContainer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ const LOCK_LOOK: Duration = Duration::from_millis(250);
 
 /// Who loads the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum EngineNeed {
     /// A server that the cells share.
     Server,
     /// The bench does, in a process of its own: the container is to be idle.
@@ -46,11 +46,11 @@ pub enum Need {
 }
 
 /// A container with the engine in it, ready for cells.
-pub struct Running {
+pub struct RunningEngine {
     /// The engine, as a cell meets it.
     pub attached: AttachedEngine,
     /// What the cells share.
-    pub shared: Shared,
+    pub shared: SharedRun,
     /// What was found out for a kind of load, for the next cell.
     pub setups: BTreeMap<LoadKind, Option<Setup>>,
     /// Folders in the container for the files of cells to come.
@@ -58,14 +58,14 @@ pub struct Running {
     /// The bench's program, kept running for the cells: not tried yet, or not available.
     pub(super) kept: Option<Option<KeptBench>>,
     /// For what it is here.
-    pub need: Need,
-    pub(super) own: Own,
-    pub(super) gate: Option<Gate>,
+    pub need: EngineNeed,
+    pub(super) own: OwnedPart,
+    pub(super) gate: Option<MemoryGate>,
     pub(super) lock: Option<ContainerLock>,
 }
 
 /// What of it is ours, and goes at the end.
-pub(super) enum Own {
+pub(super) enum OwnedPart {
     Nothing,
     Container {
         name: String,
@@ -76,20 +76,20 @@ pub(super) enum Own {
     },
 }
 
-impl Running {
+impl RunningEngine {
     fn of(
-        context: &Context<'_>,
+        context: &SweepContext<'_>,
         attached: AttachedEngine,
-        need: Need,
-        own: Own,
-        gate: Option<Gate>,
+        need: EngineNeed,
+        own: OwnedPart,
+        gate: Option<MemoryGate>,
         lock: Option<ContainerLock>,
-    ) -> Running {
-        Running {
+    ) -> RunningEngine {
+        RunningEngine {
             attached,
-            shared: Shared::default(),
+            shared: SharedRun::default(),
             setups: BTreeMap::new(),
-            workdirs: Workdirs::of(context.folder),
+            workdirs: Workdirs::for_folder(context.folder),
             kept: None,
             need,
             own,
@@ -106,18 +106,20 @@ impl Running {
 
 /// Makes the group's engine ready. `preset`: the group's own, with the GPUs that were chosen for
 /// it.
-pub async fn start(
-    context: &Context<'_>,
-    group: &Group,
+pub async fn start_engine(
+    context: &SweepContext<'_>,
+    group: &CellGroup,
     preset: Option<&Preset>,
-    need: Need,
+    need: EngineNeed,
     run_id: &str,
     news: &Sink,
-) -> Result<Running, Trouble> {
+) -> Result<RunningEngine, CellTrouble> {
     news(Progress::Stage(Stage::Inspect));
     match &group.server.place {
-        Place::Container(name) => in_container(context, group, name, need, run_id, news).await,
-        Place::Image(own) => {
+        EnginePlace::Container(name) => {
+            in_container(context, group, name, need, run_id, news).await
+        }
+        EnginePlace::Image(own) => {
             let preset = preset.unwrap_or(own);
             launched(context, group, preset, need, run_id, news).await
         }
@@ -125,16 +127,16 @@ pub async fn start(
 }
 
 async fn in_container(
-    context: &Context<'_>,
-    group: &Group,
+    context: &SweepContext<'_>,
+    group: &CellGroup,
     name: &str,
-    need: Need,
+    need: EngineNeed,
     run_id: &str,
     news: &Sink,
-) -> Result<Running, Trouble> {
+) -> Result<RunningEngine, CellTrouble> {
     let (runtime, stop) = (context.runtime, context.stop);
     let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await;
-    let found = found.map_err(|f| Trouble::preparing(&f))?;
+    let found = found.map_err(|f| CellTrouble::while_preparing(&f))?;
     let lock = when_free(LOCK_PATIENCE, stop, || {
         collect::lock_container(&found.facts)
     })
@@ -149,27 +151,34 @@ async fn in_container(
     }
     let named = group.server.engine.as_ref();
     let attached = AttachedEngine::find(runtime, name, named, stop).await;
-    let attached = attached.map_err(|f| Trouble::preparing(&f))?;
-    let serves = attached.serves();
-    let mut running = Running::of(context, attached, need, Own::Nothing, None, Some(lock));
+    let attached = attached.map_err(|f| CellTrouble::while_preparing(&f))?;
+    let serves = attached.is_serving();
+    let mut running = RunningEngine::of(
+        context,
+        attached,
+        need,
+        OwnedPart::Nothing,
+        None,
+        Some(lock),
+    );
     match (need, serves) {
-        (Need::Server, true) => {
+        (EngineNeed::Server, true) => {
             let AttachedEngine { engine, found, .. } = &running.attached;
             serves_what_is_asked(&group.server, *engine, &found.facts)
-                .map_err(|failure| Trouble::preparing(&failure))?;
+                .map_err(|failure| CellTrouble::while_preparing(&failure))?;
             Ok(running)
         }
-        (Need::Idle, true) => Err(Trouble::preparing(
+        (EngineNeed::Idle, true) => Err(CellTrouble::while_preparing(
             &Failure::usage(format!(
                 "container `{name}` serves already: a bench that loads the engine itself would load it a second time"
             ))
             .hint("name an idle container or an image, or leave out --fresh and use bench: serve or builtin"),
         )),
-        (Need::Idle, false) => {
+        (EngineNeed::Idle, false) => {
             running.gate = gate(context, &running.attached.found);
             Ok(running)
         }
-        (Need::Server, false) => {
+        (EngineNeed::Server, false) => {
             running.gate = gate(context, &running.attached.found);
             served_by_exec(context, group, running, run_id, news).await
         }
@@ -179,9 +188,9 @@ async fn in_container(
 /// What another plimsoll holds, once it lets go of it.
 async fn when_free<T>(
     patience: Duration,
-    stop: &Stop,
+    stop: &StopSignal,
     mut take: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Trouble> {
+) -> Result<T, CellTrouble> {
     let until = tokio::time::Instant::now() + patience;
     loop {
         let refused = match take() {
@@ -189,37 +198,46 @@ async fn when_free<T>(
             Err(refused) => refused,
         };
         if tokio::time::Instant::now() >= until {
-            return Err(Trouble::new(Cause::Busy, RowPhase::Prepare, &refused));
+            return Err(CellTrouble::new(
+                RowCause::Busy,
+                RowPhase::Prepare,
+                &refused,
+            ));
         }
         let wait = async {
             tokio::time::sleep(LOCK_LOOK).await;
             Ok(())
         };
         let waited = collect::unless_stopped(stop, wait).await;
-        waited.map_err(|f| Trouble::preparing(&f))?;
+        waited.map_err(|f| CellTrouble::while_preparing(&f))?;
     }
 }
 
-fn gate(context: &Context<'_>, found: &Found) -> Option<Gate> {
+fn gate(context: &SweepContext<'_>, found: &InspectedContainer) -> Option<MemoryGate> {
     let name = &found.facts.name;
-    Gate::before(context.options.memory, &Target::of(&found.facts), name).ok()
+    MemoryGate::before_start(
+        context.options.memory,
+        &MeasuredContainer::of_container(&found.facts),
+        name,
+    )
+    .ok()
 }
 
 /// Deadline of a group's engine, beyond its last cell: for the case that no process is left to end
 /// it.
-fn longest(context: &Context<'_>, group: &Group) -> Duration {
+fn longest(context: &SweepContext<'_>, group: &CellGroup) -> Duration {
     let cells = group.cells.len() as u32 + 1;
     context.options.timeout.saturating_mul(cells) + context.options.health_timeout
 }
 
 /// Starts the server in an idle container.
 async fn served_by_exec(
-    context: &Context<'_>,
-    group: &Group,
-    mut running: Running,
+    context: &SweepContext<'_>,
+    group: &CellGroup,
+    mut running: RunningEngine,
     run_id: &str,
     news: &Sink,
-) -> Result<Running, Trouble> {
+) -> Result<RunningEngine, CellTrouble> {
     let attached = &mut running.attached;
     let engine = attached.engine;
     let port = engine.default_port();
@@ -256,9 +274,9 @@ async fn served_by_exec(
         move || {
             tokio::spawn(async move {
                 let said = log.clone();
-                let sink = |stream, text| said.line(stream, text);
-                let ended = runtime.exec(&id, request, &cancel, sink).await;
-                log.ended(match ended {
+                let sink = |stream, text| said.add_line(stream, text);
+                let ended = runtime.run_exec(&id, request, &cancel, sink).await;
+                log.note_end(match ended {
                     Ok(result) => ending(&result.end),
                     Err(failure) => failure.to_string(),
                 });
@@ -273,16 +291,16 @@ async fn served_by_exec(
     match observed(context, group, &mut running, startup, news).await {
         Ok(task) => {
             running.own = match task {
-                Some(task) => Own::Server { cancel, task },
-                None => Own::Nothing,
+                Some(task) => OwnedPart::Server { cancel, task },
+                None => OwnedPart::Nothing,
             };
             Ok(running)
         }
         Err((trouble, task)) => {
             if let Some(task) = task {
-                running.own = Own::Server { cancel, task };
+                running.own = OwnedPart::Server { cancel, task };
             }
-            release::end(context, running, news).await;
+            release::end_engine(context, running, news).await;
             Err(trouble)
         }
     }
@@ -303,15 +321,15 @@ fn ending(end: &ExecEnd) -> String {
 
 /// Starts a container of our own.
 async fn launched(
-    context: &Context<'_>,
-    group: &Group,
+    context: &SweepContext<'_>,
+    group: &CellGroup,
     preset: &Preset,
-    need: Need,
+    need: EngineNeed,
     run_id: &str,
     news: &Sink,
-) -> Result<Running, Trouble> {
+) -> Result<RunningEngine, CellTrouble> {
     let (runtime, server) = (context.runtime, &group.server);
-    let image = group.server.place.name();
+    let image = group.server.place.place_name();
     let named = server.engine.as_ref().or(preset.engine.as_ref());
     let prepared = async {
         let engine = collect::engine_of_image(named, image)?;
@@ -331,7 +349,7 @@ async fn launched(
             engine_args: &server.engine_args,
             longest: Some(longest(context, group)),
         })?;
-        if need == Need::Idle {
+        if need == EngineNeed::Idle {
             (spec.entrypoint, spec.cmd) = engine.idle();
             spec.ports.clear();
         }
@@ -339,26 +357,28 @@ async fn launched(
         spec.labels.extend([label]);
         Ok::<_, Failure>((engine, health, spec))
     };
-    let (engine, health, spec) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
+    let (engine, health, spec) = prepared
+        .await
+        .map_err(|f| CellTrouble::while_preparing(&f))?;
     news(Progress::Stage(Stage::Start));
     // GPUs hold the memory of whoever is on them; a container's own memory begins with it.
-    let wanted = Target {
+    let wanted = MeasuredContainer {
         gpu_request: collect::gpu_words(&spec.gpus),
         visible_devices: spec.env.get("NVIDIA_VISIBLE_DEVICES").cloned(),
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
     let on_gpu = !wanted.gpu_request.is_empty() || wanted.visible_devices.is_some();
     let gate = on_gpu
-        .then(|| Gate::before(context.options.memory, &wanted, &spec.name).ok())
+        .then(|| MemoryGate::before_start(context.options.memory, &wanted, &spec.name).ok())
         .flatten();
-    context.stop.started(&spec.name);
-    let found = match collect::launch(runtime, &spec).await {
+    context.stop.note_started(&spec.name);
+    let found = match collect::launch_container(runtime, &spec).await {
         Ok(found) => found,
         Err(failure) => {
-            context.stop.settled(&spec.name);
-            return Err(Trouble {
+            context.stop.note_settled(&spec.name);
+            return Err(CellTrouble {
                 phase: RowPhase::Start,
-                ..Trouble::preparing(&failure)
+                ..CellTrouble::while_preparing(&failure)
             });
         }
     };
@@ -369,21 +389,21 @@ async fn launched(
         program_state,
         ..AttachedEngine::started(runtime, found, engine)
     };
-    if need == Need::Idle {
+    if need == EngineNeed::Idle {
         attached.mode = Mode::Idle;
     }
-    let own = Own::Container { name: spec.name };
-    let mut running = Running::of(context, attached, need, own, gate, None);
-    match running.attached.lock() {
+    let own = OwnedPart::Container { name: spec.name };
+    let mut running = RunningEngine::of(context, attached, need, own, gate, None);
+    match running.attached.take_lock() {
         Ok(lock) => running.lock = Some(lock),
         // It ended at once: the reason is in its log, which is read below.
-        Err(_) if need == Need::Server => {}
+        Err(_) if need == EngineNeed::Server => {}
         Err(failure) => {
-            release::end(context, running, news).await;
-            return Err(Trouble::preparing(&failure));
+            release::end_engine(context, running, news).await;
+            return Err(CellTrouble::while_preparing(&failure));
         }
     }
-    if need == Need::Idle {
+    if need == EngineNeed::Idle {
         return Ok(running);
     }
     let startup = StartJob {
@@ -394,7 +414,7 @@ async fn launched(
     match observed(context, group, &mut running, startup, news).await {
         Ok(_) => Ok(running),
         Err((trouble, _)) => {
-            release::end(context, running, news).await;
+            release::end_engine(context, running, news).await;
             Err(trouble)
         }
     }
@@ -412,41 +432,41 @@ type Task = Option<JoinHandle<()>>;
 
 /// Captures the engine's start until it serves, for all cells that come after it.
 async fn observed(
-    context: &Context<'_>,
-    group: &Group,
-    running: &mut Running,
+    context: &SweepContext<'_>,
+    group: &CellGroup,
+    running: &mut RunningEngine,
     job: StartJob<'_>,
     news: &Sink,
-) -> Result<Task, (Trouble, Task)> {
+) -> Result<Task, (CellTrouble, Task)> {
     let began = Instant::now();
     let options = context.options;
-    let session = Session::begin(&context.stop.part(), news.clone(), None);
+    let session = CaptureSession::begin_session(&context.stop.child_stop(), news.clone(), None);
     let mut task = None;
     let captured = async {
         let timeout = options.health_timeout + REST;
-        let request = serving(&group.server, options.sample_interval, timeout);
-        let health = Health {
+        let request = request_to_serve(&group.server, options.sample_interval, timeout);
+        let health = HealthCheck {
             path: job.health,
             timeout: options.health_timeout,
         };
-        let plan = Plan {
+        let plan = CapturePlan {
             health: Some(health),
-            ..plan(running, job.run_id, request, None)
+            ..plan_run(running, job.run_id, request, None)
         };
         let memory = session
             .open_memory(&plan, &MemorySource::Live(options.memory))
             .await;
-        let memory = memory.map_err(Trouble::starting)?;
+        let memory = memory.map_err(CellTrouble::while_starting)?;
         let opened = context.folder.start_paths(&group.id).and_then(|paths| {
-            let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
+            let writer = CaptureWriter::create_folder(&paths.capture, options.max_log)?;
             Ok((paths, writer))
         });
-        let (paths, writer) = opened.map_err(Trouble::storing)?;
+        let (paths, writer) = opened.map_err(CellTrouble::while_storing)?;
         let capture = session
-            .record(plan, memory, writer)
-            .map_err(Trouble::starting)?;
+            .start_recording(plan, memory, writer)
+            .map_err(CellTrouble::while_starting)?;
         task = job.begin.map(|begin| begin());
-        let collected = capture.collect(None).await;
+        let collected = capture.collect_capture(None).await;
         let started = collected
             .capture
             .marks
@@ -455,26 +475,26 @@ async fn observed(
         let began_ns = started.map_or(0, |m| m.at_ns);
         let news = news.clone();
         let capture_path = paths.capture.clone();
-        let concluded = blocking(move || collect::derive_and_store(&news, &paths, collected))
+        let concluded = run_blocking(move || collect::derive_and_store(&news, &paths, collected))
             .await
             .and_then(|concluded| concluded)
-            .map_err(Trouble::starting)?;
+            .map_err(CellTrouble::while_starting)?;
         // A start that is not kept whole does not describe the engine, and is not part of its
         // cells' profiles.
         concluded
             .captured
             .and(concluded.stored)
-            .map_err(Trouble::storing)?;
+            .map_err(CellTrouble::while_storing)?;
         match concluded.failure {
             None => Ok((capture_path, began_ns)),
-            Some(f) => Err(Trouble::of_run(&concluded.profile, &f, RowPhase::Start)),
+            Some(f) => Err(CellTrouble::of_run(&concluded.profile, &f, RowPhase::Start)),
         }
     };
     let outcome = match captured.await {
         Err(trouble) => Err(trouble),
         Ok((capture, began_ns)) => {
             let samples = StoredCapture::open(&capture)
-                .and_then(|stored| Ok(stored.samples()?.collect()))
+                .and_then(|stored| Ok(stored.read_samples()?.collect()))
                 .unwrap_or_default();
             let (id, clock) = (job.run_id.to_owned(), &session.clock);
             let startup = Startup::new(clock.clone(), id, samples, began_ns, clock.now());
@@ -486,14 +506,14 @@ async fn observed(
     let facts = &running.attached.found.facts;
     let took = began.elapsed();
     if failed.is_none() {
-        context.started(&group.id, took.as_secs_f64());
+        context.note_start(&group.id, took.as_secs_f64());
     }
-    let noted = context.journal().start(EngineStart {
+    let noted = context.journal().write_start(EngineStart {
         group: group.id.clone(),
         run_id: job.run_id.to_owned(),
         container: Some(facts.id.clone()),
         took_s: took.as_secs_f64(),
-        at: now(),
+        at: now_rfc3339(),
         failed,
     });
     if let Err(failure) = noted {
@@ -506,19 +526,24 @@ async fn observed(
 }
 
 /// The plan of a run on this engine: memory at rest, unless the caller asks for more.
-pub fn plan(running: &Running, run_id: &str, request: Request, kind: Option<LoadKind>) -> Plan {
-    Plan {
+pub fn plan_run(
+    running: &RunningEngine,
+    run_id: &str,
+    request: Request,
+    kind: Option<LoadKind>,
+) -> CapturePlan {
+    CapturePlan {
         run_id: run_id.to_owned(),
         baseline: REST,
         watch: Some(Duration::ZERO),
         cooldown: Duration::from_millis(100),
         shared: running.shared.clone(),
-        ..running.attached.plan(kind, request)
+        ..running.attached.plan_capture(kind, request)
     }
 }
 
 /// Runs work that computes or writes, so that groups beside it go on.
-pub async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -526,7 +551,7 @@ pub async fn blocking<T: Send + 'static>(
 }
 
 /// This moment, RFC 3339, UTC.
-pub fn now() -> String {
+pub fn now_rfc3339() -> String {
     jiff::Timestamp::now().to_string()
 }
 
@@ -546,20 +571,21 @@ mod tests {
                 Ok(7)
             }
         };
-        let taken = when_free(LOCK_PATIENCE, &Stop::new(), twice_refused).await;
+        let taken = when_free(LOCK_PATIENCE, &StopSignal::new(), twice_refused).await;
         assert!(matches!(taken, Ok(7)), "{taken:?}");
 
         let began = tokio::time::Instant::now();
-        let refused: Result<(), Trouble> =
-            when_free(LOCK_PATIENCE, &Stop::new(), held_by_another).await;
-        assert!(matches!(refused, Err(t) if t.cause == Cause::Busy));
+        let refused: Result<(), CellTrouble> =
+            when_free(LOCK_PATIENCE, &StopSignal::new(), held_by_another).await;
+        assert!(matches!(refused, Err(t) if t.cause == RowCause::Busy));
         assert!(began.elapsed() >= LOCK_PATIENCE);
 
-        let stop = Stop::new();
-        stop.because(RunEnd::Interrupted);
+        let stop = StopSignal::new();
+        stop.stop_because(RunEnd::Interrupted);
         let began = tokio::time::Instant::now();
-        let stopped: Result<(), Trouble> = when_free(LOCK_PATIENCE, &stop, held_by_another).await;
-        assert!(matches!(stopped, Err(t) if t.cause != Cause::Busy));
+        let stopped: Result<(), CellTrouble> =
+            when_free(LOCK_PATIENCE, &stop, held_by_another).await;
+        assert!(matches!(stopped, Err(t) if t.cause != RowCause::Busy));
         assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits for it then");
     }
 

@@ -1,6 +1,6 @@
 //! The folder of a sweep: where everything lies in it, and who may work on it.
 
-use super::journal::{History, JOURNAL_FILE};
+use super::journal::{JOURNAL_FILE, SweepHistory};
 use crate::error::Failure;
 use crate::matrix::{Cell, GroupId, Shard};
 use crate::store::{
@@ -45,10 +45,10 @@ pub struct Folder {
 impl Folder {
     /// A new folder `<results>/<name>/<YYYYMMDD_HHMMSS>`; a second one of the same second gets a
     /// number.
-    pub fn create(results: &Path, name: &str, now: &jiff::Zoned) -> Result<Folder, Failure> {
+    pub fn create_new(results: &Path, name: &str, now: &jiff::Zoned) -> Result<Folder, Failure> {
         let place = of_name(results, name);
-        private::create_folders(&place).map_err(|e| unwritable(&place, e))?;
-        let stamp = stamp(now);
+        private::create_folders(&place).map_err(|e| cannot_write(&place, e))?;
+        let stamp = time_stamp(now);
         for n in 1..1000 {
             let path = numbered(&place, &stamp, n);
             match private::create_folder(&path) {
@@ -57,7 +57,7 @@ impl Folder {
                     return Folder::of(path, stamp, lock);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(e) => return Err(unwritable(&place, e)),
+                Err(e) => return Err(cannot_write(&place, e)),
             }
         }
         Err(Failure::environment(format!(
@@ -68,7 +68,7 @@ impl Folder {
 
     /// A new run in a folder that the user names: it must be new, or empty.
     pub fn create_at(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
-        private::create_folders(path).map_err(|e| unwritable(path, e))?;
+        private::create_folders(path).map_err(|e| cannot_write(path, e))?;
         let shown = path.display();
         let lock = lock(path)?;
         if is_run(path) {
@@ -76,18 +76,18 @@ impl Folder {
                 .hint(format!("`--resume={shown}` goes on with it"))
                 .hint("or name another folder: a run is never written over"));
         }
-        let mut others = fs::read_dir(path).map_err(|e| unwritable(path, e))?;
+        let mut others = fs::read_dir(path).map_err(|e| cannot_write(path, e))?;
         if others.any(|entry| entry.is_ok_and(|e| !is_of_a_beginning(&e))) {
             // It holds nothing of ours but the lock.
             let _ = fs::remove_file(path.join(LOCK_FILE));
             return Err(Failure::usage(format!("`{shown}` is not empty"))
                 .hint("name a new folder: a run does not mix with other files"));
         }
-        Folder::of(path.to_owned(), stamp(now), lock)
+        Folder::of(path.to_owned(), time_stamp(now), lock)
     }
 
     /// The folder of an earlier run, to go on with it.
-    pub fn open(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
+    pub fn open_earlier(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
         if !is_run(path) {
             return Err(Failure::usage(format!(
                 "there is no run to resume in `{}`",
@@ -95,13 +95,13 @@ impl Folder {
             ))
             .hint(JOURNAL_FILE_HINT));
         }
-        let stamp = stamp_of(path).unwrap_or_else(|| stamp(now));
+        let stamp = stamp_of(path).unwrap_or_else(|| time_stamp(now));
         Folder::of(path.to_owned(), stamp, lock(path)?)
     }
 
     /// Gives up a run of which nothing came: its folder goes, unless there is more in it than a
     /// beginning.
-    pub fn discard(self) {
+    pub fn discard_run(self) {
         let _ = fs::remove_dir(self.path.join(CELLS_FOLDER));
         for name in [REMOTE_FILE, ID_FILE, LOCK_FILE] {
             let _ = fs::remove_file(self.path.join(name));
@@ -111,7 +111,7 @@ impl Folder {
 
     fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
         let cells = path.join(CELLS_FOLDER);
-        private::create_folders(&cells).map_err(|e| unwritable(&path, e))?;
+        private::create_folders(&cells).map_err(|e| cannot_write(&path, e))?;
         let id = id_of(&path)?;
         Ok(Folder {
             path,
@@ -136,7 +136,7 @@ impl Folder {
     /// The same for a start of a group's engine.
     pub fn start_paths(&self, group: &GroupId) -> Result<RunPaths, Failure> {
         let starts = self.path.join(STARTS_FOLDER);
-        private::create_folders(&starts).map_err(|e| unwritable(&starts, e))?;
+        private::create_folders(&starts).map_err(|e| cannot_write(&starts, e))?;
         claim_numbered(&starts, &format!("{group}-start"), 1)
     }
 
@@ -146,34 +146,34 @@ impl Folder {
     }
 
     /// A path of this folder for a row: relative, so that the folder can be moved.
-    pub fn relative(&self, path: &Path) -> String {
+    pub fn relative_path(&self, path: &Path) -> String {
         let inner = path.strip_prefix(&self.path).unwrap_or(path);
         inner.to_string_lossy().into_owned()
     }
 
     /// Every file that holds the results, all cells together.
-    pub fn results(&self) -> ResultPaths {
-        ResultPaths::of(&self.path, &self.stamp)
+    pub fn result_paths(&self) -> ResultPaths {
+        ResultPaths::in_folder(&self.path, &self.stamp)
     }
 
     /// The configuration that was run.
-    pub fn config(&self) -> PathBuf {
+    pub fn config_path(&self) -> PathBuf {
         self.path.join(CONFIG_FILE)
     }
 
     /// What it ran on.
-    pub fn env(&self) -> PathBuf {
+    pub fn env_path(&self) -> PathBuf {
         self.path.join(ENV_FILE)
     }
 }
 
 /// Whether a run was begun in a folder, here or on another machine.
 fn is_run(folder: &Path) -> bool {
-    begun(folder) || folder.join(REMOTE_FILE).is_file()
+    has_journal(folder) || folder.join(REMOTE_FILE).is_file()
 }
 
 /// Whether a folder has the journal of a run.
-pub fn begun(folder: &Path) -> bool {
+pub fn has_journal(folder: &Path) -> bool {
     folder.join(JOURNAL_FILE).is_file()
 }
 
@@ -189,12 +189,12 @@ fn is_of_a_beginning(entry: &fs::DirEntry) -> bool {
 fn id_of(folder: &Path) -> Result<String, Failure> {
     let file = folder.join(ID_FILE);
     let plain = |id: &str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_graphic());
-    let read = bounded::beginning(&file, LONGEST_ID).ok();
+    let read = bounded::read_beginning(&file, LONGEST_ID).ok();
     match read.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
         _ => {
             // The host's boot id distinguishes two machines that share a file system.
-            let boot = crate::host::facts().boot_id.unwrap_or_default();
+            let boot = crate::host::read_facts().boot_id.unwrap_or_default();
             let boot: String = boot.chars().take(8).collect();
             let id = format!("{}-{boot}", crate::collect::run_id());
             write_atomically(&file, format!("{id}\n").as_bytes())?;
@@ -217,7 +217,7 @@ pub struct ResultPaths {
 }
 
 impl ResultPaths {
-    pub(super) fn of(folder: &Path, stamp: &str) -> ResultPaths {
+    pub(super) fn in_folder(folder: &Path, stamp: &str) -> ResultPaths {
         ResultPaths {
             csv: folder.join("results.csv"),
             json: folder.join("results.json"),
@@ -247,9 +247,9 @@ pub fn of_name(results: &Path, name: &str) -> PathBuf {
 }
 
 /// The runs of a sweep that have a journal, the newest first.
-pub fn runs(results: &Path, name: &str) -> Vec<PathBuf> {
+pub fn list_runs(results: &Path, name: &str) -> Vec<PathBuf> {
     let mut runs = folders(results, name);
-    runs.retain(|path| begun(path));
+    runs.retain(|path| has_journal(path));
     runs
 }
 
@@ -270,7 +270,11 @@ fn folders(results: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 /// The newest folder of a sweep's runs that is one of these.
-pub fn latest(results: &Path, name: &str, one_of_these: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+pub fn latest_run(
+    results: &Path,
+    name: &str,
+    one_of_these: impl Fn(&Path) -> bool,
+) -> Option<PathBuf> {
     let mut runs = folders(results, name).into_iter();
     runs.find(|path| one_of_these(path))
 }
@@ -278,17 +282,18 @@ pub fn latest(results: &Path, name: &str, one_of_these: impl Fn(&Path) -> bool) 
 /// Whether a run of this part was begun in a folder, on this machine. Where its journal does not
 /// even have its first line, there is nothing to lose.
 pub fn begun_here(folder: &Path, part: Option<Shard>) -> bool {
-    let of_part = || History::beginning(folder).is_none_or(|session| session.shard == part);
-    begun(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
+    let of_part =
+        || SweepHistory::first_session(folder).is_none_or(|session| session.shard == part);
+    has_journal(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
 }
 
 /// The parts of a run that its scheduler has begun, each with a journal of its own.
-pub fn shards(run: &Path) -> Vec<PathBuf> {
+pub fn list_shards(run: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(run).into_iter().flatten();
     let shard = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         name.strip_prefix("shard-")?.parse::<u32>().ok()?;
-        Some(entry.path()).filter(|path| begun(path))
+        Some(entry.path()).filter(|path| has_journal(path))
     };
     entries.filter_map(|e| shard(e.ok()?)).collect()
 }
@@ -310,7 +315,7 @@ fn is_stamp(text: &str) -> bool {
         })
 }
 
-pub(super) fn stamp(now: &jiff::Zoned) -> String {
+pub(super) fn time_stamp(now: &jiff::Zoned) -> String {
     now.strftime("%Y%m%d_%H%M%S").to_string()
 }
 
@@ -360,8 +365,8 @@ fn lock(folder: &Path) -> Result<FileLock, Failure> {
         let writer = file.try_clone()?;
         Ok((file, writer))
     };
-    let (file, mut writer) = open().map_err(|e| unwritable(folder, e))?;
-    match FileLock::take(file) {
+    let (file, mut writer) = open().map_err(|e| cannot_write(folder, e))?;
+    match FileLock::take_lock(file) {
         Ok(lock) => {
             let me = format!("pid {} on {}\n", std::process::id(), hostname());
             // Only for people to read: the lock holds without.
@@ -383,9 +388,9 @@ fn lock(folder: &Path) -> Result<FileLock, Failure> {
 /// Who works on a folder right now, if anybody does: `pid 12`. Nothing is changed or created.
 pub(super) fn worked_on_by(folder: &Path) -> Option<String> {
     let path = folder.join(LOCK_FILE);
-    let there = private::open_there(&path).or_else(|_| bounded::regular(&path));
+    let there = private::open_there(&path).or_else(|_| bounded::open_regular(&path));
     let mut file = there.ok()?;
-    match FileLock::take(file.try_clone().ok()?) {
+    match FileLock::take_lock(file.try_clone().ok()?) {
         Err(LockRefusal::Held(pid)) => Some(who(pid, &mut file)),
         _ => None,
     }
@@ -416,7 +421,7 @@ fn hostname() -> String {
     name.nodename().to_string_lossy().into_owned()
 }
 
-pub(super) fn unwritable(folder: &Path, e: io::Error) -> Failure {
+pub(super) fn cannot_write(folder: &Path, e: io::Error) -> Failure {
     Failure::environment(format!("cannot write results to `{}`", folder.display()))
         .hint("choose another place with --results-dir or --output-dir")
         .caused_by(e)
@@ -438,9 +443,9 @@ mod tests {
     #[test]
     fn the_latest_run_is_the_newest_with_a_journal() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(latest(dir.path(), "a", |_| true), None);
+        assert_eq!(latest_run(dir.path(), "a", |_| true), None);
         for n in 1..=10 {
-            let folder = Folder::create(dir.path(), "../my sweep", &now()).unwrap();
+            let folder = Folder::create_new(dir.path(), "../my sweep", &now()).unwrap();
             if n < 10 {
                 begin(&folder);
             }
@@ -449,28 +454,28 @@ mod tests {
         assert_eq!(place, dir.path().join("my-sweep"));
         fs::create_dir(place.join("merged-20270101_000000")).unwrap();
         fs::write(place.join("merged-20270101_000000").join(JOURNAL_FILE), "").unwrap();
-        let newest = latest(dir.path(), "../my sweep", |run| begun_here(run, None)).unwrap();
-        assert_eq!(runs(dir.path(), "../my sweep").first(), Some(&newest));
+        let newest = latest_run(dir.path(), "../my sweep", |run| begun_here(run, None)).unwrap();
+        assert_eq!(list_runs(dir.path(), "../my sweep").first(), Some(&newest));
         assert_eq!(newest, place.join("20260102_030405-9"));
-        let folder = Folder::open(&newest, &jiff::Zoned::now()).unwrap();
+        let folder = Folder::open_earlier(&newest, &jiff::Zoned::now()).unwrap();
         let report = newest.join("batch-bench-report-20260102_030405.txt");
-        assert_eq!(folder.results().report, report);
+        assert_eq!(folder.result_paths().report, report);
     }
 
     #[test]
     fn the_latest_run_of_a_part_is_one_of_that_part() {
-        use crate::sweep::{Journal, Session};
+        use crate::sweep::{Journal, SweepSession};
         let dir = tempfile::tempdir().unwrap();
         let part = |index| Some(Shard { index, of: 2 });
         let begin = |shard| {
-            let folder = Folder::create(dir.path(), "s", &now()).unwrap();
-            let (mut journal, _) = Journal::open(folder.path()).unwrap();
-            let session = Session::new("s", "now".into(), false, shard);
-            journal.session(&session).unwrap();
+            let folder = Folder::create_new(dir.path(), "s", &now()).unwrap();
+            let (mut journal, _) = Journal::open_folder(folder.path()).unwrap();
+            let session = SweepSession::new("s", "now".into(), false, shard);
+            journal.write_session(&session).unwrap();
             folder.path().to_owned()
         };
         let [first, second] = [part(1), part(2)].map(begin);
-        let latest = |part| latest(dir.path(), "s", |run| begun_here(run, part));
+        let latest = |part| latest_run(dir.path(), "s", |run| begun_here(run, part));
         assert_eq!(latest(part(1)), Some(first));
         assert_eq!(latest(part(2)), Some(second.clone()));
         assert_eq!(latest(None), None);
@@ -482,10 +487,10 @@ mod tests {
     #[test]
     fn a_second_sweep_in_the_same_folder_is_told_who_holds_it() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Folder::create(dir.path(), "s", &now()).unwrap();
+        let first = Folder::create_new(dir.path(), "s", &now()).unwrap();
         begin(&first);
         let path = first.path().to_owned();
-        let e = Folder::open(&path, &now()).unwrap_err();
+        let e = Folder::open_earlier(&path, &now()).unwrap_err();
         let pid = format!("held by pid {}", std::process::id());
         assert!(e.message.contains(&pid), "{e}");
         assert_eq!(
@@ -494,7 +499,7 @@ mod tests {
         );
         drop(first);
         assert_eq!(worked_on_by(&path), None);
-        Folder::open(&path, &now()).unwrap();
+        Folder::open_earlier(&path, &now()).unwrap();
     }
 
     #[test]
@@ -514,21 +519,24 @@ mod tests {
         let e = Folder::create_at(&diary, &now()).unwrap_err();
         assert!(e.message.contains("not empty"), "{e}");
         assert_eq!(fs::read_dir(&diary).unwrap().count(), 1, "nothing is added");
-        assert!(Folder::open(&diary, &now()).is_err());
+        assert!(Folder::open_earlier(&diary, &now()).is_err());
     }
 
     #[test]
     fn no_attempt_writes_over_another() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = Folder::create(dir.path(), "s", &now()).unwrap();
+        let folder = Folder::create_new(dir.path(), "s", &now()).unwrap();
         let cell = cell("org/Tiny-1B", 256, 128, 8);
         let paths = |attempt| folder.cell_paths(&cell, attempt).unwrap();
         let (first, again, second) = (paths(1), paths(1), paths(2));
         let stem = format!("cells/{}-Tiny-1B-in256-out128-b8", cell.id);
-        assert_eq!(folder.relative(&first.profile), format!("{stem}.json"));
-        assert_eq!(folder.relative(&again.capture), format!("{stem}-2.capture"));
+        assert_eq!(folder.relative_path(&first.profile), format!("{stem}.json"));
         assert_eq!(
-            folder.relative(&second.capture),
+            folder.relative_path(&again.capture),
+            format!("{stem}-2.capture")
+        );
+        assert_eq!(
+            folder.relative_path(&second.capture),
             format!("{stem}-3.capture")
         );
     }

@@ -3,7 +3,7 @@
 
 use super::folder::CELLS_FOLDER;
 use crate::error::Failure;
-use crate::matrix::{CellId, GroupId, Row, Shard};
+use crate::matrix::{CellId, CellRow, GroupId, Shard};
 use crate::store::{FoundLines, JsonLines, bounded, json_line, line_document, read_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -21,23 +21,23 @@ const LONGEST_SESSION: u64 = 64 << 10;
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Record {
+pub(super) enum JournalRecord {
     /// A process begins to work on the sweep.
-    Sweep(Session),
+    Sweep(SweepSession),
     /// A cell is begun.
-    Begin(Begin),
+    Begin(CellBegin),
     /// An engine was started, or was not to be started.
     Start(EngineStart),
     /// A cell ended.
     End {
         /// Its result.
-        row: Box<Row>,
+        row: Box<CellRow>,
     },
 }
 
 /// One process that works on a sweep: the first, and each that goes on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct SweepSession {
     /// [`JOURNAL_VERSION`].
     pub journal_version: u32,
     /// `CARGO_PKG_VERSION` of the plimsoll that runs.
@@ -53,10 +53,10 @@ pub struct Session {
     pub shard: Option<Shard>,
 }
 
-impl Session {
+impl SweepSession {
     /// Of this plimsoll.
-    pub fn new(name: &str, started: String, fresh: bool, shard: Option<Shard>) -> Session {
-        Session {
+    pub fn new(name: &str, started: String, fresh: bool, shard: Option<Shard>) -> SweepSession {
+        SweepSession {
             journal_version: JOURNAL_VERSION,
             plimsoll_version: env!("CARGO_PKG_VERSION").into(),
             name: name.into(),
@@ -69,7 +69,7 @@ impl Session {
 
 /// A cell is begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct CellBegin {
     /// The cell.
     pub cell: CellId,
     /// How often it was begun, this time included.
@@ -101,17 +101,17 @@ pub struct EngineStart {
 
 /// The contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct History {
+pub struct SweepHistory {
     /// Each process that worked on it, in order.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<SweepSession>,
     /// Of every cell the latest row.
-    pub rows: HashMap<CellId, Row>,
+    pub rows: HashMap<CellId, CellRow>,
     /// The cells of `rows`, in the order in which their first row came.
     pub order: Vec<CellId>,
     /// How often each cell was begun.
     pub attempts: HashMap<CellId, u32>,
     /// The cells that were begun last and have no row of that attempt: the process ended meanwhile.
-    pub unfinished: Vec<Begin>,
+    pub unfinished: Vec<CellBegin>,
     /// Every start of an engine.
     pub starts: Vec<EngineStart>,
     /// Every run, in the order in which they were first named.
@@ -122,31 +122,31 @@ pub struct History {
     pub warnings: Vec<String>,
 }
 
-impl History {
+impl SweepHistory {
     /// Reads a folder's journal without touching it. A folder without one has no history.
-    pub fn read(folder: &Path) -> Result<History, Failure> {
-        History::of(read_lines(&folder.join(JOURNAL_FILE))?, folder)
+    pub fn read_journal(folder: &Path) -> Result<SweepHistory, Failure> {
+        SweepHistory::of(read_lines(&folder.join(JOURNAL_FILE))?, folder)
     }
 
     /// The process that began a folder's run. However long its journal is, no more of it is read.
-    pub fn beginning(folder: &Path) -> Option<Session> {
-        let begin = bounded::beginning(&folder.join(JOURNAL_FILE), LONGEST_SESSION).ok()?;
+    pub fn first_session(folder: &Path) -> Option<SweepSession> {
+        let begin = bounded::read_beginning(&folder.join(JOURNAL_FILE), LONGEST_SESSION).ok()?;
         let line = begin.split(|byte| *byte == b'\n').next()?;
         match serde_json::from_slice(&line_document(line)?).ok()? {
-            Record::Sweep(session) => Some(session),
+            JournalRecord::Sweep(session) => Some(session),
             _ => None,
         }
     }
 
     /// The latest rows, in the order in which their cells first ended.
-    pub fn rows_in_order(&self) -> impl Iterator<Item = &Row> {
+    pub fn rows_in_order(&self) -> impl Iterator<Item = &CellRow> {
         self.order.iter().filter_map(|id| self.rows.get(id))
     }
 
     /// Seconds that processes worked on it in all, by the journal: from each one's beginning to its
     /// last line.
     pub fn worked_s(&self) -> f64 {
-        let span = |(session, last): (&Session, &String)| {
+        let span = |(session, last): (&SweepSession, &String)| {
             let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
             let span = moment(last)?.duration_since(moment(&session.started)?);
             Some(span.as_secs_f64().max(0.0))
@@ -162,12 +162,12 @@ impl History {
         }
     }
 
-    fn of(found: FoundLines<Record>, folder: &Path) -> Result<History, Failure> {
-        let mut history = History {
+    fn of(found: FoundLines<JournalRecord>, folder: &Path) -> Result<SweepHistory, Failure> {
+        let mut history = SweepHistory {
             warnings: found.warnings,
-            ..History::default()
+            ..SweepHistory::default()
         };
-        let mut open: HashMap<CellId, Begin> = HashMap::new();
+        let mut open: HashMap<CellId, CellBegin> = HashMap::new();
         let mut known = std::collections::HashSet::new();
         let mut run = |runs: &mut Vec<String>, id: &str| {
             if known.insert(id.to_owned()) {
@@ -176,7 +176,7 @@ impl History {
         };
         for record in found.records {
             match record {
-                Record::Sweep(session) if session.journal_version > JOURNAL_VERSION => {
+                JournalRecord::Sweep(session) if session.journal_version > JOURNAL_VERSION => {
                     return Err(Failure::usage(format!(
                         "the sweep in `{}` was run by plimsoll {}, which is newer than this one",
                         folder.display(),
@@ -184,22 +184,22 @@ impl History {
                     ))
                     .hint("update plimsoll"));
                 }
-                Record::Sweep(session) => {
+                JournalRecord::Sweep(session) => {
                     history.last_seen.push(session.started.clone());
                     history.sessions.push(session);
                 }
-                Record::Begin(begin) => {
+                JournalRecord::Begin(begin) => {
                     history.seen(&begin.at);
                     run(&mut history.run_ids, &begin.run_id);
                     history.attempted(&begin.cell, begin.attempt);
                     open.insert(begin.cell.clone(), begin);
                 }
-                Record::Start(start) => {
+                JournalRecord::Start(start) => {
                     history.seen(&start.at);
                     run(&mut history.run_ids, &start.run_id);
                     history.starts.push(start);
                 }
-                Record::End { row } => {
+                JournalRecord::End { row } => {
                     history.seen(&row.ended);
                     history.attempted(&row.cell, row.attempt);
                     open.remove(&row.cell);
@@ -254,54 +254,55 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal of a folder that this process has locked, and returns its contents. What
     /// was torn by a crash is cut off.
-    pub fn open(folder: &Path) -> Result<(Journal, History), Failure> {
+    pub fn open_folder(folder: &Path) -> Result<(Journal, SweepHistory), Failure> {
         let path = folder.join(JOURNAL_FILE);
         let found = read_lines(&path)?;
         let whole = found.whole;
         // A journal of a newer plimsoll is refused before it is touched: what looks torn may be
         // its way.
-        let history = History::of(found, folder)?;
+        let history = SweepHistory::of(found, folder)?;
         history.check_profiles(folder)?;
         let lines = JsonLines::go_on(&path, whole)?;
         Ok((Journal { lines }, history))
     }
 
     /// This process begins to work.
-    pub fn session(&mut self, session: &Session) -> Result<(), Failure> {
-        self.lines.append(&Record::Sweep(session.clone()))
+    pub fn write_session(&mut self, session: &SweepSession) -> Result<(), Failure> {
+        self.lines
+            .append_value(&JournalRecord::Sweep(session.clone()))
     }
 
     /// A cell begins.
-    pub fn begin(&mut self, begin: Begin) -> Result<(), Failure> {
-        self.lines.append(&Record::Begin(begin))
+    pub fn write_begin(&mut self, begin: CellBegin) -> Result<(), Failure> {
+        self.lines.append_value(&JournalRecord::Begin(begin))
     }
 
     /// An engine was started, or was not to be started.
-    pub fn start(&mut self, start: EngineStart) -> Result<(), Failure> {
-        self.lines.append(&Record::Start(start))
+    pub fn write_start(&mut self, start: EngineStart) -> Result<(), Failure> {
+        self.lines.append_value(&JournalRecord::Start(start))
     }
 
     /// A cell ended. When this returns, its row is never lost and the cell never run again.
-    pub fn end(&mut self, row: &Row) -> Result<(), Failure> {
-        self.lines.append(&Record::End {
+    pub fn write_end(&mut self, row: &CellRow) -> Result<(), Failure> {
+        self.lines.append_value(&JournalRecord::End {
             row: Box::new(row.clone()),
         })
     }
 }
 
 /// A whole journal at once, as the joined results have it.
-pub(super) fn whole<'a>(
-    session: Session,
+pub(super) fn journal_bytes<'a>(
+    session: SweepSession,
     starts: impl Iterator<Item = &'a EngineStart>,
-    rows: impl Iterator<Item = &'a Row>,
+    rows: impl Iterator<Item = &'a CellRow>,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let mut bytes = json_line(&Record::Sweep(session))?;
+    let mut bytes = json_line(&JournalRecord::Sweep(session))?;
     for start in starts {
-        bytes.extend(json_line(&Record::Start(start.clone()))?);
+        bytes.extend(json_line(&JournalRecord::Start(start.clone()))?);
     }
     for row in rows {
         let row = Box::new(row.clone());
-        bytes.extend(json_line(&Record::End { row })?);
+        bytes.extend(json_line(&JournalRecord::End { row })?);
     }
     Ok(bytes)
 }
@@ -309,12 +310,12 @@ pub(super) fn whole<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Status;
+    use crate::matrix::RowStatus;
     use crate::matrix::samples::{cell, row};
     use proptest::prelude::*;
 
-    fn begin(cell: &CellId, attempt: u32) -> Begin {
-        Begin {
+    fn begin(cell: &CellId, attempt: u32) -> CellBegin {
+        CellBegin {
             cell: cell.clone(),
             attempt,
             run_id: format!("run-{cell}-{attempt}"),
@@ -333,14 +334,14 @@ mod tests {
         std::fs::write(cells.join("notes.json"), "{}").unwrap();
         for spoilt in ["", "no line of a journal", "{\"end\":"] {
             std::fs::write(folder.join(JOURNAL_FILE), spoilt).unwrap();
-            let refused = Journal::open(folder).unwrap_err();
+            let refused = Journal::open_folder(folder).unwrap_err();
             assert!(refused.message.contains("lacks 1 cells"), "{refused}");
             let after = std::fs::read_to_string(folder.join(JOURNAL_FILE)).unwrap();
             assert_eq!(after, spoilt);
         }
-        let whole = json_line(&Record::Begin(begin(&id, 1))).unwrap();
+        let whole = json_line(&JournalRecord::Begin(begin(&id, 1))).unwrap();
         std::fs::write(folder.join(JOURNAL_FILE), whole).unwrap();
-        Journal::open(folder).unwrap();
+        Journal::open_folder(folder).unwrap();
     }
 
     fn engine(group: &GroupId) -> EngineStart {
@@ -355,18 +356,18 @@ mod tests {
     }
 
     /// A sweep of so many cells, as it is written.
-    fn run(folder: &Path, cells: u32) -> Vec<Row> {
-        let (mut journal, _) = Journal::open(folder).unwrap();
+    fn run(folder: &Path, cells: u32) -> Vec<CellRow> {
+        let (mut journal, _) = Journal::open_folder(folder).unwrap();
         journal
-            .session(&Session::new("s", "now".into(), false, None))
+            .write_session(&SweepSession::new("s", "now".into(), false, None))
             .unwrap();
-        let rows: Vec<Row> = (0..cells)
-            .map(|n| row(&cell("m", 128, 128, n + 1), Status::Done))
+        let rows: Vec<CellRow> = (0..cells)
+            .map(|n| row(&cell("m", 128, 128, n + 1), RowStatus::Done))
             .collect();
-        journal.start(engine(&rows[0].group)).unwrap();
+        journal.write_start(engine(&rows[0].group)).unwrap();
         for row in &rows {
-            journal.begin(begin(&row.cell, 1)).unwrap();
-            journal.end(row).unwrap();
+            journal.write_begin(begin(&row.cell, 1)).unwrap();
+            journal.write_end(row).unwrap();
         }
         rows
     }
@@ -375,20 +376,20 @@ mod tests {
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let rows = run(dir.path(), 3);
-        let (mut journal, history) = Journal::open(dir.path()).unwrap();
+        let (mut journal, history) = Journal::open_folder(dir.path()).unwrap();
         assert_eq!(history.rows_in_order().cloned().collect::<Vec<_>>(), rows);
         assert_eq!(history.starts, [engine(&rows[0].group)]);
         assert_eq!(history.run_ids.len(), 4);
         assert_eq!((history.unfinished.len(), history.warnings.len()), (0, 0));
 
-        let again = Row {
+        let again = CellRow {
             attempt: 2,
-            status: Status::Failed,
+            status: RowStatus::Failed,
             ..rows[1].clone()
         };
-        journal.begin(begin(&rows[2].cell, 2)).unwrap();
-        journal.end(&again).unwrap();
-        let history = History::read(dir.path()).unwrap();
+        journal.write_begin(begin(&rows[2].cell, 2)).unwrap();
+        journal.write_end(&again).unwrap();
+        let history = SweepHistory::read_journal(dir.path()).unwrap();
         assert_eq!(history.rows[&again.cell], again, "the latest counts");
         assert_eq!(history.order.len(), 3);
         assert_eq!(history.unfinished, [begin(&rows[2].cell, 2)]);
@@ -402,7 +403,8 @@ mod tests {
         let rows = run(dir.path(), 5);
         let path = dir.path().join(JOURNAL_FILE);
         let bytes = std::fs::read(&path).unwrap();
-        let known: HashMap<CellId, Row> = rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
+        let known: HashMap<CellId, CellRow> =
+            rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
         let mut silent = Vec::new();
         for n in 0..600 {
             let (at, bit) = (n * (bytes.len() - 1) / 599, n % 8);
@@ -410,7 +412,7 @@ mod tests {
             flipped[at] ^= 1 << bit;
             std::fs::write(&path, &flipped).unwrap();
             let line = bytes[..at].iter().filter(|b| **b == b'\n').count() + 1;
-            let history = History::read(dir.path()).unwrap();
+            let history = SweepHistory::read_journal(dir.path()).unwrap();
             for row in history.rows_in_order() {
                 assert_eq!(known.get(&row.cell), Some(row), "byte {at}, bit {bit}");
             }
@@ -441,7 +443,7 @@ mod tests {
             })
             .collect();
         std::fs::write(&path, old).unwrap();
-        let (mut journal, history) = Journal::open(dir.path()).unwrap();
+        let (mut journal, history) = Journal::open_folder(dir.path()).unwrap();
         assert!(history.rows_in_order().eq(&rows));
         assert_eq!(history.warnings.len(), 1);
         assert!(
@@ -450,12 +452,12 @@ mod tests {
             history.warnings
         );
         // What is added has sums: from there on a line without one was damaged.
-        journal.begin(begin(&rows[0].cell, 2)).unwrap();
+        journal.write_begin(begin(&rows[0].cell, 2)).unwrap();
         let mut text = std::fs::read_to_string(&path).unwrap();
         text.push_str(text.clone().lines().nth(3).unwrap());
         text.push('\n');
         std::fs::write(&path, text).unwrap();
-        let warnings = History::read(dir.path()).unwrap().warnings;
+        let warnings = SweepHistory::read_journal(dir.path()).unwrap().warnings;
         assert!(
             warnings.iter().any(|w| w.contains("line 8 ")),
             "{warnings:?}"
@@ -466,15 +468,15 @@ mod tests {
     fn a_journal_of_the_future_is_refused_and_not_touched() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(JOURNAL_FILE);
-        let newer = Session {
+        let newer = SweepSession {
             journal_version: JOURNAL_VERSION + 1,
             plimsoll_version: "9.0.0".into(),
-            ..Session::default()
+            ..SweepSession::default()
         };
-        let mut bytes = json_line(&Record::Sweep(newer)).unwrap();
+        let mut bytes = json_line(&JournalRecord::Sweep(newer)).unwrap();
         bytes.extend(b"{\"half");
         std::fs::write(&path, &bytes).unwrap();
-        let e = Journal::open(dir.path()).unwrap_err();
+        let e = Journal::open_folder(dir.path()).unwrap_err();
         assert!(e.message.contains("9.0.0"), "{e}");
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
@@ -482,7 +484,10 @@ mod tests {
     #[test]
     fn a_folder_without_a_journal_has_no_history() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(History::read(dir.path()).unwrap(), History::default());
+        assert_eq!(
+            SweepHistory::read_journal(dir.path()).unwrap(),
+            SweepHistory::default()
+        );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -503,14 +508,14 @@ mod tests {
                 .count();
             std::fs::write(&path, kept).unwrap();
 
-            let (mut journal, history) = Journal::open(dir.path()).unwrap();
-            let read: Vec<Row> = history.rows_in_order().cloned().collect();
+            let (mut journal, history) = Journal::open_folder(dir.path()).unwrap();
+            let read: Vec<CellRow> = history.rows_in_order().cloned().collect();
             prop_assert_eq!(&read[..], &rows[..finished]);
             prop_assert!(history.unfinished.len() <= 1);
             for row in &rows[finished..] {
-                journal.end(row).unwrap();
+                journal.write_end(row).unwrap();
             }
-            let whole = History::read(dir.path()).unwrap();
+            let whole = SweepHistory::read_journal(dir.path()).unwrap();
             prop_assert!(whole.warnings.is_empty(), "{:?}", whole.warnings);
             prop_assert_eq!(whole.rows_in_order().cloned().collect::<Vec<_>>(), rows);
         }
@@ -520,11 +525,11 @@ mod tests {
     fn a_long_journal_is_read_whole() {
         let dir = tempfile::tempdir().unwrap();
         let cells: Vec<_> = (1..=10_000).map(|n| cell("m", 128, 128, n)).collect();
-        let rows: Vec<Row> = cells.iter().map(|c| row(c, Status::Done)).collect();
-        let session = Session::new("s", "now".into(), false, None);
-        let bytes = whole(session, std::iter::empty(), rows.iter()).unwrap();
+        let rows: Vec<CellRow> = cells.iter().map(|c| row(c, RowStatus::Done)).collect();
+        let session = SweepSession::new("s", "now".into(), false, None);
+        let bytes = journal_bytes(session, std::iter::empty(), rows.iter()).unwrap();
         std::fs::write(dir.path().join(JOURNAL_FILE), &bytes).unwrap();
-        let (_, history) = Journal::open(dir.path()).unwrap();
+        let (_, history) = Journal::open_folder(dir.path()).unwrap();
         assert!(history.rows_in_order().eq(&rows));
     }
 }

@@ -1,18 +1,19 @@
 //! One group from its first cell to its last: an engine for as many of them as it serves, another
 //! where it ended, and a row for each cell whatever happens.
 
-use super::context::{Context, LaneWatcher, told_once};
-use super::engine::{self, Need, Running, now};
-use super::journal::Begin;
-use super::measure::{Attempt, Measured, measure};
-use super::release::{self, Unsettled};
+use super::context::{LaneWatcher, SweepContext, told_once};
+use super::engine::{self, EngineNeed, RunningEngine, now_rfc3339};
+use super::journal::CellBegin;
+use super::measure::{CellAttempt, CellMeasurement, measure_cell};
+use super::release::{self, UnsettledMemory};
 use super::request::load_kind;
-use super::trouble::Trouble;
+use super::trouble::CellTrouble;
 use crate::collect;
 use crate::engine::LoadKind;
 use crate::error::Failure;
 use crate::matrix::{
-    BenchWord, Cause, Cell, CellId, Group, OomMemory, OomRecord, Place, Row, RowPhase, Status,
+    BenchWord, Cell, CellGroup, CellId, CellRow, EnginePlace, OomMemory, OomRecord, RowCause,
+    RowPhase, RowStatus,
 };
 use crate::preset::Preset;
 use crate::progress::Sink;
@@ -21,32 +22,32 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 /// A group on its devices.
-pub struct Lane<'a> {
+pub struct GroupRunner<'a> {
     /// Shared by all.
-    pub context: &'a Context<'a>,
+    pub context: &'a SweepContext<'a>,
     /// What to run.
-    pub group: &'a Group,
+    pub group: &'a CellGroup,
     /// The group's container with the GPUs that were chosen for it.
     pub preset: Option<Preset>,
     /// How often each cell was begun before.
     pub attempts: &'a HashMap<CellId, u32>,
     /// Takes a row; it is in the journal then.
-    pub take: &'a (dyn Fn(&Cell, Row) -> Result<(), Failure> + Sync),
+    pub take: &'a (dyn Fn(&Cell, CellRow) -> Result<(), Failure> + Sync),
 }
 
 /// What keeps engines from starting, by what they were needed for. A container that serves cannot
 /// run a bench that loads the engine itself, and serves others.
 #[derive(Default)]
-struct Hopeless {
-    of_need: Vec<(Need, Trouble)>,
+struct StartBlockers {
+    of_need: Vec<(EngineNeed, CellTrouble)>,
     /// Memory of another group's engine was not given back.
-    before: Option<Trouble>,
+    before: Option<CellTrouble>,
     /// That of its own.
-    unsettled: Option<Unsettled>,
+    unsettled: Option<UnsettledMemory>,
 }
 
-impl Hopeless {
-    fn of(&self, need: Need) -> Option<&Trouble> {
+impl StartBlockers {
+    fn of(&self, need: EngineNeed) -> Option<&CellTrouble> {
         let own = self.unsettled.as_ref().map(|u| &u.trouble);
         let found = self.of_need.iter().find(|(of, _)| *of == need);
         let held = self.before.as_ref().or(own);
@@ -54,24 +55,24 @@ impl Hopeless {
     }
 
     /// An engine has ended; its memory may not be given back.
-    fn ended(&mut self, held: Option<Unsettled>) {
+    fn ended(&mut self, held: Option<UnsettledMemory>) {
         self.unsettled = self.unsettled.take().or(held);
     }
 }
 
-impl Lane<'_> {
+impl GroupRunner<'_> {
     /// Runs every cell that is left. `Err`: the sweep cannot go on. `hopeless`: known reasons why
     /// an engine did not start for a cell of this group. `before`: an earlier engine still holds
     /// memory on its devices. Also returns the memory that its own engine still holds.
-    pub async fn run(
+    pub async fn run_cells(
         &self,
         watcher: &dyn LaneWatcher,
         known: &OomMemory,
-        hopeless: Vec<(&Cell, Trouble)>,
-        before: Option<Trouble>,
-    ) -> (Result<(), Failure>, Option<Unsettled>) {
+        hopeless: Vec<(&Cell, CellTrouble)>,
+        before: Option<CellTrouble>,
+    ) -> (Result<(), Failure>, Option<UnsettledMemory>) {
         let of = |(cell, trouble)| (self.need(cell), trouble);
-        let mut hopeless = Hopeless {
+        let mut hopeless = StartBlockers {
             of_need: hopeless.into_iter().map(of).collect(),
             before,
             unsettled: None,
@@ -90,7 +91,7 @@ impl Lane<'_> {
         };
         let end = async {
             match running {
-                Some(running) => release::end(self.context, running, &news).await,
+                Some(running) => release::end_engine(self.context, running, &news).await,
                 None => None,
             }
         };
@@ -106,8 +107,8 @@ impl Lane<'_> {
         news: &'l Sink,
         known: &OomMemory,
         // What keeps the engine from starting keeps it from every cell.
-        hopeless: &mut Hopeless,
-        running: &mut Option<Running>,
+        hopeless: &mut StartBlockers,
+        running: &mut Option<RunningEngine>,
     ) -> Result<Option<BoxFuture<'l, Result<(), Failure>>>, Failure> {
         let mut ooms = known.clone();
         let mut before: Option<BoxFuture<'l, Result<(), Failure>>> = None;
@@ -116,11 +117,11 @@ impl Lane<'_> {
             .iter()
             .zip(cells.iter().skip(1).map(Some).chain([None]))
         {
-            if self.context.stop.reason().is_some() {
+            if self.context.stop.stop_reason().is_some() {
                 break;
             }
             let number = self.attempts.get(&cell.id).copied().unwrap_or(0) + 1;
-            let mut attempt = Attempt {
+            let mut attempt = CellAttempt {
                 cell,
                 number,
                 run_id: String::new(),
@@ -130,19 +131,21 @@ impl Lane<'_> {
             };
             if let Some(trouble) = hopeless.of(self.need(cell)) {
                 let row = match trouble.cause {
-                    Cause::Oom => attempt.skipped(Cause::ImpliedOom, trouble.message.clone()),
-                    _ => attempt.failed(trouble),
+                    RowCause::Oom => {
+                        attempt.skipped_row(RowCause::ImpliedOom, trouble.message.clone())
+                    }
+                    _ => attempt.failed_row(trouble),
                 };
                 (self.take)(cell, row)?;
                 continue;
             }
-            if let Some(oom) = ooms.covers(cell) {
-                let load = oom.load.words();
+            if let Some(oom) = ooms.record_covering(cell) {
+                let load = oom.load.describe_load();
                 let why = format!("a cell that needs no more ran out of memory: {load}");
-                (self.take)(cell, attempt.skipped(Cause::ImpliedOom, why))?;
+                (self.take)(cell, attempt.skipped_row(RowCause::ImpliedOom, why))?;
                 continue;
             }
-            watcher.cell(&cell.words());
+            watcher.begin_cell(&cell.describe_load());
             // What is left to do of the cell before needs no engine: it is done beside this one.
             let measured = match before.take() {
                 None => self.tries(&mut attempt, running, hopeless, news).await?,
@@ -154,17 +157,19 @@ impl Lane<'_> {
                 }
             };
             let row = match measured {
-                Measured::Row(row) => *row,
-                Measured::Loaded(unwritten) => {
+                CellMeasurement::Row(row) => *row,
+                CellMeasurement::Loaded(unwritten) => {
                     before = Some(Box::pin(async move {
-                        let row = unwritten.write(self.context, &attempt, news).await?;
+                        let row = unwritten
+                            .write_results(self.context, &attempt, news)
+                            .await?;
                         self.keep(cell, row)
                     }));
                     continue;
                 }
             };
-            if row.cause == Some(Cause::Oom) {
-                ooms.add(OomRecord::of(cell, &row));
+            if row.cause == Some(RowCause::Oom) {
+                ooms.add_record(OomRecord::of_row(cell, &row));
             }
             self.keep(cell, row)?;
         }
@@ -173,9 +178,9 @@ impl Lane<'_> {
 
     /// Takes a row. Where results cannot be written the sweep ends: every further cell would be
     /// measured for nothing, and this one is still to be measured.
-    fn keep(&self, cell: &Cell, row: Row) -> Result<(), Failure> {
+    fn keep(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
         match row.cause {
-            Some(Cause::Storage) => {
+            Some(RowCause::Storage) => {
                 let why = row.message.unwrap_or_default();
                 Err(Failure::environment(why).hint("make room, then go on with --resume"))
             }
@@ -186,30 +191,34 @@ impl Lane<'_> {
     /// Tries a cell until it fares well, or ill for a reason that does not pass.
     async fn tries(
         &self,
-        attempt: &mut Attempt<'_>,
-        running: &mut Option<Running>,
-        hopeless: &mut Hopeless,
+        attempt: &mut CellAttempt<'_>,
+        running: &mut Option<RunningEngine>,
+        hopeless: &mut StartBlockers,
         news: &Sink,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<CellMeasurement, Failure> {
         let mut left = self.context.options.retries;
         loop {
             attempt.run_id = collect::run_id();
-            let begin = Begin {
+            let begin = CellBegin {
                 cell: attempt.cell.id.clone(),
                 attempt: attempt.number,
                 run_id: attempt.run_id.clone(),
-                at: now(),
+                at: now_rfc3339(),
             };
-            self.context.journal().begin(begin)?;
+            self.context.journal().write_begin(begin)?;
             let measured = self.attempt(attempt, running, hopeless, news).await?;
             let row = match &measured {
-                Measured::Row(row) if row.cause.is_some_and(Cause::passes) && left > 0 => row,
+                CellMeasurement::Row(row)
+                    if row.cause.is_some_and(RowCause::is_transient) && left > 0 =>
+                {
+                    row
+                }
                 _ => return Ok(measured),
             };
             left -= 1;
             hopeless.of_need.clear();
             let why = row.message.as_deref().unwrap_or_default();
-            let words = attempt.cell.words();
+            let words = attempt.cell.describe_load();
             (self.context.watcher).note(&format!("{words}: tried again: {why}"));
             self.context.wait_for_docker().await?;
             attempt.number += 1;
@@ -220,22 +229,25 @@ impl Lane<'_> {
     /// One try at a cell, with an engine for it.
     async fn attempt(
         &self,
-        attempt: &mut Attempt<'_>,
-        running: &mut Option<Running>,
-        hopeless: &mut Hopeless,
+        attempt: &mut CellAttempt<'_>,
+        running: &mut Option<RunningEngine>,
+        hopeless: &mut StartBlockers,
         news: &Sink,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<CellMeasurement, Failure> {
         let context = self.context;
         let need = self.need(attempt.cell);
         if let Some(other) = running.take_if(|r| r.need != need || r.server_ended().is_some()) {
-            hopeless.ended(release::end(context, other, news).await);
+            hopeless.ended(release::end_engine(context, other, news).await);
         }
         if running.is_none() && hopeless.of(need).is_none() {
             let preset = self.preset.as_ref();
-            let started = engine::start(context, self.group, preset, need, &attempt.run_id, news);
+            let started =
+                engine::start_engine(context, self.group, preset, need, &attempt.run_id, news);
             match started.await {
                 Ok(ready) => *running = Some(ready),
-                Err(_) if context.stop.reason().is_some() => return Err(context.stop.failure()),
+                Err(_) if context.stop.stop_reason().is_some() => {
+                    return Err(context.stop.stop_failure());
+                }
                 Err(trouble) => {
                     let trouble = self.or_docker(trouble).await;
                     hopeless.of_need.push((need, trouble));
@@ -247,69 +259,69 @@ impl Lane<'_> {
         let Some(ready) = running.as_mut() else {
             let trouble = hopeless.of(need);
             let row = trouble.map_or_else(
-                || attempt.skipped(Cause::NotReady, "there is no engine".into()),
-                |t| attempt.failed(t),
+                || attempt.skipped_row(RowCause::NotReady, "there is no engine".into()),
+                |t| attempt.failed_row(t),
             );
-            return Ok(Measured::Row(Box::new(row)));
+            return Ok(CellMeasurement::Row(Box::new(row)));
         };
         let kind = load_kind(
             attempt.cell.load.bench,
             ready.attached.engine,
-            need == Need::Idle,
+            need == EngineNeed::Idle,
         );
         let mut measured = match self.fits(kind, need, ready) {
-            Ok(()) => measure(context, ready, attempt, kind, news).await?,
+            Ok(()) => measure_cell(context, ready, attempt, kind, news).await?,
             Err(failure) => {
-                let row = attempt.failed(&Trouble::preparing(&failure));
-                Measured::Row(Box::new(row))
+                let row = attempt.failed_row(&CellTrouble::while_preparing(&failure));
+                CellMeasurement::Row(Box::new(row))
             }
         };
         let spent = match &mut measured {
             // The way of one process for each cell.
-            Measured::Loaded(_) => context.options.fresh,
-            Measured::Row(row) => {
-                if row.status == Status::Failed && !context.runtime.answers().await {
-                    row.cause = Some(Cause::Docker);
+            CellMeasurement::Loaded(_) => context.options.fresh,
+            CellMeasurement::Row(row) => {
+                if row.status == RowStatus::Failed && !context.runtime.daemon_answers().await {
+                    row.cause = Some(RowCause::Docker);
                 }
                 // A server that was loaded beyond its limits may hang.
-                row.cause != Some(Cause::Refused)
+                row.cause != Some(RowCause::Refused)
             }
         };
         if spent {
             if let Some(used) = running.take() {
-                hopeless.ended(release::end(context, used, news).await);
+                hopeless.ended(release::end_engine(context, used, news).await);
             }
         }
         Ok(measured)
     }
 
     /// A daemon that is away explains every other trouble.
-    async fn or_docker(&self, trouble: Trouble) -> Trouble {
-        if self.context.runtime.answers().await {
+    async fn or_docker(&self, trouble: CellTrouble) -> CellTrouble {
+        if self.context.runtime.daemon_answers().await {
             trouble
         } else {
-            Trouble {
-                cause: Cause::Docker,
+            CellTrouble {
+                cause: RowCause::Docker,
                 phase: RowPhase::Start,
                 ..trouble
             }
         }
     }
 
-    fn need(&self, cell: &Cell) -> Need {
+    fn need(&self, cell: &Cell) -> EngineNeed {
         let fresh = self.context.options.fresh
             && cell.load.bench == BenchWord::Auto
-            && matches!(self.group.server.place, Place::Container(_));
+            && matches!(self.group.server.place, EnginePlace::Container(_));
         if fresh || cell.load.bench.in_process() {
-            Need::Idle
+            EngineNeed::Idle
         } else {
-            Need::Server
+            EngineNeed::Server
         }
     }
 
     /// Whether the engine's way of benching goes with how it runs.
-    fn fits(&self, kind: LoadKind, need: Need, ready: &Running) -> Result<(), Failure> {
-        if kind.needs_server() == (need == Need::Server) {
+    fn fits(&self, kind: LoadKind, need: EngineNeed, ready: &RunningEngine) -> Result<(), Failure> {
+        if kind.needs_server() == (need == EngineNeed::Server) {
             return Ok(());
         }
         Err(Failure::usage(format!(

@@ -1,15 +1,15 @@
 //! What an earlier process of the same sweep left when it died: its containers, and its commands in
 //! the user's containers. Only what bears this sweep's own labels and marks is touched.
 
-use super::context::{Context, SWEEP_LABEL};
-use super::journal::History;
-use super::workdirs::place;
+use super::context::{SWEEP_LABEL, SweepContext};
+use super::journal::SweepHistory;
+use super::workdirs::sweep_place;
 use crate::collect;
 use crate::container::OWNER_LABEL;
-use crate::container::launch::owner;
+use crate::container::launch::owner_label;
 use crate::container::leftovers::{Owner, owner_of};
 use crate::error::Failure;
-use crate::matrix::{Place, Plan};
+use crate::matrix::{EnginePlace, SweepPlan};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -17,12 +17,16 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Ends all of it. What cannot be ended is reported and stays.
-pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Result<(), Failure> {
+pub async fn end_leftovers(
+    context: &SweepContext<'_>,
+    plan: &SweepPlan,
+    history: &SweepHistory,
+) -> Result<(), Failure> {
     if history.sessions.is_empty() {
         return Ok(());
     }
     let (runtime, watcher) = (context.runtime, context.watcher);
-    let me = owner();
+    let me = owner_label();
     for facts in runtime.list_ours().await? {
         if facts.labels.get(SWEEP_LABEL).map(String::as_str) != Some(context.folder.id()) {
             continue;
@@ -44,7 +48,7 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
                 "container `{}` is of this sweep, and whether its owner lives is not known: it is left alone",
                 facts.name
             )),
-            Owner::Dead => match collect::end(runtime, &facts.id, GRACE).await {
+            Owner::Dead => match collect::end_container(runtime, &facts.id, GRACE).await {
                 Ok(()) => watcher.note(&format!(
                     "container `{}`, which an earlier process of this sweep left, is removed",
                     facts.name
@@ -61,18 +65,18 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
 }
 
 /// Commands of ours in containers that are not.
-async fn in_containers(context: &Context<'_>, plan: &Plan, history: &History) {
+async fn in_containers(context: &SweepContext<'_>, plan: &SweepPlan, history: &SweepHistory) {
     let names: BTreeSet<&str> = plan
         .groups
         .iter()
         .filter_map(|group| match &group.server.place {
-            Place::Container(name) => Some(name.as_str()),
-            Place::Image(_) => None,
+            EnginePlace::Container(name) => Some(name.as_str()),
+            EnginePlace::Image(_) => None,
         })
         .collect();
     let unfinished = history.unfinished.iter().map(|b| b.run_id.as_str());
     for name in names {
-        let Ok(found) = context.runtime.find(name).await else {
+        let Ok(found) = context.runtime.find_container(name).await else {
             continue;
         };
         let id = found.facts.id.as_str();
@@ -95,6 +99,9 @@ async fn in_containers(context: &Context<'_>, plan: &Plan, history: &History) {
             }
         }
         // Where the image has no `rm` it stays, as it does without a kill.
-        context.runtime.remove_dir(id, &place(context.folder)).await;
+        context
+            .runtime
+            .remove_dir(id, &sweep_place(context.folder))
+            .await;
     }
 }

@@ -1,14 +1,14 @@
 //! One cell on an engine that is ready: its run, and the row that comes of it.
 
-use super::context::Context;
-use super::engine::{Running, blocking, now, plan};
-use super::request::request;
-use super::trouble::Trouble;
+use super::context::SweepContext;
+use super::engine::{RunningEngine, now_rfc3339, plan_run, run_blocking};
+use super::request::request_for_cell;
+use super::trouble::CellTrouble;
 use crate::capture::{Mode, RunEnd};
-use crate::collect::{self, Loaded, MemorySource, Plan, Session};
+use crate::collect::{self, CapturePlan, CaptureSession, LoadedCapture, MemorySource};
 use crate::engine::LoadKind;
 use crate::error::Failure;
-use crate::matrix::{Cause, Cell, Figures, Row, RowPhase, Status};
+use crate::matrix::{Cell, CellRow, RowCause, RowFigures, RowPhase, RowStatus};
 use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const COOLDOWN: Duration = Duration::from_millis(100);
 
 /// A try at a cell.
-pub struct Attempt<'a> {
+pub struct CellAttempt<'a> {
     /// The cell.
     pub cell: &'a Cell,
     /// From 1.
@@ -30,11 +30,11 @@ pub struct Attempt<'a> {
     pub followed: bool,
 }
 
-impl Attempt<'_> {
+impl CellAttempt<'_> {
     /// The row of a try that came to nothing.
-    pub fn failed(&self, trouble: &Trouble) -> Row {
-        Row {
-            status: Status::Failed,
+    pub fn failed_row(&self, trouble: &CellTrouble) -> CellRow {
+        CellRow {
+            status: RowStatus::Failed,
             cause: Some(trouble.cause),
             phase: Some(trouble.phase),
             message: Some(trouble.message.clone()),
@@ -43,9 +43,9 @@ impl Attempt<'_> {
     }
 
     /// The row of a cell that was not tried.
-    pub fn skipped(&self, cause: Cause, message: String) -> Row {
-        Row {
-            status: Status::Skipped,
+    pub fn skipped_row(&self, cause: RowCause, message: String) -> CellRow {
+        CellRow {
+            status: RowStatus::Skipped,
             cause: Some(cause),
             message: Some(message),
             ..self.row()
@@ -53,78 +53,81 @@ impl Attempt<'_> {
     }
 
     /// The row of an attempt with results that could not be kept.
-    fn unstored(&self, failure: Failure) -> Row {
-        self.failed(&Trouble::storing(failure))
+    fn unstored(&self, failure: Failure) -> CellRow {
+        self.failed_row(&CellTrouble::while_storing(failure))
     }
 
-    fn row(&self) -> Row {
-        Row {
+    fn row(&self) -> CellRow {
+        CellRow {
             cell: self.cell.id.clone(),
             group: self.cell.group.clone(),
-            status: Status::Done,
+            status: RowStatus::Done,
             cause: None,
             phase: None,
             message: None,
             attempt: self.number,
-            ended: now(),
+            ended: now_rfc3339(),
             took_s: self.began.elapsed().as_secs_f64(),
             profile: None,
-            figures: Figures::default(),
+            figures: RowFigures::default(),
         }
     }
 }
 
 /// How far a cell has come once the engine is done with it.
-pub enum Measured {
+pub enum CellMeasurement {
     /// It has its row.
-    Row(Box<Row>),
+    Row(Box<CellRow>),
     /// Its load went well; what is left needs the engine no more.
-    Loaded(Box<Unwritten>),
+    Loaded(Box<UnwrittenCell>),
 }
 
-impl Measured {
-    fn row(row: Row) -> Measured {
-        Measured::Row(Box::new(row))
+impl CellMeasurement {
+    fn row(row: CellRow) -> CellMeasurement {
+        CellMeasurement::Row(Box::new(row))
     }
 }
 
 /// A cell with its load done and its profile still to be written.
-pub struct Unwritten {
-    loaded: Loaded,
+pub struct UnwrittenCell {
+    loaded: LoadedCapture,
     paths: RunPaths,
 }
 
-impl Unwritten {
+impl UnwrittenCell {
     /// Writes the capture and the profile down: the row.
-    pub async fn write(
+    pub async fn write_results(
         self,
-        context: &Context<'_>,
-        attempt: &Attempt<'_>,
+        context: &SweepContext<'_>,
+        attempt: &CellAttempt<'_>,
         news: &Sink,
-    ) -> Result<Row, Failure> {
-        let Unwritten { loaded, paths } = self;
+    ) -> Result<CellRow, Failure> {
+        let UnwrittenCell { loaded, paths } = self;
         let collected = loaded.finish().await;
         // What was interrupted, be it in its very last moments, is tried again as a whole; its
         // capture stays for who wants to look.
         let whole = collected.capture.end == RunEnd::Completed;
-        if !whole && context.stop.reason().is_some() {
-            return Err(context.stop.failure());
+        if !whole && context.stop.stop_reason().is_some() {
+            return Err(context.stop.stop_failure());
         }
-        let profile = context.folder.relative(&paths.profile);
+        let profile = context.folder.relative_path(&paths.profile);
         let news = news.clone();
-        let ended = blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
+        let ended =
+            run_blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
         if let Err(failure) = ended.captured.and(ended.stored) {
             return Ok(attempt.unstored(failure));
         }
         let row = match &ended.failure {
             None => attempt.row(),
-            Some(failure) => {
-                attempt.failed(&Trouble::of_run(&ended.profile, failure, RowPhase::Bench))
-            }
+            Some(failure) => attempt.failed_row(&CellTrouble::of_run(
+                &ended.profile,
+                failure,
+                RowPhase::Bench,
+            )),
         };
-        Ok(Row {
+        Ok(CellRow {
             profile: Some(profile),
-            figures: Figures::of(&ended.profile),
+            figures: RowFigures::of_profile(&ended.profile),
             ..row
         })
     }
@@ -132,27 +135,31 @@ impl Unwritten {
 
 /// Puts a cell's load on the engine. `Err` only where the cell has no result at all: the sweep
 /// stops.
-pub async fn measure(
-    context: &Context<'_>,
-    running: &mut Running,
-    attempt: &Attempt<'_>,
+pub async fn measure_cell(
+    context: &SweepContext<'_>,
+    running: &mut RunningEngine,
+    attempt: &CellAttempt<'_>,
     kind: LoadKind,
     news: &Sink,
-) -> Result<Measured, Failure> {
+) -> Result<CellMeasurement, Failure> {
     let options = context.options;
-    let session = Session::begin(&context.stop.part(), news.clone(), Some(options.timeout));
-    let asked = request(attempt.cell, kind, options.sample_interval, options.timeout);
-    let mut plan = Plan {
+    let session = CaptureSession::begin_session(
+        &context.stop.child_stop(),
+        news.clone(),
+        Some(options.timeout),
+    );
+    let asked = request_for_cell(attempt.cell, kind, options.sample_interval, options.timeout);
+    let mut plan = CapturePlan {
         repeats: attempt.cell.load.repeats,
         baseline: options.baseline,
         cooldown: options.baseline.min(COOLDOWN),
         followed: attempt.followed,
-        ..plan(running, &attempt.run_id, asked, Some(kind))
+        ..plan_run(running, &attempt.run_id, asked, Some(kind))
     };
     let prepared = async {
         if kind.of_engine().is_some() {
             let id = &plan.facts().id;
-            plan.workdir = Some(running.workdirs.next(context.runtime, id).await?);
+            plan.workdir = Some(running.workdirs.next_folder(context.runtime, id).await?);
             plan.kept = running.kept_bench(context, kind, &attempt.run_id).await?;
         }
         let known = running.setups.entry(kind).or_default();
@@ -164,35 +171,35 @@ pub async fn measure(
     };
     let (setup, memory) = match prepared.await {
         Ok(ready) => ready,
-        Err(failure) if context.stop.reason().is_some() => return Err(failure),
+        Err(failure) if context.stop.stop_reason().is_some() => return Err(failure),
         Err(failure) => {
-            let mut trouble = Trouble::preparing(&failure);
+            let mut trouble = CellTrouble::while_preparing(&failure);
             let state = running.attached.container_state().await;
             let lives = state.is_ok_and(|s| s.is_some_and(|s| s.status == "running"));
             if running.attached.mode == Mode::Started && !lives {
-                trouble.cause = Cause::EngineDied;
+                trouble.cause = RowCause::EngineDied;
             }
-            return Ok(Measured::row(attempt.failed(&trouble)));
+            return Ok(CellMeasurement::row(attempt.failed_row(&trouble)));
         }
     };
     let places = context.folder.cell_paths(attempt.cell, attempt.number);
     let opened = places.and_then(|paths| {
-        let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
+        let writer = CaptureWriter::create_folder(&paths.capture, options.max_log)?;
         Ok((paths, writer))
     });
     let (paths, writer) = match opened {
         Ok(opened) => opened,
-        Err(failure) => return Ok(Measured::row(attempt.unstored(failure))),
+        Err(failure) => return Ok(CellMeasurement::row(attempt.unstored(failure))),
     };
-    let capture = session.record(plan, memory, writer)?;
-    let loaded = capture.load(Some(setup)).await;
-    let unwritten = Unwritten { loaded, paths };
+    let capture = session.start_recording(plan, memory, writer)?;
+    let loaded = capture.run_load(Some(setup)).await;
+    let unwritten = UnwrittenCell { loaded, paths };
     if unwritten.loaded.went_well() {
-        Ok(Measured::Loaded(Box::new(unwritten)))
+        Ok(CellMeasurement::Loaded(Box::new(unwritten)))
     } else {
         // What became of the engine must be known before the next cell meets it.
-        Ok(Measured::row(
-            unwritten.write(context, attempt, news).await?,
+        Ok(CellMeasurement::row(
+            unwritten.write_results(context, attempt, news).await?,
         ))
     }
 }

@@ -6,10 +6,10 @@ use super::cells::Cells;
 use super::folder::{
     self, CELLS_FOLDER, JOURNAL_FILE_HINT, ResultPaths, STARTS_FOLDER, worked_on_by,
 };
-use super::journal::{self, History, JOURNAL_FILE, Session};
+use super::journal::{self, JOURNAL_FILE, SweepHistory, SweepSession};
 use super::outputs;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{CellId, Row, Status};
+use crate::matrix::{CellId, CellRow, RowStatus};
 use crate::report::sweep::Results;
 use crate::store::{private, write_atomically};
 use files::{CellFiles, link_all, link_each, same_texts};
@@ -30,22 +30,22 @@ pub struct Merged {
 }
 
 /// One of the runs.
-struct Source {
+struct MergeSource {
     path: PathBuf,
-    history: History,
+    history: SweepHistory,
     cells: Cells,
 }
 
 /// Joins runs in a new folder, which can be resumed and joined again. A cell that was measured goes
 /// before one that failed, and that before one that was skipped; of two alike the later is kept.
 /// The folder appears whole or not at all.
-pub fn merge(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merged, Failure> {
+pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merged, Failure> {
     let sources = sources(dirs)?;
     let parent = must_be_new(output)?;
     let mut notes = notes_on(&sources);
     let mut chosen = choose(&sources, &mut notes);
 
-    let unwritable = |e| folder::unwritable(output, e);
+    let unwritable = |e| folder::cannot_write(output, e);
     private::create_folders(parent).map_err(unwritable)?;
     let shelter = private::temporary_folder(parent, ".plimsoll-merge-").map_err(unwritable)?;
     let made = shelter.path().join("merged");
@@ -59,10 +59,10 @@ pub fn merge(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merge
 
     let mut cells = Cells::default();
     for source in &sources {
-        cells.add(source.cells.cells.iter());
+        cells.add_missing(source.cells.cells.iter());
     }
-    cells.write(&made)?;
-    let rows: HashMap<CellId, Row> = chosen
+    cells.write_file(&made)?;
+    let rows: HashMap<CellId, CellRow> = chosen
         .iter()
         .map(|c| (c.row.cell.clone(), c.row.clone()))
         .collect();
@@ -73,19 +73,20 @@ pub fn merge(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merge
     results.notes = notes;
 
     let fresh = sessions().next().is_some() && sessions().all(|s| s.fresh);
-    let session = Session::new(&results.name, now.timestamp().to_string(), fresh, None);
+    let session = SweepSession::new(&results.name, now.timestamp().to_string(), fresh, None);
     let starts = sources.iter().flat_map(|s| &s.history.starts);
-    let journal = journal::whole(session, starts, chosen.iter().map(|c| &c.row)).map_err(|e| {
-        Failure::new(ExitCode::Internal, "the journal cannot be written").caused_by(e)
-    })?;
-    let stamp = folder::stamp(now);
-    outputs::write(&ResultPaths::of(&made, &stamp), &results)?;
+    let journal =
+        journal::journal_bytes(session, starts, chosen.iter().map(|c| &c.row)).map_err(|e| {
+            Failure::new(ExitCode::Internal, "the journal cannot be written").caused_by(e)
+        })?;
+    let stamp = folder::time_stamp(now);
+    outputs::write_results(&ResultPaths::in_folder(&made, &stamp), &results)?;
     write_atomically(&made.join(JOURNAL_FILE), &journal)?;
     // Onto an empty folder this is allowed; onto one that was filled meanwhile it is not.
     fs::rename(&made, output).map_err(unwritable)?;
     Ok(Merged {
         folder: output.to_owned(),
-        paths: ResultPaths::of(output, &stamp),
+        paths: ResultPaths::in_folder(output, &stamp),
         results,
     })
 }
@@ -95,11 +96,11 @@ pub fn default_output(dirs: &[PathBuf], now: &jiff::Zoned) -> PathBuf {
     let beside = dirs.first().and_then(|dir| fs::canonicalize(dir).ok());
     let parent = beside.as_deref().and_then(Path::parent);
     let parent = parent.unwrap_or(Path::new("."));
-    folder::free_path(parent, &format!("merged-{}", folder::stamp(now)))
+    folder::free_path(parent, &format!("merged-{}", folder::time_stamp(now)))
 }
 
 /// Reads every run before anything is written.
-fn sources(dirs: &[PathBuf]) -> Result<Vec<Source>, Failure> {
+fn sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
     let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
     let mut sources = Vec::new();
     for dir in dirs {
@@ -115,16 +116,16 @@ fn sources(dirs: &[PathBuf]) -> Result<Vec<Source>, Failure> {
             return Err(Failure::usage(format!("`{shown}` holds no run of a sweep"))
                 .hint(JOURNAL_FILE_HINT));
         }
-        let Some(cells) = Cells::read(dir)? else {
+        let Some(cells) = Cells::read_file(dir)? else {
             return Err(Failure::usage(format!(
                 "`{shown}` does not say what its cells are: it has no `{}`",
                 folder::CELLS_FILE
             ))
             .hint("copy the whole folder of a run, not only its journal"));
         };
-        sources.push(Source {
+        sources.push(MergeSource {
             path: dir.clone(),
-            history: History::read(dir)?,
+            history: SweepHistory::read_journal(dir)?,
             cells,
         });
     }
@@ -149,7 +150,7 @@ fn must_be_new(output: &Path) -> Result<&Path, Failure> {
 }
 
 /// The name that all have; of stages of different names both.
-fn name(sources: &[Source]) -> String {
+fn name(sources: &[MergeSource]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for session in sources.iter().filter_map(|s| s.history.sessions.last()) {
         if !names.contains(&session.name.as_str()) {
@@ -164,7 +165,7 @@ fn name(sources: &[Source]) -> String {
 }
 
 /// What must be known of the runs before their rows are read.
-fn notes_on(sources: &[Source]) -> Vec<String> {
+fn notes_on(sources: &[MergeSource]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut parts: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for source in sources {
@@ -217,19 +218,19 @@ fn notes_on(sources: &[Source]) -> Vec<String> {
 }
 
 /// A row that is kept, and its source.
-struct Chosen {
-    row: Row,
+struct ChosenRow {
+    row: CellRow,
     source: usize,
 }
 
 /// The most informative row of each cell.
-fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
-    let mut chosen: Vec<Chosen> = Vec::new();
+fn choose(sources: &[MergeSource], notes: &mut Vec<String>) -> Vec<ChosenRow> {
+    let mut chosen: Vec<ChosenRow> = Vec::new();
     let mut at: HashMap<CellId, usize> = HashMap::new();
     let mut twice: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for (source, one) in sources.iter().enumerate() {
         for row in one.history.rows_in_order() {
-            let next = Chosen {
+            let next = ChosenRow {
                 row: row.clone(),
                 source,
             };
@@ -238,7 +239,7 @@ fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
                 chosen.push(next);
                 continue;
             };
-            let both = known.row.status == Status::Done && row.status == Status::Done;
+            let both = known.row.status == RowStatus::Done && row.status == RowStatus::Done;
             let lost = if says_more(row, &known.row) {
                 std::mem::replace(known, next)
             } else {
@@ -263,7 +264,7 @@ fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
 }
 
 /// Whether a row goes before one that came earlier on the command line.
-fn says_more(row: &Row, known: &Row) -> bool {
+fn says_more(row: &CellRow, known: &CellRow) -> bool {
     // `Status` is in the order of information: done, failed, skipped.
     match row.status.cmp(&known.status) {
         Ordering::Less => true,
@@ -275,14 +276,14 @@ fn says_more(row: &Row, known: &Row) -> bool {
     }
 }
 
-fn moment(row: &Row) -> Option<jiff::Timestamp> {
+fn moment(row: &CellRow) -> Option<jiff::Timestamp> {
     row.ended.parse().ok()
 }
 
 /// Profiles and captures of the rows that are kept.
 fn gather_files(
-    sources: &[Source],
-    chosen: &mut [Chosen],
+    sources: &[MergeSource],
+    chosen: &mut [ChosenRow],
     made: &Path,
     notes: &mut Vec<String>,
 ) -> Result<(), Failure> {

@@ -24,8 +24,8 @@ mod trouble;
 mod workdirs;
 
 pub use cells::Cells;
-pub use context::{Context, LaneWatcher, Options, SWEEP_LABEL, Watcher};
+pub use context::{LaneWatcher, SWEEP_LABEL, SweepContext, SweepOptions, SweepWatcher};
 pub use folder::Folder;
-pub use journal::{History, Journal, Session};
+pub use journal::{Journal, SweepHistory, SweepSession};
 pub use oom::OomFile;
-pub use run::{Work, run};
+pub use run::{SweepWork, run_sweep};

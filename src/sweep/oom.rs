@@ -2,7 +2,7 @@
 
 use super::folder::{OOM_FILE, of_name};
 use crate::error::Failure;
-use crate::matrix::{CellId, GroupId, Load, OomMemory, OomRecord};
+use crate::matrix::{CellId, CellLoad, GroupId, OomMemory, OomRecord};
 use crate::store::{append_shared, private, read_lines};
 use crate::telemetry;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 /// One line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Remembered {
+enum OomLine {
     /// This ran out of memory.
     Oom(OomRecord),
     /// This did not, though something no larger had.
     Fitted {
         group: GroupId,
-        load: Load,
+        load: CellLoad,
         cell: CellId,
         when: String,
     },
@@ -30,7 +30,7 @@ pub fn machine_bytes() -> Option<u64> {
         let totals = backend.devices().into_iter().map(|d| d.total_bytes);
         totals.sum::<Option<u64>>()
     });
-    gpus.or_else(|| crate::host::facts().memory_bytes)
+    gpus.or_else(|| crate::host::read_facts().memory_bytes)
 }
 
 /// The memory of a sweep, kept beside the folders of its runs.
@@ -44,20 +44,20 @@ pub struct OomFile {
 impl OomFile {
     /// Reads what the runs of this name remember. Lines that cannot be read are left out, with a
     /// warning: at worst a cell runs out of memory once more.
-    pub fn open(results: &Path, name: &str) -> Result<OomFile, Failure> {
-        OomFile::within(&of_name(results, name))
+    pub fn open_for_sweep(results: &Path, name: &str) -> Result<OomFile, Failure> {
+        OomFile::open_in_folder(&of_name(results, name))
     }
 
     /// The same in a folder: of a run that no other run is to learn of.
-    pub fn within(folder: &Path) -> Result<OomFile, Failure> {
+    pub fn open_in_folder(folder: &Path) -> Result<OomFile, Failure> {
         let path = folder.join(OOM_FILE);
-        let found = read_lines::<Remembered>(&path)?;
+        let found = read_lines::<OomLine>(&path)?;
         let mut memory = OomMemory::default();
         for line in found.records {
             match line {
-                Remembered::Oom(record) => memory.add(record),
-                Remembered::Fitted { group, load, .. } => {
-                    memory.fitted(&group, &load);
+                OomLine::Oom(record) => memory.add_record(record),
+                OomLine::Fitted { group, load, .. } => {
+                    memory.forget_fitted(&group, &load);
                 }
             }
         }
@@ -74,7 +74,7 @@ impl OomFile {
     }
 
     /// Whether this very cell is remembered.
-    pub fn knows(&self, cell: &CellId) -> bool {
+    pub fn knows_cell(&self, cell: &CellId) -> bool {
         self.memory.records().any(|r| r.cell == *cell)
     }
 
@@ -84,25 +84,25 @@ impl OomFile {
     }
 
     /// A cell ran out of memory.
-    pub fn add(&mut self, record: OomRecord) -> Result<(), Failure> {
-        self.append(&Remembered::Oom(record.clone()))?;
-        self.memory.add(record);
+    pub fn add_record(&mut self, record: OomRecord) -> Result<(), Failure> {
+        self.append(&OomLine::Oom(record.clone()))?;
+        self.memory.add_record(record);
         Ok(())
     }
 
     /// A cell was measured. Where it is remembered otherwise (the devices have more room now), that
     /// is taken back.
-    pub fn fitted(
+    pub fn forget_fitted(
         &mut self,
         group: &GroupId,
-        load: &Load,
+        load: &CellLoad,
         cell: &CellId,
         when: &str,
     ) -> Result<(), Failure> {
-        if !self.memory.fitted(group, load) {
+        if !self.memory.forget_fitted(group, load) {
             return Ok(());
         }
-        self.append(&Remembered::Fitted {
+        self.append(&OomLine::Fitted {
             group: group.clone(),
             load: load.clone(),
             cell: cell.clone(),
@@ -110,7 +110,7 @@ impl OomFile {
         })
     }
 
-    fn append(&self, line: &Remembered) -> Result<(), Failure> {
+    fn append(&self, line: &OomLine) -> Result<(), Failure> {
         if let Some(folder) = self.path.parent() {
             private::create_folders(folder).map_err(|e| {
                 Failure::environment(format!("cannot write `{}`", self.path.display())).caused_by(e)
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn what_ran_out_of_memory_is_known_to_the_next_run_until_it_fits() {
         let dir = tempfile::tempdir().unwrap();
-        let open = || OomFile::open(dir.path(), "s").unwrap();
+        let open = || OomFile::open_for_sweep(dir.path(), "s").unwrap();
         let (small, large) = (cell("m", 1, 1, 8), cell("m", 1, 1, 64));
         let mut first = open();
         assert!(first.memory().is_empty());
-        first.add(record(&large)).unwrap();
+        first.add_record(record(&large)).unwrap();
         assert_eq!(open().memory(), first.memory());
-        assert!(open().memory().covers(&large).is_some());
+        assert!(open().memory().record_covering(&large).is_some());
         assert!(
-            OomFile::open(dir.path(), "other")
+            OomFile::open_for_sweep(dir.path(), "other")
                 .unwrap()
                 .memory()
                 .is_empty()
@@ -145,11 +145,14 @@ mod tests {
 
         let mut second = open();
         second
-            .fitted(&small.group, &small.load, &small.id, "today")
+            .forget_fitted(&small.group, &small.load, &small.id, "today")
             .unwrap();
-        assert!(open().memory().covers(&large).is_some(), "less fitted");
+        assert!(
+            open().memory().record_covering(&large).is_some(),
+            "less fitted"
+        );
         second
-            .fitted(&large.group, &large.load, &large.id, "today")
+            .forget_fitted(&large.group, &large.load, &large.id, "today")
             .unwrap();
         assert!(open().memory().is_empty());
     }
@@ -157,17 +160,20 @@ mod tests {
     #[test]
     fn a_torn_line_costs_no_more_than_itself() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = OomFile::open(dir.path(), "s").unwrap();
+        let mut file = OomFile::open_for_sweep(dir.path(), "s").unwrap();
         let (a, b) = (cell("a", 1, 1, 1), cell("b", 1, 1, 1));
-        file.add(record(&a)).unwrap();
+        file.add_record(record(&a)).unwrap();
         let path = of_name(dir.path(), "s").join(OOM_FILE);
         let mut raw = std::fs::File::options().append(true).open(path).unwrap();
         raw.write_all(b"{\"oom\":{\"gro").unwrap();
-        let mut next = OomFile::open(dir.path(), "s").unwrap();
+        let mut next = OomFile::open_for_sweep(dir.path(), "s").unwrap();
         assert_eq!(next.warnings().len(), 1);
-        next.add(record(&b)).unwrap();
-        let read = OomFile::open(dir.path(), "s").unwrap();
-        assert!(read.memory().covers(&a).is_some() && read.memory().covers(&b).is_some());
+        next.add_record(record(&b)).unwrap();
+        let read = OomFile::open_for_sweep(dir.path(), "s").unwrap();
+        assert!(
+            read.memory().record_covering(&a).is_some()
+                && read.memory().record_covering(&b).is_some()
+        );
         assert!(read.warnings().is_empty());
     }
 }

@@ -11,16 +11,22 @@ use crate::store::write_atomically;
 const PAGE_WIDTH: usize = 120;
 
 /// Writes all of them; what an earlier part of the sweep wrote is replaced.
-pub fn write(paths: &ResultPaths, results: &Results) -> Result<(), Failure> {
-    let table = csv::render(results).map_err(unrendered)?;
+pub fn write_results(paths: &ResultPaths, results: &Results) -> Result<(), Failure> {
+    let table = csv::render_csv(results).map_err(unrendered)?;
     write_atomically(&paths.csv, &table)?;
     write_atomically(&paths.batch_csv, &table)?;
-    write_atomically(&paths.json, &json::render(results).map_err(unrendered)?)?;
+    write_atomically(
+        &paths.json,
+        &json::render_json(results).map_err(unrendered)?,
+    )?;
     let options = TextOptions {
         width: PAGE_WIDTH,
         ..TextOptions::default()
     };
-    write_atomically(&paths.report, text::render(results, options).as_bytes())
+    write_atomically(
+        &paths.report,
+        text::render_results(results, options).as_bytes(),
+    )
 }
 
 fn unrendered(e: RenderError) -> Failure {

@@ -2,11 +2,11 @@
 //! GPUs, folders to mount, room on the disk.
 
 use super::request::serves_what_is_asked;
-use super::schedule::Claims;
-use crate::collect::{self, AttachedEngine, ModelFiles, Stop};
+use super::schedule::DeviceClaims;
+use crate::collect::{self, AttachedEngine, ModelFiles, StopSignal};
 use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{Group, GroupId, Place, Plan};
+use crate::matrix::{CellGroup, EnginePlace, GroupId, SweepPlan};
 use crate::preset::Preset;
 use crate::telemetry::BackendChoice;
 use crate::units::Bytes;
@@ -28,24 +28,24 @@ pub struct Preflight {
 }
 
 /// Looks at everything that the groups need.
-pub async fn look(
+pub async fn check_needs(
     runtime: &Runtime,
-    plan: &Plan,
+    plan: &SweepPlan,
     choice: BackendChoice,
     results: &Path,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<Preflight, Failure> {
     let mut found = Preflight::default();
     let mut seen: HashSet<(String, &str)> = HashSet::new();
-    let mut claims = Claims::new(runtime, choice);
+    let mut claims = DeviceClaims::new(runtime, choice);
     for group in &plan.groups {
-        if stop.reason().is_some() {
-            return Err(stop.failure());
+        if stop.stop_reason().is_some() {
+            return Err(stop.stop_failure());
         }
         let checked = async {
-            claims.of(group).await?;
-            let Place::Image(preset) = &group.server.place else {
-                let name = group.server.place.name();
+            claims.claim_of(group).await?;
+            let EnginePlace::Image(preset) = &group.server.place else {
+                let name = group.server.place.place_name();
                 let first = seen.insert((name.to_owned(), group.server.model.as_str()));
                 return container(runtime, plan, group, first, stop, &mut found).await;
             };
@@ -85,16 +85,20 @@ pub async fn look(
 
 async fn container(
     runtime: &Runtime,
-    plan: &Plan,
-    group: &Group,
+    plan: &SweepPlan,
+    group: &CellGroup,
     first: bool,
-    stop: &Stop,
+    stop: &StopSignal,
     found: &mut Preflight,
 ) -> Result<(), Failure> {
-    let name = group.server.place.name();
+    let name = group.server.place.place_name();
     let named = group.server.engine.as_ref();
     let attached = AttachedEngine::find(runtime, name, named, stop).await?;
-    let (engine, facts, serves) = (attached.engine, &attached.found.facts, attached.serves());
+    let (engine, facts, serves) = (
+        attached.engine,
+        &attached.found.facts,
+        attached.is_serving(),
+    );
     if serves && plan.fresh {
         return Err(Failure::usage(format!(
             "container `{name}` serves already, and --fresh loads an engine for each cell"
@@ -115,7 +119,7 @@ async fn container(
         return Ok(());
     }
     let model = &group.server.model;
-    let files = ModelFiles::read(runtime, facts, Some(model)).await;
+    let files = ModelFiles::read_files(runtime, facts, Some(model)).await;
     if let Some(why) = files.error {
         found
             .warnings
@@ -127,10 +131,10 @@ async fn container(
 async fn image(
     runtime: &Runtime,
     preset: &Preset,
-    group: &Group,
+    group: &CellGroup,
     found: &mut Preflight,
 ) -> Result<(), Failure> {
-    let image = group.server.place.name();
+    let image = group.server.place.place_name();
     let named = group.server.engine.as_ref().or(preset.engine.as_ref());
     let engine = collect::engine_of_image(named, image)?;
     if runtime.image_id(image).await?.is_none() {

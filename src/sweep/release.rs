@@ -1,12 +1,12 @@
 //! The end of a group's engine: what is ours of it goes, and its memory must be given back.
 
-use super::context::Context;
-use super::engine::{Own, Running};
-use super::trouble::Trouble;
-use crate::clean::memory::Gate;
+use super::context::SweepContext;
+use super::engine::{OwnedPart, RunningEngine};
+use super::trouble::CellTrouble;
+use crate::clean::memory::MemoryGate;
 use crate::collect;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cause, RowPhase};
+use crate::matrix::{RowCause, RowPhase};
 use crate::progress::{Progress, Sink, Stage};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,9 +17,13 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 
 /// Ends what is ours of it and waits until its memory is freed. Problems are reported, and returned
 /// as the reason why the next start on the same devices would fail.
-pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Option<Unsettled> {
+pub async fn end_engine(
+    context: &SweepContext<'_>,
+    mut running: RunningEngine,
+    news: &Sink,
+) -> Option<UnsettledMemory> {
     running.end_kept_bench().await;
-    let Running {
+    let RunningEngine {
         attached,
         own,
         gate,
@@ -30,7 +34,10 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     let facts = attached.found.facts;
     news(Progress::Stage(Stage::Cleanup));
     // What we put into a user's container is removed; our own container goes as a whole.
-    if let (Some(folder), false) = (workdirs.made(), matches!(own, Own::Container { .. })) {
+    if let (Some(folder), false) = (
+        workdirs.made_place(),
+        matches!(own, OwnedPart::Container { .. }),
+    ) {
         if !context.runtime.remove_dir(&facts.id, folder).await {
             context.watcher.note(&format!(
                 "`{folder}` stays in container `{}`: its image has no `rm`",
@@ -40,17 +47,17 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     }
     let mut own_engine = true;
     match own {
-        Own::Nothing => own_engine = false,
-        Own::Container { name } => {
+        OwnedPart::Nothing => own_engine = false,
+        OwnedPart::Container { name } => {
             let id = &facts.id;
-            match collect::end(context.runtime, id, STOP_GRACE).await {
-                Ok(()) => context.stop.settled(&name),
+            match collect::end_container(context.runtime, id, STOP_GRACE).await {
+                Ok(()) => context.stop.note_settled(&name),
                 Err(failure) => context.watcher.warning(&format!(
                     "container `{name}` could not be removed: {failure}"
                 )),
             }
         }
-        Own::Server { cancel, task } => {
+        OwnedPart::Server { cancel, task } => {
             cancel.cancel();
             // It ends with its processes; that it panicked would leave nothing to be done here.
             let _ = task.await;
@@ -59,30 +66,30 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     drop(lock);
     let mut gate = gate.filter(|_| own_engine)?;
     // After Ctrl-C the memory is not waited for.
-    let waited = gate.wait(context.options.settle_timeout, context.stop.token());
+    let waited = gate.wait_until_back(context.options.settle_timeout, context.stop.token());
     let held = waited.await.err()?;
     let failure = Failure::new(
         ExitCode::Environment,
         format!("memory was not given back: {}", held.words),
     );
     context.watcher.warning(&failure.message);
-    Some(Unsettled {
-        trouble: Trouble::new(Cause::MemoryHeld, RowPhase::Start, &failure),
+    Some(UnsettledMemory {
+        trouble: CellTrouble::new(RowCause::MemoryHeld, RowPhase::Start, &failure),
         gate,
     })
 }
 
 /// Memory that was not given back: the next engine on these devices must not start on it.
-pub struct Unsettled {
+pub struct UnsettledMemory {
     /// What its cells fail by.
-    pub trouble: Trouble,
-    gate: Gate,
+    pub trouble: CellTrouble,
+    gate: MemoryGate,
 }
 
-impl Unsettled {
+impl UnsettledMemory {
     /// Looks again. `None`: it was given back meanwhile.
-    async fn look(mut self, cancel: &CancellationToken) -> Option<Unsettled> {
-        match self.gate.wait(Duration::ZERO, cancel).await {
+    async fn look(mut self, cancel: &CancellationToken) -> Option<UnsettledMemory> {
+        match self.gate.wait_until_back(Duration::ZERO, cancel).await {
             Ok(()) => None,
             Err(_) => Some(self),
         }
@@ -92,11 +99,11 @@ impl Unsettled {
 /// All that engines have not given back, each with the devices and the container that its group had
 /// taken. Another group that takes some of these does not make them its own.
 #[derive(Default)]
-pub struct Debts(Vec<(BTreeSet<String>, Unsettled)>);
+pub struct MemoryDebts(Vec<(BTreeSet<String>, UnsettledMemory)>);
 
-impl Debts {
+impl MemoryDebts {
     /// A group has ended, and given this not back.
-    pub fn add(&mut self, taken: BTreeSet<String>, held: Option<Unsettled>) {
+    pub fn add_debt(&mut self, taken: BTreeSet<String>, held: Option<UnsettledMemory>) {
         // Without devices it blocks no other group.
         self.0
             .extend(held.filter(|_| !taken.is_empty()).map(|held| (taken, held)));
@@ -104,11 +111,11 @@ impl Debts {
 
     /// Looks at all of it again, and forgets what was given back meanwhile. Gives what a group on
     /// these fails by.
-    pub async fn on(
+    pub async fn trouble_on(
         &mut self,
         taken: &BTreeSet<String>,
         cancel: &CancellationToken,
-    ) -> Option<Trouble> {
+    ) -> Option<CellTrouble> {
         let mut found = None;
         for (devices, held) in std::mem::take(&mut self.0) {
             let Some(held) = held.look(cancel).await else {
@@ -131,19 +138,19 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     /// Held on the first device of two, for as many looks.
-    fn held(message: &str, looks: usize) -> Unsettled {
+    fn held(message: &str, looks: usize) -> UnsettledMemory {
         let (free, full) = ([Some(0); 2], [Some(9 * GIB), Some(0)]);
         let mut readings = vec![free];
         // One reading shows it, another one says by whom.
         readings.extend(vec![full; 2 * looks]);
         readings.push(free);
-        Unsettled {
-            trouble: Trouble {
-                cause: Cause::MemoryHeld,
+        UnsettledMemory {
+            trouble: CellTrouble {
+                cause: RowCause::MemoryHeld,
                 phase: RowPhase::Start,
                 message: message.to_owned(),
             },
-            gate: Gate::on(Box::new(Readings(readings)), "c"),
+            gate: MemoryGate::with_backend(Box::new(Readings(readings)), "c"),
         }
     }
 
@@ -151,12 +158,12 @@ mod tests {
     async fn what_is_held_stays_on_its_own_devices_whoever_comes_by() {
         let cancel = CancellationToken::new();
         let ids = |ids: &[&str]| ids.iter().map(|i| (*i).to_owned()).collect::<BTreeSet<_>>();
-        let mut debts = Debts::default();
-        debts.add(ids(&["GPU-0"]), Some(held("first", 4)));
-        debts.add(ids(&["GPU-1"]), Some(held("second", 3)));
+        let mut debts = MemoryDebts::default();
+        debts.add_debt(ids(&["GPU-0"]), Some(held("first", 4)));
+        debts.add_debt(ids(&["GPU-1"]), Some(held("second", 3)));
         let mut asked = Vec::new();
         for taken in [&["GPU-0", "GPU-1"][..], &["GPU-0"], &["GPU-1"], &["GPU-1"]] {
-            let trouble = debts.on(&ids(taken), &cancel).await;
+            let trouble = debts.trouble_on(&ids(taken), &cancel).await;
             asked.push(trouble.map(|t| t.message));
         }
         let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();

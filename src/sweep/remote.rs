@@ -9,6 +9,6 @@ mod run;
 mod said;
 mod unpack;
 
-pub use host::Remote;
+pub use host::RemoteHost;
 pub use place::RemotePlace;
-pub use unpack::Unpacked;
+pub use unpack::UnpackedFiles;

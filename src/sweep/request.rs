@@ -3,7 +3,7 @@
 use crate::capture::{ContainerFacts, Request, Workload};
 use crate::engine::{EngineId, LoadKind, ServerSettings, same};
 use crate::error::Failure;
-use crate::matrix::{BenchWord, Cell, Server};
+use crate::matrix::{BenchWord, Cell, ServerConfig};
 use std::time::Duration;
 
 /// Measured iterations where the file does not say.
@@ -21,7 +21,12 @@ pub fn load_kind(bench: BenchWord, engine: EngineId, in_process: bool) -> LoadKi
 }
 
 /// What a run is asked for, of a cell.
-pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duration) -> Request {
+pub fn request_for_cell(
+    cell: &Cell,
+    kind: LoadKind,
+    interval: Duration,
+    timeout: Duration,
+) -> Request {
     let load = &cell.load;
     let iterations = load.num_iters.unwrap_or(ITERATIONS);
     let batch = load.batch_size.unwrap_or(1);
@@ -43,12 +48,12 @@ pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duratio
             short_prompts: load.short_prompts,
             ..Workload::default()
         },
-        ..serving(&cell.server, interval, timeout)
+        ..request_to_serve(&cell.server, interval, timeout)
     }
 }
 
 /// The same without a load.
-pub fn serving(server: &Server, interval: Duration, timeout: Duration) -> Request {
+pub fn request_to_serve(server: &ServerConfig, interval: Duration, timeout: Duration) -> Request {
     Request {
         model: Some(server.model.clone()),
         bench: String::new(),
@@ -67,7 +72,7 @@ pub fn serving(server: &Server, interval: Duration, timeout: Duration) -> Reques
 /// Refuses a container with a server that differs from the request, or does not show that it
 /// matches.
 pub fn serves_what_is_asked(
-    asked: &Server,
+    asked: &ServerConfig,
     engine: EngineId,
     facts: &ContainerFacts,
 ) -> Result<(), Failure> {
@@ -86,7 +91,7 @@ pub fn serves_what_is_asked(
 /// Differences between a running server and the file, and settings that its command does not
 /// confirm; sentences. `argv`: its command. Its cells would carry settings that were never
 /// confirmed.
-fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec<String> {
+fn contradictions(asked: &ServerConfig, runs: &ServerSettings, argv: &[String]) -> Vec<String> {
     let set = asked.settings.named().into_iter();
     let mut found: Vec<String> = set
         // A switch is looked for among the words.
@@ -141,14 +146,14 @@ fn same_flag(word: &str, flag: &str) -> bool {
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
-    use crate::matrix::{Load, Place};
+    use crate::matrix::{CellLoad, EnginePlace};
     use std::sync::Arc;
 
-    fn server() -> Server {
-        Server {
+    fn server() -> ServerConfig {
+        ServerConfig {
             model: "org/model".into(),
             engine: None,
-            place: Place::Container("c".into()),
+            place: EnginePlace::Container("c".into()),
             settings: RequestedSettings {
                 dtype: Some("half".into()),
                 gpu_memory_utilization: Some(0.9),
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_so_many_requests_in_flight() {
-        let load = Load {
+        let load = CellLoad {
             bench: BenchWord::Auto,
             input_len: 8,
             output_len: 4,
@@ -175,7 +180,9 @@ mod tests {
             short_prompts: None,
         };
         let cell = Cell::new(Arc::new(server()), load);
-        let of = |kind| request(&cell, kind, Duration::from_millis(100), Duration::ZERO).workload;
+        let of = |kind| {
+            request_for_cell(&cell, kind, Duration::from_millis(100), Duration::ZERO).workload
+        };
         let serve = of(LoadKind::Serve);
         assert_eq!(
             (serve.num_prompts, serve.max_concurrency),
@@ -217,7 +224,7 @@ mod tests {
             "{found:?}"
         );
         // Arguments must stand in its command, in whatever spelling.
-        let asked = Server {
+        let asked = ServerConfig {
             engine_args: argv("--max-num-seqs 64"),
             ..server()
         };

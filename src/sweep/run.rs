@@ -1,18 +1,18 @@
 //! The whole of a sweep: groups on free devices, side by side, until every cell has its row.
 
-use super::context::Context;
-use super::engine::now;
-use super::journal::History;
-use super::lane::Lane;
+use super::context::SweepContext;
+use super::engine::now_rfc3339;
+use super::journal::SweepHistory;
+use super::lane::GroupRunner;
 use super::leftovers;
 use super::oom::{OomFile, machine_bytes};
-use super::release::Debts;
-use super::schedule::{Claim, Claims, HOST};
-use super::trouble::Trouble;
+use super::release::MemoryDebts;
+use super::schedule::{DeviceClaim, DeviceClaims, HOST};
+use super::trouble::CellTrouble;
 use crate::error::Failure;
 use crate::matrix::{
-    Cause, Cell, CellId, Figures, Forecast, Group, GroupId, OomMemory, OomRecord, Place, Plan, Row,
-    Status,
+    Cell, CellGroup, CellId, CellRow, EnginePlace, Forecast, GroupId, OomMemory, OomRecord,
+    RowCause, RowFigures, RowStatus, SweepPlan,
 };
 use crate::preset::Preset;
 use crate::sync::lock_data;
@@ -22,39 +22,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 /// What is left to do of a plan.
-pub struct Work<'a> {
+pub struct SweepWork<'a> {
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: &'a SweepPlan,
     /// What was done before.
-    pub history: &'a History,
+    pub history: &'a SweepHistory,
     /// Whether cells that failed before are tried again.
     pub retry_failed: bool,
     /// Whether what ran out of memory before is tried again, and what was skipped for it.
     pub retry_oom: bool,
 }
 
-impl Work<'_> {
+impl SweepWork<'_> {
     /// Whether a cell has its row already.
-    pub fn finished(&self, cell: &Cell) -> bool {
+    pub fn is_finished(&self, cell: &Cell) -> bool {
         self.history
             .rows
             .get(&cell.id)
             .is_some_and(|row| match row.cause {
                 None => true,
-                Some(cause) => !self.asked_again(cause) && !cause.of_surroundings(),
+                Some(cause) => !self.asked_again(cause) && !cause.is_environmental(),
             })
     }
 
     /// Whether cells that have no figures for this reason are to be tried again.
-    fn asked_again(&self, cause: Cause) -> bool {
-        self.retry_failed || self.retry_oom && cause.of_memory()
+    fn asked_again(&self, cause: RowCause) -> bool {
+        self.retry_failed || self.retry_oom && cause.is_out_of_memory()
     }
 
     /// The groups with the cells that are left.
-    pub fn left(&self) -> Vec<Group> {
-        let left = |group: &Group| Group {
+    pub fn groups_left(&self) -> Vec<CellGroup> {
+        let left = |group: &CellGroup| CellGroup {
             cells: (group.cells.iter())
-                .filter(|c| !self.finished(c))
+                .filter(|c| !self.is_finished(c))
                 .cloned()
                 .collect(),
             ..group.clone()
@@ -65,10 +65,13 @@ impl Work<'_> {
 
     /// What ran out of memory in this run, by its rows, where it is not tried again.
     fn ooms(&self) -> Vec<OomRecord> {
-        let cells = self.plan.cells().filter(|cell| self.finished(cell));
+        let cells = self
+            .plan
+            .planned_cells()
+            .filter(|cell| self.is_finished(cell));
         let told = cells.filter_map(|cell| {
             let row = self.history.rows.get(&cell.id)?;
-            (row.cause == Some(Cause::Oom)).then(|| OomRecord::of(cell, row))
+            (row.cause == Some(RowCause::Oom)).then(|| OomRecord::of_row(cell, row))
         });
         told.collect()
     }
@@ -77,85 +80,92 @@ impl Work<'_> {
     /// it is to be tried again.
     fn has_met(&self, record: &OomRecord) -> bool {
         let row = self.history.rows.get(&record.cell);
-        let oom = row.is_some_and(|row| row.cause == Some(Cause::Oom));
-        oom && !self.asked_again(Cause::Oom)
+        let oom = row.is_some_and(|row| row.cause == Some(RowCause::Oom));
+        oom && !self.asked_again(RowCause::Oom)
     }
 
     /// What kept a group's engine from starting in an earlier process, for which cells: others fail
     /// by it as they would have.
-    fn hopeless(&self, group: &Group) -> Vec<(&Cell, Trouble)> {
+    fn hopeless(&self, group: &CellGroup) -> Vec<(&Cell, CellTrouble)> {
         let all = self.plan.groups.iter().filter(|g| g.id == group.id);
         let cells = all.flat_map(|g| &g.cells);
         let row = |c: &Cell| self.history.rows.get(&c.id);
         cells
-            .filter_map(|c| Some((c, Trouble::of_start(row(c)?)?)))
+            .filter_map(|c| Some((c, CellTrouble::of_start(row(c)?)?)))
             .filter(|(_, trouble)| !self.asked_again(trouble.cause))
             .collect()
     }
 }
 
 /// Runs what is left. `Err`: it was stopped, or cannot go on; what was done is in the journal.
-pub async fn run(
-    context: &Context<'_>,
-    work: &Work<'_>,
+pub async fn run_sweep(
+    context: &SweepContext<'_>,
+    work: &SweepWork<'_>,
     forecast: Forecast,
     mut ooms: OomFile,
 ) -> Result<(), Failure> {
-    leftovers::end(context, work.plan, work.history).await?;
+    leftovers::end_leftovers(context, work.plan, work.history).await?;
     // A row is written before the file that all runs share: that may lack the last.
     for record in work.ooms() {
-        if !ooms.knows(&record.cell) {
-            ooms.add(record)?;
+        if !ooms.knows_cell(&record.cell) {
+            ooms.add_record(record)?;
         }
     }
-    let met = ooms.memory().clone().without(|r| !work.has_met(r));
-    let groups = work.left();
-    let ledger = Ledger::new(context, work, &groups, forecast, ooms);
-    for skip in work.plan.skipped.iter().filter(|s| !work.finished(&s.cell)) {
-        let row = untried(&skip.cell, Status::Skipped, skip.cause, skip.why.clone());
+    let met = ooms.memory().clone().without_records(|r| !work.has_met(r));
+    let groups = work.groups_left();
+    let ledger = RowLedger::new(context, work, &groups, forecast, ooms);
+    for skip in work
+        .plan
+        .skipped
+        .iter()
+        .filter(|s| !work.is_finished(&s.cell))
+    {
+        let row = untried(&skip.cell, RowStatus::Skipped, skip.cause, skip.why.clone());
         ledger.take(&skip.cell, row)?;
     }
     let mut waiting = Vec::new();
-    let mut claims = Claims::new(context.runtime, context.options.memory);
+    let mut claims = DeviceClaims::new(context.runtime, context.options.memory);
     for group in &groups {
-        match claims.of(group).await {
+        match claims.claim_of(group).await {
             Ok(claim) => waiting.push((group, claim)),
-            Err(_) if context.stop.reason().is_some() => return Err(context.stop.failure()),
+            Err(_) if context.stop.stop_reason().is_some() => {
+                return Err(context.stop.stop_failure());
+            }
             Err(failure) => {
-                let trouble = Trouble::preparing(&failure);
+                let trouble = CellTrouble::while_preparing(&failure);
                 for cell in &group.cells {
                     let message = trouble.message.clone();
-                    let row = untried(cell, Status::Failed, trouble.cause, message);
+                    let row = untried(cell, RowStatus::Failed, trouble.cause, message);
                     let phase = Some(trouble.phase);
-                    ledger.take(cell, Row { phase, ..row })?;
+                    ledger.take(cell, CellRow { phase, ..row })?;
                 }
             }
         }
     }
     let ended = side_by_side(context, work, &met, waiting, &ledger).await;
     // What the daemon was still creating for the process before may have come after the first look.
-    if let Err(failure) = leftovers::end(context, work.plan, work.history).await {
+    if let Err(failure) = leftovers::end_leftovers(context, work.plan, work.history).await {
         context.watcher.warning(&failure.to_string());
     }
     ended
 }
 
 async fn side_by_side(
-    context: &Context<'_>,
-    work: &Work<'_>,
+    context: &SweepContext<'_>,
+    work: &SweepWork<'_>,
     met: &OomMemory,
-    mut waiting: Vec<(&Group, Claim)>,
-    ledger: &Ledger<'_>,
+    mut waiting: Vec<(&CellGroup, DeviceClaim)>,
+    ledger: &RowLedger<'_>,
 ) -> Result<(), Failure> {
     let mut busy: BTreeSet<String> = BTreeSet::new();
-    let mut debts = Debts::default();
+    let mut debts = MemoryDebts::default();
     let mut running = FuturesUnordered::new();
     let mut ended = Ok(());
     loop {
         // After a failure nothing new is begun, and what runs is let end.
         let mut at = 0;
-        while ended.is_ok() && at < waiting.len() && context.stop.reason().is_none() {
-            let Some(taken) = waiting[at].1.take(&busy) else {
+        while ended.is_ok() && at < waiting.len() && context.stop.stop_reason().is_none() {
+            let Some(taken) = waiting[at].1.try_take(&busy) else {
                 at += 1;
                 continue;
             };
@@ -163,17 +173,17 @@ async fn side_by_side(
             busy.extend(taken.taken.iter().cloned());
             let preset = with_gpus(group, &taken.chosen);
             let hopeless = work.hopeless(group);
-            let before = debts.on(&taken.taken, context.stop.token()).await;
+            let before = debts.trouble_on(&taken.taken, context.stop.token()).await;
             running.push(async move {
-                let lane = Lane {
+                let lane = GroupRunner {
                     context,
                     group,
                     preset,
                     attempts: &work.history.attempts,
                     take: &|cell, row| ledger.take(cell, row),
                 };
-                let watcher = context.watcher.lane(&label(group, &taken.chosen));
-                let (ended, held) = lane.run(&*watcher, met, hopeless, before).await;
+                let watcher = context.watcher.begin_lane(&label(group, &taken.chosen));
+                let (ended, held) = lane.run_cells(&*watcher, met, hopeless, before).await;
                 (taken.taken, ended, held)
             });
         }
@@ -183,21 +193,21 @@ async fn side_by_side(
         busy.retain(|device| !taken.contains(device));
         // Memory of one container does not concern the others on the same host.
         taken.remove(HOST);
-        debts.add(taken, held);
+        debts.add_debt(taken, held);
         ended = ended.and(lane);
     }
-    match context.stop.reason() {
-        Some(_) => Err(context.stop.failure()),
+    match context.stop.stop_reason() {
+        Some(_) => Err(context.stop.stop_failure()),
         None => ended,
     }
 }
 
 /// `llama-8b in container c`, with the GPUs that were chosen.
-fn label(group: &Group, gpus: &[String]) -> String {
+fn label(group: &CellGroup, gpus: &[String]) -> String {
     let server = &group.server;
     let mut words = match &server.place {
-        Place::Container(name) => format!("{} in {name}", server.model),
-        Place::Image(_) => format!("{} on {}", server.model, server.place.name()),
+        EnginePlace::Container(name) => format!("{} in {name}", server.model),
+        EnginePlace::Image(_) => format!("{} on {}", server.model, server.place.place_name()),
     };
     if let Some(tp) = server.settings.tensor_parallel_size.filter(|tp| *tp > 1) {
         words.push_str(&format!(" tp {tp}"));
@@ -209,9 +219,9 @@ fn label(group: &Group, gpus: &[String]) -> String {
 }
 
 /// The group's container with the GPUs that were chosen for it, where it asked for a number.
-fn with_gpus(group: &Group, chosen: &[String]) -> Option<Preset> {
+fn with_gpus(group: &CellGroup, chosen: &[String]) -> Option<Preset> {
     match &group.server.place {
-        Place::Image(preset) if !chosen.is_empty() => Some(Preset {
+        EnginePlace::Image(preset) if !chosen.is_empty() => Some(Preset {
             gpus: Some(format!("device={}", chosen.join(","))),
             ..(**preset).clone()
         }),
@@ -220,8 +230,8 @@ fn with_gpus(group: &Group, chosen: &[String]) -> Option<Preset> {
 }
 
 /// The row of a cell that was not begun.
-fn untried(cell: &Cell, status: Status, cause: Cause, message: String) -> Row {
-    Row {
+fn untried(cell: &Cell, status: RowStatus, cause: RowCause, message: String) -> CellRow {
+    CellRow {
         cell: cell.id.clone(),
         group: cell.group.clone(),
         status,
@@ -229,21 +239,21 @@ fn untried(cell: &Cell, status: Status, cause: Cause, message: String) -> Row {
         phase: None,
         message: Some(message),
         attempt: 0,
-        ended: now(),
+        ended: now_rfc3339(),
         took_s: 0.0,
         profile: None,
-        figures: Figures::default(),
+        figures: RowFigures::default(),
     }
 }
 
 /// Takes rows from the groups: first to the disk, then to who watches.
-struct Ledger<'a> {
-    context: &'a Context<'a>,
+struct RowLedger<'a> {
+    context: &'a SweepContext<'a>,
     of: u64,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
-struct State {
+struct LedgerState {
     done: u64,
     /// Cells that are left.
     left: BTreeMap<CellId, Cell>,
@@ -254,7 +264,7 @@ struct State {
     machine_bytes: Option<u64>,
 }
 
-impl State {
+impl LedgerState {
     /// The starts of engines that are still to come, now that a cell of `group` has ended.
     fn waiting(&mut self, group: &GroupId, fresh: bool) -> Vec<GroupId> {
         self.begun.insert(group.clone());
@@ -267,26 +277,26 @@ impl State {
     }
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> RowLedger<'a> {
     fn new(
-        context: &'a Context<'a>,
-        work: &Work<'_>,
-        groups: &[Group],
+        context: &'a SweepContext<'a>,
+        work: &SweepWork<'_>,
+        groups: &[CellGroup],
         forecast: Forecast,
         ooms: OomFile,
-    ) -> Ledger<'a> {
+    ) -> RowLedger<'a> {
         let skipped = work.plan.skipped.iter().map(|s| &s.cell);
-        let of = work.plan.cells().count() + work.plan.skipped.len();
+        let of = work.plan.planned_cells().count() + work.plan.skipped.len();
         let left: BTreeMap<CellId, Cell> = groups
             .iter()
             .flat_map(|g| &g.cells)
-            .chain(skipped.filter(|c| !work.finished(c)))
+            .chain(skipped.filter(|c| !work.is_finished(c)))
             .map(|c| (c.id.clone(), c.clone()))
             .collect();
-        Ledger {
+        RowLedger {
             context,
             of: of as u64,
-            state: Mutex::new(State {
+            state: Mutex::new(LedgerState {
                 done: (of - left.len()) as u64,
                 left,
                 begun: BTreeSet::new(),
@@ -297,26 +307,26 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn take(&self, cell: &Cell, row: Row) -> Result<(), Failure> {
-        self.context.journal().end(&row)?;
+    fn take(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
+        self.context.journal().write_end(&row)?;
         let mut state = lock_data(&self.state);
-        if row.cause == Some(Cause::Oom) {
+        if row.cause == Some(RowCause::Oom) {
             let record = OomRecord {
                 device_total_bytes: state.machine_bytes,
-                ..OomRecord::of(cell, &row)
+                ..OomRecord::of_row(cell, &row)
             };
-            state.ooms.add(record)?;
+            state.ooms.add_record(record)?;
         }
         for (group, took_s) in self.context.take_starts() {
             state.forecast.learn_start(&group, took_s);
         }
-        if row.status == Status::Done {
+        if row.status == RowStatus::Done {
             let ooms = &mut state.ooms;
-            ooms.fitted(&cell.group, &cell.load, &cell.id, &row.ended)?;
+            ooms.forget_fitted(&cell.group, &cell.load, &cell.id, &row.ended)?;
         }
         state.done += 1;
         state.left.remove(&cell.id);
-        if row.status == Status::Done {
+        if row.status == RowStatus::Done {
             state.forecast.learn_cell(cell, row.took_s);
         }
         // A group that has begun has its engine.
@@ -324,10 +334,12 @@ impl<'a> Ledger<'a> {
         let starts = state.waiting(&cell.group, fresh);
         let left = state
             .forecast
-            .of(state.left.values(), starts.iter())
+            .estimate_work(state.left.values(), starts.iter())
             .seconds;
-        self.context.watcher.left((left > 0.0).then_some(left));
-        self.context.watcher.row(cell, &row, state.done, self.of);
+        self.context.watcher.time_left((left > 0.0).then_some(left));
+        self.context
+            .watcher
+            .cell_ended(cell, &row, state.done, self.of);
         Ok(())
     }
 }
@@ -342,13 +354,13 @@ mod tests {
     fn what_lacked_memory_is_left_only_when_it_is_asked_for_again() {
         let causes = [
             (None, false),
-            (Some(Cause::Oom), true),
-            (Some(Cause::ImpliedOom), true),
-            (Some(Cause::KnownOom), true),
-            (Some(Cause::Timeout), false),
+            (Some(RowCause::Oom), true),
+            (Some(RowCause::ImpliedOom), true),
+            (Some(RowCause::KnownOom), true),
+            (Some(RowCause::Timeout), false),
         ];
         let cells: Vec<Cell> = (1..=5).map(|n| cell("m", 128, 64, n)).collect();
-        let plan = Plan::of(
+        let plan = SweepPlan::for_sweep(
             &sweep(cells.clone()),
             &PlanOptions {
                 fresh: false,
@@ -359,11 +371,11 @@ mod tests {
             },
         )
         .unwrap();
-        let mut history = History::default();
+        let mut history = SweepHistory::default();
         for (cell, (cause, _)) in cells.iter().zip(causes) {
-            let status = cause.map_or(Status::Done, |_| Status::Failed);
+            let status = cause.map_or(RowStatus::Done, |_| RowStatus::Failed);
             let phase = cause.map(|_| RowPhase::Start);
-            let row = Row {
+            let row = CellRow {
                 cause,
                 phase,
                 ..row(cell, status)
@@ -371,13 +383,13 @@ mod tests {
             history.rows.insert(cell.id.clone(), row);
         }
         let left = |retry_oom| {
-            let work = Work {
+            let work = SweepWork {
                 plan: &plan,
                 history: &history,
                 retry_failed: false,
                 retry_oom,
             };
-            let left = work.left();
+            let left = work.groups_left();
             let cells = left.iter().flat_map(|g| &g.cells);
             let hopeless = work.hopeless(&plan.groups[0]).into_iter();
             (
@@ -388,7 +400,7 @@ mod tests {
         };
         let again = cells.iter().zip(causes).filter(|(_, (_, again))| *again);
         let again: Vec<CellId> = again.map(|(cell, _)| cell.id.clone()).collect();
-        assert_eq!(left(true), (again, vec![Cause::Timeout], 0));
+        assert_eq!(left(true), (again, vec![RowCause::Timeout], 0));
         let (none, hopeless, ooms) = left(false);
         assert_eq!((none.len(), hopeless.len(), ooms), (0, 4, 1));
     }

@@ -4,9 +4,9 @@ use crate::capture::DeviceKind;
 use crate::collect;
 use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{Group, Place};
+use crate::matrix::{CellGroup, EnginePlace};
 use crate::preset::Preset;
-use crate::telemetry::{self, BackendChoice, Target};
+use crate::telemetry::{self, BackendChoice, MeasuredContainer};
 use std::collections::BTreeSet;
 
 /// Placeholder for the host's own memory and processors: engines without a GPU would disturb each
@@ -15,16 +15,16 @@ pub const HOST: &str = "the host's memory";
 
 /// What a group needs for itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct DeviceClaim {
     /// These: ids of GPUs, containers, or the host.
     pub fixed: BTreeSet<String>,
     /// A number of GPUs, any free ones of these.
     pub any: Option<(usize, Vec<String>)>,
 }
 
-impl Claim {
+impl DeviceClaim {
     /// What a group would take now, with `busy` taken by others; `None`: it must wait.
-    pub fn take(&self, busy: &BTreeSet<String>) -> Option<Taken> {
+    pub fn try_take(&self, busy: &BTreeSet<String>) -> Option<TakenDevices> {
         if !self.fixed.is_disjoint(busy) {
             return None;
         }
@@ -38,13 +38,13 @@ impl Claim {
             }
             taken.extend(chosen.iter().cloned());
         }
-        Some(Taken { taken, chosen })
+        Some(TakenDevices { taken, chosen })
     }
 }
 
 /// What a group has taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenDevices {
     /// All of it.
     pub taken: BTreeSet<String>,
     /// The GPUs that were chosen for it.
@@ -52,16 +52,16 @@ pub struct Taken {
 }
 
 /// What groups need; a container or an image is looked at once, however many groups are on it.
-pub struct Claims<'a> {
+pub struct DeviceClaims<'a> {
     runtime: &'a Runtime,
     choice: BackendChoice,
-    known: Vec<(Place, Claim)>,
+    known: Vec<(EnginePlace, DeviceClaim)>,
 }
 
-impl<'a> Claims<'a> {
+impl<'a> DeviceClaims<'a> {
     /// Nothing was looked at yet.
-    pub fn new(runtime: &'a Runtime, choice: BackendChoice) -> Claims<'a> {
-        Claims {
+    pub fn new(runtime: &'a Runtime, choice: BackendChoice) -> DeviceClaims<'a> {
+        DeviceClaims {
             runtime,
             choice,
             known: Vec::new(),
@@ -69,7 +69,7 @@ impl<'a> Claims<'a> {
     }
 
     /// What a group needs. A failure names what is missing.
-    pub async fn of(&mut self, group: &Group) -> Result<Claim, Failure> {
+    pub async fn claim_of(&mut self, group: &CellGroup) -> Result<DeviceClaim, Failure> {
         let place = &group.server.place;
         // The groups of a place mostly follow each other.
         if let Some((_, claim)) = self.known.iter().rev().find(|(p, _)| p == place) {
@@ -81,24 +81,28 @@ impl<'a> Claims<'a> {
     }
 }
 
-async fn claim(runtime: &Runtime, choice: BackendChoice, group: &Group) -> Result<Claim, Failure> {
+async fn claim(
+    runtime: &Runtime,
+    choice: BackendChoice,
+    group: &CellGroup,
+) -> Result<DeviceClaim, Failure> {
     match &group.server.place {
-        Place::Container(name) => {
-            let found = runtime.find(name).await?;
-            let mut claim = devices(choice, &Target::of(&found.facts))?;
+        EnginePlace::Container(name) => {
+            let found = runtime.find_container(name).await?;
+            let mut claim = devices(choice, &MeasuredContainer::of_container(&found.facts))?;
             claim.fixed.insert(format!("container {}", found.facts.id));
             Ok(claim)
         }
-        Place::Image(preset) => of_image(choice, preset),
+        EnginePlace::Image(preset) => of_image(choice, preset),
     }
 }
 
-fn of_image(choice: BackendChoice, preset: &Preset) -> Result<Claim, Failure> {
+fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failure> {
     if preset.amd {
         // What the container is given is every AMD GPU.
-        let all = Target {
+        let all = MeasuredContainer {
             devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
-            ..Target::default()
+            ..MeasuredContainer::default()
         };
         return devices(choice, &all);
     }
@@ -117,20 +121,20 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<Claim, Failure> {
                 all.len()
             )));
         }
-        return Ok(Claim {
+        return Ok(DeviceClaim {
             any: Some((count, all)),
-            ..Claim::default()
+            ..DeviceClaim::default()
         });
     }
-    let target = Target {
+    let target = MeasuredContainer {
         gpu_request: words,
         visible_devices: preset.env.get("NVIDIA_VISIBLE_DEVICES").cloned(),
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
     if target.gpu_request.is_empty() && target.visible_devices.is_none() {
-        return Ok(Claim {
+        return Ok(DeviceClaim {
             fixed: BTreeSet::from([HOST.to_owned()]),
-            ..Claim::default()
+            ..DeviceClaim::default()
         });
     }
     // Without a container there is no host memory to fall back to: GPUs or nothing.
@@ -142,15 +146,15 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<Claim, Failure> {
 }
 
 /// The devices that a target is measured on.
-fn devices(choice: BackendChoice, target: &Target) -> Result<Claim, Failure> {
-    let devices = telemetry::open(choice, target)?.devices();
+fn devices(choice: BackendChoice, target: &MeasuredContainer) -> Result<DeviceClaim, Failure> {
+    let devices = telemetry::open_backend(choice, target)?.devices();
     let name = |d: crate::capture::DeviceFacts| match d.kind {
         DeviceKind::Gpu => d.id,
         DeviceKind::HostCgroup => HOST.to_owned(),
     };
-    Ok(Claim {
+    Ok(DeviceClaim {
         fixed: devices.into_iter().map(name).collect(),
-        ..Claim::default()
+        ..DeviceClaim::default()
     })
 }
 
@@ -165,18 +169,18 @@ mod tests {
 
     #[test]
     fn never_two_on_one_gpu() {
-        let fixed = |names: &[&str]| Claim {
+        let fixed = |names: &[&str]| DeviceClaim {
             fixed: set(names),
             any: None,
         };
-        let any = |count| Claim {
+        let any = |count| DeviceClaim {
             any: Some((count, vec!["a".into(), "b".into(), "c".into()])),
-            ..Claim::default()
+            ..DeviceClaim::default()
         };
-        assert!(fixed(&["a"]).take(&set(&["b"])).is_some());
-        assert!(fixed(&["a", "b"]).take(&set(&["b"])).is_none());
-        assert_eq!(any(2).take(&set(&["a"])).unwrap().chosen, ["b", "c"]);
-        assert_eq!(any(2).take(&set(&["a", "c"])), None);
+        assert!(fixed(&["a"]).try_take(&set(&["b"])).is_some());
+        assert!(fixed(&["a", "b"]).try_take(&set(&["b"])).is_none());
+        assert_eq!(any(2).try_take(&set(&["a"])).unwrap().chosen, ["b", "c"]);
+        assert_eq!(any(2).try_take(&set(&["a", "c"])), None);
     }
 
     proptest! {
@@ -187,8 +191,8 @@ mod tests {
             count in 0usize..4,
         ) {
             let all: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
-            let claim = Claim { fixed: fixed.clone(), any: Some((count, all)) };
-            if let Some(taken) = claim.take(&busy) {
+            let claim = DeviceClaim { fixed: fixed.clone(), any: Some((count, all)) };
+            if let Some(taken) = claim.try_take(&busy) {
                 prop_assert!(taken.taken.is_disjoint(&busy));
                 prop_assert!(fixed.is_subset(&taken.taken));
                 prop_assert_eq!(taken.chosen.len(), count);

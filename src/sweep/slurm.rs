@@ -7,6 +7,6 @@ mod queue;
 mod script;
 mod submit;
 
-pub use queue::{ShardEnd, Waited};
-pub use script::{SlurmJob, script};
-pub use submit::{Slurm, Submitted};
+pub use queue::{ShardEnd, WaitOutcome};
+pub use script::{SlurmJob, render_script};
+pub use submit::{Slurm, SubmittedJob};

@@ -3,23 +3,23 @@
 use crate::capture::RunEnd;
 use crate::engine::facts::Severity;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cause, Row, RowPhase, Status};
+use crate::matrix::{CellRow, RowCause, RowPhase, RowStatus};
 use crate::profile::Profile;
 
 /// What went wrong with a cell or with the start of its engine.
 #[derive(Debug, Clone)]
-pub struct Trouble {
+pub struct CellTrouble {
     /// Why.
-    pub cause: Cause,
+    pub cause: RowCause,
     /// Where.
     pub phase: RowPhase,
     /// The same in a sentence.
     pub message: String,
 }
 
-impl Trouble {
+impl CellTrouble {
     /// A failure that means this cause.
-    pub fn new(cause: Cause, phase: RowPhase, failure: &Failure) -> Trouble {
+    pub fn new(cause: RowCause, phase: RowPhase, failure: &Failure) -> CellTrouble {
         let mut message = failure.to_string();
         if let Some(source) = &failure.source {
             message.push_str(&format!(": {source}"));
@@ -27,7 +27,7 @@ impl Trouble {
         if let Some(hint) = failure.hints.first() {
             message.push_str(&format!(" ({hint})"));
         }
-        Trouble {
+        CellTrouble {
             cause,
             phase,
             message,
@@ -35,56 +35,58 @@ impl Trouble {
     }
 
     /// A failure before the load: what was asked for is wrong, or what is needed is not there.
-    pub fn preparing(failure: &Failure) -> Trouble {
+    pub fn while_preparing(failure: &Failure) -> CellTrouble {
         let cause = match failure.code {
-            ExitCode::Usage => Cause::Refused,
-            ExitCode::RunFailed => Cause::Timeout,
-            _ => Cause::Missing,
+            ExitCode::Usage => RowCause::Refused,
+            ExitCode::RunFailed => RowCause::Timeout,
+            _ => RowCause::Missing,
         };
-        Trouble::new(cause, RowPhase::Prepare, failure)
+        CellTrouble::new(cause, RowPhase::Prepare, failure)
     }
 
     /// What failed before an engine's start could be seen.
-    pub fn starting(failure: Failure) -> Trouble {
-        Trouble {
+    pub fn while_starting(failure: Failure) -> CellTrouble {
+        CellTrouble {
             phase: RowPhase::Start,
-            ..Trouble::preparing(&failure)
+            ..CellTrouble::while_preparing(&failure)
         }
     }
 
     /// What could not be written down.
-    pub fn storing(failure: Failure) -> Trouble {
-        Trouble::new(Cause::Storage, RowPhase::Store, &failure)
+    pub fn while_storing(failure: Failure) -> CellTrouble {
+        CellTrouble::new(RowCause::Storage, RowPhase::Store, &failure)
     }
 
     /// What kept an engine from starting, by an earlier row.
-    pub fn of_start(row: &Row) -> Option<Trouble> {
-        let cause = row.cause.filter(|cause| !cause.of_surroundings())?;
-        (row.status == Status::Failed && row.phase == Some(RowPhase::Start)).then(|| Trouble {
-            cause,
-            phase: RowPhase::Start,
-            message: row.message.clone().unwrap_or_default(),
+    pub fn of_start(row: &CellRow) -> Option<CellTrouble> {
+        let cause = row.cause.filter(|cause| !cause.is_environmental())?;
+        (row.status == RowStatus::Failed && row.phase == Some(RowPhase::Start)).then(|| {
+            CellTrouble {
+                cause,
+                phase: RowPhase::Start,
+                message: row.message.clone().unwrap_or_default(),
+            }
         })
     }
 
     /// Of a run that came to no good end. `phase`: what it was about.
-    pub fn of_run(profile: &Profile, failure: &Failure, phase: RowPhase) -> Trouble {
-        Trouble::new(cause(profile, failure, phase), phase, failure)
+    pub fn of_run(profile: &Profile, failure: &Failure, phase: RowPhase) -> CellTrouble {
+        CellTrouble::new(cause(profile, failure, phase), phase, failure)
     }
 }
 
-fn cause(profile: &Profile, failure: &Failure, phase: RowPhase) -> Cause {
+fn cause(profile: &Profile, failure: &Failure, phase: RowPhase) -> RowCause {
     if out_of_memory(profile) {
-        return Cause::Oom;
+        return RowCause::Oom;
     }
     match &profile.metadata.outcome {
-        RunEnd::ContainerLost(_) => Cause::EngineDied,
-        RunEnd::Deadline => Cause::Timeout,
-        RunEnd::BenchFailed(_) => Cause::BenchFailed,
-        RunEnd::Failed(_) if failure.code == ExitCode::Usage => Cause::Refused,
-        RunEnd::Failed(_) if phase == RowPhase::Start => Cause::NotReady,
-        RunEnd::Failed(_) if failure.code == ExitCode::RunFailed => Cause::NotReady,
-        _ => Cause::Missing,
+        RunEnd::ContainerLost(_) => RowCause::EngineDied,
+        RunEnd::Deadline => RowCause::Timeout,
+        RunEnd::BenchFailed(_) => RowCause::BenchFailed,
+        RunEnd::Failed(_) if failure.code == ExitCode::Usage => RowCause::Refused,
+        RunEnd::Failed(_) if phase == RowPhase::Start => RowCause::NotReady,
+        RunEnd::Failed(_) if failure.code == ExitCode::RunFailed => RowCause::NotReady,
+        _ => RowCause::Missing,
     }
 }
 

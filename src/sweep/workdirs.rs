@@ -2,8 +2,8 @@
 //! the sweep's own, so that whoever goes on after a kill finds them, and a program that stays for all
 //! cells of a group.
 
-use super::context::Context;
-use super::engine::Running;
+use super::context::SweepContext;
+use super::engine::RunningEngine;
 use super::folder::Folder;
 use crate::collect::{self, KeptBench};
 use crate::container::Runtime;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 const FOLDERS: usize = 50;
 
 /// Where a sweep's folders lie in any container: no other sweep's are there.
-pub fn place(folder: &Folder) -> String {
+pub fn sweep_place(folder: &Folder) -> String {
     let digest = Sha256::digest(folder.id());
     let word: String = digest.iter().take(6).map(|b| format!("{b:02x}")).collect();
     format!("/tmp/plimsoll-sweep-{word}")
@@ -32,9 +32,9 @@ pub struct Workdirs {
 
 impl Workdirs {
     /// None yet.
-    pub fn of(folder: &Folder) -> Workdirs {
+    pub fn for_folder(folder: &Folder) -> Workdirs {
         Workdirs {
-            place: place(folder),
+            place: sweep_place(folder),
             parent: None,
             ready: Vec::new(),
             numbered: 0,
@@ -43,7 +43,7 @@ impl Workdirs {
 
     /// A folder that no other run has had. Many are made at once: each making runs a program in
     /// the container, beside what is measured.
-    pub async fn next(&mut self, runtime: &Runtime, id: &str) -> Result<String, Failure> {
+    pub async fn next_folder(&mut self, runtime: &Runtime, id: &str) -> Result<String, Failure> {
         if self.ready.is_empty() {
             let place = &self.place;
             // Not every image has what removes the folders of an engine before this one.
@@ -61,16 +61,16 @@ impl Workdirs {
 
     /// The folder to remove with the engine, if anything was made. No other run of this sweep is in
     /// the container meanwhile.
-    pub fn made(&self) -> Option<&str> {
+    pub fn made_place(&self) -> Option<&str> {
         self.parent.as_ref().map(|_| self.place.as_str())
     }
 }
 
-impl Running {
+impl RunningEngine {
     /// The bench's program that is kept running for the cells, where that can be had.
     pub async fn kept_bench(
         &mut self,
-        context: &Context<'_>,
+        context: &SweepContext<'_>,
         kind: LoadKind,
         run_id: &str,
     ) -> Result<Option<KeptBench>, Failure> {
@@ -85,8 +85,8 @@ impl Running {
             return Ok(known.clone());
         }
         let id = &self.attached.found.facts.id;
-        let folder = self.workdirs.next(context.runtime, id).await?;
-        let started = KeptBench::start(context.runtime, id, &folder, program, run_id).await;
+        let folder = self.workdirs.next_folder(context.runtime, id).await?;
+        let started = KeptBench::start_process(context.runtime, id, &folder, program, run_id).await;
         let kept = started.map_err(|why| {
             let note = format!("the bench's client is started anew for each cell: {why}");
             context.watcher.note(&note);
@@ -97,7 +97,7 @@ impl Running {
     /// Ends it.
     pub(super) async fn end_kept_bench(&mut self) {
         if let Some(kept) = self.kept.take().flatten() {
-            kept.end().await;
+            kept.end_process().await;
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct ContainerRef {
 
 /// The containers of a process with this `/proc/PID/cgroup`, the outermost first. The host's daemon
 /// knows only the outermost of nested ones.
-pub fn containers(membership: &str) -> Vec<ContainerRef> {
+pub fn containers_of(membership: &str) -> Vec<ContainerRef> {
     // Hybrid hosts have the id in the v1 lines only: every line is checked, and the longest result
     // wins.
     let mut best = Vec::new();
@@ -110,7 +110,7 @@ fn is_id(text: &str) -> bool {
 
 /// Whether the driver's pids can be looked up in our `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
+pub enum PidView {
     /// We see the host's pids.
     Host,
     /// We see those of the container runtime, though it may itself run in a container.
@@ -119,36 +119,40 @@ pub enum View {
     Own,
 }
 
-impl View {
+impl PidView {
     /// Why nothing can be attributed; `None` when it can.
     pub fn refusal(self) -> Option<&'static str> {
-        (self == View::Own).then_some(
+        (self == PidView::Own).then_some(
             "memory is attributed to no process or container, because plimsoll runs in a pid namespace of its own: start it on the host, or its container with --pid=host",
         )
     }
 
     /// The view of this process. `target` (pid of process 1, and id) is a container reported by the
     /// runtime: if that pid is in the container here too, we see the runtime's pids.
-    pub fn here(target: Option<(u32, &str)>) -> View {
+    pub fn of_this_process(target: Option<(u32, &str)>) -> PidView {
         Self::below(Path::new("/proc"), target)
     }
 
-    fn below(proc: &Path, target: Option<(u32, &str)>) -> View {
+    fn below(proc: &Path, target: Option<(u32, &str)>) -> PidView {
         let ours = std::fs::read_link(proc.join("self/ns/pid"));
         if ours.is_ok_and(|link| link.as_os_str() == HOST_PID_NAMESPACE) {
-            return View::Host;
+            return PidView::Host;
         }
         let proven = target.is_some_and(|(pid, id)| {
             std::fs::read_to_string(proc.join(format!("{pid}/cgroup")))
                 .is_ok_and(|text| cgroup::names_container(&text, id))
         });
-        if proven { View::Runtime } else { View::Own }
+        if proven {
+            PidView::Runtime
+        } else {
+            PidView::Own
+        }
     }
 }
 
 /// What is cached about a process.
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedProcess {
     /// Start time, clock ticks since boot: together with the pid it identifies a process. Without
     /// it the process is never recognised.
     started: Option<u64>,
@@ -166,10 +170,10 @@ struct Known {
 #[derive(Debug)]
 pub struct Attribution {
     proc: PathBuf,
-    view: View,
+    view: PidView,
     /// The profiled container: id and its cgroup, where that is visible.
     target: Option<(String, Option<PathBuf>)>,
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, CachedProcess>,
     round: u64,
     /// Number of the current device reading; 0 if the caller never starts one.
     reading: u64,
@@ -183,12 +187,12 @@ impl Attribution {
     /// For a target container (process 1 and id). Without one, every container is treated alike.
     pub fn new(target: Option<(u32, &str)>) -> Attribution {
         let group = target.map(|(pid, id)| {
-            let found = cgroup::find(pid, id).ok().map(|c| c.dir);
+            let found = cgroup::find_cgroup(pid, id).ok().map(|c| c.dir);
             (id.to_owned(), found)
         });
         Attribution {
             proc: "/proc".into(),
-            view: View::here(target),
+            view: PidView::of_this_process(target),
             target: group,
             known: HashMap::new(),
             round: 0,
@@ -200,11 +204,11 @@ impl Attribution {
     }
 
     /// For a target container known by its id alone, with another directory for `/proc`.
-    pub fn of(proc: &Path, container_id: &str) -> Attribution {
+    pub fn for_container(proc: &Path, container_id: &str) -> Attribution {
         let target = (!container_id.is_empty()).then(|| (container_id.to_owned(), None));
         Attribution {
             proc: proc.to_owned(),
-            view: View::Host,
+            view: PidView::Host,
             target,
             known: HashMap::new(),
             round: 0,
@@ -230,7 +234,7 @@ impl Attribution {
     /// The processes (pid, bytes) with their names and containers, without those that have ended.
     /// Costs some ten microseconds for each new process, and about as much for recognising a known
     /// one.
-    pub fn identify(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
+    pub fn identify_processes(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
         self.round += 1;
         let members = self.members.take().unwrap_or_else(|| self.members());
         let found = raw
@@ -268,7 +272,7 @@ impl Attribution {
         pids
     }
 
-    fn look_at(&mut self, pid: u32) -> Option<Known> {
+    fn look_at(&mut self, pid: u32) -> Option<CachedProcess> {
         if let Some(known) = self.known.get_mut(&pid) {
             if self.reading > 0 && known.reading == self.reading {
                 known.round = self.round;
@@ -287,13 +291,13 @@ impl Attribution {
         }
         let read = self.read(&process, "cgroup");
         // Empty where the process has just become a zombie.
-        let containers = (read && !self.text.is_empty()).then(|| containers(&self.text));
+        let containers = (read && !self.text.is_empty()).then(|| containers_of(&self.text));
         let in_target = read
             && self
                 .target
                 .as_ref()
                 .is_some_and(|(id, _)| cgroup::names_container(&self.text, id));
-        let known = Known {
+        let known = CachedProcess {
             started,
             name,
             containers,
@@ -354,7 +358,11 @@ impl Attribution {
 }
 
 /// The container of a process, and whether it is the one of interest.
-fn place(process: &Known, target: Option<&str>, in_group: bool) -> (Option<String>, Option<bool>) {
+fn place(
+    process: &CachedProcess,
+    target: Option<&str>,
+    in_group: bool,
+) -> (Option<String>, Option<bool>) {
     let target = target.filter(|t| !t.is_empty());
     if let Some(target) = target.filter(|_| in_group || process.in_target) {
         return (Some(target.to_owned()), Some(true));

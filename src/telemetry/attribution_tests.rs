@@ -8,7 +8,7 @@ const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f
 const B: &str = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
 
 fn told(membership: &str) -> Vec<String> {
-    containers(membership)
+    containers_of(membership)
         .into_iter()
         .map(|c| format!("{}:{}", c.runtime, c.id))
         .collect()
@@ -104,7 +104,7 @@ fn every_runtime_names_its_containers_in_its_way() {
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC*", lines in "([0-9:/a-f.-]|docker|libpod|lxc.payload.|ecs/|\n)*") {
-        let _ = (containers(&text), containers(&lines));
+        let _ = (containers_of(&text), containers_of(&lines));
     }
 }
 
@@ -131,7 +131,7 @@ impl Machine {
     fn attribution(&self, target: Option<(u32, &str)>) -> Attribution {
         Attribution {
             proc: self.0.path().to_owned(),
-            view: View::below(self.0.path(), target),
+            view: PidView::below(self.0.path(), target),
             target: target.map(|(_, id)| (id.to_owned(), None)),
             known: HashMap::new(),
             round: 0,
@@ -158,7 +158,7 @@ fn processes_go_to_their_containers_and_the_dead_are_left_out() {
     let mut attribution = machine.attribution(Some((10, A)));
     assert_eq!(attribution.refusal(), None);
     let raw: Vec<_> = [10, 11, 12, 13, 99].map(|pid| (pid, Some(1))).into();
-    let found = attribution.identify(&raw);
+    let found = attribution.identify_processes(&raw);
     assert_eq!(found.len(), 4);
     assert_eq!(found[0].name.as_deref(), Some("engine (1) x"));
     assert_eq!(of(&found, 10), (Some(A), Some(true)));
@@ -167,7 +167,7 @@ fn processes_go_to_their_containers_and_the_dead_are_left_out() {
     assert_eq!(of(&found, 12), (None, Some(false)));
     assert_eq!(of(&found, 13), (None, None), "unknown is not no");
     // Without a container of interest the outermost counts: the host knows no other.
-    let found = machine.attribution(None).identify(&raw);
+    let found = machine.attribution(None).identify_processes(&raw);
     assert_eq!(of(&found, 11), (Some(B), None));
 }
 
@@ -177,19 +177,19 @@ fn a_number_that_goes_to_another_process_is_noticed() {
     machine.process(10, 5, "engine", &format!("0::/docker/{A}"));
     let mut attribution = machine.attribution(None);
     let raw = [(10, Some(1))];
-    assert_eq!(of(&attribution.identify(&raw), 10).0, Some(A));
+    assert_eq!(of(&attribution.identify_processes(&raw), 10).0, Some(A));
     // The same process is not read again, whatever stands there now.
     fs::write(
         machine.0.path().join("10/cgroup"),
         format!("0::/docker/{B}"),
     )
     .unwrap();
-    assert_eq!(of(&attribution.identify(&raw), 10).0, Some(A));
+    assert_eq!(of(&attribution.identify_processes(&raw), 10).0, Some(A));
     machine.process(10, 900, "thief", &format!("0::/docker/{B}"));
-    assert_eq!(of(&attribution.identify(&raw), 10).0, Some(B));
+    assert_eq!(of(&attribution.identify_processes(&raw), 10).0, Some(B));
     // What is not seen any more is forgotten.
     for _ in 0..70 {
-        attribution.identify(&[]);
+        attribution.identify_processes(&[]);
     }
     assert!(attribution.known.is_empty());
 }
@@ -200,7 +200,7 @@ fn a_process_on_many_devices_is_looked_at_once_in_each_reading() {
     machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
     let mut whose = machine.attribution(None);
     let container = |whose: &mut Attribution| {
-        let found = whose.identify(&[(7, Some(1))]);
+        let found = whose.identify_processes(&[(7, Some(1))]);
         found.first().and_then(|p| p.container_id.clone())
     };
     whose.begin_reading();
@@ -223,13 +223,13 @@ fn a_restarted_container_is_known_by_its_new_processes_and_whatever_runs_inside(
     );
     let mut whose = machine.attribution(Some((7, A)));
     assert_eq!(
-        of(&whose.identify(&[(7, Some(1))]), 7),
+        of(&whose.identify_processes(&[(7, Some(1))]), 7),
         (Some(A), Some(true))
     );
     fs::remove_dir_all(machine.0.path().join("7")).unwrap();
     let inner = format!("0::/system.slice/docker-{A}.scope/system.slice/serve.service\n");
     machine.process(9001, 300, "python", &inner);
-    let found = whose.identify(&[(7, Some(1)), (9001, Some(2))]);
+    let found = whose.identify_processes(&[(7, Some(1)), (9001, Some(2))]);
     assert_eq!(found.len(), 1, "the old one is gone");
     assert_eq!(of(&found, 9001), (Some(A), Some(true)));
 }
@@ -243,7 +243,9 @@ fn a_name_of_any_bytes_hides_no_process() {
     let at = text.iter().position(|b| *b == b'x').unwrap();
     let name = b"\xff\xfe) S (\n";
     fs::write(&stat, [&text[..at], name, &text[at + 1..]].concat()).unwrap();
-    let found = machine.attribution(None).identify(&[(7, Some(1))]);
+    let found = machine
+        .attribution(None)
+        .identify_processes(&[(7, Some(1))]);
     assert_eq!(of(&found, 7).0, Some(A));
 }
 
@@ -251,14 +253,20 @@ fn a_name_of_any_bytes_hides_no_process() {
 fn it_refuses_where_pids_mean_something_else() {
     let machine = Machine::new("pid:[4026532777]");
     machine.process(10, 5, "engine", &format!("0::/docker/{A}"));
-    assert_eq!(View::below(machine.0.path(), None), View::Own);
+    assert_eq!(PidView::below(machine.0.path(), None), PidView::Own);
     // A pid of another machine may be anybody here.
-    assert_eq!(View::below(machine.0.path(), Some((10, B))), View::Own);
-    let why = View::Own.refusal().unwrap();
+    assert_eq!(
+        PidView::below(machine.0.path(), Some((10, B))),
+        PidView::Own
+    );
+    let why = PidView::Own.refusal().unwrap();
     assert!(why.contains("--pid=host"), "{why}");
     // The daemon's pid leads to its container: it sees what we see.
-    assert_eq!(View::below(machine.0.path(), Some((10, A))), View::Runtime);
-    assert_eq!(View::Runtime.refusal(), None);
+    assert_eq!(
+        PidView::below(machine.0.path(), Some((10, A))),
+        PidView::Runtime
+    );
+    assert_eq!(PidView::Runtime.refusal(), None);
 }
 
 #[test]
@@ -274,7 +282,7 @@ fn the_members_of_a_cgroup_need_no_file_of_their_own() {
     }
     let mut attribution = machine.attribution(Some((10, A)));
     attribution.target = Some((A.to_owned(), Some(group.path().to_owned())));
-    let found = attribution.identify(&[(10, None), (11, None), (12, None)]);
+    let found = attribution.identify_processes(&[(10, None), (11, None), (12, None)]);
     assert_eq!(of(&found, 11), (Some(A), Some(true)));
     assert_eq!(of(&found, 12), (None, Some(false)));
 }

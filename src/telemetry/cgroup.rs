@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The two generations of the kernel's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy per controller.
     V1,
     /// One hierarchy for all.
@@ -75,19 +75,19 @@ const V2: FileNames = FileNames {
     highest: &[],
 };
 
-impl Version {
+impl CgroupVersion {
     fn names(self) -> &'static FileNames {
         match self {
-            Version::V1 => &V1,
-            Version::V2 => &V2,
+            CgroupVersion::V1 => &V1,
+            CgroupVersion::V2 => &V2,
         }
     }
 
     /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {
-            Version::V1 => "cgroup v1",
-            Version::V2 => "cgroup v2",
+            CgroupVersion::V1 => "cgroup v1",
+            CgroupVersion::V2 => "cgroup v2",
         }
     }
 }
@@ -96,7 +96,7 @@ impl Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     /// Generation.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// Path within its hierarchy, as `/proc/<pid>/cgroup` has it.
     pub path: String,
     /// Where its files are.
@@ -125,7 +125,7 @@ impl Cgroup {
                 .map_or("", |slash| &level.path[..slash]);
             level.path = parent.to_owned();
             // Old v1 hosts account some cgroups separately from their parents.
-            if self.version == Version::V1
+            if self.version == CgroupVersion::V1
                 && text_in(&level.dir, "memory.use_hierarchy").as_deref() == Some("0")
             {
                 break;
@@ -149,7 +149,7 @@ impl Cgroup {
         });
         // v1 reports the result even where levels above are not visible.
         let hidden = text_in(&self.dir, "memory.stat")
-            .filter(|_| self.version == Version::V1)
+            .filter(|_| self.version == CgroupVersion::V1)
             .and_then(|stat| field(&stat, "hierarchical_memory_limit"))
             .filter(|b| *b < NO_LIMIT_BYTES)
             .map(|bytes| limit(bytes, LimitLevel::Cgroup("/..".into())));
@@ -202,7 +202,7 @@ pub struct OomLook {
 
 impl OomWatch {
     /// Starts counting; with `since_start`, earlier kills in the container count too.
-    pub fn start(cgroup: &Cgroup, since_start: bool) -> OomWatch {
+    pub fn start_counting(cgroup: &Cgroup, since_start: bool) -> OomWatch {
         let levels = cgroup.levels();
         // Read before the container's own counter: a kill between the two readings must not be in
         // this one.
@@ -220,7 +220,7 @@ impl OomWatch {
     }
 
     /// Looks again.
-    pub fn look(&mut self) -> OomLook {
+    pub fn look_again(&mut self) -> OomLook {
         let before = host_kills();
         let own = self.levels.first().and_then(own_kills);
         let reached = limits_reached(&self.levels);
@@ -322,7 +322,7 @@ fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
         let names = level.version.names();
         let name = |name: &&'static str| match (place, level.version) {
             // Includes sub-cgroups: a limit inside the container counts as the container's own.
-            (0, Version::V2) => names.kills,
+            (0, CgroupVersion::V2) => names.kills,
             _ => name,
         };
         let names = names.reached.iter();
@@ -349,8 +349,8 @@ fn field(table: &str, name: &str) -> Option<u64> {
 
 /// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten. All
 /// usage figures include swap.
-pub struct MemoryFiles {
-    version: Version,
+pub struct CgroupFiles {
+    version: CgroupVersion,
     usage: File,
     swap: Option<File>,
     /// v1 always has it, v2 since Linux 5.19; includes swap on v1 only.
@@ -366,13 +366,13 @@ pub struct MemoryFiles {
     buffer: Vec<u8>,
 }
 
-impl MemoryFiles {
+impl CgroupFiles {
     /// Opens the files that exist.
-    pub fn open(cgroup: &Cgroup) -> io::Result<MemoryFiles> {
+    pub fn open(cgroup: &Cgroup) -> io::Result<CgroupFiles> {
         let names = cgroup.version.names();
         let open = |name: &str| File::open(cgroup.dir.join(name));
         let optional = |name: Option<&str>| open(name?).ok();
-        Ok(MemoryFiles {
+        Ok(CgroupFiles {
             version: cgroup.version,
             usage: match optional(names.usage_with_swap) {
                 Some(both) => both,
@@ -390,7 +390,7 @@ impl MemoryFiles {
     }
 
     /// Memory and swap in use, bytes.
-    pub fn used(&mut self) -> io::Result<u64> {
+    pub fn used_bytes(&mut self) -> io::Result<u64> {
         let usage = number_in(&self.usage, &mut self.buffer)?;
         Ok(usage.saturating_add(self.swap().unwrap_or(0)))
     }
@@ -403,7 +403,7 @@ impl MemoryFiles {
     }
 
     /// The kernel's peak of memory and swap together, bytes.
-    pub fn peak(&mut self) -> Option<u64> {
+    pub fn peak_bytes(&mut self) -> Option<u64> {
         let swap_peak = self.swap_peak.as_ref();
         let swap_peak = swap_peak.and_then(|f| number_in(f, &mut self.buffer).ok());
         if self.swapped || swap_peak.is_some_and(|b| b > 0) {
@@ -413,15 +413,15 @@ impl MemoryFiles {
     }
 
     /// The kinds of memory in use.
-    pub fn split(&mut self) -> Option<HostSplit> {
+    pub fn read_split(&mut self) -> Option<HostSplit> {
         let kernel = self.kernel.as_ref();
         let kernel = kernel.and_then(|f| number_in(f, &mut self.buffer).ok());
         let stat = read_at_start(self.stat.as_ref()?, &mut self.buffer).ok()?;
         let split = split(self.version, stat, kernel);
         self.swap_cached = field(stat, "swapcached").unwrap_or(0);
         let swap_bytes = match self.version {
-            Version::V1 => split.swap_bytes,
-            Version::V2 => self.swap(),
+            CgroupVersion::V1 => split.swap_bytes,
+            CgroupVersion::V2 => self.swap(),
         };
         Some(HostSplit {
             swap_bytes,
@@ -443,7 +443,7 @@ pub enum NotFound {
 
 /// The memory cgroup of the container of process `pid`. An empty `container_id` takes the process's
 /// own cgroup.
-pub fn find(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
+pub fn find_cgroup(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
     let membership =
         std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(NotFound::NoProcess)?;
     // With a remote daemon the pid belongs to another machine; here it may be any process.
@@ -451,7 +451,7 @@ pub fn find(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
         return Err(NotFound::ForeignProcess);
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let candidates = candidates(&membership, &mounts, container_id);
+    let candidates = candidate_cgroups(&membership, &mounts, container_id);
     match candidates.into_iter().find(Cgroup::is_there) {
         Some(cgroup) => Ok(cgroup),
         None => Err(NotFound::Invisible(
@@ -470,10 +470,10 @@ pub fn names_container(membership: &str, container_id: &str) -> bool {
 }
 
 /// The cgroups that could hold the container's memory charge, the most likely first.
-pub fn candidates(membership: &str, mountinfo: &str, container_id: &str) -> Vec<Cgroup> {
+pub fn candidate_cgroups(membership: &str, mountinfo: &str, container_id: &str) -> Vec<Cgroup> {
     let mounts = mounts(mountinfo);
     // v1 first: if it has a memory controller, the v2 hierarchy does not.
-    [Version::V1, Version::V2]
+    [CgroupVersion::V1, CgroupVersion::V2]
         .into_iter()
         .flat_map(|version| {
             lines(membership)
@@ -495,23 +495,23 @@ pub fn candidates(membership: &str, mountinfo: &str, container_id: &str) -> Vec<
         .collect()
 }
 
-struct Line<'a> {
+struct MembershipLine<'a> {
     /// The version of the memory controller in this line; `None` for other lines.
-    version: Option<Version>,
+    version: Option<CgroupVersion>,
     path: &'a str,
 }
 
-fn lines(membership: &str) -> impl Iterator<Item = Line<'_>> {
+fn lines(membership: &str) -> impl Iterator<Item = MembershipLine<'_>> {
     membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let version = match (id, controllers) {
-            ("0", "") => Some(Version::V2),
-            (_, c) if c.split(',').any(|c| c == "memory") => Some(Version::V1),
+            ("0", "") => Some(CgroupVersion::V2),
+            (_, c) if c.split(',').any(|c| c == "memory") => Some(CgroupVersion::V1),
             _ => None,
         };
         // The kernel appends " (deleted)" once the cgroup is removed under a zombie.
-        Some(Line {
+        Some(MembershipLine {
             version,
             path: path.strip_suffix(" (deleted)").unwrap_or(path),
         })
@@ -547,7 +547,7 @@ fn cut<'a>(path: &'a str, container_id: &str) -> &'a str {
 }
 
 struct Mount {
-    version: Version,
+    version: CgroupVersion,
     /// The mounted part of the hierarchy.
     root: String,
     at: String,
@@ -586,8 +586,8 @@ fn mounts(mountinfo: &str) -> Vec<Mount> {
             right.next().unwrap_or_default(),
         );
         let version = match kind {
-            "cgroup2" => Version::V2,
-            "cgroup" if options.split(',').any(|o| o == "memory") => Version::V1,
+            "cgroup2" => CgroupVersion::V2,
+            "cgroup" if options.split(',').any(|o| o == "memory") => CgroupVersion::V1,
             _ => return None,
         };
         Some(Mount {
@@ -634,10 +634,10 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// The kinds of memory in `memory.stat`; `kernel` is v1's separate kernel memory figure.
-fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
+fn split(version: CgroupVersion, stat: &str, kernel: Option<u64>) -> HostSplit {
     let field = |name: &str| field(stat, name);
     match version {
-        Version::V1 => {
+        CgroupVersion::V1 => {
             // Without hierarchy the `total_` lines are missing, and the plain ones are the total.
             let of = |total: &str| field(total).or_else(|| field(total.strip_prefix("total_")?));
             let shmem = of("total_shmem");
@@ -652,7 +652,7 @@ fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
                 swap_bytes: of("total_swap"),
             }
         }
-        Version::V2 => {
+        CgroupVersion::V2 => {
             let shmem = field("shmem");
             // `kernel` was added in Linux 5.18; before, only its parts are reported.
             let parts = || {

@@ -15,7 +15,7 @@ const V1_MOUNTS: &str = "\
 const V2_MOUNTS: &str = "29 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n";
 
 fn dirs(membership: &str, mounts: &str) -> Vec<String> {
-    candidates(membership, mounts, ID)
+    candidate_cgroups(membership, mounts, ID)
         .into_iter()
         .map(|c| format!("{} {}", c.version.name(), c.dir.display()))
         .collect()
@@ -189,7 +189,7 @@ fn mount_points_are_unescaped() {
 
 #[test]
 fn without_an_id_the_process_own_cgroup_counts() {
-    let found = candidates("4:memory:/a/b/c\n", V1_MOUNTS, "");
+    let found = candidate_cgroups("4:memory:/a/b/c\n", V1_MOUNTS, "");
     assert_eq!(found[0].dir, Path::new("/sys/fs/cgroup/memory/a/b/c"));
 }
 
@@ -204,8 +204,8 @@ fn memory_stat_of_v1() {
         kernel_bytes: Some(77),
         swap_bytes: Some(12),
     };
-    assert_eq!(split(Version::V1, stat, Some(77)), expected);
-    let flat = split(Version::V1, "cache 7\nrss 6\nshmem 1\n", None);
+    assert_eq!(split(CgroupVersion::V1, stat, Some(77)), expected);
+    let flat = split(CgroupVersion::V1, "cache 7\nrss 6\nshmem 1\n", None);
     assert_eq!(
         (
             flat.anon_bytes,
@@ -227,12 +227,12 @@ fn memory_stat_of_v2() {
         kernel_bytes: Some(460),
         swap_bytes: None,
     };
-    assert_eq!(split(Version::V2, old, None), expected);
+    assert_eq!(split(CgroupVersion::V2, old, None), expected);
     assert_eq!(
-        split(Version::V2, &format!("{old}kernel 999\n"), None).kernel_bytes,
+        split(CgroupVersion::V2, &format!("{old}kernel 999\n"), None).kernel_bytes,
         Some(999)
     );
-    assert_eq!(split(Version::V2, "", None), HostSplit::default());
+    assert_eq!(split(CgroupVersion::V2, "", None), HostSplit::default());
 }
 
 #[test]
@@ -249,16 +249,16 @@ proptest! {
     #[test]
     fn no_text_makes_the_parsers_panic(a in "\\PC{0,200}", b in "[0-9a-z:/ .\n\\\\-]{0,200}", id in "[0-9a-f]{0,64}") {
         for (x, y) in [(&a, &b), (&b, &a)] {
-            let _ = (candidates(x, y, &id), names_container(x, &id), unescape(x));
-            let _ = (split(Version::V1, x, None), split(Version::V2, x, None));
+            let _ = (candidate_cgroups(x, y, &id), names_container(x, &id), unescape(x));
+            let _ = (split(CgroupVersion::V1, x, None), split(CgroupVersion::V2, x, None));
         }
     }
 
     #[test]
     fn parts_never_exceed_what_the_kernel_said(cache in any::<u64>(), shmem in any::<u64>()) {
         for (version, stat) in [
-            (Version::V1, format!("total_cache {cache}\ntotal_shmem {shmem}\n")),
-            (Version::V2, format!("file {cache}\nshmem {shmem}\n")),
+            (CgroupVersion::V1, format!("total_cache {cache}\ntotal_shmem {shmem}\n")),
+            (CgroupVersion::V2, format!("file {cache}\nshmem {shmem}\n")),
         ] {
             let found = split(version, &stat, None);
             prop_assert!(found.file_bytes.unwrap() <= cache);
@@ -276,7 +276,7 @@ struct Tree {
 type Level<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 impl Tree {
-    fn new(version: Version, levels: &[Level<'_>]) -> Tree {
+    fn new(version: CgroupVersion, levels: &[Level<'_>]) -> Tree {
         let dir = tempfile::tempdir().unwrap();
         let path = levels.last().unwrap().0.to_owned();
         let mount = dir.path().to_owned();
@@ -316,11 +316,16 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
     let above = |path: &str| LimitLevel::Cgroup(path.into());
     let v1 = |bytes| [("memory.limit_in_bytes", bytes)];
     let v2 = |bytes| [("memory.max", bytes)];
-    type Case<'a> = (&'a str, Version, Vec<(&'a str, &'a str)>, (u64, LimitLevel));
+    type Case<'a> = (
+        &'a str,
+        CgroupVersion,
+        Vec<(&'a str, &'a str)>,
+        (u64, LimitLevel),
+    );
     let cases: Vec<Case<'_>> = vec![
         (
             "its own",
-            Version::V2,
+            CgroupVersion::V2,
             vec![
                 ("/system.slice", "max"),
                 ("/system.slice/docker-x.scope", "400"),
@@ -329,19 +334,19 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
         ),
         (
             "the parent of --cgroup-parent",
-            Version::V2,
+            CgroupVersion::V2,
             vec![("/llm.slice", "400"), ("/llm.slice/docker-x.scope", "max")],
             (400, above("/llm.slice")),
         ),
         (
             "the parent is smaller than its own",
-            Version::V1,
+            CgroupVersion::V1,
             vec![("/", NONE), ("/llm", "300"), ("/llm/x", "400")],
             (300, above("/llm")),
         ),
         (
             "a user's slice, rootless",
-            Version::V2,
+            CgroupVersion::V2,
             vec![
                 ("/user.slice", "max"),
                 ("/user.slice/user-1000.slice", "500"),
@@ -355,7 +360,7 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
         ),
         (
             "a job of Slurm",
-            Version::V1,
+            CgroupVersion::V1,
             vec![
                 ("/slurm", NONE),
                 ("/slurm/uid_1000", NONE),
@@ -367,7 +372,7 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
         ),
         (
             "a job of Slurm, v2",
-            Version::V2,
+            CgroupVersion::V2,
             vec![
                 ("/system.slice/slurmstepd.scope", "max"),
                 ("/system.slice/slurmstepd.scope/job_7", "700"),
@@ -380,19 +385,19 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
         ),
         (
             "none is set",
-            Version::V1,
+            CgroupVersion::V1,
             vec![("/", NONE), ("/docker", NONE), ("/docker/x", NONE)],
             (HOST, LimitLevel::Host),
         ),
         (
             "a limit above what the host has",
-            Version::V2,
+            CgroupVersion::V2,
             vec![("/docker/x", "90000")],
             (HOST, LimitLevel::Host),
         ),
         (
             "equal ones: the innermost",
-            Version::V2,
+            CgroupVersion::V2,
             vec![("/pod", "400"), ("/pod/x", "400")],
             (400, LimitLevel::Container),
         ),
@@ -403,7 +408,7 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
             .map(|(path, bytes)| {
                 (
                     *path,
-                    if version == Version::V1 {
+                    if version == CgroupVersion::V1 {
                         v1(*bytes)
                     } else {
                         v2(*bytes)
@@ -419,7 +424,10 @@ fn the_smallest_limit_of_the_path_is_the_effective_one() {
 #[test]
 fn v1_knows_of_limits_above_what_is_mounted() {
     let stat = |limit: &str| format!("cache 1\nhierarchical_memory_limit {limit}");
-    let tree = Tree::new(Version::V1, &[("/x", &[("memory.limit_in_bytes", "800")])]);
+    let tree = Tree::new(
+        CgroupVersion::V1,
+        &[("/x", &[("memory.limit_in_bytes", "800")])],
+    );
     tree.write("/x", "memory.stat", &stat("600"));
     assert_eq!(tree.limit(), (600, LimitLevel::Cgroup("/..".into())));
     tree.write("/x", "memory.stat", &stat("800"));
@@ -439,7 +447,7 @@ fn a_v1_level_that_is_counted_apart_limits_nothing_below() {
         ("/llm/x", &[("memory.limit_in_bytes", "400")]),
     ];
     assert_eq!(
-        Tree::new(Version::V1, &apart).limit(),
+        Tree::new(CgroupVersion::V1, &apart).limit(),
         (400, LimitLevel::Container)
     );
 }
@@ -455,7 +463,7 @@ fn the_level_that_reached_its_limit_is_named_on_v2() {
         format!("low 0\nhigh 0\nmax 9\noom {oom}\noom_kill {kills}\noom_group_kill 0")
     };
     let tree = Tree::new(
-        Version::V2,
+        CgroupVersion::V2,
         &[
             ("/llm.slice", &[("memory.max", "400")]),
             ("/llm.slice/x", &[("memory.max", "600")]),
@@ -468,28 +476,36 @@ fn the_level_that_reached_its_limit_is_named_on_v2() {
     };
     write("/llm.slice", 3, 0);
     write("/llm.slice/x", 1, 1);
-    let mut watch = OomWatch::start(&tree.cgroup, false);
-    assert_eq!(kill(&watch.look()), (Some(0), None), "of earlier runs");
+    let mut watch = OomWatch::start_counting(&tree.cgroup, false);
+    assert_eq!(
+        kill(&watch.look_again()),
+        (Some(0), None),
+        "of earlier runs"
+    );
     write("/llm.slice", 4, 0);
     write("/llm.slice/x", 1, 2);
     let slice = LimitLevel::Cgroup("/llm.slice".into());
-    assert_eq!(kill(&watch.look()), (Some(1), Some((400, slice))));
+    assert_eq!(kill(&watch.look_again()), (Some(1), Some((400, slice))));
     write("/llm.slice/x", 2, 4);
     assert_eq!(
-        kill(&watch.look()),
+        kill(&watch.look_again()),
         (Some(2), Some((600, LimitLevel::Container)))
     );
     write("/llm.slice/x", 2, 5);
-    let host = watch.look().limit.unwrap();
+    let host = watch.look_again().limit.unwrap();
     assert_eq!(host.level, LimitLevel::Host, "no level was at its limit");
-    let mut since = OomWatch::start(&tree.cgroup, true);
-    assert_eq!(since.look().kills, Some(5), "all of a container of ours");
+    let mut since = OomWatch::start_counting(&tree.cgroup, true);
+    assert_eq!(
+        since.look_again().kills,
+        Some(5),
+        "all of a container of ours"
+    );
 }
 
 #[test]
 fn a_container_that_ended_before_it_was_looked_at_may_have_run_out_of_memory() {
     for kills in [None, Some(1)] {
-        let tree = Tree::new(Version::V2, &[("/x", &[("memory.max", "600")])]);
+        let tree = Tree::new(CgroupVersion::V2, &[("/x", &[("memory.max", "600")])]);
         if let Some(kills) = kills {
             tree.write(
                 "/x",
@@ -498,9 +514,9 @@ fn a_container_that_ended_before_it_was_looked_at_may_have_run_out_of_memory() {
             );
             tree.write("/x", "memory.events", &format!("oom 1\noom_kill {kills}"));
         }
-        let mut watch = OomWatch::start(&tree.cgroup, true);
+        let mut watch = OomWatch::start_counting(&tree.cgroup, true);
         std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
-        let look = watch.look();
+        let look = watch.look_again();
         assert_eq!((look.kills, look.gone), (None, true), "{kills:?}");
     }
 }
@@ -513,37 +529,44 @@ fn the_level_that_reached_its_limit_is_named_on_v1() {
         ("memory.failcnt", "0"),
         ("memory.memsw.failcnt", "0"),
     ];
-    let tree = Tree::new(Version::V1, &[("/llm", files), ("/llm/x", files)]);
+    let tree = Tree::new(CgroupVersion::V1, &[("/llm", files), ("/llm/x", files)]);
     tree.write("/llm/x", "memory.limit_in_bytes", "600");
     let kills = |n| tree.write("/llm/x", "memory.oom_control", &control(n));
     kills(0);
-    let mut watch = OomWatch::start(&tree.cgroup, false);
+    let mut watch = OomWatch::start_counting(&tree.cgroup, false);
     tree.write("/llm", "memory.failcnt", "20");
-    assert_eq!(kill(&watch.look()), (Some(0), None), "it still reclaims");
+    assert_eq!(
+        kill(&watch.look_again()),
+        (Some(0), None),
+        "it still reclaims"
+    );
     kills(1);
     let parent = LimitLevel::Cgroup("/llm".into());
-    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent.clone()))));
+    assert_eq!(
+        kill(&watch.look_again()),
+        (Some(1), Some((400, parent.clone())))
+    );
     // What swaps reaches the limit on its memory all the time; the limit on both is what kills.
     tree.write("/llm/x", "memory.failcnt", "500");
     tree.write("/llm", "memory.memsw.failcnt", "1");
     kills(2);
-    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent))));
+    assert_eq!(kill(&watch.look_again()), (Some(1), Some((400, parent))));
     tree.write("/llm/x", "memory.failcnt", "501");
     kills(3);
     assert_eq!(
-        kill(&watch.look()),
+        kill(&watch.look_again()),
         (Some(1), Some((600, LimitLevel::Container)))
     );
     // Linux 6.18 leaves those counters at 0.
     for (level, highest) in [("/llm", "400"), ("/llm/x", "390")] {
         tree.write(level, "memory.max_usage_in_bytes", highest);
     }
-    watch = OomWatch::start(&tree.cgroup, false);
+    watch = OomWatch::start_counting(&tree.cgroup, false);
     kills(4);
     let parent = LimitLevel::Cgroup("/llm".into());
-    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent))));
+    assert_eq!(kill(&watch.look_again()), (Some(1), Some((400, parent))));
     // Removed with its container: nothing was killed on the host since.
     std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
-    let gone = watch.look();
+    let gone = watch.look_again();
     assert_eq!((gone.kills, gone.gone), (Some(0), true));
 }

@@ -4,10 +4,10 @@ use crate::capture::CallCost;
 
 /// Wall times of calls, by kind.
 #[derive(Debug, Default)]
-pub struct Ledger(Vec<Entry>);
+pub struct CallLedger(Vec<CallEntry>);
 
 #[derive(Debug)]
-struct Entry {
+struct CallEntry {
     name: &'static str,
     calls: u64,
     sum_ns: u64,
@@ -15,14 +15,14 @@ struct Entry {
     histogram: Histogram,
 }
 
-impl Ledger {
+impl CallLedger {
     /// Records a call of this duration, nanoseconds; negative (clock stepped back) counts as 0.
-    pub fn note(&mut self, name: &'static str, ns: i64) {
+    pub fn note_call(&mut self, name: &'static str, ns: i64) {
         let ns = ns.max(0).unsigned_abs();
         let entry = match self.0.iter().position(|e| e.name == name) {
             Some(place) => &mut self.0[place],
             None => {
-                self.0.push(Entry {
+                self.0.push(CallEntry {
                     name,
                     calls: 0,
                     sum_ns: 0,
@@ -36,12 +36,12 @@ impl Ledger {
         entry.calls += 1;
         entry.sum_ns = entry.sum_ns.saturating_add(ns);
         entry.max_ns = entry.max_ns.max(ns);
-        entry.histogram.add(ns);
+        entry.histogram.add_duration(ns);
     }
 
     /// The costs so far.
-    pub fn report(&self) -> Vec<CallCost> {
-        let cost = |e: &Entry| CallCost {
+    pub fn report_costs(&self) -> Vec<CallCost> {
+        let cost = |e: &CallEntry| CallCost {
             name: e.name.to_owned(),
             calls: e.calls,
             mean_ns: e.sum_ns / e.calls.max(1),
@@ -74,7 +74,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts one duration, nanoseconds.
-    pub fn add(&mut self, ns: u64) {
+    pub fn add_duration(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.total += 1;
     }
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_kind() {
-        let mut ledger = Ledger::default();
-        assert!(ledger.report().is_empty());
-        (0..99).for_each(|_| ledger.note("memory", 10_000));
-        ledger.note("memory", 2_000_000);
-        ledger.note("processes", -5);
-        let [memory, processes] = &ledger.report()[..] else {
+        let mut ledger = CallLedger::default();
+        assert!(ledger.report_costs().is_empty());
+        (0..99).for_each(|_| ledger.note_call("memory", 10_000));
+        ledger.note_call("memory", 2_000_000);
+        ledger.note_call("processes", -5);
+        let [memory, processes] = &ledger.report_costs()[..] else {
             panic!("{ledger:?}")
         };
         assert_eq!((memory.calls, memory.mean_ns), (100, 29_900));
@@ -146,15 +146,15 @@ mod jitter_tests {
     fn percentiles_of_known_durations() {
         let mut h = Histogram::default();
         assert_eq!(h.quantile(0.99), None);
-        h.add(5);
+        h.add_duration(5);
         assert_eq!(
             (h.quantile(0.0), h.quantile(0.99), h.quantile(1.0)),
             (Some(5), Some(5), Some(5))
         );
         for _ in 0..98 {
-            h.add(5);
+            h.add_duration(5);
         }
-        h.add(1_000_000);
+        h.add_duration(1_000_000);
         assert_eq!(h.quantile(0.99), Some(5));
         let top = h.quantile(1.0).unwrap();
         assert!((1_000_000..=1_125_000).contains(&top), "{top}");

@@ -26,7 +26,7 @@ pub fn has_broken_lists(driver: &str) -> bool {
 /// Merges several lists (compute, graphics). A process in more than one has the larger figure,
 /// because each list counts all of its memory. `None` when an entry is impossible, which makes the
 /// other entries doubtful too.
-pub fn merge(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
+pub fn merge_lists(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
     let mut merged: Vec<Raw> = Vec::new();
     for &(pid, bytes) in lists.iter().flatten() {
         // The idle task and the host's init are never on a GPU.
@@ -47,7 +47,7 @@ pub fn merge(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
 /// The processes with their names and containers from `proc`, without those that have ended. Keeps
 /// no cache between two lists.
 pub fn identify_in(proc: &Path, raw: Vec<Raw>, container_id: &str) -> Vec<ProcessMemory> {
-    Attribution::of(proc, container_id).identify(&raw)
+    Attribution::for_container(proc, container_id).identify_processes(&raw)
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
         let compute = vec![(20, Some(100)), (10, None), (30, Some(0))];
         let graphics = vec![(20, Some(90)), (10, Some(5)), (40, None)];
         let expected = vec![(10, Some(5)), (20, Some(100)), (30, None), (40, None)];
-        assert_eq!(merge(&[compute, graphics], 1000), Some(expected));
-        assert_eq!(merge(&[], 1000), Some(vec![]));
+        assert_eq!(merge_lists(&[compute, graphics], 1000), Some(expected));
+        assert_eq!(merge_lists(&[], 1000), Some(vec![]));
     }
 
     #[test]
@@ -99,14 +99,18 @@ mod tests {
             (77, Some(1001)),
             (0x8000_0000, None),
         ] {
-            assert_eq!(merge(&[vec![(10, Some(1)), bad]], 1000), None, "{bad:?}");
+            assert_eq!(
+                merge_lists(&[vec![(10, Some(1)), bad]], 1000),
+                None,
+                "{bad:?}"
+            );
         }
     }
 
     proptest! {
         #[test]
         fn merging_keeps_every_process_once(list in proptest::collection::vec((2u32..50, proptest::option::of(1u64..100)), 0..40)) {
-            let merged = merge(std::slice::from_ref(&list), 1000).unwrap();
+            let merged = merge_lists(std::slice::from_ref(&list), 1000).unwrap();
             let mut pids: Vec<u32> = list.iter().map(|r| r.0).collect();
             pids.sort_unstable();
             pids.dedup();

@@ -1,6 +1,6 @@
 //! Which GPUs a container can see, from what it was created with.
 
-use super::Target;
+use super::MeasuredContainer;
 
 /// A GPU as the driver lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Listed {
 
 /// One item of a request for GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
+pub enum GpuRequestItem {
     /// Every GPU.
     All,
     /// The first N.
@@ -36,9 +36,9 @@ pub enum Item {
 
 /// A container's request for GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct ContainerGpuRequest {
     /// What is asked for.
-    pub items: Vec<Item>,
+    pub items: Vec<GpuRequestItem>,
     /// Source of the request, to be read after "according to".
     pub found_in: &'static str,
     /// Whether it may be meaningless: CUDA images set `NVIDIA_VISIBLE_DEVICES` for every container,
@@ -47,15 +47,15 @@ pub struct Request {
 }
 
 /// The container's request for GPUs; `None` when it has none.
-pub fn request(target: &Target) -> Option<Request> {
+pub fn find_request(target: &MeasuredContainer) -> Option<ContainerGpuRequest> {
     let split = |text: &str| text.split(',').filter_map(item).collect::<Vec<_>>();
-    let by_docker: Vec<Item> = target.gpu_request.iter().flat_map(|r| split(r)).collect();
+    let by_docker: Vec<GpuRequestItem> = target.gpu_request.iter().flat_map(|r| split(r)).collect();
     let by_environment = target
         .visible_devices
         .as_deref()
         .map(split)
         .unwrap_or_default();
-    let by_device_file: Vec<Item> = target
+    let by_device_file: Vec<GpuRequestItem> = target
         .devices
         .iter()
         .filter_map(|d| device_file(d))
@@ -67,14 +67,14 @@ pub fn request(target: &Target) -> Option<Request> {
     ]
     .into_iter()
     .find(|(items, ..)| !items.is_empty())
-    .map(|(items, found_in, doubtful)| Request {
+    .map(|(items, found_in, doubtful)| ContainerGpuRequest {
         items,
         found_in,
         doubtful,
     })
 }
 
-fn item(text: &str) -> Option<Item> {
+fn item(text: &str) -> Option<GpuRequestItem> {
     // CDI writes `nvidia.com/gpu=0`.
     let text = text.trim();
     // AMD's GPUs are handled elsewhere.
@@ -85,35 +85,40 @@ fn item(text: &str) -> Option<Item> {
     if let Some(count) = text.strip_prefix("count=") {
         return Some(match count.parse::<i64>() {
             Ok(0) => return None,
-            Ok(n) => u32::try_from(n).map_or(Item::All, Item::First),
-            Err(_) => Item::Unknown(text.to_owned()),
+            Ok(n) => u32::try_from(n).map_or(GpuRequestItem::All, GpuRequestItem::First),
+            Err(_) => GpuRequestItem::Unknown(text.to_owned()),
         });
     }
     Some(match text {
         "" | "none" | "void" => return None,
-        "all" => Item::All,
-        t if t.starts_with("GPU-") => Item::Uuid(t.to_owned()),
-        t if t.starts_with("MIG-") => Item::Mig(t.to_owned()),
+        "all" => GpuRequestItem::All,
+        t if t.starts_with("GPU-") => GpuRequestItem::Uuid(t.to_owned()),
+        t if t.starts_with("MIG-") => GpuRequestItem::Mig(t.to_owned()),
         t => match (t.parse(), t.split_once(':')) {
-            (Ok(index), _) => Item::Index(index),
+            (Ok(index), _) => GpuRequestItem::Index(index),
             (_, Some((gpu, slice)))
                 if gpu.parse::<u32>().is_ok() && slice.parse::<u32>().is_ok() =>
             {
-                Item::Mig(t.to_owned())
+                GpuRequestItem::Mig(t.to_owned())
             }
-            _ => Item::Unknown(t.to_owned()),
+            _ => GpuRequestItem::Unknown(t.to_owned()),
         },
     })
 }
 
 /// `/dev/nvidia0`, also as `/dev/nvidia0:/dev/nvidia0`.
-fn device_file(text: &str) -> Option<Item> {
+fn device_file(text: &str) -> Option<GpuRequestItem> {
     let number = text.strip_prefix("/dev/nvidia")?;
-    number.split(':').next()?.parse().ok().map(Item::Minor)
+    number
+        .split(':')
+        .next()?
+        .parse()
+        .ok()
+        .map(GpuRequestItem::Minor)
 }
 
 /// The requested GPUs in the driver's order, and a sentence for each item that matches none.
-pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
+pub fn select_gpus(request: &ContainerGpuRequest, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
     let mut notes = Vec::new();
     let mut chosen = Vec::new();
     for item in &request.items {
@@ -126,14 +131,16 @@ pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
         );
         if chosen.len() == before {
             notes.push(match item {
-                Item::Mig(name) => {
+                GpuRequestItem::Mig(name) => {
                     format!("no GPU of this host has the MIG slice `{name}`")
                 }
-                Item::Unknown(name) => format!("`{name}` is not the name of a GPU"),
-                Item::All | Item::First(_) => "there is no GPU on this host".to_owned(),
-                Item::Index(n) => format!("there is no GPU {n} on this host"),
-                Item::Minor(n) => format!("no GPU of this host is `/dev/nvidia{n}`"),
-                Item::Uuid(name) => format!("no GPU of this host is `{name}`"),
+                GpuRequestItem::Unknown(name) => format!("`{name}` is not the name of a GPU"),
+                GpuRequestItem::All | GpuRequestItem::First(_) => {
+                    "there is no GPU on this host".to_owned()
+                }
+                GpuRequestItem::Index(n) => format!("there is no GPU {n} on this host"),
+                GpuRequestItem::Minor(n) => format!("no GPU of this host is `/dev/nvidia{n}`"),
+                GpuRequestItem::Uuid(name) => format!("no GPU of this host is `{name}`"),
             });
         }
     }
@@ -142,28 +149,28 @@ pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
     (chosen, notes)
 }
 
-fn wants(item: &Item, gpu: &Listed) -> bool {
+fn wants(item: &GpuRequestItem, gpu: &Listed) -> bool {
     let begins = |prefix: &str| {
         gpu.uuid
             .get(..prefix.len())
             .is_some_and(|u| u.eq_ignore_ascii_case(prefix))
     };
     if let Some((parent, place)) = gpu.slice {
-        return matches!(item, Item::Mig(name) if begins(name) || *name == format!("{parent}:{place}"));
+        return matches!(item, GpuRequestItem::Mig(name) if begins(name) || *name == format!("{parent}:{place}"));
     }
     match item {
-        Item::All => true,
-        Item::First(count) => gpu.index < *count,
-        Item::Index(index) => gpu.index == *index,
-        Item::Minor(minor) => gpu.minor == Some(*minor),
-        Item::Uuid(prefix) => begins(prefix),
-        Item::Mig(_) | Item::Unknown(_) => false,
+        GpuRequestItem::All => true,
+        GpuRequestItem::First(count) => gpu.index < *count,
+        GpuRequestItem::Index(index) => gpu.index == *index,
+        GpuRequestItem::Minor(minor) => gpu.minor == Some(*minor),
+        GpuRequestItem::Uuid(prefix) => begins(prefix),
+        GpuRequestItem::Mig(_) | GpuRequestItem::Unknown(_) => false,
     }
 }
 
 /// Whether the container of this process 1 has an NVIDIA GPU device inside; `None` if that is not
 /// visible.
-pub fn inside(init_pid: u32) -> Option<bool> {
+pub fn has_gpu_inside(init_pid: u32) -> Option<bool> {
     let root = format!("/proc/{init_pid}/root/dev");
     // Reading the link needs ptrace permission; without it nothing below is visible.
     std::fs::metadata(&root).ok()?;
@@ -179,13 +186,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn target(gpu_request: &[&str], visible: Option<&str>, devices: &[&str]) -> Target {
+    fn target(gpu_request: &[&str], visible: Option<&str>, devices: &[&str]) -> MeasuredContainer {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-        Target {
+        MeasuredContainer {
             gpu_request: own(gpu_request),
             visible_devices: visible.map(str::to_owned),
             devices: own(devices),
-            ..Target::default()
+            ..MeasuredContainer::default()
         }
     }
 
@@ -200,8 +207,8 @@ mod tests {
             .collect()
     }
 
-    fn chosen(target: &Target) -> Vec<u32> {
-        select(&request(target).unwrap(), &four()).0
+    fn chosen(target: &MeasuredContainer) -> Vec<u32> {
+        select_gpus(&find_request(target).unwrap(), &four()).0
     }
 
     #[test]
@@ -249,39 +256,46 @@ mod tests {
             ("all", &[0, 1, 2, 3]),
             ("4", &[]),
         ] {
-            let request = request(&target(&[items], None, &[])).unwrap();
-            assert_eq!(select(&request, &listed).0, expected, "{items}");
+            let request = find_request(&target(&[items], None, &[])).unwrap();
+            assert_eq!(select_gpus(&request, &listed).0, expected, "{items}");
         }
     }
 
     #[test]
     fn the_surer_word_counts() {
-        let both = request(&target(&["1"], Some("all"), &[])).unwrap();
-        assert_eq!((both.items, both.doubtful), (vec![Item::Index(1)], false));
-        assert!(request(&target(&[], Some("all"), &[])).unwrap().doubtful);
+        let both = find_request(&target(&["1"], Some("all"), &[])).unwrap();
+        assert_eq!(
+            (both.items, both.doubtful),
+            (vec![GpuRequestItem::Index(1)], false)
+        );
+        assert!(
+            find_request(&target(&[], Some("all"), &[]))
+                .unwrap()
+                .doubtful
+        );
     }
 
     #[test]
     fn no_request_is_no_request() {
         for none in [None, Some(""), Some("none"), Some("void")] {
             assert_eq!(
-                request(&target(&[], none, &["/dev/fuse", "/dev/nvidiactl"])),
+                find_request(&target(&[], none, &["/dev/fuse", "/dev/nvidiactl"])),
                 None,
                 "{none:?}"
             );
         }
-        assert_eq!(request(&target(&["count=0"], None, &[])), None);
+        assert_eq!(find_request(&target(&["count=0"], None, &[])), None);
     }
 
     #[test]
     fn what_leads_to_no_gpu_is_said() {
-        let request = request(&target(
+        let request = find_request(&target(
             &["MIG-5f-1", "0:1", "9", "GPU-zz", "warp"],
             None,
             &[],
         ))
         .unwrap();
-        let (chosen, notes) = select(&request, &four());
+        let (chosen, notes) = select_gpus(&request, &four());
         assert_eq!(chosen, [0u32; 0]);
         assert_eq!(notes.len(), 5);
         assert!(
@@ -298,8 +312,8 @@ mod tests {
         #[test]
         fn no_request_makes_it_panic(text in "\\PC*", uuid in "\\PC*") {
             let listed = [Listed { index: 0, minor: None, uuid, slice: None }];
-            if let Some(request) = request(&target(&[&text], Some(&text), &[&text])) {
-                let _ = select(&request, &listed);
+            if let Some(request) = find_request(&target(&[&text], Some(&text), &[&text])) {
+                let _ = select_gpus(&request, &listed);
             }
         }
     }

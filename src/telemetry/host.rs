@@ -1,9 +1,9 @@
 //! The container's host memory: what the kernel charges to its cgroup. For engines on the CPU, and
 //! for GPUs without own memory.
 
-use super::cgroup::{self, Cgroup, MemoryFiles, NotFound};
+use super::cgroup::{self, Cgroup, CgroupFiles, NotFound};
 use super::process::SessionMemory;
-use super::{MemoryBackend, ReadingError, Target, Wanted};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Reads the memory files of one cgroup.
 pub struct HostBackend {
     cgroup: Cgroup,
-    files: MemoryFiles,
+    files: CgroupFiles,
     limit: Option<MemoryLimit>,
     reason: String,
     client: Option<SessionMemory>,
@@ -21,19 +21,20 @@ pub struct HostBackend {
 
 impl HostBackend {
     /// Opens the cgroup of a running container. `reason`: why this backend was chosen.
-    pub fn open(target: &Target, reason: String) -> Result<HostBackend, Failure> {
+    pub fn open(target: &MeasuredContainer, reason: String) -> Result<HostBackend, Failure> {
         let Some(pid) = target.init_pid else {
             return Err(Failure::environment(
                 "the container is not running, so it has no memory to measure",
             )
             .hint("start it, or let plimsoll start one"));
         };
-        let cgroup = cgroup::find(pid, &target.container_id).map_err(|e| not_found(e, pid))?;
+        let cgroup =
+            cgroup::find_cgroup(pid, &target.container_id).map_err(|e| not_found(e, pid))?;
         Self::read(cgroup, reason)
     }
 
     fn read(cgroup: Cgroup, reason: String) -> Result<HostBackend, Failure> {
-        let files = MemoryFiles::open(&cgroup).map_err(|e| {
+        let files = CgroupFiles::open(&cgroup).map_err(|e| {
             Failure::environment(format!(
                 "the container's memory files in `{}` cannot be read",
                 cgroup.dir.display()
@@ -50,14 +51,14 @@ impl HostBackend {
     }
 
     fn usage(&mut self) -> Result<u64, ReadingError> {
-        let first = self.files.used();
+        let first = self.files.used_bytes();
         // A removed cgroup returns ENODEV forever, even if the container has restarted under the
         // same path.
         let read = match first {
             Ok(bytes) => Ok(bytes),
-            Err(_) => MemoryFiles::open(&self.cgroup).and_then(|files| {
+            Err(_) => CgroupFiles::open(&self.cgroup).and_then(|files| {
                 self.files = files;
-                self.files.used()
+                self.files.used_bytes()
             }),
         };
         read.map_err(
@@ -78,7 +79,7 @@ impl HostBackend {
         if self.client.as_ref().is_none_or(|c| c.leader() != pid) {
             self.client = Some(SessionMemory::new(pid, &self.cgroup.dir));
         }
-        self.client.as_mut()?.read(clock.now())
+        self.client.as_mut()?.read_bytes(clock.now())
     }
 }
 
@@ -111,11 +112,11 @@ impl MemoryBackend for HostBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         // The total last, so that the sample's timestamp is that of the total.
-        let host = self.files.split();
+        let host = self.files.read_split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
         let used_bytes = self.usage()?;
         let at_ns = clock.now();
-        let kernel_peak_bytes = self.files.peak();
+        let kernel_peak_bytes = self.files.peak_bytes();
         into.push(MemorySample {
             at_ns,
             used_bytes,

@@ -1,6 +1,6 @@
 //! Tests of the host backend: on this machine's own cgroup, and on files laid out as one.
 
-use super::cgroup::{Version, read_at_start};
+use super::cgroup::{CgroupVersion, read_at_start};
 use super::*;
 use crate::capture::{HostSplit, LimitLevel};
 use crate::host::memory_bytes;
@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn own() -> Option<HostBackend> {
-    let target = Target {
+    let target = MeasuredContainer {
         init_pid: Some(std::process::id()),
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
     match HostBackend::open(&target, "a test".into()) {
         Ok(backend) => Some(backend),
@@ -107,24 +107,24 @@ fn the_device_and_the_backend_say_what_they_are() {
 
 #[test]
 fn what_cannot_be_measured_is_told_with_a_way_out() {
-    let open = |target: &Target| {
+    let open = |target: &MeasuredContainer| {
         HostBackend::open(target, String::new())
             .map(|_| ())
             .unwrap_err()
     };
-    let stopped = open(&Target::default());
+    let stopped = open(&MeasuredContainer::default());
     assert!(stopped.message.contains("not running"), "{stopped}");
-    let nobody = open(&Target {
+    let nobody = open(&MeasuredContainer {
         init_pid: Some(u32::MAX),
-        ..Target::default()
+        ..MeasuredContainer::default()
     });
     assert!(nobody.message.contains("not visible"), "{nobody}");
     assert!(nobody.hints.iter().any(|h| h.contains("remote daemon")));
     let id = "f".repeat(64);
-    let foreign = open(&Target {
+    let foreign = open(&MeasuredContainer {
         init_pid: Some(std::process::id()),
         container_id: id,
-        ..Target::default()
+        ..MeasuredContainer::default()
     });
     assert!(foreign.message.contains("not the container's"), "{foreign}");
     for failure in [stopped, nobody, foreign] {
@@ -144,7 +144,7 @@ fn a_file_longer_than_the_buffer_is_read_whole() {
 }
 
 /// A directory with these files in the place of a cgroup.
-fn laid_out(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, HostBackend) {
+fn laid_out(version: CgroupVersion, files: &[(&str, &str)]) -> (tempfile::TempDir, HostBackend) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).unwrap();
@@ -163,7 +163,7 @@ fn laid_out(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Hos
 #[test]
 fn a_cgroup_of_v2_is_read_with_all_it_has() {
     let (_dir, mut backend) = laid_out(
-        Version::V2,
+        CgroupVersion::V2,
         &[
             ("memory.current", "9000\n"),
             ("memory.peak", "12000\n"),
@@ -200,7 +200,7 @@ fn a_cgroup_of_v2_is_read_with_all_it_has() {
     assert_eq!(device.limit_level, Some(LimitLevel::Container));
 }
 
-fn sample_of(files: &[(&str, &str)], version: Version) -> MemorySample {
+fn sample_of(files: &[(&str, &str)], version: CgroupVersion) -> MemorySample {
     let (_dir, mut backend) = laid_out(version, files);
     let (clock, mut samples) = (Clock::start(), Vec::new());
     for _ in 0..2 {
@@ -226,7 +226,7 @@ fn swapped_memory_is_in_use_in_both_versions() {
                 "total_rss 390\ntotal_cache 5\ntotal_shmem 0\ntotal_swap 190\n",
             ),
         ],
-        Version::V1,
+        CgroupVersion::V1,
     );
     assert_eq!((v1.used_bytes, v1.kernel_peak_bytes), (590, Some(600)));
     assert_eq!(v1.host.unwrap().swap_bytes, Some(190));
@@ -238,7 +238,7 @@ fn swapped_memory_is_in_use_in_both_versions() {
         ("memory.swap.peak", "210\n"),
         ("memory.stat", "anon 390\nfile 5\nshmem 0\nswapcached 10\n"),
     ];
-    let swapped = sample_of(&v2, Version::V2);
+    let swapped = sample_of(&v2, CgroupVersion::V2);
     assert_eq!(swapped.used_bytes, 590);
     assert_eq!(swapped.host.unwrap().swap_bytes, Some(190));
     assert_eq!(
@@ -246,14 +246,14 @@ fn swapped_memory_is_in_use_in_both_versions() {
         "the kernel's peak is that of memory alone"
     );
     let back = [&v2[..2], &[("memory.swap.current", "0\n"), v2[3], v2[4]]].concat();
-    let back = sample_of(&back, Version::V2);
+    let back = sample_of(&back, CgroupVersion::V2);
     assert_eq!((back.used_bytes, back.kernel_peak_bytes), (400, None));
     let never = [
         &v2[..2],
         &[("memory.swap.current", "0\n"), ("memory.swap.peak", "0\n")],
     ]
     .concat();
-    let never = sample_of(&never, Version::V2);
+    let never = sample_of(&never, CgroupVersion::V2);
     assert_eq!(
         (never.used_bytes, never.kernel_peak_bytes),
         (400, Some(400))
@@ -263,7 +263,7 @@ fn swapped_memory_is_in_use_in_both_versions() {
 #[test]
 fn what_an_old_kernel_lacks_is_unknown() {
     let (_dir, mut backend) = laid_out(
-        Version::V2,
+        CgroupVersion::V2,
         &[("memory.current", "9000\n"), ("memory.max", "max\n")],
     );
     let mut samples = Vec::new();
@@ -283,7 +283,7 @@ fn what_an_old_kernel_lacks_is_unknown() {
 
 #[test]
 fn a_file_that_holds_no_number_is_an_error_and_not_zero() {
-    let (_dir, mut backend) = laid_out(Version::V1, &[("memory.usage_in_bytes", "\n")]);
+    let (_dir, mut backend) = laid_out(CgroupVersion::V1, &[("memory.usage_in_bytes", "\n")]);
     let read = backend.sample(&Clock::start(), Wanted::default(), &mut Vec::new());
     assert!(matches!(read, Err(ReadingError::Failed(_))), "{read:?}");
 }
@@ -300,7 +300,7 @@ impl Drop for Below {
 #[test]
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn a_cgroup_that_is_removed_is_gone_until_it_is_there_again() {
-    let Ok(own) = cgroup::find(std::process::id(), "") else {
+    let Ok(own) = cgroup::find_cgroup(std::process::id(), "") else {
         return eprintln!("SKIPPED: no memory cgroup is visible here");
     };
     let below = Below(

@@ -20,17 +20,17 @@ mod survey;
 
 pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
-pub use replay::{Replay, Upset};
-pub use sampler::{Options, Sampler, SamplerHandle, Stopped};
+pub use replay::{ReplayBackend, Upset};
+pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
 pub use samples::Samples;
-pub use survey::{Survey, survey};
+pub use survey::{BackendSurvey, survey_backends};
 
 use crate::capture::{
     BackendFacts, CallCost, ContainerFacts, DeviceEvent, DeviceFacts, MemorySample,
 };
 use crate::clock::Clock;
 use crate::error::Failure;
-use gpus::Request;
+use gpus::ContainerGpuRequest;
 use host::HostBackend;
 use nvml::{NvmlBackend, Unusable};
 use std::fmt;
@@ -161,7 +161,7 @@ impl FromStr for BackendChoice {
 
 /// The facts of the container that reading its memory needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct MeasuredContainer {
     /// Host pid of its process 1; `None` when it is not running.
     pub init_pid: Option<u32>,
     /// Full id, as in the names of its cgroups. If empty, only the pid identifies it.
@@ -174,10 +174,10 @@ pub struct Target {
     pub devices: Vec<String>,
 }
 
-impl Target {
+impl MeasuredContainer {
     /// The target for a container.
-    pub fn of(container: &ContainerFacts) -> Target {
-        Target {
+    pub fn of_container(container: &ContainerFacts) -> MeasuredContainer {
+        MeasuredContainer {
             init_pid: container.state.pid,
             container_id: container.id.clone(),
             gpu_request: container.gpu_request.clone(),
@@ -188,39 +188,42 @@ impl Target {
 }
 
 /// The directory of a container's own cgroup, if this host shows it.
-pub fn cgroup_directory(target: &Target) -> Option<std::path::PathBuf> {
-    cgroup::find(target.init_pid?, &target.container_id)
+pub fn cgroup_directory(target: &MeasuredContainer) -> Option<std::path::PathBuf> {
+    cgroup::find_cgroup(target.init_pid?, &target.container_id)
         .ok()
         .map(|c| c.dir)
 }
 
 /// Counts OOM kills in a container, if this host shows its cgroup. With `since_start`, earlier
 /// kills count too.
-pub fn watch_oom_kills(target: &Target, since_start: bool) -> Option<OomWatch> {
-    let cgroup = cgroup::find(target.init_pid?, &target.container_id).ok()?;
-    Some(OomWatch::start(&cgroup, since_start))
+pub fn watch_oom_kills(target: &MeasuredContainer, since_start: bool) -> Option<OomWatch> {
+    let cgroup = cgroup::find_cgroup(target.init_pid?, &target.container_id).ok()?;
+    Some(OomWatch::start_counting(&cgroup, since_start))
 }
 
 /// Opens the requested backend, or the one that fits.
-pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
-    let request = gpus::request(target);
+pub fn open_backend(
+    choice: BackendChoice,
+    target: &MeasuredContainer,
+) -> Result<Box<dyn MemoryBackend>, Failure> {
+    let request = gpus::find_request(target);
     match choice {
         BackendChoice::Host => host(target, "container memory was asked for".into()),
-        BackendChoice::Nvml => match NvmlBackend::open(target, request.as_ref()) {
+        BackendChoice::Nvml => match NvmlBackend::open_for(target, request.as_ref()) {
             Ok(backend) => Ok(Box::new(backend)),
             Err(why) => Err(unusable(why, request.is_none())),
         },
-        BackendChoice::Amd => {
-            amd::open(target, &amd::Roots::from_environment()).map_err(|why| unusable(why, false))
-        }
+        BackendChoice::Amd => amd::open_backend(target, &amd::Roots::from_environment())
+            .map_err(|why| unusable(why, false)),
         BackendChoice::Auto => {
             // An environment variable set by the image counts only if there is a GPU inside.
-            let leftover =
-                |r: &Request| r.doubtful && target.init_pid.and_then(gpus::inside) == Some(false);
+            let leftover = |r: &ContainerGpuRequest| {
+                r.doubtful && target.init_pid.and_then(gpus::has_gpu_inside) == Some(false)
+            };
             let request = request.filter(|r| !leftover(r));
-            match NvmlBackend::open(target, request.as_ref()) {
+            match NvmlBackend::open_for(target, request.as_ref()) {
                 Ok(backend) => Ok(Box::new(backend)),
-                Err(_) if amd::asks(target) => amd_or_host(target),
+                Err(_) if amd::requests_gpus(target) => amd_or_host(target),
                 Err(why) if request.is_some() => host(
                     target,
                     format!(
@@ -228,7 +231,7 @@ pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBack
                         why.message
                     ),
                 ),
-                Err(_) => match amd::open(target, &amd::Roots::from_environment()) {
+                Err(_) => match amd::open_backend(target, &amd::Roots::from_environment()) {
                     // A privileged container has every GPU without a request.
                     Ok(backend) => Ok(backend),
                     Err(_) => host(target, "the container uses no GPU".into()),
@@ -245,11 +248,11 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
         Err(why) => why,
     };
     // The same as for a container that was given all GPUs.
-    let all = Target {
+    let all = MeasuredContainer {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
-    amd::open(&all, &amd::Roots::from_environment()).map_err(|amd| {
+    amd::open_backend(&all, &amd::Roots::from_environment()).map_err(|amd| {
         let failure = Failure::environment(format!(
             "no GPU can be read: {}; {}",
             why.message, amd.message
@@ -260,9 +263,9 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
 
 /// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
 pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
-    let all = || Target {
+    let all = || MeasuredContainer {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
-        ..Target::default()
+        ..MeasuredContainer::default()
     };
     match choice {
         BackendChoice::Auto => open_host(),
@@ -270,9 +273,8 @@ pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Fai
             Ok(backend) => Ok(Box::new(backend)),
             Err(why) => Err(unusable(why, false)),
         },
-        BackendChoice::Amd => {
-            amd::open(&all(), &amd::Roots::from_environment()).map_err(|why| unusable(why, false))
-        }
+        BackendChoice::Amd => amd::open_backend(&all(), &amd::Roots::from_environment())
+            .map_err(|why| unusable(why, false)),
         BackendChoice::Host => Err(Failure::usage("the host's memory is on no GPU")),
     }
 }
@@ -324,8 +326,8 @@ pub fn has_driver() -> bool {
 }
 
 /// For a container that was given graphics devices of any vendor.
-fn amd_or_host(target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
-    amd::open(target, &amd::Roots::from_environment()).or_else(|why| {
+fn amd_or_host(target: &MeasuredContainer) -> Result<Box<dyn MemoryBackend>, Failure> {
+    amd::open_backend(target, &amd::Roots::from_environment()).or_else(|why| {
         let reason = format!(
             "the container was given graphics devices, but no GPU can be read, so container memory is measured: {}",
             why.message
@@ -334,7 +336,7 @@ fn amd_or_host(target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
     })
 }
 
-fn host(target: &Target, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {
+fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {
     Ok(Box::new(HostBackend::open(target, reason)?))
 }
 

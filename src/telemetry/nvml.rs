@@ -11,17 +11,17 @@ pub use calls::Unusable;
 pub use library::{LIBRARY_VARIABLE, is_named, use_library};
 
 use super::attribution::Attribution;
-use super::costs::Ledger;
+use super::costs::CallLedger;
 use super::gpu_process;
-use super::gpus::{self, Item, Listed, Request};
-use super::{MemoryBackend, ReadingError, Target, Wanted};
+use super::gpus::{self, ContainerGpuRequest, GpuRequestItem, Listed};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
-use crate::clock::{Clock, nanos};
-use crate::wording::counted;
-use calls::{Found, devices};
-use events::Watch;
-use gpu::{Gpu, Layout, Nonsense};
-use library::library;
+use crate::clock::{Clock, to_nanos};
+use crate::wording::count_noun;
+use calls::{ListedDevices, list_devices};
+use events::EventWatch;
+use gpu::{MemoryCall, Nonsense, NvmlGpu};
+use library::loaded_library;
 use lists::ProcessLists;
 use nvml_wrapper::{Device, Nvml};
 use std::time::Duration;
@@ -31,20 +31,20 @@ const SIMULATED_PREFIX: &str = "fake-";
 
 /// Reads the GPUs that a container can see, or all of the host.
 pub struct NvmlBackend {
-    gpus: Vec<Gpu>,
+    gpus: Vec<NvmlGpu>,
     driver: Option<String>,
     reason: String,
-    lists: Lists,
+    lists: ListQuality,
     whose: Attribution,
-    watch: Option<Watch>,
-    costs: Ledger,
+    watch: Option<EventWatch>,
+    costs: CallLedger,
     happened: Vec<DeviceEvent>,
     unopened: Vec<String>,
 }
 
 /// Whether the driver's process lists can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lists {
+enum ListQuality {
     Good,
     /// Unusable from the start; `reason` explains why.
     Useless,
@@ -54,13 +54,16 @@ enum Lists {
 
 impl NvmlBackend {
     /// Opens the GPUs of `request`, or without one those on which the container has a process.
-    pub fn open(target: &Target, request: Option<&Request>) -> Result<NvmlBackend, Unusable> {
-        let nvml = library()?;
+    pub fn open_for(
+        target: &MeasuredContainer,
+        request: Option<&ContainerGpuRequest>,
+    ) -> Result<NvmlBackend, Unusable> {
+        let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
-        let Found {
+        let ListedDevices {
             gpus: devices,
             mut notes,
-        } = devices(nvml)?;
+        } = list_devices(nvml)?;
         let (chosen, found) = match request {
             Some(request) => {
                 let (chosen, why_not) = asked_for(request, &devices)?;
@@ -68,7 +71,7 @@ impl NvmlBackend {
                 let found_in = request.found_in;
                 let found = format!(
                     "the container has {} according to {found_in}",
-                    counted(chosen.len(), "GPU")
+                    count_noun(chosen.len(), "GPU")
                 );
                 (chosen, found)
             }
@@ -85,7 +88,7 @@ impl NvmlBackend {
                 }
                 let found = format!(
                     "a process of the container is on {}",
-                    counted(chosen.len(), "GPU")
+                    count_noun(chosen.len(), "GPU")
                 );
                 (chosen, found)
             }
@@ -100,17 +103,17 @@ impl NvmlBackend {
 
     /// Opens every GPU of the host, for all its containers.
     pub fn of_host() -> Result<NvmlBackend, Unusable> {
-        let Found {
+        let ListedDevices {
             gpus: devices,
             notes,
-        } = devices(library()?)?;
-        let all = Request {
-            items: vec![Item::All],
+        } = list_devices(loaded_library()?)?;
+        let all = ContainerGpuRequest {
+            items: vec![GpuRequestItem::All],
             found_in: "",
             doubtful: false,
         };
         let (chosen, _) = asked_for(&all, &devices)?;
-        let found = format!("the host has {}", counted(chosen.len(), "GPU"));
+        let found = format!("the host has {}", count_noun(chosen.len(), "GPU"));
         let unknown = notes.clone();
         let mut backend = Self::read(devices, &chosen, found, notes, Attribution::new(None))?;
         backend.unopened.extend(unknown);
@@ -124,7 +127,7 @@ impl NvmlBackend {
         mut notes: Vec<String>,
         whose: Attribution,
     ) -> Result<NvmlBackend, Unusable> {
-        let nvml = library()?;
+        let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
         let ask_lists = whose.refusal().is_none() && !broken_lists(driver.as_deref());
         let mut gpus = Vec::new();
@@ -133,7 +136,7 @@ impl NvmlBackend {
             .into_iter()
             .filter(|(_, l)| chosen.contains(&l.index))
         {
-            match Gpu::open(nvml, device, &listed, gpus.len() as u32, ask_lists) {
+            match NvmlGpu::open(nvml, device, &listed, gpus.len() as u32, ask_lists) {
                 Ok(gpu) => gpus.push(gpu),
                 Err(why) => {
                     if !why.ends_with(gpu::UNIFIED) {
@@ -153,7 +156,7 @@ impl NvmlBackend {
         let whole = gpus
             .iter()
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
-        let watch = Watch::start(nvml, whole.collect());
+        let watch = EventWatch::start_watching(nvml, whole.collect());
         let reason = std::iter::once(found)
             .chain(notes)
             .collect::<Vec<_>>()
@@ -165,7 +168,7 @@ impl NvmlBackend {
             lists,
             whose,
             watch,
-            costs: Ledger::default(),
+            costs: CallLedger::default(),
             happened: Vec::new(),
             unopened,
         })
@@ -174,14 +177,14 @@ impl NvmlBackend {
     /// Collects the events of the watch thread.
     fn listen(&mut self, clock: &Clock) {
         let Some(watch) = &self.watch else { return };
-        for event in watch.take() {
+        for event in watch.take_events() {
             let gpu = event
                 .uuid
                 .as_ref()
                 .and_then(|uuid| self.gpus.iter().find(|g| g.facts.id == *uuid));
-            let called = gpu.map_or("a GPU".to_owned(), Gpu::called);
+            let called = gpu.map_or("a GPU".to_owned(), NvmlGpu::display_name);
             self.happened.push(DeviceEvent {
-                at_ns: clock.now() - nanos(event.at.elapsed()),
+                at_ns: clock.now() - to_nanos(event.at.elapsed()),
                 device: gpu.map_or(0, |g| g.facts.index),
                 code: event.code.into(),
                 message: format!("{called}: {}", event.message),
@@ -201,21 +204,21 @@ fn broken_lists(driver: Option<&str>) -> bool {
 
 /// Adds to `notes` what is read in an unusual way or not at all.
 fn describe(
-    gpus: &[Gpu],
+    gpus: &[NvmlGpu],
     driver: Option<&str>,
     whose: &Attribution,
     notes: &mut Vec<String>,
-) -> Lists {
-    if gpus.iter().any(|g| g.layout == Layout::V1) {
+) -> ListQuality {
+    if gpus.iter().any(|g| g.layout == MemoryCall::V1) {
         notes.push("used memory includes what the driver reserves, because this driver does not report it separately".into());
     }
     for gpu in gpus.iter().filter(|g| g.sliced) {
         notes.push(format!(
             "{} is split into MIG slices: its memory and processes are those of all slices together, and its utilisation is not reported",
-            gpu.called()
+            gpu.display_name()
         ));
     }
-    if gpus.iter().any(Gpu::is_slice) {
+    if gpus.iter().any(NvmlGpu::is_slice) {
         notes.push("of a MIG slice memory and processes are read; power, temperature, clocks and utilisation are those of the whole GPU and are left out".into());
     }
     if gpus.iter().any(|g| g.accounting) {
@@ -223,26 +226,26 @@ fn describe(
     }
     if let Some(refusal) = whose.refusal() {
         notes.push(refusal.into());
-        return Lists::Useless;
+        return ListQuality::Useless;
     }
     if broken_lists(driver) {
         notes.push("memory per process is left out, because the process lists of this driver version are broken".into());
-        return Lists::Useless;
+        return ListQuality::Useless;
     }
     if gpus.iter().all(|g| g.lists.is_none()) {
         notes.push("this driver lists no processes".into());
-        return Lists::Useless;
+        return ListQuality::Useless;
     }
-    Lists::Good
+    ListQuality::Good
 }
 
 /// The GPUs of a request, by index, and the reasons for missing ones.
 fn asked_for(
-    request: &Request,
+    request: &ContainerGpuRequest,
     devices: &[(Device<'static>, Listed)],
 ) -> Result<(Vec<u32>, Vec<String>), Unusable> {
     let listed: Vec<Listed> = devices.iter().map(|(_, listed)| listed.clone()).collect();
-    let (chosen, why_not) = gpus::select(request, &listed);
+    let (chosen, why_not) = gpus::select_gpus(request, &listed);
     if chosen.is_empty() {
         let why = why_not.join("; ");
         return Err(Unusable::new(format!(
@@ -253,7 +256,11 @@ fn asked_for(
 }
 
 /// The GPUs on which the container has a process.
-fn in_use(nvml: &Nvml, target: &Target, devices: &[(Device<'static>, Listed)]) -> Vec<u32> {
+fn in_use(
+    nvml: &Nvml,
+    target: &MeasuredContainer,
+    devices: &[(Device<'static>, Listed)],
+) -> Vec<u32> {
     let Some(init) = target.init_pid.filter(|_| !target.container_id.is_empty()) else {
         return Vec::new();
     };
@@ -263,17 +270,22 @@ fn in_use(nvml: &Nvml, target: &Target, devices: &[(Device<'static>, Listed)]) -
     }
     let used = devices.iter().filter(|(device, listed)| {
         listed.slice.is_none()
-            && ProcessLists::of(nvml, device)
-                .and_then(|mut lists| lists.read(nvml, device, u64::MAX).ok())
-                .is_some_and(|raw| whose.identify(&raw).iter().any(|p| p.ours == Some(true)))
+            && ProcessLists::for_device(nvml, device)
+                .and_then(|mut lists| lists.read_lists(nvml, device, u64::MAX).ok())
+                .is_some_and(|raw| {
+                    whose
+                        .identify_processes(&raw)
+                        .iter()
+                        .any(|p| p.ours == Some(true))
+                })
     });
     used.map(|(_, listed)| listed.index).collect()
 }
 
 /// Driver version and GPUs of this host, on one line.
-pub fn survey() -> Result<String, Unusable> {
-    let nvml = library()?;
-    let found = calls::devices(nvml)?;
+pub fn survey_gpus() -> Result<String, Unusable> {
+    let nvml = loaded_library()?;
+    let found = calls::list_devices(nvml)?;
     let driver = nvml
         .sys_driver_version()
         .unwrap_or_else(|_| "of unknown version".into());
@@ -285,7 +297,7 @@ pub fn survey() -> Result<String, Unusable> {
         .collect();
     Ok(format!(
         "driver {driver}, {}: {}",
-        counted(names.len(), "GPU"),
+        count_noun(names.len(), "GPU"),
         names.join(", ")
     ))
 }
@@ -297,10 +309,10 @@ impl MemoryBackend for NvmlBackend {
             .as_deref()
             .is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
         let note = match self.lists {
-            Lists::Spoilt => {
+            ListQuality::Spoilt => {
                 "; the driver's process lists turned out to be nonsense and are left out"
             }
-            Lists::Good | Lists::Useless => "",
+            ListQuality::Good | ListQuality::Useless => "",
         };
         BackendFacts {
             name: "nvml".into(),
@@ -323,20 +335,20 @@ impl MemoryBackend for NvmlBackend {
         let mut errors = Vec::new();
         self.whose.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
-            match gpu.sample(clock, wanted.detail, &mut self.costs) {
+            match gpu.read_sample(clock, wanted.detail, &mut self.costs) {
                 Ok(mut sample) => {
-                    if self.lists == Lists::Good
+                    if self.lists == ListQuality::Good
                         && gpu.processes_are_due(sample.at_ns, wanted.detail)
                     {
                         match gpu.read_processes(clock, &mut self.whose, &mut self.costs) {
                             Ok(processes) => sample.processes = processes,
-                            Err(Nonsense) => self.lists = Lists::Spoilt,
+                            Err(Nonsense) => self.lists = ListQuality::Spoilt,
                         }
                     }
                     into.push(sample);
                 }
                 Err(e) => {
-                    let message = gpu.failed(&e);
+                    let message = gpu.note_failure(&e);
                     if gpu.lost {
                         self.happened.push(DeviceEvent {
                             at_ns: clock.now(),
@@ -365,16 +377,16 @@ impl MemoryBackend for NvmlBackend {
     fn probe_floor(&self) -> Option<Duration> {
         // The memory call takes some ten microseconds, but under a lock of the driver: no more
         // often than full readings.
-        Some(super::Options::SHORTEST)
+        Some(super::SamplerOptions::SHORTEST)
     }
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
         into.clear();
-        let used = |gpu: &Gpu| {
+        let used = |gpu: &NvmlGpu| {
             if gpu.lost {
                 0
             } else {
-                gpu.memory().map_or(0, |m| m.used)
+                gpu.read_memory().map_or(0, |m| m.used)
             }
         };
         into.extend(self.gpus.iter().map(used));
@@ -382,7 +394,7 @@ impl MemoryBackend for NvmlBackend {
     }
 
     fn costs(&self) -> Vec<CallCost> {
-        self.costs.report()
+        self.costs.report_costs()
     }
 
     fn unopened(&self) -> Vec<String> {

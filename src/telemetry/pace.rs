@@ -3,9 +3,9 @@
 //! of the time.
 
 use super::MemoryBackend;
-use super::sampler::Options;
+use super::sampler::SamplerOptions;
 use crate::capture::{AtNs, MemorySample};
-use crate::clock::{Clock, nanos};
+use crate::clock::{Clock, to_nanos};
 use std::time::Duration;
 
 /// Full readings take at most one tenth of the time. Slow ones hold locks that users of the GPU
@@ -43,14 +43,14 @@ impl Pace {
     }
 
     /// Records how long a full reading took.
-    pub fn note(&mut self, cost_ns: i64) {
+    pub fn note_cost(&mut self, cost_ns: i64) {
         self.costs[self.readings % self.costs.len()] = cost_ns;
         self.readings += 1;
     }
 
     /// Take every Nth tick; 1 takes all. Uses the median of the last readings, because an
     /// interrupted one is not representative.
-    pub fn stretch(&self) -> i64 {
+    pub fn tick_stretch(&self) -> i64 {
         let mut costs = self.costs;
         let known = &mut costs[..self.readings.min(self.costs.len())];
         if known.len() < ENOUGH {
@@ -114,13 +114,13 @@ fn share(tick_ns: i64, longest: i64, floor: i64) -> Option<i64> {
 
 impl Probing {
     /// For a backend that may be probed every `floor`.
-    pub fn new(floor: Option<Duration>, options: Options, devices: usize) -> Probing {
-        let tick_ns = nanos(options.interval);
+    pub fn new(floor: Option<Duration>, options: SamplerOptions, devices: usize) -> Probing {
+        let tick_ns = to_nanos(options.interval);
         let base_ns = floor.and_then(|floor| {
             share(
                 tick_ns,
-                nanos(options.probe_interval).max(1),
-                nanos(floor).max(1),
+                to_nanos(options.probe_interval).max(1),
+                to_nanos(floor).max(1),
             )
         });
         Probing {
@@ -153,7 +153,7 @@ impl Probing {
     }
 
     /// Makes one probe.
-    pub fn probe(&mut self, backend: &mut dyn MemoryBackend, clock: &Clock) {
+    pub fn make_probe(&mut self, backend: &mut dyn MemoryBackend, clock: &Clock) {
         let start = clock.now();
         // A failure shows at the next full reading, where it is counted.
         if backend.probe(&mut self.values).is_ok() {
@@ -230,7 +230,7 @@ impl Spacing {
     }
 
     /// Notes a reading from `start` to `end`, and returns how long it took.
-    pub fn note(&mut self, start: AtNs, end: AtNs) -> i64 {
+    pub fn note_reading(&mut self, start: AtNs, end: AtNs) -> i64 {
         self.last = Some(start);
         self.cost_ns = end - start;
         self.cost_ns
@@ -246,35 +246,35 @@ mod tests {
     #[test]
     fn slow_readings_are_made_less_often_and_quick_ones_as_asked() {
         let mut pace = Pace::new(100 * MS);
-        assert_eq!(pace.stretch(), 1);
+        assert_eq!(pace.tick_stretch(), 1);
         for _ in 0..4 {
-            pace.note(70 * MS);
+            pace.note_cost(70 * MS);
         }
-        assert_eq!(pace.stretch(), 1, "too few to judge by");
-        pace.note(70 * MS);
-        assert_eq!(pace.stretch(), 7, "a tenth of the time");
+        assert_eq!(pace.tick_stretch(), 1, "too few to judge by");
+        pace.note_cost(70 * MS);
+        assert_eq!(pace.tick_stretch(), 7, "a tenth of the time");
         for _ in 0..20 {
-            pace.note(MS);
+            pace.note_cost(MS);
         }
-        assert_eq!(pace.stretch(), 1);
-        pace.note(900 * MS);
-        assert_eq!(pace.stretch(), 1, "one that was interrupted");
+        assert_eq!(pace.tick_stretch(), 1);
+        pace.note_cost(900 * MS);
+        assert_eq!(pace.tick_stretch(), 1, "one that was interrupted");
         for _ in 0..20 {
-            pace.note(i64::MAX);
+            pace.note_cost(i64::MAX);
         }
-        assert_eq!(pace.stretch(), 100);
+        assert_eq!(pace.tick_stretch(), 100);
     }
 
     #[test]
     fn a_burst_ends_and_leaves_room_for_the_ticks() {
         let mut pace = Pace::new(100 * MS);
-        pace.note(MS / 10);
+        pace.note_cost(MS / 10);
         assert_eq!(pace.burst_due(0, 100 * MS), None);
         pace.begin_burst(0);
         assert_eq!(pace.burst_due(0, 100 * MS), Some(10 * MS));
         assert_eq!(pace.burst_due(90 * MS, 100 * MS), None);
         assert_eq!(pace.burst_due(295 * MS, 400 * MS), None);
-        pace.note(5 * MS);
+        pace.note_cost(5 * MS);
         assert_eq!(pace.burst_due(0, 100 * MS), None, "too dear");
         let mut fast = Pace::new(10 * MS);
         fast.begin_burst(0);

@@ -41,7 +41,7 @@ impl SessionMemory {
     }
 
     /// Anonymous memory of all its processes, bytes; `None` when none is left.
-    pub fn read(&mut self, now: AtNs) -> Option<u64> {
+    pub fn read_bytes(&mut self, now: AtNs) -> Option<u64> {
         if self.listed_at.is_none_or(|at| now - at >= LIST_AGE_NS) {
             self.list(now);
         }
@@ -79,7 +79,7 @@ impl SessionMemory {
             if let Some(row) = stat.ok().and_then(|f| {
                 read_at_start(&f, &mut self.buffer)
                     .ok()
-                    .and_then(Row::parse)
+                    .and_then(ProcessRow::parse)
             }) {
                 table.push(row);
             }
@@ -117,21 +117,21 @@ pub(super) fn pids_below(dir: &Path, depth: u32, into: &mut Vec<u32>) {
 
 /// Family relations of a process, from `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Row {
+struct ProcessRow {
     pid: u32,
     parent: u32,
     session: u32,
 }
 
-impl Row {
-    fn parse(stat: &str) -> Option<Row> {
+impl ProcessRow {
+    fn parse(stat: &str) -> Option<ProcessRow> {
         // The name may contain spaces and parentheses: the fields begin after the last one.
         let (pid, _) = stat.split_once(' ')?;
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;
         let session = fields.nth(1)?.parse().ok()?;
-        Some(Row {
+        Some(ProcessRow {
             pid: pid.parse().ok()?,
             parent,
             session,
@@ -141,7 +141,7 @@ impl Row {
 
 /// The processes in the session of `leader` or descending from it. A daemon that left the session
 /// is found while its parent lives, an orphan while it is in the session.
-fn members(table: &[Row], leader: u32) -> Vec<u32> {
+fn members(table: &[ProcessRow], leader: u32) -> Vec<u32> {
     let mut found: Vec<u32> = table
         .iter()
         .filter(|r| r.pid == leader || r.session == leader)
@@ -175,8 +175,8 @@ mod tests {
     use proptest::prelude::*;
     use std::process::{Command, Stdio};
 
-    fn row(pid: u32, parent: u32, session: u32) -> Row {
-        Row {
+    fn row(pid: u32, parent: u32, session: u32) -> ProcessRow {
+        ProcessRow {
             pid,
             parent,
             session,
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn kinship_is_read_behind_the_strangest_name() {
         let stat = "4242 (tmux: (a) 7 R 1) S 17 4242 9000 0 -1 4194560 1\n";
-        assert_eq!(Row::parse(stat), Some(row(4242, 17, 9000)));
-        assert_eq!(Row::parse("4242 (sh"), None);
-        assert_eq!(Row::parse(""), None);
+        assert_eq!(ProcessRow::parse(stat), Some(row(4242, 17, 9000)));
+        assert_eq!(ProcessRow::parse("4242 (sh"), None);
+        assert_eq!(ProcessRow::parse(""), None);
     }
 
     #[test]
@@ -221,14 +221,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_the_parsers_panic(text in "\\PC*") {
-            let _ = (Row::parse(&text), anonymous_pages(&text));
+            let _ = (ProcessRow::parse(&text), anonymous_pages(&text));
         }
     }
 
     #[test]
     #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     fn the_memory_of_a_child_is_read_until_it_ends() {
-        let Ok(cgroup) = super::super::cgroup::find(std::process::id(), "") else {
+        let Ok(cgroup) = super::super::cgroup::find_cgroup(std::process::id(), "") else {
             eprintln!("SKIPPED: no memory cgroup is visible here");
             return;
         };
@@ -238,10 +238,10 @@ mod tests {
             .spawn()
             .unwrap();
         let mut memory = SessionMemory::new(child.id(), &cgroup.dir);
-        let read = memory.read(0);
+        let read = memory.read_bytes(0);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(read.is_some_and(|bytes| bytes < 1 << 30), "{read:?}");
-        assert_eq!(memory.read(1), None, "it has ended");
+        assert_eq!(memory.read_bytes(1), None, "it has ended");
     }
 }

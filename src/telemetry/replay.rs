@@ -3,18 +3,18 @@
 
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample};
-use crate::clock::{Clock, nanos};
+use crate::clock::{Clock, to_nanos};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Plays back samples. A reading returns the last sample before its time; after the last sample the
 /// replay is over.
-pub struct Replay {
+pub struct ReplayBackend {
     clock: Clock,
     facts: BackendFacts,
     devices: Vec<DeviceFacts>,
     /// Per device, ordered by time.
-    tracks: Vec<Track>,
+    tracks: Vec<DeviceTrack>,
     ends_at: Option<AtNs>,
     /// Whether gauges appear as recorded, instead of at every reading.
     as_recorded: bool,
@@ -24,13 +24,13 @@ pub struct Replay {
 }
 
 #[derive(Default)]
-struct Track {
+struct DeviceTrack {
     samples: Vec<MemorySample>,
     /// Number of samples already played.
     played: usize,
 }
 
-impl Track {
+impl DeviceTrack {
     /// Number of samples up to a moment.
     fn upto(&self, now: AtNs) -> usize {
         self.samples.partition_point(|s| s.at_ns <= now)
@@ -46,10 +46,14 @@ pub enum Upset {
     Fail(ReadingError),
 }
 
-impl Replay {
+impl ReplayBackend {
     /// Plays `samples` of `devices` on `clock`, which the sampler must use too: probing asks it for
     /// the time.
-    pub fn new(clock: &Clock, devices: Vec<DeviceFacts>, mut samples: Vec<MemorySample>) -> Replay {
+    pub fn new(
+        clock: &Clock,
+        devices: Vec<DeviceFacts>,
+        mut samples: Vec<MemorySample>,
+    ) -> ReplayBackend {
         samples.sort_by_key(|s| s.at_ns);
         let facts = BackendFacts {
             name: "replay".into(),
@@ -58,13 +62,13 @@ impl Replay {
             reason: "samples of an earlier capture are played back".into(),
         };
         let ends_at = samples.last().map(|s| s.at_ns);
-        let mut tracks: Vec<Track> = devices.iter().map(|_| Track::default()).collect();
+        let mut tracks: Vec<DeviceTrack> = devices.iter().map(|_| DeviceTrack::default()).collect();
         for sample in samples {
             if let Some(place) = devices.iter().position(|d| d.index == sample.device) {
                 tracks[place].samples.push(sample);
             }
         }
-        Replay {
+        ReplayBackend {
             clock: clock.clone(),
             facts,
             devices,
@@ -85,7 +89,7 @@ impl Replay {
         devices: Vec<DeviceFacts>,
         mut samples: Vec<MemorySample>,
         named: &str,
-    ) -> Replay {
+    ) -> ReplayBackend {
         let first = samples.iter().map(|s| s.at_ns).min().unwrap_or(0);
         let shift = clock.now().saturating_sub(first);
         for sample in &mut samples {
@@ -101,21 +105,21 @@ impl Replay {
                 recorded.reason
             ),
         };
-        Replay {
+        ReplayBackend {
             facts,
             as_recorded: true,
-            ..Replay::new(clock, devices, samples)
+            ..ReplayBackend::new(clock, devices, samples)
         }
     }
 
     /// Makes the full reading with this number (from 0) fail or hang.
-    pub fn upset(mut self, reading: u64, upset: Upset) -> Replay {
+    pub fn with_upset(mut self, reading: u64, upset: Upset) -> ReplayBackend {
         self.upsets.insert(reading, upset);
         self
     }
 
     /// Sets the shortest probe interval; `None` forbids probing.
-    pub fn probed_every(mut self, floor: Option<Duration>) -> Replay {
+    pub fn probed_every(mut self, floor: Option<Duration>) -> ReplayBackend {
         self.probe_floor = floor;
         self
     }
@@ -149,7 +153,7 @@ fn joined(passed: &[MemorySample]) -> Option<MemorySample> {
     Some(sample)
 }
 
-impl MemoryBackend for Replay {
+impl MemoryBackend for ReplayBackend {
     fn facts(&self) -> BackendFacts {
         self.facts.clone()
     }
@@ -168,7 +172,7 @@ impl MemoryBackend for Replay {
         self.readings += 1;
         match self.upsets.get(&reading) {
             Some(Upset::Slow(time)) if clock.is_manual() => {
-                clock.advance_to(clock.now() + nanos(*time))
+                clock.advance_to(clock.now() + to_nanos(*time))
             }
             Some(Upset::Slow(time)) => std::thread::sleep(*time),
             Some(Upset::Fail(error)) => return Err(error.clone()),

@@ -1,14 +1,14 @@
 //! The sampling thread: full readings at fixed times, cheap probes in between for short peaks, and
 //! a count of missed readings.
 
+use super::costs::CallLedger;
 use super::costs::Histogram;
-use super::costs::Ledger;
 use super::pace::Pace;
 use super::pace::Probing;
-use super::samples::{Samples, channel};
+use super::samples::{Samples, sample_channel};
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceEvent, DeviceFacts, MemorySample, SamplingFacts};
-use crate::clock::{Clock, nanos};
+use crate::clock::{Clock, to_nanos};
 use crate::error::{ExitCode, Failure};
 use crate::sync::lock_data;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -28,7 +28,7 @@ const NICENESS: i32 = -10;
 
 /// How to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct SamplerOptions {
     /// Interval of full readings; 10 ms or more.
     pub interval: Duration,
     /// Interval of probes. There are none unless at least one fits between two full readings.
@@ -39,14 +39,14 @@ pub struct Options {
     pub probe_interval: Duration,
 }
 
-impl Options {
+impl SamplerOptions {
     /// The shortest interval between full readings.
     pub const SHORTEST: Duration = Duration::from_millis(10);
 }
 
-impl Default for Options {
+impl Default for SamplerOptions {
     fn default() -> Self {
-        Options {
+        SamplerOptions {
             interval: Duration::from_millis(100),
             probe_interval: Duration::from_millis(25),
         }
@@ -54,7 +54,7 @@ impl Default for Options {
 }
 
 /// A running sampling thread. Dropped without [`Sampler::stop`] it ends by itself soon.
-pub struct Sampler {
+pub struct MemorySampler {
     handle: SamplerHandle,
     thread: Option<JoinHandle<Stopped>>,
 }
@@ -71,11 +71,11 @@ pub struct Stopped {
 /// Controls a running sampler from any thread, without waiting for it.
 #[derive(Clone, Default)]
 pub struct SamplerHandle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWishes>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedWishes {
     wishes: Mutex<Wishes>,
     changed: Condvar,
 }
@@ -98,7 +98,7 @@ impl SamplerHandle {
     /// Marks a phase boundary: as [`SamplerHandle::sample_now`], and for some hundred milliseconds
     /// full readings come every 10 ms, if they are cheap enough. Those have [`MemorySample::burst`]
     /// set.
-    pub fn edge(&self) {
+    pub fn mark_edge(&self) {
         self.shared.change(|w| {
             w.sample_now = true;
             w.burst = true;
@@ -112,7 +112,7 @@ impl SamplerHandle {
     }
 }
 
-impl Shared {
+impl SharedWishes {
     fn lock(&self) -> MutexGuard<'_, Wishes> {
         // Plain values: a panic elsewhere cannot leave them inconsistent.
         lock_data(&self.wishes)
@@ -169,29 +169,29 @@ enum Wake {
     Stop,
 }
 
-impl Sampler {
+impl MemorySampler {
     /// Starts sampling. The samples arrive in the order they were taken; the channel closes with
     /// the sampler. When its reader falls far behind, the sampler waits and counts the missed
     /// ticks: memory stays bounded and no loss is hidden.
-    pub fn start(
+    pub fn start_thread(
         backend: Box<dyn MemoryBackend>,
         clock: &Clock,
-        options: Options,
-    ) -> Result<(Sampler, Samples), Failure> {
-        if options.interval < Options::SHORTEST {
+        options: SamplerOptions,
+    ) -> Result<(MemorySampler, Samples), Failure> {
+        if options.interval < SamplerOptions::SHORTEST {
             return Err(Failure::usage(format!(
                 "a sample interval of {:?} is too short",
                 options.interval
             ))
-            .hint(format!("the shortest is {:?}", Options::SHORTEST)));
+            .hint(format!("the shortest is {:?}", SamplerOptions::SHORTEST)));
         }
         let handle = SamplerHandle::default();
-        let (samples, reader) = channel(WAITING);
+        let (samples, reader) = sample_channel(WAITING);
         let clock = clock.clone();
         let shared = Arc::clone(&handle.shared);
         let thread = std::thread::Builder::new()
             .name("sampler".into())
-            .spawn(move || Run::new(backend, clock, options, shared, samples).run())
+            .spawn(move || SamplerRun::new(backend, clock, options, shared, samples).run())
             .map_err(|e| {
                 Failure::new(
                     ExitCode::Environment,
@@ -200,7 +200,7 @@ impl Sampler {
                 .caused_by(e)
             })?;
         Ok((
-            Sampler {
+            MemorySampler {
                 handle,
                 thread: Some(thread),
             },
@@ -214,7 +214,7 @@ impl Sampler {
     }
 
     /// Ends sampling after the reading in progress.
-    pub fn stop(mut self) -> Stopped {
+    pub fn stop_thread(mut self) -> Stopped {
         self.handle.shared.change(|w| w.stop = true);
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
@@ -230,7 +230,7 @@ impl Sampler {
     }
 }
 
-impl Drop for Sampler {
+impl Drop for MemorySampler {
     fn drop(&mut self) {
         self.handle.shared.change(|w| w.stop = true);
     }
@@ -262,18 +262,18 @@ impl Between {
 }
 
 /// The state of the sampling thread.
-struct Run {
+struct SamplerRun {
     backend: Box<dyn MemoryBackend>,
     devices: Vec<DeviceFacts>,
     clock: Clock,
-    options: Options,
-    shared: Arc<Shared>,
+    options: SamplerOptions,
+    shared: Arc<SharedWishes>,
     reader: SyncSender<Vec<MemorySample>>,
     facts: SamplingFacts,
     lateness: Histogram,
     probing: Probing,
     pace: Pace,
-    costs: Ledger,
+    costs: CallLedger,
     last_sample_at: Option<AtNs>,
     /// Reused between readings.
     batch: Vec<MemorySample>,
@@ -282,21 +282,21 @@ struct Run {
     held_since: Option<AtNs>,
 }
 
-impl Run {
+impl SamplerRun {
     fn new(
         backend: Box<dyn MemoryBackend>,
         clock: Clock,
-        options: Options,
-        shared: Arc<Shared>,
+        options: SamplerOptions,
+        shared: Arc<SharedWishes>,
         reader: SyncSender<Vec<MemorySample>>,
-    ) -> Run {
+    ) -> SamplerRun {
         let devices = backend.devices();
         let probing = Probing::new(backend.probe_floor(), options, devices.len());
         let facts = SamplingFacts {
-            interval_ns: nanos(options.interval).unsigned_abs(),
+            interval_ns: to_nanos(options.interval).unsigned_abs(),
             ..SamplingFacts::default()
         };
-        Run {
+        SamplerRun {
             backend,
             devices,
             clock,
@@ -306,8 +306,8 @@ impl Run {
             facts,
             lateness: Histogram::default(),
             probing,
-            pace: Pace::new(nanos(options.interval)),
-            costs: Ledger::default(),
+            pace: Pace::new(to_nanos(options.interval)),
+            costs: CallLedger::default(),
             last_sample_at: None,
             batch: Vec::new(),
             held: Vec::new(),
@@ -327,13 +327,13 @@ impl Run {
             self.note_gap(last, self.clock.now());
         }
         self.facts.jitter_p99_ns = self.lateness.quantile(0.99);
-        self.facts.calls = self.costs.report();
+        self.facts.calls = self.costs.report_costs();
         self.facts.calls.extend(self.backend.costs());
         if !self.clock.is_manual() {
             let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             self.facts.cpu_ns = Duration::try_from(cpu)
                 .ok()
-                .map(|d| nanos(d).unsigned_abs());
+                .map(|d| to_nanos(d).unsigned_abs());
         }
         self.facts.probe_interval_ns = self
             .probing
@@ -346,7 +346,7 @@ impl Run {
     }
 
     fn sample_until_stopped(&mut self) {
-        let interval = nanos(self.options.interval);
+        let interval = to_nanos(self.options.interval);
         let mut due = self.clock.now();
         let mut between = Between::Nothing;
         loop {
@@ -366,14 +366,14 @@ impl Run {
                     }
                     Between::Nothing | Between::Probe(_) => {
                         let start = self.clock.now();
-                        self.probing.probe(self.backend.as_mut(), &self.clock);
-                        self.costs.note("probe", self.clock.now() - start);
+                        self.probing.make_probe(self.backend.as_mut(), &self.clock);
+                        self.costs.note_call("probe", self.clock.now() - start);
                         true
                     }
                 },
                 Wake::Due => {
                     let late = self.clock.now() - due;
-                    self.lateness.add(late.unsigned_abs());
+                    self.lateness.add_duration(late.unsigned_abs());
                     self.facts.ticks += 1;
                     let go_on = self.reading(Reason::Tick);
                     // What was missed is not made up for: a burst would only show the same memory again.
@@ -382,7 +382,7 @@ impl Run {
                         next_due(due + passed * interval, interval, self.clock.now());
                     self.facts.missed_ticks += (passed + missed).unsigned_abs();
                     // The ticks that slow readings have missed already are not left out again.
-                    let left_out = (self.pace.stretch() - 1 - passed - missed).max(0);
+                    let left_out = (self.pace.tick_stretch() - 1 - passed - missed).max(0);
                     self.facts.backed_off_ticks += left_out.unsigned_abs();
                     due = next + left_out * interval;
                     go_on
@@ -412,8 +412,8 @@ impl Run {
         let start = self.clock.now();
         let result = self.backend.sample(&self.clock, wanted, &mut self.batch);
         let cost = self.clock.now() - start;
-        self.costs.note("reading", cost);
-        self.pace.note(cost);
+        self.costs.note_call("reading", cost);
+        self.pace.note_cost(cost);
         match result {
             Ok(()) => {}
             Err(ReadingError::Over) => return false,
@@ -439,7 +439,7 @@ impl Run {
         self.held.append(&mut self.batch);
         let now = self.clock.now();
         let since = *self.held_since.get_or_insert(now);
-        let next = now + nanos(self.options.interval).saturating_mul(self.pace.stretch());
+        let next = now + to_nanos(self.options.interval).saturating_mul(self.pace.tick_stretch());
         if reason == Reason::Asked || next - since > HOLD_NS {
             return self.hand_on();
         }

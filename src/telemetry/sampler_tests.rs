@@ -1,7 +1,7 @@
 //! Tests of the sampler: on a clock that is moved by hand, so that no machine is too slow for them.
 
 use super::*;
-use crate::telemetry::{Replay, Upset};
+use crate::telemetry::{ReplayBackend, Upset};
 use proptest::prelude::*;
 
 const MS: i64 = 1_000_000;
@@ -22,8 +22,8 @@ fn at(ms: i64, device: u32, used_bytes: u64) -> MemorySample {
     }
 }
 
-fn every(ms: u64) -> Options {
-    Options {
+fn every(ms: u64) -> SamplerOptions {
+    SamplerOptions {
         interval: Duration::from_millis(ms),
         probe_interval: Duration::from_millis(10),
     }
@@ -31,19 +31,20 @@ fn every(ms: u64) -> Options {
 
 /// Plays the samples to their end and returns what the sampler made of them.
 fn play(
-    replay: impl FnOnce(&Clock) -> Replay,
-    options: Options,
+    replay: impl FnOnce(&Clock) -> ReplayBackend,
+    options: SamplerOptions,
 ) -> (Vec<MemorySample>, SamplingFacts) {
     let clock = Clock::manual(0);
-    let (sampler, samples) = Sampler::start(Box::new(replay(&clock)), &clock, options).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(replay(&clock)), &clock, options).unwrap();
     let samples = samples.iter().collect();
-    (samples, sampler.stop().sampling)
+    (samples, sampler.stop_thread().sampling)
 }
 
 #[test]
 fn ticks_come_at_their_interval_and_all_are_there() {
     let (samples, facts) = play(
-        |c| Replay::new(c, vec![device(0)], vec![at(0, 0, 7), at(1000, 0, 8)]),
+        |c| ReplayBackend::new(c, vec![device(0)], vec![at(0, 0, 7), at(1000, 0, 8)]),
         every(100),
     );
     let times: Vec<i64> = samples.iter().map(|s| s.at_ns / MS).collect();
@@ -70,7 +71,10 @@ fn a_spike_between_two_ticks_shows_in_the_high_bytes() {
         at(165, 0, 2),
         at(400, 0, 2),
     ];
-    let (samples, facts) = play(|c| Replay::new(c, vec![device(0)], spike), every(100));
+    let (samples, facts) = play(
+        |c| ReplayBackend::new(c, vec![device(0)], spike),
+        every(100),
+    );
     let highs: Vec<_> = samples.iter().map(|s| s.high_bytes).collect();
     assert_eq!(
         highs,
@@ -84,7 +88,10 @@ fn a_spike_between_two_ticks_shows_in_the_high_bytes() {
 #[test]
 fn a_spike_of_three_ticks_is_in_the_samples_themselves() {
     let spike = vec![at(0, 0, 1), at(100, 0, 5), at(400, 0, 1), at(600, 0, 1)];
-    let (samples, _) = play(|c| Replay::new(c, vec![device(0)], spike), every(100));
+    let (samples, _) = play(
+        |c| ReplayBackend::new(c, vec![device(0)], spike),
+        every(100),
+    );
     let used: Vec<u64> = samples.iter().map(|s| s.used_bytes).collect();
     assert_eq!(used, [1, 5, 5, 5, 1, 1, 1]);
     assert!(
@@ -106,7 +113,7 @@ fn devices_are_probed_each_for_itself() {
         at(300, 0, 1),
     ];
     let (samples, _) = play(
-        |c| Replay::new(c, vec![device(0), device(1)], spikes),
+        |c| ReplayBackend::new(c, vec![device(0), device(1)], spikes),
         every(100),
     );
     let high = |ms: i64, device: u32| {
@@ -127,7 +134,7 @@ fn no_probes_where_there_is_no_room_or_no_leave_for_them() {
         (Some(Duration::from_millis(60)), every(100)),
     ] {
         let (samples, facts) = play(
-            |c| Replay::new(c, vec![device(0)], samples()).probed_every(floor),
+            |c| ReplayBackend::new(c, vec![device(0)], samples()).probed_every(floor),
             options,
         );
         assert!(
@@ -141,8 +148,8 @@ fn no_probes_where_there_is_no_room_or_no_leave_for_them() {
 #[test]
 fn a_slow_reading_misses_ticks_and_nothing_bursts() {
     let replay = |c: &Clock| {
-        Replay::new(c, vec![device(0)], vec![at(0, 0, 1), at(1000, 0, 1)])
-            .upset(2, Upset::Slow(Duration::from_millis(370)))
+        ReplayBackend::new(c, vec![device(0)], vec![at(0, 0, 1), at(1000, 0, 1)])
+            .with_upset(2, Upset::Slow(Duration::from_millis(370)))
     };
     let (samples, facts) = play(replay, every(100));
     let times: Vec<i64> = samples.iter().map(|s| s.at_ns / MS).collect();
@@ -155,12 +162,12 @@ fn a_slow_reading_misses_ticks_and_nothing_bursts() {
 #[test]
 fn a_failed_reading_is_counted_and_the_next_is_made() {
     let replay = |c: &Clock| {
-        Replay::new(c, vec![device(0)], vec![at(0, 0, 1), at(400, 0, 1)])
-            .upset(
+        ReplayBackend::new(c, vec![device(0)], vec![at(0, 0, 1), at(400, 0, 1)])
+            .with_upset(
                 1,
                 Upset::Fail(ReadingError::Failed("the driver stumbled".into())),
             )
-            .upset(
+            .with_upset(
                 2,
                 Upset::Fail(ReadingError::Gone("the container is gone".into())),
             )
@@ -188,18 +195,19 @@ fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
         ..at(0, 0, 1)
     };
     let end = at(1_000_000, 0, 1);
-    let replay = Replay::new(&clock, vec![device(0)], vec![sample, end]).probed_every(None);
-    let (sampler, samples) = Sampler::start(Box::new(replay), &clock, every(3_600_000)).unwrap();
-    let first = samples.recv().unwrap();
+    let replay = ReplayBackend::new(&clock, vec![device(0)], vec![sample, end]).probed_every(None);
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(replay), &clock, every(3_600_000)).unwrap();
+    let first = samples.recv_sample().unwrap();
     assert_eq!((first.processes, first.bench_client_bytes), (None, None));
     sampler.handle().set_bench_client(Some(77));
     sampler.handle().sample_now();
-    let asked = samples.recv().unwrap();
+    let asked = samples.recv_sample().unwrap();
     assert!(asked.processes.is_some());
     assert_eq!(asked.bench_client_bytes, Some(3));
     // A wish made just before the end is still granted.
     sampler.handle().sample_now();
-    let stopped = sampler.stop();
+    let stopped = sampler.stop_thread();
     assert_eq!(samples.iter().count(), 1);
     assert_eq!(
         (stopped.sampling.ticks, stopped.sampling.missed_ticks),
@@ -211,29 +219,31 @@ fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
 #[test]
 fn it_ends_when_nobody_takes_the_samples() {
     let clock = Clock::manual(0);
-    let replay = Replay::new(
+    let replay = ReplayBackend::new(
         &clock,
         vec![device(0)],
         vec![at(0, 0, 1), at(1_000_000, 0, 1)],
     );
-    let (sampler, samples) = Sampler::start(Box::new(replay), &clock, every(100)).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(replay), &clock, every(100)).unwrap();
     drop(samples);
     while !sampler.thread.as_ref().is_some_and(JoinHandle::is_finished) {
         std::thread::yield_now();
     }
-    let facts = sampler.stop().sampling;
+    let facts = sampler.stop_thread().sampling;
     assert!(facts.last_error.is_some_and(|e| e.contains("nobody takes")));
 }
 
 #[test]
 fn a_reader_that_stands_still_cannot_hang_the_end() {
     let clock = Clock::manual(0);
-    let replay = Replay::new(
+    let replay = ReplayBackend::new(
         &clock,
         vec![device(0)],
         vec![at(0, 0, 1), at(1_000_000_000, 0, 1)],
     );
-    let (sampler, samples) = Sampler::start(Box::new(replay), &clock, every(10)).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(replay), &clock, every(10)).unwrap();
     // Nothing is read: a quarter of a second's ticks at a time fill the channel, and those that
     // come after them wait for room.
     let together = (HOLD_NS / (10 * MS)) as usize + 1;
@@ -241,7 +251,7 @@ fn a_reader_that_stands_still_cannot_hang_the_end() {
     while clock.now() < (fit + together - 1) as i64 * 10 * MS {
         std::thread::yield_now();
     }
-    let facts = sampler.stop().sampling;
+    let facts = sampler.stop_thread().sampling;
     assert_eq!(samples.iter().count(), fit);
     assert_eq!(facts.ticks as usize, fit + together);
     assert!(
@@ -254,8 +264,8 @@ fn a_reader_that_stands_still_cannot_hang_the_end() {
 #[test]
 fn too_short_an_interval_is_refused() {
     let clock = Clock::manual(0);
-    let replay = Replay::new(&clock, vec![], vec![]);
-    let refused = Sampler::start(Box::new(replay), &clock, every(9))
+    let replay = ReplayBackend::new(&clock, vec![], vec![]);
+    let refused = MemorySampler::start_thread(Box::new(replay), &clock, every(9))
         .err()
         .unwrap();
     assert_eq!(refused.code, ExitCode::Usage);
@@ -292,7 +302,7 @@ fn dear_probes_are_made_less_often() {
         let mut backend = Dear(clock.clone(), cost, 0);
         let mut probing = Probing::new(Some(Duration::from_millis(1)), every(100), 1);
         for _ in 0..15 {
-            probing.probe(&mut backend, &clock);
+            probing.make_probe(&mut backend, &clock);
         }
         assert_eq!(probing.interval_ns, expected);
         let now = clock.now();
@@ -305,9 +315,9 @@ fn dear_probes_are_made_less_often() {
 }
 
 /// The longest stretch without a look at the memory, probes included, ms.
-fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> Options) -> i64 {
+fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> SamplerOptions) -> i64 {
     /// Notes when it is asked.
-    struct Noting(Replay, Clock, Arc<Mutex<Vec<AtNs>>>);
+    struct Noting(ReplayBackend, Clock, Arc<Mutex<Vec<AtNs>>>);
     impl MemoryBackend for Noting {
         fn facts(&self) -> BackendFacts {
             self.0.facts()
@@ -334,10 +344,11 @@ fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> Options) -> i64 {
     }
     let clock = Clock::manual(0);
     let looks = Arc::new(Mutex::new(Vec::new()));
-    let replay = Replay::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(5000, 0, 1)]);
+    let replay = ReplayBackend::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(5000, 0, 1)]);
     let replay = replay.probed_every(Some(Duration::from_millis(10)));
     let backend = Noting(replay, clock.clone(), Arc::clone(&looks));
-    let (sampler, samples) = Sampler::start(Box::new(backend), &clock, options(interval)).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(backend), &clock, options(interval)).unwrap();
     let _ = samples.iter().count();
     drop(sampler);
     let looks = looks.lock().unwrap();
@@ -346,9 +357,9 @@ fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> Options) -> i64 {
 
 #[test]
 fn no_stretch_without_a_look_is_longer_than_the_probes_interval() {
-    let with_default_probes = |ms| Options {
+    let with_default_probes = |ms| SamplerOptions {
         interval: Duration::from_millis(ms),
-        ..Options::default()
+        ..SamplerOptions::default()
     };
     for interval in [
         10, 20, 25, 26, 30, 36, 37, 40, 49, 50, 60, 90, 100, 110, 130, 1000,
@@ -374,15 +385,15 @@ proptest! {
 fn an_edge_is_followed_by_a_burst() {
     let clock = Clock::manual(0);
     let spike = vec![at(0, 0, 1), at(12, 0, 77), at(19, 0, 2), at(60_000, 0, 2)];
-    let replay = Replay::new(&clock, vec![device(0)], spike).probed_every(None);
-    let mut run = Run::new(
+    let replay = ReplayBackend::new(&clock, vec![device(0)], spike).probed_every(None);
+    let mut run = SamplerRun::new(
         Box::new(replay),
         clock.clone(),
         every(100),
         Arc::default(),
-        channel(4096).0,
+        sample_channel(4096).0,
     );
-    let (sender, samples) = channel(4096);
+    let (sender, samples) = sample_channel(4096);
     run.reader = sender;
     run.shared.change(|w| {
         w.sample_now = true;
@@ -409,14 +420,16 @@ fn an_edge_is_followed_by_a_burst() {
 #[test]
 fn slow_readings_are_spaced_out_and_that_is_told() {
     let clock = Clock::manual(0);
-    let mut replay = Replay::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(60_000, 0, 1)]);
+    let mut replay =
+        ReplayBackend::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(60_000, 0, 1)]);
     for reading in 0..1000 {
-        replay = replay.upset(reading, Upset::Slow(Duration::from_millis(40)));
+        replay = replay.with_upset(reading, Upset::Slow(Duration::from_millis(40)));
     }
     let (sampler, samples) =
-        Sampler::start(Box::new(replay.probed_every(None)), &clock, every(100)).unwrap();
+        MemorySampler::start_thread(Box::new(replay.probed_every(None)), &clock, every(100))
+            .unwrap();
     let times: Vec<i64> = samples.iter().map(|s| s.at_ns / MS).collect();
-    let facts = sampler.stop().sampling;
+    let facts = sampler.stop_thread().sampling;
     // 40 ms are a tenth of 400.
     let last: Vec<i64> = times
         .windows(2)
@@ -442,7 +455,7 @@ fn slow_readings_are_spaced_out_and_that_is_told() {
 #[test]
 fn a_gpu_that_repeats_itself_for_hours_fills_no_memory() {
     /// Tells of an Xid at every reading, and of a lost GPU late.
-    struct Troubled(Replay, u32);
+    struct Troubled(ReplayBackend, u32);
     impl MemoryBackend for Troubled {
         fn facts(&self) -> BackendFacts {
             self.0.facts()
@@ -468,15 +481,16 @@ fn a_gpu_that_repeats_itself_for_hours_fills_no_memory() {
         }
     }
     let clock = Clock::manual(0);
-    let replay = Replay::new(
+    let replay = ReplayBackend::new(
         &clock,
         vec![device(0)],
         vec![at(0, 0, 1), at(100_000, 0, 1)],
     );
     let backend = Troubled(replay, 0);
-    let (sampler, samples) = Sampler::start(Box::new(backend), &clock, every(100)).unwrap();
+    let (sampler, samples) =
+        MemorySampler::start_thread(Box::new(backend), &clock, every(100)).unwrap();
     assert_eq!(samples.iter().count(), 1001);
-    let events = sampler.stop().sampling.events;
+    let events = sampler.stop_thread().sampling.events;
     assert_eq!(events.len(), MOST_EVENTS + 1);
     assert_eq!(
         events.last().unwrap().code,

@@ -17,7 +17,7 @@ pub struct Samples {
 }
 
 /// A channel with this capacity, in readings.
-pub(super) fn channel(readings: usize) -> (SyncSender<Vec<MemorySample>>, Samples) {
+pub(super) fn sample_channel(readings: usize) -> (SyncSender<Vec<MemorySample>>, Samples) {
     let (sender, readings) = sync_channel(readings);
     let samples = Samples {
         readings,
@@ -28,7 +28,7 @@ pub(super) fn channel(readings: usize) -> (SyncSender<Vec<MemorySample>>, Sample
 
 impl Samples {
     /// The next sample, waited for. An error is the end.
-    pub fn recv(&self) -> Result<MemorySample, RecvError> {
+    pub fn recv_sample(&self) -> Result<MemorySample, RecvError> {
         self.next(|| self.readings.recv())
     }
 
@@ -39,7 +39,7 @@ impl Samples {
 
     /// All samples until the end, waited for.
     pub fn iter(&self) -> impl Iterator<Item = MemorySample> + '_ {
-        std::iter::from_fn(|| self.recv().ok())
+        std::iter::from_fn(|| self.recv_sample().ok())
     }
 
     /// The samples that are there.
@@ -71,11 +71,11 @@ mod tests {
 
     #[test]
     fn readings_are_taken_sample_by_sample() {
-        let (sender, samples) = channel(8);
+        let (sender, samples) = sample_channel(8);
         for reading in [vec![sample(1), sample(2)], vec![], vec![sample(3)]] {
             sender.send(reading).unwrap();
         }
-        assert_eq!(samples.recv().unwrap().at_ns, 1);
+        assert_eq!(samples.recv_sample().unwrap().at_ns, 1);
         assert_eq!(
             samples.try_iter().map(|s| s.at_ns).collect::<Vec<_>>(),
             [2, 3]

@@ -4,7 +4,7 @@ use super::{amd, cgroup, nvml};
 
 /// One backend, looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
+pub struct BackendSurvey {
     /// Backend and what it reads.
     pub name: String,
     /// What was found.
@@ -16,27 +16,27 @@ pub struct Survey {
 }
 
 /// Looks at every backend.
-pub fn survey() -> Vec<Survey> {
+pub fn survey_backends() -> Vec<BackendSurvey> {
     vec![
-        gpus("backend nvml (NVIDIA)", nvml::survey()),
+        gpus("backend nvml (NVIDIA)", nvml::survey_gpus()),
         gpus(
             "backend amd (AMD)",
-            amd::survey(&amd::Roots::from_environment()),
+            amd::survey_gpus(&amd::Roots::from_environment()),
         ),
         host(),
     ]
 }
 
-fn gpus(name: &str, survey: Result<String, nvml::Unusable>) -> Survey {
+fn gpus(name: &str, survey: Result<String, nvml::Unusable>) -> BackendSurvey {
     let name = name.to_owned();
     match survey {
-        Ok(found) => Survey {
+        Ok(found) => BackendSurvey {
             name,
             found,
             usable: true,
             hint: None,
         },
-        Err(unusable) => Survey {
+        Err(unusable) => BackendSurvey {
             name,
             found: format!("none: {}", unusable.message),
             usable: false,
@@ -45,16 +45,16 @@ fn gpus(name: &str, survey: Result<String, nvml::Unusable>) -> Survey {
     }
 }
 
-fn host() -> Survey {
+fn host() -> BackendSurvey {
     let name = "backend host (cgroup)".to_owned();
-    match cgroup::find(std::process::id(), "") {
-        Ok(found) => Survey {
+    match cgroup::find_cgroup(std::process::id(), "") {
+        Ok(found) => BackendSurvey {
             name,
             found: found.version.name().to_owned(),
             usable: true,
             hint: None,
         },
-        Err(_) => Survey {
+        Err(_) => BackendSurvey {
             name,
             found: "none: no memory cgroup is visible here".into(),
             usable: false,

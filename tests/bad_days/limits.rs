@@ -12,7 +12,7 @@ use super::moments::{QUICK, cells};
 use super::{Found, SMALL, Sweep, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
 use super::{cleaning, to_its_end, with_state};
 use cleaning::World;
-use plimsoll::matrix::Status;
+use plimsoll::matrix::RowStatus;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -311,8 +311,10 @@ fn a_disk_of_any_size_under_a_sweep() {
         to_its_end(sweep.command(&QUICK)).expect(0);
         let history = sweep.history();
         assert_eq!(history.rows.len(), 6, "{what}");
-        assert!(history.rows.values().all(|r| r.status == Status::Done));
-        let kept = before.iter().filter(|(_, row)| row.status == Status::Done);
+        assert!(history.rows.values().all(|r| r.status == RowStatus::Done));
+        let kept = before
+            .iter()
+            .filter(|(_, row)| row.status == RowStatus::Done);
         for (cell, row) in kept.clone() {
             assert_eq!(&history.rows[cell], row, "{what}");
         }
@@ -345,7 +347,7 @@ fn a_disk_that_fills_up_while_an_engine_starts() {
     to_its_end(sweep.command(&QUICK)).expect(0);
     let rows = sweep.history().rows;
     assert_eq!(rows.len(), 2);
-    assert!(rows.values().all(|row| row.status == Status::Done));
+    assert!(rows.values().all(|row| row.status == RowStatus::Done));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::common::{docker, unique};
 use super::{Found, SMALL, Sweep, Tally, Theirs, idle_args, outcome, to_its_end, told_once};
 use super::{cleaning, tries, with_state};
 use cleaning::{OBEYS, World};
-use plimsoll::matrix::Status;
+use plimsoll::matrix::RowStatus;
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -267,7 +267,7 @@ fn a_sweep() {
         let resumed = to_its_end(sweep.command(&QUICK)).expect(0);
         let history = sweep.history();
         assert_eq!(history.rows.len(), 6, "{}{}", cut.when, resumed.stderr);
-        assert!(history.rows.values().all(|r| r.status == Status::Done));
+        assert!(history.rows.values().all(|r| r.status == RowStatus::Done));
         // What had its row keeps it: neither lost nor measured again.
         for (cell, row) in before.iter().flatten() {
             assert_eq!(&history.rows[cell], row, "{}", cut.when);

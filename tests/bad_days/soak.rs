@@ -6,7 +6,7 @@ use cleaning::World;
 use plimsoll::capture::{BackendFacts, Capture, DeviceFacts, MemorySample};
 use plimsoll::clock::Clock;
 use plimsoll::store::{CaptureWriter, RecordingHeader, RecordingWriter};
-use plimsoll::telemetry::{Options, Replay, Sampler};
+use plimsoll::telemetry::{MemorySampler, ReplayBackend, SamplerOptions};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -40,19 +40,20 @@ fn the_sampler_for_a_day() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("session.jsonl");
     let clock = Clock::manual(0);
-    let replay = Replay::new(&clock, vec![device.clone()], played);
+    let replay = ReplayBackend::new(&clock, vec![device.clone()], played);
     let header = RecordingHeader {
         backend: BackendFacts::default(),
         devices: vec![device],
         ..RecordingHeader::default()
     };
-    let mut writer = RecordingWriter::create(&path, header).expect("file");
+    let mut writer = RecordingWriter::create_file(&path, header).expect("file");
     let (sampler, samples) =
-        Sampler::start(Box::new(replay), &clock, Options::default()).expect("sampler");
+        MemorySampler::start_thread(Box::new(replay), &clock, SamplerOptions::default())
+            .expect("sampler");
     let me = std::process::id();
     let (mut rss, mut files, mut count, mut next) = (Vec::new(), Vec::new(), 0_u64, HOUR / 4);
     while let Ok(sample) = samples.recv_timeout(Duration::from_secs(60)) {
-        writer.sample(&sample).expect("written");
+        writer.write_sample(&sample).expect("written");
         count += 1;
         if sample.at_ns >= next {
             next += HOUR / 4;
@@ -60,8 +61,8 @@ fn the_sampler_for_a_day() {
             files.push(open_files(me).expect("fd"));
         }
     }
-    let facts = sampler.stop().sampling;
-    writer.finish(facts.clone()).expect("written");
+    let facts = sampler.stop_thread().sampling;
+    writer.finish_recording(facts.clone()).expect("written");
     assert_eq!(
         count as i64,
         hours * 36_000 + 1,
@@ -96,13 +97,13 @@ fn long_capture(folder: &Path, hours: i64) -> u64 {
         .map(|l| serde_json::from_str(l).expect("a sample"))
         .collect();
     std::fs::create_dir(folder).expect("folder");
-    let mut writer = CaptureWriter::create(folder, 64 << 20).expect("writer");
+    let mut writer = CaptureWriter::create_folder(folder, 64 << 20).expect("writer");
     let (mut count, end) = (0_u64, hours * HOUR);
     let devices: Vec<u32> = capture.devices.iter().map(|d| d.index).collect();
     for tick in 0..end / (SECOND / 10) {
         for device in &devices {
             let like = &samples[(tick as usize * 31) % samples.len()];
-            writer.sample(&MemorySample {
+            writer.write_sample(&MemorySample {
                 at_ns: tick * SECOND / 10,
                 device: *device,
                 ..like.clone()
@@ -115,7 +116,7 @@ fn long_capture(folder: &Path, hours: i64) -> u64 {
         last.at_ns += shift;
     }
     capture.ended_at_ns = end;
-    writer.finish(&capture).expect("capture");
+    writer.finish_capture(&capture).expect("capture");
     count
 }
 

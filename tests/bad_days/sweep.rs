@@ -2,7 +2,7 @@
 
 use super::common::docker;
 use super::with_state;
-use plimsoll::sweep::{History, SWEEP_LABEL};
+use plimsoll::sweep::{SWEEP_LABEL, SweepHistory};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,8 +45,8 @@ impl Sweep {
         command
     }
 
-    pub(super) fn history(&self) -> History {
-        History::read(&self.folder()).expect("journal")
+    pub(super) fn history(&self) -> SweepHistory {
+        SweepHistory::read_journal(&self.folder()).expect("journal")
     }
 
     /// Its containers.

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 
 use plimsoll::capture::*;
-use plimsoll::profile::{Profile, derive};
+use plimsoll::profile::{Profile, derive_profile};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -21,7 +21,7 @@ pub struct Built {
 
 impl Built {
     pub fn derive(&self) -> Profile {
-        derive(&self.capture, self.samples.clone(), self.lines.clone())
+        derive_profile(&self.capture, self.samples.clone(), self.lines.clone())
     }
 
     /// As it comes back from disk.
@@ -142,8 +142,8 @@ pub fn line(ms: i64, source: LineSource, text: &str) -> LogLine {
     }
 }
 
-pub fn mark(ms: i64, phase: Phase, repeat: Option<u32>) -> Mark {
-    Mark {
+pub fn mark(ms: i64, phase: Phase, repeat: Option<u32>) -> PhaseMark {
+    PhaseMark {
         at_ns: ms * MS,
         phase,
         repeat,

@@ -8,7 +8,7 @@ use crate::common::faults::FaultySocket;
 use crate::common::stage;
 use crate::common::{TestContainer, docker};
 use plimsoll::container::leftovers::boot_id;
-use plimsoll::telemetry::{Target, cgroup_directory};
+use plimsoll::telemetry::{MeasuredContainer, cgroup_directory};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -344,10 +344,10 @@ pub struct Escaped {
 impl Escaped {
     /// Lets a worker outlive a container by removing that. `None`: it cannot be moved here.
     pub fn from(id: &str) -> Option<Escaped> {
-        let target = Target {
+        let target = MeasuredContainer {
             init_pid: Some(pid_of(id)),
             container_id: id.to_owned(),
-            ..Target::default()
+            ..MeasuredContainer::default()
         };
         let cgroup = cgroup_directory(&target)?;
         let enter = |worker: &Own| {

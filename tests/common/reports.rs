@@ -3,11 +3,12 @@
 
 use plimsoll::engine::facts::Severity;
 use plimsoll::report::chart::{
-    Axis, Bar, Bars, Chart, Curve, Curves, Dot, Event, Heat, Lane, Phase, Plot, Scale, Segment,
-    Square, Stretch, Timeline,
+    Bar, Bars, Chart, ChartAxis, ChartTimeline, Curve, Curves, Dot, Heat, Plot, Scale, Segment,
+    Square, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use plimsoll::report::content::{
-    Block, Cell, Chapter, Column, Grid, Listing, Note, Report, Source, SourceId, Witness,
+    Chapter, ContentBlock, FigureSource, Grid, Listing, Note, Report, SourceDetail, SourceId,
+    TableCell, TableColumn,
 };
 use plimsoll::report::format::by_name;
 
@@ -16,7 +17,7 @@ pub type Words<'a> = &'a dyn Fn(&str) -> String;
 
 /// The only file of a format that writes one.
 pub fn written(format: &str, report: &Report) -> String {
-    let mut files = by_name(format).unwrap().files(report).unwrap();
+    let mut files = by_name(format).unwrap().render_files(report).unwrap();
     assert_eq!(files.len(), 1);
     String::from_utf8(files.remove(0).bytes).unwrap()
 }
@@ -53,10 +54,10 @@ pub fn report(words: Words, stretches: usize) -> Report {
                 "timeline",
                 "Memory over time",
                 vec![
-                    Block::Text(s(
+                    ContentBlock::Text(s(
                         "Sampled every 100 ms on every device; a stretch is the lowest and the highest of its samples.",
                     )),
-                    Block::Timeline(timeline(words, stretches)),
+                    ContentBlock::Timeline(timeline(words, stretches)),
                 ],
             ),
             chapter(
@@ -64,9 +65,9 @@ pub fn report(words: Words, stretches: usize) -> Report {
                 "sweep",
                 "Sweep",
                 vec![
-                    Block::Chart(heat(words)),
-                    Block::Chart(curves(words, gib("peak memory"))),
-                    Block::Table(sweep(words)),
+                    ContentBlock::Chart(heat(words)),
+                    ContentBlock::Chart(curves(words, gib("peak memory"))),
+                    ContentBlock::Table(sweep(words)),
                 ],
             ),
             chapter(
@@ -74,14 +75,14 @@ pub fn report(words: Words, stretches: usize) -> Report {
                 "environment",
                 "Configuration and environment",
                 vec![
-                    Block::Listing(Listing {
+                    ContentBlock::Listing(Listing {
                         title: s("Command line of the engine"),
                         text: s(
                             "vllm serve org/model-7b\n  --gpu-memory-utilization 0.9\n  --max-num-seqs 256",
                         ),
                         folded: false,
                     }),
-                    Block::Listing(Listing {
+                    ContentBlock::Listing(Listing {
                         title: s("Environment"),
                         text: s("CUDA_VISIBLE_DEVICES=0,1\nHF_TOKEN=(redacted)"),
                         folded: true,
@@ -93,7 +94,7 @@ pub fn report(words: Words, stretches: usize) -> Report {
     }
 }
 
-fn chapter(words: Words, id: &str, title: &str, blocks: Vec<Block>) -> Chapter {
+fn chapter(words: Words, id: &str, title: &str, blocks: Vec<ContentBlock>) -> Chapter {
     Chapter {
         id: id.into(),
         title: words(title),
@@ -101,10 +102,10 @@ fn chapter(words: Words, id: &str, title: &str, blocks: Vec<Block>) -> Chapter {
     }
 }
 
-fn summary(words: Words) -> Vec<Block> {
+fn summary(words: Words) -> Vec<ContentBlock> {
     let s = |text: &str| words(text);
     let note = |severity, code: &str, message: &str, quote: Option<&str>| {
-        Block::Note(Note {
+        ContentBlock::Note(Note {
             severity,
             code: Some(s(code)),
             message: s(message),
@@ -112,10 +113,10 @@ fn summary(words: Words) -> Vec<Block> {
         })
     };
     vec![
-        Block::Text(s(
+        ContentBlock::Text(s(
             "The container used 71.2 GiB of 80.0 GiB on each GPU; weights and the KV cache are nine tenths of that.",
         )),
-        Block::Table(figures(words)),
+        ContentBlock::Table(figures(words)),
         note(
             Severity::Warning,
             "preemption_seen",
@@ -141,7 +142,7 @@ fn summary(words: Words) -> Vec<Block> {
 
 fn figures(words: Words) -> Grid {
     let row = |label: &str, value: f64, text: &str, unit: &str, sure: &str| {
-        let cell = Cell::number(value, words(text));
+        let cell = TableCell::number_cell(value, words(text));
         let sourced = matches!(label, "Model weights" | "KV cache pool");
         let cell = if sourced {
             cell.from(SourceId(usize::from(label == "KV cache pool")))
@@ -150,14 +151,14 @@ fn figures(words: Words) -> Grid {
         };
         // Its names are the program's own.
         vec![
-            Cell::text(label),
+            TableCell::text_cell(label),
             cell,
-            Cell::text(words(unit)),
-            Cell::text(words(sure)),
+            TableCell::text_cell(words(unit)),
+            TableCell::text_cell(words(sure)),
         ]
     };
     let mut unknown = row("KV in use at most", 0.0, "", "GiB", "");
-    unknown[1] = Cell::missing(words("the engine's statistics were switched off"));
+    unknown[1] = TableCell::missing_cell(words("the engine's statistics were switched off"));
     Grid {
         id: "figures".into(),
         caption: words("The figures that matter"),
@@ -190,7 +191,7 @@ const PARTS: [&str; 6] = [
     "not explained",
 ];
 
-fn breakdown(words: Words) -> Vec<Block> {
+fn breakdown(words: Words) -> Vec<ContentBlock> {
     let s = |text: &str| words(text);
     let values = [
         [13.49, 52.18, 2.03, 0.61, 1.9, 0.99],
@@ -218,25 +219,25 @@ fn breakdown(words: Words) -> Vec<Block> {
     let rows = PARTS.iter().enumerate().map(|(i, part)| {
         let figure = |gpu: usize| {
             let v: f64 = values[gpu][i];
-            let cell = Cell::number(v, s(&format!("{v:.2}")));
+            let cell = TableCell::number_cell(v, s(&format!("{v:.2}")));
             if i < 2 { cell.from(SourceId(i)) } else { cell }
         };
         vec![
-            Cell::text(s(part)),
+            TableCell::text_cell(s(part)),
             figure(0),
             figure(1),
             match i {
-                0..=3 => Cell::text(s(if i < 3 {
+                0..=3 => TableCell::text_cell(s(if i < 3 {
                     "high_from_vllm_logs"
                 } else {
                     "inferred"
                 })),
-                _ => Cell::missing(s("no witness speaks of it")),
+                _ => TableCell::missing_cell(s("no witness speaks of it")),
             },
         ]
     });
     vec![
-        Block::Chart(Chart {
+        ContentBlock::Chart(Chart {
             id: "fig_breakdown".into(),
             title: s("Memory at the peak, by part"),
             note: Some(s("Hatched parts are inferred, not measured.")),
@@ -247,7 +248,7 @@ fn breakdown(words: Words) -> Vec<Block> {
                 bars: bars.collect(),
             }),
         }),
-        Block::Table(Grid {
+        ContentBlock::Table(Grid {
             id: "breakdown_parts".into(),
             caption: s("Memory at the peak, GiB"),
             columns: columns(
@@ -264,29 +265,30 @@ fn breakdown(words: Words) -> Vec<Block> {
     ]
 }
 
-pub fn timeline(words: Words, stretches: usize) -> Timeline {
+pub fn timeline(words: Words, stretches: usize) -> ChartTimeline {
     let s = |text: &str| words(text);
     let end = 300.0;
-    let lane = |label: &str, unit: &str, capacity: Option<f64>, value: &dyn Fn(f64) -> f64| Lane {
-        label: s(label),
-        unit: s(unit),
-        capacity,
-        samples: stretches as u64 * 3,
-        stretches: (0..stretches)
-            .map(|i| {
-                let from_s = end * i as f64 / stretches as f64;
-                let low = value(from_s);
-                // One peak that a thinned drawing could lose.
-                let peak = if i == stretches * 7 / 10 { 6.0 } else { 0.0 };
-                Stretch {
-                    from_s,
-                    to_s: from_s + end / stretches as f64 * 0.6,
-                    low,
-                    high: low + 0.05 + 0.1 * (from_s * 13.0).sin().abs() + peak,
-                }
-            })
-            .collect(),
-    };
+    let lane =
+        |label: &str, unit: &str, capacity: Option<f64>, value: &dyn Fn(f64) -> f64| TimelineLane {
+            label: s(label),
+            unit: s(unit),
+            capacity,
+            samples: stretches as u64 * 3,
+            stretches: (0..stretches)
+                .map(|i| {
+                    let from_s = end * i as f64 / stretches as f64;
+                    let low = value(from_s);
+                    // One peak that a thinned drawing could lose.
+                    let peak = if i == stretches * 7 / 10 { 6.0 } else { 0.0 };
+                    Stretch {
+                        from_s,
+                        to_s: from_s + end / stretches as f64 * 0.6,
+                        low,
+                        high: low + 0.05 + 0.1 * (from_s * 13.0).sin().abs() + peak,
+                    }
+                })
+                .collect(),
+        };
     let memory = |t: f64| match t {
         t if t < 40.0 => t / 40.0 * 14.0,
         t if t < 70.0 => 14.0 + (t - 40.0) / 30.0 * 50.0,
@@ -299,7 +301,7 @@ pub fn timeline(words: Words, stretches: usize) -> Timeline {
             88.0 + 9.0 * (t * 1.7).sin()
         }
     };
-    Timeline {
+    ChartTimeline {
         id: "fig_timeline".into(),
         title: s("Memory over time"),
         note: Some(s(
@@ -320,7 +322,7 @@ pub fn timeline(words: Words, stretches: usize) -> Timeline {
             ("bench", 110.0, 280.0),
             ("settle", 280.0, 300.0),
         ]
-        .map(|(label, from_s, to_s)| Phase {
+        .map(|(label, from_s, to_s)| TimelinePhase {
             label: s(label),
             from_s,
             to_s,
@@ -331,7 +333,7 @@ pub fn timeline(words: Words, stretches: usize) -> Timeline {
             (70.0, "ready", false),
             (210.0, "out of memory in repeat 2", true),
         ]
-        .map(|(at_s, label, bad)| Event {
+        .map(|(at_s, label, bad)| TimelineEvent {
             at_s,
             label: s(label),
             bad,
@@ -379,7 +381,7 @@ fn heat(words: Words) -> Chart {
     }
 }
 
-fn curves(words: Words, y: Axis) -> Chart {
+fn curves(words: Words, y: ChartAxis) -> Chart {
     let s = |text: &str| words(text);
     let curve = |label: &str, base: f64| Curve {
         label: s(label),
@@ -413,17 +415,17 @@ fn sweep(words: Words) -> Grid {
     let row = |i: usize| {
         let peak = 20.0 + i as f64 * 1.37;
         vec![
-            Cell::text(s(&format!("cell-{i:03}"))),
-            Cell::number((1 << (i % 7)) as f64, s(&(1 << (i % 7)).to_string())),
+            TableCell::text_cell(s(&format!("cell-{i:03}"))),
+            TableCell::number_cell((1 << (i % 7)) as f64, s(&(1 << (i % 7)).to_string())),
             match i % 5 {
-                4 => Cell::missing(s("ran out of memory")),
-                _ => Cell::number(peak, s(&format!("{peak:.2}"))),
+                4 => TableCell::missing_cell(s("ran out of memory")),
+                _ => TableCell::number_cell(peak, s(&format!("{peak:.2}"))),
             },
-            Cell::number(
+            TableCell::number_cell(
                 1234.5 * (1 + i % 7) as f64,
                 s(&format!("{:.0}", 1234.5 * (1 + i % 7) as f64)),
             ),
-            Cell::text(s(if i % 5 == 4 { "oom" } else { "measured" })),
+            TableCell::text_cell(s(if i % 5 == 4 { "oom" } else { "measured" })),
         ]
     };
     Grid {
@@ -443,9 +445,9 @@ fn sweep(words: Words) -> Grid {
     }
 }
 
-fn sources(words: Words) -> Vec<Source> {
+fn sources(words: Words) -> Vec<FigureSource> {
     let s = |text: &str| words(text);
-    let witness = |kind: &str, value: &str, quote: &str, place: &str, used| Witness {
+    let witness = |kind: &str, value: &str, quote: &str, place: &str, used| SourceDetail {
         kind: s(kind),
         value: s(value),
         quote: s(quote),
@@ -453,7 +455,7 @@ fn sources(words: Words) -> Vec<Source> {
         used,
     };
     vec![
-        Source {
+        FigureSource {
             title: s("Model weights, GPU 0"),
             value: s("13.490 GiB (14484777861 bytes)"),
             confidence: Some(s("high_from_vllm_logs")),
@@ -474,7 +476,7 @@ fn sources(words: Words) -> Vec<Source> {
                 ),
             ],
         },
-        Source {
+        FigureSource {
             title: s("KV cache, GPU 0"),
             value: s("52.180 GiB (56027848376 bytes)"),
             confidence: Some(s("high_from_vllm_logs")),
@@ -489,16 +491,16 @@ fn sources(words: Words) -> Vec<Source> {
     ]
 }
 
-fn axis(words: Words, title: &str, unit: &str, scale: Scale) -> Axis {
-    Axis {
+fn axis(words: Words, title: &str, unit: &str, scale: Scale) -> ChartAxis {
+    ChartAxis {
         title: words(title),
         unit: words(unit),
         scale,
     }
 }
 
-fn columns(words: Words, heads: &[(&str, &str, bool)]) -> Vec<Column> {
-    let column = |&(title, key, numeric): &(&str, &str, bool)| Column {
+fn columns(words: Words, heads: &[(&str, &str, bool)]) -> Vec<TableColumn> {
+    let column = |&(title, key, numeric): &(&str, &str, bool)| TableColumn {
         title: words(title),
         key: key.into(),
         numeric,

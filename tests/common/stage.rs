@@ -9,7 +9,8 @@ use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
 use plimsoll::error::{ExitCode, Failure};
 use plimsoll::telemetry::{
-    BackendChoice, LIBRARY_VARIABLE, MemoryBackend, ReadingError, Target, Wanted, open,
+    BackendChoice, LIBRARY_VARIABLE, MeasuredContainer, MemoryBackend, ReadingError, Wanted,
+    open_backend,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -121,12 +122,12 @@ pub fn staged_with(test: &str, scenario: &str, library: &Path, body: impl FnOnce
 }
 
 /// This process as if it were process 1 of a container.
-pub fn target(gpu_request: &[&str]) -> Target {
-    Target {
+pub fn target(gpu_request: &[&str]) -> MeasuredContainer {
+    MeasuredContainer {
         init_pid: Some(std::process::id()),
         container_id: own_id().unwrap_or_default(),
         gpu_request: gpu_request.iter().map(|r| (*r).to_owned()).collect(),
-        ..Target::default()
+        ..MeasuredContainer::default()
     }
 }
 
@@ -140,12 +141,14 @@ pub fn own_id() -> Option<String> {
     names.map(str::to_owned).find(|name| !name.is_empty())
 }
 
-pub fn nvml(target: &Target) -> Box<dyn MemoryBackend> {
-    open(BackendChoice::Nvml, target).unwrap()
+pub fn nvml(target: &MeasuredContainer) -> Box<dyn MemoryBackend> {
+    open_backend(BackendChoice::Nvml, target).unwrap()
 }
 
-pub fn refused(choice: BackendChoice, target: &Target) -> Failure {
-    let failure = open(choice, target).err().expect("it is not usable");
+pub fn refused(choice: BackendChoice, target: &MeasuredContainer) -> Failure {
+    let failure = open_backend(choice, target)
+        .err()
+        .expect("it is not usable");
     assert_eq!(failure.code, ExitCode::Environment);
     assert!(!failure.hints.is_empty(), "{failure}");
     failure

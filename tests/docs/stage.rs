@@ -108,12 +108,12 @@ impl Stage {
             ..RecordingHeader::default()
         };
         let mut writer =
-            RecordingWriter::create(&self.path().join(name), header).expect("recording");
-        for sample in stored.samples().expect("samples") {
-            writer.sample(&sample).expect("sample");
+            RecordingWriter::create_file(&self.path().join(name), header).expect("recording");
+        for sample in stored.read_samples().expect("samples") {
+            writer.write_sample(&sample).expect("sample");
         }
         writer
-            .finish(stored.capture.sampling.clone())
+            .finish_recording(stored.capture.sampling.clone())
             .expect("recording");
     }
 

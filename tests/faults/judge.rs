@@ -111,7 +111,8 @@ fn documents(folder: &Path) -> Result<Vec<(PathBuf, Value)>, String> {
 
 fn valid(document: &Value) -> Result<(), String> {
     static SCHEMA: std::sync::OnceLock<jsonschema::Validator> = std::sync::OnceLock::new();
-    let schema = || jsonschema::validator_for(&plimsoll::profile::schema()).expect("schema");
+    let schema =
+        || jsonschema::validator_for(&plimsoll::profile::profile_schema()).expect("schema");
     let wrong = SCHEMA.get_or_init(schema).iter_errors(document).next();
     wrong.map_or(Ok(()), |e| Err(format!("{}: {e}", e.instance_path)))
 }

@@ -47,16 +47,19 @@ async fn a_question_is_asked_again() {
             Fault::Restart,
         ] {
             let (wire, runtime) = broken(fault, at(class, 0)).await;
-            let found = runtime.find(&container.name).await;
+            let found = runtime.find_container(&container.name).await;
             assert!(wire.met(), "{fault:?} {class}");
             assert_eq!(found.expect("found").facts.id, container.id);
         }
         // What is refused stays refused; what is gone is not waited for without end.
         let (_wire, runtime) = broken(Fault::Answer(409), at(class, 0)).await;
-        assert!(runtime.find(&container.name).await.is_err(), "{class}");
+        assert!(
+            runtime.find_container(&container.name).await.is_err(),
+            "{class}"
+        );
     }
     let (_wire, runtime) = broken(Fault::Gone, at("GET /containers/json", 0)).await;
-    assert!(runtime.find(&container.name).await.is_err());
+    assert!(runtime.find_container(&container.name).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +75,11 @@ async fn a_followed_log_has_every_line_once_wherever_it_is_cut() {
     ] {
         let container = TestContainer::run("log-cut", &[], script);
         let (wire, runtime) = broken(fault, at(LOGS, 20)).await;
-        let facts = runtime.find(&container.name).await.expect("found").facts;
+        let facts = runtime
+            .find_container(&container.name)
+            .await
+            .expect("found")
+            .facts;
         let cancel = CancellationToken::new();
         let ended = async {
             // Whether it is seen or not: all has been written when this comes.
@@ -114,7 +121,11 @@ async fn a_history_that_breaks_off_is_taken_up_again() {
         Fault::Truncated,
     ] {
         let (wire, runtime) = broken(fault, at(LOGS, 77)).await;
-        let facts = runtime.find(&container.name).await.expect("found").facts;
+        let facts = runtime
+            .find_container(&container.name)
+            .await
+            .expect("found")
+            .facts;
         let mut lines = Vec::new();
         let never = CancellationToken::new();
         let history = runtime
@@ -147,7 +158,7 @@ async fn a_command_whose_output_is_cut_is_waited_for() {
         let mut lines = Vec::new();
         let never = CancellationToken::new();
         let result = runtime
-            .exec(&container.id, sh(script), &never, |_, line| {
+            .run_exec(&container.id, sh(script), &never, |_, line| {
                 lines.push(line)
             })
             .await;
@@ -196,7 +207,7 @@ async fn a_command_is_started_once() {
         let (wire, runtime) = broken(fault, at(class, 0)).await;
         let script = format!("echo once >> /count{number}");
         let never = CancellationToken::new();
-        let result = runtime.exec(&container.id, sh(&script), &never, |_, _| ());
+        let result = runtime.run_exec(&container.id, sh(&script), &never, |_, _| ());
         let result = result.await.expect("it ran");
         assert!(wire.met());
         assert_eq!(result.end, ExecEnd::Exited(0), "{fault:?} {class}");
@@ -258,7 +269,7 @@ async fn a_container_is_created_once_and_not_left_behind() {
             .to_vec(),
             ..LaunchSpec::default()
         };
-        let launched = runtime.launch(&spec).await;
+        let launched = runtime.launch_container(&spec).await;
         assert!(wire.met(), "{fault:?} {class}");
         let label = format!("label=plimsoll.run={run_id}");
         let list = docker(&["ps", "-aq", "--filter", &label]).expect("list");
@@ -301,7 +312,10 @@ async fn another_runs_container_of_that_name_is_left_alone() {
         run_id: unique("mine"),
         ..LaunchSpec::default()
     };
-    let refused = runtime.launch(&spec).await.expect_err("the name is taken");
+    let refused = runtime
+        .launch_container(&spec)
+        .await
+        .expect_err("the name is taken");
     assert!(wire.met(), "{refused}");
     assert_eq!(
         docker(&["inspect", "-f", "{{.State.Status}}", &theirs.id]).as_deref(),

@@ -303,6 +303,12 @@ fn what_would_never_end_is_refused_at_once() {
         said.ends_with("`engine_args` has more than 1000 entries"),
         "{said}"
     );
-    let long = matrix::read("f", &" ".repeat((4 << 20) + 1), &nothing, &preset::load).unwrap_err();
+    let long = matrix::read_sweep(
+        "f",
+        &" ".repeat((4 << 20) + 1),
+        &nothing,
+        &preset::load_preset,
+    )
+    .unwrap_err();
     assert_eq!(long.message, "f: longer than 4 MiB, which no sweep file is");
 }

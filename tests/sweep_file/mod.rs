@@ -1,7 +1,7 @@
 //! The sweep file: what it means, and how each mistake in it is told.
 
 use plimsoll::error::{ExitCode, Failure};
-use plimsoll::matrix::{self, BenchWord, Cell, Place, Sweep};
+use plimsoll::matrix::{self, BenchWord, Cell, EnginePlace, SweepDefinition};
 use plimsoll::preset::{self, Preset};
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ fn nothing(_: &str) -> Option<String> {
     None
 }
 
-fn read(text: &str) -> Result<Sweep, Failure> {
+fn read(text: &str) -> Result<SweepDefinition, Failure> {
     read_with(text, &nothing)
 }
 
-fn read_with(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<Sweep, Failure> {
-    matrix::read("dir/my sweep.yaml", text, var, &preset::load)
+fn read_with(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<SweepDefinition, Failure> {
+    matrix::read_sweep("dir/my sweep.yaml", text, var, &preset::load_preset)
 }
 
 fn cells(text: &str) -> Vec<Cell> {
@@ -88,7 +88,7 @@ fn two_models_are_18_and_12_cells_in_two_groups() {
             .all(|c| c.group == large[0].group && c.group != small[0].group)
     );
     assert_eq!(a.model, "org/small-7b");
-    assert_eq!(a.place, Place::Container("engine".into()));
+    assert_eq!(a.place, EnginePlace::Container("engine".into()));
     assert_eq!(a.settings.dtype.as_deref(), Some("float16"));
     assert_eq!(a.settings.quantization, None);
     assert_eq!(a.architecture["model_params"], 6.7e9);
@@ -123,11 +123,14 @@ fn image(lines: &str) -> String {
 #[test]
 fn a_scalar_is_a_list_of_one_and_lengths_have_defaults() {
     let one = cells(&entry("input_len: 7\noutput_length: 9\nbatch_size: 2"));
-    assert_eq!(one[0].words(), "in 7 out 9 batch 2");
-    assert_eq!(cells(&entry(""))[0].words(), "in 256 out 128 batch 1");
+    assert_eq!(one[0].describe_load(), "in 7 out 9 batch 2");
+    assert_eq!(
+        cells(&entry(""))[0].describe_load(),
+        "in 256 out 128 batch 1"
+    );
     let rates = cells(&entry("request_rates: [0.5, 2]\nbatch_size: null"));
     assert_eq!(rates.len(), 2);
-    assert_eq!(rates[0].words(), "in 256 out 128 rate 0.5/s");
+    assert_eq!(rates[0].describe_load(), "in 256 out 128 rate 0.5/s");
     // The length of a batch of a bench that has none.
     assert_eq!(cells(&entry("bench: throughput"))[0].load.batch_size, None);
 }
@@ -212,7 +215,7 @@ fn several_models_and_containers_are_axes() {
             format!(
                 "{}{}{}",
                 c.server.model,
-                c.server.place.name(),
+                c.server.place.place_name(),
                 c.load.batch_size.unwrap()
             )
         })
@@ -231,7 +234,7 @@ fn an_image_is_started_as_the_entry_says() {
     ));
     let server = &found[0].server;
     assert_eq!(server.engine.as_deref(), Some("vllm"));
-    let Place::Image(preset) = &server.place else {
+    let EnginePlace::Image(preset) = &server.place else {
         panic!("{:?}", server.place)
     };
     let env = [("A", "x"), ("B", "true"), ("N", "3")];
@@ -258,7 +261,7 @@ fn a_preset_gives_what_the_entry_leaves_open_and_no_more() {
     };
     assert_eq!(whole.server.model, "/models/tiny-llama");
     assert_eq!(whole.server.engine.as_deref(), Some("vllm"));
-    assert_eq!(whole.server.place.name(), "plimsoll/vllm-cpu:dev");
+    assert_eq!(whole.server.place.place_name(), "plimsoll/vllm-cpu:dev");
     assert_eq!(
         whole.server.engine_args,
         [
@@ -274,7 +277,7 @@ fn a_preset_gives_what_the_entry_leaves_open_and_no_more() {
         short.server.engine_args,
         ["--enforce-eager", "--kv-cache-memory-bytes", "268435456"]
     );
-    let Place::Image(preset) = &short.server.place else {
+    let EnginePlace::Image(preset) = &short.server.place else {
         panic!()
     };
     assert_eq!(preset.memory.as_deref(), Some("8GiB"));
@@ -293,11 +296,11 @@ fn an_entry_wins_over_the_defaults() {
     assert_eq!(found.len(), 5);
     assert_eq!(found[0].server.settings.dtype.as_deref(), Some("half"));
     assert_eq!(found[2].server.settings.dtype, None);
-    assert_eq!(found[2].server.place, Place::Container("c".into()));
+    assert_eq!(found[2].server.place, EnginePlace::Container("c".into()));
     assert_eq!(found[2].load.seed, Some(7));
     let env = |cell: &Cell| match &cell.server.place {
-        Place::Image(preset) => format!("{:?}", preset.env),
-        Place::Container(_) => panic!(),
+        EnginePlace::Image(preset) => format!("{:?}", preset.env),
+        EnginePlace::Container(_) => panic!(),
     };
     assert_eq!(env(&found[0]), r#"{"A": "x", "B": "y"}"#);
     assert_eq!(env(&found[3]), r#"{"B": "z"}"#);
@@ -323,7 +326,7 @@ fn the_top_of_the_file_says_name_and_times() {
         ("x y/..", "sweep"),
         ("ü.txt", "ü.txt"),
     ] {
-        let sweep = matrix::read(shown, &entry(""), &nothing, &preset::load).unwrap();
+        let sweep = matrix::read_sweep(shown, &entry(""), &nothing, &preset::load_preset).unwrap();
         assert_eq!(sweep.name, name, "{shown}");
     }
 }
@@ -333,7 +336,7 @@ fn lists_go_side_by_side_where_zip_says_so() {
     let found = cells(&entry(
         "input_lengths: [1, 1, 3]\noutput_lengths: [4, 5, 6]\nbatch_sizes: [7, 8]\nzip: [[input_len, output_lengths]]",
     ));
-    let words: Vec<String> = found.iter().map(Cell::words).collect();
+    let words: Vec<String> = found.iter().map(Cell::describe_load).collect();
     assert_eq!(
         words,
         [
@@ -359,7 +362,7 @@ fn cells_can_be_left_out_and_added() {
          exclude:\n  - {input_len: 2, batch_sizes: [4, 5]}\n  - {quantization: null}\n\
          include:\n  - {input_lengths: 9, batch_size: 1, quantization: awq, engine_args: {x: 1}}",
     ));
-    let words: Vec<String> = found.iter().map(Cell::words).collect();
+    let words: Vec<String> = found.iter().map(Cell::describe_load).collect();
     assert_eq!(
         words,
         [
@@ -375,7 +378,7 @@ fn cells_can_be_left_out_and_added() {
     let rates = cells(&entry(
         "dtype: [a, b]\nexclude: [{dtype: a, input_len: 256, batch_size: 1}]\ninclude: [{dtype: a, request_rate: 2}]",
     ));
-    let words: Vec<String> = rates.iter().map(Cell::words).collect();
+    let words: Vec<String> = rates.iter().map(Cell::describe_load).collect();
     assert_eq!(words, ["in 256 out 128 batch 1", "in 256 out 128 rate 2/s"]);
     // A pattern of the defaults need match in one entry only.
     let shared = "defaults: {container_name: c, batch_sizes: [1, 2], exclude: [{batch_size: 2, dtype: half}]}\n\
@@ -398,7 +401,7 @@ fn variables_are_put_in() {
     let found = read_with(text, &var).unwrap().cells;
     let server = &found[0].server;
     assert_eq!(server.model, "org/m-x");
-    assert_eq!(server.place.name(), "c$d$e");
+    assert_eq!(server.place.place_name(), "c$d$e");
     let batches: Vec<_> = found.iter().filter_map(|c| c.load.batch_size).collect();
     assert_eq!(batches, [1, 2, 4]);
     assert_eq!(server.settings.dtype.as_deref(), Some("half"));
@@ -443,7 +446,7 @@ fn every_shipped_sweep_means_what_its_table_says() {
     let files = shipped();
     assert_eq!(files.len(), 8);
     for (name, text) in files {
-        let sweep = matrix::read(&name, &text, &home, &preset::load)
+        let sweep = matrix::read_sweep(&name, &text, &home, &preset::load_preset)
             .unwrap_or_else(|e| panic!("{e} {:?}", e.hints));
         let row = format!("| `sweeps/{name}` | {} |", sweep.cells.len());
         assert!(table.contains(&row), "no `{row}` in configs/README.md");
@@ -452,7 +455,7 @@ fn every_shipped_sweep_means_what_its_table_says() {
 
 #[test]
 fn the_schema_takes_what_the_reader_takes_and_refuses_what_an_editor_should_mark() {
-    let schema = jsonschema::validator_for(&matrix::schema()).unwrap();
+    let schema = jsonschema::validator_for(&matrix::sweep_schema()).unwrap();
     let valid = |text: &str| {
         let value: serde_json::Value = as_json(text);
         schema.is_valid(&value)
@@ -553,14 +556,14 @@ mod command {
         let printed = config(&["schema"]).assert().success();
         let schema: serde_json::Value =
             serde_json::from_slice(&printed.get_output().stdout).unwrap();
-        assert_eq!(schema, plimsoll::matrix::schema());
+        assert_eq!(schema, plimsoll::matrix::sweep_schema());
     }
 }
 
 #[test]
 fn the_reference_has_every_key() {
     let reference = include_str!("../../docs/SWEEP.md");
-    let schema = matrix::schema();
+    let schema = matrix::sweep_schema();
     for place in ["/properties", "/$defs/entry/properties"] {
         let keys = schema.pointer(place).unwrap().as_object().unwrap();
         for (key, spec) in keys {

@@ -1,9 +1,9 @@
 //! Ending a container: stopped, killed if it must be, removed if plimsoll created it.
 
-use super::{Done, Locked, Outcome, Work, chosen, identity, spared};
+use super::{ActOutcome, ActResult, ApplyWork, HeldLock, chosen, process_identity, spared};
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
-use crate::clean::verdict::{Act, Rule, Verdict};
+use crate::clean::verdict::{CleanAct, CleanRule, CleanVerdict};
 use crate::clean::verify::Members;
 use crate::container::freezer;
 use crate::container::leftovers::{Owner, owner_named, owner_of};
@@ -17,19 +17,19 @@ use crate::store::started;
 /// What was done to a container that was frozen.
 const THAWED: &str = "thawed";
 
-impl Work<'_> {
-    pub(super) async fn container(&self, verdict: &Verdict, id: &str) -> Outcome {
+impl ApplyWork<'_> {
+    pub(super) async fn end_container(&self, verdict: &CleanVerdict, id: &str) -> ActOutcome {
         let Some(look) = self.look(id) else {
-            return Outcome::not_done(verdict, "it was not looked at");
+            return ActOutcome::not_done(verdict, "it was not looked at");
         };
         let judged = self.survey.at.parse::<jiff::Timestamp>();
         let judged_ns = judged
             .ok()
             .and_then(|t| i64::try_from(t.as_nanosecond()).ok());
         let thawed = thaw(verdict, look);
-        let mut locked = Locked::default();
-        let known = look.processes.iter().flatten().filter_map(identity);
-        let mut members = Members::of(known.collect());
+        let mut locked = HeldLock::default();
+        let known = look.processes.iter().flatten().filter_map(process_identity);
+        let mut members = Members::with_ids(known.collect());
         let mut began = false;
         let mut may = |facts: &ContainerFacts| {
             let why = spared(facts)
@@ -42,7 +42,7 @@ impl Work<'_> {
             let may = locked.take(facts);
             if may == May::Act {
                 began = true;
-                members.see(facts);
+                members.add_members(facts);
             }
             may
         };
@@ -58,37 +58,39 @@ impl Work<'_> {
             .await;
         let mut outcome = match done.torn {
             Torn::Gone { by_us: true } | Torn::Ended { by_us: true } => {
-                Outcome::new(verdict, Done::Cleaned)
+                ActOutcome::new(verdict, ActResult::Cleaned)
             }
             // Docker was at it, and could not go on before.
             Torn::Gone { .. } if thawed.as_deref() == Some(THAWED) => {
-                Outcome::new(verdict, Done::Cleaned)
+                ActOutcome::new(verdict, ActResult::Cleaned)
             }
             Torn::Gone { by_us: false } | Torn::Ended { by_us: false } => {
-                Outcome::new(verdict, Done::AlreadyGone)
+                ActOutcome::new(verdict, ActResult::AlreadyGone)
             }
-            Torn::Left(why) => Outcome::kept(verdict, why),
-            Torn::Failed(why) => Outcome::not_done(verdict, why),
+            Torn::Left(why) => ActOutcome::kept(verdict, why),
+            Torn::Failed(why) => ActOutcome::not_done(verdict, why),
         };
         outcome.steps = thawed.into_iter().chain(done.steps).collect();
         match outcome.done {
-            Done::Cleaned | Done::AlreadyGone => {
-                members.wait(self.options.settle, self.cancel).await;
-                let left = members.left();
+            ActResult::Cleaned | ActResult::AlreadyGone => {
+                members
+                    .wait_until_gone(self.options.settle, self.cancel)
+                    .await;
+                let left = members.still_there();
                 if !left.is_empty() {
-                    outcome.done = Done::NotDone;
+                    outcome.done = ActResult::NotDone;
                     outcome.problem = Some(format!(
                         "it has ended, and {} of its processes are still there",
                         left.len()
                     ));
-                    outcome.holders = members.names(self.survey, Some(look));
+                    outcome.holders = members.describe_left(self.survey, Some(look));
                 } else if look.ours {
                     // Nothing of it is left that could be known by what was written down.
-                    started::forget(id);
+                    started::forget_started(id);
                 }
             }
-            Done::NotDone => outcome.holders = members.names(self.survey, Some(look)),
-            Done::Kept => {}
+            ActResult::NotDone => outcome.holders = members.describe_left(self.survey, Some(look)),
+            ActResult::Kept => {}
         }
         outcome
     }
@@ -96,18 +98,18 @@ impl Work<'_> {
 
 /// Thaws a container of ours on which Docker hangs; what was done. Docker cannot be asked about it,
 /// and its labels are for good: by them it is looked at once more.
-fn thaw(verdict: &Verdict, look: &ContainerLook) -> Option<String> {
+fn thaw(verdict: &CleanVerdict, look: &ContainerLook) -> Option<String> {
     let owner = look.labels.get(OWNER_LABEL).map(|label| owner_named(label));
     let ours = look.ours && owner == Some(Owner::Dead) && !is_protected(&look.labels);
-    if verdict.rule != Rule::OwnerDead || !ours {
+    if verdict.rule != CleanRule::OwnerDead || !ours {
         return None;
     }
-    let state = freezer::frozen(&look.id)?;
+    let state = freezer::frozen_state_file(&look.id)?;
     let still = look.freezer.as_deref() == state.to_str();
     if !still {
         return None;
     }
-    Some(match freezer::thaw(&state) {
+    Some(match freezer::thaw_cgroup(&state) {
         Ok(()) => THAWED.into(),
         Err(e) => format!(
             "not thawed ({e}): `echo THAWED | sudo tee {}`",
@@ -116,13 +118,13 @@ fn thaw(verdict: &Verdict, look: &ContainerLook) -> Option<String> {
     })
 }
 
-impl Work<'_> {
+impl ApplyWork<'_> {
     /// Who is in its pid namespace at this moment and is not ours, where the user did not name it: it
     /// would end with it.
-    fn joined(&self, verdict: &Verdict, facts: &ContainerFacts) -> Option<String> {
-        let runs = teardown::runs(facts) && !self.runtime.is_remote();
+    fn joined(&self, verdict: &CleanVerdict, facts: &ContainerFacts) -> Option<String> {
+        let runs = teardown::is_running(facts) && !self.runtime.is_remote();
         let init = facts.state.pid.filter(|_| runs)?;
-        if verdict.rule == Rule::Named || HostView::open(init, &facts.id).is_none() {
+        if verdict.rule == CleanRule::Named || HostView::open(init, &facts.id).is_none() {
             return None;
         }
         let Some(others) = Namespaces::read().sharers_of_first(init, &facts.id) else {
@@ -141,7 +143,7 @@ impl Work<'_> {
 
 /// Why it is not what was judged any more. `began`: something was done to it already.
 fn changed(
-    verdict: &Verdict,
+    verdict: &CleanVerdict,
     look: &ContainerLook,
     facts: &ContainerFacts,
     judged_ns: Option<i64>,
@@ -151,15 +153,15 @@ fn changed(
     if !(chosen(verdict.rule) || look.ours && ours) {
         return Some("it was not created by plimsoll, and nobody chose it".into());
     }
-    if verdict.rule == Rule::OwnerDead && owner_of(facts) != Owner::Dead {
+    if verdict.rule == CleanRule::OwnerDead && owner_of(facts) != Owner::Dead {
         return Some("whether the plimsoll that created it has ended is not known".into());
     }
-    let runs = teardown::runs(facts);
-    if verdict.act == Act::Remove && runs && !began {
+    let runs = teardown::is_running(facts);
+    if verdict.act == CleanAct::Remove && runs && !began {
         return Some("it was started again".into());
     }
     // Whoever named it means it, however often it was started since.
-    if verdict.rule == Rule::Named {
+    if verdict.rule == CleanRule::Named {
         return None;
     }
     match (judged_ns, facts.state.started_ns) {
@@ -175,12 +177,12 @@ fn changed(
 mod tests {
     use super::*;
     use crate::capture::ContainerState;
-    use crate::clean::verdict::Of;
+    use crate::clean::verdict::VerdictSubject;
     use crate::container::{OWNER_LABEL, RUN_LABEL};
 
-    fn verdict(act: Act, rule: Rule) -> Verdict {
-        Verdict {
-            of: Of::Container("c".into()),
+    fn verdict(act: CleanAct, rule: CleanRule) -> CleanVerdict {
+        CleanVerdict {
+            of: VerdictSubject::Container("c".into()),
             name: "c".into(),
             act,
             rule,
@@ -191,7 +193,7 @@ mod tests {
 
     fn facts(ours: bool, status: &str, started_ns: i64) -> ContainerFacts {
         // Of this boot, and of no process.
-        let owner = crate::container::launch::owner();
+        let owner = crate::container::launch::owner_label();
         let owner = owner.replace(&format!(":{}:", std::process::id()), ":4194305:");
         let labels = [(RUN_LABEL, "r"), (OWNER_LABEL, owner.as_str())];
         ContainerFacts {
@@ -223,21 +225,24 @@ mod tests {
             changed(&verdict(act, rule), &look(ours), facts, at, false).is_some()
         };
         let (before, since) = (facts(true, "running", 90), facts(true, "running", 110));
-        assert!(!kept(Act::Stop, Rule::OwnerDead, true, &before));
-        assert!(kept(Act::Stop, Rule::OwnerDead, true, &since));
+        assert!(!kept(CleanAct::Stop, CleanRule::OwnerDead, true, &before));
+        assert!(kept(CleanAct::Stop, CleanRule::OwnerDead, true, &since));
         let theirs = facts(false, "running", 110);
-        assert!(kept(Act::Stop, Rule::Idle, false, &theirs));
-        assert!(kept(Act::Stop, Rule::Selected, false, &theirs));
-        assert!(!kept(Act::Stop, Rule::Named, false, &theirs));
-        assert!(kept(Act::Remove, Rule::Ended, true, &before), "it runs");
+        assert!(kept(CleanAct::Stop, CleanRule::Idle, false, &theirs));
+        assert!(kept(CleanAct::Stop, CleanRule::Selected, false, &theirs));
+        assert!(!kept(CleanAct::Stop, CleanRule::Named, false, &theirs));
+        assert!(
+            kept(CleanAct::Remove, CleanRule::Ended, true, &before),
+            "it runs"
+        );
         assert!(!kept(
-            Act::Remove,
-            Rule::Ended,
+            CleanAct::Remove,
+            CleanRule::Ended,
             true,
             &facts(true, "exited", 90)
         ));
         let unknown = changed(
-            &verdict(Act::Stop, Rule::OwnerDead),
+            &verdict(CleanAct::Stop, CleanRule::OwnerDead),
             &look(true),
             &before,
             None,
@@ -250,16 +255,16 @@ mod tests {
     fn what_is_not_ours_needs_somebody_who_chose_it() {
         let theirs = facts(false, "running", 90);
         for rule in [
-            Rule::OwnerDead,
-            Rule::Unhealthy,
-            Rule::PastDeadline,
-            Rule::Ended,
-            Rule::Foreign,
-            Rule::Leftover,
+            CleanRule::OwnerDead,
+            CleanRule::Unhealthy,
+            CleanRule::PastDeadline,
+            CleanRule::Ended,
+            CleanRule::Foreign,
+            CleanRule::Leftover,
         ] {
             for claimed in [true, false] {
                 let why = changed(
-                    &verdict(Act::Stop, rule),
+                    &verdict(CleanAct::Stop, rule),
                     &look(claimed),
                     &theirs,
                     Some(100),

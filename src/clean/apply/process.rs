@@ -1,30 +1,30 @@
 //! Ending processes by themselves: those that outlived their container, and, by their mark, those that
 //! a dead plimsoll left running in a container of another owner.
 
-use super::{Done, Locked, Outcome, Work, identity, spared};
+use super::{ActOutcome, ActResult, ApplyWork, HeldLock, process_identity, spared};
 use crate::capture::ContainerFacts;
-use crate::clean::verdict::{Rule, Verdict};
+use crate::clean::verdict::{CleanRule, CleanVerdict};
 use crate::clean::verify::Members;
 use crate::container::leftovers::{Owner, own_runs};
 use crate::container::processes::{HostView, ProcessId};
 use crate::container::stray::{self, Stray, StrayEnd};
-use crate::container::teardown::{May, Seen, runs};
+use crate::container::teardown::{ContainerStatus, May, is_running};
 use std::collections::BTreeSet;
 
-impl Work<'_> {
-    pub(super) async fn process(
+impl ApplyWork<'_> {
+    pub(super) async fn end_process(
         &self,
-        verdict: &Verdict,
+        verdict: &CleanVerdict,
         pid: u32,
         started: Option<u64>,
-    ) -> Outcome {
+    ) -> ActOutcome {
         let Some(started) = started else {
-            return Outcome::kept(verdict, "when it started is not known");
+            return ActOutcome::kept(verdict, "when it started is not known");
         };
         let id = ProcessId { pid, started };
         let mut strays = self.survey.strays.iter();
-        let Some(look) = strays.find(|p| identity(p) == Some(id)) else {
-            return Outcome::kept(verdict, "it was not looked at");
+        let Some(look) = strays.find(|p| process_identity(p) == Some(id)) else {
+            return ActOutcome::kept(verdict, "it was not looked at");
         };
         // What was written down when its container was started is what makes it ours.
         let record = look.record.as_ref();
@@ -33,10 +33,10 @@ impl Work<'_> {
             .as_deref()
             .filter(|c| record.is_some_and(|r| r.container == *c))
         else {
-            return Outcome::kept(verdict, "it is in no container that plimsoll started");
+            return ActOutcome::kept(verdict, "it is in no container that plimsoll started");
         };
-        if verdict.rule != Rule::Orphan || look.kernel || look.ancestor {
-            return Outcome::kept(verdict, "it is no process of plimsoll's");
+        if verdict.rule != CleanRule::Orphan || look.kernel || look.ancestor {
+            return ActOutcome::kept(verdict, "it is no process of plimsoll's");
         }
         // Never once Docker knows the container again: then it is that which is to be ended.
         let mut may = |_: &ContainerFacts| May::Act;
@@ -47,45 +47,45 @@ impl Work<'_> {
             .await;
         match seen {
             // Of that daemon alone does it mean anything that it does not know the container.
-            Ok(Seen::Gone) => {
+            Ok(ContainerStatus::Gone) => {
                 let daemon = self.runtime.daemon_identity().await;
                 if daemon.is_none() || daemon.as_deref() != record.map(|r| r.daemon.as_str()) {
                     let why = "whether this Docker daemon started its container is not known";
-                    return Outcome::kept(verdict, why);
+                    return ActOutcome::kept(verdict, why);
                 }
             }
-            Ok(_) => return Outcome::kept(verdict, "Docker knows its container"),
-            Err(why) => return Outcome::not_done(verdict, why),
+            Ok(_) => return ActOutcome::kept(verdict, "Docker knows its container"),
+            Err(why) => return ActOutcome::not_done(verdict, why),
         }
         let stray = Stray {
             id,
             name: &look.name,
             container,
         };
-        match stray::end(stray, self.options.kill_wait).await {
-            StrayEnd::Gone => Outcome::new(verdict, Done::AlreadyGone),
-            StrayEnd::Changed(why) => Outcome::kept(verdict, why),
+        match stray::end_stray(stray, self.options.kill_wait).await {
+            StrayEnd::Gone => ActOutcome::new(verdict, ActResult::AlreadyGone),
+            StrayEnd::Changed(why) => ActOutcome::kept(verdict, why),
             StrayEnd::Ended { killed, after } => {
-                let mut outcome = Outcome::new(verdict, Done::Cleaned);
+                let mut outcome = ActOutcome::new(verdict, ActResult::Cleaned);
                 let how = if killed { "killed after" } else { "ended in" };
                 outcome
                     .steps
                     .push(format!("{how} {:.1} s", after.as_secs_f64()));
                 outcome
             }
-            StrayEnd::Survived(why) => Outcome {
-                holders: Members::of(BTreeSet::from([id])).names(self.survey, None),
-                ..Outcome::not_done(verdict, why)
+            StrayEnd::Survived(why) => ActOutcome {
+                holders: Members::with_ids(BTreeSet::from([id])).describe_left(self.survey, None),
+                ..ActOutcome::not_done(verdict, why)
             },
         }
     }
 
-    pub(super) async fn marked(&self, verdict: &Verdict, id: &str) -> Outcome {
+    pub(super) async fn marked(&self, verdict: &CleanVerdict, id: &str) -> ActOutcome {
         let Some(look) = self.look(id) else {
-            return Outcome::not_done(verdict, "it was not looked at");
+            return ActOutcome::not_done(verdict, "it was not looked at");
         };
-        if verdict.rule != Rule::Leftover {
-            return Outcome::kept(verdict, "no dead plimsoll's commands were seen in it");
+        if verdict.rule != CleanRule::Leftover {
+            return ActOutcome::kept(verdict, "no dead plimsoll's commands were seen in it");
         }
         let dead: Vec<_> = look
             .processes
@@ -96,7 +96,7 @@ impl Work<'_> {
             .collect();
 
         // While the lock is held no plimsoll that lives works in it.
-        let mut locked = Locked::default();
+        let mut locked = HeldLock::default();
         let mut may = |facts: &ContainerFacts| match spared(facts) {
             Some(why) => May::Not(why),
             None => locked.take(facts),
@@ -107,22 +107,24 @@ impl Work<'_> {
             .look_before(id, patience, &mut may, self.cancel)
             .await;
         let facts = match seen {
-            Ok(Seen::Here(facts)) if runs(&facts) => facts,
-            Ok(Seen::Here(_) | Seen::Gone) => return Outcome::new(verdict, Done::AlreadyGone),
-            Ok(Seen::Left(why)) => return Outcome::kept(verdict, why),
-            Err(why) => return Outcome::not_done(verdict, why),
+            Ok(ContainerStatus::Here(facts)) if is_running(&facts) => facts,
+            Ok(ContainerStatus::Here(_) | ContainerStatus::Gone) => {
+                return ActOutcome::new(verdict, ActResult::AlreadyGone);
+            }
+            Ok(ContainerStatus::Left(why)) => return ActOutcome::kept(verdict, why),
+            Err(why) => return ActOutcome::not_done(verdict, why),
         };
         let seen_here = (facts.state.pid).is_some_and(|pid| HostView::open(pid, id).is_some());
         if !seen_here {
-            return Outcome::not_done(verdict, "this host does not show its processes");
+            return ActOutcome::not_done(verdict, "this host does not show its processes");
         }
         let own = own_runs(&facts);
         let ours = || dead.iter().filter(|(_, mark)| !own.contains(&mark.run_id));
         let of_dead: BTreeSet<&str> = ours().map(|(_, m)| m.run_id.as_str()).collect();
         if of_dead.is_empty() {
-            return Outcome::kept(verdict, "the mark in it is the container's own");
+            return ActOutcome::kept(verdict, "the mark in it is the container's own");
         }
-        let known = ours().filter_map(|(p, _)| identity(p)).collect();
+        let known = ours().filter_map(|(p, _)| process_identity(p)).collect();
         let (mut there, mut left) = (0, 0);
         for run_id in of_dead {
             let counted = self.runtime.end_marked(&facts, run_id).await;
@@ -131,25 +133,27 @@ impl Work<'_> {
             self.runtime.remove_run_folder(id, run_id).await;
         }
         self.runtime.remove_dead_folders(&facts).await;
-        let members = Members::of(known);
+        let members = Members::with_ids(known);
         if left == 0 {
-            members.wait(self.options.settle, self.cancel).await;
+            members
+                .wait_until_gone(self.options.settle, self.cancel)
+                .await;
         }
-        let left = left.max(members.left().len());
-        let mut outcome = Outcome::new(verdict, Done::Cleaned);
+        let left = left.max(members.still_there().len());
+        let mut outcome = ActOutcome::new(verdict, ActResult::Cleaned);
         if there == 0 {
-            outcome.done = Done::AlreadyGone;
+            outcome.done = ActResult::AlreadyGone;
         } else {
             let processes = if there == 1 { "process" } else { "processes" };
             outcome.steps.push(format!("ended {there} {processes}"));
         }
         if left > 0 {
-            outcome.done = Done::NotDone;
+            outcome.done = ActResult::NotDone;
             outcome.problem = Some(format!(
                 "{left} processes are still there after SIGKILL: `docker top {}` shows them",
                 look.name
             ));
-            outcome.holders = members.names(self.survey, Some(look));
+            outcome.holders = members.describe_left(self.survey, Some(look));
         }
         outcome
     }

@@ -3,7 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
 use crate::clean::never::ruler_of_cgroup;
-use crate::container::inspect::{Check, Found};
+use crate::container::inspect::{HealthStatus, InspectedContainer};
 use crate::container::leftovers::{Owner, owner_of};
 use crate::container::ours::labels_are_its_own;
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
@@ -24,7 +24,7 @@ const AT_A_TIME: usize = 8;
 
 /// A container as Docker reports it.
 #[derive(Default)]
-pub struct Met {
+pub struct ContainerDetails {
     /// Facts. Where it could not be inspected, those of the list.
     pub facts: ContainerFacts,
     /// Whether it was inspected.
@@ -32,7 +32,7 @@ pub struct Met {
     /// Its secrets.
     pub secrets: Secrets,
     /// State by Docker's own health check.
-    pub check: Option<Check>,
+    pub check: Option<HealthStatus>,
     /// The cgroup that it was created below.
     pub cgroup_parent: Option<String>,
     /// The container that owns its pid namespace.
@@ -44,13 +44,16 @@ pub struct Met {
 }
 
 /// Every container. `Err`: the daemon does not answer.
-pub async fn all(runtime: &Runtime, blind: &mut Vec<String>) -> Result<Vec<Met>, Failure> {
+pub async fn list_containers(
+    runtime: &Runtime,
+    blind: &mut Vec<String>,
+) -> Result<Vec<ContainerDetails>, Failure> {
     let listed = timeout(LIST, runtime.list_all()).await.map_err(|_| {
         let s = LIST.as_secs();
         Failure::environment(format!("Docker did not list its containers in {s} s"))
             .hint("`docker ps` hangs too? Its log: `journalctl -u docker`")
     })??;
-    let mut met: Vec<Met> = futures::stream::iter(listed)
+    let mut met: Vec<ContainerDetails> = futures::stream::iter(listed)
         .map(|facts| async move {
             let found = timeout(INSPECT, looked_at(runtime, &facts.id)).await;
             (facts, found)
@@ -59,14 +62,17 @@ pub async fn all(runtime: &Runtime, blind: &mut Vec<String>) -> Result<Vec<Met>,
         .filter_map(|(facts, found)| {
             let name = facts.name.clone();
             let (met, why) = match found {
-                Ok(Ok(Some(found))) => (Some(Met::inspected(found)), None),
+                Ok(Ok(Some(found))) => (Some(ContainerDetails::inspected(found)), None),
                 // Removed meanwhile.
                 Ok(Ok(None)) => (None, None),
-                Ok(Err(failure)) => (Some(Met::listed(facts)), Some(failure.to_string())),
+                Ok(Err(failure)) => (
+                    Some(ContainerDetails::listed(facts)),
+                    Some(failure.to_string()),
+                ),
                 Err(_) => {
                     let s = INSPECT.as_secs();
                     let why = format!("Docker did not tell of container `{name}` in {s} s");
-                    (Some(Met::listed(facts)), Some(why))
+                    (Some(ContainerDetails::listed(facts)), Some(why))
                 }
             };
             blind.extend(why);
@@ -78,42 +84,42 @@ pub async fn all(runtime: &Runtime, blind: &mut Vec<String>) -> Result<Vec<Met>,
     Ok(met)
 }
 
-impl Met {
-    fn inspected(found: Found) -> Met {
-        Met {
+impl ContainerDetails {
+    fn inspected(found: InspectedContainer) -> ContainerDetails {
+        ContainerDetails {
             facts: found.facts,
             inspected: true,
             secrets: found.secrets,
             check: found.check,
             cgroup_parent: found.cgroup_parent,
             lives_in: found.lives_in,
-            ..Met::default()
+            ..ContainerDetails::default()
         }
     }
 
     /// The same container, inspected again. Its owner does not change.
-    pub fn inspected_again(self, now: Found) -> Met {
-        Met {
+    pub fn inspected_again(self, now: InspectedContainer) -> ContainerDetails {
+        ContainerDetails {
             ours: self.ours,
             untold: self.untold,
-            ..Met::inspected(now)
+            ..ContainerDetails::inspected(now)
         }
     }
 
-    fn listed(facts: ContainerFacts) -> Met {
-        Met {
+    fn listed(facts: ContainerFacts) -> ContainerDetails {
+        ContainerDetails {
             facts,
-            ..Met::default()
+            ..ContainerDetails::default()
         }
     }
 
     /// Whether it runs, and its process 1 is known.
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.inspected && self.facts.state.status == "running"
     }
 
     /// Docker's part of the look. `now_ns`: wall time. `remote`: the daemon is another machine's.
-    pub fn look(&self, now_ns: i64, remote: bool) -> ContainerLook {
+    pub fn docker_look(&self, now_ns: i64, remote: bool) -> ContainerLook {
         let facts = &self.facts;
         // Without the lock and the processes the owner is not assumed dead.
         let known = self.ours && self.inspected;
@@ -123,7 +129,7 @@ impl Met {
             image: facts.image.clone(),
             labels: facts.labels.clone(),
             status: facts.state.status.clone(),
-            status_for_s: status_since(facts).and_then(|since| seconds(now_ns, since)),
+            status_for_s: status_since(facts).and_then(|since| seconds_since(now_ns, since)),
             ours: self.ours,
             owner: match owner_of(facts) {
                 _ if !known => Owner::Unknown,
@@ -140,8 +146,8 @@ impl Met {
 
 /// Names of the containers that run in a container's pid namespace and are not ours: they end with
 /// its first process. In the order of their names.
-pub fn sharers(met: &[Met], id: &str) -> Vec<String> {
-    let in_it = |m: &&Met| {
+pub fn namespace_sharers(met: &[ContainerDetails], id: &str) -> Vec<String> {
+    let in_it = |m: &&ContainerDetails| {
         let mut whose = m.lives_in.as_deref();
         // Who shares a sharer's namespace shares this one too; a loop cannot be.
         for _ in 0..met.len() {
@@ -155,40 +161,41 @@ pub fn sharers(met: &[Met], id: &str) -> Vec<String> {
         }
         false
     };
-    let lives = |m: &&Met| matches!(m.facts.state.status.as_str(), "running" | "paused");
+    let lives =
+        |m: &&ContainerDetails| matches!(m.facts.state.status.as_str(), "running" | "paused");
     let others = met.iter().filter(|m| !m.ours).filter(lives).filter(in_it);
     let mut names: Vec<String> = others.map(|m| m.facts.name.clone()).collect();
     names.sort();
     names
 }
 
-fn is_called(met: &Met, word: &str) -> bool {
+fn is_called(met: &ContainerDetails, word: &str) -> bool {
     met.facts.id == word || met.facts.name == word
 }
 
 /// A container on the list. That it is gone is accepted after two answers.
-async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<Found>, Failure> {
-    match runtime.inspect(id).await? {
+async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<InspectedContainer>, Failure> {
+    match runtime.inspect_container(id).await? {
         Some(found) => Ok(Some(found)),
-        None => runtime.inspect(id).await,
+        None => runtime.inspect_container(id).await,
     }
 }
 
 /// Names of those with our labels that cannot be judged for want of an answer.
-pub fn unseen<'a>(met: impl Iterator<Item = &'a Met>) -> Vec<String> {
-    let unseen = |m: &&Met| labelled(m) && (!m.inspected || m.untold);
+pub fn unseen_names<'a>(met: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
+    let unseen = |m: &&ContainerDetails| labelled(m) && (!m.inspected || m.untold);
     let names = met.filter(unseen).map(|m| m.facts.name.clone());
     names.collect()
 }
 
-fn labelled(met: &Met) -> bool {
+fn labelled(met: &ContainerDetails) -> bool {
     let has = |label: &str| met.facts.labels.contains_key(label);
     has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
 }
 
 /// Both labels can come with an image that was made of a container of ours: then they belong to
 /// that container, and this one to another owner.
-async fn whose(runtime: &Runtime, met: &mut [Met], blind: &mut Vec<String>) {
+async fn whose(runtime: &Runtime, met: &mut [ContainerDetails], blind: &mut Vec<String>) {
     let images: BTreeSet<String> = met
         .iter()
         .filter(|m| labelled(m))
@@ -235,7 +242,7 @@ fn status_since(facts: &ContainerFacts) -> Option<i64> {
 }
 
 /// Whole seconds from one moment to another, 0 where the clocks disagree.
-pub fn seconds(now_ns: i64, since_ns: i64) -> Option<u64> {
+pub fn seconds_since(now_ns: i64, since_ns: i64) -> Option<u64> {
     u64::try_from(now_ns.saturating_sub(since_ns).max(0) / 1_000_000_000).ok()
 }
 
@@ -260,7 +267,7 @@ fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
 /// Ids of the containers that this process runs in.
 pub fn own_ids() -> BTreeSet<String> {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let mut ids: BTreeSet<String> = attribution::containers(&text("/proc/self/cgroup"))
+    let mut ids: BTreeSet<String> = attribution::containers_of(&text("/proc/self/cgroup"))
         .into_iter()
         .map(|c| c.id)
         .collect();
@@ -321,7 +328,7 @@ mod tests {
                 ..ContainerFacts::default()
             };
             facts.state.status = status.into();
-            let mut met = Met::listed(facts);
+            let mut met = ContainerDetails::listed(facts);
             met.lives_in = lives_in.map(str::to_owned);
             met.ours = ours;
             met
@@ -334,10 +341,10 @@ mod tests {
             one("e", Some("a"), "running", true),
             one("f", None, "running", false),
         ];
-        assert_eq!(sharers(&met, "a"), ["name-b", "name-c"]);
-        assert_eq!(sharers(&met, "b"), ["name-c"]);
+        assert_eq!(namespace_sharers(&met, "a"), ["name-b", "name-c"]);
+        assert_eq!(namespace_sharers(&met, "b"), ["name-c"]);
         for alone in ["c", "d", "e", "f"] {
-            assert_eq!(sharers(&met, alone), [""; 0], "{alone}");
+            assert_eq!(namespace_sharers(&met, alone), [""; 0], "{alone}");
         }
     }
 
@@ -375,8 +382,8 @@ mod tests {
             facts.state.status = status.into();
             assert_eq!(status_since(&facts), since, "{status}");
         }
-        assert_eq!(seconds(5_900_000_000, 1_000_000_000), Some(4));
-        assert_eq!(seconds(0, 1_000_000_000), Some(0));
+        assert_eq!(seconds_since(5_900_000_000, 1_000_000_000), Some(4));
+        assert_eq!(seconds_since(0, 1_000_000_000), Some(0));
     }
 
     #[test]
@@ -393,11 +400,12 @@ mod tests {
     }
 
     /// Ours, of an owner of this boot that has ended.
-    fn abandoned() -> Met {
-        let mut met = Met::listed(ContainerFacts::default());
+    fn abandoned() -> ContainerDetails {
+        let mut met = ContainerDetails::listed(ContainerFacts::default());
         met.ours = true;
         // No pid is as great as this one.
-        let owner = launch::owner().replace(&format!(":{}:", std::process::id()), ":4194305:");
+        let owner =
+            launch::owner_label().replace(&format!(":{}:", std::process::id()), ":4194305:");
         met.facts.labels.insert(OWNER_LABEL.into(), owner);
         met
     }
@@ -405,17 +413,19 @@ mod tests {
     #[test]
     fn of_a_container_that_docker_hangs_on_the_owner_is_not_known() {
         let mut met = abandoned();
-        assert_eq!(met.look(0, false).owner, Owner::Unknown);
+        assert_eq!(met.docker_look(0, false).owner, Owner::Unknown);
         met.inspected = true;
-        assert_eq!(met.look(0, false).owner, Owner::Dead);
+        assert_eq!(met.docker_look(0, false).owner, Owner::Dead);
     }
 
     #[test]
     fn of_another_machines_container_nobody_is_known_to_be_dead() {
         let mut met = abandoned();
         met.inspected = true;
-        assert_eq!(met.look(0, true).owner, Owner::Unknown);
-        met.facts.labels.insert(OWNER_LABEL.into(), launch::owner());
-        assert_eq!(met.look(0, true).owner, Owner::Alive);
+        assert_eq!(met.docker_look(0, true).owner, Owner::Unknown);
+        met.facts
+            .labels
+            .insert(OWNER_LABEL.into(), launch::owner_label());
+        assert_eq!(met.docker_look(0, true).owner, Owner::Alive);
     }
 }

@@ -16,7 +16,7 @@ const MPS_SERVER: &str = "nvidia-cuda-mps";
 const TRIES: u32 = 3;
 
 /// The host's GPUs, kept open.
-pub struct Devices {
+pub struct HostGpus {
     backend: Option<Box<dyn MemoryBackend>>,
     clock: Clock,
     facts: Vec<DeviceFacts>,
@@ -28,7 +28,7 @@ pub struct Devices {
 
 /// What the readings of one look say.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct GpuReading {
     /// The devices; the processes that have them open are added later.
     pub devices: Vec<DeviceLook>,
     /// Processes on them, by host pid.
@@ -52,10 +52,10 @@ pub struct OnDevices {
     pub untold: bool,
 }
 
-impl Devices {
+impl HostGpus {
     /// None at all.
-    pub fn none() -> Devices {
-        Devices {
+    pub fn without_gpus() -> HostGpus {
+        HostGpus {
             backend: None,
             clock: Clock::start(),
             facts: Vec::new(),
@@ -65,8 +65,8 @@ impl Devices {
     }
 
     /// Opens every GPU of the host.
-    pub fn open(choice: BackendChoice) -> Devices {
-        let mut devices = Devices::none();
+    pub fn open_gpus(choice: BackendChoice) -> HostGpus {
+        let mut devices = HostGpus::without_gpus();
         match telemetry::open_host_as(choice) {
             _ if choice == BackendChoice::Host => {}
             Ok(backend) => {
@@ -83,8 +83,9 @@ impl Devices {
     }
 
     /// Reads them `readings` times with `pause` in between.
-    pub async fn read(&mut self, readings: u32, pause: Duration) -> Reading {
-        let mut tracks: Vec<Track> = self.facts.iter().map(|_| Track::default()).collect();
+    pub async fn read_gpus(&mut self, readings: u32, pause: Duration) -> GpuReading {
+        let mut tracks: Vec<DeviceTrack> =
+            self.facts.iter().map(|_| DeviceTrack::default()).collect();
         let mut errors = BTreeSet::new();
         let wanted = Wanted {
             detail: true,
@@ -121,17 +122,17 @@ impl Devices {
         self.said(&tracks, errors)
     }
 
-    fn said(&self, tracks: &[Track], errors: BTreeSet<String>) -> Reading {
+    fn said(&self, tracks: &[DeviceTrack], errors: BTreeSet<String>) -> GpuReading {
         let facts = self.backend.as_ref().map(|b| b.facts());
         let unopened = self.backend.as_ref().map(|b| b.unopened());
         // What is lost holds nothing that could be given back.
-        let told = |(device, track): (&DeviceFacts, &Track)| {
+        let told = |(device, track): (&DeviceFacts, &DeviceTrack)| {
             track.lists > 0 || self.broken.contains_key(&device.index)
         };
-        let mut reading = Reading {
+        let mut reading = GpuReading {
             complete: self.blind.is_empty() && self.facts.iter().zip(tracks).all(told),
             blind: self.blind.clone(),
-            ..Reading::default()
+            ..GpuReading::default()
         };
         reading.blind.extend(errors);
         let (name, simulated) = facts
@@ -186,7 +187,7 @@ impl Devices {
 
 /// One device over the readings.
 #[derive(Debug, Default)]
-struct Track {
+struct DeviceTrack {
     used: Option<u64>,
     reserved: bool,
     /// Readings that came with a list of processes.
@@ -200,7 +201,7 @@ struct Track {
     busy: Option<u32>,
 }
 
-impl Track {
+impl DeviceTrack {
     fn take(&mut self, sample: &MemorySample) {
         self.used = Some(sample.used_bytes);
         self.reserved |= sample.reserved_bytes.is_some();
@@ -229,7 +230,7 @@ impl Track {
 }
 
 /// Host pids of those who have a GPU of the maker of device `id` open.
-pub fn holders(id: &str) -> Vec<u32> {
+pub fn pids_with_open_gpu(id: &str) -> Vec<u32> {
     let nvidia = id.starts_with("GPU-") || id.starts_with("MIG-");
     all_pids()
         .filter(|pid| {
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_least_that_nobody_was_listed_with_counts() {
-        let mut track = Track::default();
+        let mut track = DeviceTrack::default();
         track.take(&sample(100, &[Some(20), Some(30)]));
         track.take(&sample(110, &[Some(90)]));
         track.take(&sample(90, &[Some(50)]));
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_process_without_a_figure_leaves_the_rest_unknown() {
-        let mut track = Track::default();
+        let mut track = DeviceTrack::default();
         track.take(&sample(100, &[Some(20)]));
         track.take(&sample(100, &[Some(20), None]));
         assert_eq!((track.unlisted, track.in_a_row), (None, 0));

@@ -1,15 +1,15 @@
 //! The host's part of a look: processes of containers, and those that are in none that Docker
 //! knows.
 
-use super::containers::Met;
-use super::devices::Reading;
-use crate::clean::facts::{Mark, ProcessLook, Record, StuckThread};
+use super::containers::ContainerDetails;
+use super::devices::GpuReading;
+use crate::clean::facts::{ProcessLook, RunMark, StartRecord, StuckThread};
 use crate::container::leftovers::{Owner, owner_named};
 use crate::container::namespace::Namespaces;
-use crate::container::process::{Process, Uninterruptible, ancestors};
+use crate::container::process::{HostProcess, Uninterruptible, own_ancestors};
 use crate::container::processes::{HostView, ProcessId, all_pids};
-use crate::container::stray::named;
-use crate::store::started::Started;
+use crate::container::stray::process_name;
+use crate::store::started::StartedContainer;
 use crate::telemetry::attribution;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -17,12 +17,12 @@ use std::time::Instant;
 
 /// Threads in state D, from look to look.
 #[derive(Debug, Default)]
-pub struct Stuck {
+pub struct StuckThreads {
     since: HashMap<ProcessId, (Option<u64>, Instant)>,
     seen: BTreeSet<ProcessId>,
 }
 
-impl Stuck {
+impl StuckThreads {
     /// The threads with how long they were seen in the same wait.
     fn note(&mut self, threads: Vec<Uninterruptible>, now: Instant) -> Vec<StuckThread> {
         let mut looks = Vec::new();
@@ -51,35 +51,35 @@ impl Stuck {
 }
 
 /// What turns a process into its look.
-pub struct Eyes<'a> {
+pub struct ProcessLooker<'a> {
     /// Containers that Docker knows.
     pub known: &'a BTreeSet<String>,
     /// What plimsoll wrote down, by container.
-    pub records: &'a BTreeMap<String, Started>,
+    pub records: &'a BTreeMap<String, StartedContainer>,
     /// Who is on the GPUs.
-    pub reading: &'a Reading,
+    pub reading: &'a GpuReading,
     /// Threads in state D.
-    pub stuck: &'a mut Stuck,
+    pub stuck: &'a mut StuckThreads,
     above: Vec<u32>,
     owners: HashMap<String, Owner>,
     namespaces: Option<Namespaces>,
     now: Instant,
 }
 
-impl<'a> Eyes<'a> {
+impl<'a> ProcessLooker<'a> {
     /// Eyes for one look.
     pub fn new(
         known: &'a BTreeSet<String>,
-        records: &'a BTreeMap<String, Started>,
-        reading: &'a Reading,
-        stuck: &'a mut Stuck,
-    ) -> Eyes<'a> {
-        Eyes {
+        records: &'a BTreeMap<String, StartedContainer>,
+        reading: &'a GpuReading,
+        stuck: &'a mut StuckThreads,
+    ) -> ProcessLooker<'a> {
+        ProcessLooker {
             known,
             records,
             reading,
             stuck,
-            above: ancestors(),
+            above: own_ancestors(),
             owners: HashMap::new(),
             namespaces: None,
             now: Instant::now(),
@@ -94,13 +94,18 @@ impl<'a> Eyes<'a> {
     }
 
     /// The container of a process: the one that Docker knows, else the outermost.
-    pub fn container(&self, process: &Process) -> Option<String> {
+    pub fn container_of_process(&self, process: &HostProcess) -> Option<String> {
         container_of(&process.cgroups, self.known)
     }
 
     /// What shares the pid namespace of a container's first process, in no container of ours:
     /// containers by name, other processes as `pid 7 (sleep)`.
-    pub fn sharers(&mut self, init: u32, container: &str, met: &[Met]) -> Vec<String> {
+    pub fn namespace_sharers(
+        &mut self,
+        init: u32,
+        container: &str,
+        met: &[ContainerDetails],
+    ) -> Vec<String> {
         let all = self.namespaces.get_or_insert_with(Namespaces::read);
         let others = all.sharers_of_first(init, container).unwrap_or_default();
         let name = |pid: u32| {
@@ -108,7 +113,7 @@ impl<'a> Eyes<'a> {
             let id = container_of(&cgroups, self.known);
             match id.and_then(|id| met.iter().find(|m| m.facts.id == id)) {
                 Some(met) => (!met.ours).then(|| met.facts.name.clone()),
-                None => Some(named(pid)),
+                None => Some(process_name(pid)),
             }
         };
         let mut names: Vec<String> = others.into_iter().filter_map(name).collect();
@@ -118,10 +123,10 @@ impl<'a> Eyes<'a> {
     }
 
     /// A process as facts have it.
-    pub fn look(&mut self, process: Process) -> ProcessLook {
-        let container = self.container(&process);
+    pub fn look_at_process(&mut self, process: HostProcess) -> ProcessLook {
+        let container = self.container_of_process(&process);
         let marks = process.marks.clone().unwrap_or_default();
-        let mark = marks.run.map(|run_id| Mark {
+        let mark = marks.run.map(|run_id| RunMark {
             run_id,
             owner: marks.owner.map_or(Owner::Unknown, |o| self.owner(&o)),
         });
@@ -131,7 +136,7 @@ impl<'a> Eyes<'a> {
             .filter(|_| alone)
             .and_then(|id| self.records.get(id))
             .cloned();
-        let record = record.map(|started| Record {
+        let record = record.map(|started| StartRecord {
             owner: self.owner(&started.owner),
             container: started.container,
             name: started.name,
@@ -141,18 +146,18 @@ impl<'a> Eyes<'a> {
         let shared_by = match &record {
             Some(record) => {
                 let all = self.namespaces.get_or_insert_with(Namespaces::read);
-                all.sharers(process.id.pid, &record.container)
+                all.pid_sharers(process.id.pid, &record.container)
             }
             None => None,
         };
         // Where it cannot be seen nothing is ended: it is looked at again before.
         let shared_by = shared_by.unwrap_or_default();
-        let stuck = self.stuck.note(process.uninterruptible(), self.now);
+        let stuck = self.stuck.note(process.uninterruptible_threads(), self.now);
         let on = self.reading.processes.get(&process.id.pid);
         ProcessLook {
             pid: process.id.pid,
             started: Some(process.id.started),
-            cgroup: process.cgroup().map(str::to_owned),
+            cgroup: process.cgroup_path().map(str::to_owned),
             name: process.name,
             command: process.command,
             uid: process.uid,
@@ -173,7 +178,7 @@ impl<'a> Eyes<'a> {
 /// The container that a process with these cgroups is in: the one that Docker knows, else the
 /// outermost.
 fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
-    let mut ids: Vec<String> = attribution::containers(cgroups)
+    let mut ids: Vec<String> = attribution::containers_of(cgroups)
         .into_iter()
         .map(|c| c.id)
         .collect();
@@ -183,19 +188,19 @@ fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
 
 /// Whether the cgroups of a process name no more than one container. Of several the inner one was
 /// started by a daemon in the outer one, or was only put below it.
-pub fn in_one_container(process: &Process) -> bool {
-    let mut ids = attribution::containers(&process.cgroups).into_iter();
+pub fn in_one_container(process: &HostProcess) -> bool {
+    let mut ids = attribution::containers_of(&process.cgroups).into_iter();
     let first = ids.next();
     ids.all(|c| first.as_ref().is_some_and(|f| f.id == c.id))
 }
 
 /// The processes of a running container, zombies too, in order of their pids. `None`: this host
 /// does not show it.
-pub fn of_container(init: u32, id: &str, zombies: &[Process]) -> Option<Vec<Process>> {
-    let members = HostView::open(init, id)?.members();
-    let mut all: BTreeMap<u32, Process> = members
+pub fn of_container(init: u32, id: &str, zombies: &[HostProcess]) -> Option<Vec<HostProcess>> {
+    let members = HostView::open(init, id)?.member_pids();
+    let mut all: BTreeMap<u32, HostProcess> = members
         .iter()
-        .filter_map(|pid| Some((*pid, Process::read(*pid)?)))
+        .filter_map(|pid| Some((*pid, HostProcess::read(*pid)?)))
         .collect();
     // The kernel takes a zombie out of its cgroup's list, and may show it in none.
     for zombie in zombies {
@@ -212,17 +217,17 @@ pub fn of_container(init: u32, id: &str, zombies: &[Process]) -> Option<Vec<Proc
 }
 
 /// Processes in cgroups of these containers, wherever on the host.
-pub fn in_cgroups_of(ids: &BTreeSet<String>) -> Vec<Process> {
+pub fn in_cgroups_of(ids: &BTreeSet<String>) -> Vec<HostProcess> {
     if ids.is_empty() {
         return Vec::new();
     }
     let in_one = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let containers = attribution::containers(&text);
+        let containers = attribution::containers_of(&text);
         containers.iter().any(|c| ids.contains(&c.id))
     };
     let pids = all_pids().filter(in_one);
-    pids.filter_map(Process::read).collect()
+    pids.filter_map(HostProcess::read).collect()
 }
 
 #[cfg(test)]
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_stuck_for_as_long_as_it_is_in_one_wait() {
-        let mut stuck = Stuck::default();
+        let mut stuck = StuckThreads::default();
         let begin = Instant::now();
         let mut look = |threads: Vec<Uninterruptible>, s: u64| -> Vec<u64> {
             let looks = stuck.note(threads, begin + Duration::from_secs(s));
@@ -273,12 +278,15 @@ mod tests {
     #[test]
     fn this_process_is_seen_as_one_that_must_live() {
         let (known, records) = (BTreeSet::new(), BTreeMap::new());
-        let reading = Reading::default();
-        let mut stuck = Stuck::default();
-        let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
-        let me = eyes.look(Process::read(std::process::id()).expect("this process"));
+        let reading = GpuReading::default();
+        let mut stuck = StuckThreads::default();
+        let mut eyes = ProcessLooker::new(&known, &records, &reading, &mut stuck);
+        let me = eyes.look_at_process(HostProcess::read(std::process::id()).expect("this process"));
         assert!(me.ancestor && !me.kernel && me.mark.is_none() && me.record.is_none());
-        let above = me.parent.and_then(Process::read).expect("who started this");
-        assert!(eyes.look(above).ancestor);
+        let above = me
+            .parent
+            .and_then(HostProcess::read)
+            .expect("who started this");
+        assert!(eyes.look_at_process(above).ancestor);
     }
 }

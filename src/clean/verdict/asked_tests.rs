@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 #[test]
 fn a_container_of_others_goes_only_where_the_user_chose_it() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     container(
         "no choice",
         theirs(),
-        &Ask::default(),
+        &CleanRequest::default(),
         Keep,
         Foreign,
         "holds 20.00 GiB on GPU-0a",
@@ -106,7 +106,7 @@ fn a_container_of_others_goes_only_where_the_user_chose_it() {
 
 #[test]
 fn idleness_narrows_a_choice_and_makes_none() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let for_minutes = |minutes| {
         asks(|a| {
             a.all_gpu = true;
@@ -176,7 +176,7 @@ fn idleness_narrows_a_choice_and_makes_none() {
 
 #[test]
 fn what_is_never_touched_is_kept_whatever_is_asked() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     for value in ["", "true", "0", "False"] {
         let kept = with(ours(Owner::Dead), |c| {
             c.labels.insert(PROTECT_LABEL.into(), value.into());

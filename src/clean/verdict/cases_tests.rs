@@ -38,7 +38,7 @@ pub(super) fn theirs() -> ContainerLook {
         labels: [("team".into(), "red".into())].into(),
         status: "running".into(),
         status_for_s: Some(7200),
-        health: Health::Well,
+        health: EngineHealth::Well,
         processes: Some(vec![process(20, 2), worker]),
         gpu_bytes: Some(on_gpu(20 * GIB)),
         activity: Activity {
@@ -76,7 +76,7 @@ pub(super) fn orphan() -> ProcessLook {
     ProcessLook {
         container: Some(GONE.into()),
         cgroup: Some(format!("/system.slice/docker-{GONE}.scope (deleted)")),
-        record: Some(Record {
+        record: Some(StartRecord {
             container: GONE.into(),
             name: "plimsoll-r7".into(),
             owner: Owner::Dead,
@@ -100,13 +100,13 @@ pub(super) fn gpu() -> DeviceLook {
     }
 }
 
-pub(super) fn asks(change: impl FnOnce(&mut Ask)) -> Ask {
-    let mut ask = Ask::default();
+pub(super) fn asks(change: impl FnOnce(&mut CleanRequest)) -> CleanRequest {
+    let mut ask = CleanRequest::default();
     change(&mut ask);
     ask
 }
 
-pub(super) fn name_it() -> Ask {
+pub(super) fn name_it() -> CleanRequest {
     asks(|a| a.names = vec!["llm".into()])
 }
 
@@ -115,7 +115,13 @@ pub(super) fn idle(minutes: u64) -> Option<Duration> {
 }
 
 #[track_caller]
-pub(super) fn decided(verdicts: &[Verdict], title: &str, act: Act, rule: Rule, word: &str) {
+pub(super) fn decided(
+    verdicts: &[CleanVerdict],
+    title: &str,
+    act: CleanAct,
+    rule: CleanRule,
+    word: &str,
+) {
     let [one] = verdicts else {
         panic!("{title}: {verdicts:?}");
     };
@@ -128,41 +134,52 @@ pub(super) fn decided(verdicts: &[Verdict], title: &str, act: Act, rule: Rule, w
 pub(super) fn container(
     title: &str,
     look: ContainerLook,
-    ask: &Ask,
-    act: Act,
-    rule: Rule,
+    ask: &CleanRequest,
+    act: CleanAct,
+    rule: CleanRule,
     word: &str,
 ) {
     let survey = Survey {
         containers: vec![look],
         ..Default::default()
     };
-    decided(&judge(&survey, ask), title, act, rule, word);
+    decided(&judge_survey(&survey, ask), title, act, rule, word);
 }
 
 #[track_caller]
-pub(super) fn stray(title: &str, look: ProcessLook, act: Act, rule: Rule, word: &str) {
+pub(super) fn stray(title: &str, look: ProcessLook, act: CleanAct, rule: CleanRule, word: &str) {
     let survey = Survey {
         strays: vec![look],
         ..Default::default()
     };
-    decided(&judge(&survey, &Ask::default()), title, act, rule, word);
+    decided(
+        &judge_survey(&survey, &CleanRequest::default()),
+        title,
+        act,
+        rule,
+        word,
+    );
 }
 
 #[track_caller]
-pub(super) fn device(title: &str, change: impl FnOnce(&mut DeviceLook), rule: Rule, word: &str) {
+pub(super) fn device(
+    title: &str,
+    change: impl FnOnce(&mut DeviceLook),
+    rule: CleanRule,
+    word: &str,
+) {
     let mut look = gpu();
     change(&mut look);
     let survey = Survey {
         devices: vec![look],
         ..Default::default()
     };
-    let verdicts = judge(&survey, &Ask::default());
-    decided(&verdicts, title, Act::Report, rule, word);
+    let verdicts = judge_survey(&survey, &CleanRequest::default());
+    decided(&verdicts, title, CleanAct::Report, rule, word);
 }
 
-pub(super) fn mark(owner: Owner) -> Option<Mark> {
-    Some(Mark {
+pub(super) fn mark(owner: Owner) -> Option<RunMark> {
+    Some(RunMark {
         run_id: "r8".into(),
         owner,
     })

@@ -1,7 +1,7 @@
 //! Which containers the user chose: by name or id, label, image, or all that hold GPU memory.
 
-use super::Ask;
-use super::words::total;
+use super::CleanRequest;
+use super::words::total_bytes;
 use crate::clean::facts::{ContainerLook, Survey};
 
 /// Shortest part of an id that chooses a container.
@@ -9,7 +9,7 @@ const SHORTEST_ID: usize = 4;
 
 /// How a container was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chosen<'a> {
+pub(super) enum ChosenBy<'a> {
     Name,
     Label(&'a str),
     Image(&'a str),
@@ -17,12 +17,12 @@ pub(super) enum Chosen<'a> {
 }
 
 /// How each container of the survey was chosen, in its order; `None`: it was not.
-pub(super) fn chosen<'a>(survey: &Survey, ask: &'a Ask) -> Vec<Option<Chosen<'a>>> {
+pub(super) fn choices_of<'a>(survey: &Survey, ask: &'a CleanRequest) -> Vec<Option<ChosenBy<'a>>> {
     let mut chosen: Vec<_> = survey.containers.iter().map(|c| selected(c, ask)).collect();
     for name in &ask.names {
         if let [one] = with_name(survey, name)[..] {
             if let Some(place) = chosen.get_mut(one) {
-                *place = Some(Chosen::Name);
+                *place = Some(ChosenBy::Name);
             }
         }
     }
@@ -30,7 +30,7 @@ pub(super) fn chosen<'a>(survey: &Survey, ask: &'a Ask) -> Vec<Option<Chosen<'a>
 }
 
 /// Why a name chooses nothing, where it does.
-pub(super) fn unmatched(survey: &Survey, name: &str) -> Option<String> {
+pub(super) fn why_unmatched(survey: &Survey, name: &str) -> Option<String> {
     match with_name(survey, name)[..] {
         [_] => None,
         [] => Some(format!("no container is called `{name}`")),
@@ -45,7 +45,7 @@ pub(super) fn unmatched(survey: &Survey, name: &str) -> Option<String> {
 
 /// What a name means from now on, whatever comes and goes: a container's name with the slash that
 /// Docker keeps it with, or its whole id. A name that means nothing stays as it is.
-pub(super) fn bound(survey: &Survey, name: &str) -> String {
+pub(super) fn bind_name(survey: &Survey, name: &str) -> String {
     let [one] = with_name(survey, name)[..] else {
         return name.to_owned();
     };
@@ -79,16 +79,22 @@ fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
     }
 }
 
-fn selected<'a>(container: &ContainerLook, ask: &'a Ask) -> Option<Chosen<'a>> {
+fn selected<'a>(container: &ContainerLook, ask: &'a CleanRequest) -> Option<ChosenBy<'a>> {
     let label = || ask.labels.iter().find(|label| has_label(container, label));
     let image = || (ask.images.iter()).find(|pattern| like(pattern, &container.image));
     // A container without memory has none to free.
-    let with_gpu = || ask.all_gpu && container.gpu_bytes.as_ref().is_some_and(|b| total(b) > 0);
-    let by_label = label().map(|l| Chosen::Label(l));
-    let by_image = || image().map(|i| Chosen::Image(i));
+    let with_gpu = || {
+        ask.all_gpu
+            && container
+                .gpu_bytes
+                .as_ref()
+                .is_some_and(|b| total_bytes(b) > 0)
+    };
+    let by_label = label().map(|l| ChosenBy::Label(l));
+    let by_image = || image().map(|i| ChosenBy::Image(i));
     by_label
         .or_else(by_image)
-        .or_else(|| with_gpu().then_some(Chosen::AllGpu))
+        .or_else(|| with_gpu().then_some(ChosenBy::AllGpu))
 }
 
 /// Whether the container has the label, `KEY` or `KEY=VALUE`.
@@ -164,14 +170,14 @@ mod tests {
             ("*", vec![]),
         ] {
             assert_eq!(with_name(&survey, name), who, "{name}");
-            let told = unmatched(&survey, name);
+            let told = why_unmatched(&survey, name);
             assert_eq!(told.is_none(), who.len() == 1, "{name}: {told:?}");
         }
-        let ask = Ask {
+        let ask = CleanRequest {
             names: vec!["abcd".into()],
             ..Default::default()
         };
-        assert_eq!(chosen(&survey, &ask), [None, None, None]);
+        assert_eq!(choices_of(&survey, &ask), [None, None, None]);
     }
 
     #[test]
@@ -180,9 +186,9 @@ mod tests {
             containers: vec![container("ffff2222", "abcd"), container("eeee3333", "llm")],
             ..Default::default()
         };
-        assert_eq!(bound(&at_first, "abcd"), "/abcd");
-        assert_eq!(bound(&at_first, "eeee"), "eeee3333");
-        assert_eq!(bound(&at_first, "nobody"), "nobody");
+        assert_eq!(bind_name(&at_first, "abcd"), "/abcd");
+        assert_eq!(bind_name(&at_first, "eeee"), "eeee3333");
+        assert_eq!(bind_name(&at_first, "nobody"), "nobody");
         // It is gone, and another's id begins with its name.
         let later = Survey {
             containers: vec![container("abcd1111", "other"), container("eeee4444", "llm")],

@@ -2,10 +2,10 @@
 //!
 //! First what shields it, then what nothing helps against, and only then the reasons to act.
 
-use super::choice::Chosen;
-use super::words::{self, Ruling, span};
-use super::{Act, Of, PROTECT_LABEL, Rule, Verdict};
-use crate::clean::facts::{Activity, ContainerLook, Health, ProcessLook};
+use super::choice::ChosenBy;
+use super::words::{self, Ruling, format_span};
+use super::{CleanAct, CleanRule, CleanVerdict, PROTECT_LABEL, VerdictSubject};
+use crate::clean::facts::{Activity, ContainerLook, EngineHealth, ProcessLook};
 use crate::clean::never;
 use crate::container::RUN_LABEL;
 use crate::container::is_protected;
@@ -21,7 +21,7 @@ const ILL_GRACE_S: u64 = 600;
 
 /// Docker's words for how a container is, as far as they matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ContainerPhase {
     /// Processes may run in it.
     Live,
     Created,
@@ -32,27 +32,27 @@ enum Phase {
     Other,
 }
 
-fn phase(look: &ContainerLook) -> Phase {
+fn phase(look: &ContainerLook) -> ContainerPhase {
     let runs = look.processes.as_ref().is_some_and(|p| !p.is_empty());
     match look.status.as_str() {
-        "running" | "paused" | "restarting" => Phase::Live,
-        "created" if runs => Phase::Live,
-        "created" => Phase::Created,
-        "exited" => Phase::Ended,
-        "removing" | "dead" => Phase::Going,
-        _ => Phase::Other,
+        "running" | "paused" | "restarting" => ContainerPhase::Live,
+        "created" if runs => ContainerPhase::Live,
+        "created" => ContainerPhase::Created,
+        "exited" => ContainerPhase::Ended,
+        "removing" | "dead" => ContainerPhase::Going,
+        _ => ContainerPhase::Other,
     }
 }
 
-pub(super) fn judge(
+pub(super) fn judge_container(
     look: &ContainerLook,
-    chosen: Option<Chosen<'_>>,
+    chosen: Option<ChosenBy<'_>>,
     idle: Option<Duration>,
-) -> Verdict {
+) -> CleanVerdict {
     let ruling = shielded(look, chosen)
         .or_else(|| helpless(look))
         .unwrap_or_else(|| reasons(look, chosen, idle));
-    let ruling = if ruling.act.touches() && unseen(look) {
+    let ruling = if ruling.act.changes_anything() && unseen(look) {
         blind(&ruling)
     } else {
         with_sharers(ruling, look, chosen)
@@ -62,28 +62,36 @@ pub(super) fn judge(
     } else {
         look.name.clone()
     };
-    ruling.of(Of::Container(look.id.clone()), name)
+    ruling.into_verdict(VerdictSubject::Container(look.id.clone()), name)
 }
 
 /// What keeps it whatever is asked.
-fn shielded(look: &ContainerLook, chosen: Option<Chosen<'_>>) -> Option<Ruling> {
+fn shielded(look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Option<Ruling> {
     if is_protected(&look.labels) {
-        let ruling = Ruling::keep(Rule::Protected, format!("has the label {PROTECT_LABEL}"));
+        let ruling = Ruling::keep(
+            CleanRule::Protected,
+            format!("has the label {PROTECT_LABEL}"),
+        );
         return Some(match chosen {
             Some(_) => ruling.advise("such a label stays: create the container without it"),
             None => ruling,
         });
     }
     if look.this_one {
-        return Some(Ruling::keep(Rule::ThisOne, "plimsoll itself runs in it"));
+        return Some(Ruling::keep(
+            CleanRule::ThisOne,
+            "plimsoll itself runs in it",
+        ));
     }
     if let Some(who) = never::ruler_of(look) {
-        let ruling = Ruling::keep(Rule::RuledByOthers, format!("{who} rules it"));
+        let ruling = Ruling::keep(CleanRule::RuledByOthers, format!("{who} rules it"));
         return Some(ruling.advise(format!("end its job or pod with {who}'s own tools")));
     }
-    if let Some((process, what)) = processes(look).find_map(|p| Some((p, never::spared(p)?))) {
-        let why = format!("{} in it {what}", words::named(process));
-        return Some(Ruling::keep(Rule::NeverTouched, why));
+    if let Some((process, what)) =
+        processes(look).find_map(|p| Some((p, never::never_ended_because(p)?)))
+    {
+        let why = format!("{} in it {what}", words::describe_process(process));
+        return Some(Ruling::keep(CleanRule::NeverTouched, why));
     }
     owner_lives(look)
 }
@@ -99,7 +107,10 @@ fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
     } else {
         return None;
     };
-    Some(Ruling::keep(Rule::OwnerLives, why).advise("end that plimsoll first: it cleans up itself"))
+    Some(
+        Ruling::keep(CleanRule::OwnerLives, why)
+            .advise("end that plimsoll first: it cleans up itself"),
+    )
 }
 
 /// What no signal and no call to Docker can help against.
@@ -112,40 +123,46 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
                 run(look),
                 and_holds(look)
             );
-            return Some(Ruling::new(Act::Stop, Rule::OwnerDead, why));
+            return Some(Ruling::new(CleanAct::Stop, CleanRule::OwnerDead, why));
         }
-        let ruling = Ruling::report(Rule::RemovalStuck, format!("{frozen}{}", and_holds(look)));
+        let ruling = Ruling::report(
+            CleanRule::RemovalStuck,
+            format!("{frozen}{}", and_holds(look)),
+        );
         return Some(ruling.advise(format!(
             "thaw it, and Docker goes on: `echo THAWED | sudo tee {state}`"
         )));
     }
-    if phase(look) == Phase::Going {
+    if phase(look) == ContainerPhase::Going {
         return Some(match look.status_for_s {
             Some(s) if s >= REMOVAL_S => Ruling::report(
-                Rule::RemovalStuck,
-                format!("Docker has it as `{}` for {}", look.status, span(s)),
+                CleanRule::RemovalStuck,
+                format!("Docker has it as `{}` for {}", look.status, format_span(s)),
             )
             .advise(
                 "see what keeps it: a thread in state D, a busy mount; then `docker rm` once more",
             ),
             Some(s) => Ruling::keep(
-                Rule::NothingWrong,
-                format!("Docker removes it, for {}", span(s)),
+                CleanRule::NothingWrong,
+                format!("Docker removes it, for {}", format_span(s)),
             ),
             None => Ruling::keep(
-                Rule::NothingWrong,
+                CleanRule::NothingWrong,
                 "Docker removes it; for how long is not known",
             ),
         });
     }
-    let mut all = processes(look).filter_map(|p| Some((p, words::stuck(p)?)));
+    let mut all = processes(look).filter_map(|p| Some((p, words::longest_stuck(p)?)));
     let (process, thread) = all.next()?;
-    let ruling = Ruling::report(Rule::Uninterruptible, words::stuck_why(process, thread));
+    let ruling = Ruling::report(
+        CleanRule::Uninterruptible,
+        words::stuck_why(process, thread),
+    );
     Some(ruling.advise(words::STUCK_ADVICE))
 }
 
 /// The reasons to act, and if there is none, why it is kept.
-fn reasons(look: &ContainerLook, chosen: Option<Chosen<'_>>, idle: Option<Duration>) -> Ruling {
+fn reasons(look: &ContainerLook, chosen: Option<ChosenBy<'_>>, idle: Option<Duration>) -> Ruling {
     let (granted, refused) = parted(chosen.and_then(|chosen| wished(look, chosen, idle)));
     let (collected, uncollected) = parted(zombies(look));
     owner_dead(look)
@@ -161,7 +178,7 @@ fn reasons(look: &ContainerLook, chosen: Option<Chosen<'_>>, idle: Option<Durati
 /// Separates rulings that act from those that only report, so that a report never hides an act.
 fn parted(ruling: Option<Ruling>) -> (Option<Ruling>, Option<Ruling>) {
     match ruling {
-        Some(ruling) if ruling.act.touches() => (Some(ruling), None),
+        Some(ruling) if ruling.act.changes_anything() => (Some(ruling), None),
         other => (None, other),
     }
 }
@@ -173,9 +190,11 @@ fn owner_dead(look: &ContainerLook) -> Option<Ruling> {
     let (run, held) = (run(look), and_holds(look));
     let why = format!("its owner{run} has ended{held}");
     match phase(look) {
-        Phase::Live => Some(Ruling::new(Act::Stop, Rule::OwnerDead, why)),
-        Phase::Created | Phase::Ended => Some(Ruling::new(Act::Remove, Rule::OwnerDead, why)),
-        Phase::Going | Phase::Other => None,
+        ContainerPhase::Live => Some(Ruling::new(CleanAct::Stop, CleanRule::OwnerDead, why)),
+        ContainerPhase::Created | ContainerPhase::Ended => {
+            Some(Ruling::new(CleanAct::Remove, CleanRule::OwnerDead, why))
+        }
+        ContainerPhase::Going | ContainerPhase::Other => None,
     }
 }
 
@@ -186,59 +205,65 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
     }
     let stop = |rule, why: String| {
         let why = format!("ours, its owner is not known, {why}{}", and_holds(look));
-        Some(Ruling::new(Act::Stop, rule, why))
+        Some(Ruling::new(CleanAct::Stop, rule, why))
     };
     let ill_s = match look.health {
-        Health::Ill { for_s } => for_s,
-        Health::Well | Health::Starting | Health::Unknown => 0,
+        EngineHealth::Ill { for_s } => for_s,
+        EngineHealth::Well | EngineHealth::Starting | EngineHealth::Unknown => 0,
     };
     if let Some(past @ 1..) = look.past_deadline_s {
-        let time = span(past.unsigned_abs());
+        let time = format_span(past.unsigned_abs());
         return stop(
-            Rule::PastDeadline,
+            CleanRule::PastDeadline,
             format!("it is {time} past its deadline"),
         );
     }
     // Who set a deadline that is ahead wants it until then.
     let wanted = look.past_deadline_s.is_some_and(|past| past < 0);
     if ill_s >= ILL_GRACE_S && !wanted {
-        let why = format!("its engine does not answer for {}", span(ill_s));
-        return stop(Rule::Unhealthy, why);
+        let why = format!("its engine does not answer for {}", format_span(ill_s));
+        return stop(CleanRule::Unhealthy, why);
     }
     None
 }
 
 /// The ruling that follows from the user's choice; `None` where the choice does not apply to a
 /// container like this.
-fn wished(look: &ContainerLook, chosen: Chosen<'_>, idle: Option<Duration>) -> Option<Ruling> {
+fn wished(look: &ContainerLook, chosen: ChosenBy<'_>, idle: Option<Duration>) -> Option<Ruling> {
     let by = match chosen {
-        Chosen::Name => "you named it".to_owned(),
-        Chosen::Label(label) => format!("it has the label {label}"),
-        Chosen::Image(pattern) => format!("its image is like {pattern}"),
-        Chosen::AllGpu => "you asked for all that hold GPU memory".to_owned(),
+        ChosenBy::Name => "you named it".to_owned(),
+        ChosenBy::Label(label) => format!("it has the label {label}"),
+        ChosenBy::Image(pattern) => format!("its image is like {pattern}"),
+        ChosenBy::AllGpu => "you asked for all that hold GPU memory".to_owned(),
     };
-    let named = chosen == Chosen::Name;
-    let rule = if named { Rule::Named } else { Rule::Selected };
+    let named = chosen == ChosenBy::Name;
+    let rule = if named {
+        CleanRule::Named
+    } else {
+        CleanRule::Selected
+    };
     let held = and_holds(look);
     match (phase(look), idle) {
-        (Phase::Live, None) => Some(Ruling::new(Act::Stop, rule, format!("{by}{held}"))),
-        (Phase::Live, Some(wanted)) => Some(match too_young(&look.activity, wanted) {
+        (ContainerPhase::Live, None) => {
+            Some(Ruling::new(CleanAct::Stop, rule, format!("{by}{held}")))
+        }
+        (ContainerPhase::Live, Some(wanted)) => Some(match too_young(&look.activity, wanted) {
             None => {
-                let time = span(look.activity.idle_s().unwrap_or(0));
+                let time = format_span(look.activity.idle_s().unwrap_or(0));
                 let why = format!("{by}, and it did nothing for {time}{held}");
-                Ruling::new(Act::Stop, Rule::Idle, why)
+                Ruling::new(CleanAct::Stop, CleanRule::Idle, why)
             }
-            Some(lack) => Ruling::keep(Rule::NotIdle, format!("{by}, but {lack}")),
+            Some(lack) => Ruling::keep(CleanRule::NotIdle, format!("{by}, but {lack}")),
         }),
-        (Phase::Created | Phase::Ended, None) if named && look.ours => {
+        (ContainerPhase::Created | ContainerPhase::Ended, None) if named && look.ours => {
             let why = format!("{by}; it is ours, and nothing runs in it");
-            Some(Ruling::new(Act::Remove, Rule::Named, why))
+            Some(Ruling::new(CleanAct::Remove, CleanRule::Named, why))
         }
-        (Phase::Created | Phase::Ended, _) => {
+        (ContainerPhase::Created | ContainerPhase::Ended, _) => {
             let why = format!("{by}, but nothing runs in it: it holds no memory");
-            Some(Ruling::keep(Rule::Ended, why).advise("`docker rm` removes it"))
+            Some(Ruling::keep(CleanRule::Ended, why).advise("`docker rm` removes it"))
         }
-        (Phase::Going | Phase::Other, _) => None,
+        (ContainerPhase::Going | ContainerPhase::Other, _) => None,
     }
 }
 
@@ -254,7 +279,9 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
     .into_iter()
     .filter_map(|(what, s)| match s {
         None => Some(format!("for how long {what} is not known")),
-        Some(s) if Duration::from_secs(s) < wanted => Some(format!("{what} for only {}", span(s))),
+        Some(s) if Duration::from_secs(s) < wanted => {
+            Some(format!("{what} for only {}", format_span(s)))
+        }
         Some(_) => None,
     });
     let lacks: Vec<String> = lacks.collect();
@@ -263,9 +290,9 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
 
 /// Ended processes that were not collected and still hold memory.
 fn zombies(look: &ContainerLook) -> Option<Ruling> {
-    let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total(&p.gpu_bytes) > 0;
+    let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total_bytes(&p.gpu_bytes) > 0;
     let all: Vec<&ProcessLook> = processes(look).filter(zombie).collect();
-    if all.is_empty() || phase(look) != Phase::Live {
+    if all.is_empty() || phase(look) != ContainerPhase::Live {
         return None;
     }
     let mut sum = BTreeMap::<String, u64>::new();
@@ -273,20 +300,20 @@ fn zombies(look: &ContainerLook) -> Option<Ruling> {
         let so_far = sum.entry(device.clone()).or_default();
         *so_far = so_far.saturating_add(*bytes);
     }
-    let held = words::held(&sum).unwrap_or_default();
+    let held = words::describe_held(&sum).unwrap_or_default();
     let why = format!("{} ended and not collected; hold {held}", count(all.len()));
     let ruling = if unowned(look) {
-        Ruling::new(Act::Stop, Rule::Zombies, why)
+        Ruling::new(CleanAct::Stop, CleanRule::Zombies, why)
     } else {
         // Its end would give the memory back, but that is not ours to bring about.
-        Ruling::report(Rule::Zombies, why)
+        Ruling::report(CleanRule::Zombies, why)
     };
     Some(ruling.advise("start it with `--init`: a first process that collects the ended ones"))
 }
 
 /// Processes that ended runs left in a container of another owner.
 fn leftover(look: &ContainerLook) -> Option<Ruling> {
-    if look.ours || phase(look) != Phase::Live {
+    if look.ours || phase(look) != ContainerPhase::Live {
         return None;
     }
     let left = processes(look).filter(|p| {
@@ -311,10 +338,10 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
         runs.join(", ")
     );
     Some(if look.status == "paused" {
-        Ruling::report(Rule::Leftover, why)
+        Ruling::report(CleanRule::Leftover, why)
             .advise("a paused container takes no signal: `docker unpause` it first")
     } else {
-        Ruling::new(Act::EndMarked, Rule::Leftover, why)
+        Ruling::new(CleanAct::EndMarked, CleanRule::Leftover, why)
     })
 }
 
@@ -322,33 +349,36 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
 fn nothing(look: &ContainerLook) -> Ruling {
     let held = and_holds(look);
     if !look.ours {
-        let ruling = Ruling::keep(Rule::Foreign, format!("not ours, and not named{held}"));
-        return if held.is_empty() || phase(look) != Phase::Live {
+        let ruling = Ruling::keep(CleanRule::Foreign, format!("not ours, and not named{held}"));
+        return if held.is_empty() || phase(look) != ContainerPhase::Live {
             ruling
         } else {
             ruling.advise("name it, and it is stopped")
         };
     }
     match phase(look) {
-        Phase::Created | Phase::Ended => Ruling::keep(
-            Rule::Ended,
+        ContainerPhase::Created | ContainerPhase::Ended => Ruling::keep(
+            CleanRule::Ended,
             "ours, and nothing runs in it; its owner is not known",
         )
         .advise("name it, and it is removed"),
         _ => {
             let how = match look.health {
-                Health::Well => "its engine answers".to_owned(),
-                Health::Starting => "its engine starts".to_owned(),
-                Health::Ill { .. } if look.past_deadline_s.is_some_and(|past| past < 0) => {
+                EngineHealth::Well => "its engine answers".to_owned(),
+                EngineHealth::Starting => "its engine starts".to_owned(),
+                EngineHealth::Ill { .. } if look.past_deadline_s.is_some_and(|past| past < 0) => {
                     "its engine does not answer, yet its deadline is ahead".to_owned()
                 }
-                Health::Ill { for_s } => {
-                    format!("its engine was seen not to answer only for {}", span(for_s))
+                EngineHealth::Ill { for_s } => {
+                    format!(
+                        "its engine was seen not to answer only for {}",
+                        format_span(for_s)
+                    )
                 }
-                Health::Unknown => "nothing is known to be wrong with it".to_owned(),
+                EngineHealth::Unknown => "nothing is known to be wrong with it".to_owned(),
             };
             let why = format!("ours, its owner is not known, and {how}{held}");
-            Ruling::keep(Rule::NothingWrong, why).advise("name it, and it is stopped")
+            Ruling::keep(CleanRule::NothingWrong, why).advise("name it, and it is stopped")
         }
     }
 }
@@ -362,29 +392,29 @@ fn unseen(look: &ContainerLook) -> bool {
 /// There is a reason to act, and nothing is done because it cannot be seen on what.
 fn blind(reason: &Ruling) -> Ruling {
     let why = format!("{}; but its processes cannot be seen from here", reason.why);
-    Ruling::report(Rule::Unseen, why).advise(
+    Ruling::report(CleanRule::Unseen, why).advise(
         "run plimsoll on Docker's own host, as root, in its pid namespace; or `docker stop`",
     )
 }
 
 /// Who shares its pid namespace ends with it: only who names the container means that.
-fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<Chosen<'_>>) -> Ruling {
-    if ruling.act != Act::Stop || look.shared_by.is_empty() {
+fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Ruling {
+    if ruling.act != CleanAct::Stop || look.shared_by.is_empty() {
         return ruling;
     }
     let names: Vec<String> = look.shared_by.iter().map(|name| said(name)).collect();
     let (names, why) = (names.join(", "), &ruling.why);
-    if chosen == Some(Chosen::Name) {
+    if chosen == Some(ChosenBy::Name) {
         let why = format!("{why}; with it ends what shares its pid namespace: {names}");
         return Ruling { why, ..ruling };
     }
     let why = format!("{why}; but with it would end what shares its pid namespace: {names}");
-    Ruling::report(Rule::Shared, why).advise("end that first, or name this one: both end then")
+    Ruling::report(CleanRule::Shared, why).advise("end that first, or name this one: both end then")
 }
 
 /// Live, ours, and of unknown owner.
 fn unowned(look: &ContainerLook) -> bool {
-    look.ours && look.owner == Owner::Unknown && phase(look) == Phase::Live
+    look.ours && look.owner == Owner::Unknown && phase(look) == ContainerPhase::Live
 }
 
 fn processes(look: &ContainerLook) -> impl Iterator<Item = &ProcessLook> {
@@ -403,7 +433,7 @@ fn run(look: &ContainerLook) -> String {
 
 /// A word from outside, made harmless and short.
 fn said(word: &str) -> String {
-    layout::truncate(&layout::clean(word, true), 40, "…")
+    layout::truncate_text(&layout::clean_text(word, true), 40, "…")
 }
 
 fn count(processes: usize) -> String {

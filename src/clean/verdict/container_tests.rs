@@ -7,12 +7,18 @@ use crate::container::leftovers::Owner;
 
 #[test]
 fn ours_whose_engine_is_dead_or_hung() {
-    use {Act::*, Rule::*};
-    let nothing = &Ask::default();
-    let ill = |for_s| with(ours(Owner::Unknown), |c| c.health = Health::Ill { for_s });
+    use {CleanAct::*, CleanRule::*};
+    let nothing = &CleanRequest::default();
+    let ill = |for_s| {
+        with(ours(Owner::Unknown), |c| {
+            c.health = EngineHealth::Ill { for_s }
+        })
+    };
     container(
         "hung, owner ended",
-        with(ours(Owner::Dead), |c| c.health = Health::Ill { for_s: 1 }),
+        with(ours(Owner::Dead), |c| {
+            c.health = EngineHealth::Ill { for_s: 1 }
+        }),
         nothing,
         Stop,
         OwnerDead,
@@ -60,7 +66,7 @@ fn ours_whose_engine_is_dead_or_hung() {
     );
     container(
         "others' engines may hang",
-        with(theirs(), |c| c.health = Health::Ill { for_s: 9999 }),
+        with(theirs(), |c| c.health = EngineHealth::Ill { for_s: 9999 }),
         nothing,
         Keep,
         Foreign,
@@ -70,13 +76,13 @@ fn ours_whose_engine_is_dead_or_hung() {
 
 #[test]
 fn a_worker_without_its_parent_is_judged_by_what_its_engine_answers() {
-    use {Act::*, Rule::*};
-    let nothing = &Ask::default();
+    use {CleanAct::*, CleanRule::*};
+    let nothing = &CleanRequest::default();
     // An orphan is given to the container's first process; who was `docker exec`ed has a parent
     // outside. Neither says that the server is dead.
     let lost = |owner, parent, for_s| {
         with(ours(owner), |c| {
-            c.health = Health::Ill { for_s };
+            c.health = EngineHealth::Ill { for_s };
             worker(c).parent = Some(parent);
         })
     };
@@ -92,8 +98,8 @@ fn a_worker_without_its_parent_is_judged_by_what_its_engine_answers() {
 
 #[test]
 fn a_container_whose_owner_ended_goes() {
-    use {Act::*, Rule::*};
-    let nothing = &Ask::default();
+    use {CleanAct::*, CleanRule::*};
+    let nothing = &CleanRequest::default();
     let as_it_is = |status: &str| with(ours(Owner::Dead), |c| c.status = status.into());
     let empty = |status: &str| with(as_it_is(status), |c| c.processes = Some(vec![]));
     for status in ["running", "paused", "restarting", "created"] {
@@ -176,9 +182,9 @@ fn a_container_whose_owner_ended_goes() {
 
 #[test]
 fn zombies_are_ended_with_their_container_if_it_is_ours() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let zombie = |look| with(look, |c| worker(c).state = Some('Z'));
-    let nothing = &Ask::default();
+    let nothing = &CleanRequest::default();
     container(
         "ours",
         zombie(ours(Owner::Unknown)),
@@ -209,7 +215,7 @@ fn zombies_are_ended_with_their_container_if_it_is_ours() {
 
 #[test]
 fn what_no_signal_can_end_is_told_and_left() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let stuck = |look, for_s| {
         with(look, |c| {
             worker(c).stuck = vec![StuckThread {
@@ -241,7 +247,7 @@ fn what_no_signal_can_end_is_told_and_left() {
 
 #[test]
 fn a_removal_that_does_not_end_is_told() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     for status in ["removing", "dead"] {
         let since = |s| {
             with(ours(Owner::Dead), |c| {
@@ -278,8 +284,8 @@ fn a_removal_that_does_not_end_is_told() {
 
 #[test]
 fn what_a_dead_run_left_in_a_container_of_others_is_ended_alone() {
-    use {Act::*, Rule::*};
-    let nothing = &Ask::default();
+    use {CleanAct::*, CleanRule::*};
+    let nothing = &CleanRequest::default();
     let left = |owner| with(theirs(), |c| worker(c).mark = mark(owner));
     container(
         "dead",
@@ -343,13 +349,13 @@ fn what_a_dead_run_left_in_a_container_of_others_is_ended_alone() {
 
 #[test]
 fn what_others_live_in_is_stopped_only_when_it_is_named() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let shared = |look| {
         with(look, |c: &mut ContainerLook| {
             c.shared_by = vec!["debug".into()]
         })
     };
-    let nothing = &Ask::default();
+    let nothing = &CleanRequest::default();
     let dead = || shared(ours(Owner::Dead));
     container(
         "ours",
@@ -380,14 +386,14 @@ fn what_others_live_in_is_stopped_only_when_it_is_named() {
 
 #[test]
 fn what_docker_hangs_on_because_it_is_frozen() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let frozen = |look| {
         with(look, |c| {
             c.status = "paused".into();
             c.freezer = Some("/sys/fs/cgroup/freezer/docker/0001/freezer.state".into());
         })
     };
-    let nothing = &Ask::default();
+    let nothing = &CleanRequest::default();
     let thaw = "its processes are frozen";
     container(
         "ours, frozen",

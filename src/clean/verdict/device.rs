@@ -1,7 +1,7 @@
 //! Reports on a GPU. Plimsoll never acts on one.
 
 use super::words::{self, Ruling};
-use super::{Of, Rule, Verdict};
+use super::{CleanRule, CleanVerdict, VerdictSubject};
 use crate::clean::facts::DeviceLook;
 use crate::report::layout;
 use crate::units::Bytes;
@@ -14,7 +14,7 @@ const UNLISTED_READINGS: u32 = 3;
 const SHOWN: usize = 5;
 
 /// `None` where there is nothing to report.
-pub(super) fn judge(look: &DeviceLook) -> Option<Verdict> {
+pub(super) fn judge_device(look: &DeviceLook) -> Option<CleanVerdict> {
     let ruling = broken(look)
         .or_else(|| mps(look))
         .or_else(|| unlisted(look))?;
@@ -23,7 +23,7 @@ pub(super) fn judge(look: &DeviceLook) -> Option<Verdict> {
     } else {
         format!("{} ({})", look.name, look.id)
     };
-    Some(ruling.of(Of::Device(look.id.clone()), name))
+    Some(ruling.into_verdict(VerdictSubject::Device(look.id.clone()), name))
 }
 
 fn broken(look: &DeviceLook) -> Option<Ruling> {
@@ -33,8 +33,8 @@ fn broken(look: &DeviceLook) -> Option<Ruling> {
     } else {
         "a person has to reset it or boot the host; plimsoll does neither"
     };
-    let why = format!("it is broken: {}", layout::clean(what, true));
-    Some(Ruling::report(Rule::DeviceBroken, why).advise(advice))
+    let why = format!("it is broken: {}", layout::clean_text(what, true));
+    Some(Ruling::report(CleanRule::DeviceBroken, why).advise(advice))
 }
 
 fn mps(look: &DeviceLook) -> Option<Ruling> {
@@ -47,7 +47,7 @@ fn mps(look: &DeviceLook) -> Option<Ruling> {
     let advice = "end a client by itself, or through `terminate_client` of \
                   `nvidia-cuda-mps-control`; never the server first";
     look.mps
-        .then(|| Ruling::report(Rule::Mps, why).advise(advice))
+        .then(|| Ruling::report(CleanRule::Mps, why).advise(advice))
 }
 
 fn unlisted(look: &DeviceLook) -> Option<Ruling> {
@@ -60,14 +60,14 @@ fn unlisted(look: &DeviceLook) -> Option<Ruling> {
     let (bytes, readings) = (Bytes(bytes), look.unlisted_readings);
     let why = format!("{bytes} that no listed process holds, at {readings} readings in a row");
     if !look.open_by.is_empty() {
-        let holders = look.open_by.iter().map(words::holder);
+        let holders = look.open_by.iter().map(words::describe_holder);
         let mut all: Vec<String> = holders.take(SHOWN).collect();
         if let more @ 1.. = look.open_by.len().saturating_sub(SHOWN) {
             all.push(format!("{more} more"));
         }
         let why = format!("{why}; it is open in {}", all.join("; "));
         let advice = "one of these may hold it: ask their users";
-        return Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice));
+        return Some(Ruling::report(CleanRule::UnlistedMemory, why).advise(advice));
     }
     let nvidia = look.id.starts_with("GPU-") || look.id.starts_with("MIG-");
     let advice = if nvidia {
@@ -78,5 +78,5 @@ fn unlisted(look: &DeviceLook) -> Option<Ruling> {
              only a reset or a boot by a person gives it back"
     };
     let why = format!("{why}; nobody has it open");
-    Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice))
+    Some(Ruling::report(CleanRule::UnlistedMemory, why).advise(advice))
 }

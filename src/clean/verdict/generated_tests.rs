@@ -99,7 +99,7 @@ fn process(number: usize) -> BoxedStrategy<ProcessLook> {
                 kernel,
                 ancestor,
                 cgroup,
-                mark: mark.map(|owner| Mark {
+                mark: mark.map(|owner| RunMark {
                     run_id: "r1".into(),
                     owner,
                 }),
@@ -141,8 +141,8 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
         4 => select(vec!["paused", "restarting", "created", "exited", "removing", "dead", "hibernating"]),
     ];
     let health = prop_oneof![
-        3 => select(vec![Health::Well, Health::Starting, Health::Unknown]),
-        3 => (0..900u64).prop_map(|for_s| Health::Ill { for_s }),
+        3 => select(vec![EngineHealth::Well, EngineHealth::Starting, EngineHealth::Unknown]),
+        3 => (0..900u64).prop_map(|for_s| EngineHealth::Ill { for_s }),
     ];
     let seconds = || weighted(0.9, select(vec![0, 100, 1800, 5000]));
     let activity = (seconds(), seconds(), seconds()).prop_map(|(g, r, l)| Activity {
@@ -190,7 +190,7 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
                     .filter(|p| p.parent == Some(2))
                     .count();
                 let health = match left {
-                    2.. => Health::Ill { for_s: 100 },
+                    2.. => EngineHealth::Ill { for_s: 100 },
                     _ => health,
                 };
                 ContainerLook {
@@ -221,7 +221,7 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
 fn stray(number: usize) -> BoxedStrategy<ProcessLook> {
     // Mostly of a container that is gone, and recorded so.
     let inside = || prop_oneof![4 => Just(LISTED), 1 => 0..LISTED + 2];
-    let record = (inside(), owner(), 0..8u64).prop_map(|(n, owner, started)| Record {
+    let record = (inside(), owner(), 0..8u64).prop_map(|(n, owner, started)| StartRecord {
         container: id(n),
         name: format!("plimsoll-{n}"),
         owner,
@@ -295,7 +295,7 @@ pub(super) fn survey() -> BoxedStrategy<Survey> {
         .boxed()
 }
 
-pub(super) fn ask() -> BoxedStrategy<Ask> {
+pub(super) fn ask() -> BoxedStrategy<CleanRequest> {
     let words = |share, all: &[&str]| {
         let all: Vec<String> = all.iter().map(|w| (*w).to_owned()).collect();
         let some = 1..=all.len().min(2);
@@ -309,7 +309,7 @@ pub(super) fn ask() -> BoxedStrategy<Ask> {
         prop::bool::weighted(0.2),
         weighted(0.3, select(vec![0, 90, 1800]).prop_map(Duration::from_secs)),
     )
-        .prop_map(|(names, labels, images, all_gpu, idle)| Ask {
+        .prop_map(|(names, labels, images, all_gpu, idle)| CleanRequest {
             names,
             labels,
             images,

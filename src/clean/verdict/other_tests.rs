@@ -7,13 +7,13 @@ use crate::container::leftovers::Owner;
 
 #[test]
 fn a_worker_that_outlived_its_container_is_ended_if_it_is_surely_ours() {
-    use {Act::*, Rule::*};
+    use {CleanAct::*, CleanRule::*};
     let changed = |change: &dyn Fn(&mut ProcessLook)| {
         let mut look = orphan();
         change(&mut look);
         look
     };
-    let record = |change: fn(&mut Record)| changed(&|p| change(p.record.as_mut().unwrap()));
+    let record = |change: fn(&mut StartRecord)| changed(&|p| change(p.record.as_mut().unwrap()));
     stray(
         "ours",
         orphan(),
@@ -174,7 +174,7 @@ fn a_worker_that_outlived_its_container_is_ended_if_it_is_surely_ours() {
         ..Default::default()
     };
     decided(
-        &judge(&survey, &Ask::default()),
+        &judge_survey(&survey, &CleanRequest::default()),
         "Docker has it after all",
         Keep,
         Foreign,
@@ -192,8 +192,8 @@ fn the_holder_of_memory_that_is_not_ours_is_named() {
     stray(
         "theirs",
         foreign,
-        Act::Report,
-        Rule::Foreign,
+        CleanAct::Report,
+        CleanRule::Foreign,
         "pid 77 (python3) of user 1000, `python3 train.py[2J` holds 22.00 GiB on GPU-0a, and is not ours",
     );
 }
@@ -204,7 +204,7 @@ fn memory_that_no_process_is_listed_with_is_told() {
     device(
         "nobody has it open",
         much,
-        Rule::UnlistedMemory,
+        CleanRule::UnlistedMemory,
         "another pid namespace",
     );
     let opened = |d: &mut DeviceLook| {
@@ -214,14 +214,14 @@ fn memory_that_no_process_is_listed_with_is_told() {
     device(
         "somebody has",
         opened,
-        Rule::UnlistedMemory,
+        CleanRule::UnlistedMemory,
         "open in pid 7 (python3) of user 1000",
     );
     let amd = |d: &mut DeviceLook| {
         much(d);
         d.id = "0000:c1:00.0".into();
     };
-    device("AMD", amd, Rule::UnlistedMemory, "KFD");
+    device("AMD", amd, CleanRule::UnlistedMemory, "KFD");
     let changes: [fn(&mut DeviceLook); 4] = [
         |_| {},
         |d| d.unlisted_bytes = Some(256 << 20),
@@ -238,7 +238,7 @@ fn memory_that_no_process_is_listed_with_is_told() {
             devices: vec![look],
             ..Default::default()
         };
-        assert_eq!(judge(&survey, &Ask::default()), []);
+        assert_eq!(judge_survey(&survey, &CleanRequest::default()), []);
     }
 }
 
@@ -248,16 +248,16 @@ fn a_broken_gpu_and_mps_are_told() {
     device(
         "lost",
         broken("the GPU is lost"),
-        Rule::DeviceBroken,
+        CleanRule::DeviceBroken,
         "a person has to reset",
     );
     device(
         "updated",
         broken("driver/library version mismatch"),
-        Rule::DeviceBroken,
+        CleanRule::DeviceBroken,
         "load the new module",
     );
-    device("MPS", |d| d.mps = true, Rule::Mps, "terminate_client");
+    device("MPS", |d| d.mps = true, CleanRule::Mps, "terminate_client");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn names_that_choose_nothing_are_told() {
         ..Default::default()
     };
     let ask = asks(|a| a.names = ["llm", "nobody", "0001"].map(String::from).into());
-    let told = unmatched(&survey, &ask);
+    let told = unmatched_names(&survey, &ask);
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
         told[0].contains("`nobody`") && told[1].contains("llm, other"),

@@ -1,7 +1,7 @@
 //! What is to be done about a process that holds memory in no container that Docker knows.
 
 use super::words::{self, Ruling};
-use super::{Act, Of, Rule, Verdict};
+use super::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use crate::clean::facts::{ProcessLook, Survey};
 use crate::clean::never;
 use crate::container::leftovers::Owner;
@@ -10,27 +10,30 @@ use crate::container::leftovers::Owner;
 const SHORT_ID: usize = 12;
 
 /// `None` for one that is in a container of the survey: that is judged as a whole.
-pub(super) fn judge(look: &ProcessLook, survey: &Survey) -> Option<Verdict> {
+pub(super) fn judge_process(look: &ProcessLook, survey: &Survey) -> Option<CleanVerdict> {
     let ruling = match shielded(look) {
         Some(ruling) => ruling,
         None if in_known_container(look, survey) => return None,
         None => orphan(look).unwrap_or_else(|| foreign(look)),
     };
-    Some(ruling.of(Of::Process(look.pid, look.started), words::named(look)))
+    Some(ruling.into_verdict(
+        VerdictSubject::Process(look.pid, look.started),
+        words::describe_process(look),
+    ))
 }
 
 fn shielded(look: &ProcessLook) -> Option<Ruling> {
-    if let Some(what) = never::spared(look) {
+    if let Some(what) = never::never_ended_because(look) {
         let why = format!("it {what}{}", words::and_holds(Some(&look.gpu_bytes)));
-        return Some(Ruling::keep(Rule::NeverTouched, why));
+        return Some(Ruling::keep(CleanRule::NeverTouched, why));
     }
-    if let Some(who) = never::ruler(look) {
+    if let Some(who) = never::ruler_of_process(look) {
         let why = format!("{who} rules it{}", words::and_holds(Some(&look.gpu_bytes)));
-        return Some(Ruling::keep(Rule::RuledByOthers, why));
+        return Some(Ruling::keep(CleanRule::RuledByOthers, why));
     }
     let mark = look.mark.as_ref().filter(|m| m.owner == Owner::Alive)?;
     let why = format!("run {} started it, and lives", mark.run_id);
-    Some(Ruling::keep(Rule::OwnerLives, why))
+    Some(Ruling::keep(CleanRule::OwnerLives, why))
 }
 
 /// Whether its cgroup is that of a container in the survey, or lies in one: of nested containers
@@ -61,12 +64,12 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
             "outlived `{}`, which plimsoll started, but {lack}",
             record.name
         );
-        Some(Ruling::report(Rule::Orphan, why + &held))
+        Some(Ruling::report(CleanRule::Orphan, why + &held))
     };
     match record.owner {
         Owner::Alive => {
             let why = format!("the plimsoll that started `{}` lives", record.name);
-            return Some(Ruling::keep(Rule::OwnerLives, why));
+            return Some(Ruling::keep(CleanRule::OwnerLives, why));
         }
         Owner::Unknown => return told("whether its owner lives is not known"),
         Owner::Dead => {}
@@ -79,15 +82,15 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
             "has the number of a process of `{}`, but {lack}",
             record.name
         );
-        Some(Ruling::keep(Rule::PidReused, why))
+        Some(Ruling::keep(CleanRule::PidReused, why))
     };
     match look.started {
         None => return reused("when it started is not known"),
         Some(started) if started < record.started => return reused("is older than that container"),
         Some(_) => {}
     }
-    if let Some(thread) = words::stuck(look) {
-        let ruling = Ruling::report(Rule::Uninterruptible, words::stuck_why(look, thread));
+    if let Some(thread) = words::longest_stuck(look) {
+        let ruling = Ruling::report(CleanRule::Uninterruptible, words::stuck_why(look, thread));
         return Some(ruling.advise(words::STUCK_ADVICE));
     }
     match look.state {
@@ -95,7 +98,7 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
             let why = format!("has ended, and its parent does not collect it{held}");
             let parent = look.parent.map(|pid| format!(" (pid {pid})"));
             let advice = format!("end its parent{}", parent.unwrap_or_default());
-            Some(Ruling::report(Rule::Zombies, why).advise(advice))
+            Some(Ruling::report(CleanRule::Zombies, why).advise(advice))
         }
         Some('D') => told("nothing can interrupt it now"),
         None => told("its state could not be read"),
@@ -106,7 +109,7 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
                 "outlived `{name}`, which plimsoll started, but with it would end what shares its \
                  pid namespace: pid {pids}{held}"
             );
-            Some(Ruling::report(Rule::Shared, why).advise("end that first"))
+            Some(Ruling::report(CleanRule::Shared, why).advise("end that first"))
         }
         Some(_) => {
             let why = format!(
@@ -114,16 +117,19 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
                  longer knows it, and its owner has ended{held}",
                 record.name
             );
-            Some(Ruling::new(Act::EndProcess, Rule::Orphan, why))
+            Some(Ruling::new(CleanAct::EndProcess, CleanRule::Orphan, why))
         }
     }
 }
 
 fn foreign(look: &ProcessLook) -> Ruling {
-    let held = words::held(&look.gpu_bytes).unwrap_or_else(|| "GPU memory".into());
-    let why = format!("{} holds {held}, and is not ours", words::holder(look));
-    let ruling = Ruling::report(Rule::Foreign, why);
-    match words::stuck(look) {
+    let held = words::describe_held(&look.gpu_bytes).unwrap_or_else(|| "GPU memory".into());
+    let why = format!(
+        "{} holds {held}, and is not ours",
+        words::describe_holder(look)
+    );
+    let ruling = Ruling::report(CleanRule::Foreign, why);
+    match words::longest_stuck(look) {
         Some(thread) => {
             let stuck = words::stuck_why(look, thread);
             ruling.advise(format!("{stuck}: {}", words::STUCK_ADVICE))

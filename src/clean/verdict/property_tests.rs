@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the user chose it, told apart from how the verdict does it.
-fn chosen(look: &ContainerLook, ask: &Ask) -> bool {
+fn chosen(look: &ContainerLook, ask: &CleanRequest) -> bool {
     let prefix = |n: &String| n.len() >= 4 && look.id.starts_with(n.as_str());
     let team = look.labels.get("team");
     ask.names.iter().any(|n| *n == look.name || prefix(n))
@@ -51,23 +51,26 @@ fn lives(look: &ContainerLook) -> bool {
 }
 
 /// What is acted upon, with how.
-fn touched(verdicts: &[Verdict]) -> BTreeMap<Of, Act> {
-    let acts = verdicts.iter().filter(|v| v.act.touches());
+fn touched(verdicts: &[CleanVerdict]) -> BTreeMap<VerdictSubject, CleanAct> {
+    let acts = verdicts.iter().filter(|v| v.act.changes_anything());
     acts.map(|v| (v.of.clone(), v.act)).collect()
 }
 
 /// The containers that are acted upon, with how.
-fn touched_containers<'a>(survey: &'a Survey, ask: &Ask) -> Vec<(&'a ContainerLook, Act)> {
-    let touched = touched(&judge(survey, ask));
+fn touched_containers<'a>(
+    survey: &'a Survey,
+    ask: &CleanRequest,
+) -> Vec<(&'a ContainerLook, CleanAct)> {
+    let touched = touched(&judge_survey(survey, ask));
     let each = survey.containers.iter();
-    each.filter_map(|c| Some((c, *touched.get(&Of::Container(c.id.clone()))?)))
+    each.filter_map(|c| Some((c, *touched.get(&VerdictSubject::Container(c.id.clone()))?)))
         .collect()
 }
 
 /// The processes that are acted upon on their own.
-fn touched_processes<'a>(survey: &'a Survey, ask: &Ask) -> Vec<&'a ProcessLook> {
-    let touched = touched(&judge(survey, ask));
-    let key = |p: &ProcessLook| Of::Process(p.pid, p.started);
+fn touched_processes<'a>(survey: &'a Survey, ask: &CleanRequest) -> Vec<&'a ProcessLook> {
+    let touched = touched(&judge_survey(survey, ask));
+    let key = |p: &ProcessLook| VerdictSubject::Process(p.pid, p.started);
     survey
         .strays
         .iter()
@@ -132,8 +135,8 @@ proptest! {
         for (look, act) in touched_containers(&survey, &ask) {
             let left = |p: &ProcessLook| p.mark.as_ref().is_some_and(|m| m.owner == Owner::Dead);
             match act {
-                Act::EndMarked => prop_assert!(all(look).any(left), "{look:?}"),
-                Act::Remove => prop_assert!(look.ours, "{look:?}"),
+                CleanAct::EndMarked => prop_assert!(all(look).any(left), "{look:?}"),
+                CleanAct::Remove => prop_assert!(look.ours, "{look:?}"),
                 _ => prop_assert!(look.ours || chosen(look, &ask), "{look:?}"),
             }
         }
@@ -178,8 +181,8 @@ proptest! {
 
     #[test]
     fn every_container_gets_one_verdict_and_always_the_same(survey in survey(), ask in ask()) {
-        let verdicts = judge(&survey, &ask);
-        let of = |id: &str| verdicts.iter().filter(|v| v.of == Of::Container(id.to_owned())).count();
+        let verdicts = judge_survey(&survey, &ask);
+        let of = |id: &str| verdicts.iter().filter(|v| v.of == VerdictSubject::Container(id.to_owned())).count();
         for look in &survey.containers {
             prop_assert_eq!(of(&look.id), 1);
         }
@@ -187,35 +190,35 @@ proptest! {
         prop_assert!(verdicts.len() <= most);
         for verdict in &verdicts {
             prop_assert!(!verdict.why.is_empty() && !verdict.name.is_empty(), "{verdict:?}");
-            let device = matches!(verdict.of, Of::Device(_));
-            prop_assert!(!device || verdict.act == Act::Report, "{verdict:?}");
+            let device = matches!(verdict.of, VerdictSubject::Device(_));
+            prop_assert!(!device || verdict.act == CleanAct::Report, "{verdict:?}");
         }
-        prop_assert_eq!(&verdicts, &judge(&survey, &ask));
+        prop_assert_eq!(&verdicts, &judge_survey(&survey, &ask));
         // Two strays with the same number and start stay in their order.
         let mut turned = survey.clone();
         turned.containers.reverse();
         turned.devices.reverse();
-        prop_assert_eq!(&verdicts, &judge(&turned, &ask));
+        prop_assert_eq!(&verdicts, &judge_survey(&turned, &ask));
     }
 
     #[test]
     fn one_more_container_changes_nothing_for_the_others(survey in survey(), ask in ask(), more in container(4)) {
-        let before = judge(&survey, &ask);
+        let before = judge_survey(&survey, &ask);
         let mut larger = survey;
         larger.containers.push(ContainerLook { id: "f".repeat(64), name: "one more".into(), ..more });
-        let mut after = judge(&larger, &ask);
-        after.retain(|v| v.of != Of::Container("f".repeat(64)));
+        let mut after = judge_survey(&larger, &ask);
+        after.retain(|v| v.of != VerdictSubject::Container("f".repeat(64)));
         prop_assert_eq!(before, after);
     }
 
     #[test]
     fn knowing_less_is_no_reason_to_touch_more(survey in survey(), ask in ask(), which in 0..12usize) {
-        let before = touched(&judge(&survey, &ask));
+        let before = touched(&judge_survey(&survey, &ask));
         for what in 0..=13 {
             let mut less = survey.clone();
             forget(&mut less, which, what);
             // A process whose start is forgotten has another key.
-            let after: BTreeSet<Of> = touched(&judge(&less, &ask)).into_keys().collect();
+            let after: BTreeSet<VerdictSubject> = touched(&judge_survey(&less, &ask)).into_keys().collect();
             for of in after {
                 prop_assert!(before.contains_key(&of), "{what}: {of:?} in {less:?}");
             }
@@ -224,11 +227,11 @@ proptest! {
 
     #[test]
     fn idleness_alone_chooses_nothing(survey in survey(), ask in ask()) {
-        let only_idle = Ask { idle: ask.idle, ..Ask::default() };
-        prop_assert_eq!(judge(&survey, &only_idle), judge(&survey, &Ask::default()));
+        let only_idle = CleanRequest { idle: ask.idle, ..CleanRequest::default() };
+        prop_assert_eq!(judge_survey(&survey, &only_idle), judge_survey(&survey, &CleanRequest::default()));
         // And it never adds to a choice.
-        let without = touched(&judge(&survey, &Ask { idle: None, ..ask.clone() }));
-        for of in touched(&judge(&survey, &ask)).keys() {
+        let without = touched(&judge_survey(&survey, &CleanRequest { idle: None, ..ask.clone() }));
+        for of in touched(&judge_survey(&survey, &ask)).keys() {
             prop_assert!(without.contains_key(of), "{of:?}");
         }
     }
@@ -243,7 +246,7 @@ fn the_generated_surveys_have_every_case_often() {
     let mut tempted = BTreeMap::<&str, usize>::new();
     for _ in 0..1000 {
         let (survey, ask) = (survey(), ask()).new_tree(&mut runner).unwrap().current();
-        for verdict in judge(&survey, &ask) {
+        for verdict in judge_survey(&survey, &ask) {
             *counts.entry(format!("{:?}", verdict.rule)).or_default() += 1;
             *counts.entry(format!("{:?}", verdict.act)).or_default() += 1;
         }

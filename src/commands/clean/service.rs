@@ -1,15 +1,15 @@
 //! `plimsoll clean --watch`: a look every interval, a JSON line for each decision that changed and
 //! for the result of each act.
 
-use super::{Eyes, apply_options, check_names};
-use crate::clean::apply::{Done, Outcome, apply};
-use crate::clean::document::{Evidence, evidence, simulated};
+use super::{HostObserver, apply_options, check_names};
+use crate::clean::apply::{ActOutcome, ActResult, apply_verdicts};
+use crate::clean::document::{Evidence, evidence_for, has_simulated_device};
 use crate::clean::facts::Survey;
 use crate::clean::scope;
-use crate::clean::verdict::{Ask, Verdict, bound, judge};
-use crate::clean::watch::{Line, Watch, acts};
+use crate::clean::verdict::{CleanRequest, CleanVerdict, bind_names, judge_survey};
+use crate::clean::watch::{WatchLine, WatchService, verdicts_to_apply};
 use crate::cli::CleanArgs;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::progress::Sink;
@@ -18,14 +18,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub async fn run(
+pub async fn run_service(
     console: &Console,
     args: &CleanArgs,
-    ask: &Ask,
-    stop: &Stop,
+    ask: &CleanRequest,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let every = args.interval.as_secs_f64();
-    console.note(&if args.apply {
+    console.print_note(&if args.apply {
         format!("looking every {every} s; what is stuck is cleaned")
     } else {
         format!("looking every {every} s; nothing is touched without --apply")
@@ -36,7 +36,7 @@ pub async fn run(
         asked: ask,
         ask: None,
         stop,
-        watch: Watch::new(args.apply, args.max_per_minute),
+        watch: WatchService::new(args.apply, args.max_per_minute),
         began: Instant::now(),
         eyes: None,
         away: false,
@@ -58,14 +58,14 @@ pub async fn run(
 struct Service<'a> {
     console: &'a Console,
     args: &'a CleanArgs,
-    asked: &'a Ask,
+    asked: &'a CleanRequest,
     /// The same with names that never come to mean others; there once it has looked.
-    ask: Option<Ask>,
-    stop: &'a Stop,
-    watch: Watch,
+    ask: Option<CleanRequest>,
+    stop: &'a StopSignal,
+    watch: WatchService,
     began: Instant,
     /// What it looks with, once the daemon was reached.
-    eyes: Option<Eyes>,
+    eyes: Option<HostObserver>,
     /// Whether the daemon's absence was reported.
     away: bool,
     /// What was reported as not visible.
@@ -85,7 +85,7 @@ struct Daemon<'a> {
 struct Decided<'a> {
     at: &'a str,
     #[serde(flatten)]
-    line: &'a Line,
+    line: &'a WatchLine,
     /// As in the document of `clean --json`; null where that is not known.
     gpu_bytes: Option<u64>,
     /// Whether any device is a simulated one.
@@ -97,21 +97,21 @@ struct Decided<'a> {
 
 /// A line on the result of an act.
 #[derive(Serialize)]
-struct Ended<'a> {
+struct OutcomeLine<'a> {
     at: String,
     event: &'static str,
     #[serde(flatten)]
-    verdict: &'a Verdict,
-    done: Done,
+    verdict: &'a CleanVerdict,
+    done: ActResult,
     steps: &'a [String],
     freed_bytes: Option<u64>,
     problem: Option<&'a str>,
     holders: &'a [String],
 }
 
-impl<'a> Ended<'a> {
-    fn new(outcome: &'a Outcome) -> Ended<'a> {
-        Ended {
+impl<'a> OutcomeLine<'a> {
+    fn new(outcome: &'a ActOutcome) -> OutcomeLine<'a> {
+        OutcomeLine {
             at: now(),
             event: "outcome",
             verdict: &outcome.verdict,
@@ -140,40 +140,43 @@ impl Service<'_> {
             // Later a container that is named may come and go.
             check_names(&survey, self.asked)?;
         }
-        let ask = (self.ask.get_or_insert_with(|| bound(&survey, self.asked))).clone();
+        let ask = (self
+            .ask
+            .get_or_insert_with(|| bind_names(&survey, self.asked)))
+        .clone();
         scope::narrow_notes(&mut survey, &ask);
         if std::mem::take(&mut self.away) {
-            self.watch.back();
+            self.watch.daemon_is_back();
             if !self.daemon("back", None)? {
                 return Ok(false);
             }
         }
         for sentence in &survey.blind {
             if !self.blind.contains(sentence) {
-                self.console.note(sentence);
+                self.console.print_note(sentence);
             }
         }
         self.blind = survey.blind.iter().cloned().collect();
-        let verdicts = scope::narrowed(&survey, &ask, judge(&survey, &ask));
-        let lines = self.watch.decide(self.began.elapsed(), &verdicts);
+        let verdicts = scope::narrow_verdicts(&survey, &ask, judge_survey(&survey, &ask));
+        let lines = self.watch.decide_lines(self.began.elapsed(), &verdicts);
         for line in &lines {
             if !self.tell(&survey, line)? {
                 return Ok(false);
             }
         }
-        let todo = acts(&lines);
+        let todo = verdicts_to_apply(&lines);
         let Some(eyes) = self.eyes.as_ref().filter(|_| !todo.is_empty()) else {
             return Ok(true);
         };
         let (options, cancel) = (apply_options(self.args), self.stop.token());
         // stdout has it all.
         let news: Sink = Arc::new(|_| ());
-        let outcomes = apply(&eyes.runtime, &survey, &todo, &options, cancel, &news).await;
+        let outcomes = apply_verdicts(&eyes.runtime, &survey, &todo, &options, cancel, &news).await;
         for outcome in &outcomes {
-            if matches!(outcome.done, Done::Cleaned | Done::AlreadyGone) {
-                self.watch.cleaned(&outcome.verdict.of);
+            if matches!(outcome.done, ActResult::Cleaned | ActResult::AlreadyGone) {
+                self.watch.forget_cleaned(&outcome.verdict.of);
             }
-            if !self.line(&Ended::new(outcome))? {
+            if !self.line(&OutcomeLine::new(outcome))? {
                 return Ok(false);
             }
         }
@@ -183,7 +186,7 @@ impl Service<'_> {
     async fn look(&mut self) -> Result<Survey, Failure> {
         let eyes = match &mut self.eyes {
             Some(eyes) => eyes,
-            none => none.insert(Eyes::open(self.args).await?),
+            none => none.insert(HostObserver::open(self.args).await?),
         };
         eyes.look().await
     }
@@ -201,13 +204,13 @@ impl Service<'_> {
         self.line(&Daemon { at, event, why })
     }
 
-    fn tell(&self, survey: &Survey, line: &Line) -> anyhow::Result<bool> {
-        let found = evidence(survey, &line.verdict.of);
+    fn tell(&self, survey: &Survey, line: &WatchLine) -> anyhow::Result<bool> {
+        let found = evidence_for(survey, &line.verdict.of);
         self.line(&Decided {
             at: &survey.at,
             line,
             gpu_bytes: found.and_then(Evidence::gpu_bytes),
-            simulated: simulated(survey),
+            simulated: has_simulated_device(survey),
             evidence: found.filter(|_| self.args.json),
         })
     }
@@ -215,7 +218,7 @@ impl Service<'_> {
     fn line(&self, line: &impl Serialize) -> anyhow::Result<bool> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        Ok(self.console.stream(&text)?)
+        Ok(self.console.stream_data(&text)?)
     }
 }
 

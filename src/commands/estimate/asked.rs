@@ -11,7 +11,7 @@ use crate::estimate::{
     Deployment, EngineId, Estimate, Model, Unknown, check, draft, format::contradiction,
     headers::Headers, own_runs::OwnRuns, settings::IllegalValue, weights, with_weights,
 };
-use crate::report::layout::count;
+use crate::report::layout::grouped_count;
 
 /// More GPUs than any cluster has: a larger product of the parallel sizes is a typing error.
 const MOST_GPUS: u64 = 1 << 20;
@@ -63,8 +63,8 @@ impl Asked {
             if draft.vocab.min(model.vocab) > 0 && draft.vocab != model.vocab {
                 warnings.push(format!(
                 "the draft model has a vocabulary of {} entries and the model one of {}: engines want the same of both",
-                count(draft.vocab),
-                count(model.vocab)
+                grouped_count(draft.vocab),
+                grouped_count(model.vocab)
             ));
             }
         }
@@ -88,7 +88,9 @@ impl Asked {
             }
         }
         if !args.no_calibration {
-            if let Some(learned) = calibrate::learned(console, args.calibration.as_deref())? {
+            if let Some(learned) =
+                calibrate::read_calibration(console, args.calibration.as_deref())?
+            {
                 deployment.own = OwnRuns::of(&learned, &model, &deployment);
             }
         }

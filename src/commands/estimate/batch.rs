@@ -27,7 +27,9 @@ pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitC
     let mut reader: Box<dyn BufRead> = if live {
         Box::new(std::io::stdin().lock())
     } else {
-        Box::new(BufReader::new(bounded::named(file).map_err(unreadable)?))
+        Box::new(BufReader::new(
+            bounded::open_named(file).map_err(unreadable)?,
+        ))
     };
     let mut known: Known = HashMap::new();
     let mut out = Vec::new();
@@ -40,13 +42,13 @@ pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitC
         serde_json::to_writer(&mut out, &told)?;
         out.push(b'\n');
         if live || out.len() >= GATHERED {
-            if !console.stream(&out)? {
+            if !console.stream_data(&out)? {
                 return Ok(ExitCode::Done);
             }
             out.clear();
         }
     }
-    console.data(&out)?;
+    console.write_data(&out)?;
     Ok(ExitCode::Done)
 }
 

@@ -29,7 +29,7 @@ pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>),
             gpu.total = memory.map_or(gpu.total, |m| m.0);
             Some(gpu)
         }
-        (Some(name), memory) => match (catalog::named(catalog::shipped(), name), memory) {
+        (Some(name), memory) => match (catalog::find_gpu(catalog::shipped_gpus(), name), memory) {
             (known, Some(memory)) => Some(Gpu {
                 name: known.map_or(name, |k| k.name.as_str()).to_owned(),
                 total: memory.0,
@@ -67,7 +67,7 @@ pub fn planned(known: &GpuModel) -> Gpu {
 }
 
 fn nearest(name: &str) -> String {
-    let known = catalog::shipped().iter().map(|m| m.name.as_str());
+    let known = catalog::shipped_gpus().iter().map(|m| m.name.as_str());
     match near_names(name, known, 1).first() {
         Some(best) => format!("is it `{best}`? `plimsoll gpus` lists those that are known"),
         None => "`plimsoll gpus` lists those that are known".into(),
@@ -113,7 +113,7 @@ fn detected(count: u64) -> Result<Gpu, Failure> {
 /// What programs can see of a GPU whose driver reports the whole board: a little less, where that
 /// is known. A slice has a total of its own.
 fn visible(name: &str, total: u64) -> u64 {
-    let known = catalog::model_of(catalog::shipped(), name).and_then(|m| m.reported_gib);
+    let known = catalog::model_of(catalog::shipped_gpus(), name).and_then(|m| m.reported_gib);
     let Some(known) = known.map(|gib| gib * GIB) else {
         return total;
     };

@@ -7,7 +7,7 @@ use crate::estimate::Model;
 use crate::estimate::headers::{Headers, gguf_model};
 use crate::estimate::model::{Flags, from_config, from_flags};
 use crate::models::{self, Found, Reach, headers, hub::Keep};
-use crate::store::{cached, keep};
+use crate::store::{read_cached, write_cached};
 
 /// A model, and the headers of its files where these lie here.
 pub struct Loaded {
@@ -80,11 +80,11 @@ const KIND: &str = "hub";
 
 impl Keep for InCache {
     fn get(&self, key: &str) -> Option<String> {
-        cached(KIND, key)
+        read_cached(KIND, key)
     }
 
     fn put(&self, key: &str, text: &str) {
-        keep(KIND, key, text);
+        write_cached(KIND, key, text);
     }
 }
 

@@ -5,9 +5,9 @@ use crate::engine::settings::Setting;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::Reading;
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
-use crate::report::estimate::{Pool, Told};
-use crate::report::layout::count;
-use crate::units::gib;
+use crate::report::estimate::{EstimatePage, PoolFigures};
+use crate::report::layout::grouped_count;
+use crate::units::to_gib;
 
 /// The content of the page.
 pub fn told<'a>(
@@ -15,9 +15,9 @@ pub fn told<'a>(
     deployment: &Deployment,
     estimate: &'a Estimate,
     concurrency: u64,
-) -> Told<'a> {
+) -> EstimatePage<'a> {
     let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
-    Told {
+    EstimatePage {
         model: asked.model.name.clone(),
         parameters: asked.model.parameters(),
         source: asked.model.source.clone(),
@@ -26,7 +26,7 @@ pub fn told<'a>(
         gpu_count: deployment.gpus(),
         settings: settings(deployment, estimate),
         terms: &estimate.terms,
-        pool: estimate.pool.as_ref().ok().map(|p| Pool {
+        pool: estimate.pool.as_ref().ok().map(|p| PoolFigures {
             bytes: p.bytes,
             tokens: p.tokens,
         }),
@@ -64,12 +64,12 @@ pub fn gpus(deployment: &Deployment) -> Option<String> {
     };
     let used = match gpu.in_use {
         0 => String::new(),
-        b => format!(", {:.2} GiB in use", gib(b)),
+        b => format!(", {:.2} GiB in use", to_gib(b)),
     };
     Some(format!(
         "{count}{}, {:.2} GiB{each}{used}",
         gpu.name,
-        gib(gpu.total)
+        to_gib(gpu.total)
     ))
 }
 
@@ -90,7 +90,7 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String
     put("quantization", deployment.quantization.clone(), false);
     put("kv_cache_dtype", deployment.kv_dtype.clone(), false);
     let default = deployment.max_model_len.is_none();
-    put("max_model_len", s.max_model_len.map(count), default);
+    put("max_model_len", s.max_model_len.map(grouped_count), default);
     let fraction = Setting::named("gpu_memory_utilization");
     let fraction = fraction.and_then(|s| s.names(deployment.engine).next());
     if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
@@ -100,12 +100,12 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String
     if deployment.engine == EngineId::Vllm {
         put(
             "max_num_batched_tokens",
-            Some(count(s.batched_tokens)),
+            Some(grouped_count(s.batched_tokens)),
             deployment.max_batched_tokens.is_none(),
         );
         put(
             "max_num_seqs",
-            Some(count(s.sequences)),
+            Some(grouped_count(s.sequences)),
             deployment.max_seqs.is_none(),
         );
         put("eager", s.eager.then(|| "yes".into()), false);

@@ -3,8 +3,8 @@
 use crate::capture::ShortPrompts;
 use crate::cli::{ExperimentCommand, ExperimentFlags};
 use crate::error::Failure;
-use crate::experiment::{Asked, Kind};
-use crate::matrix::{BenchWord, Load};
+use crate::experiment::{ExperimentKind, RequestedLoad};
+use crate::matrix::{BenchWord, CellLoad};
 
 /// Default requests of a level, for each in flight,
 const ROUNDS: u32 = 4;
@@ -14,31 +14,31 @@ const FEWEST: u32 = 16;
 const MOST: usize = 256;
 
 /// The levels of an experiment.
-pub struct Levels<'a> {
+pub struct ExperimentLevels<'a> {
     /// What is varied.
-    pub kind: Kind,
+    pub kind: ExperimentKind,
     /// What all kinds take.
     pub flags: &'a ExperimentFlags,
     /// Each level's name and load, every one once.
-    pub levels: Vec<(String, Asked)>,
+    pub levels: Vec<(String, RequestedLoad)>,
 }
 
-impl<'a> Levels<'a> {
+impl<'a> ExperimentLevels<'a> {
     /// Of the command line.
     ///
     /// # Errors
     /// What makes no levels.
-    pub fn of(command: &'a ExperimentCommand) -> Result<Levels<'a>, Failure> {
+    pub fn of_command(command: &'a ExperimentCommand) -> Result<ExperimentLevels<'a>, Failure> {
         let (kind, flags, levels) = match command {
             ExperimentCommand::Concurrency(args) => {
                 let level = |n: u32| (n.to_string(), asked(&args.flags, n, args.prompt_toks));
                 let levels = once(&args.levels).map(level).collect();
-                (Kind::Concurrency, &args.flags, levels)
+                (ExperimentKind::Concurrency, &args.flags, levels)
             }
             ExperimentCommand::Seqlen(args) => {
                 let level = |n: u32| (n.to_string(), asked(&args.flags, args.concurrency, n));
                 let levels = once(&args.seqlens).map(level).collect();
-                (Kind::Seqlen, &args.flags, levels)
+                (ExperimentKind::Seqlen, &args.flags, levels)
             }
             ExperimentCommand::Mixed(args) => {
                 if args.short >= args.long {
@@ -49,19 +49,19 @@ impl<'a> Levels<'a> {
                     .hint("give --short and --long"));
                 }
                 let of = |tokens| asked(&args.flags, args.concurrency, tokens);
-                let mixed = Asked {
+                let mixed = RequestedLoad {
                     short_prompts: Some(ShortPrompts {
                         input_len: args.short,
                         share: args.ratio,
                     }),
                     ..of(args.long)
                 };
-                let levels: Vec<(String, Asked)> = vec![
+                let levels: Vec<(String, RequestedLoad)> = vec![
                     ("short".into(), of(args.short)),
                     ("mixed".into(), mixed),
                     ("long".into(), of(args.long)),
                 ];
-                (Kind::Mixed, &args.flags, levels)
+                (ExperimentKind::Mixed, &args.flags, levels)
             }
         };
         if levels.len() > MOST {
@@ -77,7 +77,7 @@ impl<'a> Levels<'a> {
             ))
             .hint("a larger --num-prompts, or none: it follows from the level"));
         }
-        Ok(Levels {
+        Ok(ExperimentLevels {
             kind,
             flags,
             levels,
@@ -85,8 +85,13 @@ impl<'a> Levels<'a> {
     }
 
     /// A level's load, as a cell has it.
-    pub fn load(&self, asked: &Asked, bench: BenchWord, seed: Option<u64>) -> Load {
-        Load {
+    pub fn cell_load(
+        &self,
+        asked: &RequestedLoad,
+        bench: BenchWord,
+        seed: Option<u64>,
+    ) -> CellLoad {
+        CellLoad {
             bench,
             input_len: asked.prompt_tokens,
             output_len: asked.output_tokens,
@@ -102,9 +107,9 @@ impl<'a> Levels<'a> {
     }
 }
 
-fn asked(flags: &ExperimentFlags, concurrency: u32, prompt_tokens: u32) -> Asked {
+fn asked(flags: &ExperimentFlags, concurrency: u32, prompt_tokens: u32) -> RequestedLoad {
     let enough = concurrency.saturating_mul(ROUNDS).max(FEWEST);
-    Asked {
+    RequestedLoad {
         concurrency,
         prompt_tokens,
         short_prompts: None,

@@ -1,33 +1,33 @@
 //! The files of an experiment: the results of its levels, read back and written for people and
 //! tools.
 
-use super::levels::Levels;
+use super::levels::ExperimentLevels;
 use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::experiment::{Experiment, Head, LevelRun, State};
-use crate::matrix::{Cell, Place, Row, Status};
+use crate::experiment::{Experiment, ExperimentHead, LevelRun, LevelState};
+use crate::matrix::{Cell, CellRow, EnginePlace, RowStatus};
 use crate::report::chart::Chart;
 use crate::report::chart::png;
-use crate::report::chart::svg::{self, Look};
+use crate::report::chart::svg::{self, ChartStyle};
 use crate::report::experiment as page;
 use crate::report::text::TextOptions;
 use crate::store::{ProfileFile, StoredCapture, read_profile, write_atomically};
-use crate::sweep::{Folder, History};
+use crate::sweep::{Folder, SweepHistory};
 use std::path::Path;
 
 /// Width of the page on disk, cells.
 const PAGE_WIDTH: usize = 160;
 
 /// Reads the results of the levels, writes all files and shows the report.
-pub fn write(
+pub fn write_results(
     console: &Console,
-    levels: &Levels<'_>,
+    levels: &ExperimentLevels<'_>,
     cells: &[Cell],
     folder: &Folder,
     interrupted: bool,
 ) -> anyhow::Result<Experiment> {
-    let history = History::read(folder.path())?;
+    let history = SweepHistory::read_journal(folder.path())?;
     let mut runs = Vec::new();
     for ((name, asked), cell) in levels.levels.iter().zip(cells) {
         let row = history.rows.get(&cell.id);
@@ -39,7 +39,7 @@ pub fn write(
         runs.push(LevelRun {
             name: name.clone(),
             asked: asked.clone(),
-            state: row.map_or(State::NotRun, |row| state(row.status)),
+            state: row.map_or(LevelState::NotRun, |row| state(row.status)),
             why: row.and_then(why),
             profile,
             profile_path: row.and_then(|row| row.profile.clone()),
@@ -50,10 +50,10 @@ pub fn write(
     let server = cells.first().map(|cell| &cell.server);
     let place = |container: bool| {
         let place = server.map(|s| &s.place)?;
-        let is = matches!(place, Place::Container(_));
-        (is == container).then(|| place.name().to_owned())
+        let is = matches!(place, EnginePlace::Container(_));
+        (is == container).then(|| place.place_name().to_owned())
     };
-    let head = Head {
+    let head = ExperimentHead {
         kind: levels.kind,
         started: (history.sessions.first())
             .map(|s| s.started.clone())
@@ -67,34 +67,38 @@ pub fn write(
             .first()
             .map_or_else(String::new, |c| c.load.bench.as_str().into()),
     };
-    let experiment = Experiment::of(head, &runs);
+    let experiment = Experiment::experiment_of_runs(head, &runs);
     store(folder, &experiment, &runs)?;
-    let drawn = draw(folder.path(), &page::charts(&experiment))?;
+    let drawn = draw(folder.path(), &page::experiment_charts(&experiment))?;
     if levels.flags.json {
-        console.data(&page::document(&experiment)?)?
+        console.write_data(&page::document_json(&experiment)?)?
     } else {
-        console.data(page::render(&experiment, console.text_options()).as_bytes())?
+        console
+            .write_data(page::render_experiment(&experiment, console.text_options()).as_bytes())?
     }
     if !drawn.is_empty() {
-        console.note(&format!("plots: {}", drawn.join(", ")));
+        console.print_note(&format!("plots: {}", drawn.join(", ")));
     }
-    console.note(&format!("results: {}", folder.path().display()));
+    console.print_note(&format!("results: {}", folder.path().display()));
     Ok(experiment)
 }
 
 /// The tables, the documents and the page.
 fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow::Result<()> {
-    let records = experiment.records(runs);
+    let records = experiment.request_records(runs);
     let options = TextOptions {
         width: PAGE_WIDTH,
         ..TextOptions::default()
     };
     for (name, bytes) in [
-        ("experiment.json", page::document(experiment)?),
+        ("experiment.json", page::document_json(experiment)?),
         ("requests.csv", page::requests_csv(&records)?),
-        ("requests.json", page::requests(experiment, &records)?),
+        ("requests.json", page::requests_json(experiment, &records)?),
         ("summary.csv", page::summary_csv(experiment)?),
-        ("report.txt", page::render(experiment, options).into_bytes()),
+        (
+            "report.txt",
+            page::render_experiment(experiment, options).into_bytes(),
+        ),
     ] {
         write_atomically(&folder.path().join(name), &bytes)?;
     }
@@ -105,7 +109,7 @@ fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow:
 fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
     let mut drawn = Vec::new();
     for chart in charts {
-        let picture = svg::chart(chart, Look::Standalone);
+        let picture = svg::chart_svg(chart, ChartStyle::Standalone);
         let pixels = png::CAN_DRAW.then(|| png::png(&picture)).transpose();
         let pixels = pixels.map_err(|e| {
             Failure::new(ExitCode::Internal, "a figure cannot be drawn").caused_by(e)
@@ -130,7 +134,7 @@ type OnDisk = (
 /// The profile of a level and its requests. What cannot be read is reported, and missing.
 fn of_disk(console: &Console, path: &Path) -> OnDisk {
     let unread = |what: &str, e: Failure| {
-        console.warning(&format!("{what} of a level cannot be read: {e}"));
+        console.print_warning(&format!("{what} of a level cannot be read: {e}"));
     };
     let profile = match read_profile(path) {
         Ok(ProfileFile::Profile(profile)) => Some(profile),
@@ -141,7 +145,7 @@ fn of_disk(console: &Console, path: &Path) -> OnDisk {
         }
     };
     let capture = StoredCapture::open(&path.with_extension("capture")).and_then(|stored| {
-        let requests = stored.requests()?.collect();
+        let requests = stored.read_requests()?.collect();
         Ok((requests, stored.capture.wall_start_ns))
     });
     match capture {
@@ -153,21 +157,21 @@ fn of_disk(console: &Console, path: &Path) -> OnDisk {
     }
 }
 
-fn state(status: Status) -> State {
+fn state(status: RowStatus) -> LevelState {
     match status {
-        Status::Done => State::Done,
-        Status::Failed => State::Failed,
-        Status::Skipped => State::Skipped,
+        RowStatus::Done => LevelState::Done,
+        RowStatus::Failed => LevelState::Failed,
+        RowStatus::Skipped => LevelState::Skipped,
     }
 }
 
-fn why(row: &Row) -> Option<(String, String)> {
+fn why(row: &CellRow) -> Option<(String, String)> {
     let cause = row.cause?.as_str().to_owned();
     Some((cause, row.message.clone().unwrap_or_default()))
 }
 
 /// How an experiment ended, as an exit code.
 pub fn exit_code(experiment: &Experiment) -> ExitCode {
-    let done = experiment.done().count();
+    let done = experiment.completed_levels().count();
     exit_code_of(done, experiment.levels.len() - done)
 }

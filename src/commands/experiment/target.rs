@@ -2,15 +2,15 @@
 
 use crate::capture::Request;
 use crate::cli::ExperimentFlags;
-use crate::collect::{AttachedEngine, Session, Stop};
-use crate::commands::load::settings;
+use crate::collect::{AttachedEngine, CaptureSession, StopSignal};
+use crate::commands::load::engine_settings;
 use crate::commands::start::{StartTarget, merged_preset};
-use crate::commands::sweep::source::bench;
+use crate::commands::sweep::source::bench_word;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::engine::LoadKind;
 use crate::error::Failure;
-use crate::matrix::{BenchWord, Place, Server};
+use crate::matrix::{BenchWord, EnginePlace, ServerConfig};
 use crate::preset::Preset;
 use crate::progress::{Progress, Stage};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The engine that the levels share.
 pub struct ExperimentTarget {
     /// What the cells are of.
-    pub server: Server,
+    pub server: ServerConfig,
     /// What puts the load on.
     pub bench: BenchWord,
     /// Whether each level has a process of its own.
@@ -30,13 +30,13 @@ pub async fn resolve_target(
     console: &Console,
     flags: &ExperimentFlags,
     runtime: &Runtime,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<ExperimentTarget, Failure> {
-    let (settings, engine_args) = settings(&flags.settings)?;
-    let server = Server {
+    let (settings, engine_args) = engine_settings(&flags.settings)?;
+    let server = ServerConfig {
         model: String::new(),
         engine: flags.engine.clone(),
-        place: Place::Container(String::new()),
+        place: EnginePlace::Container(String::new()),
         settings,
         engine_args,
         architecture: BTreeMap::new(),
@@ -57,14 +57,14 @@ async fn attached(
     console: &Console,
     flags: &ExperimentFlags,
     name: &str,
-    server: Server,
+    server: ServerConfig,
     runtime: &Runtime,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<ExperimentTarget, Failure> {
     refuse_flags_of_a_start(flags)?;
     (console.sink())(Progress::Stage(Stage::Inspect));
     let attached = AttachedEngine::find(runtime, name, flags.engine.as_ref(), stop).await?;
-    let (container, engine, serves) = (attached.name(), attached.engine, attached.serves());
+    let (container, engine, serves) = (attached.name(), attached.engine, attached.is_serving());
     if serves && flags.start.health_timeout.is_some() {
         return Err(Failure::usage(format!(
             "--health-timeout is for an engine that is started, and the one in container `{}` serves already",
@@ -87,17 +87,17 @@ async fn attached(
             .hint("--model MODEL, an id or a path inside the container"));
         }
     };
-    let asked = bench(flags.bench);
+    let asked = bench_word(flags.bench);
     if probe && asked == BenchWord::Builtin {
-        console.note(&format!(
+        console.print_note(&format!(
             "engine {} has no server in this container: its probe runs instead, a process for each level",
             engine.name()
         ));
     }
     Ok(ExperimentTarget {
-        server: Server {
+        server: ServerConfig {
             model,
-            place: Place::Container(container.to_owned()),
+            place: EnginePlace::Container(container.to_owned()),
             ..server
         },
         bench: if probe { BenchWord::Auto } else { asked },
@@ -109,11 +109,11 @@ async fn attached(
 async fn reported_model(
     console: &Console,
     attached: &AttachedEngine,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<String, Failure> {
-    let plan = attached.plan(None, Request::default());
-    let setup = Session::begin(stop, console.sink(), None)
-        .inspect(&plan)
+    let plan = attached.plan_capture(None, Request::default());
+    let setup = CaptureSession::begin_session(stop, console.sink(), None)
+        .inspect_engine(&plan)
         .await?;
     setup.model.ok_or_else(|| {
         Failure::usage(format!(
@@ -128,11 +128,11 @@ async fn reported_model(
 async fn started(
     console: &Console,
     flags: &ExperimentFlags,
-    server: Server,
+    server: ServerConfig,
     runtime: &Runtime,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<ExperimentTarget, Failure> {
-    let target = StartTarget::resolve(
+    let target = StartTarget::resolve_flags(
         flags.preset.as_deref(),
         flags.model.as_ref(),
         flags.image.as_ref(),
@@ -145,10 +145,10 @@ async fn started(
     let mut engine_args = target.preset.engine_args;
     engine_args.extend(server.engine_args);
     Ok(ExperimentTarget {
-        server: Server {
+        server: ServerConfig {
             model: target.model,
             engine: target.engine_name,
-            place: Place::Image(Box::new(Preset {
+            place: EnginePlace::Image(Box::new(Preset {
                 image: Some(target.image),
                 engine_args: Vec::new(),
                 ..preset
@@ -156,7 +156,7 @@ async fn started(
             engine_args,
             ..server
         },
-        bench: bench(flags.bench),
+        bench: bench_word(flags.bench),
         fresh: false,
     })
 }

@@ -3,11 +3,13 @@
 use super::KIND;
 use crate::capture::{Request, RunEnd, Workload};
 use crate::cli::LoadlineArgs;
-use crate::collect::{AttachedEngine, Concluded, MemorySource, Plan, Session, Setup, Stop};
-use crate::commands::load::{choice, max_log_bytes};
+use crate::collect::{
+    AttachedEngine, CapturePlan, CaptureSession, Concluded, MemorySource, Setup, StopSignal,
+};
+use crate::commands::load::{backend_choice, max_log_bytes};
 use crate::console::Console;
 use crate::error::Failure;
-use crate::loadline::Observed;
+use crate::loadline::RoundObservation;
 use crate::profile::Profile;
 use crate::store::{self, CaptureWriter, RunPaths, StoredCapture};
 use std::path::PathBuf;
@@ -21,7 +23,7 @@ const GAUGE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Result of a round.
 pub struct RoundResult {
-    pub seen: Observed,
+    pub seen: RoundObservation,
     /// File name of its profile.
     pub profile: String,
     /// What went wrong beyond requests that failed.
@@ -35,7 +37,7 @@ pub struct RoundRunner<'a> {
     console: &'a Console,
     attached: AttachedEngine,
     args: &'a LoadlineArgs,
-    stop: &'a Stop,
+    stop: &'a StopSignal,
     folder: PathBuf,
     memory: MemorySource,
     /// Most of the log that a capture keeps, bytes.
@@ -51,7 +53,7 @@ impl<'a> RoundRunner<'a> {
         console: &'a Console,
         attached: AttachedEngine,
         args: &'a LoadlineArgs,
-        stop: &'a Stop,
+        stop: &'a StopSignal,
         folder: PathBuf,
     ) -> Result<RoundRunner<'a>, Failure> {
         let now = || jiff::Timestamp::now().as_millisecond().unsigned_abs();
@@ -61,7 +63,7 @@ impl<'a> RoundRunner<'a> {
             args,
             stop,
             folder,
-            memory: MemorySource::Live(choice(args.memory_backend)),
+            memory: MemorySource::Live(backend_choice(args.memory_backend)),
             max_log: max_log_bytes(&args.max_log)?,
             setup: None,
             seed: args.seed.unwrap_or_else(now),
@@ -69,16 +71,16 @@ impl<'a> RoundRunner<'a> {
     }
 
     /// A capture without a load: its profile and where that lies.
-    pub async fn look(&mut self) -> Result<(Profile, PathBuf), Failure> {
+    pub async fn look_at_engine(&mut self) -> Result<(Profile, PathBuf), Failure> {
         let session = self.session();
         // With the bench, so that whatever prevents a round is reported before the first one.
-        let planned = self.attached.plan(Some(KIND), self.request());
+        let planned = self.attached.plan_capture(Some(KIND), self.request());
         let mut setup = session.inspect_once(&planned, &mut self.setup).await?;
         setup.bench = None;
-        let plan = Plan {
+        let plan = CapturePlan {
             watch: Some(LOOK),
             cooldown: Duration::ZERO,
-            ..self.attached.plan(None, self.request())
+            ..self.attached.plan_capture(None, self.request())
         };
         let (paths, ended) = self.capture(&session, plan, setup, "look").await?;
         ended.captured.and(ended.stored)?;
@@ -89,7 +91,7 @@ impl<'a> RoundRunner<'a> {
     }
 
     /// A round of requests, `concurrency` of them in flight.
-    pub async fn round(
+    pub async fn run_round(
         &mut self,
         number: u32,
         concurrency: u32,
@@ -101,16 +103,16 @@ impl<'a> RoundRunner<'a> {
         request.workload.max_concurrency = Some(concurrency);
         // Each round has prompts of its own: no cache of prefixes answers for them.
         request.workload.seed = Some(self.seed.wrapping_add(u64::from(number)));
-        let plan = Plan {
+        let plan = CapturePlan {
             baseline: self.args.baseline,
-            ..self.attached.plan(Some(KIND), request)
+            ..self.attached.plan_capture(Some(KIND), request)
         };
         let setup = session.inspect_once(&plan, &mut self.setup).await?;
         let stem = format!("round-{number:02}-c{concurrency}");
         let (paths, ended) = self.capture(&session, plan, setup, &stem).await?;
         let stored = StoredCapture::open(&paths.capture)?;
-        let rows: Vec<_> = stored.requests()?.collect();
-        let seen = Observed::of(&stored.capture, &rows, &ended.profile);
+        let rows: Vec<_> = stored.read_requests()?.collect();
+        let seen = RoundObservation::observe_round(&stored.capture, &rows, &ended.profile);
         // Requests that fail are what a round is made to find out.
         let over = !matches!(
             ended.profile.metadata.outcome,
@@ -127,25 +129,25 @@ impl<'a> RoundRunner<'a> {
         })
     }
 
-    fn session(&self) -> Session {
+    fn session(&self) -> CaptureSession {
         let timeout = Some(self.args.timeout);
-        Session::begin(&self.stop.part(), self.console.sink(), timeout)
+        CaptureSession::begin_session(&self.stop.child_stop(), self.console.sink(), timeout)
     }
 
     async fn capture(
         &self,
-        session: &Session,
-        plan: Plan,
+        session: &CaptureSession,
+        plan: CapturePlan,
         setup: Setup,
         stem: &str,
     ) -> Result<(RunPaths, Concluded), Failure> {
         let memory = session.open_memory(&plan, &self.memory).await?;
         let paths = store::claim_numbered(&self.folder, stem, 1)?;
-        let writer = CaptureWriter::create(&paths.capture, self.max_log)?;
+        let writer = CaptureWriter::create_folder(&paths.capture, self.max_log)?;
         let capture = session
-            .record(plan, memory, writer)?
+            .start_recording(plan, memory, writer)?
             .reading_gauges(GAUGE_INTERVAL);
-        let ended = capture.conclude(Some(setup), &paths).await?;
+        let ended = capture.conclude_capture(Some(setup), &paths).await?;
         Ok((paths, ended))
     }
 

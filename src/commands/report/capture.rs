@@ -5,8 +5,8 @@ use crate::capture::{AtNs, Capture, LineSource, LogLine, Mode};
 use crate::engine::facts::{Severity, StepMark};
 use crate::engine::{EngineId, LogParser, parser_of};
 use crate::profile::Profile;
-use crate::report::chart::Timeline;
-use crate::report::lanes::{Told, of_capture};
+use crate::report::chart::ChartTimeline;
+use crate::report::lanes::{CaptureLog, of_capture};
 use crate::store::StoredCapture;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,14 +18,14 @@ const SHORTEST: usize = 12;
 
 /// What was read beside a profile.
 #[derive(Debug, Default)]
-pub(in crate::commands) struct Beside {
-    pub(in crate::commands) timeline: Timeline,
+pub(in crate::commands) struct CaptureExtras {
+    pub(in crate::commands) timeline: ChartTimeline,
     pub(super) places: BTreeMap<String, String>,
 }
 
-impl Beside {
-    pub(super) fn of(timeline: Timeline) -> Beside {
-        Beside {
+impl CaptureExtras {
+    pub(super) fn with_timeline(timeline: ChartTimeline) -> CaptureExtras {
+        CaptureExtras {
             timeline,
             places: BTreeMap::new(),
         }
@@ -33,19 +33,23 @@ impl Beside {
 }
 
 /// Reads the capture of a profile; `None` where it is not there or not whole.
-pub(in crate::commands) fn beside(file: &Path, profile: &Profile, most: usize) -> Option<Beside> {
+pub(in crate::commands) fn read_beside(
+    file: &Path,
+    profile: &Profile,
+    most: usize,
+) -> Option<CaptureExtras> {
     let stored = StoredCapture::open(file).ok()?;
-    let samples = stored.samples().ok()?;
-    let mut reader = Reader::new(&stored.capture, profile);
-    for (i, line) in stored.lines().ok().into_iter().flatten().enumerate() {
+    let samples = stored.read_samples().ok()?;
+    let mut reader = CaptureReader::new(&stored.capture, profile);
+    for (i, line) in stored.read_lines().ok().into_iter().flatten().enumerate() {
         reader.take(i + 1, &line);
     }
     reader.endpoints();
-    let told = Told {
+    let told = CaptureLog {
         steps: reader.steps(),
         findings: reader.findings(),
     };
-    Some(Beside {
+    Some(CaptureExtras {
         timeline: of_capture(&stored.capture, samples, &told, profile, most),
         places: (reader.found.into_iter())
             .map(|(words, (place, _))| (words, place))
@@ -54,7 +58,7 @@ pub(in crate::commands) fn beside(file: &Path, profile: &Profile, most: usize) -
 }
 
 /// Goes through the log once: the engine's milestones, and where quoted words stand.
-struct Reader<'a> {
+struct CaptureReader<'a> {
     capture: &'a Capture,
     profile: &'a Profile,
     parser: Option<Box<dyn LogParser>>,
@@ -64,8 +68,8 @@ struct Reader<'a> {
     found: BTreeMap<String, (String, Option<AtNs>)>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(capture: &'a Capture, profile: &'a Profile) -> Reader<'a> {
+impl<'a> CaptureReader<'a> {
+    fn new(capture: &'a Capture, profile: &'a Profile) -> CaptureReader<'a> {
         let quotes = (profile.evidence.iter().map(|e| e.quote.as_str()))
             .chain(profile.findings.iter().filter_map(|f| f.quote.as_deref()));
         let mut sought: Vec<String> = quotes
@@ -82,7 +86,7 @@ impl<'a> Reader<'a> {
                 && e.repeat == profile.memory_breakdown.repeat
                 && e.repeat.is_some()
         });
-        Reader {
+        CaptureReader {
             capture,
             profile,
             parser: EngineId::from_name(&capture.engine).ok().map(parser_of),

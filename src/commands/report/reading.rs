@@ -1,13 +1,13 @@
 //! Reading what a report is made of: profiles and documents in folders, each with its capture.
 
-use super::capture::{Beside, beside};
+use super::capture::{CaptureExtras, read_beside};
 use crate::cli::ReportArgs;
 use crate::commands::validate::calculate;
 use crate::compare::validate::RunValidation;
 use crate::error::Failure;
 use crate::profile::Profile;
 use crate::report::lanes;
-use crate::report::material::{Material, Run, Stored};
+use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::store::{
     ProfileFile, StoredCapture, bounded, find_profiles, read_document, read_profile,
 };
@@ -22,7 +22,7 @@ const IN_FULL: usize = 6;
 const STRETCHES_OF_MANY: usize = 24_000;
 
 /// A profile and the file that it lies in.
-type Found = (PathBuf, Box<Profile>);
+type FoundRun = (PathBuf, Box<Profile>);
 
 /// Bytes of a file that are enough to see what it claims to be.
 const BEGINNING: u64 = 4096;
@@ -31,14 +31,14 @@ const BEGINNING: u64 = 4096;
 ///
 /// # Errors
 /// A path that leads nowhere, a named file that is nothing of plimsoll's, nothing at all.
-pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
+pub(super) fn read_material(args: &ReportArgs) -> Result<Material, Failure> {
     let mut material = Material {
         gpu_hour_price: args.gpu_hour_price,
         currency: args.currency.clone().unwrap_or_default(),
         compare: args.compare,
         ..Material::default()
     };
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<FoundRun> = Vec::new();
     let mut folders = Vec::new();
     for path in &args.paths {
         match path.is_dir().then(|| StoredCapture::open(path)) {
@@ -57,7 +57,7 @@ pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
         order_of_paths(args, &mut found)?;
     } else {
         found.sort_by(|a, b| {
-            let key = |f: &Found| (f.1.metadata.timestamp.clone(), f.0.clone());
+            let key = |f: &FoundRun| (f.1.metadata.timestamp.clone(), f.0.clone());
             key(a).cmp(&key(b))
         });
     }
@@ -76,7 +76,7 @@ pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
 
 /// One path: a file that was named must be something; what lies in a folder and is nothing is
 /// left out.
-fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Result<(), Failure> {
+fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), Failure> {
     let files = find_profiles(std::slice::from_ref(&path.to_path_buf()))?;
     for file in files.files {
         let shown = file.display().to_string();
@@ -86,7 +86,7 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
                 continue;
             }
             Ok(ProfileFile::Older(document)) => {
-                material.older.push(Stored {
+                material.older.push(StoredDocument {
                     name: shown,
                     document: *document,
                 });
@@ -105,7 +105,7 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
             }
             continue;
         };
-        let stored = Stored {
+        let stored = StoredDocument {
             name: shown,
             document,
         };
@@ -121,8 +121,8 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
 }
 
 /// A run that was found twice counts once; two documents of one run that differ are two.
-fn each_once(found: Vec<Found>) -> Vec<Found> {
-    let mut kept: Vec<Found> = Vec::new();
+fn each_once(found: Vec<FoundRun>) -> Vec<FoundRun> {
+    let mut kept: Vec<FoundRun> = Vec::new();
     let mut known: HashMap<String, Vec<usize>> = HashMap::new();
     for (file, profile) in found {
         let same = known.entry(profile.metadata.run_id.clone()).or_default();
@@ -137,23 +137,27 @@ fn each_once(found: Vec<Found>) -> Vec<Found> {
 /// Whether a file that cannot be read as a profile begins as one: a copy that was cut off.
 fn claims_to_be_one(file: &Path) -> bool {
     let key = b"\"profiler_version\"";
-    bounded::beginning(file, BEGINNING)
+    bounded::read_beginning(file, BEGINNING)
         .is_ok_and(|bytes| bytes.windows(key.len()).any(|part| part == key))
 }
 
 /// The profile of a capture that was named: the one beside it, else made of it.
-fn of_capture(folder: &Path, stored: &StoredCapture) -> Result<Found, Failure> {
+fn of_capture(folder: &Path, stored: &StoredCapture) -> Result<FoundRun, Failure> {
     if let Ok(file) = stored.profile_path() {
         if let Ok(ProfileFile::Profile(profile)) = read_profile(&file) {
             return Ok((file, profile));
         }
     }
-    let profile = crate::profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
+    let profile = crate::profile::derive_profile(
+        &stored.capture,
+        stored.read_samples()?,
+        stored.read_lines()?,
+    );
     Ok((folder.to_owned(), Box::new(profile)))
 }
 
 /// The two runs that are compared, as they were named.
-fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure> {
+fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failure> {
     let place = |file: &Path| {
         let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
         args.paths.iter().position(|path| {
@@ -176,7 +180,7 @@ fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure>
 }
 
 /// Each with its capture, if it exists.
-fn runs(found: Vec<Found>) -> Vec<Run> {
+fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
     let files: Vec<&Path> = found.iter().map(|(file, _)| file.as_path()).collect();
     let names = names(&files);
     let stretches = match found.len() {
@@ -186,15 +190,15 @@ fn runs(found: Vec<Found>) -> Vec<Run> {
     let all = found.into_iter().zip(names).enumerate();
     all.map(|(i, ((file, profile), name))| {
         let in_full = i < IN_FULL;
-        let Beside { timeline, places } = if in_full {
-            beside(&file, &profile, stretches)
-                .unwrap_or_else(|| Beside::of(lanes::of_profile(&profile)))
+        let CaptureExtras { timeline, places } = if in_full {
+            read_beside(&file, &profile, stretches)
+                .unwrap_or_else(|| CaptureExtras::with_timeline(lanes::of_profile(&profile)))
         } else {
-            Beside::default()
+            CaptureExtras::default()
         };
         let shown = file.display().to_string();
-        let calculated = RunValidation::of(&profile, &shown, &calculate(&profile, &file));
-        Run {
+        let calculated = RunValidation::validate_run(&profile, &shown, &calculate(&profile, &file));
+        ReportRun {
             name,
             profile,
             timeline,

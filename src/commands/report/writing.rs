@@ -4,10 +4,10 @@
 use crate::cli::ReportArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::redact::harmless;
+use crate::redact::redact_bytes;
 use crate::report::chart;
 use crate::report::content::Report;
-use crate::report::format::{self, File, Format};
+use crate::report::format::{self, File, ReportFormat};
 use crate::store::{bounded, private, write_atomically};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const LOOKED_AT: u64 = 64 * 1024;
 
 /// Where the files go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ReportPlace {
     /// Standard output: one file.
     Stdout,
     /// This file: one.
@@ -33,13 +33,13 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl ReportPlace {
     /// As it was asked for.
-    pub(super) fn of(args: &ReportArgs, formats: usize) -> Result<Place, Failure> {
+    pub(super) fn of_args(args: &ReportArgs, formats: usize) -> Result<ReportPlace, Failure> {
         let Some(output) = &args.output else {
             return Ok(beside(&args.paths));
         };
-        let one = |place: Place| match formats {
+        let one = |place: ReportPlace| match formats {
             1 => Ok(place),
             n => Err(
                 Failure::usage(format!("{n} formats do not go to `{}`", output.display()))
@@ -48,27 +48,27 @@ impl Place {
         };
         let text = output.as_os_str().to_string_lossy();
         if text == "-" {
-            return one(Place::Stdout);
+            return one(ReportPlace::Stdout);
         }
         let folder = output.is_dir() || text.ends_with('/') || output.extension().is_none();
         if folder {
-            Ok(Place::Folder {
+            Ok(ReportPlace::Folder {
                 folder: output.clone(),
                 stem: "report".into(),
                 named: true,
             })
         } else {
-            one(Place::File(output.clone()))
+            one(ReportPlace::File(output.clone()))
         }
     }
 }
 
 /// In the folder that was named, or beside the file.
-fn beside(paths: &[PathBuf]) -> Place {
+fn beside(paths: &[PathBuf]) -> ReportPlace {
     let first = paths.first().map_or(Path::new("."), PathBuf::as_path);
     let capture = first.extension().is_some_and(|e| e == "capture");
     if first.is_dir() && !capture {
-        return Place::Folder {
+        return ReportPlace::Folder {
             folder: first.to_owned(),
             stem: "report".into(),
             named: false,
@@ -76,7 +76,7 @@ fn beside(paths: &[PathBuf]) -> Place {
     }
     let parent = first.parent().filter(|p| !p.as_os_str().is_empty());
     let name = first.file_stem().map(|s| s.to_string_lossy().into_owned());
-    Place::Folder {
+    ReportPlace::Folder {
         folder: parent.unwrap_or(Path::new(".")).to_owned(),
         stem: match name.filter(|_| paths.len() == 1) {
             Some(name) => format!("{name}-report"),
@@ -97,49 +97,55 @@ fn name_of(word: &str, stem: &str, named: bool) -> String {
 }
 
 /// Writes the report in each format, and prints the paths of the files.
-pub(super) fn write(
+pub(super) fn write_report(
     console: &Console,
     report: &Report,
-    formats: &[&'static dyn Format],
-    place: &Place,
+    formats: &[&'static dyn ReportFormat],
+    place: &ReportPlace,
     force: bool,
 ) -> anyhow::Result<()> {
     let mut all: Vec<(PathBuf, Vec<u8>)> = Vec::new();
     let mut markdown: Vec<File> = Vec::new();
     for format in formats {
         let files = format
-            .files(report)
+            .render_files(report)
             .map_err(|e| Failure::new(ExitCode::Internal, e.to_string()).caused_by(e))?;
         if files.is_empty() {
-            console.warning(&format!("nothing here can be shown as {}", format.name()));
+            console.print_warning(&format!(
+                "nothing here can be shown as {}",
+                format.format_name()
+            ));
         }
-        if format.name() == "md" {
+        if format.format_name() == "md" {
             markdown.extend(files.iter().cloned());
         }
         match place {
-            Place::Stdout => {
+            ReportPlace::Stdout => {
                 let [file] = files.as_slice() else {
-                    return Err(several(format.name(), files.len()).into());
+                    return Err(several(format.format_name(), files.len()).into());
                 };
-                console.data(&file.bytes)?;
+                console.write_data(&file.bytes)?;
             }
-            Place::File(path) => {
+            ReportPlace::File(path) => {
                 let [file] = files.as_slice() else {
-                    return Err(several(format.name(), files.len()).into());
+                    return Err(several(format.format_name(), files.len()).into());
                 };
                 all.push((path.clone(), file.bytes.clone()));
             }
-            Place::Folder {
+            ReportPlace::Folder {
                 folder,
                 stem,
                 named,
             } => all.extend(files.into_iter().map(|file| {
                 let name = name_of(&file.stem, stem, *named);
-                (folder.join(format!("{name}.{}", format.name())), file.bytes)
+                (
+                    folder.join(format!("{name}.{}", format.format_name())),
+                    file.bytes,
+                )
             })),
         }
     }
-    if let Place::Folder { folder, .. } = place {
+    if let ReportPlace::Folder { folder, .. } = place {
         if !all.is_empty() {
             private::create_folders(folder).map_err(|e| {
                 Failure::environment(format!("cannot write a report to `{}`", folder.display()))
@@ -161,7 +167,7 @@ pub(super) fn write(
     let paths: String = (all.iter())
         .map(|(path, _)| format!("{}\n", path.display()))
         .collect();
-    console.data(paths.as_bytes())?;
+    console.write_data(paths.as_bytes())?;
     step_summary(console, &markdown)?;
     Ok(())
 }
@@ -187,7 +193,7 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 fn is_report(path: &Path, new: &[u8]) -> bool {
     let head = |bytes: &[u8]| bytes.split(|b| *b == b'\n').next().map(<[u8]>::to_vec);
     let look = || -> std::io::Result<bool> {
-        let file = bounded::regular(path)?;
+        let file = bounded::open_regular(path)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
         file.take(LOOKED_AT).read_to_end(&mut bytes)?;
@@ -212,7 +218,7 @@ fn is_report(path: &Path, new: &[u8]) -> bool {
 fn append(path: &Path, files: &[File]) -> std::io::Result<()> {
     let mut file = private::open_named_to_append(path)?;
     for written in files {
-        file.write_all(&harmless(&written.bytes))?;
+        file.write_all(&redact_bytes(&written.bytes))?;
         file.write_all(b"\n")?;
     }
     Ok(())
@@ -232,7 +238,7 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
             ))
             .caused_by(e)
     })?;
-    console.note(&format!(
+    console.print_note(&format!(
         "appended to the step's summary: {}",
         path.display()
     ));
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn a_report_lies_beside_what_it_is_of() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = |folder: &Path, stem: &str| Place::Folder {
+        let folder = |folder: &Path, stem: &str| ReportPlace::Folder {
             folder: folder.to_owned(),
             stem: stem.into(),
             named: false,

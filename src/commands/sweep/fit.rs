@@ -2,16 +2,16 @@
 //! model, and of the GPUs, for the estimate.
 
 use crate::capture::DeviceKind;
-use crate::collect::{self, AttachedEngine, Stop};
+use crate::collect::{self, AttachedEngine, StopSignal};
 use crate::commands::estimate::model::{self, Loaded};
 use crate::container::Runtime;
 use crate::engine::EngineId;
 use crate::estimate::model::{Flags, from_flags};
 use crate::estimate::question::Verdict;
 use crate::estimate::{Gpu, weights, with_weights};
-use crate::matrix::{self, Group, GroupId, Place, Plan, Server};
+use crate::matrix::{self, CellGroup, EnginePlace, GroupId, ServerConfig, SweepPlan};
 use crate::preset::Preset;
-use crate::telemetry::{self, BackendChoice, MemoryBackend, Target};
+use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
@@ -24,17 +24,17 @@ type Looked = Result<(EngineId, Vec<Gpu>), Unclear>;
 
 /// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: an
 /// unknown answer has its reason in its place.
-pub async fn ask(
-    plan: &Plan,
+pub async fn ask_estimates(
+    plan: &SweepPlan,
     runtime: Option<&Runtime>,
     choice: BackendChoice,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> BTreeMap<GroupId, Verdict> {
-    let mut places: Vec<(&Place, Option<&String>, Looked)> = Vec::new();
+    let mut places: Vec<(&EnginePlace, Option<&String>, Looked)> = Vec::new();
     let mut models: HashMap<String, Rc<Result<Loaded, Unclear>>> = HashMap::new();
     let mut verdicts = BTreeMap::new();
     for group in &plan.groups {
-        if stop.reason().is_some() {
+        if stop.stop_reason().is_some() {
             break;
         }
         let server = &*group.server;
@@ -62,7 +62,7 @@ pub async fn ask(
 }
 
 fn of_group(
-    server: &Server,
+    server: &ServerConfig,
     engine: EngineId,
     gpus: &[Gpu],
     models: &mut HashMap<String, Rc<Result<Loaded, Unclear>>>,
@@ -93,7 +93,7 @@ fn of_group(
 const FIGURES: &str = "the sweep file";
 
 /// What is known of a group's model: its files or what ships, else the figures of the sweep file.
-fn model_of(server: &Server, path: Option<&str>) -> Result<Loaded, Unclear> {
+fn model_of(server: &ServerConfig, path: Option<&str>) -> Result<Loaded, Unclear> {
     let name = &server.model;
     let found = match path {
         Some(path) => model::find(path, false).map_err(|e| e.message),
@@ -126,13 +126,13 @@ fn model_of(server: &Server, path: Option<&str>) -> Result<Loaded, Unclear> {
 
 /// The model's name, or its path as this host has it; `None` for a path that only the container has.
 /// And whether it is surely the same model.
-fn on_this_host(server: &Server) -> (Option<String>, bool) {
+fn on_this_host(server: &ServerConfig) -> (Option<String>, bool) {
     let name = server.model.as_str();
     if !name.starts_with('/') {
         // An id; a folder of that name here need not be the container's.
         return (Some(name.to_owned()), !Path::new(name).exists());
     }
-    let Place::Image(preset) = &server.place else {
+    let EnginePlace::Image(preset) = &server.place else {
         return (None, false);
     };
     (under_volume(preset, name), true)
@@ -153,17 +153,18 @@ fn under_volume(preset: &Preset, path: &str) -> Option<String> {
 }
 
 async fn look(
-    group: &Group,
+    group: &CellGroup,
     runtime: Option<&Runtime>,
     choice: BackendChoice,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Looked {
     let server = &group.server;
     let wrong = |failure: crate::error::Failure| failure.message;
     match &server.place {
-        Place::Image(preset) => {
+        EnginePlace::Image(preset) => {
             let named = server.engine.as_ref().or(preset.engine.as_ref());
-            let engine = collect::engine_of_image(named, server.place.name()).map_err(wrong)?;
+            let engine =
+                collect::engine_of_image(named, server.place.place_name()).map_err(wrong)?;
             let all = preset.amd || wants_gpus(preset)?;
             if !all {
                 return Err("it is given no GPU".into());
@@ -171,18 +172,21 @@ async fn look(
             let backend = telemetry::open_host_as(choice).map_err(wrong)?;
             Ok((engine, gpus(&*backend)?))
         }
-        Place::Container(name) => {
+        EnginePlace::Container(name) => {
             let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
-            let found = runtime.find(name).await.map_err(wrong)?;
+            let found = runtime.find_container(name).await.map_err(wrong)?;
             let named = server.engine.as_ref();
             let attached = AttachedEngine::detect(runtime, found, named, stop)
                 .await
                 .map_err(wrong)?;
-            if attached.serves() {
+            if attached.is_serving() {
                 return Err(format!("container `{name}` serves already"));
             }
-            let backend =
-                telemetry::open(choice, &Target::of(&attached.found.facts)).map_err(wrong)?;
+            let backend = telemetry::open_backend(
+                choice,
+                &MeasuredContainer::of_container(&attached.found.facts),
+            )
+            .map_err(wrong)?;
             Ok((attached.engine, gpus(&*backend)?))
         }
     }

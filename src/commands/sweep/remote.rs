@@ -2,35 +2,35 @@
 
 use super::{go_on, goes_on, named, no_earlier_run, no_run_in};
 use crate::cli::SweepRunArgs;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Shard, Sweep};
+use crate::matrix::{Shard, SweepDefinition};
 use crate::store::file_word;
 use crate::sweep::folder::{self, REMOTE_FILE};
-use crate::sweep::remote::{Remote, RemotePlace};
-use crate::sweep::{Folder, remote::Unpacked};
+use crate::sweep::remote::{RemoteHost, RemotePlace};
+use crate::sweep::{Folder, remote::UnpackedFiles};
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
 /// Runs the sweep on another machine and fetches its results.
-pub async fn run(
+pub async fn run_remotely(
     console: &Console,
     url: &str,
     args: &SweepRunArgs,
-    (sweep, shard): (&Sweep, Option<Shard>),
+    (sweep, shard): (&SweepDefinition, Option<Shard>),
     text: Option<&str>,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let remote = Remote::parse(url)?;
-    remote.check().await?;
+    let remote = RemoteHost::parse_url(url)?;
+    remote.check_version().await?;
     let ask = async |there: Option<&str>| {
         let words = words(args, sweep, text.is_some(), there);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut data = |bytes: &[u8]| console.data(bytes);
-        let mut talk = |line: &str| console.said(line);
+        let mut data = |bytes: &[u8]| console.write_data(bytes);
+        let mut talk = |line: &str| console.print_relayed(line);
         let input = text.map(str::as_bytes);
-        let ended = remote.run(&words, input, (&mut data, &mut talk), stop.token());
+        let ended = remote.run_plimsoll(&words, input, (&mut data, &mut talk), stop.token());
         ended.await.map(exit_code)
     };
     if args.dry_run {
@@ -41,24 +41,24 @@ pub async fn run(
     let ended = ask(Some(&place.folder)).await;
     // Also after an interrupt: what was measured is worth having.
     let token = CancellationToken::new();
-    let fetched = remote.fetch(&place.folder, &here, &token).await;
+    let fetched = remote.fetch_folder(&place.folder, &here, &token).await;
     let go_on = go_on(args, &here);
     let code = ended.map_err(|failure| failure.hint(go_on.clone()))?;
     let fetched = match fetched {
         Ok(fetched) => fetched,
         // It was refused there, with the reason already shown.
-        Err(_) if code != ExitCode::Done && remote.lacks(&place.folder).await => {
+        Err(_) if code != ExitCode::Done && remote.lacks_folder(&place.folder).await => {
             if is_new {
-                folder.discard();
+                folder.discard_run();
             }
             return Ok(code);
         }
         Err(failure) => return Err(failure.hint(go_on).into()),
     };
     tell(console, &fetched);
-    console.note(&format!("results: {}", here.display()));
+    console.print_note(&format!("results: {}", here.display()));
     if matches!(code, ExitCode::Interrupted | ExitCode::Environment) {
-        console.note(&go_on);
+        console.print_note(&go_on);
     }
     Ok(code)
 }
@@ -66,9 +66,9 @@ pub async fn run(
 /// The folder of this run here and its place there, and whether it begins.
 fn folder_of(
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     shard: Option<Shard>,
-    remote: &Remote,
+    remote: &RemoteHost,
 ) -> Result<(Folder, RemotePlace, bool), Failure> {
     let now = jiff::Zoned::now();
     let host = format!("ssh://{remote}");
@@ -77,18 +77,18 @@ fn folder_of(
         Some(path) => Some(path.clone()),
         None => {
             let mine = |path: &Path| {
-                let place = RemotePlace::read(path).ok().flatten();
+                let place = RemotePlace::read_file(path).ok().flatten();
                 place.is_some_and(|place| place.host == host && place.shard == shard)
             };
-            let latest = folder::latest(&args.results.dir, &sweep.name, mine);
+            let latest = folder::latest_run(&args.results.dir, &sweep.name, mine);
             Some(latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?)
         }
     };
     if let Some(path) = earlier {
         let shown = path.display();
-        match RemotePlace::read(&path)? {
+        match RemotePlace::read_file(&path)? {
             Some(place) if place.host == host => {
-                return Ok((Folder::open(&path, &now)?, place, false));
+                return Ok((Folder::open_earlier(&path, &now)?, place, false));
             }
             Some(place) => {
                 return Err(Failure::usage(format!(
@@ -100,7 +100,7 @@ fn folder_of(
                     "if that is the same machine by another name: change it in `{shown}/{REMOTE_FILE}`"
                 )));
             }
-            None if folder::begun(&path) => {
+            None if folder::has_journal(&path) => {
                 return Err(Failure::usage(format!(
                     "the run in `{shown}` was begun on this machine"
                 ))
@@ -111,7 +111,7 @@ fn folder_of(
     }
     let folder = match named(args) {
         Some(path) => Folder::create_at(path, &now)?,
-        None => Folder::create(&args.results.dir, &sweep.name, &now)?,
+        None => Folder::create_new(&args.results.dir, &sweep.name, &now)?,
     };
     // Another run may have a folder of the same name, and must not be gone on with.
     let name = folder.path().file_name().unwrap_or("run".as_ref());
@@ -125,12 +125,17 @@ fn folder_of(
         ),
         shard,
     };
-    place.write(folder.path())?;
+    place.write_file(folder.path())?;
     Ok((folder, place, true))
 }
 
 /// What plimsoll is asked for over there.
-fn words(args: &SweepRunArgs, sweep: &Sweep, has_file: bool, there: Option<&str>) -> Vec<String> {
+fn words(
+    args: &SweepRunArgs,
+    sweep: &SweepDefinition,
+    has_file: bool,
+    there: Option<&str>,
+) -> Vec<String> {
     let mut words = vec!["sweep".to_owned()];
     if has_file {
         words.push("-".to_owned());
@@ -151,12 +156,12 @@ fn words(args: &SweepRunArgs, sweep: &Sweep, has_file: bool, there: Option<&str>
 }
 
 /// Warns of files that came and were not taken.
-fn tell(console: &Console, fetched: &Unpacked) {
+fn tell(console: &Console, fetched: &UnpackedFiles) {
     for path in &fetched.left_out {
-        console.warning(&format!("`{path}` was not fetched"));
+        console.print_warning(&format!("`{path}` was not fetched"));
     }
     if fetched.more_left_out > 0 {
-        console.warning(&format!(
+        console.print_warning(&format!(
             "and {} more were not fetched",
             fetched.more_left_out
         ));

@@ -5,30 +5,30 @@ use crate::cli::{MergeArgs, SweepRunArgs};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cell, Plan, resolved_yaml};
-use crate::report::sweep::{Counts, Results, json, text};
+use crate::matrix::{Cell, SweepPlan, resolved_yaml};
+use crate::report::sweep::{Results, StatusCounts, json, text};
 use crate::store::write_atomically;
-use crate::sweep::merge::{default_output, merge};
-use crate::sweep::{Cells, Folder, History, outputs};
+use crate::sweep::merge::{default_output, merge_runs};
+use crate::sweep::{Cells, Folder, SweepHistory, outputs};
 use crate::telemetry;
 use std::path::{Path, PathBuf};
 
 /// Writes what is to be run and what it runs on, before anything runs.
-pub fn write_head(folder: &Folder, plan: &Plan, runtime: &Runtime) -> Result<(), Failure> {
+pub fn write_head(folder: &Folder, plan: &SweepPlan, runtime: &Runtime) -> Result<(), Failure> {
     // A run that goes on may have other cells now; those of before keep their place.
-    let mut cells = Cells::read(folder.path())?.unwrap_or_default();
-    let now = Cells::of(plan);
-    cells.add(now.cells.iter());
-    cells.write(folder.path())?;
+    let mut cells = Cells::read_file(folder.path())?.unwrap_or_default();
+    let now = Cells::of_plan(plan);
+    cells.add_missing(now.cells.iter());
+    cells.write_file(folder.path())?;
     let yaml = resolved_yaml(&plan.name, &cells.cells)
         .map_err(|e| unwritten("the resolved configuration", e))?;
-    write_atomically(&folder.config(), yaml.as_bytes())?;
+    write_atomically(&folder.config_path(), yaml.as_bytes())?;
     write_environment(folder, runtime)
 }
 
 /// Writes what a sweep or an experiment runs on.
 pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failure> {
-    let mut host = crate::host::facts();
+    let mut host = crate::host::read_facts();
     host.docker_version = Some(runtime.version().server.clone());
     host.docker_api_version = Some(runtime.version().api.clone());
     let (gpus, no_gpus) = match telemetry::open_host() {
@@ -46,30 +46,32 @@ pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failu
     });
     let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
     bytes.push(b'\n');
-    write_atomically(&folder.env(), &bytes)
+    write_atomically(&folder.env_path(), &bytes)
 }
 
 /// Writes the results of all cells that have a row and shows them; gives how many ended how.
-pub fn write(
+pub fn write_results(
     console: &Console,
     args: &SweepRunArgs,
     folder: &Folder,
-    plan: &Plan,
-) -> anyhow::Result<Counts> {
-    let history = History::read(folder.path())?;
-    let cells = Cells::read(folder.path())?.unwrap_or_default();
+    plan: &SweepPlan,
+) -> anyhow::Result<StatusCounts> {
+    let history = SweepHistory::read_journal(folder.path())?;
+    let cells = Cells::read_file(folder.path())?.unwrap_or_default();
     let mut results = Results::new(&plan.name, cells.cells.iter(), &history.rows);
     results.started = history.sessions.first().map(|s| s.started.clone());
     results.took_s = Some(history.worked_s());
-    outputs::write(&folder.results(), &results)?;
+    outputs::write_results(&folder.result_paths(), &results)?;
     if args.json {
-        console.data(&json::render(&results)?)?
+        console.write_data(&json::render_json(&results)?)?
     } else {
-        console.data(text::render(&results, console.text_options()).as_bytes())?
+        console.write_data(text::render_results(&results, console.text_options()).as_bytes())?
     }
-    let planned = plan.cells().chain(plan.skipped.iter().map(|s| &s.cell));
+    let planned = plan
+        .planned_cells()
+        .chain(plan.skipped.iter().map(|s| &s.cell));
     let status = |cell: &Cell| history.rows.get(&cell.id).map(|row| row.status);
-    Ok(Counts::of(planned.map(status)))
+    Ok(StatusCounts::count_cells(planned.map(status)))
 }
 
 /// `plimsoll sweep merge`.
@@ -89,10 +91,14 @@ pub fn joined(
         Some(output) => output.to_owned(),
         None => default_output(dirs, &now),
     };
-    let merged = merge(dirs, &output, &now)?;
-    console.data(text::render(&merged.results, console.text_options()).as_bytes())?;
-    merged.results.notes.iter().for_each(|n| console.note(n));
-    console.note(&format!("results: {}", merged.folder.display()));
+    let merged = merge_runs(dirs, &output, &now)?;
+    console.write_data(text::render_results(&merged.results, console.text_options()).as_bytes())?;
+    merged
+        .results
+        .notes
+        .iter()
+        .for_each(|n| console.print_note(n));
+    console.print_note(&format!("results: {}", merged.folder.display()));
     Ok(merged.results)
 }
 

@@ -3,27 +3,27 @@
 use super::results::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
-use crate::collect::Stop;
+use crate::collect::StopSignal;
 use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cell, CellId, OomMemory, Status, Sweep};
-use crate::report::sweep::Counts;
-use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, Submitted, Waited, script};
-use crate::sweep::{History, Watcher, folder};
+use crate::matrix::{Cell, CellId, OomMemory, RowStatus, SweepDefinition};
+use crate::report::sweep::StatusCounts;
+use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, SubmittedJob, WaitOutcome, render_script};
+use crate::sweep::{SweepHistory, SweepWatcher, folder};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Submits the sweep to Slurm, waits for its shards and joins them.
-pub async fn submit(
+pub async fn submit_sweep(
     console: &Console,
     args: &SweepRunArgs,
-    sweep: &Sweep,
+    sweep: &SweepDefinition,
     text: Option<&str>,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let plan = super::planned(args, sweep, None, &OomMemory::default())?;
-    let cells: Vec<&Cell> = plan.cells().collect();
+    let cells: Vec<&Cell> = plan.planned_cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
     let dir = absolute(&place(args, sweep)?)?;
     let results = absolute(&args.results.dir)?;
@@ -49,14 +49,14 @@ pub async fn submit(
         sbatch_args: args.sbatch_arg.clone(),
     };
     if args.print {
-        console.data(script(&job)?.as_bytes())?;
+        console.write_data(render_script(&job)?.as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let slurm = Slurm::default();
     let news = console.sink();
     let bytes = text.map(str::as_bytes);
-    let submitted = slurm.submit(&job, bytes, &news).await?;
-    console.note(&format!(
+    let submitted = slurm.submit_job(&job, bytes, &news).await?;
+    console.print_note(&format!(
         "job {}: {} shards of {} cells, in {}",
         submitted.id,
         submitted.shards,
@@ -64,39 +64,44 @@ pub async fn submit(
         dir.display()
     ));
     if args.no_wait {
-        console.note(&submitted.farewell());
+        console.print_note(&submitted.describe_leaving());
         return Ok(ExitCode::Done);
     }
-    let board = console.overall(cells.len() as u64, 0);
+    let board = console.show_sweep(cells.len() as u64, 0);
     let watcher = BoardWatcher::new(console.clone(), board.clone());
     let mut seen = HashSet::new();
     let mut look = || tell_rows(&submitted, &cells, &watcher, &mut seen);
     let waited = slurm
-        .wait(&submitted, &mut look, &news, stop.token())
+        .wait_for_job(&submitted, &mut look, &news, stop.token())
         .await?;
     look();
-    board.finish();
+    board.finish_board();
     match waited {
-        Waited::Left => {
-            console.note(&submitted.farewell());
+        WaitOutcome::Left => {
+            console.print_note(&submitted.describe_leaving());
             Ok(ExitCode::Interrupted)
         }
-        Waited::Over(ends) => over(console, &submitted, &cells, &ends),
+        WaitOutcome::Over(ends) => over(console, &submitted, &cells, &ends),
     }
 }
 
 /// Reports the rows that have come into the shards' journals.
-fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
+fn tell_rows(
+    job: &SubmittedJob,
+    cells: &[&Cell],
+    watcher: &BoardWatcher,
+    seen: &mut HashSet<CellId>,
+) {
     let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
         // A journal that is being written to may be torn at its end; the next look has it whole.
-        let Ok(history) = History::read(&job.shard_dir(shard)) else {
+        let Ok(history) = SweepHistory::read_journal(&job.shard_dir(shard)) else {
             continue;
         };
         for row in history.rows_in_order() {
             let cell = known.get(&row.cell);
             if let (Some(cell), true) = (cell, seen.insert(row.cell.clone())) {
-                watcher.row(cell, row, seen.len() as u64, cells.len() as u64);
+                watcher.cell_ended(cell, row, seen.len() as u64, cells.len() as u64);
             }
         }
     }
@@ -105,7 +110,7 @@ fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mu
 /// Joins what the shards have measured, and reports what is missing.
 fn over(
     console: &Console,
-    job: &Submitted,
+    job: &SubmittedJob,
     cells: &[&Cell],
     ends: &[ShardEnd],
 ) -> anyhow::Result<ExitCode> {
@@ -117,7 +122,7 @@ fn over(
             .state
             .as_deref()
             .unwrap_or("ended, Slurm does not say how");
-        console.note(&format!(
+        console.print_note(&format!(
             "shard {}: {state}; all that it printed is in {}",
             end.shard,
             job.shard_log(end.shard).display()
@@ -125,7 +130,7 @@ fn over(
     }
     let dirs: Vec<PathBuf> = (1..=job.shards)
         .map(|n| job.shard_dir(n))
-        .filter(|dir| folder::begun(dir))
+        .filter(|dir| folder::has_journal(dir))
         .collect();
     if dirs.is_empty() {
         return Err(Failure::run("no shard has begun its part")
@@ -134,14 +139,14 @@ fn over(
     }
     let joined = joined(console, &dirs, None)?;
     // The shards may hold other cells, of a job before this one.
-    let status: HashMap<&CellId, Option<Status>> = (joined.cells.iter())
+    let status: HashMap<&CellId, Option<RowStatus>> = (joined.cells.iter())
         .map(|o| (&o.cell.id, o.row.as_ref().map(|row| row.status)))
         .collect();
     let asked = cells.iter().map(|c| status.get(&c.id).copied().flatten());
-    let counts = Counts::of(asked);
+    let counts = StatusCounts::count_cells(asked);
     let missing = counts.not_run;
     if missing > 0 {
-        console.warning(&format!(
+        console.print_warning(&format!(
             "{missing} cells were not run: submit again with --output-dir={} and only they are",
             job.dir.display()
         ));
@@ -150,17 +155,17 @@ fn over(
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
-fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
+fn place(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<PathBuf, Failure> {
     if let Some(path) = super::named(args) {
-        return if super::goes_on(args) && folder::shards(path).is_empty() {
+        return if super::goes_on(args) && folder::list_shards(path).is_empty() {
             Err(super::no_run_in(path))
         } else {
             Ok(path.clone())
         };
     }
     if super::goes_on(args) {
-        let in_shards = |path: &Path| !folder::shards(path).is_empty();
-        let latest = folder::latest(&args.results.dir, &sweep.name, in_shards);
+        let in_shards = |path: &Path| !folder::list_shards(path).is_empty();
+        let latest = folder::latest_run(&args.results.dir, &sweep.name, in_shards);
         return latest.ok_or_else(|| super::no_earlier_run(args, sweep, None));
     }
     let place = folder::of_name(&args.results.dir, &sweep.name);
@@ -172,8 +177,10 @@ fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
 fn parts(dir: &Path, nodes: Option<u32>, groups: u32) -> Result<u32, Failure> {
     // A shard without a group would have nothing to do.
     let wanted = nodes.unwrap_or(groups).min(groups).max(1);
-    let shards = folder::shards(dir);
-    let mut begun = shards.iter().filter_map(|dir| History::beginning(dir));
+    let shards = folder::list_shards(dir);
+    let mut begun = shards
+        .iter()
+        .filter_map(|dir| SweepHistory::first_session(dir));
     let Some(of) = begun.find_map(|session| Some(session.shard?.of)) else {
         return Ok(wanted);
     };

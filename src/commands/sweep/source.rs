@@ -3,22 +3,22 @@
 use crate::cli::{SweepBench, SweepRunArgs};
 use crate::commands::config;
 use crate::error::Failure;
-use crate::matrix::{BenchWord, Cell, FlagMatrix, Load, Sweep};
+use crate::matrix::{BenchWord, Cell, CellLoad, FlagMatrix, SweepDefinition};
 use std::collections::BTreeMap;
 
 /// The sweep that the arguments mean, and the text of its file where there is one.
-pub fn read(args: &SweepRunArgs) -> Result<(Sweep, Option<String>), Failure> {
+pub fn read_source(args: &SweepRunArgs) -> Result<(SweepDefinition, Option<String>), Failure> {
     let file = args.file.as_ref().or(args.config.as_ref());
-    let text = file.map(|path| config::text(path)).transpose()?;
+    let text = file.map(|path| config::read_sweep_text(path)).transpose()?;
     let mut sweep = match (file, &text) {
-        (Some(path), Some(text)) => config::parse(path, text)?,
+        (Some(path), Some(text)) => config::parse_sweep_text(path, text)?,
         _ => of_flags(args)?,
     };
     if let Some(name) = &args.name {
         sweep.name.clone_from(name);
     }
     // The flag is for cells that leave it open.
-    if let (Some(word), Some(_)) = (args.bench.map(bench), file) {
+    if let (Some(word), Some(_)) = (args.bench.map(bench_word), file) {
         let cells = std::mem::take(&mut sweep.cells);
         sweep.cells = cells
             .into_iter()
@@ -32,7 +32,7 @@ fn with_bench(cell: Cell, word: BenchWord) -> Cell {
     match cell.load.bench {
         BenchWord::Auto => Cell::new(
             cell.server,
-            Load {
+            CellLoad {
                 bench: word,
                 ..cell.load
             },
@@ -42,7 +42,7 @@ fn with_bench(cell: Cell, word: BenchWord) -> Cell {
 }
 
 /// The bench that a flag names.
-pub fn bench(word: SweepBench) -> BenchWord {
+pub fn bench_word(word: SweepBench) -> BenchWord {
     match word {
         SweepBench::Auto => BenchWord::Auto,
         SweepBench::Latency => BenchWord::Latency,
@@ -52,7 +52,7 @@ pub fn bench(word: SweepBench) -> BenchWord {
     }
 }
 
-fn of_flags(args: &SweepRunArgs) -> Result<Sweep, Failure> {
+fn of_flags(args: &SweepRunArgs) -> Result<SweepDefinition, Failure> {
     let facts = [
         ("model_params", args.model_params),
         ("num_layers", args.num_layers.map(f64::from)),
@@ -72,11 +72,11 @@ fn of_flags(args: &SweepRunArgs) -> Result<Sweep, Failure> {
         input_lens: args.input_len.clone(),
         output_lens: args.output_len.clone(),
         batch_sizes: args.batch_size.clone(),
-        bench: args.bench.map_or(BenchWord::Auto, bench),
+        bench: args.bench.map_or(BenchWord::Auto, bench_word),
         architecture,
     };
-    Ok(Sweep {
-        cells: matrix.cells()?,
+    Ok(SweepDefinition {
+        cells: matrix.expand_cells()?,
         name: matrix.name,
         timeout: None,
         health_timeout: None,

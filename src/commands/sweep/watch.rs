@@ -1,36 +1,36 @@
 //! A sweep's news on the console's board.
 
-use crate::console::{CellLine, Console, Lane, SweepBoard};
-use crate::matrix::{Cell, Figures, Row, Status};
+use crate::console::{BoardLine, CellLine, Console, SweepBoard};
+use crate::matrix::{Cell, CellRow, RowFigures, RowStatus};
 use crate::progress::Sink;
-use crate::report::layout::duration;
-use crate::sweep::{LaneWatcher, Watcher};
+use crate::report::layout::format_duration;
+use crate::sweep::{LaneWatcher, SweepWatcher};
 use crate::units::Bytes;
 
 /// The text for a cell that has ended: its name, and its figures or why there are none.
-type Words = Box<dyn Fn(&Cell, &Row) -> (String, String) + Send + Sync>;
+type CellText = Box<dyn Fn(&Cell, &CellRow) -> (String, String) + Send + Sync>;
 
 /// Hands a sweep's news to the board.
 pub struct BoardWatcher {
     console: Console,
     board: SweepBoard,
-    words: Words,
+    words: CellText,
 }
 
 impl BoardWatcher {
     /// For this board.
     pub fn new(console: Console, board: SweepBoard) -> BoardWatcher {
-        BoardWatcher::telling(console, board, |cell, row| {
-            let label = format!("{} {}", cell.server.model, cell.words());
+        BoardWatcher::with_text(console, board, |cell, row| {
+            let label = format!("{} {}", cell.server.model, cell.describe_load());
             (label, detail(row))
         })
     }
 
     /// The same in other words.
-    pub fn telling(
+    pub fn with_text(
         console: Console,
         board: SweepBoard,
-        words: impl Fn(&Cell, &Row) -> (String, String) + Send + Sync + 'static,
+        words: impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static,
     ) -> BoardWatcher {
         BoardWatcher {
             console,
@@ -40,12 +40,12 @@ impl BoardWatcher {
     }
 }
 
-impl Watcher for BoardWatcher {
-    fn lane(&self, label: &str) -> Box<dyn LaneWatcher> {
-        Box::new(BoardLane(self.board.lane(label)))
+impl SweepWatcher for BoardWatcher {
+    fn begin_lane(&self, label: &str) -> Box<dyn LaneWatcher> {
+        Box::new(BoardLane(self.board.open_lane(label)))
     }
 
-    fn row(&self, cell: &Cell, row: &Row, done: u64, of: u64) {
+    fn cell_ended(&self, cell: &Cell, row: &CellRow, done: u64, of: u64) {
         let (label, detail) = (self.words)(cell, row);
         self.board.cell_done(&CellLine {
             done,
@@ -56,24 +56,24 @@ impl Watcher for BoardWatcher {
         });
     }
 
-    fn left(&self, seconds: Option<f64>) {
-        self.board.forecast(seconds);
+    fn time_left(&self, seconds: Option<f64>) {
+        self.board.set_forecast(seconds);
     }
 
     fn note(&self, text: &str) {
-        self.console.note(text);
+        self.console.print_note(text);
     }
 
     fn warning(&self, text: &str) {
-        self.console.warning(text);
+        self.console.print_warning(text);
     }
 }
 
-struct BoardLane(Lane);
+struct BoardLane(BoardLine);
 
 impl LaneWatcher for BoardLane {
-    fn cell(&self, words: &str) {
-        self.0.cell(words);
+    fn begin_cell(&self, words: &str) {
+        self.0.begin_cell(words);
     }
 
     fn sink(&self) -> Sink {
@@ -82,19 +82,19 @@ impl LaneWatcher for BoardLane {
 }
 
 /// `peak 12.30 GiB, 812 tok/s, 14.2 s`, or why there are no figures.
-fn detail(row: &Row) -> String {
-    if row.status != Status::Done {
+fn detail(row: &CellRow) -> String {
+    if row.status != RowStatus::Done {
         let cause = row.cause.map_or("unknown", |c| c.as_str());
         let message = row.message.as_deref().unwrap_or_default();
         return format!("{cause}: {message}");
     }
-    let Figures {
+    let RowFigures {
         peak_bytes,
         tokens_per_second,
         ..
     } = row.figures;
     let peak = peak_bytes.map(|b| format!("peak {}", Bytes(b)));
     let speed = tokens_per_second.map(|t| format!("{t:.0} tok/s"));
-    let parts = [peak, speed, Some(duration(row.took_s))];
+    let parts = [peak, speed, Some(format_duration(row.took_s))];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

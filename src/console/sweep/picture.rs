@@ -1,8 +1,8 @@
 //! The pictures of a board: what it and its lanes show at this moment, as text.
 
-use crate::console::look::Look;
+use crate::console::look::TerminalStyle;
 use crate::progress::Stage;
-use crate::report::layout::{truncate, width};
+use crate::report::layout::{text_width, truncate_text};
 use crate::units::Bytes;
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ impl Default for BoardWords {
 
 /// How far the sweep is.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
+pub(super) struct BoardCounts {
     pub(super) words: BoardWords,
     pub(super) done: u64,
     pub(super) of: u64,
@@ -51,7 +51,7 @@ pub(super) struct Counts {
 
 /// What a lane does now.
 #[derive(Debug, Clone)]
-pub(super) struct Now {
+pub(super) struct LaneState {
     pub(super) label: String,
     pub(super) cell: String,
     pub(super) stage: Option<Stage>,
@@ -61,9 +61,9 @@ pub(super) struct Now {
     pub(super) step: Option<(u64, u64)>,
 }
 
-impl Now {
+impl LaneState {
     /// Another stage or, with none, another cell.
-    pub(super) fn begin(&mut self, stage: Option<Stage>) {
+    pub(super) fn begin_stage(&mut self, stage: Option<Stage>) {
         self.stage = stage;
         self.since = Instant::now();
         self.memory = None;
@@ -71,9 +71,9 @@ impl Now {
     }
 }
 
-impl Counts {
+impl BoardCounts {
     /// `eta 3m 20s`; `eta ?` while that is not known, and after it passed. Nothing at the end.
-    pub(super) fn eta(&self) -> Option<String> {
+    pub(super) fn eta_text(&self) -> Option<String> {
         let left = self
             .forecast
             .map(|(seconds, said)| seconds - said.elapsed().as_secs_f64())
@@ -83,7 +83,7 @@ impl Counts {
     }
 
     /// What did not go well, each part led in.
-    pub(super) fn faults(&self, before: &str) -> String {
+    pub(super) fn fault_text(&self, before: &str) -> String {
         [(self.failed, "failed"), (self.skipped, "skipped")]
             .into_iter()
             .filter(|(count, _)| *count > 0)
@@ -93,30 +93,30 @@ impl Counts {
 }
 
 /// `sweep  ━━━━╸      7/18  38 %  2 failed  eta 3m 20s`
-pub(super) fn overall_line(counts: &Counts, cells: usize, look: Look) -> String {
+pub(super) fn overall_line(counts: &BoardCounts, cells: usize, look: TerminalStyle) -> String {
     let percent = match counts.of {
         0 => 100,
         of => u128::from(counts.done) * 100 / u128::from(of),
     };
     let mut text = format!("{}/{}  {percent} %", counts.done, counts.of);
-    text.push_str(&counts.faults("  "));
-    if let Some(eta) = counts.eta() {
+    text.push_str(&counts.fault_text("  "));
+    if let Some(eta) = counts.eta_text() {
         text.push_str(&format!("  {eta}"));
     }
     let whole = counts.words.whole;
-    let room = cells.saturating_sub(width(whole) + width(&text) + 4);
+    let room = cells.saturating_sub(text_width(whole) + text_width(&text) + 4);
     let line = match room.min(24) {
         0..4 => format!("{whole}  {text}"),
         bar => format!(
             "{whole}  {}  {text}",
-            look.meter(counts.done, counts.of, bar)
+            look.draw_meter(counts.done, counts.of, bar)
         ),
     };
-    truncate(&line, cells, look.ellipsis())
+    truncate_text(&line, cells, look.ellipsis())
 }
 
 /// `llama-8b tp2 on gpu 0,1 · in 256 out 128 · bench 1/2 · 12s · 12.3 GiB  ━━━╸    5/10`
-pub(super) fn lane_line(now: &Now, cells: usize, look: Look) -> String {
+pub(super) fn lane_line(now: &LaneState, cells: usize, look: TerminalStyle) -> String {
     let stage = now.stage.map(Stage::label);
     let elapsed = short(now.since.elapsed().as_secs_f64());
     let memory = now.memory.map(|bytes| Bytes(bytes).to_string());
@@ -130,26 +130,26 @@ pub(super) fn lane_line(now: &Now, cells: usize, look: Look) -> String {
         .into_iter()
         .flatten()
         .filter(|fact| !fact.is_empty())
-        .map(|fact| format!("{}{fact}", look.between()))
+        .map(|fact| format!("{}{fact}", look.fact_separator()))
         .collect()
     };
     let mut line = facts(Some(&elapsed));
-    if width(&line) + NAME > cells {
+    if text_width(&line) + NAME > cells {
         // Memory matters more than time.
         line = facts(None);
     }
     let step = now.step.map_or(String::new(), |(done, of)| {
-        let meter = look.meter(done, of, 12);
+        let meter = look.draw_meter(done, of, 12);
         format!("  {meter}  {done}/{of}")
     });
     // The bar goes first where room is short, then the middle of the name, then the end of all.
-    let label = width(&now.label).min(24);
-    if label + width(&line) + width(&step) <= cells {
+    let label = text_width(&now.label).min(24);
+    if label + text_width(&line) + text_width(&step) <= cells {
         line.push_str(&step);
     }
-    let room = cells.saturating_sub(width(&line)).max(NAME);
-    let label = look.cut(&now.label, room);
-    truncate(&format!("{label}{line}"), cells, look.ellipsis())
+    let room = cells.saturating_sub(text_width(&line)).max(NAME);
+    let label = look.cut_middle(&now.label, room);
+    truncate_text(&format!("{label}{line}"), cells, look.ellipsis())
 }
 
 /// A length of time where room is short: `12s`, `3m 20s`, `2h 07m`.

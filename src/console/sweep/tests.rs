@@ -36,7 +36,7 @@ fn lines(term: &InMemoryTerm) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-fn row(done: u64, status: Status, detail: &str) -> CellLine {
+fn row(done: u64, status: RowStatus, detail: &str) -> CellLine {
     CellLine {
         done,
         of: 18,
@@ -56,18 +56,18 @@ fn lane_of<'a>(screen: &'a [String], label: &str) -> &'a str {
 #[test]
 fn two_lanes_stand_above_the_overall_bar_and_do_not_tangle() {
     let (console, term) = wide();
-    let board = console.overall(18, 6);
-    let one = board.lane("llama-8b tp2 on gpu 0,1");
-    let two = board.lane("qwen-1b on gpu 2");
-    one.cell("in 256 out 128 batch 8");
-    two.cell("in 512 out 128");
+    let board = console.show_sweep(18, 6);
+    let one = board.open_lane("llama-8b tp2 on gpu 0,1");
+    let two = board.open_lane("qwen-1b on gpu 2");
+    one.begin_cell("in 256 out 128 batch 8");
+    two.begin_cell("in 512 out 128");
     let (first, second) = (one.sink(), two.sink());
     first(Progress::Stage(Stage::Bench { repeat: 1, of: 2 }));
     second(Progress::Stage(Stage::WaitHealthy));
     second(Progress::Memory(3 << 30));
     first(Progress::Memory(3 << 29));
     first(Progress::Step { done: 5, of: 10 });
-    board.forecast(Some(7650.0));
+    board.set_forecast(Some(7650.0));
     let shown = screen(&board, &term);
     assert_eq!(shown.len(), 3, "{shown:#?}");
     assert_eq!(
@@ -100,9 +100,9 @@ fn two_lanes_stand_above_the_overall_bar_and_do_not_tangle() {
 #[test]
 fn the_step_of_a_bench_is_a_bar_where_there_is_room() {
     let (console, term) = wide();
-    let board = console.overall(18, 0);
-    let lane = board.lane("llama-8b");
-    lane.cell("in 256 out 128");
+    let board = console.show_sweep(18, 0);
+    let lane = board.open_lane("llama-8b");
+    lane.begin_cell("in 256 out 128");
     let sink = lane.sink();
     sink(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
     sink(Progress::Step { done: 5, of: 0 });
@@ -116,13 +116,13 @@ fn the_step_of_a_bench_is_a_bar_where_there_is_room() {
 #[test]
 fn finished_cells_stay_and_failed_ones_are_counted() {
     let (console, term) = wide();
-    let board = console.overall(18, 6);
-    let lane = board.lane("llama-8b");
-    board.cell_done(&row(7, Status::Done, "peak 12.3 GiB, 812 tok/s"));
-    board.cell_done(&row(8, Status::Failed, "the engine ran\nout of memory"));
+    let board = console.show_sweep(18, 6);
+    let lane = board.open_lane("llama-8b");
+    board.cell_done(&row(7, RowStatus::Done, "peak 12.3 GiB, 812 tok/s"));
+    board.cell_done(&row(8, RowStatus::Failed, "the engine ran\nout of memory"));
     board.cell_done(&row(
         9,
-        Status::Skipped,
+        RowStatus::Skipped,
         "needs no less than one that did not fit",
     ));
     let shown = screen(&board, &term);
@@ -147,7 +147,7 @@ fn finished_cells_stay_and_failed_ones_are_counted() {
 #[test]
 fn a_time_that_is_not_known_or_has_passed_is_no_zero() {
     let (console, term) = wide();
-    let board = console.overall(18, 0);
+    let board = console.show_sweep(18, 0);
     for unknown in [
         None,
         Some(f64::NAN),
@@ -155,9 +155,9 @@ fn a_time_that_is_not_known_or_has_passed_is_no_zero() {
         Some(-3.0),
         Some(0.0),
     ] {
-        board.forecast(Some(200.0));
+        board.set_forecast(Some(200.0));
         assert!(screen(&board, &term)[0].contains("eta 3m "));
-        board.forecast(unknown);
+        board.set_forecast(unknown);
         let shown = screen(&board, &term);
         assert!(
             shown[0].ends_with("0/18  0 %  eta ?"),
@@ -165,36 +165,36 @@ fn a_time_that_is_not_known_or_has_passed_is_no_zero() {
         );
     }
     let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-    let mut counts = Counts {
+    let mut counts = BoardCounts {
         of: 18,
         forecast: Some((59.0, long_ago)),
-        ..Counts::default()
+        ..BoardCounts::default()
     };
-    assert_eq!(counts.eta().as_deref(), Some("eta ?"));
+    assert_eq!(counts.eta_text().as_deref(), Some("eta ?"));
     counts.forecast = Some((630.0, long_ago));
-    assert!(counts.eta().unwrap().starts_with("eta 9m "));
+    assert!(counts.eta_text().unwrap().starts_with("eta 9m "));
     counts.done = 18;
-    assert_eq!(counts.eta(), None);
+    assert_eq!(counts.eta_text(), None);
 }
 
 #[test]
 fn a_board_that_ends_in_the_middle_leaves_nothing_drawn() {
     // With pictures that come on their own: after the end none may come.
     let (console, term) = terminal_of((24, 100), || (24, 100), true, Duration::from_millis(1));
-    let board = console.overall(18, 0);
-    let (one, two) = (board.lane("llama-8b"), board.lane("qwen-1b"));
+    let board = console.show_sweep(18, 0);
+    let (one, two) = (board.open_lane("llama-8b"), board.open_lane("qwen-1b"));
     let sink = one.sink();
     sink(Progress::Stage(Stage::Start));
-    board.cell_done(&row(1, Status::Failed, "interrupted"));
-    board.finish();
-    board.finish();
+    board.cell_done(&row(1, RowStatus::Failed, "interrupted"));
+    board.finish_board();
+    board.finish_board();
     sink(Progress::Stage(Stage::Cleanup));
     sink(Progress::Memory(1 << 30));
     sink(Progress::Warning("a container stays".into()));
-    two.cell("in 1 out 1");
-    board.forecast(Some(10.0));
-    let late = board.lane("late");
-    board.cell_done(&row(2, Status::Done, "peak 1.0 GiB"));
+    two.begin_cell("in 1 out 1");
+    board.set_forecast(Some(10.0));
+    let late = board.open_lane("late");
+    board.cell_done(&row(2, RowStatus::Done, "peak 1.0 GiB"));
     drop((one, two, late, board));
     assert_eq!(
         lines(&term),
@@ -210,9 +210,9 @@ fn a_board_that_ends_in_the_middle_leaves_nothing_drawn() {
 #[test]
 fn an_error_ends_the_board_before_it_is_told() {
     let (console, term) = wide();
-    let board = console.overall(2, 0);
-    let lane = board.lane("llama-8b");
-    console.error(&Failure::environment("no space left").into());
+    let board = console.show_sweep(2, 0);
+    let lane = board.open_lane("llama-8b");
+    console.print_error(&Failure::environment("no space left").into());
     assert_eq!(
         screen(&board, &term),
         ["- sweep: 0 of 2 cells", "error: no space left"]
@@ -224,9 +224,9 @@ fn an_error_ends_the_board_before_it_is_told() {
 fn a_board_that_nobody_holds_has_ended() {
     let (console, term) = wide();
     let sink = {
-        let board = console.overall(1, 0);
-        let lane = board.lane("llama-8b");
-        board.cell_done(&row(1, Status::Done, "peak 1.0 GiB"));
+        let board = console.show_sweep(1, 0);
+        let lane = board.open_lane("llama-8b");
+        board.cell_done(&row(1, RowStatus::Done, "peak 1.0 GiB"));
         lane.sink()
     };
     sink(Progress::Stage(Stage::Cleanup));
@@ -237,11 +237,11 @@ fn a_board_that_nobody_holds_has_ended() {
 fn off_a_terminal_a_cell_is_two_lines_and_its_stages_are_none() {
     let (console, captured) = off_terminal(false);
     console.sink()(Progress::Stage(Stage::Inspect));
-    let board = console.overall(18, 6);
-    let one = board.lane("llama-8b tp2 on gpu 0,1");
-    let two = board.lane("qwen-1b on gpu 2");
-    one.cell("in 256 out 128");
-    two.cell("in 512 out 128");
+    let board = console.show_sweep(18, 6);
+    let one = board.open_lane("llama-8b tp2 on gpu 0,1");
+    let two = board.open_lane("qwen-1b on gpu 2");
+    one.begin_cell("in 256 out 128");
+    two.begin_cell("in 512 out 128");
     for news in [
         Progress::Stage(Stage::Baseline),
         Progress::Stage(Stage::Bench { repeat: 1, of: 1 }),
@@ -251,13 +251,13 @@ fn off_a_terminal_a_cell_is_two_lines_and_its_stages_are_none() {
     ] {
         one.sink()(news);
     }
-    board.cell_done(&row(7, Status::Done, "peak 12.3 GiB, 812 tok/s"));
-    board.forecast(Some(7650.0));
+    board.cell_done(&row(7, RowStatus::Done, "peak 12.3 GiB, 812 tok/s"));
+    board.set_forecast(Some(7650.0));
     drop(two);
-    board.cell_done(&row(8, Status::Failed, "the engine died"));
+    board.cell_done(&row(8, RowStatus::Failed, "the engine died"));
     drop(one);
-    board.finish();
-    console.finish();
+    board.finish_board();
+    console.finish_drawing();
     assert_eq!(
         without_times(&captured.text()),
         "[    _ s] inspect\n\
@@ -278,18 +278,18 @@ fn off_a_terminal_a_cell_is_two_lines_and_its_stages_are_none() {
 #[test]
 fn what_every_cell_brings_is_told_once_and_counted() {
     let (console, captured) = off_terminal(true);
-    let board = console.overall(3, 0);
-    let lane = board.lane("llama-8b");
+    let board = console.show_sweep(3, 0);
+    let lane = board.open_lane("llama-8b");
     for cell in ["batch 1", "batch 2", "batch 4"] {
-        lane.cell(cell);
+        lane.begin_cell(cell);
         lane.sink()(Progress::Warning("`--seed` has no effect".into()));
         lane.sink()(Progress::Note("a note".into()));
     }
     lane.sink()(Progress::Warning("GPU 0 was in use\n\u{1b}[2J".into()));
-    board.cell_done(&row(1, Status::Failed, "out of memory"));
-    board.forecast(None);
+    board.cell_done(&row(1, RowStatus::Failed, "out of memory"));
+    board.set_forecast(None);
     drop(lane);
-    board.finish();
+    board.finish_board();
     // Quiet: warnings, and nothing else.
     assert_eq!(
         captured.text(),
@@ -302,18 +302,18 @@ fn what_every_cell_brings_is_told_once_and_counted() {
 #[test]
 fn long_names_are_cut_to_the_terminal_in_ascii_where_it_has_no_more() {
     let (console, term) = board_on((10, 60), || (10, 60), false);
-    let board = console.overall(10_000, 0);
+    let board = console.show_sweep(10_000, 0);
     let name = format!("{}\u{1b}[2J\n量-7b", "very-long-".repeat(20));
-    let lane = board.lane(&name);
-    lane.cell("in 256 out 128");
+    let lane = board.open_lane(&name);
+    lane.begin_cell("in 256 out 128");
     lane.sink()(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
     lane.sink()(Progress::Step { done: 5, of: 10 });
     lane.sink()(Progress::Warning("odd".into()));
     board.cell_done(&CellLine {
         label: format!("{name} in 256 out 128"),
-        ..row(1, Status::Done, "peak 1 GiB")
+        ..row(1, RowStatus::Done, "peak 1 GiB")
     });
-    board.forecast(Some(7650.0));
+    board.set_forecast(Some(7650.0));
     let shown = screen(&board, &term);
     assert!(shown.iter().all(|line| line.is_ascii()), "{shown:#?}");
     assert_eq!(
@@ -338,9 +338,9 @@ fn long_names_are_cut_to_the_terminal_in_ascii_where_it_has_no_more() {
 #[test]
 fn memory_is_seen_in_a_narrow_window() {
     let (console, term) = board_on((24, 60), || (24, 60), true);
-    let board = console.overall(18, 0);
-    let lane = board.lane("llama-8b tp2 on gpu 0,1");
-    lane.cell("in 256 out 128 batch 8");
+    let board = console.show_sweep(18, 0);
+    let lane = board.open_lane("llama-8b tp2 on gpu 0,1");
+    lane.begin_cell("in 256 out 128 batch 8");
     lane.sink()(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
     lane.sink()(Progress::Memory(12 << 30));
     assert_eq!(
@@ -352,9 +352,11 @@ fn memory_is_seen_in_a_narrow_window() {
 #[test]
 fn the_overall_bar_stays_in_a_low_window() {
     let (console, term) = board_on((4, 40), || (4, 40), true);
-    let board = console.overall(18, 9);
-    let lanes: Vec<Lane> = (0..6).map(|i| board.lane(&format!("gpu {i}"))).collect();
-    board.forecast(Some(7650.0));
+    let board = console.show_sweep(18, 9);
+    let lanes: Vec<BoardLine> = (0..6)
+        .map(|i| board.open_lane(&format!("gpu {i}")))
+        .collect();
+    board.set_forecast(Some(7650.0));
     let shown = screen(&board, &term);
     assert!(
         shown.last().is_some_and(|line| line.starts_with("sweep")),
@@ -368,26 +370,26 @@ fn the_overall_bar_stays_in_a_low_window() {
 #[test]
 fn lanes_come_and_go_at_once() {
     let (console, term) = terminal_of((24, 100), || (24, 100), true, Duration::from_millis(1));
-    let board = console.overall(64, 0);
+    let board = console.show_sweep(64, 0);
     std::thread::scope(|scope| {
         for worker in 0..4 {
             let board = board.clone();
             scope.spawn(move || {
                 for group in 0..4 {
-                    let lane = board.lane(&format!("worker {worker} group {group}"));
+                    let lane = board.open_lane(&format!("worker {worker} group {group}"));
                     let sink = lane.sink();
                     for cell in 0..4 {
-                        lane.cell(&format!("batch {cell}"));
+                        lane.begin_cell(&format!("batch {cell}"));
                         sink(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
                         sink(Progress::Memory(cell));
-                        board.cell_done(&row(1, Status::Done, "peak 1.0 GiB"));
-                        board.forecast(Some(10.0));
+                        board.cell_done(&row(1, RowStatus::Done, "peak 1.0 GiB"));
+                        board.set_forecast(Some(10.0));
                     }
                 }
             });
         }
     });
-    board.finish();
+    board.finish_board();
     let shown = lines(&term);
     let (last, cells) = shown.split_last().unwrap();
     assert_eq!(last, "✓ sweep: 64 of 64 cells");

@@ -66,7 +66,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
 
 /// The facts that ship of the GPU of `deployment`.
 pub fn gpu_model(deployment: &Deployment) -> Option<&'static GpuModel> {
-    catalog::named(catalog::shipped(), &deployment.gpu.as_ref()?.name)
+    catalog::find_gpu(catalog::shipped_gpus(), &deployment.gpu.as_ref()?.name)
 }
 
 /// The generation of a GPU, as far as libraries' buffers depend on it.

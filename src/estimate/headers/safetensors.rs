@@ -94,7 +94,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Vec<Stored>, HeaderError
 ///
 /// As those of [`parse`].
 pub fn tensors(json: &[u8], data: Option<u64>) -> Result<Vec<Stored>, HeaderError> {
-    let Entries(entries) = crate::bounded::json(json).map_err(|e| {
+    let Entries(entries) = crate::bounded::parse_json(json).map_err(|e| {
         HeaderError::bad(format!(
             "its header cannot be read: {}",
             shown(&e.to_string())
@@ -172,7 +172,7 @@ pub fn index_files(text: &[u8]) -> Result<Vec<String>, HeaderError> {
     struct Index {
         weight_map: std::collections::BTreeMap<String, String>,
     }
-    let index: Index = crate::bounded::json(text).map_err(|e| {
+    let index: Index = crate::bounded::parse_json(text).map_err(|e| {
         HeaderError::bad(format!(
             "the index cannot be read: {}",
             shown(&e.to_string())

@@ -113,7 +113,7 @@ impl<'a> Reading<'a> {
         if drafts > 0 {
             made.warnings.push(format!(
                 "{:.2} GiB of layers for speculative decoding are not counted: engines load them only when told to",
-                crate::units::gib(drafts)
+                crate::units::to_gib(drafts)
             ));
         }
         let odd = headers

@@ -16,7 +16,7 @@ fn llama(config: Value) -> Model {
 }
 
 fn gib(weights: &Weights) -> f64 {
-    crate::units::gib(weights.bytes)
+    crate::units::to_gib(weights.bytes)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// What one request asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct RequestInput<'a> {
     /// Name of the model.
     pub model: &'a str,
     /// Prompt.
@@ -37,7 +37,7 @@ pub enum Extras {
 
 impl Extras {
     /// The next lower level; `None` after the last.
-    pub fn fewer(self) -> Option<Extras> {
+    pub fn with_fewer(self) -> Option<Extras> {
         match self {
             Extras::All => Some(Extras::IgnoreEos),
             Extras::IgnoreEos => Some(Extras::Usage),
@@ -48,7 +48,7 @@ impl Extras {
 }
 
 /// Path of the requests.
-pub fn path(dialect: Dialect) -> &'static str {
+pub fn request_path(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Completions => "/v1/completions",
         Dialect::Chat => "/v1/chat/completions",
@@ -62,17 +62,17 @@ pub fn has_extras(dialect: Dialect) -> bool {
 }
 
 /// Body of a request.
-pub fn body(dialect: Dialect, asked: &Asked<'_>, extras: Extras) -> Value {
+pub fn request_body(dialect: Dialect, asked: &RequestInput<'_>, extras: Extras) -> Value {
     match dialect {
-        Dialect::Completions => openai::completion(asked, extras),
-        Dialect::Chat => openai::chat(asked, extras),
-        Dialect::Tgi => tgi::request(asked),
+        Dialect::Completions => openai::completion_body(asked, extras),
+        Dialect::Chat => openai::chat_body(asked, extras),
+        Dialect::Tgi => tgi::request_body(asked),
     }
 }
 
 /// Content of one event of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct EventContent {
     /// Whether it contains content visible to a user.
     pub content: bool,
     /// Tokens of the prompt.
@@ -88,11 +88,11 @@ pub struct Piece {
 }
 
 /// Parses the data of one event; `Err` if it is not part of the protocol.
-pub fn read(dialect: Dialect, data: &str) -> Result<Piece, ()> {
+pub fn read_event(dialect: Dialect, data: &str) -> Result<EventContent, ()> {
     if data.trim() == "[DONE]" {
-        return Ok(Piece {
+        return Ok(EventContent {
             done: true,
-            ..Piece::default()
+            ..EventContent::default()
         });
     }
     let event: Value = serde_json::from_str(data).map_err(|_| ())?;
@@ -100,14 +100,14 @@ pub fn read(dialect: Dialect, data: &str) -> Result<Piece, ()> {
         return Err(());
     }
     if let Some(error) = error(&event) {
-        return Ok(Piece {
+        return Ok(EventContent {
             error: Some(error),
-            ..Piece::default()
+            ..EventContent::default()
         });
     }
     match dialect {
-        Dialect::Completions | Dialect::Chat => openai::read(&event),
-        Dialect::Tgi => tgi::read(&event),
+        Dialect::Completions | Dialect::Chat => openai::read_event(&event),
+        Dialect::Tgi => tgi::read_event(&event),
     }
     .ok_or(())
 }
@@ -144,27 +144,27 @@ mod tests {
             ),
             (Dialect::Chat, r#"{"error":{"code":7}}"#, "7"),
         ] {
-            let piece = read(dialect, data).unwrap();
+            let piece = read_event(dialect, data).unwrap();
             assert!(piece.error.unwrap().contains(says), "{data}");
         }
         for data in ["", "hello", "[1]", "3", "{\"a\":", "{}"] {
-            assert!(read(Dialect::Completions, data).is_err(), "{data}");
+            assert!(read_event(Dialect::Completions, data).is_err(), "{data}");
         }
-        assert!(read(Dialect::Chat, " [DONE]").unwrap().done);
+        assert!(read_event(Dialect::Chat, " [DONE]").unwrap().done);
     }
 
     #[test]
     fn a_server_is_asked_for_less_and_less() {
         let steps: Vec<Extras> =
-            std::iter::successors(Some(Extras::All), |extras| extras.fewer()).collect();
+            std::iter::successors(Some(Extras::All), |extras| extras.with_fewer()).collect();
         assert_eq!(steps.len(), 4);
-        let asked = Asked {
+        let asked = RequestInput {
             model: "m",
             prompt: "p",
             output: 8,
         };
         let keys = steps.iter().map(|e| {
-            let body = body(Dialect::Completions, &asked, *e);
+            let body = request_body(Dialect::Completions, &asked, *e);
             body.as_object().unwrap().len()
         });
         let keys: Vec<usize> = keys.collect();

@@ -1,10 +1,10 @@
 //! OpenAI's completions and chat completions, as engines stream them.
 
-use super::{Asked, Extras, Piece};
+use super::{EventContent, Extras, RequestInput};
 use serde_json::{Value, json};
 
 /// Body for `/v1/completions`.
-pub fn completion(asked: &Asked<'_>, extras: Extras) -> Value {
+pub fn completion_body(asked: &RequestInput<'_>, extras: Extras) -> Value {
     let body = json!({
         "model": asked.model,
         "prompt": asked.prompt,
@@ -17,7 +17,7 @@ pub fn completion(asked: &Asked<'_>, extras: Extras) -> Value {
 
 /// Body for `/v1/chat/completions`. Every engine accepts `max_tokens`, but not OpenAI's newer name
 /// for it.
-pub fn chat(asked: &Asked<'_>, extras: Extras) -> Value {
+pub fn chat_body(asked: &RequestInput<'_>, extras: Extras) -> Value {
     let body = json!({
         "model": asked.model,
         "messages": [{"role": "user", "content": asked.prompt}],
@@ -28,7 +28,7 @@ pub fn chat(asked: &Asked<'_>, extras: Extras) -> Value {
     with(body, asked, extras)
 }
 
-fn with(mut body: Value, asked: &Asked<'_>, extras: Extras) -> Value {
+fn with(mut body: Value, asked: &RequestInput<'_>, extras: Extras) -> Value {
     if extras <= Extras::Usage {
         body["stream_options"] = json!({"include_usage": true});
     }
@@ -42,7 +42,7 @@ fn with(mut body: Value, asked: &Asked<'_>, extras: Extras) -> Value {
 }
 
 /// Parses an event; `None` if it is not one of this protocol.
-pub fn read(event: &Value) -> Option<Piece> {
+pub fn read_event(event: &Value) -> Option<EventContent> {
     let usage = event.get("usage").filter(|u| u.is_object());
     let choices = event.get("choices").and_then(Value::as_array);
     if usage.is_none() && choices.is_none() {
@@ -63,7 +63,7 @@ pub fn read(event: &Value) -> Option<Piece> {
                 .any(|key| text(delta.and_then(|d| d.get(key))))
     });
     let count = |key: &str| usage?.get(key)?.as_u64();
-    Some(Piece {
+    Some(EventContent {
         content,
         input_tokens: count("prompt_tokens"),
         output_tokens: count("completion_tokens"),
@@ -78,20 +78,20 @@ pub fn read(event: &Value) -> Option<Piece> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Dialect, body, read};
+    use super::super::{Dialect, read_event, request_body};
     use super::*;
 
     #[test]
     fn events_of_completions() {
-        let piece = |data: &str| read(Dialect::Completions, data).unwrap();
+        let piece = |data: &str| read_event(Dialect::Completions, data).unwrap();
         let token = piece(
             r#"{"id":"c","object":"text_completion","choices":[{"index":0,"text":" sea","logprobs":null,"finish_reason":null}]}"#,
         );
         assert_eq!(
             token,
-            Piece {
+            EventContent {
                 content: true,
-                ..Piece::default()
+                ..EventContent::default()
             }
         );
         let last =
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_first_event_of_a_chat_carries_no_content() {
-        let piece = |data: &str| read(Dialect::Chat, data).unwrap().content;
+        let piece = |data: &str| read_event(Dialect::Chat, data).unwrap().content;
         assert!(!piece(
             r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#
         ));
@@ -128,17 +128,17 @@ mod tests {
 
     #[test]
     fn requests() {
-        let asked = Asked {
+        let asked = RequestInput {
             model: "m",
             prompt: "the sea",
             output: 8,
         };
-        let plain = body(Dialect::Completions, &asked, Extras::None).to_string();
+        let plain = request_body(Dialect::Completions, &asked, Extras::None).to_string();
         assert_eq!(
             plain,
             r#"{"model":"m","prompt":"the sea","max_tokens":8,"temperature":0.0,"stream":true}"#
         );
-        let all = body(Dialect::Chat, &asked, Extras::All);
+        let all = request_body(Dialect::Chat, &asked, Extras::All);
         assert_eq!(all["messages"][0]["content"], "the sea");
         assert_eq!(
             (&all["min_tokens"], &all["ignore_eos"]),

@@ -1,11 +1,11 @@
 //! Text Generation Inference's `/generate_stream`: an event is a token.
 
-use super::{Asked, Piece};
+use super::{EventContent, RequestInput};
 use serde_json::{Value, json};
 
 /// Body of a request. TGI always stops at the end-of-text token, so outputs may be shorter than
 /// requested.
-pub fn request(asked: &Asked<'_>) -> Value {
+pub fn request_body(asked: &RequestInput<'_>) -> Value {
     json!({
         "inputs": asked.prompt,
         "parameters": {
@@ -18,7 +18,7 @@ pub fn request(asked: &Asked<'_>) -> Value {
 }
 
 /// Parses an event; `None` if it is not one of this protocol.
-pub fn read(event: &Value) -> Option<Piece> {
+pub fn read_event(event: &Value) -> Option<EventContent> {
     let token = event.get("token").filter(|t| t.is_object());
     let details = event.get("details").filter(|d| d.is_object());
     if token.is_none() && details.is_none() {
@@ -30,7 +30,7 @@ pub fn read(event: &Value) -> Option<Piece> {
         .and_then(Value::as_str)
         .map(str::to_owned);
     // The details come with the last token; no separate end event follows.
-    Some(Piece {
+    Some(EventContent {
         content: token.is_some(),
         input_tokens: count("input_length"),
         output_tokens: count("generated_tokens"),
@@ -42,12 +42,12 @@ pub fn read(event: &Value) -> Option<Piece> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Dialect, read};
+    use super::super::{Dialect, read_event};
     use super::*;
 
     #[test]
     fn events() {
-        let piece = |data: &str| read(Dialect::Tgi, data).unwrap();
+        let piece = |data: &str| read_event(Dialect::Tgi, data).unwrap();
         let token = piece(
             r#"{"index":1,"token":{"id":5,"text":" sea","logprob":-1.5,"special":false},"generated_text":null,"details":null}"#,
         );
@@ -62,12 +62,12 @@ mod tests {
         assert_eq!((last.content, last.done), (true, true));
         assert_eq!((last.output_tokens, last.input_tokens), (Some(2), Some(9)));
         assert_eq!(last.finish_reason.as_deref(), Some("eos_token"));
-        assert!(read(Dialect::Tgi, r#"{"text":"x"}"#).is_err());
+        assert!(read_event(Dialect::Tgi, r#"{"text":"x"}"#).is_err());
     }
 
     #[test]
     fn a_request_asks_for_details_without_the_prompt() {
-        let body = request(&Asked {
+        let body = request_body(&RequestInput {
             model: "m",
             prompt: "the sea",
             output: 8,

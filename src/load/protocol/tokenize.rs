@@ -22,7 +22,7 @@ impl Tokenizer {
 
     /// The formats to try, in order. A server answers a wrong format with an error or without
     /// tokens.
-    pub fn candidates(dialect: Dialect) -> &'static [Tokenizer] {
+    pub fn candidates_for(dialect: Dialect) -> &'static [Tokenizer] {
         match dialect {
             Dialect::Completions => &[Tokenizer::OpenAi, Tokenizer::Tgi, Tokenizer::LlamaCpp],
             Dialect::Chat => &[
@@ -36,7 +36,7 @@ impl Tokenizer {
     }
 
     /// Body of the question.
-    pub fn body(self, model: &str, text: &str) -> Value {
+    pub fn request_body(self, model: &str, text: &str) -> Value {
         match self {
             Tokenizer::OpenAiChat => {
                 json!({"model": model, "messages": [{"role": "user", "content": text}]})
@@ -48,7 +48,7 @@ impl Tokenizer {
     }
 
     /// The count in a response; `None` if it is missing or 0.
-    pub fn count(self, answer: &str) -> Option<u64> {
+    pub fn read_count(self, answer: &str) -> Option<u64> {
         let answer: Value = serde_json::from_str(answer).ok()?;
         let length = |value: &Value| value.as_array().map(|list| list.len() as u64);
         let count = match self {
@@ -72,14 +72,14 @@ mod tests {
         let vllm = r#"{"count":3,"max_model_len":2048,"tokens":[1,2,3],"token_strs":null}"#;
         let tgi = r#"[{"id":1,"text":"the","start":0,"stop":3},{"id":2,"text":" sea","start":3,"stop":7}]"#;
         let llama_cpp = r#"{"tokens":[5,6]}"#;
-        assert_eq!(Tokenizer::OpenAi.count(vllm), Some(3));
-        assert_eq!(Tokenizer::Tgi.count(tgi), Some(2));
-        assert_eq!(Tokenizer::LlamaCpp.count(llama_cpp), Some(2));
+        assert_eq!(Tokenizer::OpenAi.read_count(vllm), Some(3));
+        assert_eq!(Tokenizer::Tgi.read_count(tgi), Some(2));
+        assert_eq!(Tokenizer::LlamaCpp.read_count(llama_cpp), Some(2));
         // llama.cpp answers vLLM's question so, and must be asked in its own way.
-        assert_eq!(Tokenizer::OpenAi.count(r#"{"tokens":[]}"#), None);
+        assert_eq!(Tokenizer::OpenAi.read_count(r#"{"tokens":[]}"#), None);
         for garbage in ["", "null", "{}", "[]", "{\"count\":-1}", "\"x\""] {
-            for tokenizer in Tokenizer::candidates(Dialect::Chat) {
-                assert_eq!(tokenizer.count(garbage), None, "{garbage}");
+            for tokenizer in Tokenizer::candidates_for(Dialect::Chat) {
+                assert_eq!(tokenizer.read_count(garbage), None, "{garbage}");
             }
         }
     }

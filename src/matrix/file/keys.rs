@@ -1,7 +1,7 @@
 //! The keys of the file: their names, what each takes, and a sentence on each.
 
 use super::super::expand::AxisKey;
-use super::super::taken::Flag;
+use super::super::taken::ArgumentFlag;
 
 /// A key.
 #[derive(Debug)]
@@ -11,14 +11,14 @@ pub struct KeySpec {
     /// Other names that people write.
     pub aliases: &'static [&'static str],
     /// What it takes.
-    pub kind: Kind,
+    pub kind: KeyKind,
     /// What it is; for the schema.
     pub about: &'static str,
 }
 
 /// What a key takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum KeyKind {
     /// A text or a list of texts.
     Texts,
     /// The same, and null among them.
@@ -79,7 +79,7 @@ macro_rules! keys {
         &[$(KeySpec {
             name: $name,
             aliases: &[$($($alias),+)?],
-            kind: Kind::$kind,
+            kind: KeyKind::$kind,
             about: $about,
         }),*]
     };
@@ -156,7 +156,7 @@ pub const RUN_OPTIONS: [&str; 8] = [
 ];
 
 /// The key of a name, or of another name for it.
-pub fn find(keys: &'static [KeySpec], name: &str) -> Option<&'static KeySpec> {
+pub fn find_key(keys: &'static [KeySpec], name: &str) -> Option<&'static KeySpec> {
     keys.iter()
         .find(|k| k.name == name || k.aliases.contains(&name))
 }
@@ -204,7 +204,7 @@ pub fn name_of(axis: &AxisKey) -> String {
 
 /// An argument's name as a flag: `max-num-seqs` → `--max-num-seqs`; what begins with a dash stays.
 /// `None` for what can be no flag.
-pub fn flag(name: &str) -> Option<Flag> {
+pub fn flag_of_name(name: &str) -> Option<ArgumentFlag> {
     let bare = name.trim_start_matches('-');
     let sound = !bare.is_empty() && !bare.contains(|c: char| c.is_whitespace() || c == '=');
     sound.then(|| {

@@ -1,48 +1,48 @@
 //! What is done to an entry's product: lists side by side, cells left out, cells added.
 
-use super::super::expand::{Axis, AxisKey, Pattern, Setting, Template};
-use super::entry::{Given, argument, no_rate, setting};
-use super::fault::Fault;
+use super::super::expand::{AxisKey, AxisValue, CellTemplate, ExcludePattern, MatrixAxis};
+use super::entry::{GivenKeys, argument_flag, no_rate, read_setting};
+use super::fault::FileFault;
 use super::keys;
-use super::scalars::{self, wrong};
-use super::tree::{At, Key, Node, Value};
+use super::scalars::{self, wrong_value};
+use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue};
 use crate::wording::did_you_mean;
 use std::collections::HashMap;
 
 /// The entries of a map of the file.
-type Entries = [(Key, Node)];
+type MapEntries = [(YamlKey, YamlNode)];
 
 /// Axes that go side by side.
 #[derive(Debug)]
 pub struct Zip {
     pub axes: Vec<AxisKey>,
     /// Where each is named.
-    at: Vec<At>,
+    at: Vec<NodePlace>,
 }
 
 /// Reads `zip`: a list of lists of names, or one such list.
-pub fn zips(given: &Given<'_>) -> Result<Vec<Zip>, Fault> {
-    let Some(node) = given.get("zip") else {
+pub fn read_zips(given: &GivenKeys<'_>) -> Result<Vec<Zip>, FileFault> {
+    let Some(node) = given.value_of("zip") else {
         return Ok(Vec::new());
     };
     let wanted = "a list of lists of keys, as in [[input_lengths, output_lengths]]";
-    let Value::List(list) = &node.value else {
-        return Err(wrong("zip", wanted, node));
+    let YamlValue::List(list) = &node.value else {
+        return Err(wrong_value("zip", wanted, node));
     };
-    let flat = list.iter().all(|n| matches!(n.value, Value::Text(_)));
-    let groups: Vec<&Node> = if flat {
+    let flat = list.iter().all(|n| matches!(n.value, YamlValue::Text(_)));
+    let groups: Vec<&YamlNode> = if flat {
         vec![node]
     } else {
         list.iter().collect()
     };
-    let mut seen: HashMap<AxisKey, At> = HashMap::new();
+    let mut seen: HashMap<AxisKey, NodePlace> = HashMap::new();
     let mut zips = Vec::new();
     for group in groups {
-        let Value::List(names) = &group.value else {
-            return Err(wrong("zip", wanted, group));
+        let YamlValue::List(names) = &group.value else {
+            return Err(wrong_value("zip", wanted, group));
         };
         if names.len() < 2 {
-            return Err(Fault::new(
+            return Err(FileFault::new(
                 group.at,
                 "`zip` wants two lists or more that go side by side",
             ));
@@ -52,10 +52,10 @@ pub fn zips(given: &Given<'_>) -> Result<Vec<Zip>, Fault> {
             at: Vec::new(),
         };
         for name in names {
-            let key = named(&scalars::text("zip", name)?, name)?;
+            let key = named(&scalars::read_text("zip", name)?, name)?;
             if let Some(first) = seen.insert(key.clone(), name.at) {
-                let message = format!("{} is in `zip` twice", name.shown());
-                return Err(Fault::new(name.at, message).other(first));
+                let message = format!("{} is in `zip` twice", name.describe_value());
+                return Err(FileFault::new(name.at, message).with_other(first));
             }
             zip.axes.push(key);
             zip.at.push(name.at);
@@ -66,39 +66,42 @@ pub fn zips(given: &Given<'_>) -> Result<Vec<Zip>, Fault> {
 }
 
 /// The axis of a name in `zip`: a key, or an argument of the engine as `engine_args.NAME` or `--NAME`.
-fn named(name: &str, node: &Node) -> Result<AxisKey, Fault> {
+fn named(name: &str, node: &YamlNode) -> Result<AxisKey, FileFault> {
     let argument = name
         .strip_prefix("engine_args.")
         .or(Some(name).filter(|n| n.starts_with('-')));
-    if let Some(flag) = argument.and_then(keys::flag) {
+    if let Some(flag) = argument.and_then(keys::flag_of_name) {
         return Ok(AxisKey::Argument(flag));
     }
-    keys::find(keys::ENTRY, name)
+    keys::find_key(keys::ENTRY, name)
         .and_then(|spec| keys::axis_of(spec.name))
         .ok_or_else(|| {
-            Fault::new(
+            FileFault::new(
                 node.at,
-                format!("{} is no list that can go side by side", node.shown()),
+                format!(
+                    "{} is no list that can go side by side",
+                    node.describe_value()
+                ),
             )
-            .maybe(did_you_mean(name, keys::axis_names(), 1).filter(|_| !node.secret))
+            .with_hint_if(did_you_mean(name, keys::axis_names(), 1).filter(|_| !node.secret))
         })
 }
 
 /// Whether lists that go side by side are there, of one length, and no pair of values comes twice.
-pub fn check_zips(zips: &[Zip], axes: &[Axis]) -> Result<(), Fault> {
+pub fn check_zips(zips: &[Zip], axes: &[MatrixAxis]) -> Result<(), FileFault> {
     for zip in zips {
-        let mut lists: Vec<&Axis> = Vec::new();
+        let mut lists: Vec<&MatrixAxis> = Vec::new();
         for (key, at) in zip.axes.iter().zip(&zip.at) {
             let Some(axis) = axes.iter().find(|a| a.key == *key) else {
                 let message = format!(
                     "`zip` names `{}`, which this entry does not have",
                     keys::name_of(key)
                 );
-                return Err(Fault::new(*at, message));
+                return Err(FileFault::new(*at, message));
             };
             if let Some(first) = lists.first() {
                 if first.values.len() != axis.values.len() {
-                    return Err(Fault::new(
+                    return Err(FileFault::new(
                         *at,
                         format!(
                             "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
@@ -115,10 +118,10 @@ pub fn check_zips(zips: &[Zip], axes: &[Axis]) -> Result<(), Fault> {
         let mut seen = HashMap::new();
         let len = lists.first().map_or(0, |l| l.values.len());
         for i in 0..len {
-            let tuple: Vec<Option<&Setting>> = lists.iter().map(|l| l.values.get(i)).collect();
+            let tuple: Vec<Option<&AxisValue>> = lists.iter().map(|l| l.values.get(i)).collect();
             if let Some(first) = seen.insert(format!("{tuple:?}"), i + 1) {
                 let message = format!("values {first} and {} of these lists are the same", i + 1);
-                return Err(Fault::new(
+                return Err(FileFault::new(
                     zip.at.first().copied().unwrap_or_default(),
                     message,
                 ));
@@ -136,23 +139,26 @@ fn values(n: usize) -> String {
 }
 
 /// Reads `exclude`: each pattern with its place.
-pub fn exclude(given: &Given<'_>, template: &Template) -> Result<Vec<(Pattern, At)>, Fault> {
+pub fn read_exclude(
+    given: &GivenKeys<'_>,
+    template: &CellTemplate,
+) -> Result<Vec<(ExcludePattern, NodePlace)>, FileFault> {
     maps("exclude", given)?
         .into_iter()
         .map(|(at, map)| {
-            let mut pattern = Pattern::new();
+            let mut pattern = ExcludePattern::new();
             for (key, name, value) in axes_of("exclude", map, template)? {
                 let list = match (&key, &value.value) {
-                    (AxisKey::Argument(_), Value::Text(_)) => vec![value.clone()],
-                    _ => scalars::elements(name, value)?,
+                    (AxisKey::Argument(_), YamlValue::Text(_)) => vec![value.clone()],
+                    _ => scalars::list_elements(name, value)?,
                 };
-                let wanted: Result<Vec<Setting>, Fault> = list
+                let wanted: Result<Vec<AxisValue>, FileFault> = list
                     .iter()
                     .map(|v| {
                         if scalars::is_unset(v) {
-                            Ok(Setting::Unset)
+                            Ok(AxisValue::Unset)
                         } else {
-                            setting(&key, name, v)
+                            read_setting(&key, name, v)
                         }
                     })
                     .collect();
@@ -165,46 +171,46 @@ pub fn exclude(given: &Given<'_>, template: &Template) -> Result<Vec<(Pattern, A
 
 /// Reads `include`: for each cell one value of each axis that it names; of the others there must
 /// be one only.
-pub fn include(
-    given: &Given<'_>,
-    template: &Template,
-    axes: &[Axis],
-) -> Result<Vec<Vec<(AxisKey, Setting)>>, Fault> {
+pub fn read_include(
+    given: &GivenKeys<'_>,
+    template: &CellTemplate,
+    axes: &[MatrixAxis],
+) -> Result<Vec<Vec<(AxisKey, AxisValue)>>, FileFault> {
     maps("include", given)?
         .into_iter()
         .map(|(at, map)| {
             let mut cell = Vec::new();
             for (key, name, value) in axes_of("include", map, template)? {
-                if matches!(value.value, Value::List(_)) {
-                    return Err(wrong(name, "one value in `include`", value));
+                if matches!(value.value, YamlValue::List(_)) {
+                    return Err(wrong_value(name, "one value in `include`", value));
                 }
                 if key == AxisKey::RequestRate && template.bench.in_process() {
                     return Err(no_rate(value.at, template.bench));
                 }
                 if let AxisKey::Argument(flag) = &key {
-                    let opposite = AxisKey::Argument(flag.opposite());
+                    let opposite = AxisKey::Argument(flag.opposite_flag());
                     if let Some(other) = axes.iter().find(|a| a.key == opposite) {
                         let message = format!(
                             "`{flag}` and `{}` say the same thing twice",
                             keys::name_of(&other.key)
                         );
-                        return Err(Fault::new(at, message));
+                        return Err(FileFault::new(at, message));
                     }
                 }
-                cell.push((key.clone(), setting(&key, name, value)?));
+                cell.push((key.clone(), read_setting(&key, name, value)?));
             }
-            let says = |cell: &[(AxisKey, Setting)], key| cell.iter().any(|(k, _)| *k == key);
+            let says = |cell: &[(AxisKey, AxisValue)], key| cell.iter().any(|(k, _)| *k == key);
             if says(&cell, AxisKey::RequestRate)
                 && !says(&cell, AxisKey::BatchSize)
-                && given.get("batch_sizes").is_none()
+                && given.value_of("batch_sizes").is_none()
             {
-                cell.push((AxisKey::BatchSize, Setting::Unset));
+                cell.push((AxisKey::BatchSize, AxisValue::Unset));
             }
             match axes
                 .iter()
                 .find(|a| a.values.len() > 1 && !cell.iter().any(|(k, _)| *k == a.key))
             {
-                Some(open) => Err(Fault::new(
+                Some(open) => Err(FileFault::new(
                     at,
                     format!(
                         "this cell does not say which of the {} in `{}`",
@@ -219,18 +225,21 @@ pub fn include(
 }
 
 /// The maps of a list, each with something in it.
-fn maps<'n>(name: &str, given: &Given<'n>) -> Result<Vec<(At, &'n Entries)>, Fault> {
-    let Some(node) = given.get(name) else {
+fn maps<'n>(
+    name: &str,
+    given: &GivenKeys<'n>,
+) -> Result<Vec<(NodePlace, &'n MapEntries)>, FileFault> {
+    let Some(node) = given.value_of(name) else {
         return Ok(Vec::new());
     };
-    let Value::List(list) = &node.value else {
-        return Err(wrong(name, "a list of maps", node));
+    let YamlValue::List(list) = &node.value else {
+        return Err(wrong_value(name, "a list of maps", node));
     };
     list.iter()
         .map(|node| match &node.value {
-            Value::Map(map) if !map.is_empty() => Ok((node.at, map.as_slice())),
-            Value::Map(_) => Err(Fault::new(node.at, format!("`{name}`: an empty map"))),
-            _ => Err(wrong(name, "a list of maps", node)),
+            YamlValue::Map(map) if !map.is_empty() => Ok((node.at, map.as_slice())),
+            YamlValue::Map(_) => Err(FileFault::new(node.at, format!("`{name}`: an empty map"))),
+            _ => Err(wrong_value(name, "a list of maps", node)),
         })
         .collect()
 }
@@ -238,19 +247,19 @@ fn maps<'n>(name: &str, given: &Given<'n>) -> Result<Vec<(At, &'n Entries)>, Fau
 /// The axes that a map names, each with its name as written and its value.
 fn axes_of<'n>(
     what: &str,
-    map: &'n Entries,
-    template: &Template,
-) -> Result<Vec<(AxisKey, &'n str, &'n Node)>, Fault> {
-    let mut found: Vec<(AxisKey, &str, &Node)> = Vec::new();
+    map: &'n MapEntries,
+    template: &CellTemplate,
+) -> Result<Vec<(AxisKey, &'n str, &'n YamlNode)>, FileFault> {
+    let mut found: Vec<(AxisKey, &str, &YamlNode)> = Vec::new();
     for (key, value) in map {
         if key.name == "engine_args" {
-            for (flag, value) in scalars::entries("engine_args", value)? {
-                let axis = AxisKey::Argument(argument(flag)?);
+            for (flag, value) in scalars::map_entries("engine_args", value)? {
+                let axis = AxisKey::Argument(argument_flag(flag)?);
                 push(&mut found, axis, flag, value)?;
             }
             continue;
         }
-        let spec = keys::find(keys::ENTRY, &key.name);
+        let spec = keys::find_key(keys::ENTRY, &key.name);
         let Some(axis) = spec.and_then(|s| keys::axis_of(s.name)) else {
             let known = keys::axis_names().chain(["engine_args"]);
             let message = match spec {
@@ -258,13 +267,13 @@ fn axes_of<'n>(
                 None => format!("`{}` is no key of `{what}`", key.name),
             };
             let near = did_you_mean(&key.name, known, 1).filter(|_| spec.is_none());
-            return Err(Fault::new(key.at, message).maybe(near));
+            return Err(FileFault::new(key.at, message).with_hint_if(near));
         };
         let place = spec.map_or("", |s| s.name);
         let started = template.preset.is_some();
         if place == "image" && !started || place == "container_name" && started {
             let message = format!("`{place}` is not where this entry runs");
-            return Err(Fault::new(key.at, message));
+            return Err(FileFault::new(key.at, message));
         }
         push(&mut found, axis, key, value)?;
     }
@@ -272,14 +281,14 @@ fn axes_of<'n>(
 }
 
 fn push<'n>(
-    found: &mut Vec<(AxisKey, &'n str, &'n Node)>,
+    found: &mut Vec<(AxisKey, &'n str, &'n YamlNode)>,
     axis: AxisKey,
-    key: &'n Key,
-    value: &'n Node,
-) -> Result<(), Fault> {
+    key: &'n YamlKey,
+    value: &'n YamlNode,
+) -> Result<(), FileFault> {
     if found.iter().any(|(k, ..)| *k == axis) {
         let message = format!("`{}` is here twice", keys::name_of(&axis));
-        return Err(Fault::new(key.at, message));
+        return Err(FileFault::new(key.at, message));
     }
     found.push((axis, &key.name, value));
     Ok(())

@@ -1,15 +1,15 @@
 //! Single values of the file, each of the type that its key wants.
 
-use super::fault::Fault;
-use super::tree::{Node, Value, number};
+use super::fault::FileFault;
+use super::tree::{YamlNode, YamlValue, format_number};
 use crate::wording::did_you_mean;
 use std::ops::RangeInclusive;
 
 /// A value that is not what its key wants.
-pub fn wrong(key: &str, wanted: &str, node: &Node) -> Fault {
-    Fault::new(
+pub fn wrong_value(key: &str, wanted: &str, node: &YamlNode) -> FileFault {
+    FileFault::new(
         node.at,
-        format!("`{key}` must be {wanted}, not {}", node.shown()),
+        format!("`{key}` must be {wanted}, not {}", node.describe_value()),
     )
 }
 
@@ -19,9 +19,9 @@ const LONGEST: usize = 4 << 10;
 const MOST_ENTRIES: usize = 1000;
 
 /// A name or an argument that is not longer than any can be.
-pub fn short(key: &str, node: &Node, text: String) -> Result<String, Fault> {
+pub fn check_length(key: &str, node: &YamlNode, text: String) -> Result<String, FileFault> {
     if text.len() > LONGEST {
-        Err(Fault::new(
+        Err(FileFault::new(
             node.at,
             format!("a text in `{key}` is longer than {} KiB", LONGEST >> 10),
         ))
@@ -31,42 +31,46 @@ pub fn short(key: &str, node: &Node, text: String) -> Result<String, Fault> {
 }
 
 /// A text that is not empty. Numbers and the like are refused: `7.10` would have become `7.1`.
-pub fn text(key: &str, node: &Node) -> Result<String, Fault> {
+pub fn read_text(key: &str, node: &YamlNode) -> Result<String, FileFault> {
     match &node.value {
-        Value::Text(t) if !t.trim().is_empty() => short(key, node, t.trim().to_owned()),
-        Value::Int(_) | Value::Float(_) | Value::Bool(_) => {
-            Err(wrong(key, "text", node).hint("write it in quotes"))
+        YamlValue::Text(t) if !t.trim().is_empty() => check_length(key, node, t.trim().to_owned()),
+        YamlValue::Int(_) | YamlValue::Float(_) | YamlValue::Bool(_) => {
+            Err(wrong_value(key, "text", node).with_hint("write it in quotes"))
         }
-        _ => Err(wrong(key, "text", node)),
+        _ => Err(wrong_value(key, "text", node)),
     }
 }
 
 /// A text, or a number as it is written.
-pub fn word(key: &str, node: &Node) -> Result<String, Fault> {
+pub fn read_word(key: &str, node: &YamlNode) -> Result<String, FileFault> {
     match &node.value {
-        Value::Text(t) => Ok(t.clone()),
-        Value::Int(n) => Ok(n.to_string()),
-        Value::Float(x) if x.is_finite() => Ok(number(*x)),
-        _ => Err(wrong(key, "text or a number", node)),
+        YamlValue::Text(t) => Ok(t.clone()),
+        YamlValue::Int(n) => Ok(n.to_string()),
+        YamlValue::Float(x) if x.is_finite() => Ok(format_number(*x)),
+        _ => Err(wrong_value(key, "text or a number", node)),
     }
 }
 
 /// A number; `6.7e9` and `"6.7e9"` alike.
-fn real(node: &Node) -> Option<f64> {
+fn real(node: &YamlNode) -> Option<f64> {
     match &node.value {
-        Value::Int(n) => Some(*n as f64),
-        Value::Float(x) => Some(*x),
-        Value::Text(t) => t.trim().parse().ok(),
+        YamlValue::Int(n) => Some(*n as f64),
+        YamlValue::Float(x) => Some(*x),
+        YamlValue::Text(t) => t.trim().parse().ok(),
         _ => None,
     }
     .filter(|x: &f64| x.is_finite())
 }
 
 /// A whole number of the range.
-pub fn whole(key: &str, node: &Node, range: RangeInclusive<u64>) -> Result<u64, Fault> {
+pub fn read_whole(
+    key: &str,
+    node: &YamlNode,
+    range: RangeInclusive<u64>,
+) -> Result<u64, FileFault> {
     let exact = match &node.value {
-        Value::Int(n) => u64::try_from(*n).ok(),
-        Value::Text(t) => t.trim().parse().ok(),
+        YamlValue::Int(n) => u64::try_from(*n).ok(),
+        YamlValue::Text(t) => t.trim().parse().ok(),
         _ => None,
     };
     // Beyond 2^53 not every whole number is one of these.
@@ -83,46 +87,50 @@ pub fn whole(key: &str, node: &Node, range: RangeInclusive<u64>) -> Result<u64, 
                 u64::MAX => format!("a whole number, {} or more", range.start()),
                 end => format!("a whole number from {} to {end}", range.start()),
             };
-            wrong(key, &wanted, node)
+            wrong_value(key, &wanted, node)
         })
 }
 
 /// A number above 0.
-pub fn positive(key: &str, node: &Node) -> Result<f64, Fault> {
+pub fn read_positive(key: &str, node: &YamlNode) -> Result<f64, FileFault> {
     real(node)
         .filter(|x| *x > 0.0)
-        .ok_or_else(|| wrong(key, "a number above 0", node))
+        .ok_or_else(|| wrong_value(key, "a number above 0", node))
 }
 
 /// A number above 0 and at most 1.
-pub fn share(key: &str, node: &Node) -> Result<f64, Fault> {
+pub fn read_share(key: &str, node: &YamlNode) -> Result<f64, FileFault> {
     real(node)
         .filter(|x| *x > 0.0 && *x <= 1.0)
-        .ok_or_else(|| wrong(key, "a number above 0 and at most 1", node))
+        .ok_or_else(|| wrong_value(key, "a number above 0 and at most 1", node))
 }
 
 /// `true` or `false`.
-pub fn flag(key: &str, node: &Node) -> Result<bool, Fault> {
+pub fn read_flag(key: &str, node: &YamlNode) -> Result<bool, FileFault> {
     match &node.value {
-        Value::Bool(b) => Ok(*b),
-        Value::Text(t) if node.from_variable && t == "true" => Ok(true),
-        Value::Text(t) if node.from_variable && t == "false" => Ok(false),
-        _ => Err(wrong(key, "true or false", node)),
+        YamlValue::Bool(b) => Ok(*b),
+        YamlValue::Text(t) if node.from_variable && t == "true" => Ok(true),
+        YamlValue::Text(t) if node.from_variable && t == "false" => Ok(false),
+        _ => Err(wrong_value(key, "true or false", node)),
     }
 }
 
 /// A size, kept as it was written.
-pub fn size(key: &str, node: &Node) -> Result<String, Fault> {
-    let text = word(key, node)?;
+pub fn read_size(key: &str, node: &YamlNode) -> Result<String, FileFault> {
+    let text = read_word(key, node)?;
     match text.parse::<crate::units::Bytes>() {
         Ok(_) => Ok(text),
-        Err(_) => Err(wrong(key, "a size such as 16GiB", node)),
+        Err(_) => Err(wrong_value(key, "a size such as 16GiB", node)),
     }
 }
 
 /// One of a few words.
-pub fn choice<T: Copy>(key: &str, node: &Node, known: &[(&str, T)]) -> Result<T, Fault> {
-    let text = text(key, node)?;
+pub fn read_choice<T: Copy>(
+    key: &str,
+    node: &YamlNode,
+    known: &[(&str, T)],
+) -> Result<T, FileFault> {
+    let text = read_text(key, node)?;
     let names: Vec<&str> = known.iter().map(|(n, _)| *n).collect();
     known
         .iter()
@@ -131,32 +139,32 @@ pub fn choice<T: Copy>(key: &str, node: &Node, known: &[(&str, T)]) -> Result<T,
         .ok_or_else(|| {
             let wanted = format!("one of {}", names.join(", "));
             let near = did_you_mean(&text, names.iter().copied(), 1).filter(|_| !node.secret);
-            wrong(key, &wanted, node).maybe(near)
+            wrong_value(key, &wanted, node).with_hint_if(near)
         })
 }
 
 /// Null, and a variable that is empty or `null`: as if the key were absent.
-pub fn is_unset(node: &Node) -> bool {
+pub fn is_unset(node: &YamlNode) -> bool {
     match &node.value {
-        Value::Null => true,
-        Value::Text(t) => node.from_variable && matches!(t.trim(), "" | "null"),
+        YamlValue::Null => true,
+        YamlValue::Text(t) => node.from_variable && matches!(t.trim(), "" | "null"),
         _ => false,
     }
 }
 
 /// The elements of a list; a scalar is a list of one, and a text with commas one of several.
-pub fn elements(key: &str, node: &Node) -> Result<Vec<Node>, Fault> {
+pub fn list_elements(key: &str, node: &YamlNode) -> Result<Vec<YamlNode>, FileFault> {
     match &node.value {
-        Value::List(list) if list.is_empty() => {
-            Err(Fault::new(node.at, format!("`{key}` is an empty list"))
-                .hint("leave the key out, or write null, where nothing is meant"))
+        YamlValue::List(list) if list.is_empty() => {
+            Err(FileFault::new(node.at, format!("`{key}` is an empty list"))
+                .with_hint("leave the key out, or write null, where nothing is meant"))
         }
-        Value::List(list) => Ok(list.clone()),
-        Value::Map(_) => Err(wrong(key, "a value or a list of values", node)),
-        Value::Text(t) if t.contains(',') => Ok(t
+        YamlValue::List(list) => Ok(list.clone()),
+        YamlValue::Map(_) => Err(wrong_value(key, "a value or a list of values", node)),
+        YamlValue::Text(t) if t.contains(',') => Ok(t
             .split(',')
-            .map(|part| Node {
-                value: Value::Text(part.trim().to_owned()),
+            .map(|part| YamlNode {
+                value: YamlValue::Text(part.trim().to_owned()),
                 ..node.clone()
             })
             .collect()),
@@ -165,24 +173,27 @@ pub fn elements(key: &str, node: &Node) -> Result<Vec<Node>, Fault> {
 }
 
 /// The entries of a map, by name.
-pub fn entries<'n>(key: &str, node: &'n Node) -> Result<&'n [(super::tree::Key, Node)], Fault> {
+pub fn map_entries<'n>(
+    key: &str,
+    node: &'n YamlNode,
+) -> Result<&'n [(super::tree::YamlKey, YamlNode)], FileFault> {
     match &node.value {
-        Value::Map(map) if map.len() > MOST_ENTRIES => Err(Fault::new(
+        YamlValue::Map(map) if map.len() > MOST_ENTRIES => Err(FileFault::new(
             node.at,
             format!("`{key}` has more than {MOST_ENTRIES} entries"),
         )),
-        Value::Map(map) => Ok(map),
-        _ => Err(wrong(key, "a map", node)),
+        YamlValue::Map(map) => Ok(map),
+        _ => Err(wrong_value(key, "a map", node)),
     }
 }
 
 /// The elements of a list of maps.
-pub fn elements_of_maps<'n>(key: &str, node: &'n Node) -> Result<&'n [Node], Fault> {
+pub fn elements_of_maps<'n>(key: &str, node: &'n YamlNode) -> Result<&'n [YamlNode], FileFault> {
     match &node.value {
-        Value::List(list) if list.is_empty() => {
-            Err(Fault::new(node.at, format!("`{key}` is an empty list")))
+        YamlValue::List(list) if list.is_empty() => {
+            Err(FileFault::new(node.at, format!("`{key}` is an empty list")))
         }
-        Value::List(list) => Ok(list),
-        _ => Err(wrong(key, "a list of maps", node)),
+        YamlValue::List(list) => Ok(list),
+        _ => Err(wrong_value(key, "a list of maps", node)),
     }
 }

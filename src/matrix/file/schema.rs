@@ -1,11 +1,11 @@
 //! JSON Schema of the sweep file, for editors.
 
 use super::super::cell::BenchWord;
-use super::keys::{self, Kind};
+use super::keys::{self, KeyKind};
 use serde_json::{Map, Value, json};
 
 /// The schema, draft 2020-12. It holds less than the reader checks: nothing across keys.
-pub fn schema() -> Value {
+pub fn sweep_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "plimsoll sweep file",
@@ -87,48 +87,48 @@ fn map(values: Value) -> Value {
     json!({"type": "object", "additionalProperties": values})
 }
 
-fn of(kind: Kind) -> Value {
+fn of(kind: KeyKind) -> Value {
     let scalar = || json!({"type": ["string", "number", "boolean", "null"]});
     let words = || json!({"type": "array", "items": {"type": ["string", "number"]}});
     match kind {
-        Kind::Texts => one_or_more(text()),
-        Kind::TextsOrNull => one_or_more(or_null(text())),
-        Kind::Counts => one_or_more(count(1)),
-        Kind::CountsOrNull => one_or_more(or_null(count(1))),
-        Kind::Shares => one_or_more(or_null(number(
+        KeyKind::Texts => one_or_more(text()),
+        KeyKind::TextsOrNull => one_or_more(or_null(text())),
+        KeyKind::Counts => one_or_more(count(1)),
+        KeyKind::CountsOrNull => one_or_more(or_null(count(1))),
+        KeyKind::Shares => one_or_more(or_null(number(
             json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
         ))),
-        Kind::Rates => one_or_more(or_null(above_zero())),
-        Kind::Flags => one_or_more(or_null(flag())),
-        Kind::Text => or_null(text()),
-        Kind::Size => or_null(json!({"type": ["string", "number"]})),
-        Kind::Time => or_null(json!({"type": ["string", "number"]})),
-        Kind::Count => or_null(count(1)),
-        Kind::CountFromZero => or_null(count(0)),
-        Kind::Number => or_null(above_zero()),
-        Kind::Flag => or_null(flag()),
-        Kind::Gpus => or_null(json!({"anyOf": [{"type": ["string", "integer"]}, words()]})),
-        Kind::Bench => {
+        KeyKind::Rates => one_or_more(or_null(above_zero())),
+        KeyKind::Flags => one_or_more(or_null(flag())),
+        KeyKind::Text => or_null(text()),
+        KeyKind::Size => or_null(json!({"type": ["string", "number"]})),
+        KeyKind::Time => or_null(json!({"type": ["string", "number"]})),
+        KeyKind::Count => or_null(count(1)),
+        KeyKind::CountFromZero => or_null(count(0)),
+        KeyKind::Number => or_null(above_zero()),
+        KeyKind::Flag => or_null(flag()),
+        KeyKind::Gpus => or_null(json!({"anyOf": [{"type": ["string", "integer"]}, words()]})),
+        KeyKind::Bench => {
             let names: Vec<&str> = BenchWord::ALL.iter().map(|(n, _)| *n).collect();
             or_null(json!({"anyOf": [{"enum": names}, variable()]}))
         }
-        Kind::Environment => or_null(map(scalar())),
-        Kind::Volumes => or_null(json!({"anyOf": [text(), {"type": "array", "items": text()}]})),
-        Kind::Arguments => or_null(map(
+        KeyKind::Environment => or_null(map(scalar())),
+        KeyKind::Volumes => or_null(json!({"anyOf": [text(), {"type": "array", "items": text()}]})),
+        KeyKind::Arguments => or_null(map(
             json!({"anyOf": [scalar(), {"type": "array", "minItems": 1, "items": scalar()}]}),
         )),
-        Kind::Words => or_null(json!({"anyOf": [text(), words()]})),
-        Kind::Zip => or_null(json!({"type": "array", "items": {"anyOf": [
+        KeyKind::Words => or_null(json!({"anyOf": [text(), words()]})),
+        KeyKind::Zip => or_null(json!({"type": "array", "items": {"anyOf": [
             text(),
             {"type": "array", "minItems": 2, "items": text()},
         ]}})),
-        Kind::Include | Kind::Exclude => {
+        KeyKind::Include | KeyKind::Exclude => {
             or_null(json!({"type": "array", "items": {"type": "object", "minProperties": 1}}))
         }
-        Kind::Entry => or_null(json!({"$ref": "#/$defs/entry"})),
-        Kind::Entries => {
+        KeyKind::Entry => or_null(json!({"$ref": "#/$defs/entry"})),
+        KeyKind::Entries => {
             json!({"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/entry"}})
         }
-        Kind::Version => json!({"enum": ["1", 1, null]}),
+        KeyKind::Version => json!({"enum": ["1", 1, null]}),
     }
 }

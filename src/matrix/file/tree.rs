@@ -1,6 +1,6 @@
 //! The file as a tree of values, each with its place.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,16 +18,16 @@ const MAX_REPEATS: u32 = 100;
 /// Place of a node: line and column, both from 1. Nodes that an alias repeats have the same place,
 /// and numbers of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At {
+pub struct NodePlace {
     line: usize,
     column: usize,
     number: u32,
 }
 
 /// The beginning of the file.
-impl Default for At {
-    fn default() -> At {
-        At {
+impl Default for NodePlace {
+    fn default() -> NodePlace {
+        NodePlace {
             line: 1,
             column: 1,
             number: 0,
@@ -35,7 +35,7 @@ impl Default for At {
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for NodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -43,11 +43,11 @@ impl fmt::Display for At {
 
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct YamlNode {
     /// Its place.
-    pub at: At,
+    pub at: NodePlace,
     /// What it is.
-    pub value: Value,
+    pub value: YamlValue,
     /// A variable was put into it.
     pub from_variable: bool,
     /// That variable looks like a secret.
@@ -56,46 +56,46 @@ pub struct Node {
 
 /// What a node is.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum YamlValue {
     Null,
     Bool(bool),
     Int(i128),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// Each key once, in the order of the file.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
 /// A key of a map.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
-    pub at: At,
+pub struct YamlKey {
+    pub at: NodePlace,
     pub name: String,
 }
 
-impl Node {
+impl YamlNode {
     /// As an error may name it.
-    pub fn shown(&self) -> String {
+    pub fn describe_value(&self) -> String {
         if self.secret {
             return crate::redact::REDACTED.into();
         }
         let text = match &self.value {
-            Value::Null => "null".into(),
-            Value::Bool(b) => b.to_string(),
-            Value::Int(n) => n.to_string(),
-            Value::Float(x) => number(*x),
-            Value::Text(t) if t.is_empty() => return "an empty text".into(),
-            Value::Text(t) => t.clone(),
-            Value::List(_) => return "a list".into(),
-            Value::Map(_) => return "a map".into(),
+            YamlValue::Null => "null".into(),
+            YamlValue::Bool(b) => b.to_string(),
+            YamlValue::Int(n) => n.to_string(),
+            YamlValue::Float(x) => format_number(*x),
+            YamlValue::Text(t) if t.is_empty() => return "an empty text".into(),
+            YamlValue::Text(t) => t.clone(),
+            YamlValue::List(_) => return "a list".into(),
+            YamlValue::Map(_) => return "a map".into(),
         };
-        quoted(&text)
+        quote_short(&text)
     }
 }
 
 /// A text of the file in an error: in backticks, and cut where it is long.
-pub fn quoted(text: &str) -> String {
+pub fn quote_short(text: &str) -> String {
     let mut short: String = text.chars().take(60).collect();
     if short.len() < text.len() {
         short.push('…');
@@ -104,7 +104,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// As it would be written: `0.9`, `1.0`, `6700000000`.
-pub fn number(x: f64) -> String {
+pub fn format_number(x: f64) -> String {
     if x.fract() == 0.0 && (1e3..1e15).contains(&x.abs()) {
         format!("{x}")
     } else {
@@ -113,7 +113,7 @@ pub fn number(x: f64) -> String {
 }
 
 /// Reads a text as a tree. Keys are as written; [`tidy`] looks after them.
-pub fn read(text: &str) -> Result<Node, Fault> {
+pub fn read_tree(text: &str) -> Result<YamlNode, FileFault> {
     refuse_characters(text)?;
     let mut composer = Composer {
         text,
@@ -125,7 +125,7 @@ pub fn read(text: &str) -> Result<Node, Fault> {
     let root = loop {
         match composer.next_event()? {
             (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
-            (Event::StreamEnd, at) => return Err(Fault::new(at, "there is nothing in it")),
+            (Event::StreamEnd, at) => return Err(FileFault::new(at, "there is nothing in it")),
             (event, at) => break composer.node(event, at, 0)?,
         }
     };
@@ -134,7 +134,7 @@ pub fn read(text: &str) -> Result<Node, Fault> {
             (Event::StreamEnd, _) => return Ok(root),
             (Event::DocumentStart(_), at) => {
                 let message = "a second document begins, and only one is read";
-                return Err(Fault::new(at, message));
+                return Err(FileFault::new(at, message));
             }
             _ => {}
         }
@@ -142,17 +142,17 @@ pub fn read(text: &str) -> Result<Node, Fault> {
 }
 
 /// Refuses characters that are in no text file, and directives.
-fn refuse_characters(text: &str) -> Result<(), Fault> {
+fn refuse_characters(text: &str) -> Result<(), FileFault> {
     let control = text.char_indices().find(|(_, c)| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
             || matches!(c, '\u{fffe}' | '\u{ffff}')
     });
     if let Some((byte, c)) = control {
         let message = format!("a character (U+{:04X}) that is in no text file", c as u32);
-        return Err(Fault::new(place_of(text, byte), message));
+        return Err(FileFault::new(place_of(text, byte), message));
     }
-    match crate::preset::directive(text) {
-        Some(byte) => Err(Fault::new(
+    match crate::preset::directive_line(text) {
+        Some(byte) => Err(FileFault::new(
             place_of(text, byte),
             "a directive (`%…`) means nothing here",
         )),
@@ -161,10 +161,10 @@ fn refuse_characters(text: &str) -> Result<(), Fault> {
 }
 
 /// The place of a byte.
-fn place_of(text: &str, byte: usize) -> At {
+fn place_of(text: &str, byte: usize) -> NodePlace {
     let before = &text[..byte];
     let line_begins = before.rfind('\n').map_or(0, |i| i + 1);
-    At {
+    NodePlace {
         line: before.matches('\n').count() + 1,
         column: before[line_begins..].chars().count() + 1,
         number: 0,
@@ -179,14 +179,14 @@ struct Composer<'t> {
     nodes: u32,
     repeated: u32,
     /// The node of an anchor, and its size in nodes; `None` while it is being read.
-    anchors: HashMap<usize, Option<(Node, u32)>>,
+    anchors: HashMap<usize, Option<(YamlNode, u32)>>,
 }
 
 impl<'t> Composer<'t> {
-    fn next_event(&mut self) -> Result<(Event<'t>, At), Fault> {
+    fn next_event(&mut self) -> Result<(Event<'t>, NodePlace), FileFault> {
         match self.parser.next_event() {
             Some(Ok((event, Span { start, .. }))) => {
-                let at = At {
+                let at = NodePlace {
                     line: start.line(),
                     column: start.col() + 1,
                     number: self.nodes,
@@ -199,9 +199,9 @@ impl<'t> Composer<'t> {
     }
 
     /// An error of the parser, in our words where those are clearer.
-    fn explain(&self, error: &ScanError) -> Fault {
+    fn explain(&self, error: &ScanError) -> FileFault {
         let (marker, info) = (error.marker(), error.info());
-        let mut at = At {
+        let mut at = NodePlace {
             line: marker.line(),
             column: marker.col() + 1,
             number: 0,
@@ -210,27 +210,34 @@ impl<'t> Composer<'t> {
         let indentation = &line[..line.len() - line.trim_start().len()];
         if info.contains("unknown anchor") {
             let message = "an alias (`*name`) of which there is no anchor (`&name`) before it";
-            return Fault::new(at, message);
+            return FileFault::new(at, message);
         }
         if info.contains("recursion limit") {
-            return Fault::new(at, "nested too deeply");
+            return FileFault::new(at, "nested too deeply");
         }
         if let Some(tab) = indentation.find('\t') {
             at.column = tab + 1;
-            return Fault::new(at, "a tab: YAML is indented with spaces");
+            return FileFault::new(at, "a tab: YAML is indented with spaces");
         }
-        let fault = Fault::new(at, format!("this is no YAML: {info}"));
+        let fault = FileFault::new(at, format!("this is no YAML: {info}"));
         if info.contains("invalid indentation") {
-            fault.hint("indent the lines of brackets and quotes deeper than the key before them")
+            fault.with_hint(
+                "indent the lines of brackets and quotes deeper than the key before them",
+            )
         } else {
             fault
         }
     }
 
     /// The node that begins with this event.
-    fn node(&mut self, event: Event<'t>, at: At, depth: usize) -> Result<Node, Fault> {
+    fn node(
+        &mut self,
+        event: Event<'t>,
+        at: NodePlace,
+        depth: usize,
+    ) -> Result<YamlNode, FileFault> {
         if depth > MAX_DEPTH {
-            return Err(Fault::new(at, "nested too deeply"));
+            return Err(FileFault::new(at, "nested too deeply"));
         }
         self.count(at, 1)?;
         let before = self.nodes;
@@ -249,7 +256,7 @@ impl<'t> Composer<'t> {
                         (event, at) => list.push(self.node(event, at, depth + 1)?),
                     }
                 }
-                (anchor, Value::List(list))
+                (anchor, YamlValue::List(list))
             }
             Event::MappingStart(anchor, tag) => {
                 refuse_tag(tag.as_deref(), at)?;
@@ -263,11 +270,11 @@ impl<'t> Composer<'t> {
                     let (event, at) = self.next_event()?;
                     map.push((key, self.node(event, at, depth + 1)?));
                 }
-                (anchor, Value::Map(map))
+                (anchor, YamlValue::Map(map))
             }
-            _ => return Err(Fault::new(at, "this is no YAML")),
+            _ => return Err(FileFault::new(at, "this is no YAML")),
         };
-        let node = Node {
+        let node = YamlNode {
             at,
             value,
             from_variable: false,
@@ -281,27 +288,27 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn count(&mut self, at: At, nodes: u32) -> Result<(), Fault> {
+    fn count(&mut self, at: NodePlace, nodes: u32) -> Result<(), FileFault> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > MAX_NODES {
             let message = "more values than a sweep file can hold";
-            return Err(Fault::new(at, message));
+            return Err(FileFault::new(at, message));
         }
         Ok(())
     }
 
     /// The nodes that an alias repeats, with numbers of their own.
-    fn repeat(&mut self, anchor: usize, at: At) -> Result<Node, Fault> {
+    fn repeat(&mut self, anchor: usize, at: NodePlace) -> Result<YamlNode, FileFault> {
         let Some(Some((node, size))) = self.anchors.get(&anchor) else {
             // The alias is within what it repeats.
-            return Err(Fault::new(at, "nested too deeply"));
+            return Err(FileFault::new(at, "nested too deeply"));
         };
         let (mut node, size) = (node.clone(), *size);
         let written = self.nodes - self.repeated;
         self.repeated = self.repeated.saturating_add(size);
         if self.repeated > written.saturating_mul(MAX_REPEATS) {
             let message = "aliases repeat more than a file of this size can need";
-            return Err(Fault::new(at, message));
+            return Err(FileFault::new(at, message));
         }
         let mut number = self.nodes;
         self.count(at, size)?;
@@ -310,33 +317,35 @@ impl<'t> Composer<'t> {
     }
 }
 
-fn renumber(node: &mut Node, number: &mut u32) {
+fn renumber(node: &mut YamlNode, number: &mut u32) {
     node.at.number = *number;
     *number += 1;
     match &mut node.value {
-        Value::List(list) => list.iter_mut().for_each(|node| renumber(node, number)),
-        Value::Map(map) => map.iter_mut().for_each(|(_, node)| renumber(node, number)),
+        YamlValue::List(list) => list.iter_mut().for_each(|node| renumber(node, number)),
+        YamlValue::Map(map) => map.iter_mut().for_each(|(_, node)| renumber(node, number)),
         _ => {}
     }
 }
 
-fn key_of(node: Node) -> Result<Key, Fault> {
+fn key_of(node: YamlNode) -> Result<YamlKey, FileFault> {
     let name = match node.value {
-        Value::Text(name) => name,
-        Value::Bool(b) => b.to_string(),
-        Value::Int(n) => n.to_string(),
-        Value::Float(x) => number(x),
-        Value::Null => String::new(),
-        Value::List(_) | Value::Map(_) => return Err(Fault::new(node.at, "a key must be a word")),
+        YamlValue::Text(name) => name,
+        YamlValue::Bool(b) => b.to_string(),
+        YamlValue::Int(n) => n.to_string(),
+        YamlValue::Float(x) => format_number(x),
+        YamlValue::Null => String::new(),
+        YamlValue::List(_) | YamlValue::Map(_) => {
+            return Err(FileFault::new(node.at, "a key must be a word"));
+        }
     };
-    Ok(Key { at: node.at, name })
+    Ok(YamlKey { at: node.at, name })
 }
 
 /// Only YAML's own tags (`!!str`) mean something.
-fn refuse_tag(tag: Option<&Tag>, at: At) -> Result<(), Fault> {
+fn refuse_tag(tag: Option<&Tag>, at: NodePlace) -> Result<(), FileFault> {
     match tag {
         Some(tag) if !tag.is_yaml_core_schema() => {
-            Err(Fault::new(at, "a tag (`!word`) means nothing here"))
+            Err(FileFault::new(at, "a tag (`!word`) means nothing here"))
         }
         _ => Ok(()),
     }
@@ -347,24 +356,24 @@ fn scalar(
     text: Cow<'_, str>,
     style: ScalarStyle,
     tag: Option<&Tag>,
-    at: At,
-) -> Result<Value, Fault> {
+    at: NodePlace,
+) -> Result<YamlValue, FileFault> {
     refuse_tag(tag, at)?;
     Ok(match tag {
-        Some(tag) if tag.suffix == "str" => Value::Text(text.into_owned()),
-        None if style != ScalarStyle::Plain => Value::Text(text.into_owned()),
-        _ => resolve_plain(&text).unwrap_or_else(|| Value::Text(text.into_owned())),
+        Some(tag) if tag.suffix == "str" => YamlValue::Text(text.into_owned()),
+        None if style != ScalarStyle::Plain => YamlValue::Text(text.into_owned()),
+        _ => resolve_plain(&text).unwrap_or_else(|| YamlValue::Text(text.into_owned())),
     })
 }
 
 /// YAML 1.2's core schema, with `0b` beside it; a number with zeros in front is text.
-fn resolve_plain(text: &str) -> Option<Value> {
+fn resolve_plain(text: &str) -> Option<YamlValue> {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Some(Value::Null),
-        "true" | "True" | "TRUE" => return Some(Value::Bool(true)),
-        "false" | "False" | "FALSE" => return Some(Value::Bool(false)),
-        ".nan" | ".NaN" | ".NAN" => return Some(Value::Float(f64::NAN)),
-        "-.inf" | "-.Inf" | "-.INF" => return Some(Value::Float(f64::NEG_INFINITY)),
+        "" | "~" | "null" | "Null" | "NULL" => return Some(YamlValue::Null),
+        "true" | "True" | "TRUE" => return Some(YamlValue::Bool(true)),
+        "false" | "False" | "FALSE" => return Some(YamlValue::Bool(false)),
+        ".nan" | ".NaN" | ".NAN" => return Some(YamlValue::Float(f64::NAN)),
+        "-.inf" | "-.Inf" | "-.INF" => return Some(YamlValue::Float(f64::NEG_INFINITY)),
         _ => {}
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -386,51 +395,51 @@ fn resolve_plain(text: &str) -> Option<Value> {
         _ => None,
     };
     if let Some(int) = int {
-        return Some(Value::Int(int));
+        return Some(YamlValue::Int(int));
     }
     let digits = unsigned.bytes().all(|b| b.is_ascii_digit());
     if digits && unsigned.len() > 1 && unsigned.starts_with('0') {
         return None;
     }
     if let Ok(int) = text.parse() {
-        return Some(Value::Int(int));
+        return Some(YamlValue::Int(int));
     }
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
-        return Some(Value::Float(f64::INFINITY));
+        return Some(YamlValue::Float(f64::INFINITY));
     }
     let float = text.parse::<f64>().ok().filter(|x| x.is_finite());
-    float.map(Value::Float)
+    float.map(YamlValue::Float)
 }
 
 /// Checks that each key occurs once, and resolves merge keys (`<<: *base`): a map's own keys win
 /// over those it merges.
-pub fn tidy(node: &mut Node) -> Result<(), Fault> {
+pub fn tidy_maps(node: &mut YamlNode) -> Result<(), FileFault> {
     match &mut node.value {
-        Value::List(list) => list.iter_mut().try_for_each(tidy),
-        Value::Map(map) => {
-            let mut seen: HashMap<&str, At> = HashMap::new();
+        YamlValue::List(list) => list.iter_mut().try_for_each(tidy_maps),
+        YamlValue::Map(map) => {
+            let mut seen: HashMap<&str, NodePlace> = HashMap::new();
             for (key, _) in map.iter() {
                 if let Some(first) = seen.insert(&key.name, key.at) {
-                    let message = format!("{} is here twice", quoted(&key.name));
-                    return Err(Fault::new(key.at, message).other(first));
+                    let message = format!("{} is here twice", quote_short(&key.name));
+                    return Err(FileFault::new(key.at, message).with_other(first));
                 }
             }
-            map.iter_mut().try_for_each(|(_, value)| tidy(value))?;
+            map.iter_mut().try_for_each(|(_, value)| tidy_maps(value))?;
             let Some(merge) = map.iter().position(|(key, _)| key.name == "<<") else {
                 return Ok(());
             };
             let (key, base) = map.remove(merge);
             let bases = match base.value {
-                Value::List(list) => list,
+                YamlValue::List(list) => list,
                 _ => vec![base],
             };
             let mut own: std::collections::HashSet<String> =
                 map.iter().map(|(k, _)| k.name.clone()).collect();
             for base in bases {
-                let Value::Map(entries) = base.value else {
-                    return Err(Fault::new(
+                let YamlValue::Map(entries) = base.value else {
+                    return Err(FileFault::new(
                         key.at,
-                        format!("`<<` merges maps, and {} is none", base.shown()),
+                        format!("`<<` merges maps, and {} is none", base.describe_value()),
                     ));
                 };
                 for (key, value) in entries {
@@ -495,30 +504,30 @@ mod tests {
             "!!int 7",
         ] {
             let other = match serde_yaml::from_str::<serde_yaml::Value>(text).unwrap() {
-                serde_yaml::Value::Null => Value::Null,
-                serde_yaml::Value::Bool(b) => Value::Bool(b),
+                serde_yaml::Value::Null => YamlValue::Null,
+                serde_yaml::Value::Bool(b) => YamlValue::Bool(b),
                 serde_yaml::Value::Number(n) => match n.as_i64() {
-                    Some(int) => Value::Int(int.into()),
-                    None => Value::Float(n.as_f64().unwrap()),
+                    Some(int) => YamlValue::Int(int.into()),
+                    None => YamlValue::Float(n.as_f64().unwrap()),
                 },
-                serde_yaml::Value::String(text) => Value::Text(text),
-                other => Value::Text(format!("{other:?}")),
+                serde_yaml::Value::String(text) => YamlValue::Text(text),
+                other => YamlValue::Text(format!("{other:?}")),
             };
-            let same = match (read(text).unwrap().value, other) {
-                (Value::List(_), Value::Text(_)) => true,
+            let same = match (read_tree(text).unwrap().value, other) {
+                (YamlValue::List(_), YamlValue::Text(_)) => true,
                 // This reader has room for larger whole numbers.
-                (Value::Int(n), Value::Float(x)) => n as f64 == x,
-                (Value::Float(a), Value::Float(b)) => a == b || a.is_nan() && b.is_nan(),
+                (YamlValue::Int(n), YamlValue::Float(x)) => n as f64 == x,
+                (YamlValue::Float(a), YamlValue::Float(b)) => a == b || a.is_nan() && b.is_nan(),
                 (a, b) => a == b,
             };
-            assert!(same, "{text}: {:?}", read(text).unwrap().value);
+            assert!(same, "{text}: {:?}", read_tree(text).unwrap().value);
         }
     }
 
     #[test]
     fn what_an_alias_repeats_stands_at_the_same_place_and_is_another_node() {
-        let root = read("a: &a [x]\nb: *a\n").unwrap();
-        let Value::Map(map) = root.value else {
+        let root = read_tree("a: &a [x]\nb: *a\n").unwrap();
+        let YamlValue::Map(map) = root.value else {
             panic!("no map");
         };
         let (first, second) = (&map[0].1, &map[1].1);
@@ -527,9 +536,9 @@ mod tests {
         assert!(first.at != second.at && elements(first)[0].at != elements(second)[0].at);
     }
 
-    fn elements(node: &Node) -> &[Node] {
+    fn elements(node: &YamlNode) -> &[YamlNode] {
         match &node.value {
-            Value::List(list) => list,
+            YamlValue::List(list) => list,
             _ => &[],
         }
     }

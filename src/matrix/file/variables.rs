@@ -1,7 +1,7 @@
 //! Variables in the file's texts: `${NAME}`, `${NAME:-default}`, and `$$` for a dollar sign.
 
-use super::fault::Fault;
-use super::tree::{Node, Value, quoted};
+use super::fault::FileFault;
+use super::tree::{YamlNode, YamlValue, quote_short};
 use crate::redact::{Secrets, is_secret_name};
 
 /// The most text that variables may make of a file.
@@ -16,8 +16,12 @@ pub type Lookup<'v> = &'v dyn Fn(&str) -> Option<String>;
 /// Puts variables into all texts of a tree; keys are left alone. What came from a variable with a
 /// secret's name is marked, and remembered in `secrets`; only the environment and the engine's
 /// arguments may contain it, as anything else is shown and kept with the results.
-pub fn put_in(node: &mut Node, var: Lookup<'_>, secrets: &mut Secrets) -> Result<(), Fault> {
-    Putting {
+pub fn put_in(
+    node: &mut YamlNode,
+    var: Lookup<'_>,
+    secrets: &mut Secrets,
+) -> Result<(), FileFault> {
+    VariableExpander {
         var,
         secrets,
         made: 0,
@@ -27,7 +31,7 @@ pub fn put_in(node: &mut Node, var: Lookup<'_>, secrets: &mut Secrets) -> Result
     .put_in(node)
 }
 
-struct Putting<'v, 's> {
+struct VariableExpander<'v, 's> {
     var: Lookup<'v>,
     secrets: &'s mut Secrets,
     made: usize,
@@ -36,11 +40,11 @@ struct Putting<'v, 's> {
     may_be_secret: bool,
 }
 
-impl Putting<'_, '_> {
-    fn put_in(&mut self, node: &mut Node) -> Result<(), Fault> {
+impl VariableExpander<'_, '_> {
+    fn put_in(&mut self, node: &mut YamlNode) -> Result<(), FileFault> {
         match &mut node.value {
-            Value::List(list) => list.iter_mut().try_for_each(|n| self.put_in(n)),
-            Value::Map(map) => map.iter_mut().try_for_each(|(key, n)| {
+            YamlValue::List(list) => list.iter_mut().try_for_each(|n| self.put_in(n)),
+            YamlValue::Map(map) => map.iter_mut().try_for_each(|(key, n)| {
                 let above = (
                     std::mem::replace(&mut self.key, key.name.clone()),
                     self.may_be_secret,
@@ -50,13 +54,13 @@ impl Putting<'_, '_> {
                 (self.key, self.may_be_secret) = above;
                 Ok(())
             }),
-            Value::Text(text) if text.contains('$') => {
-                let done = self
-                    .text(text)
-                    .map_err(|(message, hint)| Fault::new(node.at, message).maybe(hint))?;
+            YamlValue::Text(text) if text.contains('$') => {
+                let done = self.text(text).map_err(|(message, hint)| {
+                    FileFault::new(node.at, message).with_hint_if(hint)
+                })?;
                 self.made += done.text.len();
                 if self.made > MAX_TEXT {
-                    return Err(Fault::new(
+                    return Err(FileFault::new(
                         node.at,
                         "variables make more text than a sweep file can hold",
                     ));
@@ -70,8 +74,8 @@ impl Putting<'_, '_> {
         }
     }
 
-    fn text(&mut self, text: &str) -> Result<Done, (String, Option<String>)> {
-        let mut done = Done::default();
+    fn text(&mut self, text: &str) -> Result<ExpandedText, (String, Option<String>)> {
+        let mut done = ExpandedText::default();
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
             done.text.push_str(&rest[..dollar]);
@@ -124,7 +128,7 @@ impl Putting<'_, '_> {
             return Err((
                 format!(
                     "`{name}` is a secret by its name, and {} is told and kept with the results",
-                    quoted(&self.key)
+                    quote_short(&self.key)
                 ),
                 Some(format!(
                     "secrets go into {}; what is none needs another name",
@@ -135,7 +139,7 @@ impl Putting<'_, '_> {
         match (set, default) {
             (Some(value), _) => {
                 if secret {
-                    self.secrets.add(name, value.clone());
+                    self.secrets.add_secret(name, value.clone());
                 }
                 Ok((value, secret))
             }
@@ -149,7 +153,7 @@ impl Putting<'_, '_> {
 }
 
 #[derive(Default)]
-struct Done {
+struct ExpandedText {
     text: String,
     variable: bool,
     secret: bool,

@@ -16,8 +16,8 @@ fn options(known_oom: &OomMemory) -> PlanOptions<'_> {
     }
 }
 
-fn planned(cells: Vec<Cell>) -> Plan {
-    Plan::of(&sweep(cells), &options(&OomMemory::default())).unwrap()
+fn planned(cells: Vec<Cell>) -> SweepPlan {
+    SweepPlan::for_sweep(&sweep(cells), &options(&OomMemory::default())).unwrap()
 }
 
 #[test]
@@ -34,7 +34,11 @@ fn groups_stand_as_in_the_file_and_small_cells_come_first() {
         .map(|g| g.server.model.as_str())
         .collect();
     assert_eq!(models, ["b", "a"]);
-    let words: Vec<String> = plan.groups[0].cells.iter().map(Cell::words).collect();
+    let words: Vec<String> = plan.groups[0]
+        .cells
+        .iter()
+        .map(Cell::describe_load)
+        .collect();
     assert_eq!(
         words,
         [
@@ -43,7 +47,7 @@ fn groups_stand_as_in_the_file_and_small_cells_come_first() {
             "in 512 out 128 batch 8 bench serve"
         ]
     );
-    assert_eq!(plan.starts(), 2);
+    assert_eq!(plan.engine_starts(), 2);
 }
 
 #[test]
@@ -56,9 +60,9 @@ fn a_process_for_each_cell_is_a_start_for_each() {
         Cell::new(server("a"), latency),
     ];
     let mut plan = planned(cells);
-    assert_eq!(plan.starts(), 2, "one server, one process");
+    assert_eq!(plan.engine_starts(), 2, "one server, one process");
     plan.fresh = true;
-    assert_eq!(plan.starts(), 3);
+    assert_eq!(plan.engine_starts(), 3);
 }
 
 #[test]
@@ -67,9 +71,9 @@ fn what_ran_out_of_memory_before_is_skipped_with_its_reason() {
     let larger = cell("a", 256, 128, 64);
     let sweep = sweep(vec![small.clone(), large.clone(), larger.clone()]);
     let mut ooms = OomMemory::default();
-    ooms.add(record(&large));
-    let plan = Plan::of(&sweep, &options(&ooms)).unwrap();
-    assert_eq!(plan.cells().collect::<Vec<_>>(), [&small]);
+    ooms.add_record(record(&large));
+    let plan = SweepPlan::for_sweep(&sweep, &options(&ooms)).unwrap();
+    assert_eq!(plan.planned_cells().collect::<Vec<_>>(), [&small]);
     let why: Vec<&str> = plan.skipped.iter().map(|s| s.why.as_str()).collect();
     assert_eq!(
         why,
@@ -78,12 +82,18 @@ fn what_ran_out_of_memory_before_is_skipped_with_its_reason() {
             "`in 128 out 128 batch 64 bench serve`, which takes no more, ran out of memory on 2026-11-20"
         ]
     );
-    assert!(plan.skipped.iter().all(|s| s.cause == Cause::KnownOom));
+    assert!(plan.skipped.iter().all(|s| s.cause == RowCause::KnownOom));
     let again = PlanOptions {
         retry_oom: true,
         ..options(&ooms)
     };
-    assert_eq!(Plan::of(&sweep, &again).unwrap().cells().count(), 3);
+    assert_eq!(
+        SweepPlan::for_sweep(&sweep, &again)
+            .unwrap()
+            .planned_cells()
+            .count(),
+        3
+    );
 }
 
 #[test]
@@ -93,7 +103,7 @@ fn single_cells_are_asked_for_by_the_beginning_of_their_id() {
     let ooms = OomMemory::default();
     let with = |words: &[&str]| {
         let only: Vec<String> = words.iter().map(|w| w.to_string()).collect();
-        Plan::of(
+        SweepPlan::for_sweep(
             &sweep,
             &PlanOptions {
                 only: &only,
@@ -102,7 +112,7 @@ fn single_cells_are_asked_for_by_the_beginning_of_their_id() {
         )
     };
     let plan = with(&[&a.id.0[..6].to_uppercase()]).unwrap();
-    assert_eq!(plan.cells().collect::<Vec<_>>(), [&a]);
+    assert_eq!(plan.planned_cells().collect::<Vec<_>>(), [&a]);
     for none in ["xyz", ""] {
         let e = with(&[&a.id.0, none]).unwrap_err();
         assert!(e.message.contains(&format!("`{none}`")), "{e}");
@@ -152,8 +162,8 @@ prop_compose! {
         rate in prop::option::of(1..3u8), bench in 0..3usize,
         num_prompts in prop::option::of(1..4u32), num_iters in prop::option::of(1..4u32),
         short in any_short(),
-    ) -> Load {
-        Load {
+    ) -> CellLoad {
+        CellLoad {
             short_prompts: shorter(short, input),
             bench: BenchWord::ALL[bench].1,
             batch_size: batch,
@@ -166,7 +176,7 @@ prop_compose! {
 }
 
 /// A load, and two that are near it: any three are hardly ever comparable.
-fn related_loads() -> impl Strategy<Value = [Load; 3]> {
+fn related_loads() -> impl Strategy<Value = [CellLoad; 3]> {
     let small = || prop::option::of(1..3u32);
     let one = (
         0..3usize,
@@ -181,7 +191,7 @@ fn related_loads() -> impl Strategy<Value = [Load; 3]> {
     (prop::array::uniform3(one), prop::bool::ANY, rate).prop_map(|(three, alike, rate)| {
         let bench = three[0].0;
         three.map(
-            |(own, input, output, batch_size, num_prompts, num_iters, short)| Load {
+            |(own, input, output, batch_size, num_prompts, num_iters, short)| CellLoad {
                 short_prompts: shorter(short, input),
                 bench: BenchWord::ALL[if alike { bench } else { own }].1,
                 batch_size,
@@ -196,7 +206,7 @@ fn related_loads() -> impl Strategy<Value = [Load; 3]> {
 
 #[test]
 fn more_than_fits_says_nothing_of_less() {
-    let with = |bench, batch_size, num_prompts| Load {
+    let with = |bench, batch_size, num_prompts| CellLoad {
         bench,
         batch_size,
         num_prompts,
@@ -236,20 +246,23 @@ fn cells_asked_for_by_id_stay_with_their_machine() {
             only,
             ..options(&ooms)
         };
-        Plan::of(&sweep, &options).unwrap()
+        SweepPlan::for_sweep(&sweep, &options).unwrap()
     };
     for wanted in &cells {
         let only = [wanted.id.0.clone()];
         for index in 1..=2 {
-            let mine = part(index, &[]).cells().any(|c| c.id == wanted.id);
-            let asked: Vec<CellId> = part(index, &only).cells().map(|c| c.id.clone()).collect();
+            let mine = part(index, &[]).planned_cells().any(|c| c.id == wanted.id);
+            let asked: Vec<CellId> = part(index, &only)
+                .planned_cells()
+                .map(|c| c.id.clone())
+                .collect();
             assert_eq!(asked.contains(&wanted.id), mine);
             assert_eq!(asked.len(), usize::from(mine));
         }
     }
 }
 
-fn any_sweep() -> impl Strategy<Value = Sweep> {
+fn any_sweep() -> impl Strategy<Value = SweepDefinition> {
     prop::collection::vec(any_cell(), 1..60).prop_map(|mut cells| {
         let mut seen = std::collections::HashSet::new();
         cells.retain(|c| seen.insert(c.id.clone()));
@@ -272,14 +285,14 @@ proptest! {
 
     #[test]
     fn nothing_comes_before_what_takes_no_more(sweep in any_sweep()) {
-        let plan = Plan::of(&sweep, &options(&OomMemory::default())).unwrap();
-        prop_assert_eq!(ids(plan.cells()), ids(sweep.cells.iter()));
+        let plan = SweepPlan::for_sweep(&sweep, &options(&OomMemory::default())).unwrap();
+        prop_assert_eq!(ids(plan.planned_cells()), ids(sweep.cells.iter()));
         for group in &plan.groups {
             for (i, earlier) in group.cells.iter().enumerate() {
                 for later in &group.cells[i + 1..] {
                     prop_assert!(
                         !earlier.load.at_least(&later.load) || later.load.at_least(&earlier.load),
-                        "{} before {}", earlier.words(), later.words()
+                        "{} before {}", earlier.describe_load(), later.describe_load()
                     );
                 }
             }
@@ -292,25 +305,25 @@ proptest! {
     ) {
         // One machine remembers what the others do not.
         let mut ooms = OomMemory::default();
-        known.iter().for_each(|c| ooms.add(record(c)));
+        known.iter().for_each(|c| ooms.add_record(record(c)));
         let none = OomMemory::default();
-        let parts: Vec<Plan> = (1..=of)
+        let parts: Vec<SweepPlan> = (1..=of)
             .map(|index| {
                 let known_oom = if index == 1 { &ooms } else { &none };
                 let shard = Some(Shard { index, of });
-                Plan::of(&sweep, &PlanOptions { shard, ..options(known_oom) }).unwrap()
+                SweepPlan::for_sweep(&sweep, &PlanOptions { shard, ..options(known_oom) }).unwrap()
             })
             .collect();
-        let all = parts.iter().flat_map(|p| p.cells().chain(p.skipped.iter().map(|s| &s.cell)));
+        let all = parts.iter().flat_map(|p| p.planned_cells().chain(p.skipped.iter().map(|s| &s.cell)));
         prop_assert_eq!(ids(all), ids(sweep.cells.iter()));
         let groups: Vec<&GroupId> =
             parts.iter().flat_map(|p| p.groups.iter().map(|g| &g.id)).collect();
         let once: std::collections::HashSet<&&GroupId> = groups.iter().collect();
         prop_assert_eq!(once.len(), groups.len());
         // The lightest part could not have spared the smallest group of the heaviest one.
-        let whole = Plan::of(&sweep, &options(&none)).unwrap();
+        let whole = SweepPlan::for_sweep(&sweep, &options(&none)).unwrap();
         let largest = whole.groups.iter().map(|g| g.cells.len()).max().unwrap_or(0);
-        let size = |p: &Plan| p.cells().count() + p.skipped.len();
+        let size = |p: &SweepPlan| p.planned_cells().count() + p.skipped.len();
         let sizes: Vec<usize> = parts.iter().map(size).collect();
         let (most, least) = (sizes.iter().max().unwrap(), sizes.iter().min().unwrap());
         prop_assert!(most - least <= largest, "{sizes:?}");
@@ -342,7 +355,7 @@ fn what_surely_does_not_fit_is_skipped_and_nothing_else() {
         })
         .collect();
     let mut plan = planned(cells.clone());
-    plan.judge(verdicts.clone(), |_| false);
+    plan.apply_verdicts(verdicts.clone(), |_| false);
     let models: Vec<&str> = plan
         .groups
         .iter()
@@ -353,12 +366,12 @@ fn what_surely_does_not_fit_is_skipped_and_nothing_else() {
     for skip in &plan.skipped {
         assert_eq!(
             (skip.cell.server.model.as_str(), skip.cause),
-            ("large", Cause::DoesNotFit)
+            ("large", RowCause::DoesNotFit)
         );
         assert_eq!(skip.why, "it does not fit: by the estimate");
     }
     let mut all = planned(cells);
-    all.judge(verdicts, |_| true);
+    all.apply_verdicts(verdicts, |_| true);
     assert_eq!((all.groups.len(), all.skipped.len()), (4, 0));
     assert_eq!(all.verdicts.len(), 3, "it is told all the same");
 }

@@ -2,19 +2,20 @@
 
 use super::Sources;
 use super::figures::{
-    Figures, gib_cell, gib_text, numbers, part, percent_cell, why, why_part, words as column,
+    SourcedFigures, find_part, gib_cell, gib_text, number_column, percent_cell, reason_at_path,
+    text_column as column, why_part,
 };
 use super::words;
-use super::words::{level, unsure};
+use super::words::{confidence_level, is_low_confidence};
 use crate::breakdown::{Component, Part};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
-use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
-use crate::report::content::{Block, Cell, Chapter, Grid, Note};
-use crate::report::lanes::device;
-use crate::report::layout::counted;
-use crate::report::material::{Material, Run};
-use crate::units::gib;
+use crate::report::chart::{Bar, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::content::{Chapter, ContentBlock, Grid, Note, TableCell};
+use crate::report::lanes::device_label;
+use crate::report::layout::counted_noun;
+use crate::report::material::{Material, ReportRun};
+use crate::units::to_gib;
 use std::collections::BTreeSet;
 
 /// More bars than this are no picture any more.
@@ -24,23 +25,23 @@ const MOST_COLUMNS: usize = 8;
 /// A device that is emptier than this would make its bar a dot before the line of its capacity.
 const WORTH_A_LIMIT: f64 = 0.2;
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let runs = &material.runs;
     if runs.is_empty() {
         return Vec::new();
     }
     let many = runs.len() > 1;
     let mut blocks = Vec::new();
-    blocks.extend(bars(material, sources).map(Block::Chart));
+    blocks.extend(bars(material, sources).map(ContentBlock::Chart));
     for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
-        let mut figures = Figures { sources, run, many };
-        blocks.push(Block::Table(table(&mut figures, i)));
+        let mut figures = SourcedFigures { sources, run, many };
+        blocks.push(ContentBlock::Table(table(&mut figures, i)));
     }
-    blocks.extend(runs.iter().filter_map(torn).map(Block::Note));
-    let measured = |r: &Run| r.profile.memory_breakdown.total_measured_bytes.is_some();
+    blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
+    let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
     if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
         let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
-        blocks.push(Block::Text(text.into()));
+        blocks.push(ContentBlock::Text(text.into()));
     }
     vec![Chapter {
         id: "breakdown".into(),
@@ -50,11 +51,11 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 }
 
 /// A document that was changed by hand.
-fn torn(run: &Run) -> Option<Note> {
+fn torn(run: &ReportRun) -> Option<Note> {
     Some(Note {
         severity: Severity::Error,
         code: Some("parts_do_not_sum".into()),
-        message: run.contradiction()?,
+        message: run.find_contradiction()?,
         quote: None,
     })
 }
@@ -63,7 +64,7 @@ fn torn(run: &Run) -> Option<Note> {
 fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     let runs = &material.runs;
     let many = runs.len() > 1;
-    let known: Vec<&Run> = (runs.iter())
+    let known: Vec<&ReportRun> = (runs.iter())
         .filter(|r| !r.profile.memory_breakdown.per_gpu.is_empty())
         .collect();
     if known.is_empty() {
@@ -82,7 +83,7 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     let (mut all, mut empty) = (Vec::new(), None);
     for run in &known {
         let p = &run.profile;
-        let mut figures = Figures { sources, run, many };
+        let mut figures = SourcedFigures { sources, run, many };
         if !by_device {
             let parts = &p.memory_breakdown.components;
             all.push(bar(&mut figures, run.name.clone(), None, parts, &kinds));
@@ -90,7 +91,7 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         }
         for d in &p.memory_breakdown.per_gpu {
             let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
-            let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device);
+            let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
             let label = if many {
                 format!("{}, {of}", run.name)
             } else {
@@ -98,8 +99,11 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
             };
             let mut bar = bar(&mut figures, label, Some(d.gpu_id), &d.parts, &kinds);
             if let Some(total) = facts.and_then(|f| f.total_bytes) {
-                let limit = (gib(total), format!("has {} GiB", gib_text(gib(total))));
-                if gib(d.peak_bytes) >= gib(total) * WORTH_A_LIMIT {
+                let limit = (
+                    to_gib(total),
+                    format!("has {} GiB", gib_text(to_gib(total))),
+                );
+                if to_gib(d.peak_bytes) >= to_gib(total) * WORTH_A_LIMIT {
                     bar.limit = Some(limit)
                 } else {
                     empty = Some(limit.1)
@@ -112,28 +116,28 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     all.truncate(MOST_BARS);
     let mut notes = Vec::new();
     if left_out > 0 {
-        notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted(left_out, "run")));
+        notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted_noun(left_out, "run")));
     }
     notes.extend(empty.map(|has| format!("The device {has}; the bar is drawn without that line.")));
     Some(Chart {
         id: "breakdown".into(),
         title: "Memory at the peak".into(),
         note: (!notes.is_empty()).then(|| notes.join(" ")),
-        simulated: words::pretends(material).is_some(),
+        simulated: words::simulated_parts(material).is_some(),
         plot: Plot::Bars(Bars {
-            axis: Axis {
+            axis: ChartAxis {
                 title: "memory at the peak".into(),
                 unit: "GiB".into(),
-                ..Axis::default()
+                ..ChartAxis::default()
             },
-            parts: kinds.iter().map(|c| c.label().to_owned()).collect(),
+            parts: kinds.iter().map(|c| c.display_label().to_owned()).collect(),
             bars: all,
         }),
     })
 }
 
 fn bar(
-    figures: &mut Figures<'_>,
+    figures: &mut SourcedFigures<'_>,
     label: String,
     gpu: Option<u32>,
     parts: &[Part],
@@ -143,8 +147,8 @@ fn bar(
         Some(Segment {
             part: kinds.iter().position(|c| *c == part.component)?,
             value: part.gb,
-            confidence: Some(level(&part.confidence.0).to_owned()),
-            unsure: unsure(&part.confidence.0),
+            confidence: Some(confidence_level(&part.confidence.0).to_owned()),
+            unsure: is_low_confidence(&part.confidence.0),
             source: Some(figures.of_part(gpu, part)),
         })
     });
@@ -156,7 +160,7 @@ fn bar(
 }
 
 /// The parts of one run, each with what it rests on; the devices in columns where there are several.
-fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
+fn table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
     let (run, many) = (figures.run, figures.many);
     let b = &run.profile.memory_breakdown;
     let devices: Vec<_> = match b.per_gpu.len() {
@@ -165,9 +169,9 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
     };
     let mut columns = vec![
         column("part", "part"),
-        numbers("GiB", "gib"),
-        numbers("bytes", "bytes"),
-        numbers("% of the peak", "percent"),
+        number_column("GiB", "gib"),
+        number_column("bytes", "bytes"),
+        number_column("% of the peak", "percent"),
     ];
     for d in &devices {
         let facts = run
@@ -176,8 +180,8 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
             .devices
             .iter()
             .find(|f| f.index == d.gpu_id);
-        let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device);
-        columns.push(numbers(
+        let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
+        columns.push(number_column(
             &format!("{of}, GiB"),
             &format!("device_{}_gib", d.gpu_id),
         ));
@@ -187,17 +191,17 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
         column("rests on", "rests_on"),
     ]);
     let mut rows = Vec::new();
-    let mut total = vec![Cell::text("Total at the peak")];
+    let mut total = vec![TableCell::text_cell("Total at the peak")];
     match b.total_measured_bytes {
         Some(bytes) => {
             let id = figures.of_peak(None);
             total.push(gib_cell(bytes as i64).from(id));
-            total.push(Cell::number(bytes as f64, bytes.to_string()).from(id));
+            total.push(TableCell::number_cell(bytes as f64, bytes.to_string()).from(id));
             total.push(percent_cell(100.0).from(id));
         }
         None => {
-            let why = why(&run.profile, "memory_breakdown.total_measured_gb");
-            total.extend((0..3).map(|_| Cell::missing(&why)));
+            let why = reason_at_path(&run.profile, "memory_breakdown.total_measured_gb");
+            total.extend((0..3).map(|_| TableCell::missing_cell(&why)));
         }
     }
     for d in &devices {
@@ -209,7 +213,10 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
     } else {
         "unknown"
     };
-    total.extend([Cell::text(sure), Cell::text("readings of the devices")]);
+    total.extend([
+        TableCell::text_cell(sure),
+        TableCell::text_cell("readings of the devices"),
+    ]);
     rows.push(total);
     let mut kinds: BTreeSet<Component> = b.components.iter().map(|p| p.component).collect();
     // Those that every engine has are shown even where they are unknown.
@@ -220,29 +227,29 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
         Component::Activations,
     ]);
     for c in kinds {
-        let Some(known) = part(&run.profile, c) else {
-            let mut row = vec![Cell::text(c.label())];
+        let Some(known) = find_part(&run.profile, c) else {
+            let mut row = vec![TableCell::text_cell(c.display_label())];
             let why = why_part(&run.profile, c);
-            row.extend((0..3 + devices.len()).map(|_| Cell::missing(&why)));
-            row.extend([Cell::text("unknown"), Cell::text("")]);
+            row.extend((0..3 + devices.len()).map(|_| TableCell::missing_cell(&why)));
+            row.extend([TableCell::text_cell("unknown"), TableCell::text_cell("")]);
             rows.push(row);
             continue;
         };
         let id = figures.of_part(None, known);
         let mut row = vec![
-            Cell::text(c.label()),
+            TableCell::text_cell(c.display_label()),
             gib_cell(known.bytes).from(id),
-            Cell::number(known.bytes as f64, known.bytes.to_string()).from(id),
+            TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id),
             percent_cell(known.percent).from(id),
         ];
         for d in &devices {
             row.push(match d.parts.iter().find(|p| p.component == c) {
                 Some(part) => gib_cell(part.bytes).from(figures.of_part(Some(d.gpu_id), part)),
-                None => Cell::missing("no witness tells of it on this device"),
+                None => TableCell::missing_cell("no witness tells of it on this device"),
             });
         }
-        row.push(Cell::text(level(&known.confidence.0)));
-        row.push(Cell::text(rests_on(run, c)));
+        row.push(TableCell::text_cell(confidence_level(&known.confidence.0)));
+        row.push(TableCell::text_cell(rests_on(run, c)));
         rows.push(row);
     }
     Grid {
@@ -254,7 +261,7 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
 }
 
 /// What kinds of witnesses a part rests on.
-fn rests_on(run: &Run, component: Component) -> String {
+fn rests_on(run: &ReportRun, component: Component) -> String {
     let used = run.profile.evidence.iter();
     let mut words: Vec<&str> = Vec::new();
     for e in used.filter(|e| e.used && e.component == component) {

@@ -1,21 +1,23 @@
 //! Measured against calculated: item by item for one run, group by group for many.
 
 use super::Sources;
-use super::figures::{gib_text, numbers, words as column};
+use super::figures::{gib_text, number_column, text_column as column};
 use super::words;
-use super::words::unsure;
+use super::words::is_low_confidence;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ItemRow, RunValidation, Validation};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
-use crate::report::content::{Block, Cell, Chapter, Grid, Note, Source, Witness};
-use crate::report::figures::percent;
-use crate::report::layout::count;
-use crate::report::layout::counted;
-use crate::report::material::{Material, Run};
+use crate::report::chart::{Bar, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::content::{
+    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell,
+};
+use crate::report::figures::format_percent;
+use crate::report::layout::counted_noun;
+use crate::report::layout::grouped_count;
+use crate::report::material::{Material, ReportRun};
 use crate::units::GIB;
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let many = material.runs.len() > 1;
     let told: Vec<&RunValidation> = (material.runs.iter())
         .filter_map(|r| r.calculated.as_ref())
@@ -30,20 +32,23 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
             continue;
         };
         if !compared(found) {
-            blocks.push(Block::Text(nothing(run, found)));
+            blocks.push(ContentBlock::Text(nothing(run, found)));
             continue;
         }
-        blocks.extend(bars(run, found, i, many, material, sources).map(Block::Chart));
-        blocks.push(Block::Table(items(run, found, i, many, sources)));
+        blocks.extend(bars(run, found, i, many, material, sources).map(ContentBlock::Chart));
+        blocks.push(ContentBlock::Table(items(run, found, i, many, sources)));
         if !found.basis.is_empty() {
-            blocks.push(Block::Text(format!("Calculated from: {}.", found.basis)));
+            blocks.push(ContentBlock::Text(format!(
+                "Calculated from: {}.",
+                found.basis
+            )));
         }
     }
     if many && told.iter().any(|v| compared(v)) {
-        let all = Validation::of(told.into_iter().cloned().collect(), Vec::new());
-        blocks.push(Block::Table(groups(&all, sources)));
+        let all = Validation::validate_runs(told.into_iter().cloned().collect(), Vec::new());
+        blocks.push(ContentBlock::Table(groups(&all, sources)));
         blocks.extend(all.recommendations.into_iter().map(|message| {
-            Block::Note(Note {
+            ContentBlock::Note(Note {
                 severity: Severity::Info,
                 code: None,
                 message,
@@ -59,7 +64,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 }
 
 /// Why nothing could be held against the measurement.
-fn nothing(run: &Run, found: &RunValidation) -> String {
+fn nothing(run: &ReportRun, found: &RunValidation) -> String {
     let why = found.items.iter().find_map(|r| r.unknown.as_deref());
     format!(
         "{}: nothing could be compared: {}.",
@@ -71,51 +76,60 @@ fn nothing(run: &Run, found: &RunValidation) -> String {
 /// A figure of an item as people read it: GiB, or tokens.
 fn shown(item: Item, value: f64) -> (f64, String, &'static str) {
     match item {
-        Item::KvTokens => (value, count(value.max(0.0) as u64), "tokens"),
+        Item::KvTokens => (value, grouped_count(value.max(0.0) as u64), "tokens"),
         _ => (value / GIB, gib_text(value / GIB), "GiB"),
     }
 }
 
-fn items(run: &Run, found: &RunValidation, i: usize, many: bool, sources: &mut Sources) -> Grid {
+fn items(
+    run: &ReportRun,
+    found: &RunValidation,
+    i: usize,
+    many: bool,
+    sources: &mut Sources,
+) -> Grid {
     let rows = found.items.iter().map(|r| {
         let why = || r.unknown.clone().unwrap_or_else(|| "not known".into());
         let measured = match r.measured.filter(|v| v.is_finite()) {
             Some(value) => {
                 let (number, text, _) = shown(r.item, value);
-                Cell::number(number, text).from(sources.note(of_measured(run, r, value, many)))
+                TableCell::number_cell(number, text)
+                    .from(sources.note_source(of_measured(run, r, value, many)))
             }
-            None => Cell::missing(why()),
+            None => TableCell::missing_cell(why()),
         };
         let (calculated, source) = match r.calculated {
             Some(value) => {
                 let (number, text, _) = shown(r.item, value as f64);
-                let id = sources.note(of_calculated(run, found, r, value, many));
-                (Cell::number(number, text).from(id), Some(id))
+                let id = sources.note_source(of_calculated(run, found, r, value, many));
+                (TableCell::number_cell(number, text).from(id), Some(id))
             }
-            None => (Cell::missing(why()), None),
+            None => (TableCell::missing_cell(why()), None),
         };
         let off = match r.error_pct {
-            Some(off) => Cell {
+            Some(off) => TableCell {
                 source,
-                ..Cell::number(off, percent(Some(off)))
+                ..TableCell::number_cell(off, format_percent(Some(off)))
             },
-            None => Cell::missing(why()),
+            None => TableCell::missing_cell(why()),
         };
         let word = |known: Option<bool>, yes: &str, no: &str| match known {
-            Some(true) => Cell::text(yes),
-            Some(false) => Cell::text(no),
-            None => Cell::missing("the calculation gives no band, or one side is unknown"),
+            Some(true) => TableCell::text_cell(yes),
+            Some(false) => TableCell::text_cell(no),
+            None => {
+                TableCell::missing_cell("the calculation gives no band, or one side is unknown")
+            }
         };
         vec![
-            Cell::text(r.item.label()),
+            TableCell::text_cell(r.item.display_label()),
             measured,
             calculated,
-            Cell::text(shown(r.item, 0.0).2),
+            TableCell::text_cell(shown(r.item, 0.0).2),
             off,
             match r.grade {
-                Some(grade) => Cell::text(format!(
+                Some(grade) => TableCell::text_cell(format!(
                     "{}, within {} %: {}",
-                    grade.label().to_lowercase(),
+                    grade.display_label().to_lowercase(),
                     r.tolerance_pct,
                     if r.within_tolerance == Some(true) {
                         "yes"
@@ -123,7 +137,7 @@ fn items(run: &Run, found: &RunValidation, i: usize, many: bool, sources: &mut S
                         "no"
                     }
                 )),
-                None => Cell::missing(why()),
+                None => TableCell::missing_cell(why()),
             },
             word(r.in_band, "yes", "no"),
         ]
@@ -133,10 +147,10 @@ fn items(run: &Run, found: &RunValidation, i: usize, many: bool, sources: &mut S
         caption: super::of_run("Per GPU, the one that has most", run, many),
         columns: vec![
             column("item", "item"),
-            numbers("measured", "measured"),
-            numbers("calculated", "calculated"),
+            number_column("measured", "measured"),
+            number_column("calculated", "calculated"),
             column("unit", "unit"),
-            numbers("off by, %", "error_percent"),
+            number_column("off by, %", "error_percent"),
             column("how good", "grade"),
             column("measured lies in the band", "in_band"),
         ],
@@ -144,14 +158,18 @@ fn items(run: &Run, found: &RunValidation, i: usize, many: bool, sources: &mut S
     }
 }
 
-fn of_measured(run: &Run, r: &ItemRow, value: f64, many: bool) -> Source {
+fn of_measured(run: &ReportRun, r: &ItemRow, value: f64, many: bool) -> FigureSource {
     let (_, text, unit) = shown(r.item, value);
     let value = format!("{text} {unit}");
-    Source {
-        title: super::of_run(&format!("{}, measured, per GPU", r.item.label()), run, many),
+    FigureSource {
+        title: super::of_run(
+            &format!("{}, measured, per GPU", r.item.display_label()),
+            run,
+            many,
+        ),
         value: value.clone(),
         confidence: None,
-        witnesses: vec![Witness {
+        witnesses: vec![SourceDetail {
             kind: r
                 .measured_source
                 .clone()
@@ -164,14 +182,24 @@ fn of_measured(run: &Run, r: &ItemRow, value: f64, many: bool) -> Source {
     }
 }
 
-fn of_calculated(run: &Run, found: &RunValidation, r: &ItemRow, value: u64, many: bool) -> Source {
+fn of_calculated(
+    run: &ReportRun,
+    found: &RunValidation,
+    r: &ItemRow,
+    value: u64,
+    many: bool,
+) -> FigureSource {
     let (_, text, unit) = shown(r.item, value as f64);
     let value = format!("{text} {unit}");
-    Source {
-        title: super::of_run(&format!("{}, calculated", r.item.label()), run, many),
+    FigureSource {
+        title: super::of_run(
+            &format!("{}, calculated", r.item.display_label()),
+            run,
+            many,
+        ),
         value: value.clone(),
-        confidence: Some("high_calculated".into()).filter(|c: &String| !unsure(c)),
-        witnesses: vec![Witness {
+        confidence: Some("high_calculated".into()).filter(|c: &String| !is_low_confidence(c)),
+        witnesses: vec![SourceDetail {
             kind: "the estimator".into(),
             value,
             quote: format!(
@@ -186,7 +214,7 @@ fn of_calculated(run: &Run, found: &RunValidation, r: &ItemRow, value: u64, many
 
 /// Two bars an item: what was measured above what was calculated.
 fn bars(
-    run: &Run,
+    run: &ReportRun,
     found: &RunValidation,
     i: usize,
     many: bool,
@@ -198,13 +226,13 @@ fn bars(
         let Some((measured, calculated)) = r.measured.zip(r.calculated) else {
             continue;
         };
-        let mut bar = |word: &str, part: usize, value: f64, source: Source| {
+        let mut bar = |word: &str, part: usize, value: f64, source: FigureSource| {
             all.push(Bar {
-                label: format!("{}, {word}", r.item.label()),
+                label: format!("{}, {word}", r.item.display_label()),
                 segments: vec![Segment {
                     part,
                     value: value / GIB,
-                    source: Some(sources.note(source)),
+                    source: Some(sources.note_source(source)),
                     ..Segment::default()
                 }],
                 limit: None,
@@ -218,12 +246,12 @@ fn bars(
         id: super::numbered("measured_calculated", i, many),
         title: super::of_run("Measured against calculated", run, many),
         note: Some("Items that only one side knows have no bars.".into()),
-        simulated: words::pretends(material).is_some(),
+        simulated: words::simulated_parts(material).is_some(),
         plot: Plot::Bars(Bars {
-            axis: Axis {
+            axis: ChartAxis {
                 title: "per GPU".into(),
                 unit: "GiB".into(),
-                ..Axis::default()
+                ..ChartAxis::default()
             },
             parts: vec!["measured".into(), "calculated".into()],
             bars: all,
@@ -240,13 +268,13 @@ fn groups(all: &Validation, sources: &mut Sources) -> Grid {
             by => format!("{by} {}", group.name),
         };
         for item in &group.items {
-            let id = sources.note(Source {
-                title: format!("{}, {name}", item.item.label()),
-                value: format!("{} compared", counted(item.n as usize, "run")),
+            let id = sources.note_source(FigureSource {
+                title: format!("{}, {name}", item.item.display_label()),
+                value: format!("{} compared", counted_noun(item.n as usize, "run")),
                 confidence: None,
-                witnesses: vec![Witness {
+                witnesses: vec![SourceDetail {
                     kind: "statistics over the runs".into(),
-                    value: format!("{} compared", counted(item.n as usize, "run")),
+                    value: format!("{} compared", counted_noun(item.n as usize, "run")),
                     quote: "calculated less measured, percent of what was measured, run by run"
                         .into(),
                     place: None,
@@ -254,17 +282,19 @@ fn groups(all: &Validation, sources: &mut Sources) -> Grid {
                 }],
             });
             let cell = |value: Option<f64>| match value.filter(|v| v.is_finite()) {
-                Some(value) => Cell::number(value, percent(Some(value))).from(id),
-                None => Cell::missing("no error has a percentage: nothing was measured there"),
+                Some(value) => TableCell::number_cell(value, format_percent(Some(value))).from(id),
+                None => {
+                    TableCell::missing_cell("no error has a percentage: nothing was measured there")
+                }
             };
             rows.push(vec![
-                Cell::text(&name),
-                Cell::text(item.item.label()),
-                Cell::number(item.n as f64, item.n.to_string()).from(id),
+                TableCell::text_cell(&name),
+                TableCell::text_cell(item.item.display_label()),
+                TableCell::number_cell(item.n as f64, item.n.to_string()).from(id),
                 cell(item.median_error_pct),
                 cell(item.mean_abs_error_pct),
                 cell(item.max_abs_error_pct),
-                Cell::text(format!("{} of {}", item.within_tolerance, item.n)),
+                TableCell::text_cell(format!("{} of {}", item.within_tolerance, item.n)),
             ]);
         }
     }
@@ -274,10 +304,10 @@ fn groups(all: &Validation, sources: &mut Sources) -> Grid {
         columns: vec![
             column("runs", "runs"),
             column("item", "item"),
-            numbers("compared", "n"),
-            numbers("median, %", "median_error_percent"),
-            numbers("mean size, %", "mean_abs_error_percent"),
-            numbers("largest, %", "max_abs_error_percent"),
+            number_column("compared", "n"),
+            number_column("median, %", "median_error_percent"),
+            number_column("mean size, %", "mean_abs_error_percent"),
+            number_column("largest, %", "max_abs_error_percent"),
             column("within tolerance", "within_tolerance"),
         ],
         rows,

@@ -1,12 +1,12 @@
 //! How the engine was set up: asked for, in force, and where the two differ.
 
 use super::Sources;
-use super::figures::words as column;
+use super::figures::text_column as column;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
-use crate::report::content::{Block, Cell, Chapter, Grid, Listing, Note};
-use crate::report::layout::counted;
-use crate::report::material::{Material, Run};
+use crate::report::content::{Chapter, ContentBlock, Grid, Listing, Note, TableCell};
+use crate::report::layout::counted_noun;
+use crate::report::material::{Material, ReportRun};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs that get a column of their own.
@@ -14,12 +14,12 @@ const MOST_COLUMNS: usize = 5;
 /// Different values of a setting that are named.
 const NAMED: usize = 6;
 
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let mut blocks = Vec::new();
     match material.runs.as_slice() {
         [] => return Vec::new(),
         [run] => one(&mut blocks, run),
-        runs => blocks.push(Block::Table(side_by_side(runs))),
+        runs => blocks.push(ContentBlock::Table(side_by_side(runs))),
     }
     vec![Chapter {
         id: "configuration".into(),
@@ -28,11 +28,11 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     }]
 }
 
-fn one(blocks: &mut Vec<Block>, run: &Run) {
+fn one(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
     let c = &run.profile.configuration;
     if !c.differences.is_empty() {
-        let n = counted(c.differences.len(), "setting");
-        blocks.push(Block::Note(Note {
+        let n = counted_noun(c.differences.len(), "setting");
+        blocks.push(ContentBlock::Note(Note {
             severity: Severity::Warning,
             code: Some("settings_differ".into()),
             message: format!("{n} not in force as asked for"),
@@ -41,30 +41,30 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
     }
     let names: BTreeSet<&String> = c.requested.keys().chain(c.effective.keys()).collect();
     let cell = |of: &BTreeMap<String, String>, name: &str, why: &str| match of.get(name) {
-        Some(value) => Cell::text(value),
-        None => Cell::missing(why),
+        Some(value) => TableCell::text_cell(value),
+        None => TableCell::missing_cell(why),
     };
-    let rows: Vec<Vec<Cell>> = (names.into_iter())
+    let rows: Vec<Vec<TableCell>> = (names.into_iter())
         .map(|name| {
             let differs = c.differences.iter().any(|d| d.setting == *name);
             vec![
-                Cell::text(name),
+                TableCell::text_cell(name),
                 cell(&c.requested, name, "not asked for: left to the engine"),
                 cell(
                     &c.effective,
                     name,
                     "neither the engine's log nor its endpoints tell it",
                 ),
-                Cell::text(if differs { "differs" } else { "" }),
+                TableCell::text_cell(if differs { "differs" } else { "" }),
             ]
         })
         .collect();
     if rows.is_empty() {
-        blocks.push(Block::Text(
+        blocks.push(ContentBlock::Text(
             "No setting was asked for, and the engine told none.".into(),
         ))
     } else {
-        blocks.push(Block::Table(Grid {
+        blocks.push(ContentBlock::Table(Grid {
             id: "settings".into(),
             caption: "Settings of the engine".into(),
             columns: vec![
@@ -84,7 +84,7 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
         text.push_str(&extra.join("\n"));
     }
     if !text.trim().is_empty() {
-        blocks.push(Block::Listing(Listing {
+        blocks.push(ContentBlock::Listing(Listing {
             title: "Command of the container".into(),
             text,
             folded: true,
@@ -94,7 +94,7 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     if !env.is_empty() {
-        blocks.push(Block::Listing(Listing {
+        blocks.push(ContentBlock::Listing(Listing {
             title: "Environment of the container".into(),
             text: env.join("\n"),
             folded: true,
@@ -103,8 +103,11 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
 }
 
 /// Settings of several runs: what differs first, then what all have.
-fn side_by_side(runs: &[Run]) -> Grid {
-    let all: Vec<settings::Settings> = runs.iter().map(|r| settings::of(&r.profile)).collect();
+fn side_by_side(runs: &[ReportRun]) -> Grid {
+    let all: Vec<settings::ProfileSettings> = runs
+        .iter()
+        .map(|r| settings::settings_of_profile(&r.profile))
+        .collect();
     let mut names: Vec<&String> = (all.iter().flat_map(|s| s.keys()))
         .collect::<BTreeSet<_>>()
         .into_iter()
@@ -118,17 +121,17 @@ fn side_by_side(runs: &[Run]) -> Grid {
     let columns = runs.len() <= MOST_COLUMNS;
     let rows = names.into_iter().map(|name| {
         let mut row = vec![
-            Cell::text(name),
-            Cell::text(if differs(name) { "differs" } else { "" }),
+            TableCell::text_cell(name),
+            TableCell::text_cell(if differs(name) { "differs" } else { "" }),
         ];
         let cell = |value: Option<&String>| match value {
-            Some(value) => Cell::text(value),
-            None => Cell::missing("this run does not tell it"),
+            Some(value) => TableCell::text_cell(value),
+            None => TableCell::missing_cell("this run does not tell it"),
         };
         if columns {
             row.extend(all.iter().map(|s| cell(s.get(name))));
         } else {
-            row.push(Cell::text(values(&all, name)));
+            row.push(TableCell::text_cell(values(&all, name)));
         }
         row
     });
@@ -151,7 +154,7 @@ fn side_by_side(runs: &[Run]) -> Grid {
 }
 
 /// The values of a setting over many runs, the commonest first.
-fn values(all: &[settings::Settings], name: &str) -> String {
+fn values(all: &[settings::ProfileSettings], name: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for settings in all {
         let value = settings.get(name).map_or("not told", String::as_str);

@@ -1,26 +1,29 @@
 //! What moves with what, over the runs and within them; only where there are runs enough.
 
 use super::Sources;
-use super::figures::{numbers, words as column};
+use super::figures::{number_column, text_column as column};
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
-use crate::report::content::{Block, Cell, Chapter, Grid, Source, Witness};
-use crate::report::layout::counted;
+use crate::report::content::{Chapter, ContentBlock, FigureSource, Grid, SourceDetail, TableCell};
+use crate::report::layout::counted_noun;
 use crate::report::layout::unsigned_zero;
 use crate::report::material::Material;
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_correlations_chapter(
+    material: &Material,
+    sources: &mut Sources,
+) -> Vec<Chapter> {
     if material.runs.is_empty() {
         return Vec::new();
     }
     let profiles: Vec<&Profile> = material.runs.iter().map(|r| &*r.profile).collect();
-    let found = Correlations::of(&profiles);
+    let found = Correlations::correlate_profiles(&profiles);
     let all = || found.across_runs.iter().chain(&found.within_runs);
     let known = all().filter(|c| c.pearson.is_some()).count();
     let enough = profiles.len() as u64 >= FEWEST_POINTS;
     let mut blocks = Vec::new();
     if known > 0 || enough {
-        let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<Cell>> {
+        let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<TableCell>> {
             list.iter().map(|c| row(of, c, sources)).collect()
         };
         let mut all = if enough {
@@ -29,25 +32,25 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
             Vec::new()
         };
         all.extend(rows("within a run", &found.within_runs, sources));
-        blocks.push(Block::Table(Grid {
+        blocks.push(ContentBlock::Table(Grid {
             id: "correlations".into(),
             caption: "Coefficients from -1 to 1; within runs the median over them".into(),
             columns: vec![
                 column("", "points"),
                 column("", "x"),
                 column("with", "y"),
-                numbers("points", "n"),
-                numbers("along a line (Pearson)", "pearson"),
-                numbers("in order (Spearman)", "spearman"),
+                number_column("points", "n"),
+                number_column("along a line (Pearson)", "pearson"),
+                number_column("in order (Spearman)", "spearman"),
             ],
             rows: all,
         }));
         let text = "That two figures move together does not say that one makes the other.";
-        blocks.push(Block::Text(text.into()));
+        blocks.push(ContentBlock::Text(text.into()));
     }
     if !enough {
-        let n = counted(profiles.len(), "run");
-        blocks.push(Block::Text(format!(
+        let n = counted_noun(profiles.len(), "run");
+        blocks.push(ContentBlock::Text(format!(
             "What moves with what over runs takes {FEWEST_POINTS} of them at least; here is {n}."
         )));
     }
@@ -58,12 +61,12 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
     }]
 }
 
-fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<Cell> {
-    let id = sources.note(Source {
+fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<TableCell> {
+    let id = sources.note_source(FigureSource {
         title: format!("{} with {}, {of}", c.x, c.y),
-        value: format!("{} points of {}", c.n, counted(c.runs as usize, "run")),
+        value: format!("{} points of {}", c.n, counted_noun(c.runs as usize, "run")),
         confidence: None,
-        witnesses: vec![Witness {
+        witnesses: vec![SourceDetail {
             kind: "statistics".into(),
             value: format!("{} points", c.n),
             quote: match of {
@@ -75,14 +78,14 @@ fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<Cell> {
         }],
     });
     let cell = |value: Option<f64>| match value {
-        Some(value) => Cell::number(value, unsigned_zero(format!("{value:.2}"))).from(id),
-        None => Cell::missing(c.unknown.clone().unwrap_or_else(|| "no data".into())),
+        Some(value) => TableCell::number_cell(value, unsigned_zero(format!("{value:.2}"))).from(id),
+        None => TableCell::missing_cell(c.unknown.clone().unwrap_or_else(|| "no data".into())),
     };
     vec![
-        Cell::text(of),
-        Cell::text(&c.x),
-        Cell::text(&c.y),
-        Cell::number(c.n as f64, c.n.to_string()).from(id),
+        TableCell::text_cell(of),
+        TableCell::text_cell(&c.x),
+        TableCell::text_cell(&c.y),
+        TableCell::number_cell(c.n as f64, c.n.to_string()).from(id),
         cell(c.pearson),
         cell(c.spearman),
     ]

@@ -1,17 +1,19 @@
 //! What a million tokens cost: the price of a GPU's hour, the GPUs, the tokens a second.
 
 use super::Sources;
-use super::figures::{Figures, numbers, why, words as column};
+use super::figures::{SourcedFigures, number_column, reason_at_path, text_column as column};
 use super::words;
 use super::words::tokens_unit;
 use crate::capture::DeviceKind;
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
-use crate::report::content::{Block, Cell, Chapter, Grid, Note, Source, Witness};
-use crate::report::layout::{figure, unsigned_zero};
+use crate::report::content::{
+    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell,
+};
+use crate::report::layout::{format_figure, unsigned_zero};
 use crate::report::material::Material;
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let Some(price) = material.gpu_hour_price else {
         return Vec::new();
     };
@@ -20,7 +22,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         return vec![Chapter {
             id: "cost".into(),
             title: "Cost".into(),
-            blocks: vec![Block::Text(text.into())],
+            blocks: vec![ContentBlock::Text(text.into())],
         }];
     }
     let many = material.runs.len() > 1;
@@ -29,8 +31,8 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         currency => format!("{what}, {currency}"),
     };
     let mut blocks = Vec::new();
-    if let Some(what) = words::pretends(material) {
-        blocks.push(Block::Note(Note {
+    if let Some(what) = words::simulated_parts(material) {
+        blocks.push(ContentBlock::Note(Note {
             severity: Severity::Warning,
             code: Some("simulated".into()),
             message: format!("{what}: such a cost says nothing of a real deployment"),
@@ -38,25 +40,25 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         }));
     }
     let rows = material.runs.iter().map(|run| {
-        let mut figures = Figures { sources, run, many };
+        let mut figures = SourcedFigures { sources, run, many };
         row(&mut figures, price)
     });
-    blocks.push(Block::Table(Grid {
+    blocks.push(ContentBlock::Table(Grid {
         id: "cost".into(),
         caption: "Cost per million tokens = price of a GPU's hour × GPUs ÷ (tokens a second × 3600) × 1,000,000".into(),
         columns: vec![
             column("run", "run"),
-            numbers(&money("a GPU's hour"), "gpu_hour_price"),
-            numbers("GPUs", "gpus"),
-            numbers("tokens/s", "tokens_per_second"),
+            number_column(&money("a GPU's hour"), "gpu_hour_price"),
+            number_column("GPUs", "gpus"),
+            number_column("tokens/s", "tokens_per_second"),
             column("tokens", "tokens_are"),
-            numbers(&money("per million tokens"), "cost_per_million_tokens"),
-            numbers(&money("per 1000 requests"), "cost_per_1000_requests"),
+            number_column(&money("per million tokens"), "cost_per_million_tokens"),
+            number_column(&money("per 1000 requests"), "cost_per_1000_requests"),
         ],
         rows: rows.collect(),
     }));
     let text = "The whole of the GPUs is paid for while the load runs, used or not; a load that does not fill the engine makes tokens dear.";
-    blocks.push(Block::Text(text.into()));
+    blocks.push(ContentBlock::Text(text.into()));
     vec![Chapter {
         id: "cost".into(),
         title: "Cost".into(),
@@ -73,14 +75,14 @@ fn gpus(profile: &Profile) -> Result<f64, String> {
     }
 }
 
-fn row(figures: &mut Figures<'_>, price: f64) -> Vec<Cell> {
+fn row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
     let run = figures.run;
     let p = &run.profile;
     let stats = p.latency_stats.as_ref();
     let positive = |value: Option<f64>, path: &str| match value {
         Some(v) if v.is_finite() && v > 0.0 => Ok(v),
         Some(_) => Err("no token came".to_owned()),
-        None => Err(why(p, path)),
+        None => Err(reason_at_path(p, path)),
     };
     let (tokens_path, requests_path) = (
         "latency_stats.tokens_per_second",
@@ -89,11 +91,11 @@ fn row(figures: &mut Figures<'_>, price: f64) -> Vec<Cell> {
     let tokens = positive(stats.and_then(|s| s.tokens_per_second), tokens_path);
     let requests = positive(stats.and_then(|s| s.requests_per_second), requests_path);
     let gpus = gpus(p);
-    let given = figures.sources.note(Source {
+    let given = figures.sources.note_source(FigureSource {
         title: "Price of a GPU's hour".into(),
         value: price.to_string(),
         confidence: None,
-        witnesses: vec![Witness {
+        witnesses: vec![SourceDetail {
             kind: "given".into(),
             value: price.to_string(),
             quote: format!("--gpu-hour-price {price}"),
@@ -107,13 +109,13 @@ fn row(figures: &mut Figures<'_>, price: f64) -> Vec<Cell> {
             let id = figures.of_key(
                 ("GPUs", text.clone()),
                 "measured devices",
-                (words::devices(p), "gpu_info.devices"),
+                (words::devices_label(p), "gpu_info.devices"),
             );
-            Cell::number(*n, text).from(id)
+            TableCell::number_cell(*n, text).from(id)
         }
-        Err(why) => Cell::missing(why),
+        Err(why) => TableCell::missing_cell(why),
     };
-    let rate = figures.told(
+    let rate = figures.reported_cell(
         "tokens/s",
         "the bench's result",
         (tokens.as_ref().ok().copied(), tokens_path),
@@ -121,29 +123,32 @@ fn row(figures: &mut Figures<'_>, price: f64) -> Vec<Cell> {
     let mut cost = |title: &str, rate: &Result<f64, String>, each: f64, path: &str| {
         let (gpus, rate) = match (&gpus, rate) {
             (Ok(gpus), Ok(rate)) => (*gpus, *rate),
-            (Err(why), _) | (_, Err(why)) => return Cell::missing(why),
+            (Err(why), _) | (_, Err(why)) => return TableCell::missing_cell(why),
         };
         let cost = price * gpus / (rate * 3600.0) * each;
         if !cost.is_finite() {
-            return Cell::missing("it is more than a number holds");
+            return TableCell::missing_cell("it is more than a number holds");
         }
         let text = money_text(cost);
         let id = figures.of_key(
             (title, text.clone()),
             "calculated",
             (
-                format!("{price} × {gpus} ÷ ({} × 3600) × {each}", figure(rate)),
+                format!(
+                    "{price} × {gpus} ÷ ({} × 3600) × {each}",
+                    format_figure(rate)
+                ),
                 path,
             ),
         );
-        Cell::number(cost, text).from(id)
+        TableCell::number_cell(cost, text).from(id)
     };
     vec![
-        Cell::text(&run.name),
-        Cell::number(price, price.to_string()).from(given),
+        TableCell::text_cell(&run.name),
+        TableCell::number_cell(price, price.to_string()).from(given),
         counted,
         rate,
-        Cell::text(tokens_unit(p)),
+        TableCell::text_cell(tokens_unit(p)),
         cost("Cost per million tokens", &tokens, 1e6, tokens_path),
         cost("Cost per 1000 requests", &requests, 1e3, requests_path),
     ]

@@ -1,32 +1,32 @@
 //! Reading documents of plimsoll's leniently: what is missing or of another kind is unknown.
 
-use crate::report::layout::truncate;
+use crate::report::layout::truncate_text;
 use serde_json::Value;
 
 /// Longest text that is taken, cells.
 const LONGEST: usize = 300;
 
 /// A text at a path; none where it is empty.
-pub(super) fn text(value: &Value, path: &str) -> Option<String> {
+pub(super) fn text_at(value: &Value, path: &str) -> Option<String> {
     let text = value.pointer(path)?.as_str()?.trim();
     // A text of megabytes is not measured to its end.
     let few: String = text.chars().take(4 * LONGEST).collect();
-    (!few.is_empty()).then(|| truncate(&few, LONGEST, "…"))
+    (!few.is_empty()).then(|| truncate_text(&few, LONGEST, "…"))
 }
 
 /// A number at a path.
-pub(super) fn number(value: &Value, path: &str) -> Option<f64> {
+pub(super) fn number_at(value: &Value, path: &str) -> Option<f64> {
     let number = value.pointer(path)?.as_f64()?;
     number.is_finite().then_some(number)
 }
 
 /// Whether there is a `true` at a path.
-pub(super) fn flag(value: &Value, path: &str) -> bool {
+pub(super) fn flag_at(value: &Value, path: &str) -> bool {
     value.pointer(path) == Some(&Value::Bool(true))
 }
 
 /// A list at a path; empty where there is none. At most `most` of it.
-pub(super) fn list<'a>(
+pub(super) fn list_at<'a>(
     value: &'a Value,
     path: &str,
     most: usize,
@@ -36,13 +36,15 @@ pub(super) fn list<'a>(
 }
 
 /// The sentences of a list.
-pub(super) fn sentences(value: &Value, path: &str) -> Vec<String> {
-    list(value, path, 50).filter_map(|s| text(s, "")).collect()
+pub(super) fn sentences_at(value: &Value, path: &str) -> Vec<String> {
+    list_at(value, path, 50)
+        .filter_map(|s| text_at(s, ""))
+        .collect()
 }
 
 /// A figure that a document has for each of its rows: cells, levels.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Figure {
+pub(crate) struct DocumentFigure {
     /// Key in the document.
     pub key: &'static str,
     /// Key in CSV.
@@ -56,14 +58,14 @@ pub(crate) struct Figure {
 }
 
 /// Of its key, its key in CSV, words, unit, and what its value is divided by.
-pub(crate) const fn figure(
+pub(crate) const fn new_figure(
     key: &'static str,
     csv: &'static str,
     title: &'static str,
     unit: &'static str,
     per: f64,
-) -> Figure {
-    Figure {
+) -> DocumentFigure {
+    DocumentFigure {
         key,
         csv,
         title,
@@ -72,9 +74,9 @@ pub(crate) const fn figure(
     }
 }
 
-impl Figure {
+impl DocumentFigure {
     /// Words with the unit: `peak, GiB`.
-    pub fn head(&self) -> String {
+    pub fn column_head(&self) -> String {
         match self.unit {
             "" => self.title.to_owned(),
             unit => format!("{}, {unit}", self.title),
@@ -82,7 +84,7 @@ impl Figure {
     }
 
     /// Its value in a row, in the unit that is shown.
-    pub fn of(&self, row: &Value) -> Option<f64> {
+    pub fn value_in_row(&self, row: &Value) -> Option<f64> {
         Some(row.get(self.key)?.as_f64()? / self.per)
     }
 }

@@ -1,12 +1,12 @@
 //! Tests of the chapters of experiments and of load lines.
 
-use super::samples::plain;
+use super::samples::render_plain;
 use super::{Sources, experiment, load_line};
-use crate::report::material::{Material, Stored};
+use crate::report::material::{Material, StoredDocument};
 use serde_json::{Value, json};
 
-fn stored(document: Value) -> Vec<Stored> {
-    vec![Stored {
+fn stored(document: Value) -> Vec<StoredDocument> {
+    vec![StoredDocument {
         name: "results/x.json".into(),
         document,
     }]
@@ -17,7 +17,10 @@ fn experiments(document: Value) -> String {
         experiments: stored(document),
         ..Material::default()
     };
-    plain(&experiment::write(&material, &mut Sources::default()))
+    render_plain(&experiment::write_experiment_chapter(
+        &material,
+        &mut Sources::default(),
+    ))
 }
 
 fn load_lines(document: Value) -> String {
@@ -25,7 +28,10 @@ fn load_lines(document: Value) -> String {
         load_lines: stored(document),
         ..Material::default()
     };
-    plain(&load_line::write(&material, &mut Sources::default()))
+    render_plain(&load_line::write_load_line_chapter(
+        &material,
+        &mut Sources::default(),
+    ))
 }
 
 #[test]

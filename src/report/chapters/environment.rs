@@ -1,23 +1,23 @@
 //! Where it ran and how it was read: host, container, engine, backend, sampling.
 
 use super::Sources;
-use super::figures::words as column;
+use super::figures::text_column as column;
 use super::words;
 use crate::profile::Profile;
-use crate::report::content::{Block, Cell, Chapter, Grid};
-use crate::report::layout::{count, duration, figure};
-use crate::report::material::{Material, Run};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::layout::{format_duration, format_figure, grouped_count};
+use crate::report::material::{Material, ReportRun};
 use crate::units::Bytes;
 
 /// A fact of a run, or why it is not known.
-type Fact = (&'static str, Result<String, &'static str>);
+type EnvironmentFact = (&'static str, Result<String, &'static str>);
 
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let shown: Vec<&Run> = material.runs.iter().filter(|r| r.in_full).collect();
+pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
     let Some(first) = shown.first() else {
         return Vec::new();
     };
-    let all: Vec<Vec<Fact>> = shown.iter().map(|r| facts(&r.profile)).collect();
+    let all: Vec<Vec<EnvironmentFact>> = shown.iter().map(|r| facts(&r.profile)).collect();
     let many = shown.len() > 1;
     let mut columns = vec![column("fact", "fact")];
     if many {
@@ -34,18 +34,18 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
         .into_iter()
         .enumerate()
         .map(|(i, (label, _))| {
-            let mut row = vec![Cell::text(label)];
+            let mut row = vec![TableCell::text_cell(label)];
             row.extend(all.iter().map(|facts| match facts.get(i) {
-                Some((_, Ok(text))) => Cell::text(text),
-                Some((_, Err(why))) => Cell::missing(*why),
-                None => Cell::missing("not known"),
+                Some((_, Ok(text))) => TableCell::text_cell(text),
+                Some((_, Err(why))) => TableCell::missing_cell(*why),
+                None => TableCell::missing_cell("not known"),
             }));
             row
         });
     vec![Chapter {
         id: "environment".into(),
         title: "Environment".into(),
-        blocks: vec![Block::Table(Grid {
+        blocks: vec![ContentBlock::Table(Grid {
             id: "environment".into(),
             caption: "Where it ran and how it was read".into(),
             columns,
@@ -55,7 +55,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
 }
 
 /// Every fact in the same order for every run.
-fn facts(p: &Profile) -> Vec<Fact> {
+fn facts(p: &Profile) -> Vec<EnvironmentFact> {
     let m = &p.metadata;
     let (host, container, backend) = (&m.host, &m.container, &m.memory_backend);
     let known = |text: &str, why: &'static str| match text {
@@ -117,12 +117,12 @@ fn facts(p: &Profile) -> Vec<Fact> {
                 "the daemon did not tell it",
             ),
         ),
-        ("engine", Ok(words::engine(p))),
+        ("engine", Ok(words::engine_label(p))),
         (
             "recognised by",
             known(&p.engine_metadata.evidence, "not told"),
         ),
-        ("mode", Ok(words::mode(p).to_owned())),
+        ("mode", Ok(words::mode_label(p).to_owned())),
         (
             "devices",
             known(
@@ -141,12 +141,12 @@ fn facts(p: &Profile) -> Vec<Fact> {
         ("sampling", Ok(sampling(p))),
         ("log", Ok(log(p))),
         ("started", known(&m.timestamp, "not told")),
-        ("took", Ok(duration(m.duration_s))),
+        ("took", Ok(format_duration(m.duration_s))),
         (
             "ended",
             Ok(match m.outcome.failure() {
-                Some(why) => format!("{}: {why}", words::outcome(&m.outcome)),
-                None => words::outcome(&m.outcome).to_owned(),
+                Some(why) => format!("{}: {why}", words::outcome_label(&m.outcome)),
+                None => words::outcome_label(&m.outcome).to_owned(),
             }),
         ),
     ]
@@ -154,28 +154,34 @@ fn facts(p: &Profile) -> Vec<Fact> {
 
 fn sampling(p: &Profile) -> String {
     let s = &p.metadata.sampling;
-    let ms = |ns: u64| figure(ns as f64 / 1e6);
+    let ms = |ns: u64| format_figure(ns as f64 / 1e6);
     let mut text = format!(
         "every {} ms, {} ticks, {} missed, longest gap {} ms",
         ms(s.interval_ns),
-        count(s.ticks),
-        count(s.missed_ticks),
+        grouped_count(s.ticks),
+        grouped_count(s.missed_ticks),
         ms(s.longest_gap_ns)
     );
     if let Some(late) = s.jitter_p99_ns {
         text.push_str(&format!(", 99 of 100 no more than {} ms late", ms(late)));
     }
     if s.failed_readings > 0 {
-        text.push_str(&format!(", {} readings failed", count(s.failed_readings)));
+        text.push_str(&format!(
+            ", {} readings failed",
+            grouped_count(s.failed_readings)
+        ));
     }
     text
 }
 
 fn log(p: &Profile) -> String {
     let l = &p.metadata.log;
-    let mut text = format!("{} lines, {}", count(l.lines), Bytes(l.bytes));
+    let mut text = format!("{} lines, {}", grouped_count(l.lines), Bytes(l.bytes));
     if l.dropped_lines > 0 {
-        text.push_str(&format!(", {} lines dropped", count(l.dropped_lines)));
+        text.push_str(&format!(
+            ", {} lines dropped",
+            grouped_count(l.dropped_lines)
+        ));
     }
     if let Some(error) = &l.error {
         text.push_str(&format!("; {error}"));

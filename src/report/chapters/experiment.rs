@@ -1,15 +1,17 @@
 //! Experiments: one thing varied over a few levels, as curves and a table.
 
 use super::Sources;
-use super::document::{Figure, figure, flag, list, number, sentences, text};
-use super::sweep::tables::{numeric, wordy};
-use super::sweep::{capital, note};
+use super::document::{
+    DocumentFigure, flag_at, list_at, new_figure, number_at, sentences_at, text_at,
+};
+use super::sweep::tables::{number_column, text_column};
+use super::sweep::{capitalize_first, note_block};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
-use crate::report::material::{Material, Stored};
+use crate::report::material::{Material, StoredDocument};
 use crate::units::GIB;
 use serde_json::Value;
 
@@ -18,30 +20,30 @@ const MOST: usize = 1000;
 
 /// Memory: what the devices held, and of the KV cache what is reserved and what is used. An engine
 /// that reserves a pool at its start makes the first two flat, whatever the load.
-static MEMORY: [Figure; 5] = [
-    figure("peak_bytes", "peak_gib", "peak memory", "GiB", GIB),
-    figure(
+static MEMORY: [DocumentFigure; 5] = [
+    new_figure("peak_bytes", "peak_gib", "peak memory", "GiB", GIB),
+    new_figure(
         "kv_pool_bytes",
         "kv_pool_gib",
         "KV pool reserved",
         "GiB",
         GIB,
     ),
-    figure(
+    new_figure(
         "kv_used_bytes",
         "kv_used_gib",
         "KV used at most",
         "GiB",
         GIB,
     ),
-    figure(
+    new_figure(
         "peak_alloc_bytes",
         "torch_allocated_gib",
         "torch allocated",
         "GiB",
         GIB,
     ),
-    figure(
+    new_figure(
         "peak_reserved_bytes",
         "torch_reserved_gib",
         "torch reserved",
@@ -50,15 +52,15 @@ static MEMORY: [Figure; 5] = [
     ),
 ];
 
-static THROUGHPUT: [Figure; 2] = [
-    figure(
+static THROUGHPUT: [DocumentFigure; 2] = [
+    new_figure(
         "total_tokens_per_s",
         "total_tokens_per_second",
         "all requests together",
         "tokens/s",
         1.0,
     ),
-    figure(
+    new_figure(
         "mean_tokens_per_s",
         "mean_tokens_per_second",
         "each request, mean",
@@ -67,16 +69,16 @@ static THROUGHPUT: [Figure; 2] = [
     ),
 ];
 
-static LATENCY: [Figure; 3] = [
-    figure("mean_latency_s", "mean_latency_s", "mean latency", "s", 1.0),
-    figure(
+static LATENCY: [DocumentFigure; 3] = [
+    new_figure("mean_latency_s", "mean_latency_s", "mean latency", "s", 1.0),
+    new_figure(
         "p95_latency_s",
         "p95_latency_s",
         "latency, 95th percentile",
         "s",
         1.0,
     ),
-    figure(
+    new_figure(
         "mean_ttft_s",
         "mean_ttft_s",
         "mean time to first token",
@@ -85,14 +87,14 @@ static LATENCY: [Figure; 3] = [
     ),
 ];
 
-static COUNTS: [Figure; 3] = [
-    figure("successful", "successful", "answered", "", 1.0),
-    figure("failed", "failed", "failed", "", 1.0),
-    figure("error_rate", "error_percent", "failed", "%", 0.01),
+static COUNTS: [DocumentFigure; 3] = [
+    new_figure("successful", "successful", "answered", "", 1.0),
+    new_figure("failed", "failed", "failed", "", 1.0),
+    new_figure("error_rate", "error_percent", "failed", "%", 0.01),
 ];
 
 /// A chapter for each experiment.
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_experiment_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.experiments.len() > 1;
     let each = material.experiments.iter().enumerate();
     each.map(|(i, stored)| {
@@ -106,37 +108,37 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     .collect()
 }
 
-fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
+fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     let document = &stored.document;
-    let kind = text(document, "/kind").unwrap_or_default();
+    let kind = text_at(document, "/kind").unwrap_or_default();
     let across = match kind.as_str() {
         "concurrency" => "requests at once",
         "seqlen" => "prompt tokens",
         "mixed" => "prompt tokens, mean",
         _ => "level",
     };
-    let levels: Vec<&Value> = list(document, "/levels", MOST)
+    let levels: Vec<&Value> = list_at(document, "/levels", MOST)
         .filter(|l| l.is_object())
         .collect();
-    let mut blocks = vec![Block::Text(what(stored, &levels, across))];
-    if flag(document, "/simulated") {
+    let mut blocks = vec![ContentBlock::Text(what(stored, &levels, across))];
+    if flag_at(document, "/simulated") {
         let words = "an engine or a device of this experiment only pretends";
-        blocks.push(note(Severity::Warning, "simulated", words.into()));
+        blocks.push(note_block(Severity::Warning, "simulated", words.into()));
     }
-    if flag(document, "/interrupted") {
-        blocks.push(note(
+    if flag_at(document, "/interrupted") {
+        blocks.push(note_block(
             Severity::Warning,
             "interrupted",
             "it was stopped before its end".into(),
         ));
     }
     blocks.extend(
-        sentences(document, "/readings")
+        sentences_at(document, "/readings")
             .into_iter()
-            .map(Block::Text),
+            .map(ContentBlock::Text),
     );
-    let told = sentences(document, "/notes").into_iter();
-    blocks.extend(told.map(|n| note(Severity::Info, "told_by_the_experiment", n)));
+    let told = sentences_at(document, "/notes").into_iter();
+    blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_experiment", n)));
     let word = match kind.as_str() {
         "seqlen" | "mixed" => "seqlen",
         "concurrency" => "concurrency",
@@ -147,7 +149,7 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
     } else {
         String::new()
     };
-    let pictures: [(&str, &str, &'static [Figure]); 3] = [
+    let pictures: [(&str, &str, &'static [DocumentFigure]); 3] = [
         ("fig1_mem", "memory", &MEMORY),
         ("fig2_tps", "generated tokens per second", &THROUGHPUT),
         ("fig3_latency", "latency", &LATENCY),
@@ -155,16 +157,16 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
     for (fig, title, figures) in pictures {
         let chart = curves(document, &levels, across, title, figures);
         blocks.extend(chart.map(|plot| {
-            Block::Chart(Chart {
+            ContentBlock::Chart(Chart {
                 id: format!("{prefix}{fig}_vs_{word}"),
-                title: format!("{} over {across}", capital(title)),
+                title: format!("{} over {across}", capitalize_first(title)),
                 note: not_drawn(document, &levels, figures),
-                simulated: flag(document, "/simulated"),
+                simulated: flag_at(document, "/simulated"),
                 plot: Plot::Curves(plot),
             })
         }));
     }
-    blocks.push(Block::Table(table(document, &levels, across, &id)));
+    blocks.push(ContentBlock::Table(table(document, &levels, across, &id)));
     Chapter {
         title: if several {
             format!("Experiment: {}", stored.name)
@@ -176,9 +178,9 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
     }
 }
 
-fn what(stored: &Stored, levels: &[&Value], across: &str) -> String {
+fn what(stored: &StoredDocument, levels: &[&Value], across: &str) -> String {
     let document = &stored.document;
-    let word = |path: &str| text(document, path);
+    let word = |path: &str| text_at(document, path);
     let engine = match (word("/engine"), word("/engine_version")) {
         (Some(engine), Some(version)) => format!("{engine} {version}"),
         (Some(engine), None) => engine,
@@ -203,11 +205,11 @@ fn what(stored: &Stored, levels: &[&Value], across: &str) -> String {
 
 fn is_done(level: &Value) -> bool {
     // A document without that field has figures where it has them.
-    text(level, "/state").is_none_or(|s| s == "done")
+    text_at(level, "/state").is_none_or(|s| s == "done")
 }
 
-fn value(level: &Value, figure: &Figure) -> Option<f64> {
-    let value = figure.of(level)?;
+fn value(level: &Value, figure: &DocumentFigure) -> Option<f64> {
+    let value = figure.value_in_row(level)?;
     (value.is_finite() && is_done(level)).then_some(value)
 }
 
@@ -216,15 +218,15 @@ fn curves(
     levels: &[&Value],
     across: &str,
     title: &str,
-    figures: &'static [Figure],
+    figures: &'static [DocumentFigure],
 ) -> Option<Curves> {
-    let curve = |figure: &Figure| {
+    let curve = |figure: &DocumentFigure| {
         let dot = |level: &&Value| {
             Some(Dot {
-                x: number(level, "/x")?,
+                x: number_at(level, "/x")?,
                 y: value(level, figure)?,
                 range: None,
-                label: text(level, "/name"),
+                label: text_at(level, "/name"),
             })
         };
         let mut points: Vec<Dot> = levels.iter().filter_map(dot).collect();
@@ -232,7 +234,7 @@ fn curves(
         Curve {
             label: figure.title.into(),
             points,
-            joined: text(document, "/kind").as_deref() != Some("mixed"),
+            joined: text_at(document, "/kind").as_deref() != Some("mixed"),
         }
     };
     let curves: Vec<Curve> = figures
@@ -244,7 +246,7 @@ fn curves(
     let lowest = all().reduce(f64::min)?;
     let highest = all().reduce(f64::max)?;
     Some(Curves {
-        x: Axis {
+        x: ChartAxis {
             title: across.into(),
             unit: String::new(),
             scale: if lowest > 0.0 && highest / lowest >= 8.0 {
@@ -253,7 +255,7 @@ fn curves(
                 Scale::FromZero
             },
         },
-        y: Axis {
+        y: ChartAxis {
             title: title.into(),
             unit: figures.first()?.unit.into(),
             scale: Scale::FromZero,
@@ -265,12 +267,12 @@ fn curves(
 }
 
 /// The reason that the document gives for a figure.
-fn why(document: &Value, figure: &Figure) -> Option<String> {
+fn why(document: &Value, figure: &DocumentFigure) -> Option<String> {
     let reasons = document.get("not_measured")?;
-    text(reasons.get(figure.key)?, "")
+    text_at(reasons.get(figure.key)?, "")
 }
 
-fn not_drawn(document: &Value, levels: &[&Value], figures: &[Figure]) -> Option<String> {
+fn not_drawn(document: &Value, levels: &[&Value], figures: &[DocumentFigure]) -> Option<String> {
     let mut said: Vec<String> = figures
         .iter()
         .filter(|f| levels.iter().all(|l| value(l, f).is_none()))
@@ -280,10 +282,10 @@ fn not_drawn(document: &Value, levels: &[&Value], figures: &[Figure]) -> Option<
         .iter()
         .filter(|l| !is_done(l))
         .filter_map(|l| {
-            let cause = text(l, "/cause").or_else(|| text(l, "/state"));
+            let cause = text_at(l, "/cause").or_else(|| text_at(l, "/state"));
             Some(format!(
                 "{} ({})",
-                text(l, "/name")?,
+                text_at(l, "/name")?,
                 cause?.replace('_', " ")
             ))
         })
@@ -300,7 +302,7 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
         .chain(&THROUGHPUT)
         .chain(&LATENCY)
         .chain(&COUNTS);
-    let figures: Vec<&Figure> = all
+    let figures: Vec<&DocumentFigure> = all
         .filter(|f| levels.iter().any(|l| value(l, f).is_some()))
         .collect();
     let asked = [
@@ -310,31 +312,41 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
         ("requests", "requests"),
         ("repeats", "repeats"),
     ];
-    let mut columns = vec![wordy("level", "level"), numeric(across, "x")];
-    columns.extend(asked.map(|(key, title)| numeric(title, key)));
-    columns.push(wordy("state", "state"));
-    columns.push(wordy("cause", "cause"));
-    columns.extend(figures.iter().map(|f| numeric(f.head(), f.csv)));
-    columns.push(wordy("message", "message"));
-    columns.push(wordy("profile", "profile"));
+    let mut columns = vec![text_column("level", "level"), number_column(across, "x")];
+    columns.extend(asked.map(|(key, title)| number_column(title, key)));
+    columns.push(text_column("state", "state"));
+    columns.push(text_column("cause", "cause"));
+    columns.extend(
+        figures
+            .iter()
+            .map(|f| number_column(f.column_head(), f.csv)),
+    );
+    columns.push(text_column("message", "message"));
+    columns.push(text_column("profile", "profile"));
     let count = |value: Option<f64>| match value {
-        Some(value) => Cell::number(value, whole(value)),
-        None => Cell::missing("the document does not have it"),
+        Some(value) => TableCell::number_cell(value, whole(value)),
+        None => TableCell::missing_cell("the document does not have it"),
     };
     let row = |level: &&Value| {
-        let word = |path: &str| Cell::text(text(level, path).unwrap_or_default());
-        let mut row = vec![word("/name"), count(number(level, "/x"))];
-        row.extend(asked.map(|(key, _)| count(number(level, &format!("/asked/{key}")))));
-        row.push(Cell::text(
-            text(level, "/state").unwrap_or_default().replace('_', " "),
+        let word = |path: &str| TableCell::text_cell(text_at(level, path).unwrap_or_default());
+        let mut row = vec![word("/name"), count(number_at(level, "/x"))];
+        row.extend(asked.map(|(key, _)| count(number_at(level, &format!("/asked/{key}")))));
+        row.push(TableCell::text_cell(
+            text_at(level, "/state")
+                .unwrap_or_default()
+                .replace('_', " "),
         ));
-        row.push(Cell::text(
-            text(level, "/cause").unwrap_or_default().replace('_', " "),
+        row.push(TableCell::text_cell(
+            text_at(level, "/cause")
+                .unwrap_or_default()
+                .replace('_', " "),
         ));
         row.extend(figures.iter().map(|f| match value(level, f) {
-            Some(value) => Cell::number(value, shown(f, value)),
-            None if !is_done(level) => Cell::missing("the level was not measured"),
-            None => Cell::missing(why(document, f).unwrap_or_else(|| "not measured".into())),
+            Some(value) => TableCell::number_cell(value, shown(f, value)),
+            None if !is_done(level) => TableCell::missing_cell("the level was not measured"),
+            None => {
+                TableCell::missing_cell(why(document, f).unwrap_or_else(|| "not measured".into()))
+            }
         }));
         row.push(word("/message"));
         row.push(word("/profile"));
@@ -353,14 +365,14 @@ fn whole(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         layout::unsigned_zero(format!("{value:.0}"))
     } else {
-        layout::figure(value)
+        layout::format_figure(value)
     }
 }
 
-fn shown(figure: &Figure, value: f64) -> String {
+fn shown(figure: &DocumentFigure, value: f64) -> String {
     match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),
         "" => whole(value),
-        _ => layout::figure(value),
+        _ => layout::format_figure(value),
     }
 }

@@ -1,18 +1,18 @@
 //! Figures as cells, each with its source or the reason why there is none.
 
 use super::Sources;
-use super::places::{moment, of_device, place};
+use super::places::{moment_of_peak, of_device, place_of_evidence};
 use crate::breakdown::{Component, EvidenceSource, Part};
 use crate::compare::subject::source_word;
 use crate::profile::Profile;
-use crate::report::content::{Cell, Column, Source, SourceId, Witness};
-use crate::report::layout::{count, figure, unsigned_zero};
-use crate::report::material::Run;
+use crate::report::content::{FigureSource, SourceDetail, SourceId, TableCell, TableColumn};
+use crate::report::layout::{format_figure, grouped_count, unsigned_zero};
+use crate::report::material::ReportRun;
 use crate::units::{GIB, gib_signed};
 
 /// A column of words.
-pub(super) fn words(title: &str, key: &str) -> Column {
-    Column {
+pub(super) fn text_column(title: &str, key: &str) -> TableColumn {
+    TableColumn {
         title: title.into(),
         key: key.into(),
         numeric: false,
@@ -20,10 +20,10 @@ pub(super) fn words(title: &str, key: &str) -> Column {
 }
 
 /// A column of figures.
-pub(super) fn numbers(title: &str, key: &str) -> Column {
-    Column {
+pub(super) fn number_column(title: &str, key: &str) -> TableColumn {
+    TableColumn {
         numeric: true,
-        ..words(title, key)
+        ..text_column(title, key)
     }
 }
 
@@ -37,23 +37,23 @@ pub(super) fn gib_text(gib: f64) -> String {
 }
 
 /// Bytes as a source shows them: `14.960 GiB (16063569920 bytes)`.
-pub(super) fn both(bytes: i64) -> String {
+pub(super) fn bytes_and_gib(bytes: i64) -> String {
     format!("{} GiB ({bytes} bytes)", gib_text(gib_signed(bytes)))
 }
 
 /// Bytes as a cell in GiB.
-pub(super) fn gib_cell(bytes: i64) -> Cell {
+pub(super) fn gib_cell(bytes: i64) -> TableCell {
     let gib = gib_signed(bytes);
-    Cell::number(gib, gib_text(gib))
+    TableCell::number_cell(gib, gib_text(gib))
 }
 
 /// Percent of the peak.
-pub(super) fn percent_cell(percent: f64) -> Cell {
-    Cell::number(percent, unsigned_zero(format!("{percent:.1}")))
+pub(super) fn percent_cell(percent: f64) -> TableCell {
+    TableCell::number_cell(percent, unsigned_zero(format!("{percent:.1}")))
 }
 
 /// Why a path of the profile is null; a reason covers everything below its path.
-pub(super) fn why(profile: &Profile, path: &str) -> String {
+pub(super) fn reason_at_path(profile: &Profile, path: &str) -> String {
     let mut at = path;
     loop {
         if let Some(why) = profile.unknown.get(at) {
@@ -80,44 +80,44 @@ fn path(component: Component) -> &'static str {
 /// Why a part of the peak is unknown.
 pub(super) fn why_part(profile: &Profile, component: Component) -> String {
     match profile.memory_breakdown.total_measured_bytes {
-        None => why(profile, "memory_breakdown.total_measured_gb"),
-        Some(_) => why(profile, path(component)),
+        None => reason_at_path(profile, "memory_breakdown.total_measured_gb"),
+        Some(_) => reason_at_path(profile, path(component)),
     }
 }
 
 /// A part over all devices.
-pub(super) fn part(profile: &Profile, component: Component) -> Option<&Part> {
+pub(super) fn find_part(profile: &Profile, component: Component) -> Option<&Part> {
     let parts = &profile.memory_breakdown.components;
     parts.iter().find(|p| p.component == component)
 }
 
 /// The figures of one run, as they become cells: each notes its source.
-pub(super) struct Figures<'a> {
+pub(super) struct SourcedFigures<'a> {
     /// The sources of the report.
     pub sources: &'a mut Sources,
     /// The run.
-    pub run: &'a Run,
+    pub run: &'a ReportRun,
     /// Whether the report holds several runs: a source then names its own.
     pub many: bool,
 }
 
-impl Figures<'_> {
+impl SourcedFigures<'_> {
     /// Notes the source of a figure. Among very many runs those that are shown in brief have one source each: with
     /// every witness of every figure a page would be slow to open.
-    fn noted(&mut self, source: Source) -> SourceId {
+    fn noted(&mut self, source: FigureSource) -> SourceId {
         if self.run.in_full || !self.sources.crowded {
-            return self.sources.note(source);
+            return self.sources.note_source(source);
         }
-        self.sources.note(Source {
+        self.sources.note_source(FigureSource {
             title: self.title("Figures".into()),
             value: "in the profile".into(),
             confidence: None,
-            witnesses: vec![Witness {
+            witnesses: vec![SourceDetail {
                 kind: "profile".into(),
                 quote: "`evidence` of the profile has the witnesses of each figure, and a report of it alone shows them".into(),
                 place: Some(self.run.name.clone()),
                 used: true,
-                ..Witness::default()
+                ..SourceDetail::default()
             }],
         })
     }
@@ -134,12 +134,12 @@ impl Figures<'_> {
     pub(super) fn of_part(&mut self, gpu: Option<u32>, part: &Part) -> SourceId {
         let (run, profile) = (self.run, &self.run.profile);
         let component = part.component;
-        let mut witnesses: Vec<Witness> = (profile.evidence.iter())
+        let mut witnesses: Vec<SourceDetail> = (profile.evidence.iter())
             .filter(|e| e.component == component && gpu.is_none_or(|g| g == e.gpu_id))
             .map(|e| {
                 let on = gpu.is_none() && profile.gpu_info.devices.len() > 1;
-                let value = both(e.bytes);
-                Witness {
+                let value = bytes_and_gib(e.bytes);
+                SourceDetail {
                     kind: source_word(e.source).into(),
                     value: if on {
                         format!("{}: {value}", of_device(profile, e.gpu_id))
@@ -147,7 +147,7 @@ impl Figures<'_> {
                         value
                     },
                     quote: e.quote.clone(),
-                    place: place(run, component, e.source, &e.quote),
+                    place: place_of_evidence(run, component, e.source, &e.quote),
                     used: e.used,
                 }
             })
@@ -156,22 +156,22 @@ impl Figures<'_> {
         if !witnesses.iter().any(|w| w.used) {
             witnesses.insert(
                 0,
-                Witness {
+                SourceDetail {
                     kind: source_word(EvidenceSource::Residual).into(),
-                    value: both(part.bytes),
+                    value: bytes_and_gib(part.bytes),
                     quote: "the peak less all parts that somebody told or measured".into(),
-                    place: moment(profile, Component::Unexplained),
+                    place: moment_of_peak(profile, Component::Unexplained),
                     used: true,
                 },
             );
         }
-        let mut title = component.label().to_owned();
+        let mut title = component.display_label().to_owned();
         if let Some(gpu) = gpu.filter(|_| profile.gpu_info.devices.len() > 1) {
             title.push_str(&format!(", {}", of_device(profile, gpu)));
         }
-        self.noted(Source {
+        self.noted(FigureSource {
             title: self.title(title),
-            value: both(part.bytes),
+            value: bytes_and_gib(part.bytes),
             confidence: Some(part.confidence.0.clone()),
             witnesses,
         })
@@ -187,12 +187,12 @@ impl Figures<'_> {
             None => profile.memory_breakdown.total_measured_bytes.unwrap_or(0),
             Some(_) => mine().map(|d| d.peak_bytes).fold(0, u64::saturating_add),
         };
-        let witnesses = mine().map(|d| Witness {
+        let witnesses = mine().map(|d| SourceDetail {
             kind: source_word(EvidenceSource::MeasuredDelta).into(),
             value: format!(
                 "{}: {}",
                 of_device(profile, d.gpu_id),
-                both(d.peak_bytes as i64)
+                bytes_and_gib(d.peak_bytes as i64)
             ),
             quote: match d.peak_source {
                 PeakSource::KernelPeak => {
@@ -202,16 +202,16 @@ impl Figures<'_> {
                 PeakSource::Sample => "the highest sample: a shorter spike may have been missed",
             }
             .into(),
-            place: moment(profile, Component::Unexplained),
+            place: moment_of_peak(profile, Component::Unexplained),
             used: true,
         });
         let title = match gpu {
             Some(gpu) => format!("Peak, {}", of_device(profile, gpu)),
             None => "Peak".into(),
         };
-        let source = Source {
+        let source = FigureSource {
             title: self.title(title),
-            value: both(bytes as i64),
+            value: bytes_and_gib(bytes as i64),
             confidence: Some("measured".into()),
             witnesses: witnesses.collect(),
         };
@@ -225,11 +225,11 @@ impl Figures<'_> {
         kind: &str,
         (quote, path): (String, &str),
     ) -> SourceId {
-        self.noted(Source {
+        self.noted(FigureSource {
             title: self.title(title.to_owned()),
             value: value.clone(),
             confidence: None,
-            witnesses: vec![Witness {
+            witnesses: vec![SourceDetail {
                 kind: kind.into(),
                 value,
                 quote,
@@ -240,35 +240,38 @@ impl Figures<'_> {
     }
 
     /// A part of the peak as a cell in GiB.
-    pub(super) fn part(&mut self, component: Component) -> Cell {
-        match part(&self.run.profile, component) {
+    pub(super) fn part_cell(&mut self, component: Component) -> TableCell {
+        match find_part(&self.run.profile, component) {
             Some(part) => gib_cell(part.bytes).from(self.of_part(None, part)),
-            None => Cell::missing(why_part(&self.run.profile, component)),
+            None => TableCell::missing_cell(why_part(&self.run.profile, component)),
         }
     }
 
     /// The peak as a cell in GiB.
-    pub(super) fn peak(&mut self) -> Cell {
+    pub(super) fn peak_cell(&mut self) -> TableCell {
         match self.run.profile.memory_breakdown.total_measured_bytes {
             Some(bytes) => gib_cell(bytes as i64).from(self.of_peak(None)),
-            None => Cell::missing(why(&self.run.profile, "memory_breakdown.total_measured_gb")),
+            None => TableCell::missing_cell(reason_at_path(
+                &self.run.profile,
+                "memory_breakdown.total_measured_gb",
+            )),
         }
     }
 
     /// All that is neither baseline nor weights, KV or activations, as a cell in GiB.
-    pub(super) fn overhead(&mut self) -> Cell {
+    pub(super) fn overhead_cell(&mut self) -> TableCell {
         let b = &self.run.profile.memory_breakdown;
         let path = "memory_breakdown.framework_overhead_gb";
         let Some(gib) = b.framework_overhead_gb else {
-            return Cell::missing(why(&self.run.profile, path));
+            return TableCell::missing_cell(reason_at_path(&self.run.profile, path));
         };
         let bytes = (gib * GIB).round() as i64;
         let parts: Vec<String> = (b.components.iter())
             .filter(|p| p.component.is_overhead())
-            .map(|p| format!("{} {}", p.component.label(), gib_text(p.gb)))
+            .map(|p| format!("{} {}", p.component.display_label(), gib_text(p.gb)))
             .collect();
         let id = self.of_key(
-            ("Framework overhead", both(bytes)),
+            ("Framework overhead", bytes_and_gib(bytes)),
             source_word(EvidenceSource::Residual),
             (format!("GiB: {}", parts.join(" + ")), path),
         );
@@ -276,25 +279,25 @@ impl Figures<'_> {
     }
 
     /// A figure of the bench or the engine, from one key of the profile.
-    pub(super) fn told(
+    pub(super) fn reported_cell(
         &mut self,
         title: &str,
         kind: &str,
         (value, path): (Option<f64>, &str),
-    ) -> Cell {
+    ) -> TableCell {
         let Some(value) = value.filter(|v| v.is_finite()) else {
-            return Cell::missing(why(&self.run.profile, path));
+            return TableCell::missing_cell(reason_at_path(&self.run.profile, path));
         };
         let text = if value.fract() == 0.0 && value.abs() < 1e15 && value >= 0.0 {
-            count(value as u64)
+            grouped_count(value as u64)
         } else {
-            figure(value)
+            format_figure(value)
         };
         let id = self.of_key(
             (title, text.clone()),
             kind,
             (format!("{title}: {value}"), path),
         );
-        Cell::number(value, text).from(id)
+        TableCell::number_cell(value, text).from(id)
     }
 }

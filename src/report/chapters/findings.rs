@@ -2,8 +2,8 @@
 
 use super::Sources;
 use crate::engine::facts::{Finding, Severity};
-use crate::report::content::{Block, Chapter, Note};
-use crate::report::layout::counted;
+use crate::report::content::{Chapter, ContentBlock, Note};
+use crate::report::layout::counted_noun;
 use crate::report::material::Material;
 
 /// Findings that are shown; a log of hundreds of runs has more.
@@ -11,7 +11,7 @@ const MOST: usize = 200;
 /// Runs that a finding of several names.
 const NAMED: usize = 4;
 
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     if material.runs.is_empty() {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let left = all.len().saturating_sub(MOST);
     let many = material.runs.len() > 1;
     let notes = all.into_iter().take(MOST).map(|(finding, runs)| {
-        Block::Note(Note {
+        ContentBlock::Note(Note {
             severity: finding.severity,
             code: Some(finding.code.clone()),
             message: if many {
@@ -45,9 +45,9 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
             quote: finding.quote.clone(),
         })
     });
-    let mut blocks: Vec<Block> = notes.collect();
+    let mut blocks: Vec<ContentBlock> = notes.collect();
     if blocks.is_empty() {
-        blocks.push(Block::Note(Note {
+        blocks.push(ContentBlock::Note(Note {
             severity: Severity::Info,
             code: None,
             message: "nothing was found that the figures must be read with".into(),
@@ -55,9 +55,9 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
         }));
     }
     if left > 0 {
-        blocks.push(Block::Text(format!(
+        blocks.push(ContentBlock::Text(format!(
             "{} more, all of them no worse than these.",
-            counted(left, "finding")
+            counted_noun(left, "finding")
         )));
     }
     vec![Chapter {

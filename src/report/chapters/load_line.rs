@@ -1,24 +1,24 @@
 //! Load lines: how much load an engine holds, predicted against measured, round by round.
 
 use super::Sources;
-use super::document::{flag, list, number, sentences, text};
-use super::sweep::tables::{numeric, wordy};
-use super::sweep::{capital, note};
+use super::document::{flag_at, list_at, number_at, sentences_at, text_at};
+use super::sweep::tables::{number_column, text_column};
+use super::sweep::{capitalize_first, note_block};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
-use crate::report::material::{Material, Stored};
+use crate::report::material::{Material, StoredDocument};
 use serde_json::Value;
 
 /// Rounds that are read of one document.
 const MOST: usize = 1000;
 
 /// A figure of a round: path, key in CSV, words, unit, and what it is divided by.
-type Figure = (&'static str, &'static str, &'static str, &'static str, f64);
+type RoundFigure = (&'static str, &'static str, &'static str, &'static str, f64);
 
-static FIGURES: [Figure; 12] = [
+static FIGURES: [RoundFigure; 12] = [
     ("/seen/completed", "completed", "answered", "", 1.0),
     ("/seen/failed", "failed", "failed", "", 1.0),
     ("/seen/together", "together", "at once, seen", "", 1.0),
@@ -84,7 +84,7 @@ const DRAWN: [&str; 4] = [
 ];
 
 /// A chapter for each load line.
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_load_line_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.load_lines.len() > 1;
     let each = material.load_lines.iter().enumerate();
     each.map(|(i, stored)| {
@@ -98,30 +98,37 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     .collect()
 }
 
-fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
+fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     let document = &stored.document;
-    let rounds: Vec<&Value> = list(document, "/rounds", MOST)
+    let rounds: Vec<&Value> = list_at(document, "/rounds", MOST)
         .filter(|r| r.is_object())
         .collect();
-    let mut blocks = vec![Block::Text(of_what(document)), Block::Text(line(document))];
-    if flag(document, "/simulated") {
+    let mut blocks = vec![
+        ContentBlock::Text(of_what(document)),
+        ContentBlock::Text(line(document)),
+    ];
+    if flag_at(document, "/simulated") {
         let words = "the engine or a device of this load line only pretends";
-        blocks.push(note(Severity::Warning, "simulated", words.into()));
+        blocks.push(note_block(Severity::Warning, "simulated", words.into()));
     }
-    blocks.extend(sentences(document, "/advice").into_iter().map(Block::Text));
+    blocks.extend(
+        sentences_at(document, "/advice")
+            .into_iter()
+            .map(ContentBlock::Text),
+    );
     for path in ["/notes", "/prediction/notes"] {
-        let told = sentences(document, path).into_iter();
-        blocks.extend(told.map(|n| note(Severity::Info, "told_by_the_load_line", n)));
+        let told = sentences_at(document, path).into_iter();
+        blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_load_line", n)));
     }
-    blocks.extend(limits(document, &id).map(Block::Table));
+    blocks.extend(limits(document, &id).map(ContentBlock::Table));
     let drawn = FIGURES.iter().filter(|f| DRAWN.contains(&f.1));
     blocks.extend(
         drawn
             .filter_map(|f| curves(document, &rounds, f, &id))
-            .map(Block::Chart),
+            .map(ContentBlock::Chart),
     );
     if !rounds.is_empty() {
-        blocks.push(Block::Table(table(&rounds, &id)));
+        blocks.push(ContentBlock::Table(table(&rounds, &id)));
     }
     Chapter {
         title: if several {
@@ -135,7 +142,7 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
 }
 
 fn of_what(document: &Value) -> String {
-    let word = |path: &str| text(document, path);
+    let word = |path: &str| text_at(document, path);
     let mut said = format!(
         "{} on {}",
         word("/model").unwrap_or_else(|| "an unknown model".into()),
@@ -144,7 +151,7 @@ fn of_what(document: &Value) -> String {
     if let Some(version) = word("/engine_version") {
         said.push_str(&format!(" {version}"));
     }
-    let tokens = |path: &str| number(document, path).map(|n| format!("{n:.0}"));
+    let tokens = |path: &str| number_at(document, path).map(|n| format!("{n:.0}"));
     if let Some((input, output)) = tokens("/lengths/input").zip(tokens("/lengths/output")) {
         said.push_str(&format!(", requests of {input} tokens in and {output} out"));
     }
@@ -157,8 +164,8 @@ fn of_what(document: &Value) -> String {
 
 /// Predicted against measured in sentences.
 fn line(document: &Value) -> String {
-    let count = |path: &str| number(document, path).filter(|n| *n >= 0.0);
-    let resource = |path: &str| text(document, path).map(|r| words_of(&r));
+    let count = |path: &str| number_at(document, path).filter(|n| *n >= 0.0);
+    let resource = |path: &str| text_at(document, path).map(|r| words_of(&r));
     let behind = |what: Option<String>| what.map_or(String::new(), |r| format!(" ({r} runs out)"));
     let mut said = match count("/prediction/concurrency") {
         Some(n) => format!(
@@ -181,12 +188,12 @@ fn line(document: &Value) -> String {
                 " Measured: it held {holds:.0} and did not hold {fails:.0}{}.",
                 behind(resource("/measured/limiting"))
             ));
-            if !flag(document, "/measured/closed") {
+            if !flag_at(document, "/measured/closed") {
                 said.push_str(" The line lies somewhere between.");
             }
         }
     }
-    if let Some(percent) = number(document, "/difference_percent") {
+    if let Some(percent) = number_at(document, "/difference_percent") {
         let side = if percent < 0.0 { "below" } else { "above" };
         said.push_str(&if percent == 0.0 {
             " The measured line is as predicted.".to_owned()
@@ -210,56 +217,56 @@ fn words_of(word: &str) -> String {
 }
 
 fn limits(document: &Value, id: &str) -> Option<Grid> {
-    let rows = list(document, "/prediction/limits", MOST).map(|limit| {
-        let word = |path: &str| Cell::text(text(limit, path).unwrap_or_default());
+    let rows = list_at(document, "/prediction/limits", MOST).map(|limit| {
+        let word = |path: &str| TableCell::text_cell(text_at(limit, path).unwrap_or_default());
         vec![
-            Cell::text(words_of(&text(limit, "/resource").unwrap_or_default())),
-            figure(number(limit, "/concurrency"), ""),
+            TableCell::text_cell(words_of(&text_at(limit, "/resource").unwrap_or_default())),
+            figure(number_at(limit, "/concurrency"), ""),
             word("/formula"),
             word("/source"),
         ]
     });
-    let rows: Vec<Vec<Cell>> = rows.collect();
+    let rows: Vec<Vec<TableCell>> = rows.collect();
     (!rows.is_empty()).then(|| Grid {
         id: format!("{id}_limits"),
         caption: "Limits that are predicted, the least first".into(),
         columns: vec![
-            wordy("what runs out", "resource"),
-            numeric("requests in flight", "concurrency"),
-            wordy("formula", "formula"),
-            wordy("from", "source"),
+            text_column("what runs out", "resource"),
+            number_column("requests in flight", "concurrency"),
+            text_column("formula", "formula"),
+            text_column("from", "source"),
         ],
         rows,
     })
 }
 
-fn figure(value: Option<f64>, unit: &str) -> Cell {
+fn figure(value: Option<f64>, unit: &str) -> TableCell {
     match value {
         Some(value) if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1e15 => {
-            Cell::number(value, layout::unsigned_zero(format!("{value:.0}")))
+            TableCell::number_cell(value, layout::unsigned_zero(format!("{value:.0}")))
         }
-        Some(value) => Cell::number(value, layout::figure(value)),
-        None => Cell::missing("nobody told"),
+        Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
+        None => TableCell::missing_cell("nobody told"),
     }
 }
 
-fn value(round: &Value, figure: &Figure) -> Option<f64> {
-    number(round, figure.0).map(|v| v / figure.4)
+fn value(round: &Value, figure: &RoundFigure) -> Option<f64> {
+    number_at(round, figure.0).map(|v| v / figure.4)
 }
 
 /// Rounds that held and rounds that did not, and the predicted line.
-fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Option<Chart> {
+fn curves(document: &Value, rounds: &[&Value], figure: &RoundFigure, id: &str) -> Option<Chart> {
     let (_, key, title, unit, _) = *figure;
     let dots = |held: bool| -> Vec<Dot> {
         let mut dots: Vec<Dot> = rounds
             .iter()
-            .filter(|r| flag(r, "/held") == held)
+            .filter(|r| flag_at(r, "/held") == held)
             .filter_map(|r| {
                 Some(Dot {
-                    x: number(r, "/concurrency")?,
+                    x: number_at(r, "/concurrency")?,
                     y: value(r, figure)?,
                     range: None,
-                    label: number(r, "/number").map(|n| format!("round {n:.0}")),
+                    label: number_at(r, "/number").map(|n| format!("round {n:.0}")),
                 })
             })
             .collect();
@@ -277,7 +284,7 @@ fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Opt
         curve("held", held, true),
         curve("did not hold", failed, false),
     ];
-    if let Some(x) = number(document, "/prediction/concurrency") {
+    if let Some(x) = number_at(document, "/prediction/concurrency") {
         let ends = [0.0, highest].map(|y| Dot {
             x,
             y,
@@ -288,16 +295,16 @@ fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Opt
     curves.retain(|c| !c.points.is_empty());
     Some(Chart {
         id: format!("{id}_{key}"),
-        title: format!("{} over requests in flight", capital(title)),
+        title: format!("{} over requests in flight", capitalize_first(title)),
         note: None,
-        simulated: flag(document, "/simulated"),
+        simulated: flag_at(document, "/simulated"),
         plot: Plot::Curves(Curves {
-            x: Axis {
+            x: ChartAxis {
                 title: "requests in flight".into(),
                 unit: String::new(),
                 scale: Scale::FromZero,
             },
-            y: Axis {
+            y: ChartAxis {
                 title: title.into(),
                 unit: unit.into(),
                 scale: Scale::FromZero,
@@ -310,39 +317,41 @@ fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Opt
 }
 
 fn table(rounds: &[&Value], id: &str) -> Grid {
-    let figures: Vec<&Figure> = FIGURES
+    let figures: Vec<&RoundFigure> = FIGURES
         .iter()
         .filter(|f| rounds.iter().any(|r| value(r, f).is_some()))
         .collect();
     let mut columns = vec![
-        numeric("round", "round"),
-        numeric("requests in flight", "concurrency"),
-        numeric("requests", "requests"),
-        wordy("held", "held"),
-        wordy("why not", "faults"),
-        wordy("ran out", "ran_out"),
+        number_column("round", "round"),
+        number_column("requests in flight", "concurrency"),
+        number_column("requests", "requests"),
+        text_column("held", "held"),
+        text_column("why not", "faults"),
+        text_column("ran out", "ran_out"),
     ];
     columns.extend(figures.iter().map(|(_, key, title, unit, _)| match *unit {
-        "" => numeric(*title, key),
-        unit => numeric(format!("{title}, {unit}"), key),
+        "" => number_column(*title, key),
+        unit => number_column(format!("{title}, {unit}"), key),
     }));
-    columns.push(wordy("profile", "profile"));
+    columns.push(text_column("profile", "profile"));
     let row = |round: &&Value| {
-        let faults: Vec<String> = list(round, "/faults", 10).map(fault).collect();
+        let faults: Vec<String> = list_at(round, "/faults", 10).map(fault).collect();
         let mut row = vec![
-            figure(number(round, "/number"), ""),
-            figure(number(round, "/concurrency"), ""),
-            figure(number(round, "/requests"), ""),
-            Cell::text(if flag(round, "/held") { "yes" } else { "no" }),
-            Cell::text(faults.join("; ")),
-            Cell::text(
-                text(round, "/ran_out")
+            figure(number_at(round, "/number"), ""),
+            figure(number_at(round, "/concurrency"), ""),
+            figure(number_at(round, "/requests"), ""),
+            TableCell::text_cell(if flag_at(round, "/held") { "yes" } else { "no" }),
+            TableCell::text_cell(faults.join("; ")),
+            TableCell::text_cell(
+                text_at(round, "/ran_out")
                     .map(|r| words_of(&r))
                     .unwrap_or_default(),
             ),
         ];
         row.extend(figures.iter().map(|f| figure(value(round, f), f.3)));
-        row.push(Cell::text(text(round, "/profile").unwrap_or_default()));
+        row.push(TableCell::text_cell(
+            text_at(round, "/profile").unwrap_or_default(),
+        ));
         row
     };
     Grid {
@@ -355,10 +364,10 @@ fn table(rounds: &[&Value], id: &str) -> Grid {
 
 /// Why a round did not hold, in words.
 fn fault(fault: &Value) -> String {
-    let n = |path: &str| number(fault, path).map(|n| n as usize);
-    match text(fault, "/kind").as_deref() {
+    let n = |path: &str| number_at(fault, path).map(|n| n as usize);
+    match text_at(fault, "/kind").as_deref() {
         Some("errors") => {
-            let first = text(fault, "/first").map_or(String::new(), |f| format!(" ({f})"));
+            let first = text_at(fault, "/first").map_or(String::new(), |f| format!(" ({f})"));
             format!("{} failed{first}", n("/failed").unwrap_or(0))
         }
         Some("preemption") => counted_words(n("/count").unwrap_or(0), "preemption", "preemptions"),
@@ -370,9 +379,9 @@ fn fault(fault: &Value) -> String {
             _ => "queueing".into(),
         },
         Some("latency") => {
-            let metric = text(fault, "/metric").unwrap_or_else(|| "latency".into());
-            let statistic = text(fault, "/statistic").unwrap_or_default();
-            match number(fault, "/measured_ms").zip(number(fault, "/limit_ms")) {
+            let metric = text_at(fault, "/metric").unwrap_or_else(|| "latency".into());
+            let statistic = text_at(fault, "/statistic").unwrap_or_default();
+            match number_at(fault, "/measured_ms").zip(number_at(fault, "/limit_ms")) {
                 Some((measured, limit)) => {
                     format!("{metric} {statistic} {measured:.1} ms, over {limit} ms")
                 }

@@ -1,14 +1,14 @@
 //! The words of the engine and of the bench, folded: what the figures were read from.
 
 use super::Sources;
-use crate::report::content::{Block, Chapter, Listing};
-use crate::report::material::{Material, Run};
+use crate::report::content::{Chapter, ContentBlock, Listing};
+use crate::report::material::{Material, ReportRun};
 
 /// Characters of a log in a report of one run; of several each has its share.
 const MOST: usize = 128 * 1024;
 
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let shown: Vec<&Run> = material.runs.iter().filter(|r| r.in_full).collect();
+pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
     let many = material.runs.len() > 1;
     let most = MOST / shown.len().max(1);
     let mut blocks = Vec::new();
@@ -21,14 +21,14 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
             if text.trim().is_empty() {
                 continue;
             }
-            blocks.push(Block::Listing(Listing {
+            blocks.push(ContentBlock::Listing(Listing {
                 title: super::of_run(title, run, many),
                 text: cut(text, most),
                 folded: true,
             }));
         }
         if logs.omitted_bytes > 0 {
-            blocks.push(Block::Text(format!(
+            blocks.push(ContentBlock::Text(format!(
                 "{} bytes between beginning and end are left out of the profile; the capture has them in log.txt.",
                 logs.omitted_bytes
             )));

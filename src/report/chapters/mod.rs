@@ -28,40 +28,40 @@ mod timeline;
 mod trend;
 mod words;
 
-use super::content::{Chapter, Report, Source, SourceId};
-use super::material::{Material, Run};
+use super::content::{Chapter, FigureSource, Report, SourceId};
+use super::material::{Material, ReportRun};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::{mode, outcome};
+pub(super) use words::{mode_label, outcome_label};
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 
 /// Every chapter, in the order of the report.
 pub static ALL: &[Write] = &[
-    summary::write,
-    compare::write,
-    experiment::write,
-    load_line::write,
-    sweep::write,
-    breakdown::write,
-    timeline::write,
-    performance::write,
-    trend::write,
-    calculated::write,
-    cost::write,
-    findings::write,
-    correlations::write,
-    configuration::write,
-    environment::write,
-    logs::write,
+    summary::write_summary_chapter,
+    compare::write_compare_chapter,
+    experiment::write_experiment_chapter,
+    load_line::write_load_line_chapter,
+    sweep::write_sweep_chapter,
+    breakdown::write_breakdown_chapter,
+    timeline::write_timeline_chapter,
+    performance::write_performance_chapter,
+    trend::write_trend_chapter,
+    calculated::write_calculated_chapter,
+    cost::write_cost_chapter,
+    findings::write_findings_chapter,
+    correlations::write_correlations_chapter,
+    configuration::write_configuration_chapter,
+    environment::write_environment_chapter,
+    logs::write_logs_chapter,
 ];
 
 /// The sources of a report's figures while it is made.
 #[derive(Debug, Default)]
 pub struct Sources {
-    all: Vec<Source>,
+    all: Vec<FigureSource>,
     /// By their words, so that a report of many runs does not look through all of them each time.
     known: HashMap<u64, Vec<usize>>,
     /// Whether there are too many runs to list the sources of each.
@@ -74,7 +74,7 @@ const CROWD: usize = 50;
 impl Sources {
     /// Notes one; the same source keeps its number. A source that is just the figure does not
     /// repeat it: a large report has thousands.
-    pub fn note(&mut self, mut source: Source) -> SourceId {
+    pub fn note_source(&mut self, mut source: FigureSource) -> SourceId {
         for witness in &mut source.witnesses {
             if witness.value == source.value {
                 witness.value.clear();
@@ -95,7 +95,7 @@ impl Sources {
 }
 
 /// The whole report.
-pub fn report(title: String, about: Vec<(String, String)>, material: &Material) -> Report {
+pub fn build_report(title: String, about: Vec<(String, String)>, material: &Material) -> Report {
     let mut sources = Sources {
         crowded: material.runs.len() > CROWD,
         ..Sources::default()
@@ -107,7 +107,7 @@ pub fn report(title: String, about: Vec<(String, String)>, material: &Material) 
     Report {
         title,
         about,
-        simulated: words::pretends(material),
+        simulated: words::simulated_parts(material),
         chapters,
         sources: sources.all,
     }
@@ -123,7 +123,7 @@ fn numbered(word: &str, i: usize, many: bool) -> String {
 }
 
 /// A title: with the name of its run where there are several.
-fn of_run(title: &str, run: &Run, many: bool) -> String {
+fn of_run(title: &str, run: &ReportRun, many: bool) -> String {
     if many {
         format!("{title}: {}", run.name)
     } else {
@@ -132,6 +132,6 @@ fn of_run(title: &str, run: &Run, many: bool) -> String {
 }
 
 /// A title for a report of this material.
-pub fn title(material: &Material) -> String {
-    words::title(material)
+pub fn report_title(material: &Material) -> String {
+    words::default_title(material)
 }

@@ -1,15 +1,15 @@
 //! What the bench measured: latency percentiles, throughput, each repeat.
 
 use super::Sources;
-use super::figures::{Figures, numbers, why, words as column};
+use super::figures::{SourcedFigures, number_column, reason_at_path, text_column as column};
 use super::words::{latency_unit, tokens_unit};
-use crate::profile::stats::{Spread, mean};
+use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::profile::{LatencyStats, RepeatResult};
-use crate::report::content::{Block, Cell, Chapter, Grid};
-use crate::report::layout::counted;
-use crate::report::layout::{figure, unsigned_zero};
-use crate::report::material::{Material, Run};
-use crate::units::gib;
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::layout::counted_noun;
+use crate::report::layout::{format_figure, unsigned_zero};
+use crate::report::material::{Material, ReportRun};
+use crate::units::to_gib;
 use std::collections::BTreeMap;
 
 /// What the figures rest on.
@@ -19,7 +19,10 @@ const PERCENTILES: [&str; 9] = [
     "mean", "median", "p10", "p25", "p50", "p75", "p90", "p95", "p99",
 ];
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_performance_chapter(
+    material: &Material,
+    sources: &mut Sources,
+) -> Vec<Chapter> {
     let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
     for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
@@ -29,21 +32,21 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
                 let text = format!(
                     "{}: no result of the bench: {}",
                     run.name,
-                    why(p, "latency_stats")
+                    reason_at_path(p, "latency_stats")
                 );
-                blocks.push(Block::Text(text));
+                blocks.push(ContentBlock::Text(text));
             }
             continue;
         };
-        let mut figures = Figures { sources, run, many };
-        blocks.push(Block::Text(sentence(run, stats)));
-        blocks.extend(percentiles(&mut figures, stats, i).map(Block::Table));
-        blocks.push(Block::Table(repeats(&mut figures, stats, i)));
+        let mut figures = SourcedFigures { sources, run, many };
+        blocks.push(ContentBlock::Text(sentence(run, stats)));
+        blocks.extend(percentiles(&mut figures, stats, i).map(ContentBlock::Table));
+        blocks.push(ContentBlock::Table(repeats(&mut figures, stats, i)));
         let mut told: Vec<&str> = Vec::new();
         for note in stats.repeats.iter().flat_map(|r| &r.notes) {
             if !told.contains(&note.as_str()) {
                 told.push(note);
-                blocks.push(Block::Text(format!("Note: {note}.")));
+                blocks.push(ContentBlock::Text(format!("Note: {note}.")));
             }
         }
     }
@@ -58,7 +61,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 }
 
 /// The means over the repeats, with their spread.
-fn sentence(run: &Run, stats: &LatencyStats) -> String {
+fn sentence(run: &ReportRun, stats: &LatencyStats) -> String {
     let p = &run.profile;
     let mut parts = Vec::new();
     if let Some(spread) = &stats.mean_latency_spread {
@@ -72,9 +75,9 @@ fn sentence(run: &Run, stats: &LatencyStats) -> String {
         parts.push(format!("{} {}", plus_minus(spread), tokens_unit(p)));
     }
     if let Some(rate) = stats.requests_per_second {
-        parts.push(format!("{} requests/s", figure(rate)));
+        parts.push(format!("{} requests/s", format_figure(rate)));
     }
-    let repeats = counted(stats.repeats.len(), "repeat");
+    let repeats = counted_noun(stats.repeats.len(), "repeat");
     let told = if parts.is_empty() {
         "no figure was told".to_owned()
     } else {
@@ -88,7 +91,7 @@ fn sentence(run: &Run, stats: &LatencyStats) -> String {
 }
 
 fn plus_minus(s: &Spread) -> String {
-    let mean = figure(s.mean);
+    let mean = format_figure(s.mean);
     match s.stddev {
         // The spread with the mean's decimals: more would feign knowledge.
         Some(stddev) => {
@@ -100,30 +103,31 @@ fn plus_minus(s: &Spread) -> String {
 }
 
 /// A kind of latency: its words, its key in a result, and its path there.
-type Kind = (
+type LatencyKind = (
     &'static str,
     &'static str,
     fn(&RepeatResult) -> &BTreeMap<String, f64>,
 );
 
 /// Latency and its kin in the columns that the bench gives, means over the repeats.
-fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Option<Grid> {
+fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> Option<Grid> {
     let end_to_end = stats.repeats.iter().any(|r| !r.result.e2el_ms.is_empty());
-    let latency: Kind = if end_to_end {
+    let latency: LatencyKind = if end_to_end {
         ("Latency, end to end", "e2el_ms", |r| &r.result.e2el_ms)
     } else {
         ("Latency", "latency_percentiles_ms", |r| {
             &r.result.latency_percentiles_ms
         })
     };
-    let kinds: [Kind; 4] = [
+    let kinds: [LatencyKind; 4] = [
         latency,
         ("Time to first token", "ttft_ms", |r| &r.result.ttft_ms),
         ("Time per output token", "tpot_ms", |r| &r.result.tpot_ms),
         ("Between tokens", "itl_ms", |r| &r.result.itl_ms),
     ];
-    let has =
-        |pick: &Kind, column: &str| stats.repeats.iter().any(|r| pick.2(r).contains_key(column));
+    let has = |pick: &LatencyKind, column: &str| {
+        stats.repeats.iter().any(|r| pick.2(r).contains_key(column))
+    };
     let median = kinds.iter().any(|k| has(k, "median"));
     let columns: Vec<&str> = PERCENTILES
         .into_iter()
@@ -136,7 +140,7 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
         if stats.repeats.iter().all(|r| kind.2(r).is_empty()) {
             continue;
         }
-        let mut row = vec![Cell::text(kind.0)];
+        let mut row = vec![TableCell::text_cell(kind.0)];
         for column in &columns {
             let told: Vec<f64> = (stats.repeats.iter())
                 .filter_map(|r| {
@@ -149,9 +153,9 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
                 })
                 .filter(|v| v.is_finite())
                 .collect();
-            row.push(match mean(&told) {
+            row.push(match arithmetic_mean(&told) {
                 Some(ms) => {
-                    let text = figure(ms);
+                    let text = format_figure(ms);
                     let list: Vec<String> = told.iter().map(f64::to_string).collect();
                     let path = format!("latency_stats.repeats[].result.{}", kind.1);
                     let id = figures.of_key(
@@ -162,9 +166,9 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
                             &path,
                         ),
                     );
-                    Cell::number(ms, text).from(id)
+                    TableCell::number_cell(ms, text).from(id)
                 }
-                None => Cell::missing("the bench does not tell it"),
+                None => TableCell::missing_cell("the bench does not tell it"),
             });
         }
         rows.push(row);
@@ -173,7 +177,7 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
         return None;
     }
     let mut heads = vec![column("ms", "kind")];
-    heads.extend(columns.iter().map(|c| numbers(c, &format!("{c}_ms"))));
+    heads.extend(columns.iter().map(|c| number_column(c, &format!("{c}_ms"))));
     Some(Grid {
         id: super::numbered("latency", i, figures.many),
         caption: super::of_run("Latency, means over the repeats", figures.run, figures.many),
@@ -183,14 +187,14 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
 }
 
 /// Each repeat on its own line.
-fn repeats(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Grid {
+fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> Grid {
     let mut rows = Vec::new();
     for r in &stats.repeats {
         let result = &r.result;
         let mut cell = |title: &str, value: Option<f64>, key: &str, text: fn(f64) -> String| {
             let path = format!("latency_stats.repeats[].{key}");
             let Some(value) = value.filter(|v| v.is_finite()) else {
-                return Cell::missing(why(&figures.run.profile, &path));
+                return TableCell::missing_cell(reason_at_path(&figures.run.profile, &path));
             };
             let shown = text(value);
             let id = figures.of_key(
@@ -198,38 +202,38 @@ fn repeats(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Grid {
                 BENCH,
                 (format!("{title}: {value}"), &path),
             );
-            Cell::number(value, shown).from(id)
+            TableCell::number_cell(value, shown).from(id)
         };
         let whole = |n: Option<u64>| n.map(|n| n as f64);
         let count = |v: f64| unsigned_zero(format!("{v:.0}"));
         rows.push(vec![
-            Cell::text(r.repeat.to_string()),
-            cell("peak, GiB", r.peak_bytes.map(gib), "peak_bytes", |v| {
+            TableCell::text_cell(r.repeat.to_string()),
+            cell("peak, GiB", r.peak_bytes.map(to_gib), "peak_bytes", |v| {
                 format!("{v:.3}")
             }),
             cell(
                 "mean latency, ms",
                 result.mean_latency_ms,
                 "result.mean_latency_ms",
-                figure,
+                format_figure,
             ),
             cell(
                 "generated tokens/s",
                 result.output_tokens_per_second,
                 "result.output_tokens_per_second",
-                figure,
+                format_figure,
             ),
             cell(
                 "all tokens/s",
                 result.total_tokens_per_second,
                 "result.total_tokens_per_second",
-                figure,
+                format_figure,
             ),
             cell(
                 "requests/s",
                 result.requests_per_second,
                 "result.requests_per_second",
-                figure,
+                format_figure,
             ),
             cell(
                 "requests",
@@ -238,20 +242,25 @@ fn repeats(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Grid {
                 count,
             ),
             cell("failed", whole(result.failed), "result.failed", count),
-            cell("seconds", result.duration_s, "result.duration_s", figure),
+            cell(
+                "seconds",
+                result.duration_s,
+                "result.duration_s",
+                format_figure,
+            ),
         ]);
     }
     // A figure that no repeat has gets no column.
     let heads = [
         column("repeat", "repeat"),
-        numbers("peak, GiB", "peak_gib"),
-        numbers("mean latency, ms", "mean_latency_ms"),
-        numbers("generated tokens/s", "output_tokens_per_second"),
-        numbers("prompt and generated tokens/s", "total_tokens_per_second"),
-        numbers("requests/s", "requests_per_second"),
-        numbers("requests", "completed"),
-        numbers("failed", "failed"),
-        numbers("measured, s", "duration_s"),
+        number_column("peak, GiB", "peak_gib"),
+        number_column("mean latency, ms", "mean_latency_ms"),
+        number_column("generated tokens/s", "output_tokens_per_second"),
+        number_column("prompt and generated tokens/s", "total_tokens_per_second"),
+        number_column("requests/s", "requests_per_second"),
+        number_column("requests", "completed"),
+        number_column("failed", "failed"),
+        number_column("measured, s", "duration_s"),
     ];
     let kept: Vec<usize> = (0..heads.len())
         .filter(|c| *c < 3 || rows.iter().any(|row| row[*c].missing.is_none()))

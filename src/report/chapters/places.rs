@@ -2,21 +2,21 @@
 
 use crate::breakdown::{Component, EvidenceSource};
 use crate::profile::Profile;
-use crate::report::lanes::device;
-use crate::report::material::Run;
+use crate::report::lanes::device_label;
+use crate::report::material::ReportRun;
 
 /// A device of a run, in words.
 pub(super) fn of_device(profile: &Profile, gpu: u32) -> String {
     let devices = &profile.gpu_info.devices;
     match devices.iter().find(|d| d.index == gpu) {
-        Some(facts) => device(facts),
+        Some(facts) => device_label(facts),
         None => format!("device {gpu}"),
     }
 }
 
 /// Where the words of a witness stand.
-pub(super) fn place(
-    run: &Run,
+pub(super) fn place_of_evidence(
+    run: &ReportRun,
     component: Component,
     source: EvidenceSource,
     quote: &str,
@@ -26,7 +26,7 @@ pub(super) fn place(
         EvidenceSource::MeasuredDelta | EvidenceSource::MeasuredShared | EvidenceSource::Residual
     );
     if measured {
-        return stretch(run, component).or_else(|| moment(&run.profile, component));
+        return stretch(run, component).or_else(|| moment_of_peak(&run.profile, component));
     }
     // Two lines may stand behind one figure.
     let places: Vec<&str> = quote
@@ -38,7 +38,7 @@ pub(super) fn place(
 }
 
 /// The phase over which a part grew, where the timeline has it.
-fn stretch(run: &Run, component: Component) -> Option<String> {
+fn stretch(run: &ReportRun, component: Component) -> Option<String> {
     let label = match component {
         Component::ModelWeights => "weights",
         Component::KvCache => "KV pool",
@@ -53,7 +53,7 @@ fn stretch(run: &Run, component: Component) -> Option<String> {
 }
 
 /// The second of the sample that a measured part rests on.
-pub(super) fn moment(profile: &Profile, component: Component) -> Option<String> {
+pub(super) fn moment_of_peak(profile: &Profile, component: Component) -> Option<String> {
     let points = &profile.memory_measurements;
     let point = match component {
         Component::Baseline | Component::Runtime => points.baseline.as_ref(),

@@ -2,27 +2,27 @@
 
 use crate::breakdown::{Component, Confidence, Part};
 use crate::capture::{Capture, RunEnd};
-use crate::profile::{Profile, derive};
+use crate::profile::{Profile, derive_profile};
 use crate::report::chart::{Chart, Plot};
-use crate::report::content::{Block, Chapter};
-use crate::report::layout::{Align, Table};
-use crate::report::material::Run;
+use crate::report::content::{Chapter, ContentBlock};
+use crate::report::layout::{Align, TextTable};
+use crate::report::material::ReportRun;
 use crate::units::GIB;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// A run with these changes to a profile that knows nothing.
-pub(super) fn run(name: &str, change: impl FnOnce(&mut Profile)) -> Run {
+pub(super) fn sample_run(name: &str, change: impl FnOnce(&mut Profile)) -> ReportRun {
     let capture = Capture::default();
-    let mut profile = derive(&capture, std::iter::empty(), std::iter::empty());
+    let mut profile = derive_profile(&capture, std::iter::empty(), std::iter::empty());
     profile.metadata.outcome = RunEnd::Completed;
     profile.model_info.name = Some("org/Tiny-1B".into());
     profile.engine_metadata.engine_type = "vllm".into();
     change(&mut profile);
-    Run {
+    ReportRun {
         name: name.into(),
         profile: Box::new(profile),
-        timeline: crate::report::chart::Timeline::default(),
+        timeline: crate::report::chart::ChartTimeline::default(),
         calculated: None,
         places: BTreeMap::new(),
         in_full: true,
@@ -30,7 +30,7 @@ pub(super) fn run(name: &str, change: impl FnOnce(&mut Profile)) -> Run {
 }
 
 /// Sets the peak and its parts, GiB; what the parts leave is unexplained.
-pub(super) fn parts(profile: &mut Profile, peak: f64, parts: &[(Component, f64)]) {
+pub(super) fn set_parts(profile: &mut Profile, peak: f64, parts: &[(Component, f64)]) {
     let bytes = |gib: f64| (gib * GIB).round() as i64;
     let breakdown = &mut profile.memory_breakdown;
     breakdown.total_measured_bytes = Some(bytes(peak) as u64);
@@ -53,20 +53,20 @@ pub(super) fn parts(profile: &mut Profile, peak: f64, parts: &[(Component, f64)]
 }
 
 /// Chapters as a text for snapshots.
-pub(super) fn plain(chapters: &[Chapter]) -> String {
+pub(super) fn render_plain(chapters: &[Chapter]) -> String {
     let mut out = String::new();
     for chapter in chapters {
         let _ = writeln!(out, "== {} [{}]", chapter.title, chapter.id);
         for block in &chapter.blocks {
             match block {
-                Block::Text(text) => {
+                ContentBlock::Text(text) => {
                     let _ = writeln!(out, "{text}");
                 }
-                Block::Note(note) => {
+                ContentBlock::Note(note) => {
                     let code = note.code.as_deref().unwrap_or("-");
                     let _ = writeln!(out, "! {:?} {code}: {}", note.severity, note.message);
                 }
-                Block::Table(grid) => {
+                ContentBlock::Table(grid) => {
                     let _ = writeln!(out, "table {} [{}]", grid.caption, grid.id);
                     let heads: Vec<(&str, Align)> = grid
                         .columns
@@ -78,10 +78,10 @@ pub(super) fn plain(chapters: &[Chapter]) -> String {
                             )
                         })
                         .collect();
-                    let mut table = Table::new(&heads);
+                    let mut table = TextTable::new(&heads);
                     for row in &grid.rows {
                         assert_eq!(row.len(), grid.columns.len(), "{}", grid.id);
-                        table.row(
+                        table.add_row(
                             row.iter()
                                 .map(|c| match &c.missing {
                                     Some(why) => format!("({why})"),
@@ -90,11 +90,11 @@ pub(super) fn plain(chapters: &[Chapter]) -> String {
                                 .collect(),
                         );
                     }
-                    for line in table.lines() {
+                    for line in table.render_lines() {
                         let _ = writeln!(out, "  {line}");
                     }
                 }
-                Block::Chart(chart) => plain_chart(&mut out, chart),
+                ContentBlock::Chart(chart) => plain_chart(&mut out, chart),
                 other => {
                     let _ = writeln!(out, "{other:?}");
                 }
@@ -111,18 +111,18 @@ fn plain_chart(out: &mut String, chart: &Chart) {
         Plot::Heat(heat) => {
             let mut heads = vec![(heat.y.0.as_str(), Align::Left)];
             heads.extend(heat.x.1.iter().map(|x| (x.as_str(), Align::Right)));
-            let mut table = Table::new(&heads);
+            let mut table = TextTable::new(&heads);
             for (y, squares) in heat.y.1.iter().zip(&heat.squares) {
                 let mut row = vec![y.clone()];
                 row.extend(squares.iter().map(|s| s.text.clone()));
-                table.row(row);
+                table.add_row(row);
             }
             let _ = writeln!(
                 out,
                 "  {} {} over {}",
                 heat.figure.title, heat.figure.unit, heat.x.0
             );
-            for line in table.lines() {
+            for line in table.render_lines() {
                 let _ = writeln!(out, "  {line}");
             }
         }

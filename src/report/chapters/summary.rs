@@ -1,15 +1,17 @@
 //! The first chapter: what ran, on what, when, and the figures that matter.
 
 use super::Sources;
-use super::figures::{Figures, numbers, part, percent_cell, words as column};
+use super::figures::{
+    SourcedFigures, find_part, number_column, percent_cell, text_column as column,
+};
 use super::words;
-use super::words::level;
+use super::words::confidence_level;
 use crate::breakdown::Component;
 use crate::capture::RunEnd;
 use crate::engine::facts::Severity;
-use crate::report::content::{Block, Cell, Chapter, Grid, Note};
-use crate::report::layout::duration;
-use crate::report::material::{Material, Run};
+use crate::report::content::{Chapter, ContentBlock, Grid, Note, TableCell};
+use crate::report::layout::format_duration;
+use crate::report::material::{Material, ReportRun};
 
 /// Path, title and unit of what engine and bench reported.
 pub(super) const KV_TOKENS: &str = "vllm_internal_metrics.total_gpu_kv_cache_tokens";
@@ -18,7 +20,7 @@ const KV_USED: &str = "vllm_internal_metrics.kv_cache_used_gb";
 pub(super) const LATENCY: &str = "latency_stats.mean_latency_ms";
 pub(super) const TOKENS: &str = "latency_stats.tokens_per_second";
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let mut blocks = Vec::new();
     match material.runs.as_slice() {
         [] => {}
@@ -26,14 +28,14 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         runs => {
             // Of very many, the findings chapter has the others.
             blocks.extend(runs.iter().filter_map(ended).take(20));
-            super::runs::blocks(&mut blocks, runs, sources);
+            super::runs::add_run_blocks(&mut blocks, runs, sources);
         }
     }
     if !material.older.is_empty() {
-        blocks.push(super::older::table(&material.older));
+        blocks.push(super::older::older_documents_table(&material.older));
     }
     blocks.extend(material.unread.iter().map(|sentence| {
-        Block::Note(Note {
+        ContentBlock::Note(Note {
             severity: Severity::Warning,
             code: Some("unread".into()),
             message: sentence.clone(),
@@ -51,31 +53,31 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 }
 
 /// A run that did not come to its end: what is to be known before any figure.
-fn ended(run: &Run) -> Option<Block> {
+fn ended(run: &ReportRun) -> Option<ContentBlock> {
     let end = &run.profile.metadata.outcome;
     let severity = match end {
         RunEnd::Completed => return None,
         RunEnd::Interrupted => Severity::Warning,
         _ => Severity::Error,
     };
-    Some(Block::Note(Note {
+    Some(ContentBlock::Note(Note {
         severity,
         code: Some("not_whole".into()),
-        message: format!("{}: {}", run.name, words::outcome(end)),
+        message: format!("{}: {}", run.name, words::outcome_label(end)),
         quote: end.failure().map(str::to_owned),
     }))
 }
 
-fn one(blocks: &mut Vec<Block>, run: &Run, sources: &mut Sources) {
+fn one(blocks: &mut Vec<ContentBlock>, run: &ReportRun, sources: &mut Sources) {
     let p = &run.profile;
     blocks.extend(ended(run));
     let facts = [
-        ("model", words::model(p)),
-        ("engine", words::engine(p)),
-        ("load", words::load(p)),
+        ("model", words::model_label(p)),
+        ("engine", words::engine_label(p)),
+        ("load", words::load_label(p)),
         (
             "memory",
-            format!("{}, {}", words::devices(p), words::backend(p)),
+            format!("{}, {}", words::devices_label(p), words::backend_label(p)),
         ),
         (
             "container",
@@ -84,60 +86,60 @@ fn one(blocks: &mut Vec<Block>, run: &Run, sources: &mut Sources) {
                 p.metadata.container.name, p.metadata.container.image
             ),
         ),
-        ("mode", words::mode(p).to_owned()),
+        ("mode", words::mode_label(p).to_owned()),
         (
             "run",
             format!(
                 "{}, {}, {}",
                 p.metadata.timestamp,
-                duration(p.metadata.duration_s),
-                words::outcome(&p.metadata.outcome)
+                format_duration(p.metadata.duration_s),
+                words::outcome_label(&p.metadata.outcome)
             ),
         ),
     ];
-    blocks.push(Block::Table(Grid {
+    blocks.push(ContentBlock::Table(Grid {
         id: "run".into(),
         caption: "The run".into(),
         columns: vec![column("fact", "fact"), column("value", "value")],
         rows: facts
             .into_iter()
-            .map(|(label, value)| vec![Cell::text(label), Cell::text(value)])
+            .map(|(label, value)| vec![TableCell::text_cell(label), TableCell::text_cell(value)])
             .collect(),
     }));
-    blocks.push(Block::Table(figures(run, sources)));
+    blocks.push(ContentBlock::Table(figures(run, sources)));
 }
 
 /// The figures of one run: label, figure, unit, share of the peak, how sure.
-fn figures(run: &Run, sources: &mut Sources) -> Grid {
+fn figures(run: &ReportRun, sources: &mut Sources) -> Grid {
     let p = &run.profile;
     let (b, m, l) = (
         &p.memory_breakdown,
         &p.vllm_internal_metrics,
         p.latency_stats.as_ref(),
     );
-    let mut f = Figures {
+    let mut f = SourcedFigures {
         sources,
         run,
         many: false,
     };
     let mut rows = Vec::new();
-    let mut row = |label: &str, cell: Cell, unit: &str, percent: Option<f64>, sure: &str| {
-        let share = percent.map_or_else(Cell::default, |share| Cell {
+    let mut row = |label: &str, cell: TableCell, unit: &str, percent: Option<f64>, sure: &str| {
+        let share = percent.map_or_else(TableCell::default, |share| TableCell {
             source: cell.source,
             ..percent_cell(share)
         });
         rows.push(vec![
-            Cell::text(label),
+            TableCell::text_cell(label),
             cell,
-            Cell::text(unit),
+            TableCell::text_cell(unit),
             share,
-            Cell::text(sure),
+            TableCell::text_cell(sure),
         ]);
     };
     let peak = b.total_measured_gb.map(|_| 100.0);
     row(
         "Peak",
-        f.peak(),
+        f.peak_cell(),
         "GiB",
         peak,
         if peak.is_some() {
@@ -152,26 +154,26 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
         Component::KvCache,
         Component::Activations,
     ] {
-        let known = part(p, c);
-        let sure = known.map_or("unknown", |part| level(&part.confidence.0));
+        let known = find_part(p, c);
+        let sure = known.map_or("unknown", |part| confidence_level(&part.confidence.0));
         row(
-            c.label(),
-            f.part(c),
+            c.display_label(),
+            f.part_cell(c),
             "GiB",
             known.map(|part| part.percent),
             sure,
         );
     }
-    let sure = level(&b.confidence_levels.overhead.0);
+    let sure = confidence_level(&b.confidence_levels.overhead.0);
     row(
         "Framework overhead",
-        f.overhead(),
+        f.overhead_cell(),
         "GiB",
         b.overhead_percentage,
         sure,
     );
-    if let Some(rest) = part(p, Component::Unexplained) {
-        let cell = f.part(Component::Unexplained);
+    if let Some(rest) = find_part(p, Component::Unexplained) {
+        let cell = f.part_cell(Component::Unexplained);
         row(
             "Unexplained, in the overhead",
             cell,
@@ -182,7 +184,7 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
     }
     let engine = "the engine's own word";
     if m.total_gpu_kv_cache_gb.is_some() {
-        let pool = f.told(
+        let pool = f.reported_cell(
             "KV pool as reserved, GiB",
             engine,
             (m.total_gpu_kv_cache_gb, POOL),
@@ -192,27 +194,27 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
     let tokens = m.total_gpu_kv_cache_tokens.map(|n| n as f64);
     row(
         "KV pool",
-        f.told("KV pool, tokens", engine, (tokens, KV_TOKENS)),
+        f.reported_cell("KV pool, tokens", engine, (tokens, KV_TOKENS)),
         "tokens",
         None,
         "",
     );
     row(
         "KV in use at most",
-        f.told("KV in use, GiB", engine, (m.kv_cache_used_gb, KV_USED)),
+        f.reported_cell("KV in use, GiB", engine, (m.kv_cache_used_gb, KV_USED)),
         "GiB",
         None,
         "",
     );
     if !matches!(p.parameters.bench.as_str(), "" | "none") {
         let bench = "the bench's result";
-        let tokens = f.told(
+        let tokens = f.reported_cell(
             "tokens/s",
             bench,
             (l.and_then(|l| l.tokens_per_second), TOKENS),
         );
         row("Throughput", tokens, words::tokens_unit(p), None, "");
-        let latency = f.told(
+        let latency = f.reported_cell(
             "mean latency, ms",
             bench,
             (l.and_then(|l| l.mean_latency_ms), LATENCY),
@@ -224,9 +226,9 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
         caption: "The figures that matter".into(),
         columns: vec![
             column("figure", "figure"),
-            numbers("value", "value"),
+            number_column("value", "value"),
             column("unit", "unit"),
-            numbers("% of the peak", "percent_of_peak"),
+            number_column("% of the peak", "percent_of_peak"),
             column("how sure", "confidence"),
         ],
         rows,

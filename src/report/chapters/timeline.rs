@@ -1,21 +1,21 @@
 //! Memory timeline: the samples as they came, phases and events, and what the range means.
 
 use super::Sources;
-use super::figures::{Figures, numbers, words as column};
+use super::figures::{SourcedFigures, number_column, text_column as column};
 use crate::profile::{Shape, UnderLoad};
-use crate::report::chart::Timeline;
-use crate::report::content::{Block, Cell, Chapter, Grid};
-use crate::report::layout::{count, duration, figure};
-use crate::report::material::{Material, Run};
+use crate::report::chart::ChartTimeline;
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::layout::{format_duration, format_figure, grouped_count};
+use crate::report::material::{Material, ReportRun};
 
-pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
     for (i, run) in material.runs.iter().enumerate() {
         if run.timeline.lanes.is_empty() {
             continue;
         }
-        blocks.push(Block::Timeline(Timeline {
+        blocks.push(ContentBlock::Timeline(ChartTimeline {
             id: super::numbered("timeline", i, many),
             title: super::of_run(&run.timeline.title, run, many),
             ..run.timeline.clone()
@@ -27,13 +27,13 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
             .as_ref()
             .map(under_load)
         {
-            blocks.push(Block::Text(text));
+            blocks.push(ContentBlock::Text(text));
         }
     }
     if blocks.is_empty() {
         return Vec::new();
     }
-    blocks.push(Block::Table(statistics(material, sources)));
+    blocks.push(ContentBlock::Table(statistics(material, sources)));
     vec![Chapter {
         id: "timeline".into(),
         title: "Over time".into(),
@@ -45,7 +45,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 fn under_load(u: &UnderLoad) -> String {
     let range = format!(
         "Under load memory moved by {} GiB, {:.1} % of its peak",
-        figure(u.peak_gb - u.min_gb),
+        format_figure(u.peak_gb - u.min_gb),
         u.range_percent
     );
     match u.shape {
@@ -53,7 +53,7 @@ fn under_load(u: &UnderLoad) -> String {
         Some(Shape::Stable) => format!("{range}: stable, no spikes."),
         Some(Shape::Spiky) => format!(
             "{range}: spiky, the peak stands {} GiB above 95 % of the samples.",
-            figure(u.peak_gb - u.p95_gb)
+            format_figure(u.peak_gb - u.p95_gb)
         ),
         Some(Shape::Growing) => {
             format!("{range}: it was still growing towards the end, a longer run may peak higher.")
@@ -68,8 +68,8 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
     let kind = "statistics over all samples";
     let rows = material.runs.iter().filter(|r| r.in_full).map(|run| {
         let t = &run.profile.memory_timeline;
-        let mut row = vec![Cell::text(&run.name)];
-        let mut f = Figures { sources, run, many };
+        let mut row = vec![TableCell::text_cell(&run.name)];
+        let mut f = SourcedFigures { sources, run, many };
         row.extend(
             [
                 ("lowest sample, GiB", t.min_gb, "memory_timeline.min_gb"),
@@ -78,9 +78,9 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
                 ("95th percentile, GiB", t.p95_gb, "memory_timeline.p95_gb"),
                 ("highest sample, GiB", t.max_gb, "memory_timeline.max_gb"),
             ]
-            .map(|(title, value, path)| f.told(title, kind, (value, path))),
+            .map(|(title, value, path)| f.reported_cell(title, kind, (value, path))),
         );
-        row.push(Cell::text(sampling(run)));
+        row.push(TableCell::text_cell(sampling(run)));
         row
     });
     Grid {
@@ -88,11 +88,11 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
         caption: "All samples of the run, summed over the devices".into(),
         columns: vec![
             column("run", "run"),
-            numbers("lowest, GiB", "min_gib"),
-            numbers("mean, GiB", "mean_gib"),
-            numbers("median, GiB", "median_gib"),
-            numbers("p95, GiB", "p95_gib"),
-            numbers("highest, GiB", "max_gib"),
+            number_column("lowest, GiB", "min_gib"),
+            number_column("mean, GiB", "mean_gib"),
+            number_column("median, GiB", "median_gib"),
+            number_column("p95, GiB", "p95_gib"),
+            number_column("highest, GiB", "max_gib"),
             column("samples", "samples"),
         ],
         rows: rows.collect(),
@@ -100,24 +100,24 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
 }
 
 /// How many samples, how far apart, how many were missed.
-fn sampling(run: &Run) -> String {
+fn sampling(run: &ReportRun) -> String {
     let t = &run.profile.memory_timeline;
     let facts = &run.profile.metadata.sampling;
-    let mut text = count(t.num_samples);
+    let mut text = grouped_count(t.num_samples);
     if t.sample_interval_s > 0.0 {
         let ms = t.sample_interval_s * 1e3;
         let ms = if ms >= 1.0 && (ms - ms.round()).abs() < 1e-6 {
-            count(ms.round() as u64)
+            grouped_count(ms.round() as u64)
         } else {
-            figure(ms)
+            format_figure(ms)
         };
         text.push_str(&format!(" every {ms} ms"));
     }
     if facts.missed_ticks > 0 {
-        text.push_str(&format!(", {} missed", count(facts.missed_ticks)));
+        text.push_str(&format!(", {} missed", grouped_count(facts.missed_ticks)));
     }
     if facts.longest_gap_ns > facts.interval_ns.saturating_mul(2) {
-        let gap = duration(facts.longest_gap_ns as f64 / 1e9);
+        let gap = format_duration(facts.longest_gap_ns as f64 / 1e9);
         text.push_str(&format!(", longest gap {gap}"));
     }
     text

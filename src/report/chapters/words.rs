@@ -2,13 +2,13 @@
 
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
-use crate::profile::{Profile, describe_cgroup, recording};
-use crate::report::layout::{count, figure};
+use crate::profile::{Profile, describe_cgroup, recording_name};
+use crate::report::layout::{format_figure, grouped_count};
 use crate::report::material::Material;
 use crate::units::Bytes;
 
 /// How a run ended.
-pub(in crate::report) fn outcome(end: &RunEnd) -> &'static str {
+pub(in crate::report) fn outcome_label(end: &RunEnd) -> &'static str {
     match end {
         RunEnd::Completed => "completed",
         RunEnd::Interrupted => "interrupted",
@@ -20,7 +20,7 @@ pub(in crate::report) fn outcome(end: &RunEnd) -> &'static str {
 }
 
 /// The engine and its version: `vllm 0.11.0`.
-pub(super) fn engine(profile: &Profile) -> String {
+pub(super) fn engine_label(profile: &Profile) -> String {
     let engine = &profile.engine_metadata;
     let name = match engine.engine_type.as_str() {
         "" => "an unknown engine",
@@ -33,7 +33,7 @@ pub(super) fn engine(profile: &Profile) -> String {
 }
 
 /// The model, and the formats of its numbers.
-pub(super) fn model(profile: &Profile) -> String {
+pub(super) fn model_label(profile: &Profile) -> String {
     let dtypes = &profile.dtype_metadata;
     let name = profile.model_info.name.as_deref();
     let mut words = vec![name.unwrap_or("unknown model").to_owned()];
@@ -48,7 +48,7 @@ pub(super) fn model(profile: &Profile) -> String {
 }
 
 /// The measured devices: `2 × NVIDIA H100, 79.6 GiB each`.
-pub(super) fn devices(profile: &Profile) -> String {
+pub(super) fn devices_label(profile: &Profile) -> String {
     let devices = &profile.gpu_info.devices;
     let Some(first) = devices.first() else {
         return "no device was measured".into();
@@ -75,16 +75,16 @@ pub(super) fn devices(profile: &Profile) -> String {
 }
 
 /// What read the memory.
-pub(super) fn backend(profile: &Profile) -> String {
+pub(super) fn backend_label(profile: &Profile) -> String {
     let backend = &profile.metadata.memory_backend;
-    match recording(backend) {
+    match recording_name(backend) {
         Some(file) => format!("played back from {file}"),
         None => format!("read by {}", backend.name),
     }
 }
 
 /// The load: `latency bench, 256 tokens in, 128 out, batch 8`.
-pub(super) fn load(profile: &Profile) -> String {
+pub(super) fn load_label(profile: &Profile) -> String {
     let request = &profile.parameters;
     if matches!(request.bench.as_str(), "none" | "") {
         return "none of plimsoll's own: only watched".into();
@@ -98,22 +98,25 @@ pub(super) fn load(profile: &Profile) -> String {
     };
     let mut words = vec![format!("{} bench", request.bench)];
     words.push(match input {
-        Some(n) => format!("{} tokens in", count(n)),
+        Some(n) => format!("{} tokens in", grouped_count(n)),
         None => "a given prompt".into(),
     });
-    words.push(format!("{} out", count(w.output_len.into())));
-    words.extend(request.batch().map(|b| format!("batch {b}")));
+    words.push(format!("{} out", grouped_count(w.output_len.into())));
+    words.extend(request.batch_size().map(|b| format!("batch {b}")));
     words.extend(
         w.num_prompts
-            .map(|n| format!("{} prompts", count(n.into()))),
+            .map(|n| format!("{} prompts", grouped_count(n.into()))),
     );
     words.extend(w.max_concurrency.map(|n| format!("{n} at once")));
-    words.extend(w.request_rate.map(|r| format!("{} requests/s", figure(r))));
+    words.extend(
+        w.request_rate
+            .map(|r| format!("{} requests/s", format_figure(r))),
+    );
     words.join(", ")
 }
 
 /// How plimsoll met the engine.
-pub(in crate::report) fn mode(profile: &Profile) -> &'static str {
+pub(in crate::report) fn mode_label(profile: &Profile) -> &'static str {
     match profile.metadata.mode {
         Mode::Started if profile.metadata.shared_start.is_some() => {
             "started by plimsoll for several runs: its start-up was observed before this one"
@@ -125,7 +128,7 @@ pub(in crate::report) fn mode(profile: &Profile) -> &'static str {
 }
 
 /// What is simulated in this run.
-pub(super) fn pretended(profile: &Profile) -> Option<&'static str> {
+pub(super) fn simulated_part(profile: &Profile) -> Option<&'static str> {
     let engine = profile.engine_metadata.simulated;
     let device = profile.metadata.memory_backend.simulated;
     match (engine, device) {
@@ -137,9 +140,9 @@ pub(super) fn pretended(profile: &Profile) -> Option<&'static str> {
 }
 
 /// What is simulated in all that was read.
-pub(super) fn pretends(material: &Material) -> Option<String> {
+pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     let runs = || material.runs.iter();
-    let some = runs().filter_map(|r| pretended(&r.profile)).count();
+    let some = runs().filter_map(|r| simulated_part(&r.profile)).count();
     let documents = [
         &material.sweeps,
         &material.experiments,
@@ -151,7 +154,7 @@ pub(super) fn pretends(material: &Material) -> Option<String> {
             .and_then(serde_json::Value::as_bool)
             == Some(true)
     });
-    match runs().find_map(|r| pretended(&r.profile)) {
+    match runs().find_map(|r| simulated_part(&r.profile)) {
         Some(what) if some == material.runs.len() => Some(what.to_owned()),
         Some(_) => Some(format!(
             "{some} of {} runs are simulated",
@@ -162,12 +165,12 @@ pub(super) fn pretends(material: &Material) -> Option<String> {
 }
 
 /// A title: what was measured.
-pub(super) fn title(material: &Material) -> String {
+pub(super) fn default_title(material: &Material) -> String {
     let named = |document: &serde_json::Value| {
         let name = document.get("name").and_then(serde_json::Value::as_str);
         name.filter(|n| !n.is_empty()).map(str::to_owned)
     };
-    let first = |documents: &[super::super::material::Stored], kind: &str| match documents {
+    let first = |documents: &[super::super::material::StoredDocument], kind: &str| match documents {
         [one] => Some(match named(&one.document) {
             Some(name) => format!("{kind} {name}"),
             None => format!("{kind} in {}", one.name),
@@ -186,7 +189,7 @@ pub(super) fn title(material: &Material) -> String {
         [one] => format!(
             "Memory of {} on {}",
             model(&one.profile).unwrap_or_else(|| "an unknown model".into()),
-            engine(&one.profile)
+            engine_label(&one.profile)
         ),
         [a, b] if material.compare => format!("{} against {}", b.name, a.name),
         [] => "Memory of earlier runs".into(),
@@ -225,7 +228,7 @@ pub(super) fn latency_unit(profile: &Profile) -> &'static str {
 }
 
 /// How sure, in a word: `high`, `medium`, `low`, `the rest`, `unknown`.
-pub(super) fn level(confidence: &str) -> &'static str {
+pub(super) fn confidence_level(confidence: &str) -> &'static str {
     match confidence {
         c if c.starts_with("high") => "high",
         c if c.starts_with("medium") => "medium",
@@ -236,6 +239,6 @@ pub(super) fn level(confidence: &str) -> &'static str {
 }
 
 /// Whether a part is drawn as less than sure.
-pub(super) fn unsure(confidence: &str) -> bool {
-    !matches!(level(confidence), "high" | "medium")
+pub(super) fn is_low_confidence(confidence: &str) -> bool {
+    !matches!(confidence_level(confidence), "high" | "medium")
 }

@@ -2,19 +2,19 @@
 
 use super::curves::axis_words;
 use super::legend::{self, Sign};
-use super::lettering::{fit, harmless, unit, width};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{Ink, SERIES};
-use super::pen::{Anchor, Mark, Pattern, Pen};
-use super::scale::{Ruler, real, short, words};
-use super::svg::{Drawn, SIDE, WIDTH, left_out, nothing};
+use super::pen::{Anchor, ChartMark, FillPattern, SvgWriter};
+use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
+use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Bar, Bars, Scale};
-use crate::wording::counted;
+use crate::wording::count_noun;
 
 /// Longest label before a bar.
 const LABEL: f64 = 230.0;
 
 /// A segment with its place on the axis.
-struct Piece {
+struct BarPiece {
     part: usize,
     from: f64,
     to: f64,
@@ -22,26 +22,26 @@ struct Piece {
 }
 
 /// Draws them below `top`.
-pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
+pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     if bars.bars.is_empty() {
-        return nothing(pen, top);
+        return draw_nothing(pen, top);
     }
-    let unit = unit(&bars.axis.unit);
-    let pieces: Vec<Vec<Piece>> = bars.bars.iter().map(pieces).collect();
+    let unit = harmless_unit(&bars.axis.unit);
+    let pieces: Vec<Vec<BarPiece>> = bars.bars.iter().map(pieces).collect();
     let every = || bars.bars.iter().flat_map(|b| &b.segments);
-    let missing = every().filter(|s| real(s.value).is_none()).count();
+    let missing = every().filter(|s| finite_value(s.value).is_none()).count();
 
     let mut entries: Vec<(Sign, String)> = (0..bars.parts.len())
         .filter(|part| pieces.iter().flatten().any(|p| p.part == *part))
-        .map(|part| (Sign::Square(part), harmless(&bars.parts[part])))
+        .map(|part| (Sign::Square(part), harmless_text(&bars.parts[part])))
         .collect();
     if every().any(|s| s.unsure) {
-        let sign = Sign::Pattern(Pattern::Hatch);
+        let sign = Sign::Pattern(FillPattern::Hatch);
         entries.push((sign, "hatched: less than sure".into()));
     }
-    let top = legend::draw(pen, &entries, top) + 4.0;
+    let top = legend::draw_legend(pen, &entries, top) + 4.0;
 
-    let rows = Rows::of(bars);
+    let rows = BarRows::of(bars);
     let common = common_limit(&bars.bars);
     let first = match common {
         Some(_) => top + 18.0,
@@ -51,7 +51,7 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
     let label = bars
         .bars
         .iter()
-        .map(|b| width(&harmless(&b.label), rows.letters))
+        .map(|b| text_width(&harmless_text(&b.label), rows.letters))
         .fold(0.0, f64::max)
         .min(LABEL);
     let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
@@ -60,11 +60,11 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
     grid(pen, &ruler, (first - 2.0, bottom), bars.bars.len() > 40);
     for (i, bar) in bars.bars.iter().enumerate() {
         let y = first + rows.every * i as f64;
-        let name = harmless(&bar.label);
+        let name = harmless_text(&bar.label);
         let middle = y + rows.above + rows.thick / 2.0;
-        let ink = pen.paint(Ink::Text);
-        let shown = fit(&name, rows.letters, label + 0.5);
-        pen.text(
+        let ink = pen.paint_for(Ink::Text);
+        let shown = fit_text(&name, rows.letters, label + 0.5);
+        pen.draw_text(
             (left - 10.0, middle + rows.letters * 0.35),
             rows.letters,
             Anchor::End,
@@ -72,7 +72,7 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
             &shown,
             &name,
         );
-        let row = Row {
+        let row = BarRow {
             bars,
             bar,
             name: &name,
@@ -89,7 +89,7 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
             .map(|p| p.to.max(p.from))
             .fold(0.0, f64::max);
         if rows.thick >= 12.0 {
-            let wide = width(&sums[i], rows.letters);
+            let wide = text_width(&sums[i], rows.letters);
             let at = beyond(&ruler, end, bar, wide);
             halo(
                 pen,
@@ -105,10 +105,10 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
     if let Some((value, said)) = common {
         limit_of_all(pen, &ruler, (value, said), &unit, (first, bottom));
     }
-    let zero = ruler.place(0.0);
-    pen.line((zero, first - 4.0), (zero, bottom), Ink::Muted, "");
-    let bottom = axis(pen, &ruler, &harmless(&bars.axis.title), &unit, bottom);
-    Drawn {
+    let zero = ruler.place_of(0.0);
+    pen.draw_line((zero, first - 4.0), (zero, bottom), Ink::Muted, "");
+    let bottom = axis(pen, &ruler, &harmless_text(&bars.axis.title), &unit, bottom);
+    DrawnPlot {
         bottom,
         description: describe(bars, entries.len()),
         told: left_out(missing).into_iter().collect(),
@@ -116,15 +116,15 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
 }
 
 /// How thick bars are, and what is between them.
-struct Rows {
+struct BarRows {
     every: f64,
     thick: f64,
     above: f64,
     letters: f64,
 }
 
-impl Rows {
-    fn of(bars: &Bars) -> Rows {
+impl BarRows {
+    fn of(bars: &Bars) -> BarRows {
         let (thick, gap, letters) = match bars.bars.len() {
             0..=3 => (32.0, 14.0, 13.0),
             4..=12 => (24.0, 10.0, 13.0),
@@ -135,7 +135,7 @@ impl Rows {
             && thick >= 14.0
             && bars.bars.iter().any(|b| b.limit.is_some());
         let above = if labelled { 13.0 } else { 0.0 };
-        Rows {
+        BarRows {
             every: thick + gap + above,
             thick,
             above,
@@ -145,20 +145,23 @@ impl Rows {
 }
 
 /// One bar where it is drawn.
-struct Row<'a> {
+struct BarRow<'a> {
     bars: &'a Bars,
     bar: &'a Bar,
     name: &'a str,
     unit: &'a str,
-    ruler: &'a Ruler,
+    ruler: &'a AxisScale,
     y: f64,
     thick: f64,
 }
 
-impl Row<'_> {
-    fn piece(&self, pen: &mut Pen, piece: &Piece) {
+impl BarRow<'_> {
+    fn piece(&self, pen: &mut SvgWriter, piece: &BarPiece) {
         let segment = &self.bar.segments[piece.index];
-        let (a, b) = (self.ruler.place(piece.from), self.ruler.place(piece.to));
+        let (a, b) = (
+            self.ruler.place_of(piece.from),
+            self.ruler.place_of(piece.to),
+        );
         let (x, wide) = (a.min(b), (a - b).abs());
         // A line of the ground's colour parts neighbours; what is thin keeps all its width.
         let shown = if wide > 3.0 {
@@ -166,45 +169,45 @@ impl Row<'_> {
         } else {
             wide.max(0.6)
         };
-        let part = self.bars.parts.get(piece.part).map(|p| harmless(p));
+        let part = self.bars.parts.get(piece.part).map(|p| harmless_text(p));
         let part = part.unwrap_or_else(|| "?".into());
-        let value = words(segment.value, self.unit);
-        let mark = Mark {
+        let value = value_with_unit(segment.value, self.unit);
+        let mark = ChartMark {
             label: match self.name {
                 "" => part,
                 name => format!("{name}, {part}"),
             },
             value: value.clone(),
-            more: segment.confidence.as_deref().map(harmless),
+            more: segment.confidence.as_deref().map(harmless_text),
             number: Some(segment.value),
             unit: self.unit,
             source: segment.source,
         };
-        let fill = pen.paint(Ink::Series(piece.part));
+        let fill = pen.paint_for(Ink::Series(piece.part));
         pen.marked_rect((x, self.y), (shown, self.thick), &fill, &mark);
         let over = [
-            (piece.part >= SERIES, Pattern::Dots),
-            (segment.unsure, Pattern::Hatch),
+            (piece.part >= SERIES, FillPattern::Dots),
+            (segment.unsure, FillPattern::Hatch),
         ];
         for (_, pattern) in over.iter().filter(|o| o.0) {
-            let fill = pen.pattern(*pattern);
+            let fill = pen.pattern_url(*pattern);
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
             let d = format!(
                 "{}h{}v{}h-{}Z",
-                super::pen::go('M', (x, self.y)),
-                super::pen::n(shown),
-                super::pen::n(self.thick),
-                super::pen::n(shown)
+                super::pen::path_step('M', (x, self.y)),
+                super::pen::format_number(shown),
+                super::pen::format_number(self.thick),
+                super::pen::format_number(shown)
             );
-            pen.path(&d, &attributes);
+            pen.draw_path(&d, &attributes);
         }
-        let short = short(segment.value);
+        let short = short_value(segment.value);
         let size = 11.0;
-        if self.thick >= 14.0 && width(&short, size) + 8.0 <= shown {
+        if self.thick >= 14.0 && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
             let (ink, ground) = (
                 Ink::OnSeries(piece.part),
-                pen.paint(Ink::Series(piece.part)),
+                pen.paint_for(Ink::Series(piece.part)),
             );
             let halo = segment.unsure || piece.part >= SERIES;
             let around = if halo {
@@ -214,33 +217,37 @@ impl Row<'_> {
             } else {
                 String::new()
             };
-            pen.open(&format!(r#"pointer-events="none"{around}"#));
-            pen.words(at, size, Anchor::Middle, ink, &short);
-            pen.close();
+            pen.open_group(&format!(r#"pointer-events="none"{around}"#));
+            pen.draw_words(at, size, Anchor::Middle, ink, &short);
+            pen.close_group();
         }
     }
 
     /// The line across this bar alone.
-    fn limit(&self, pen: &mut Pen, labelled: bool) {
+    fn limit(&self, pen: &mut SvgWriter, labelled: bool) {
         let Some((value, said)) = &self.bar.limit else {
             return;
         };
-        let Some(value) = real(*value) else {
+        let Some(value) = finite_value(*value) else {
             return;
         };
-        let x = self.ruler.place(value);
+        let x = self.ruler.place_of(value);
         let (from, to) = (self.y - 3.0, self.y + self.thick + 3.0);
-        let said = harmless(said);
-        let mark = Mark {
+        let said = harmless_text(said);
+        let mark = ChartMark {
             label: said.clone(),
-            value: words(value, self.unit),
+            value: value_with_unit(value, self.unit),
             number: Some(value),
             unit: self.unit,
-            ..Mark::default()
+            ..ChartMark::default()
         };
-        let stroke = pen.paint(Ink::Text);
+        let stroke = pen.paint_for(Ink::Text);
         pen.marked_path(
-            &format!("{}V{}", super::pen::go('M', (x, from)), super::pen::n(to)),
+            &format!(
+                "{}V{}",
+                super::pen::path_step('M', (x, from)),
+                super::pen::format_number(to)
+            ),
             &format!(r#"stroke="{stroke}" stroke-width="2""#),
             &mark,
         );
@@ -251,17 +258,17 @@ impl Row<'_> {
 }
 
 /// Segments end to end: those above zero to the right, those below to the left.
-fn pieces(bar: &Bar) -> Vec<Piece> {
+fn pieces(bar: &Bar) -> Vec<BarPiece> {
     let (mut right, mut left) = (0.0, 0.0);
     let mut pieces = Vec::new();
     for (index, segment) in bar.segments.iter().enumerate() {
-        let Some(value) = real(segment.value).filter(|v| *v != 0.0) else {
+        let Some(value) = finite_value(segment.value).filter(|v| *v != 0.0) else {
             continue;
         };
         let end = if value > 0.0 { &mut right } else { &mut left };
         let from = *end;
         *end += value;
-        pieces.push(Piece {
+        pieces.push(BarPiece {
             part: segment.part,
             from,
             to: *end,
@@ -274,13 +281,16 @@ fn pieces(bar: &Bar) -> Vec<Piece> {
 /// The axis, with room behind the bars for their sums, and these in words.
 fn lay_out(
     bars: &Bars,
-    pieces: &[Vec<Piece>],
+    pieces: &[Vec<BarPiece>],
     left: f64,
     unit: &str,
     letters: f64,
-) -> (Ruler, Vec<String>) {
+) -> (AxisScale, Vec<String>) {
     let ends = pieces.iter().flatten().map(|p| p.to);
-    let limits = bars.bars.iter().filter_map(|b| real(b.limit.as_ref()?.0));
+    let limits = bars
+        .bars
+        .iter()
+        .filter_map(|b| finite_value(b.limit.as_ref()?.0));
     let (low, high) = ends
         .clone()
         .chain(limits)
@@ -291,11 +301,11 @@ fn lay_out(
             if pieces.is_empty() {
                 "–".into()
             } else {
-                words(pieces.iter().map(|p| p.to - p.from).sum(), unit)
+                value_with_unit(pieces.iter().map(|p| p.to - p.from).sum(), unit)
             }
         })
         .collect();
-    let ruler = |right| Ruler::new(Scale::FromZero, (low, high), (left, right), 8, false);
+    let ruler = |right| AxisScale::new(Scale::FromZero, (low, high), (left, right), 8, false);
     let right = WIDTH - SIDE - 4.0;
     let wide = ruler(right);
     let too_far = pieces
@@ -304,7 +314,7 @@ fn lay_out(
         .zip(&sums)
         .map(|((pieces, bar), sum)| {
             let end = pieces.iter().map(|p| p.to).fold(0.0, f64::max);
-            let sum = width(sum, letters);
+            let sum = text_width(sum, letters);
             beyond(&wide, end, bar, sum) + 2.0 + sum - right
         })
         .fold(0.0, f64::max);
@@ -312,11 +322,11 @@ fn lay_out(
 }
 
 /// Where the sum of a bar begins: behind its end, and not across its limit.
-fn beyond(ruler: &Ruler, end: f64, bar: &Bar, wide: f64) -> f64 {
-    let at = ruler.place(end) + 6.0;
-    match bar.limit.as_ref().and_then(|l| real(l.0)) {
-        Some(limit) if (at - 4.0..at + wide + 3.0).contains(&ruler.place(limit)) => {
-            ruler.place(limit) + 6.0
+fn beyond(ruler: &AxisScale, end: f64, bar: &Bar, wide: f64) -> f64 {
+    let at = ruler.place_of(end) + 6.0;
+    match bar.limit.as_ref().and_then(|l| finite_value(l.0)) {
+        Some(limit) if (at - 4.0..at + wide + 3.0).contains(&ruler.place_of(limit)) => {
+            ruler.place_of(limit) + 6.0
         }
         _ => at,
     }
@@ -328,31 +338,31 @@ fn common_limit(bars: &[Bar]) -> Option<(f64, &str)> {
     let same = bars
         .iter()
         .all(|b| b.limit.as_ref() == Some(&(*value, said.clone())));
-    (same && value.is_finite()).then_some((real(*value)?, said.as_str()))
+    (same && value.is_finite()).then_some((finite_value(*value)?, said.as_str()))
 }
 
 fn limit_of_all(
-    pen: &mut Pen,
-    ruler: &Ruler,
+    pen: &mut SvgWriter,
+    ruler: &AxisScale,
     (value, said): (f64, &str),
     unit: &str,
     (top, bottom): (f64, f64),
 ) {
-    let x = ruler.place(value);
-    let said = harmless(said);
-    let mark = Mark {
+    let x = ruler.place_of(value);
+    let said = harmless_text(said);
+    let mark = ChartMark {
         label: said.clone(),
-        value: words(value, unit),
+        value: value_with_unit(value, unit),
         number: Some(value),
         unit,
-        ..Mark::default()
+        ..ChartMark::default()
     };
-    let stroke = pen.paint(Ink::Text);
+    let stroke = pen.paint_for(Ink::Text);
     pen.marked_path(
         &format!(
             "{}V{}",
-            super::pen::go('M', (x, top - 8.0)),
-            super::pen::n(bottom)
+            super::pen::path_step('M', (x, top - 8.0)),
+            super::pen::format_number(bottom)
         ),
         &format!(r#"stroke="{stroke}" stroke-width="1.6" stroke-dasharray="6 3""#),
         &mark,
@@ -361,39 +371,39 @@ fn limit_of_all(
 }
 
 /// Words over a line at `x`, kept within the picture.
-fn beside(pen: &mut Pen, x: f64, y: f64, size: f64, said: &str) {
-    let shown = fit(said, size, WIDTH / 2.0);
-    let half = width(&shown, size) / 2.0;
+fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, said: &str) {
+    let shown = fit_text(said, size, WIDTH / 2.0);
+    let half = text_width(&shown, size) / 2.0;
     let x = x.clamp(SIDE + half, (WIDTH - SIDE - half).max(SIDE + half));
-    let ink = pen.paint(Ink::Text);
-    pen.text((x, y), size, Anchor::Middle, &ink, &shown, said);
+    let ink = pen.paint_for(Ink::Text);
+    pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, said);
 }
 
 /// Words that may stand on lines.
-fn halo(pen: &mut Pen, at: (f64, f64), size: f64, said: &str) {
-    let ground = pen.paint(Ink::Ground);
-    pen.open(&format!(
+fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, said: &str) {
+    let ground = pen.paint_for(Ink::Ground);
+    pen.open_group(&format!(
         r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
     ));
-    pen.words(at, size, Anchor::Start, Ink::Text, said);
-    pen.close();
+    pen.draw_words(at, size, Anchor::Start, Ink::Text, said);
+    pen.close_group();
 }
 
-fn grid(pen: &mut Pen, ruler: &Ruler, (top, bottom): (f64, f64), named_above: bool) {
+fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named_above: bool) {
     for (value, said) in &ruler.ticks {
-        let x = ruler.place(*value);
-        pen.line((x, top), (x, bottom), Ink::Grid, "");
+        let x = ruler.place_of(*value);
+        pen.draw_line((x, top), (x, bottom), Ink::Grid, "");
         if named_above {
-            pen.words((x, top - 4.0), 11.0, Anchor::Middle, Ink::Muted, said);
+            pen.draw_words((x, top - 4.0), 11.0, Anchor::Middle, Ink::Muted, said);
         }
     }
 }
 
 /// The axis below: ticks, words, unit; where it ends.
-fn axis(pen: &mut Pen, ruler: &Ruler, title: &str, unit: &str, bottom: f64) -> f64 {
+fn axis(pen: &mut SvgWriter, ruler: &AxisScale, title: &str, unit: &str, bottom: f64) -> f64 {
     for (value, said) in &ruler.ticks {
-        let at = (ruler.place(*value), bottom + 15.0);
-        pen.words(at, 11.0, Anchor::Middle, Ink::Muted, said);
+        let at = (ruler.place_of(*value), bottom + 15.0);
+        pen.draw_words(at, 11.0, Anchor::Middle, Ink::Muted, said);
     }
     axis_words(pen, title, unit, (WIDTH / 2.0, bottom + 33.0))
 }
@@ -404,12 +414,12 @@ fn describe(bars: &Bars, kinds: usize) -> String {
         .bars
         .iter()
         .take(8)
-        .map(|b| harmless(&b.label))
+        .map(|b| harmless_text(&b.label))
         .collect();
     let more = if count > 8 { " and more" } else { "" };
     format!(
         "{} of {kinds} kinds of parts: {}{more}.",
-        counted(count, "stacked bar"),
+        count_noun(count, "stacked bar"),
         names.join(", ")
     )
 }

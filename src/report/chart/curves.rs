@@ -1,11 +1,11 @@
 //! Lines and points over a number, with whiskers and levels.
 
-use super::legend::{self, Sign, dashes, marker};
-use super::lettering::{fit, harmless, unit, width};
+use super::legend::{self, Sign, dash_pattern, marker_path};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::Ink;
-use super::pen::{Anchor, Mark, Pen, go, n};
-use super::scale::{Ruler, on, words};
-use super::svg::{Drawn, SIDE, WIDTH, left_out, nothing};
+use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
+use super::scale::{AxisScale, scaled_value, value_with_unit};
+use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Curve, Curves, Dot};
 use std::collections::BTreeSet;
 
@@ -25,22 +25,22 @@ struct Spot<'a> {
 }
 
 /// Draws them below `top`.
-pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
+pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot {
     let every = || curves.curves.iter().flat_map(|c| &c.points);
     let has_place = |d: &&Dot| placed(curves, d).is_some();
     let kept: Vec<(f64, f64)> = every().filter_map(|d| placed(curves, d)).collect();
     let missing = every().count() - every().filter(has_place).count();
     let told = left_out(missing).into_iter().collect();
     if kept.is_empty() {
-        return Drawn {
+        return DrawnPlot {
             told,
-            ..nothing(pen, top)
+            ..draw_nothing(pen, top)
         };
     }
-    let units = (unit(&curves.x.unit), unit(&curves.y.unit));
+    let units = (harmless_unit(&curves.x.unit), harmless_unit(&curves.y.unit));
     let entries = entries(curves);
-    let top = legend::draw(pen, &entries, top);
-    let y_words = titled(&harmless(&curves.y.title), &units.1);
+    let top = legend::draw_legend(pen, &entries, top);
+    let y_words = axis_title(&harmless_text(&curves.y.title), &units.1);
     let plot_top = if y_words.is_empty() {
         top + 8.0
     } else {
@@ -51,11 +51,11 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         (f64::INFINITY, f64::NEG_INFINITY),
         |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
     );
-    let y = Ruler::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
+    let y = AxisScale::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
     let ticks = y
         .ticks
         .iter()
-        .map(|t| width(&t.1, 11.0))
+        .map(|t| text_width(&t.1, 11.0))
         .fold(0.0, f64::max);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
     let across = kept.iter().fold(
@@ -63,14 +63,14 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         |(l, h): (f64, f64), v| (l.min(v.0), h.max(v.0)),
     );
     let x = if curves.x_names.is_empty() {
-        Ruler::new(curves.x.scale, across, (left, right), 12, true)
+        AxisScale::new(curves.x.scale, across, (left, right), 12, true)
     } else {
         named(&curves.x_names, across, (left, right))
     };
 
-    let shown = fit(&y_words, 12.0, WIDTH - 2.0 * SIDE);
-    let muted = pen.paint(Ink::Muted);
-    pen.text(
+    let shown = fit_text(&y_words, 12.0, WIDTH - 2.0 * SIDE);
+    let muted = pen.paint_for(Ink::Muted);
+    pen.draw_text(
         (SIDE, top + 9.0),
         12.0,
         Anchor::Start,
@@ -79,19 +79,19 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         &y_words,
     );
     for (value, said) in &y.ticks {
-        let at = y.place(*value);
-        pen.line((left, at), (right, at), Ink::Grid, "");
-        pen.words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, said);
+        let at = y.place_of(*value);
+        pen.draw_line((left, at), (right, at), Ink::Grid, "");
+        pen.draw_words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, said);
     }
     for (value, _) in &x.ticks {
-        let at = x.place(*value);
-        pen.line((at, plot_top), (at, plot_bottom), Ink::Grid, "");
+        let at = x.place_of(*value);
+        pen.draw_line((at, plot_top), (at, plot_bottom), Ink::Grid, "");
     }
     ticks_words(pen, &x, plot_bottom);
-    pen.line((left, plot_bottom), (right, plot_bottom), Ink::Muted, "");
+    pen.draw_line((left, plot_bottom), (right, plot_bottom), Ink::Muted, "");
     let bottom = axis_words(
         pen,
-        &harmless(&curves.x.title),
+        &harmless_text(&curves.x.title),
         &units.0,
         ((left + right) / 2.0, plot_bottom + 33.0),
     );
@@ -104,7 +104,7 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         .map(|curve| {
             let spot = |dot| {
                 let (at_x, at_y) = placed(curves, dot)?;
-                let at = (x.place(at_x), y.place(at_y));
+                let at = (x.place_of(at_x), y.place_of(at_y));
                 Some(Spot { at, dot })
             };
             curve.points.iter().map(spot).collect()
@@ -130,7 +130,7 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         (left, right, plot_top, plot_bottom),
         &mut taken,
     );
-    Drawn {
+    DrawnPlot {
         bottom,
         description: describe(curves, across, heights, &units),
         told,
@@ -138,33 +138,33 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
 }
 
 /// A horizontal axis of named values, with half a step of room at its ends.
-fn named(names: &[(f64, String)], (from, to): (f64, f64), (left, right): (f64, f64)) -> Ruler {
+fn named(names: &[(f64, String)], (from, to): (f64, f64), (left, right): (f64, f64)) -> AxisScale {
     let room = ((right - left) / names.len() as f64 - 8.0).clamp(60.0, 240.0);
     let ticks = names
         .iter()
         .filter(|(value, _)| (from..=to).contains(value));
     let ticks = ticks
-        .map(|(value, name)| (*value, fit(&harmless(name), 11.0, room)))
+        .map(|(value, name)| (*value, fit_text(&harmless_text(name), 11.0, room)))
         .collect();
-    Ruler::plain((from - 0.5, to + 0.5), (left, right), ticks)
+    AxisScale::plain_ruler((from - 0.5, to + 0.5), (left, right), ticks)
 }
 
 /// Words of an axis below it, around `at`; where they end.
-pub fn axis_words(pen: &mut Pen, title: &str, unit: &str, (middle, line): (f64, f64)) -> f64 {
-    let said = titled(title, unit);
+pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): (f64, f64)) -> f64 {
+    let said = axis_title(title, unit);
     if said.is_empty() {
         return line - 12.0;
     }
-    let shown = fit(&said, 12.0, WIDTH - 2.0 * SIDE);
-    let half = width(&shown, 12.0) / 2.0;
+    let shown = fit_text(&said, 12.0, WIDTH - 2.0 * SIDE);
+    let half = text_width(&shown, 12.0) / 2.0;
     let middle = middle.clamp(SIDE + half - 0.5, WIDTH - SIDE - half + 0.5);
-    let muted = pen.paint(Ink::Muted);
-    pen.text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &said);
+    let muted = pen.paint_for(Ink::Muted);
+    pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &said);
     line + 6.0
 }
 
 /// The words of an axis with its unit.
-pub fn titled(title: &str, unit: &str) -> String {
+pub fn axis_title(title: &str, unit: &str) -> String {
     match (title, unit) {
         (title, "") => title.to_owned(),
         ("", unit) => unit.to_owned(),
@@ -174,7 +174,10 @@ pub fn titled(title: &str, unit: &str) -> String {
 
 /// A point's values, where both have a place.
 fn placed(curves: &Curves, dot: &Dot) -> Option<(f64, f64)> {
-    Some((on(curves.x.scale, dot.x)?, on(curves.y.scale, dot.y)?))
+    Some((
+        scaled_value(curves.x.scale, dot.x)?,
+        scaled_value(curves.y.scale, dot.y)?,
+    ))
 }
 
 /// All that the upward axis must have a place for.
@@ -187,66 +190,66 @@ fn heights(curves: &Curves) -> impl Iterator<Item = f64> {
     dots.flat_map(|d| [Some(d.y), d.range.map(|r| r.0), d.range.map(|r| r.1)])
         .flatten()
         .chain(curves.levels.iter().map(|l| l.0))
-        .filter_map(|v| on(curves.y.scale, v))
+        .filter_map(|v| scaled_value(curves.y.scale, v))
 }
 
 fn entries(curves: &Curves) -> Vec<(Sign, String)> {
     let labelled = curves.curves.iter().enumerate();
     labelled
         .filter(|(_, c)| !c.label.is_empty())
-        .map(|(series, c)| (Sign::Curve(series, c.joined), harmless(&c.label)))
+        .map(|(series, c)| (Sign::Curve(series, c.joined), harmless_text(&c.label)))
         .collect()
 }
 
 /// Words of the ticks of an axis across, as many as have room.
-pub fn ticks_words(pen: &mut Pen, x: &Ruler, bottom: f64) {
+pub fn ticks_words(pen: &mut SvgWriter, x: &AxisScale, bottom: f64) {
     let mut free = f64::NEG_INFINITY;
     for (value, said) in &x.ticks {
-        let half = width(said, 11.0) / 2.0;
-        let at = x.place(*value).clamp(half + 2.0, WIDTH - half - 2.0);
+        let half = text_width(said, 11.0) / 2.0;
+        let at = x.place_of(*value).clamp(half + 2.0, WIDTH - half - 2.0);
         if at - half >= free {
-            pen.words((at, bottom + 16.0), 11.0, Anchor::Middle, Ink::Muted, said);
+            pen.draw_words((at, bottom + 16.0), 11.0, Anchor::Middle, Ink::Muted, said);
             free = at + half + 8.0;
         }
     }
 }
 
 /// A place that words have taken: left, top, right, bottom.
-type Taken = (f64, f64, f64, f64);
+type PixelSpan = (f64, f64, f64, f64);
 
 /// Lines right across, each with its words at the right end, none over another's.
 fn levels(
-    pen: &mut Pen,
+    pen: &mut SvgWriter,
     curves: &Curves,
-    y: &Ruler,
+    y: &AxisScale,
     (left, right): (f64, f64),
     unit: &str,
-) -> Vec<Taken> {
+) -> Vec<PixelSpan> {
     let mut levels: Vec<(f64, f64, String)> = curves
         .levels
         .iter()
         .filter_map(|(value, said)| {
-            let value = on(curves.y.scale, *value)?;
-            Some((y.place(value), value, harmless(said)))
+            let value = scaled_value(curves.y.scale, *value)?;
+            Some((y.place_of(value), value, harmless_text(said)))
         })
         .collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at, value, said) in &levels {
-        let mark = Mark {
+        let mark = ChartMark {
             label: said.clone(),
-            value: words(*value, unit),
+            value: value_with_unit(*value, unit),
             number: Some(*value),
             unit,
-            ..Mark::default()
+            ..ChartMark::default()
         };
-        let stroke = pen.paint(Ink::Text);
+        let stroke = pen.paint_for(Ink::Text);
         pen.marked_path(
-            &format!("{}H{}", go('M', (left, *at)), n(right)),
+            &format!("{}H{}", path_step('M', (left, *at)), format_number(right)),
             &format!(r#"stroke="{stroke}" stroke-width="1.4" stroke-dasharray="6 3""#),
             &mark,
         );
     }
-    let mut taken: Vec<Taken> = Vec::new();
+    let mut taken: Vec<PixelSpan> = Vec::new();
     let mut free = f64::NEG_INFINITY;
     for (at, _, said) in levels {
         // Above its line, or below it where another's words or line are above.
@@ -256,8 +259,8 @@ fn levels(
             (at + 12.0).max(free + 13.0).min(WIDTH)
         };
         free = line.max(at);
-        let shown = fit(&said, 11.0, (right - left) * 0.6);
-        let start = right - 4.0 - width(&shown, 11.0);
+        let shown = fit_text(&said, 11.0, (right - left) * 0.6);
+        let start = right - 4.0 - text_width(&shown, 11.0);
         halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &said);
         taken.push((start, line - 10.0, right, line + 3.0));
     }
@@ -265,17 +268,17 @@ fn levels(
 }
 
 /// Words over lines.
-fn halo(pen: &mut Pen, at: (f64, f64), size: f64, anchor: Anchor, shown: &str, whole: &str) {
-    let (ground, ink) = (pen.paint(Ink::Ground), pen.paint(Ink::Text));
-    pen.open(&format!(
+fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, anchor: Anchor, shown: &str, whole: &str) {
+    let (ground, ink) = (pen.paint_for(Ink::Ground), pen.paint_for(Ink::Text));
+    pen.open_group(&format!(
         r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
     ));
-    pen.text(at, size, anchor, &ink, shown, whole);
-    pen.close();
+    pen.draw_text(at, size, anchor, &ink, shown, whole);
+    pen.close_group();
 }
 
 /// The line through the points, broken where one has no place.
-fn join(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
+fn join(pen: &mut SvgWriter, series: usize, spots: &[Option<Spot<'_>>]) {
     let mut d = String::new();
     let mut last: Option<(i64, i64)> = None;
     for spot in spots {
@@ -285,13 +288,13 @@ fn join(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
         };
         let here = pixel(spot.at);
         if last != Some(here) {
-            d.push_str(&go(if last.is_none() { 'M' } else { 'L' }, spot.at));
+            d.push_str(&path_step(if last.is_none() { 'M' } else { 'L' }, spot.at));
         }
         last = Some(here);
     }
-    let stroke = pen.paint(Ink::Series(series));
-    let dashes = dashes(series);
-    pen.path(
+    let stroke = pen.paint_for(Ink::Series(series));
+    let dashes = dash_pattern(series);
+    pen.draw_path(
         &d,
         &format!(
             r#"fill="none" stroke="{stroke}" stroke-width="2" stroke-linejoin="round"{dashes}"#
@@ -299,7 +302,13 @@ fn join(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
     );
 }
 
-fn whiskers(pen: &mut Pen, curves: &Curves, series: usize, spots: &[Option<Spot<'_>>], y: &Ruler) {
+fn whiskers(
+    pen: &mut SvgWriter,
+    curves: &Curves,
+    series: usize,
+    spots: &[Option<Spot<'_>>],
+    y: &AxisScale,
+) {
     let mut d = String::new();
     let mut seen = BTreeSet::new();
     for spot in spots.iter().flatten() {
@@ -307,24 +316,24 @@ fn whiskers(pen: &mut Pen, curves: &Curves, series: usize, spots: &[Option<Spot<
             continue;
         };
         let scale = curves.y.scale;
-        let (Some(low), Some(high)) = (on(scale, low), on(scale, high)) else {
+        let (Some(low), Some(high)) = (scaled_value(scale, low), scaled_value(scale, high)) else {
             continue;
         };
-        let (x, from, to) = (spot.at.0, y.place(low), y.place(high));
+        let (x, from, to) = (spot.at.0, y.place_of(low), y.place_of(high));
         if (from - to).abs() < 0.5 || !seen.insert((pixel((x, from)), pixel((x, to)))) {
             continue;
         }
         d.push_str(&format!(
             "{}h8{}V{}{}h8",
-            go('M', (x - 4.0, from)),
-            go('M', (x, from)),
-            n(to),
-            go('M', (x - 4.0, to)),
+            path_step('M', (x - 4.0, from)),
+            path_step('M', (x, from)),
+            format_number(to),
+            path_step('M', (x - 4.0, to)),
         ));
     }
     if !d.is_empty() {
-        let stroke = pen.paint(Ink::Series(series));
-        pen.path(
+        let stroke = pen.paint_for(Ink::Series(series));
+        pen.draw_path(
             &d,
             &format!(r#"fill="none" stroke="{stroke}" stroke-width="1.3""#),
         );
@@ -333,19 +342,22 @@ fn whiskers(pen: &mut Pen, curves: &Curves, series: usize, spots: &[Option<Spot<
 
 /// Each point with its tooltip.
 fn points(
-    pen: &mut Pen,
+    pen: &mut SvgWriter,
     series: usize,
     curve: &Curve,
     spots: &[Option<Spot<'_>>],
     units: &(String, String),
 ) {
-    let (fill, ground) = (pen.paint(Ink::Series(series)), pen.paint(Ink::Ground));
+    let (fill, ground) = (
+        pen.paint_for(Ink::Series(series)),
+        pen.paint_for(Ink::Ground),
+    );
     let radius = match spots.len() {
         0..=60 => 4.0,
         61..=250 => 3.0,
         _ => 2.0,
     };
-    pen.open(&format!(
+    pen.open_group(&format!(
         r#"fill="{fill}" stroke="{ground}" stroke-width="0.8""#
     ));
     for spot in spots.iter().flatten() {
@@ -354,38 +366,44 @@ fn points(
             .into_iter()
             .flatten()
             .filter(|l| !l.is_empty())
-            .map(harmless)
+            .map(harmless_text)
             .collect();
         let between = dot
             .range
             .filter(|r| r.0.is_finite() && r.1.is_finite())
-            .map(|(low, high)| format!("{} to {}", words(low, ""), words(high, &units.1)));
-        let mark = Mark {
+            .map(|(low, high)| {
+                format!(
+                    "{} to {}",
+                    value_with_unit(low, ""),
+                    value_with_unit(high, &units.1)
+                )
+            });
+        let mark = ChartMark {
             label: if named.is_empty() {
-                words(dot.x, &units.0)
+                value_with_unit(dot.x, &units.0)
             } else {
-                format!("{}, {}", named.join(", "), words(dot.x, &units.0))
+                format!("{}, {}", named.join(", "), value_with_unit(dot.x, &units.0))
             },
-            value: words(dot.y, &units.1),
+            value: value_with_unit(dot.y, &units.1),
             more: between,
             number: Some(dot.y),
             unit: &units.1,
             source: None,
         };
-        pen.marked_path(&marker(series, spot.at, radius), "", &mark);
+        pen.marked_path(&marker_path(series, spot.at, radius), "", &mark);
     }
-    pen.close();
+    pen.close_group();
 }
 
 /// All points at once, one for each place.
-fn shape(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
+fn shape(pen: &mut SvgWriter, series: usize, spots: &[Option<Spot<'_>>]) {
     let places: BTreeSet<(i64, i64)> = spots.iter().flatten().map(|s| pixel(s.at)).collect();
     let mut d = String::new();
     for (x, y) in places {
         d.push_str(&format!("M{} {}h2v2h-2z", x - 1, y - 1));
     }
-    let fill = pen.paint(Ink::Series(series));
-    pen.path(&d, &format!(r#"fill="{fill}" fill-opacity="0.8""#));
+    let fill = pen.paint_for(Ink::Series(series));
+    pen.draw_path(&d, &format!(r#"fill="{fill}" fill-opacity="0.8""#));
 }
 
 fn pixel((x, y): (f64, f64)) -> (i64, i64) {
@@ -394,11 +412,11 @@ fn pixel((x, y): (f64, f64)) -> (i64, i64) {
 
 /// Words beside single points, where they cover nothing.
 fn name_points(
-    pen: &mut Pen,
+    pen: &mut SvgWriter,
     curves: &Curves,
     spots: &[Vec<Option<Spot<'_>>>],
-    (left, right, top, bottom): Taken,
-    taken: &mut Vec<Taken>,
+    (left, right, top, bottom): PixelSpan,
+    taken: &mut Vec<PixelSpan>,
 ) {
     const SIZE: f64 = 10.5;
     let alone = || {
@@ -423,9 +441,9 @@ fn name_points(
         }
     }
     for spot in alone() {
-        let whole = harmless(spot.dot.label.as_deref().unwrap_or_default());
-        let shown = fit(&whole, SIZE, 150.0);
-        let wide = width(&shown, SIZE);
+        let whole = harmless_text(spot.dot.label.as_deref().unwrap_or_default());
+        let shown = fit_text(&whole, SIZE, 150.0);
+        let wide = text_width(&shown, SIZE);
         let (x, y) = spot.at;
         let places = [
             (x + 8.0, y + 4.0),
@@ -436,7 +454,7 @@ fn name_points(
         let fits = |(at, line): &(f64, f64)| {
             let own = (*at, line - 9.0, at + wide, line + 3.0);
             let inside = own.0 >= left && own.2 <= right && own.1 >= top && own.3 <= bottom;
-            let apart = |o: &Taken| own.2 < o.0 || own.0 > o.2 || own.3 < o.1 || own.1 > o.3;
+            let apart = |o: &PixelSpan| own.2 < o.0 || own.0 > o.2 || own.3 < o.1 || own.1 > o.3;
             inside && taken.iter().all(apart)
         };
         if let Some((at, line)) = places.into_iter().find(fits) {
@@ -447,7 +465,7 @@ fn name_points(
 }
 
 /// Places that a line takes.
-fn along(a: (f64, f64), b: (f64, f64)) -> impl Iterator<Item = Taken> {
+fn along(a: (f64, f64), b: (f64, f64)) -> impl Iterator<Item = PixelSpan> {
     let (across, up) = (b.0 - a.0, b.1 - a.1);
     let steps = (across.hypot(up) / 8.0).ceil().max(1.0);
     (0..=steps as usize).map(move |i| {
@@ -468,7 +486,7 @@ fn describe(
         .iter()
         .filter(|c| !c.label.is_empty())
         .take(8)
-        .map(|c| harmless(&c.label))
+        .map(|c| harmless_text(&c.label))
         .collect();
     let of = if named.is_empty() {
         String::new()
@@ -477,15 +495,15 @@ fn describe(
     };
     let or = |title: &str, other: &str| match title {
         "" => other.to_owned(),
-        title => harmless(title),
+        title => harmless_text(title),
     };
     format!(
         "{}{of} from {} to {} over {} from {} to {}.",
         or(&curves.y.title, "values"),
-        words(low, &units.1),
-        words(high, &units.1),
+        value_with_unit(low, &units.1),
+        value_with_unit(high, &units.1),
         or(&curves.x.title, "a number"),
-        words(from, &units.0),
-        words(to, &units.0),
+        value_with_unit(from, &units.0),
+        value_with_unit(to, &units.0),
     )
 }

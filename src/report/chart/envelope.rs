@@ -31,7 +31,7 @@ impl Envelope {
     /// A sample: its moment, and the lowest and the highest that it represents. One outside the
     /// range, or NaN, does not count.
     pub fn add(&mut self, at_s: f64, low: f64, high: f64) {
-        self.join(Stretch {
+        self.add_stretch(Stretch {
             from_s: at_s,
             to_s: at_s,
             low,
@@ -40,7 +40,7 @@ impl Envelope {
     }
 
     /// A stretch as a sample that lasts; it belongs where it begins.
-    pub fn join(&mut self, stretch: Stretch) {
+    pub fn add_stretch(&mut self, stretch: Stretch) {
         let (from, to) = self.range_s;
         let inside = stretch.from_s >= from && stretch.to_s <= to && stretch.from_s <= stretch.to_s;
         if !inside || !stretch.low.is_finite() || !stretch.high.is_finite() {
@@ -66,12 +66,12 @@ impl Envelope {
     }
 
     /// How many samples were in the range.
-    pub fn samples(&self) -> u64 {
+    pub fn sample_count(&self) -> u64 {
         self.samples
     }
 
     /// The stretches in order of time.
-    pub fn finish(self) -> Vec<Stretch> {
+    pub fn into_stretches(self) -> Vec<Stretch> {
         match self.parts {
             Some(parts) => parts.into_iter().flatten().collect(),
             None => {
@@ -108,8 +108,8 @@ mod tests {
         for (at, low, high) in samples {
             envelope.add(*at, *low, *high);
         }
-        assert_eq!(envelope.samples(), samples.len() as u64);
-        envelope.finish()
+        assert_eq!(envelope.sample_count(), samples.len() as u64);
+        envelope.into_stretches()
     }
 
     #[test]
@@ -129,8 +129,8 @@ mod tests {
                 };
                 envelope.add(tick as f64 / 10.0, value, value);
             }
-            assert_eq!(envelope.samples(), TICKS);
-            let stretches = envelope.finish();
+            assert_eq!(envelope.sample_count(), TICKS);
+            let stretches = envelope.into_stretches();
             assert_eq!(stretches.len(), 2000);
             assert_eq!((stretches[0].from_s, stretches[1999].to_s), (0.0, 86_399.9));
             let holding = |tick: &u64| {
@@ -160,9 +160,9 @@ mod tests {
         ] {
             envelope.add(at, value, value);
         }
-        assert_eq!(envelope.samples(), 1);
-        assert_eq!(envelope.finish().len(), 1);
-        assert!(Envelope::new((0.0, 1.0), 4).finish().is_empty());
+        assert_eq!(envelope.sample_count(), 1);
+        assert_eq!(envelope.into_stretches().len(), 1);
+        assert!(Envelope::new((0.0, 1.0), 4).into_stretches().is_empty());
         let same = thinned(
             &[(2.0, 1.0, 1.0), (2.0, 5.0, 5.0), (2.0, 3.0, 3.0)],
             (2.0, 2.0),

@@ -1,12 +1,12 @@
 //! A figure for each pair of two settings, as coloured squares.
 
-use super::curves::{axis_words, titled};
+use super::curves::{axis_title, axis_words};
 use super::legend::{self, Sign};
-use super::lettering::{fit, harmless, unit, width};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{self, Ink};
-use super::pen::{Anchor, Mark, Pattern, Pen, n};
-use super::scale::{Ruler, on, words};
-use super::svg::{Drawn, SIDE, WIDTH, nothing};
+use super::pen::{Anchor, ChartMark, FillPattern, SvgWriter, format_number};
+use super::scale::{AxisScale, scaled_value, value_with_unit};
+use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing};
 use super::{Heat, Scale, Square};
 
 /// Longest label of a row.
@@ -16,22 +16,22 @@ const LABEL: f64 = 170.0;
 const WIDEST: f64 = 180.0;
 
 /// Draws them below `top`.
-pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
+pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
     let columns = heat.squares.iter().map(Vec::len).max().unwrap_or(0);
     let columns = columns.max(heat.x.1.len());
     let rows = heat.squares.len().max(heat.y.1.len());
     if columns == 0 || rows == 0 {
-        return nothing(pen, top);
+        return draw_nothing(pen, top);
     }
-    let unit = unit(&heat.figure.unit);
+    let unit = harmless_unit(&heat.figure.unit);
     let shades = Shades::of(heat);
     let top = key(pen, heat, &shades, &unit, top);
 
-    let titles = (harmless(&heat.x.0), harmless(&heat.y.0));
+    let titles = (harmless_text(&heat.x.0), harmless_text(&heat.y.0));
     let squares = Squares::new(heat, columns, rows, top + 20.0);
-    let muted = pen.paint(Ink::Muted);
-    let shown = fit(&titles.1, 12.0, WIDTH - 2.0 * SIDE);
-    pen.text(
+    let muted = pen.paint_for(Ink::Muted);
+    let shown = fit_text(&titles.1, 12.0, WIDTH - 2.0 * SIDE);
+    pen.draw_text(
         (SIDE, top + 8.0),
         12.0,
         Anchor::Start,
@@ -53,12 +53,12 @@ pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
         }
     };
     each(&mut |square, place| squares.draw(pen, heat, &shades, square, place, &unit));
-    pen.open(r#"pointer-events="none""#);
+    pen.open_group(r#"pointer-events="none""#);
     each(&mut |square, place| squares.write(pen, heat, &shades, square, place));
-    pen.close();
+    pen.close_group();
     let below = squares.name_columns(pen, heat, columns);
     let bottom = axis_words(pen, &titles.0, "", (squares.middle(columns), below + 16.0));
-    Drawn {
+    DrawnPlot {
         bottom,
         description: describe(heat, rows, columns, &shades, &unit),
         told: Vec::new(),
@@ -67,7 +67,7 @@ pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
 
 /// From a figure to its colour.
 struct Shades {
-    ruler: Option<Ruler>,
+    ruler: Option<AxisScale>,
     range: (f64, f64),
     scale: Scale,
     high_is_bad: bool,
@@ -77,7 +77,7 @@ impl Shades {
     fn of(heat: &Heat) -> Shades {
         let scale = heat.figure.scale;
         let figures = heat.squares.iter().flatten().filter_map(|s| s.value);
-        let range = figures.filter_map(|v| on(scale, v)).fold(
+        let range = figures.filter_map(|v| scaled_value(scale, v)).fold(
             (f64::INFINITY, f64::NEG_INFINITY),
             |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
         );
@@ -85,9 +85,9 @@ impl Shades {
         let ruler = (range.0 < range.1).then(|| match scale {
             Scale::Log2 => {
                 let logs = (range.0.log2(), range.1.log2());
-                Ruler::plain(logs, (0.0, 1.0), Vec::new())
+                AxisScale::plain_ruler(logs, (0.0, 1.0), Vec::new())
             }
-            _ => Ruler::plain(range, (0.0, 1.0), Vec::new()),
+            _ => AxisScale::plain_ruler(range, (0.0, 1.0), Vec::new()),
         });
         Shades {
             ruler,
@@ -100,10 +100,10 @@ impl Shades {
     fn colour(&self, value: f64) -> (String, &'static str) {
         let share = match (&self.ruler, self.scale) {
             (None, _) => 0.3,
-            (Some(ruler), Scale::Log2) => ruler.place(value.log2()),
-            (Some(ruler), _) => ruler.place(value),
+            (Some(ruler), Scale::Log2) => ruler.place_of(value.log2()),
+            (Some(ruler), _) => ruler.place_of(value),
         };
-        palette::heat(share, self.high_is_bad)
+        palette::heat_colour(share, self.high_is_bad)
     }
 
     fn any(&self) -> bool {
@@ -112,7 +112,7 @@ impl Shades {
 }
 
 /// What colours mean, above; where it ends.
-fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
+fn key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
     const STEPS: usize = 9;
     const STEP: f64 = 18.0;
     // Room for the words: of the figure, and of its lowest and highest.
@@ -121,42 +121,46 @@ fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64
     let mut at = SIDE;
     let middle = top + 10.0;
     if shades.any() {
-        let ink = pen.paint(Ink::Text);
-        let figure = titled(&harmless(&heat.figure.title), "");
-        let mut put = |pen: &mut Pen, said: &str, room: f64| {
-            let shown = fit(said, 12.0, room);
-            pen.text((at, middle), 12.0, Anchor::Start, &ink, &shown, said);
+        let ink = pen.paint_for(Ink::Text);
+        let figure = axis_title(&harmless_text(&heat.figure.title), "");
+        let mut put = |pen: &mut SvgWriter, said: &str, room: f64| {
+            let shown = fit_text(said, 12.0, room);
+            pen.draw_text((at, middle), 12.0, Anchor::Start, &ink, &shown, said);
             if !shown.is_empty() {
-                at += width(&shown, 12.0) + 8.0;
+                at += text_width(&shown, 12.0) + 8.0;
             }
             at
         };
         put(pen, &figure, FIGURE);
-        let low = put(pen, &words(shades.range.0, unit), BOUND);
+        let low = put(pen, &value_with_unit(shades.range.0, unit), BOUND);
         if shades.ruler.is_some() {
             for step in 0..STEPS {
                 let share = step as f64 / (STEPS - 1) as f64;
-                let (fill, _) = palette::heat(share, shades.high_is_bad);
-                pen.rect((low + STEP * step as f64, top), (STEP, 13.0), &fill);
+                let (fill, _) = palette::heat_colour(share, shades.high_is_bad);
+                pen.draw_rect((low + STEP * step as f64, top), (STEP, 13.0), &fill);
             }
             let high = low + STEP * STEPS as f64 + 8.0;
-            let said = words(shades.range.1, unit);
-            let shown = fit(&said, 12.0, BOUND);
-            pen.text((high, middle), 12.0, Anchor::Start, &ink, &shown, &said);
-            at = high + width(&shown, 12.0);
+            let said = value_with_unit(shades.range.1, unit);
+            let shown = fit_text(&said, 12.0, BOUND);
+            pen.draw_text((high, middle), 12.0, Anchor::Start, &ink, &shown, &said);
+            at = high + text_width(&shown, 12.0);
         }
     }
-    let void = |s: &Square| s.value.and_then(|v| on(heat.figure.scale, v)).is_none();
+    let void = |s: &Square| {
+        s.value
+            .and_then(|v| scaled_value(heat.figure.scale, v))
+            .is_none()
+    };
     let any_void = heat.squares.iter().flatten();
     if any_void.filter(|s| void(s) && !s.text.is_empty()).count() > 0 {
-        let (sign, said) = (Sign::Pattern(Pattern::Void), "no figure, and why");
-        let beside = at + 24.0 + 24.0 + width(said, 12.0) <= WIDTH - SIDE;
+        let (sign, said) = (Sign::Pattern(FillPattern::Void), "no figure, and why");
+        let beside = at + 24.0 + 24.0 + text_width(said, 12.0) <= WIDTH - SIDE;
         let place = match (shades.any(), beside) {
             (true, true) => (at + 24.0, middle),
             (true, false) => (SIDE, middle + 22.0),
             (false, _) => (SIDE, middle),
         };
-        legend::entry(pen, sign, said, said, place);
+        legend::draw_entry(pen, sign, said, said, place);
         return place.1 + 16.0;
     }
     let bottom = if shades.any() { top + 24.0 } else { top };
@@ -175,7 +179,7 @@ struct Squares {
 
 impl Squares {
     fn new(heat: &Heat, columns: usize, rows: usize, top: f64) -> Squares {
-        let named = heat.y.1.iter().map(|l| width(&harmless(l), 12.0));
+        let named = heat.y.1.iter().map(|l| text_width(&harmless_text(l), 12.0));
         let label = named.fold(0.0, f64::max).min(LABEL);
         let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
         let room = WIDTH - SIDE - left;
@@ -216,7 +220,7 @@ impl Squares {
     /// The coloured square.
     fn draw(
         &self,
-        pen: &mut Pen,
+        pen: &mut SvgWriter,
         heat: &Heat,
         shades: &Shades,
         square: &Square,
@@ -224,30 +228,34 @@ impl Squares {
         unit: &str,
     ) {
         let (at, size) = self.place(place);
-        let value = square.value.and_then(|v| on(heat.figure.scale, v));
+        let value = square
+            .value
+            .and_then(|v| scaled_value(heat.figure.scale, v));
         let fill = match value {
             Some(value) => shades.colour(value).0,
-            None => pen.pattern(Pattern::Void),
+            None => pen.pattern_url(FillPattern::Void),
         };
         let setting = |(title, values): &(String, Vec<String>), n: usize| {
-            let value = values.get(n).map(|v| harmless(v)).unwrap_or_default();
-            format!("{} {value}", harmless(title)).trim().to_owned()
+            let value = values.get(n).map(|v| harmless_text(v)).unwrap_or_default();
+            format!("{} {value}", harmless_text(title))
+                .trim()
+                .to_owned()
         };
-        let text = harmless(&square.text);
-        let mark = Mark {
+        let text = harmless_text(&square.text);
+        let mark = ChartMark {
             label: format!(
                 "{}, {}",
                 setting(&heat.x, place.1),
                 setting(&heat.y, place.0)
             ),
             value: match value {
-                Some(value) => words(value, unit),
+                Some(value) => value_with_unit(value, unit),
                 None if text.is_empty() => "no figure".into(),
                 None => text,
             },
             number: value,
             unit,
-            ..Mark::default()
+            ..ChartMark::default()
         };
         pen.marked_rect(at, size, &fill, &mark);
     }
@@ -255,29 +263,31 @@ impl Squares {
     /// Its content.
     fn write(
         &self,
-        pen: &mut Pen,
+        pen: &mut SvgWriter,
         heat: &Heat,
         shades: &Shades,
         square: &Square,
         place: (usize, usize),
     ) {
         let (at, size) = self.place(place);
-        let value = square.value.and_then(|v| on(heat.figure.scale, v));
-        let text = harmless(&square.text);
+        let value = square
+            .value
+            .and_then(|v| scaled_value(heat.figure.scale, v));
+        let text = harmless_text(&square.text);
         let said = match value {
-            Some(value) if text.is_empty() => words(value, ""),
+            Some(value) if text.is_empty() => value_with_unit(value, ""),
             _ => text,
         };
         let room = size.0 - 3.0;
         let fits = [self.letters, self.letters - 1.5]
             .into_iter()
-            .find(|s| width(&said, *s) <= room);
+            .find(|s| text_width(&said, *s) <= room);
         let letters = fits.unwrap_or(self.letters - 1.5);
         // A figure is whole or not there; a word may be cut.
         let shown = match (fits, value) {
             (Some(_), _) => said.clone(),
             (None, Some(_)) => String::new(),
-            (None, None) => fit(&said, letters, room),
+            (None, None) => fit_text(&said, letters, room),
         };
         if self.high < 11.0 {
             return;
@@ -286,15 +296,15 @@ impl Squares {
         match value {
             Some(value) => {
                 let ink = shades.colour(value).1;
-                pen.text(middle, letters, Anchor::Middle, ink, &shown, &said);
+                pen.draw_text(middle, letters, Anchor::Middle, ink, &shown, &said);
             }
             None => {
-                let (band, ink) = (pen.paint(Ink::Band), pen.paint(Ink::Text));
-                pen.open(&format!(
+                let (band, ink) = (pen.paint_for(Ink::Band), pen.paint_for(Ink::Text));
+                pen.open_group(&format!(
                     r#"stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
                 ));
-                pen.text(middle, letters, Anchor::Middle, &ink, &shown, &said);
-                pen.close();
+                pen.draw_text(middle, letters, Anchor::Middle, &ink, &shown, &said);
+                pen.close_group();
             }
         }
     }
@@ -304,27 +314,41 @@ impl Squares {
         self.left + self.wide * columns as f64 / 2.0
     }
 
-    fn name_row(&self, pen: &mut Pen, heat: &Heat, row: usize) {
+    fn name_row(&self, pen: &mut SvgWriter, heat: &Heat, row: usize) {
         let letters = (self.high * 0.8).clamp(7.0, 12.0);
         // Rows lower than their words name every other one.
         let every = (letters / self.high).ceil().max(1.0) as usize;
         if row % every != 0 {
             return;
         }
-        let label = heat.y.1.get(row).map(|l| harmless(l)).unwrap_or_default();
-        let shown = fit(&label, letters, LABEL);
-        let ink = pen.paint(Ink::Text);
+        let label = heat
+            .y
+            .1
+            .get(row)
+            .map(|l| harmless_text(l))
+            .unwrap_or_default();
+        let shown = fit_text(&label, letters, LABEL);
+        let ink = pen.paint_for(Ink::Text);
         let middle = self.top + self.high * (row as f64 + 0.5) + letters * 0.3;
         let at = (self.left - 9.0, middle);
-        pen.text(at, letters, Anchor::End, &ink, &shown, &label);
+        pen.draw_text(at, letters, Anchor::End, &ink, &shown, &label);
     }
 
     /// Labels of the columns; where they end. Those that are wider than a square are turned.
-    fn name_columns(&self, pen: &mut Pen, heat: &Heat, columns: usize) -> f64 {
+    fn name_columns(&self, pen: &mut SvgWriter, heat: &Heat, columns: usize) -> f64 {
         const SIZE: f64 = 11.0;
         let bottom = self.top + self.high * self.rows as f64;
-        let labels: Vec<String> = heat.x.1.iter().take(columns).map(|l| harmless(l)).collect();
-        let widest = labels.iter().map(|l| width(l, SIZE)).fold(0.0, f64::max);
+        let labels: Vec<String> = heat
+            .x
+            .1
+            .iter()
+            .take(columns)
+            .map(|l| harmless_text(l))
+            .collect();
+        let widest = labels
+            .iter()
+            .map(|l| text_width(l, SIZE))
+            .fold(0.0, f64::max);
         if widest == 0.0 {
             return bottom;
         }
@@ -334,17 +358,17 @@ impl Squares {
         } else {
             1
         };
-        let ink = pen.paint(Ink::Text);
+        let ink = pen.paint_for(Ink::Text);
         for (column, label) in labels.iter().enumerate().step_by(every) {
             let x = self.left + self.wide * (column as f64 + 0.5);
             if turned {
-                let shown = fit(label, SIZE, 110.0);
-                let (x, y) = (n(x + SIZE * 0.35), n(bottom + 7.0));
-                pen.open(&format!(r#"transform="translate({x} {y}) rotate(-90)""#));
-                pen.text((0.0, 0.0), SIZE, Anchor::End, &ink, &shown, label);
-                pen.close();
+                let shown = fit_text(label, SIZE, 110.0);
+                let (x, y) = (format_number(x + SIZE * 0.35), format_number(bottom + 7.0));
+                pen.open_group(&format!(r#"transform="translate({x} {y}) rotate(-90)""#));
+                pen.draw_text((0.0, 0.0), SIZE, Anchor::End, &ink, &shown, label);
+                pen.close_group();
             } else {
-                pen.text((x, bottom + 15.0), SIZE, Anchor::Middle, &ink, label, label);
+                pen.draw_text((x, bottom + 15.0), SIZE, Anchor::Middle, &ink, label, label);
             }
         }
         bottom
@@ -360,8 +384,8 @@ fn describe(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &st
     let from = if shades.any() {
         format!(
             " from {} to {}",
-            words(shades.range.0, unit),
-            words(shades.range.1, unit)
+            value_with_unit(shades.range.0, unit),
+            value_with_unit(shades.range.1, unit)
         )
     } else {
         String::new()
@@ -376,11 +400,11 @@ fn describe(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &st
     };
     format!(
         "{}{from} for {columns} values of {} and {rows} of {}{failed}.",
-        match harmless(&heat.figure.title) {
+        match harmless_text(&heat.figure.title) {
             title if title.is_empty() => "Figures".into(),
             title => title,
         },
-        harmless(&heat.x.0),
-        harmless(&heat.y.0),
+        harmless_text(&heat.x.0),
+        harmless_text(&heat.y.0),
     )
 }

@@ -2,12 +2,12 @@
 
 use super::curves::axis_words;
 use super::envelope::Envelope;
-use super::lettering::{escaped, fit, harmless, unit, width};
+use super::lettering::{escape_text, fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::Ink;
-use super::pen::{Anchor, Mark, Pen, go, n};
-use super::scale::{Ruler, real, time, words};
-use super::svg::{Drawn, Look, SIDE, WIDTH, nothing};
-use super::{Event, Lane, Phase, Scale, Stretch, Timeline};
+use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
+use super::scale::{AxisScale, finite_value, time_ruler, value_with_unit};
+use super::svg::{ChartStyle, DrawnPlot, SIDE, WIDTH, draw_nothing};
+use super::{ChartTimeline, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
 
 /// Size of the words of phases and events.
 const SIZE: f64 = 11.0;
@@ -19,46 +19,51 @@ const LINE: f64 = 15.0;
 const MOST_LINES: usize = 4;
 
 /// Draws it below `top`.
-pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
+pub fn draw_lanes(
+    pen: &mut SvgWriter,
+    timeline: &ChartTimeline,
+    top: f64,
+    look: ChartStyle,
+) -> DrawnPlot {
     let Some(range) = range(timeline) else {
-        return nothing(pen, top);
+        return draw_nothing(pen, top);
     };
-    let lanes: Vec<Drawing<'_>> = Drawing::all(timeline, range);
+    let lanes: Vec<LaneDrawing<'_>> = LaneDrawing::all(timeline, range);
     let ticks = lanes.iter().flat_map(|l| &l.ruler.ticks);
-    let ticks = ticks.map(|t| width(&t.1, 10.0)).fold(0.0, f64::max);
+    let ticks = ticks.map(|t| text_width(&t.1, 10.0)).fold(0.0, f64::max);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
-    let (x, clock) = time(range, (left, right), 10);
+    let (x, clock) = time_ruler(range, (left, right), 10);
 
-    let phases = Names::place(phase_names(timeline, &x), (left, right));
-    let events = Names::place(event_names(timeline, &x), (left, right));
+    let phases = PlacedNames::place(phase_names(timeline, &x), (left, right));
+    let events = PlacedNames::place(event_names(timeline, &x), (left, right));
     let event_top = top + LINE * phases.lines as f64;
     let lanes_top = event_top + LINE * events.lines as f64 + if events.any { 12.0 } else { 6.0 };
     let lanes_bottom = lanes.iter().map(|l| l.below).fold(0.0, f64::max) + lanes_top;
 
     bands(pen, timeline, &x, (top, lanes_bottom));
     for (value, _) in &x.ticks {
-        let at = x.place(*value);
-        pen.line((at, lanes_top), (at, lanes_bottom), Ink::Grid, "");
+        let at = x.place_of(*value);
+        pen.draw_line((at, lanes_top), (at, lanes_bottom), Ink::Grid, "");
     }
     marks(pen, timeline, &x, (lanes_top - 2.0, lanes_bottom));
-    if look == Look::Inline {
-        let (from, to) = x.ends();
-        pen.open(&format!(
+    if look == ChartStyle::Inline {
+        let (from, to) = x.end_values();
+        pen.open_group(&format!(
             r#"class="lanes" data-from="{from}" data-to="{to}" data-left="{}" data-right="{}""#,
-            n(left),
-            n(right),
+            format_number(left),
+            format_number(right),
         ));
     } else {
-        pen.open("");
+        pen.open_group("");
     }
     for lane in &lanes {
         lane.draw(pen, &x, (left, right), lanes_top, look);
     }
-    pen.close();
+    pen.close_group();
     phases.draw(pen, top);
     events.draw(pen, event_top);
     super::curves::ticks_words(pen, &x, lanes_bottom);
-    let since = match timeline.origin.as_deref().map(harmless) {
+    let since = match timeline.origin.as_deref().map(harmless_text) {
         Some(origin) if !origin.is_empty() => format!("time since {origin}"),
         _ => "time".into(),
     };
@@ -69,7 +74,7 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
         ((left + right) / 2.0, lanes_bottom + 33.0),
     );
     let unnamed = phases.left_out + events.left_out;
-    Drawn {
+    DrawnPlot {
         bottom,
         description: describe(timeline, range),
         told: match unnamed {
@@ -83,8 +88,8 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
 }
 
 /// First and last moment; from its content where none is given.
-fn range(timeline: &Timeline) -> Option<(f64, f64)> {
-    let real = |(a, b): (f64, f64)| Some((real(a)?, real(b)?));
+fn range(timeline: &ChartTimeline) -> Option<(f64, f64)> {
+    let real = |(a, b): (f64, f64)| Some((finite_value(a)?, finite_value(b)?));
     let said = real(timeline.range_s).filter(|r| r.0 < r.1);
     said.or_else(|| {
         let stretches = timeline.lanes.iter().flat_map(|l| &l.stretches);
@@ -99,18 +104,18 @@ fn range(timeline: &Timeline) -> Option<(f64, f64)> {
 }
 
 /// A lane with its place.
-struct Drawing<'a> {
-    lane: &'a Lane,
+struct LaneDrawing<'a> {
+    lane: &'a TimelineLane,
     series: usize,
     stretches: Vec<Stretch>,
-    ruler: Ruler,
+    ruler: AxisScale,
     /// Its plot from above, below the top of all lanes.
     above: f64,
     below: f64,
 }
 
-impl<'a> Drawing<'a> {
-    fn all(timeline: &'a Timeline, range: (f64, f64)) -> Vec<Drawing<'a>> {
+impl<'a> LaneDrawing<'a> {
+    fn all(timeline: &'a ChartTimeline, range: (f64, f64)) -> Vec<LaneDrawing<'a>> {
         let high = match timeline.lanes.len() {
             0..=1 => 220.0,
             2 => 130.0,
@@ -131,19 +136,24 @@ impl<'a> Drawing<'a> {
                     units.len() - 1
                 });
                 above += 20.0;
-                let drawing = Drawing::new(lane, series, range, (above, above + high));
+                let drawing = LaneDrawing::new(lane, series, range, (above, above + high));
                 above += high + 4.0;
                 drawing
             })
             .collect()
     }
 
-    fn new(lane: &'a Lane, series: usize, range: (f64, f64), places: (f64, f64)) -> Drawing<'a> {
+    fn new(
+        lane: &'a TimelineLane,
+        series: usize,
+        range: (f64, f64),
+        places: (f64, f64),
+    ) -> LaneDrawing<'a> {
         let stretches = thinned(&lane.stretches, range);
         let (low, high) = stretches
             .iter()
             .map(|s| (s.low, s.high))
-            .chain(lane.capacity.and_then(real).map(|c| (c, c)))
+            .chain(lane.capacity.and_then(finite_value).map(|c| (c, c)))
             .fold((0.0, 0.0), |(l, h): (f64, f64), (low, high)| {
                 (l.min(low), h.max(high))
             });
@@ -151,8 +161,8 @@ impl<'a> Drawing<'a> {
         let most = if below - above > 80.0 { 5 } else { 2 };
         // What is at the very top is seen whole.
         let high = high + (high - low) * 0.04;
-        let ruler = Ruler::new(Scale::FromZero, (low, high), (below, above), most, false);
-        Drawing {
+        let ruler = AxisScale::new(Scale::FromZero, (low, high), (below, above), most, false);
+        LaneDrawing {
             lane,
             series,
             stretches,
@@ -162,42 +172,53 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    fn draw(&self, pen: &mut Pen, x: &Ruler, (left, right): (f64, f64), top: f64, look: Look) {
-        let label = harmless(&self.lane.label);
-        let unit = unit(&self.lane.unit);
-        let y = |value: f64| top + self.ruler.place(value);
+    fn draw(
+        &self,
+        pen: &mut SvgWriter,
+        x: &AxisScale,
+        (left, right): (f64, f64),
+        top: f64,
+        look: ChartStyle,
+    ) {
+        let label = harmless_text(&self.lane.label);
+        let unit = harmless_unit(&self.lane.unit);
+        let y = |value: f64| top + self.ruler.place_of(value);
         let (above, below) = (top + self.above, top + self.below);
-        let (low, high) = self.ruler.ends();
-        if look == Look::Inline {
-            pen.open(&format!(
+        let (low, high) = self.ruler.end_values();
+        if look == ChartStyle::Inline {
+            pen.open_group(&format!(
                 concat!(
                     r#"class="lane" data-label="{}" data-unit="{}" data-top="{}" "#,
                     r#"data-bottom="{}" data-low="{}" data-high="{}""#
                 ),
-                escaped(&label),
-                escaped(&unit),
-                n(above),
-                n(below),
+                escape_text(&label),
+                escape_text(&unit),
+                format_number(above),
+                format_number(below),
                 low,
                 high,
             ));
         } else {
-            pen.open("");
+            pen.open_group("");
         }
         for (value, said) in &self.ruler.ticks {
-            pen.line((left, y(*value)), (right, y(*value)), Ink::Grid, "");
+            pen.draw_line((left, y(*value)), (right, y(*value)), Ink::Grid, "");
             let at = (left - 6.0, y(*value) + 3.5);
-            pen.words(at, 10.0, Anchor::End, Ink::Muted, said);
+            pen.draw_words(at, 10.0, Anchor::End, Ink::Muted, said);
         }
         match extremes(&self.stretches) {
             None => {
                 let middle = ((left + right) / 2.0, (above + below) / 2.0 + 4.0);
-                pen.words(middle, SIZE, Anchor::Middle, Ink::Muted, "no samples");
+                pen.draw_words(middle, SIZE, Anchor::Middle, Ink::Muted, "no samples");
             }
             Some((low, high)) => {
-                let count = super::super::layout::count(self.lane.samples);
-                let said = format!("{} to {}", words(low, ""), words(high, &unit));
-                let mark = Mark {
+                let count = super::super::layout::grouped_count(self.lane.samples);
+                let said = format!(
+                    "{} to {}",
+                    value_with_unit(low, ""),
+                    value_with_unit(high, &unit)
+                );
+                let mark = ChartMark {
                     label: label.clone(),
                     value: said.clone(),
                     more: (self.lane.samples > 0).then(|| format!("{count} samples")),
@@ -205,7 +226,7 @@ impl<'a> Drawing<'a> {
                     unit: &unit,
                     source: None,
                 };
-                let colour = pen.paint(Ink::Series(self.series));
+                let colour = pen.paint_for(Ink::Series(self.series));
                 pen.marked_path(
                     &outline(&self.stretches, x, y),
                     &format!(
@@ -219,28 +240,35 @@ impl<'a> Drawing<'a> {
                 );
             }
         }
-        if let Some(capacity) = self.lane.capacity.and_then(real) {
+        if let Some(capacity) = self.lane.capacity.and_then(finite_value) {
             let at = y(capacity);
             let attributes = r#"stroke-width="1.3" stroke-dasharray="6 3""#;
-            pen.line((left, at), (right, at), Ink::Text, attributes);
+            pen.draw_line((left, at), (right, at), Ink::Text, attributes);
         }
-        pen.line((left, below), (right, below), Ink::Muted, "");
+        pen.draw_line((left, below), (right, below), Ink::Muted, "");
         self.name(pen, &label, &unit, (left, right), above - 6.0);
-        pen.close();
+        pen.close_group();
     }
 
     /// What it is, and how much there is of it, in the line above.
-    fn name(&self, pen: &mut Pen, label: &str, unit: &str, (left, right): (f64, f64), line: f64) {
-        let named = super::curves::titled(label, unit);
-        let (ink, ground) = (pen.paint(Ink::Text), pen.paint(Ink::Ground));
-        let shown = fit(&named, 12.0, (right - left) * 0.55);
-        pen.open(&format!(r#"stroke="{ground}" {HALO}"#));
-        pen.text((left, line), 12.0, Anchor::Start, &ink, &shown, &named);
-        if let Some(capacity) = self.lane.capacity.and_then(real) {
-            let said = format!("capacity {}", words(capacity, unit));
-            pen.words((right, line), SIZE, Anchor::End, Ink::Muted, &said);
+    fn name(
+        &self,
+        pen: &mut SvgWriter,
+        label: &str,
+        unit: &str,
+        (left, right): (f64, f64),
+        line: f64,
+    ) {
+        let named = super::curves::axis_title(label, unit);
+        let (ink, ground) = (pen.paint_for(Ink::Text), pen.paint_for(Ink::Ground));
+        let shown = fit_text(&named, 12.0, (right - left) * 0.55);
+        pen.open_group(&format!(r#"stroke="{ground}" {HALO}"#));
+        pen.draw_text((left, line), 12.0, Anchor::Start, &ink, &shown, &named);
+        if let Some(capacity) = self.lane.capacity.and_then(finite_value) {
+            let said = format!("capacity {}", value_with_unit(capacity, unit));
+            pen.draw_words((right, line), SIZE, Anchor::End, Ink::Muted, &said);
         }
-        pen.close();
+        pen.close_group();
     }
 }
 
@@ -254,17 +282,18 @@ fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
         if stretch.from_s > to || stretch.to_s < from {
             continue;
         }
-        let (Some(low), Some(high)) = (real(stretch.low), real(stretch.high)) else {
+        let (Some(low), Some(high)) = (finite_value(stretch.low), finite_value(stretch.high))
+        else {
             continue;
         };
-        envelope.join(Stretch {
+        envelope.add_stretch(Stretch {
             from_s: stretch.from_s.max(from),
             to_s: stretch.to_s.min(to),
             low,
             high,
         });
     }
-    envelope.finish()
+    envelope.into_stretches()
 }
 
 fn extremes(stretches: &[Stretch]) -> Option<(f64, f64)> {
@@ -273,8 +302,8 @@ fn extremes(stretches: &[Stretch]) -> Option<(f64, f64)> {
 }
 
 /// The band between lowest and highest as a path, broken where nothing was sampled for long.
-fn outline(stretches: &[Stretch], x: &Ruler, y: impl Fn(f64) -> f64) -> String {
-    let (from, to) = x.ends();
+fn outline(stretches: &[Stretch], x: &AxisScale, y: impl Fn(f64) -> f64) -> String {
+    let (from, to) = x.end_values();
     let mut gaps: Vec<f64> = stretches
         .windows(2)
         .map(|w| w[1].from_s - w[0].to_s)
@@ -287,7 +316,7 @@ fn outline(stretches: &[Stretch], x: &Ruler, y: impl Fn(f64) -> f64) -> String {
         let corners: Vec<(f64, f64, f64)> = run
             .iter()
             .flat_map(|s| {
-                let (a, b) = (x.place(s.from_s), x.place(s.to_s));
+                let (a, b) = (x.place_of(s.from_s), x.place_of(s.to_s));
                 let (low, high) = (y(s.low), y(s.high));
                 if b - a > 1.5 || run.len() == 1 {
                     // Even a moment is seen.
@@ -298,10 +327,10 @@ fn outline(stretches: &[Stretch], x: &Ruler, y: impl Fn(f64) -> f64) -> String {
             })
             .collect();
         for (i, (x, _, high)) in corners.iter().enumerate() {
-            d.push_str(&go(if i == 0 { 'M' } else { 'L' }, (*x, *high)));
+            d.push_str(&path_step(if i == 0 { 'M' } else { 'L' }, (*x, *high)));
         }
         for (x, low, _) in corners.iter().rev() {
-            d.push_str(&go('L', (*x, *low)));
+            d.push_str(&path_step('L', (*x, *low)));
         }
         d.push('Z');
     }
@@ -309,17 +338,17 @@ fn outline(stretches: &[Stretch], x: &Ruler, y: impl Fn(f64) -> f64) -> String {
 }
 
 /// Every other phase on a ground of its own, a line where each begins.
-fn bands(pen: &mut Pen, timeline: &Timeline, x: &Ruler, (top, bottom): (f64, f64)) {
+fn bands(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bottom): (f64, f64)) {
     for (i, phase) in phases(timeline).iter().enumerate() {
-        let (from, to) = (x.place(phase.from_s), x.place(phase.to_s));
+        let (from, to) = (x.place_of(phase.from_s), x.place_of(phase.to_s));
         let fill = match i % 2 {
-            0 => pen.paint(Ink::Band),
+            0 => pen.paint_for(Ink::Band),
             _ => "transparent".into(),
         };
-        let mark = Mark {
-            label: harmless(&phase.label),
+        let mark = ChartMark {
+            label: harmless_text(&phase.label),
             value: format!("{} s to {} s", seconds(phase.from_s), seconds(phase.to_s)),
-            ..Mark::default()
+            ..ChartMark::default()
         };
         pen.marked_rect(
             (from, top),
@@ -327,25 +356,26 @@ fn bands(pen: &mut Pen, timeline: &Timeline, x: &Ruler, (top, bottom): (f64, f64
             &fill,
             &mark,
         );
-        pen.line((from, top), (from, bottom), Ink::Grid, "");
+        pen.draw_line((from, top), (from, bottom), Ink::Grid, "");
     }
 }
 
 fn seconds(value: f64) -> String {
-    words((value * 100.0).round() / 100.0, "")
+    value_with_unit((value * 100.0).round() / 100.0, "")
 }
 
 /// Phases that have a place, in order of time.
-fn phases(timeline: &Timeline) -> Vec<&Phase> {
-    let ends = |p: &&Phase| p.from_s.is_finite() && p.to_s.is_finite() && p.from_s <= p.to_s;
-    let mut phases: Vec<&Phase> = timeline.phases.iter().filter(ends).collect();
+fn phases(timeline: &ChartTimeline) -> Vec<&TimelinePhase> {
+    let ends =
+        |p: &&TimelinePhase| p.from_s.is_finite() && p.to_s.is_finite() && p.from_s <= p.to_s;
+    let mut phases: Vec<&TimelinePhase> = timeline.phases.iter().filter(ends).collect();
     phases.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     phases
 }
 
 /// Events that have a place, in order of time.
-fn events(timeline: &Timeline) -> Vec<&Event> {
-    let mut events: Vec<&Event> = timeline
+fn events(timeline: &ChartTimeline) -> Vec<&TimelineEvent> {
+    let mut events: Vec<&TimelineEvent> = timeline
         .events
         .iter()
         .filter(|e| e.at_s.is_finite())
@@ -355,20 +385,24 @@ fn events(timeline: &Timeline) -> Vec<&Event> {
 }
 
 /// A line through all lanes for each event, with a point above.
-fn marks(pen: &mut Pen, timeline: &Timeline, x: &Ruler, (top, bottom): (f64, f64)) {
+fn marks(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bottom): (f64, f64)) {
     for event in events(timeline) {
-        let at = x.place(event.at_s);
+        let at = x.place_of(event.at_s);
         let ink = if event.bad { Ink::Bad } else { Ink::Muted };
-        let stroke = pen.paint(ink);
-        let mark = Mark {
-            label: harmless(&event.label),
+        let stroke = pen.paint_for(ink);
+        let mark = ChartMark {
+            label: harmless_text(&event.label),
             value: format!("{} s", seconds(event.at_s)),
             number: Some(event.at_s),
             unit: "s",
-            ..Mark::default()
+            ..ChartMark::default()
         };
         let wide = if event.bad { "1.6" } else { "1" };
-        let d = format!("{}l-4 -7h8zV{}", go('M', (at, top)), n(bottom));
+        let d = format!(
+            "{}l-4 -7h8zV{}",
+            path_step('M', (at, top)),
+            format_number(bottom)
+        );
         let attributes = format!(
             r#"fill="{stroke}" stroke="{stroke}" stroke-width="{wide}" stroke-opacity="0.8""#
         );
@@ -377,7 +411,7 @@ fn marks(pen: &mut Pen, timeline: &Timeline, x: &Ruler, (top, bottom): (f64, f64
 }
 
 /// A name that wants a place: where its thing begins, and the words.
-struct Wish {
+struct NameRequest {
     at: f64,
     /// How wide its thing is, to stand in the middle of.
     wide: f64,
@@ -385,49 +419,49 @@ struct Wish {
     ink: Ink,
 }
 
-fn phase_names(timeline: &Timeline, x: &Ruler) -> Vec<Wish> {
-    let wish = |phase: &&Phase| {
-        let at = x.place(phase.from_s);
-        Wish {
+fn phase_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
+    let wish = |phase: &&TimelinePhase| {
+        let at = x.place_of(phase.from_s);
+        NameRequest {
             at,
-            wide: x.place(phase.to_s) - at,
-            words: harmless(&phase.label),
+            wide: x.place_of(phase.to_s) - at,
+            words: harmless_text(&phase.label),
             ink: Ink::Muted,
         }
     };
     phases(timeline).iter().map(wish).collect()
 }
 
-fn event_names(timeline: &Timeline, x: &Ruler) -> Vec<Wish> {
-    let wish = |event: &&Event| Wish {
-        at: x.place(event.at_s),
+fn event_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
+    let wish = |event: &&TimelineEvent| NameRequest {
+        at: x.place_of(event.at_s),
         wide: 0.0,
-        words: harmless(&event.label),
+        words: harmless_text(&event.label),
         ink: if event.bad { Ink::Bad } else { Ink::Text },
     };
     events(timeline).iter().map(wish).collect()
 }
 
 /// Names in lines, none over another.
-struct Names {
-    placed: Vec<(f64, usize, String, Wish)>,
+struct PlacedNames {
+    placed: Vec<(f64, usize, String, NameRequest)>,
     lines: usize,
     left_out: usize,
     any: bool,
 }
 
-impl Names {
-    fn place(wishes: Vec<Wish>, (left, right): (f64, f64)) -> Names {
+impl PlacedNames {
+    fn place(wishes: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
         let mut free = [left; MOST_LINES];
-        let mut names = Names {
+        let mut names = PlacedNames {
             placed: Vec::new(),
             lines: 0,
             left_out: 0,
             any: !wishes.is_empty(),
         };
         for wish in wishes {
-            let shown = fit(&wish.words, SIZE, 190.0);
-            let wide = width(&shown, SIZE);
+            let shown = fit_text(&wish.words, SIZE, 190.0);
+            let wide = text_width(&shown, SIZE);
             if shown.is_empty() {
                 continue;
             }
@@ -448,26 +482,30 @@ impl Names {
         names
     }
 
-    fn draw(&self, pen: &mut Pen, top: f64) {
+    fn draw(&self, pen: &mut SvgWriter, top: f64) {
         for (start, line, shown, wish) in &self.placed {
             let at = (*start, top + LINE * (*line as f64 + 1.0) - 4.0);
-            let fill = pen.paint(wish.ink);
-            pen.text(at, SIZE, Anchor::Start, &fill, shown, &wish.words);
+            let fill = pen.paint_for(wish.ink);
+            pen.draw_text(at, SIZE, Anchor::Start, &fill, shown, &wish.words);
         }
     }
 }
 
-fn describe(timeline: &Timeline, (from, to): (f64, f64)) -> String {
+fn describe(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
     let lanes: Vec<String> = timeline
         .lanes
         .iter()
         .take(16)
         .map(|lane| {
-            let label = harmless(&lane.label);
-            let unit = unit(&lane.unit);
+            let label = harmless_text(&lane.label);
+            let unit = harmless_unit(&lane.unit);
             match extremes(&thinned(&lane.stretches, (from, to))) {
                 Some((low, high)) => {
-                    format!("{label} from {} to {}", words(low, ""), words(high, &unit))
+                    format!(
+                        "{label} from {} to {}",
+                        value_with_unit(low, ""),
+                        value_with_unit(high, &unit)
+                    )
                 }
                 None => format!("{label} without samples"),
             }
@@ -481,9 +519,9 @@ fn describe(timeline: &Timeline, (from, to): (f64, f64)) -> String {
         }
     };
     let of = phases(timeline).into_iter().take(12);
-    let phases = named(of.map(|p| harmless(&p.label)).collect(), "Phases");
+    let phases = named(of.map(|p| harmless_text(&p.label)).collect(), "Phases");
     let of = events(timeline).into_iter().take(12);
-    let events = named(of.map(|e| harmless(&e.label)).collect(), "Events");
+    let events = named(of.map(|e| harmless_text(&e.label)).collect(), "Events");
     format!(
         "From second {} to {}: {}.{phases}{events}",
         seconds(from),

@@ -1,8 +1,8 @@
 //! The legend above a plot: what the colours mean, in as many lines as it takes.
 
-use super::lettering::{fit, width};
+use super::lettering::{fit_text, text_width};
 use super::palette::Ink;
-use super::pen::{Anchor, Pattern, Pen, go};
+use super::pen::{Anchor, FillPattern, SvgWriter, path_step};
 use super::svg::{SIDE, WIDTH};
 
 /// Size of its letters.
@@ -22,26 +22,26 @@ pub enum Sign {
     /// A line of this series with its marker; or the marker alone.
     Curve(usize, bool),
     /// A square with a pattern over a neutral colour.
-    Pattern(Pattern),
+    Pattern(FillPattern),
 }
 
 /// Draws it, and returns where it ends.
-pub fn draw(pen: &mut Pen, entries: &[(Sign, String)], top: f64) -> f64 {
+pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) -> f64 {
     let mut at = (SIDE, top + 10.0);
     for (n, (sign, label)) in entries.iter().enumerate() {
         let words = match n {
             MOST => format!("and {} more", entries.len() - MOST),
-            _ => fit(label, SIZE, LONGEST),
+            _ => fit_text(label, SIZE, LONGEST),
         };
-        let wide = 24.0 + width(&words, SIZE);
+        let wide = 24.0 + text_width(&words, SIZE);
         if at.0 > SIDE && at.0 + wide > WIDTH - SIDE {
             at = (SIDE, at.1 + 19.0);
         }
         if n == MOST {
-            pen.words(at, SIZE, Anchor::Start, Ink::Muted, &words);
+            pen.draw_words(at, SIZE, Anchor::Start, Ink::Muted, &words);
             break;
         }
-        entry(pen, *sign, &words, label, at);
+        draw_entry(pen, *sign, &words, label, at);
         at.0 += wide + 20.0;
     }
     match entries {
@@ -51,52 +51,52 @@ pub fn draw(pen: &mut Pen, entries: &[(Sign, String)], top: f64) -> f64 {
 }
 
 /// One entry at a place.
-pub fn entry(pen: &mut Pen, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
+pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
     sign.draw(pen, (at.0, at.1 - 4.0));
-    let ink = pen.paint(Ink::Text);
+    let ink = pen.paint_for(Ink::Text);
     let beside = (at.0 + 24.0, at.1);
-    pen.text(beside, SIZE, Anchor::Start, &ink, shown, whole);
+    pen.draw_text(beside, SIZE, Anchor::Start, &ink, shown, whole);
 }
 
 impl Sign {
-    fn draw(self, pen: &mut Pen, (x, middle): (f64, f64)) {
+    fn draw(self, pen: &mut SvgWriter, (x, middle): (f64, f64)) {
         let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
         match self {
             Sign::Square(n) => {
-                let fill = pen.paint(Ink::Series(n));
-                pen.rect(square.0, square.1, &fill);
+                let fill = pen.paint_for(Ink::Series(n));
+                pen.draw_rect(square.0, square.1, &fill);
                 if n >= super::palette::SERIES {
-                    let dots = pen.pattern(Pattern::Dots);
-                    pen.rect(square.0, square.1, &dots);
+                    let dots = pen.pattern_url(FillPattern::Dots);
+                    pen.draw_rect(square.0, square.1, &dots);
                 }
             }
             Sign::Curve(n, joined) => {
                 if joined {
-                    let dashes = dashes(n);
+                    let dashes = dash_pattern(n);
                     let attributes = format!(r#"stroke-width="2"{dashes}"#);
                     let ends = ((x, middle), (x + 19.0, middle));
-                    pen.line(ends.0, ends.1, Ink::Series(n), &attributes);
+                    pen.draw_line(ends.0, ends.1, Ink::Series(n), &attributes);
                 }
-                let fill = pen.paint(Ink::Series(n));
-                pen.path(
-                    &marker(n, (x + 9.5, middle), 4.0),
+                let fill = pen.paint_for(Ink::Series(n));
+                pen.draw_path(
+                    &marker_path(n, (x + 9.5, middle), 4.0),
                     &format!(r#"fill="{fill}""#),
                 );
             }
             Sign::Pattern(pattern) => {
-                let muted = pen.paint(Ink::Muted);
-                let fill = pen.pattern(pattern);
-                if pattern != Pattern::Void {
-                    pen.rect(square.0, square.1, &muted);
+                let muted = pen.paint_for(Ink::Muted);
+                let fill = pen.pattern_url(pattern);
+                if pattern != FillPattern::Void {
+                    pen.draw_rect(square.0, square.1, &muted);
                 }
-                pen.rect(square.0, square.1, &fill);
+                pen.draw_rect(square.0, square.1, &fill);
             }
         }
     }
 }
 
 /// How the line of a series is broken, as an attribute: whole until colours begin again.
-pub fn dashes(series: usize) -> &'static str {
+pub fn dash_pattern(series: usize) -> &'static str {
     match series / super::palette::SERIES {
         0 => "",
         1 => r#" stroke-dasharray="7 3""#,
@@ -106,20 +106,23 @@ pub fn dashes(series: usize) -> &'static str {
 }
 
 /// The marker of a series as a path: shapes differ where colours are hard to distinguish.
-pub fn marker(series: usize, (x, y): (f64, f64), r: f64) -> String {
+pub fn marker_path(series: usize, (x, y): (f64, f64), r: f64) -> String {
     let shape = |points: &[(f64, f64)]| {
         let mut d = String::new();
         for (i, (dx, dy)) in points.iter().enumerate() {
             let step = if i == 0 { 'M' } else { 'L' };
-            d.push_str(&go(step, (x + dx * r, y + dy * r)));
+            d.push_str(&path_step(step, (x + dx * r, y + dy * r)));
         }
         d.push('Z');
         d
     };
     match series % 6 {
         0 => {
-            let (left, wide) = (go('M', (x - r, y)), super::pen::n(2.0 * r));
-            let r = super::pen::n(r);
+            let (left, wide) = (
+                path_step('M', (x - r, y)),
+                super::pen::format_number(2.0 * r),
+            );
+            let r = super::pen::format_number(r);
             format!("{left}a{r} {r} 0 1 1 {wide} 0a{r} {r} 0 1 1 -{wide} 0Z")
         }
         1 => shape(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),

@@ -25,9 +25,9 @@ const BOLD: f64 = 1.08;
 
 /// Text from outside as it may stand in a picture: on one line, nothing that turns the reading
 /// order or that XML has no place for, and of bounded length.
-pub fn harmless(text: &str) -> String {
+pub fn harmless_text(text: &str) -> String {
     let start: String = text.chars().take(LONGEST + 1).collect();
-    let mut clean = layout::clean(&start, true);
+    let mut clean = layout::clean_text(&start, true);
     clean.retain(|c| {
         !matches!(
             c,
@@ -43,12 +43,12 @@ pub fn harmless(text: &str) -> String {
 }
 
 /// A unit from outside: harmless, and short, because it is behind every figure.
-pub fn unit(text: &str) -> String {
-    harmless(text).chars().take(16).collect()
+pub fn harmless_unit(text: &str) -> String {
+    harmless_text(text).chars().take(16).collect()
 }
 
 /// Text between tags or in an attribute. What is harmless already only has its signs escaped.
-pub fn escaped(text: &str) -> String {
+pub fn escape_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -64,14 +64,14 @@ pub fn escaped(text: &str) -> String {
 }
 
 /// Width of a text in letters of `size`.
-pub fn width(text: &str, size: f64) -> f64 {
+pub fn text_width(text: &str, size: f64) -> f64 {
     let thousandths: u32 = text.chars().map(|c| u32::from(advance(c))).sum();
     f64::from(thousandths) / 1000.0 * size
 }
 
 /// The same in bold letters.
 pub fn bold_width(text: &str, size: f64) -> f64 {
-    width(text, size) * BOLD
+    text_width(text, size) * BOLD
 }
 
 fn advance(c: char) -> u16 {
@@ -91,11 +91,11 @@ fn advance(c: char) -> u16 {
 
 /// A text cut to `room`, with an ellipsis where something was cut; empty where not even one letter
 /// has room.
-pub fn fit(text: &str, size: f64, room: f64) -> String {
-    if width(text, size) <= room {
+pub fn fit_text(text: &str, size: f64, room: f64) -> String {
+    if text_width(text, size) <= room {
         return text.to_owned();
     }
-    let room = room - width("…", size);
+    let room = room - text_width("…", size);
     let mut cut = String::new();
     let mut used = 0.0;
     for c in text.chars() {
@@ -113,7 +113,7 @@ pub fn fit(text: &str, size: f64, room: f64) -> String {
 }
 
 /// A text broken at spaces into at most `most` lines of `room`; the last one is cut.
-pub fn lines(text: &str, size: f64, room: f64, most: usize) -> Vec<String> {
+pub fn wrap_lines(text: &str, size: f64, room: f64, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -128,15 +128,18 @@ pub fn lines(text: &str, size: f64, room: f64, most: usize) -> Vec<String> {
         let rest = lines.split_off(most.max(1) - 1).join(" ");
         lines.push(rest);
     }
-    lines.iter().map(|line| fit(line, size, room)).collect()
+    lines
+        .iter()
+        .map(|line| fit_text(line, size, room))
+        .collect()
 }
 
 fn lines_full(line: &str, word: &str, size: f64) -> f64 {
-    width(line, size) + width(" ", size) + width(word, size)
+    text_width(line, size) + text_width(" ", size) + text_width(word, size)
 }
 
 /// A word for an `id` in XML: letters, digits and hyphens.
-pub fn identifier(text: &str) -> String {
+pub fn safe_identifier(text: &str) -> String {
     let mut id = String::from("c-");
     for c in text.chars().take(80) {
         match c {
@@ -159,24 +162,36 @@ mod tests {
     #[test]
     fn what_comes_from_outside_is_harmless() {
         let evil = "a</text><script>\u{202e}b\u{7}\u{feff}\u{ffff}c\nd";
-        assert_eq!(harmless(evil), "a</text><script>bc d");
+        assert_eq!(harmless_text(evil), "a</text><script>bc d");
         assert_eq!(
-            escaped("a</text> & \"b'"),
+            escape_text("a</text> & \"b'"),
             "a&lt;/text&gt; &amp; &quot;b&#39;"
         );
-        assert_eq!(harmless(&"x".repeat(1 << 20)).chars().count(), LONGEST + 1);
-        assert_eq!(identifier("fig 1/../\"é"), "c-fig.201.2f.2e.2e.2f.22.e9");
+        assert_eq!(
+            harmless_text(&"x".repeat(1 << 20)).chars().count(),
+            LONGEST + 1
+        );
+        assert_eq!(
+            safe_identifier("fig 1/../\"é"),
+            "c-fig.201.2f.2e.2e.2f.22.e9"
+        );
     }
 
     #[test]
     fn texts_are_cut_and_broken_to_their_room() {
-        assert_eq!(fit("short", 12.0, 100.0), "short");
-        let cut = fit("a label that is too long", 12.0, 60.0);
-        assert!(cut.ends_with('…') && width(&cut, 12.0) <= 60.0, "{cut}");
-        assert_eq!(fit("wide", 12.0, 5.0), "");
-        let lines = lines("one two three four five six seven", 12.0, 60.0, 2);
+        assert_eq!(fit_text("short", 12.0, 100.0), "short");
+        let cut = fit_text("a label that is too long", 12.0, 60.0);
+        assert!(
+            cut.ends_with('…') && text_width(&cut, 12.0) <= 60.0,
+            "{cut}"
+        );
+        assert_eq!(fit_text("wide", 12.0, 5.0), "");
+        let lines = wrap_lines("one two three four five six seven", 12.0, 60.0, 2);
         assert_eq!(lines.len(), 2);
-        assert!(lines.iter().all(|l| width(l, 12.0) <= 60.0), "{lines:?}");
+        assert!(
+            lines.iter().all(|l| text_width(l, 12.0) <= 60.0),
+            "{lines:?}"
+        );
         assert!(lines[1].ends_with('…'));
     }
 }

@@ -18,7 +18,7 @@ pub mod svg;
 mod timeline;
 
 use super::content::SourceId;
-pub use timeline::{Event, Lane, Phase, Stretch, Timeline};
+pub use timeline::{ChartTimeline, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +48,7 @@ pub enum Plot {
 
 /// One direction of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Axis {
+pub struct ChartAxis {
     /// Words: `requests in flight`.
     pub title: String,
     /// Unit, behind the words and behind values: `GiB`. Empty for a count.
@@ -73,7 +73,7 @@ pub enum Scale {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bars {
     /// What their length is.
-    pub axis: Axis,
+    pub axis: ChartAxis,
     /// The kinds of segments, in their order in a bar and in the legend.
     pub parts: Vec<String>,
     /// The bars, from above.
@@ -110,9 +110,9 @@ pub struct Segment {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
     /// Across.
-    pub x: Axis,
+    pub x: ChartAxis,
     /// Up.
-    pub y: Axis,
+    pub y: ChartAxis,
     /// The lines.
     pub curves: Vec<Curve>,
     /// Lines right across at a height, with their words: a capacity, a limit.
@@ -153,7 +153,7 @@ pub struct Heat {
     /// Words for what is up, and its values as words, from above.
     pub y: (String, Vec<String>),
     /// What the figures are.
-    pub figure: Axis,
+    pub figure: ChartAxis,
     /// Row by row, from above.
     pub squares: Vec<Vec<Square>>,
     /// Whether high figures are the bad ones: memory, latency.

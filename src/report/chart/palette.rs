@@ -1,7 +1,7 @@
 //! Colours: safe for those who confuse red and green or blue and yellow, with enough contrast on a
 //! light and on a dark ground.
 
-use super::svg::Look;
+use super::svg::ChartStyle;
 use std::borrow::Cow;
 
 /// What a colour is for.
@@ -54,15 +54,17 @@ const GOOD: [u32; 9] = [
 
 /// The colour as an attribute's value: fixed, or a custom property with the light one to fall back
 /// on.
-pub fn paint(ink: Ink, look: Look) -> Cow<'static, str> {
+pub fn paint_for(ink: Ink, look: ChartStyle) -> Cow<'static, str> {
     match look {
-        Look::Standalone => hex(colour(ink, false)).into(),
-        Look::Inline => format!("var(--{},{})", property(ink), hex(colour(ink, false))).into(),
+        ChartStyle::Standalone => hex(colour(ink, false)).into(),
+        ChartStyle::Inline => {
+            format!("var(--{},{})", property(ink), hex(colour(ink, false))).into()
+        }
     }
 }
 
 /// The custom properties that pictures in a page use, as declarations of CSS.
-pub fn properties(dark: bool) -> String {
+pub fn colour_properties(dark: bool) -> String {
     let series = (0..SERIES).flat_map(|n| [Ink::Series(n), Ink::OnSeries(n)]);
     let others = [
         Ink::Ground,
@@ -79,7 +81,7 @@ pub fn properties(dark: bool) -> String {
 }
 
 /// Colour of a square at `share` of the way from the lowest to the highest, and of words on it.
-pub fn heat(share: f64, high_is_bad: bool) -> (String, &'static str) {
+pub fn heat_colour(share: f64, high_is_bad: bool) -> (String, &'static str) {
     let steps = if high_is_bad { &BAD } else { &GOOD };
     let at = (share.clamp(0.0, 1.0) * (steps.len() - 1) as f64).round() as usize;
     let step = steps[at.min(steps.len() - 1)];
@@ -249,9 +251,9 @@ mod tests {
 
     #[test]
     fn a_page_defines_what_its_pictures_use() {
-        let defined = properties(true);
+        let defined = colour_properties(true);
         for ink in [Ink::Series(9), Ink::OnSeries(0), Ink::Bad, Ink::Band] {
-            let used = paint(ink, Look::Inline);
+            let used = paint_for(ink, ChartStyle::Inline);
             let name = used.trim_start_matches("var(").split(',').next();
             assert!(
                 name.is_some_and(|n| defined.contains(&format!("{n}:"))),

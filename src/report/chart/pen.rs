@@ -1,16 +1,16 @@
 //! Writes the elements of a picture: coordinates rounded, colours after the look, words escaped.
 
-use super::lettering::{FAMILY, escaped, harmless};
-use super::palette::{Ink, paint};
-use super::svg::Look;
+use super::lettering::{FAMILY, escape_text, harmless_text};
+use super::palette::{Ink, paint_for};
+use super::svg::ChartStyle;
 use crate::report::content::SourceId;
 use std::fmt::Write as _;
 
 /// A picture that is being drawn.
 #[derive(Debug)]
-pub struct Pen {
+pub struct SvgWriter {
     out: String,
-    look: Look,
+    look: ChartStyle,
     /// Begins every id, so that pictures in one page do not share them.
     id: String,
 }
@@ -28,7 +28,7 @@ pub enum Anchor {
 
 /// Tooltip of a mark.
 #[derive(Debug, Clone, Default)]
-pub struct Mark<'a> {
+pub struct ChartMark<'a> {
     /// Of what it is: `GPU 0, weights`.
     pub label: String,
     /// The figure in words, with its unit.
@@ -45,7 +45,7 @@ pub struct Mark<'a> {
 
 /// A pattern over a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pattern {
+pub enum FillPattern {
     /// Less than sure.
     Hatch,
     /// A colour met for the second time.
@@ -54,10 +54,10 @@ pub enum Pattern {
     Void,
 }
 
-impl Pen {
+impl SvgWriter {
     /// A new sheet.
-    pub fn new(look: Look, id: String) -> Pen {
-        Pen {
+    pub fn new(look: ChartStyle, id: String) -> SvgWriter {
+        SvgWriter {
             out: String::new(),
             look,
             id,
@@ -65,89 +65,95 @@ impl Pen {
     }
 
     /// What was drawn.
-    pub fn finish(self) -> String {
+    pub fn into_text(self) -> String {
         self.out
     }
 
     /// A colour as an attribute's value.
-    pub fn paint(&self, ink: Ink) -> String {
-        paint(ink, self.look).into_owned()
+    pub fn paint_for(&self, ink: Ink) -> String {
+        paint_for(ink, self.look).into_owned()
     }
 
     /// The id of a part of this picture.
-    pub fn id(&self, part: &str) -> String {
+    pub fn scoped_id(&self, part: &str) -> String {
         format!("{}-{part}", self.id)
     }
 
     /// A pattern as an attribute's value.
-    pub fn pattern(&self, pattern: Pattern) -> String {
-        format!("url(#{})", self.id(pattern.word()))
+    pub fn pattern_url(&self, pattern: FillPattern) -> String {
+        format!("url(#{})", self.scoped_id(pattern.word()))
     }
 
     /// Text as it is; must be well formed.
-    pub fn raw(&mut self, text: &str) {
+    pub fn write_raw(&mut self, text: &str) {
         self.out.push_str(text);
     }
 
     /// Opens a group. `attributes` must be well formed.
-    pub fn open(&mut self, attributes: &str) {
+    pub fn open_group(&mut self, attributes: &str) {
         self.put(format_args!("<g {attributes}>"));
     }
 
     /// Closes it.
-    pub fn close(&mut self) {
+    pub fn close_group(&mut self) {
         self.out.push_str("</g>");
     }
 
     /// A rectangle.
-    pub fn rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), fill: &str) {
+    pub fn draw_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), fill: &str) {
         self.put(format_args!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}"/>"#,
-            n(x),
-            n(y),
-            n(w.max(0.0)),
-            n(h.max(0.0)),
+            format_number(x),
+            format_number(y),
+            format_number(w.max(0.0)),
+            format_number(h.max(0.0)),
         ));
     }
 
     /// A rectangle with a tooltip.
-    pub fn marked_rect(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, mark: &Mark<'_>) {
+    pub fn marked_rect(
+        &mut self,
+        at: (f64, f64),
+        size: (f64, f64),
+        fill: &str,
+        mark: &ChartMark<'_>,
+    ) {
         self.put(format_args!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}""#,
-            n(at.0),
-            n(at.1),
-            n(size.0.max(0.0)),
-            n(size.1.max(0.0)),
+            format_number(at.0),
+            format_number(at.1),
+            format_number(size.0.max(0.0)),
+            format_number(size.1.max(0.0)),
         ));
         self.mark(mark);
         self.out.push_str("</rect>");
     }
 
     /// A path with a tooltip. `attributes` must be well formed.
-    pub fn marked_path(&mut self, d: &str, attributes: &str, mark: &Mark<'_>) {
+    pub fn marked_path(&mut self, d: &str, attributes: &str, mark: &ChartMark<'_>) {
         self.put(format_args!(r#"<path d="{d}" {attributes}"#));
         self.mark(mark);
         self.out.push_str("</path>");
     }
 
     /// A path. `attributes` must be well formed.
-    pub fn path(&mut self, d: &str, attributes: &str) {
+    pub fn draw_path(&mut self, d: &str, attributes: &str) {
         self.put(format_args!(r#"<path d="{d}" {attributes}/>"#));
     }
 
     /// A straight line.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), ink: Ink, attributes: &str) {
-        let stroke = self.paint(ink);
+    pub fn draw_line(&mut self, from: (f64, f64), to: (f64, f64), ink: Ink, attributes: &str) {
+        let stroke = self.paint_for(ink);
         let gap = if attributes.is_empty() { "" } else { " " };
         self.put(format_args!(
             r#"<path d="{}{}" stroke="{stroke}"{gap}{attributes}/>"#,
-            go('M', from),
-            go('L', to),
+            path_step('M', from),
+            path_step('L', to),
         ));
     }
 
     /// Words. The uncut text is their tooltip.
-    pub fn text(
+    pub fn draw_text(
         &mut self,
         (x, y): (f64, f64),
         size: f64,
@@ -166,28 +172,29 @@ impl Pen {
         }
         self.put(format_args!(
             r#"<text x="{}" y="{}" font-size="{}"{anchor} fill="{fill}">"#,
-            n(x),
-            n(y),
-            n(size),
+            format_number(x),
+            format_number(y),
+            format_number(size),
         ));
         if shown != whole {
-            self.put(format_args!("<title>{}</title>", escaped(whole)));
+            self.put(format_args!("<title>{}</title>", escape_text(whole)));
         }
-        self.put(format_args!("{}</text>", escaped(shown)));
+        self.put(format_args!("{}</text>", escape_text(shown)));
     }
 
     /// Words in a colour of the palette.
-    pub fn words(&mut self, at: (f64, f64), size: f64, anchor: Anchor, ink: Ink, words: &str) {
-        let fill = self.paint(ink);
-        self.text(at, size, anchor, &fill, words, words);
+    pub fn draw_words(&mut self, at: (f64, f64), size: f64, anchor: Anchor, ink: Ink, words: &str) {
+        let fill = self.paint_for(ink);
+        self.draw_text(at, size, anchor, &fill, words, words);
     }
 
     /// The patterns, for the definitions of a picture.
-    pub fn patterns(&mut self) {
-        let ground = self.paint(Ink::Ground);
-        let muted = self.paint(Ink::Muted);
-        let band = self.paint(Ink::Band);
-        let ids = [Pattern::Hatch, Pattern::Dots, Pattern::Void].map(|p| self.id(p.word()));
+    pub fn write_patterns(&mut self) {
+        let ground = self.paint_for(Ink::Ground);
+        let muted = self.paint_for(Ink::Muted);
+        let band = self.paint_for(Ink::Band);
+        let ids = [FillPattern::Hatch, FillPattern::Dots, FillPattern::Void]
+            .map(|p| self.scoped_id(p.word()));
         self.put(format_args!(
             concat!(
                 r#"<defs><pattern id="{}" width="6" height="6" patternUnits="userSpaceOnUse" "#,
@@ -205,8 +212,14 @@ impl Pen {
     }
 
     /// The start of the picture: its size, its names for those who cannot see it.
-    pub fn sheet(&mut self, class: &str, (width, height): (f64, f64), title: &str, desc: &str) {
-        let (titled, told) = (self.id("title"), self.id("desc"));
+    pub fn write_sheet(
+        &mut self,
+        class: &str,
+        (width, height): (f64, f64),
+        title: &str,
+        desc: &str,
+    ) {
+        let (titled, told) = (self.scoped_id("title"), self.scoped_id("desc"));
         self.put(format_args!(
             concat!(
                 r#"<svg xmlns="http://www.w3.org/2000/svg" class="chart {}" role="img" "#,
@@ -216,31 +229,31 @@ impl Pen {
             class,
             titled,
             told,
-            n(width),
-            n(height),
-            n(width),
-            n(height),
+            format_number(width),
+            format_number(height),
+            format_number(width),
+            format_number(height),
             FAMILY,
             titled,
-            escaped(title),
+            escape_text(title),
             told,
-            escaped(desc),
+            escape_text(desc),
         ));
-        self.patterns();
-        if self.look == Look::Standalone {
+        self.write_patterns();
+        if self.look == ChartStyle::Standalone {
             self.put(format_args!("{}", super::svg::MARK));
-            let ground = self.paint(Ink::Ground);
-            self.rect((0.0, 0.0), (width, height), &ground);
+            let ground = self.paint_for(Ink::Ground);
+            self.draw_rect((0.0, 0.0), (width, height), &ground);
         }
     }
 
     /// Attributes and title of a mark; ends its start tag.
-    fn mark(&mut self, mark: &Mark<'_>) {
-        if self.look == Look::Inline {
+    fn mark(&mut self, mark: &ChartMark<'_>) {
+        if self.look == ChartStyle::Inline {
             self.put(format_args!(
                 r#" class="mark" data-label="{}" data-value="{}""#,
-                escaped(&mark.label),
-                escaped(&mark.value),
+                escape_text(&mark.label),
+                escape_text(&mark.value),
             ));
             if let Some(number) = mark.number.filter(|n| n.is_finite()) {
                 self.put(format_args!(r#" data-number="{number}""#));
@@ -248,22 +261,22 @@ impl Pen {
             if !mark.unit.is_empty() {
                 self.put(format_args!(
                     r#" data-unit="{}""#,
-                    escaped(&harmless(mark.unit))
+                    escape_text(&harmless_text(mark.unit))
                 ));
             }
             if let Some(more) = &mark.more {
-                self.put(format_args!(r#" data-more="{}""#, escaped(more)));
+                self.put(format_args!(r#" data-more="{}""#, escape_text(more)));
             }
             if let Some(SourceId(source)) = mark.source {
                 self.put(format_args!(r#" data-source="{source}""#));
             }
         }
-        self.put(format_args!("><title>{}", escaped(&mark.label)));
+        self.put(format_args!("><title>{}", escape_text(&mark.label)));
         if !mark.value.is_empty() {
-            self.put(format_args!(": {}", escaped(&mark.value)));
+            self.put(format_args!(": {}", escape_text(&mark.value)));
         }
         if let Some(more) = &mark.more {
-            self.put(format_args!(" ({})", escaped(more)));
+            self.put(format_args!(" ({})", escape_text(more)));
         }
         self.out.push_str("</title>");
     }
@@ -275,18 +288,18 @@ impl Pen {
     }
 }
 
-impl Pattern {
+impl FillPattern {
     fn word(self) -> &'static str {
         match self {
-            Pattern::Hatch => "hatch",
-            Pattern::Dots => "dots",
-            Pattern::Void => "void",
+            FillPattern::Hatch => "hatch",
+            FillPattern::Dots => "dots",
+            FillPattern::Void => "void",
         }
     }
 }
 
 /// A coordinate: a tenth of a unit is finer than what is seen.
-pub fn n(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     let tenths = (value * 10.0).round();
     if tenths.is_finite() {
         // No -0.
@@ -297,6 +310,6 @@ pub fn n(value: f64) -> String {
 }
 
 /// A step of a path.
-pub fn go(step: char, (x, y): (f64, f64)) -> String {
-    format!("{step}{} {}", n(x), n(y))
+pub fn path_step(step: char, (x, y): (f64, f64)) -> String {
+    format!("{step}{} {}", format_number(x), format_number(y))
 }

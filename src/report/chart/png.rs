@@ -3,7 +3,7 @@
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PngError {
     /// The SVG cannot be read.
     #[cfg(feature = "png")]
     #[error("the picture cannot be read back")]
@@ -36,8 +36,8 @@ pub use drawing::png;
 /// # Errors
 /// Always.
 #[cfg(not(feature = "png"))]
-pub fn png(_svg: &str) -> Result<Vec<u8>, Error> {
-    Err(Error::NotBuilt)
+pub fn png(_svg: &str) -> Result<Vec<u8>, PngError> {
+    Err(PngError::NotBuilt)
 }
 
 #[cfg(all(test, feature = "png"))]
@@ -45,7 +45,7 @@ pub use drawing::measured;
 
 #[cfg(feature = "png")]
 mod drawing {
-    use super::Error;
+    use super::PngError;
     use resvg::tiny_skia::{Pixmap, Transform};
     use resvg::usvg::{Options, Tree, fontdb};
     use std::sync::{Arc, OnceLock};
@@ -66,15 +66,15 @@ mod drawing {
     ///
     /// # Errors
     /// Where `svg` cannot be read.
-    pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
+    pub fn png(svg: &str) -> Result<Vec<u8>, PngError> {
         let tree = Tree::from_str(&drawable(svg), &options())?;
         let (wide, high) = (tree.size().width(), tree.size().height());
         let scale = SCALE.min((MOST_PIXELS / (wide * high)).sqrt());
         let pixels = |units: f32| (units * scale).ceil() as u32;
-        let mut sheet = Pixmap::new(pixels(wide), pixels(high)).ok_or(Error::Size)?;
+        let mut sheet = Pixmap::new(pixels(wide), pixels(high)).ok_or(PngError::Size)?;
         let scaled = Transform::from_scale(scale, scale);
         resvg::render(&tree, scaled, &mut sheet.as_mut());
-        packed(sheet).map_err(|e| Error::Packing(e.to_string()))
+        packed(sheet).map_err(|e| PngError::Packing(e.to_string()))
     }
 
     /// The sheet with a word of who drew it: [`MARK`](super::MARK).

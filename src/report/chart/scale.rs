@@ -10,24 +10,24 @@ const HUGE: f64 = 1e200;
 const SAME: f64 = 1e-9;
 
 /// A value that can be drawn.
-pub fn real(value: f64) -> Option<f64> {
+pub fn finite_value(value: f64) -> Option<f64> {
     value.is_finite().then(|| value.clamp(-HUGE, HUGE))
 }
 
 /// A value that has a place on the scale.
-pub fn on(scale: Scale, value: f64) -> Option<f64> {
-    real(value).filter(|v| scale != Scale::Log2 || *v > 1e-200)
+pub fn scaled_value(scale: Scale, value: f64) -> Option<f64> {
+    finite_value(value).filter(|v| scale != Scale::Log2 || *v > 1e-200)
 }
 
 /// A figure in words for reading at a mark.
-pub fn words(value: f64, unit: &str) -> String {
+pub fn value_with_unit(value: f64, unit: &str) -> String {
     let figure = match value.abs() {
         m if !m.is_finite() => "not a number".into(),
         m if m >= 1e15 || (m < 5e-4 && m > 0.0) => format!("{value:.3e}"),
         _ if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1000.0 => {
             format!("{value:.0}")
         }
-        _ => layout::figure(value),
+        _ => layout::format_figure(value),
     };
     // A negative zero is shown as zero.
     let figure = layout::unsigned_zero(figure);
@@ -39,13 +39,13 @@ pub fn words(value: f64, unit: &str) -> String {
 }
 
 /// The same for where there is little room: the unit is elsewhere.
-pub fn short(value: f64) -> String {
-    words(value, " ").trim_end().to_owned()
+pub fn short_value(value: f64) -> String {
+    value_with_unit(value, " ").trim_end().to_owned()
 }
 
 /// An axis laid out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ruler {
+pub struct AxisScale {
     /// The values at its ends.
     ends: (f64, f64),
     /// Where these are drawn.
@@ -55,7 +55,7 @@ pub struct Ruler {
     pub ticks: Vec<(f64, String)>,
 }
 
-impl Ruler {
+impl AxisScale {
     /// An axis for values from `low` to `high`, drawn between `places`, with about `most` ticks at
     /// most. Its ends are round where `round`.
     pub fn new(
@@ -64,7 +64,7 @@ impl Ruler {
         places: (f64, f64),
         most: usize,
         round: bool,
-    ) -> Ruler {
+    ) -> AxisScale {
         match scale {
             Scale::Log2 if low > 0.0 => log2((low, high), places, most),
             Scale::FromZero => even((low.min(0.0), high.max(0.0)), places, most, round, true),
@@ -73,8 +73,12 @@ impl Ruler {
     }
 
     /// An axis with ends and ticks as they are given.
-    pub fn plain(ends: (f64, f64), places: (f64, f64), ticks: Vec<(f64, String)>) -> Ruler {
-        Ruler {
+    pub fn plain_ruler(
+        ends: (f64, f64),
+        places: (f64, f64),
+        ticks: Vec<(f64, String)>,
+    ) -> AxisScale {
+        AxisScale {
             ends,
             places,
             log: false,
@@ -83,12 +87,12 @@ impl Ruler {
     }
 
     /// The values at its ends.
-    pub fn ends(&self) -> (f64, f64) {
+    pub fn end_values(&self) -> (f64, f64) {
         self.ends
     }
 
     /// Where a value is drawn; never beyond the ends.
-    pub fn place(&self, value: f64) -> f64 {
+    pub fn place_of(&self, value: f64) -> f64 {
         let (from, to) = self.ends;
         let share = if self.log {
             (value.max(f64::MIN_POSITIVE) / from).log2() / (to / from).log2()
@@ -108,7 +112,7 @@ fn even(
     most: usize,
     round: bool,
     from_zero: bool,
-) -> Ruler {
+) -> AxisScale {
     let largest = low.abs().max(high.abs());
     let (low, high) = match high - low > (largest * SAME).max(1e-200) {
         true => (low, high),
@@ -129,7 +133,7 @@ fn even(
     let ticks = multiples(step, low, high)
         .map(|value| (value, tick(value, step, largest)))
         .collect();
-    Ruler {
+    AxisScale {
         ends: (low, high),
         places,
         log: false,
@@ -177,7 +181,9 @@ fn tick(value: f64, step: f64, largest: f64) -> String {
     let decimals = (-(step * (1.0 + SAME)).log10().floor()).clamp(0.0, 9.0) as usize;
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    let whole = whole.parse().map_or_else(|_| whole.into(), layout::count);
+    let whole = whole
+        .parse()
+        .map_or_else(|_| whole.into(), layout::grouped_count);
     let sign = if value < 0.0 { "−" } else { "" };
     match rest {
         "" => format!("{sign}{whole}"),
@@ -186,7 +192,7 @@ fn tick(value: f64, step: f64, largest: f64) -> String {
 }
 
 /// By powers of two, whole ones at the ends.
-fn log2((low, high): (f64, f64), places: (f64, f64), most: usize) -> Ruler {
+fn log2((low, high): (f64, f64), places: (f64, f64), most: usize) -> AxisScale {
     let first = (low.log2() + SAME).floor();
     let last = (high.log2() - SAME).ceil().max(first + 1.0);
     let every = ((last - first) / most.max(1) as f64).ceil().max(1.0);
@@ -195,7 +201,7 @@ fn log2((low, high): (f64, f64), places: (f64, f64), most: usize) -> Ruler {
         .take_while(|exponent| *exponent <= last)
         .map(|exponent| (exponent.exp2(), power(exponent)))
         .collect();
-    Ruler {
+    AxisScale {
         ends: (first.exp2(), last.exp2()),
         places,
         log: true,
@@ -205,14 +211,18 @@ fn log2((low, high): (f64, f64), places: (f64, f64), most: usize) -> Ruler {
 
 fn power(exponent: f64) -> String {
     match exponent as i32 {
-        e @ 0..=19 => layout::count(1 << e),
+        e @ 0..=19 => layout::grouped_count(1 << e),
         e @ -4..=-1 => format!("{}", f64::from(e).exp2()),
         e => format!("2^{e}"),
     }
 }
 
 /// Seconds as an axis, with round moments, and what they are in: `s`, `min:s`, `h:min`.
-pub fn time((from, to): (f64, f64), places: (f64, f64), most: usize) -> (Ruler, &'static str) {
+pub fn time_ruler(
+    (from, to): (f64, f64),
+    places: (f64, f64),
+    most: usize,
+) -> (AxisScale, &'static str) {
     const MINUTE: f64 = 60.0;
     const HOUR: f64 = 3600.0;
     let (from, to) = if to - from > (from.abs().max(to.abs()) * SAME).max(1e-9) {
@@ -268,19 +278,19 @@ pub fn time((from, to): (f64, f64), places: (f64, f64), most: usize) -> (Ruler, 
             (value, words)
         })
         .collect();
-    (Ruler::plain((from, to), places, ticks), unit)
+    (AxisScale::plain_ruler((from, to), places, ticks), unit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words_of(ruler: &Ruler) -> Vec<&str> {
+    fn words_of(ruler: &AxisScale) -> Vec<&str> {
         ruler.ticks.iter().map(|t| t.1.as_str()).collect()
     }
 
     fn even_words(low: f64, high: f64) -> Vec<String> {
-        let ruler = Ruler::new(Scale::Linear, (low, high), (0.0, 100.0), 5, true);
+        let ruler = AxisScale::new(Scale::Linear, (low, high), (0.0, 100.0), 5, true);
         words_of(&ruler).iter().map(|w| (*w).to_owned()).collect()
     }
 
@@ -301,33 +311,33 @@ mod tests {
 
     #[test]
     fn powers_of_two_are_named_and_thinned() {
-        let ruler = Ruler::new(Scale::Log2, (1.0, 256.0), (0.0, 80.0), 10, true);
+        let ruler = AxisScale::new(Scale::Log2, (1.0, 256.0), (0.0, 80.0), 10, true);
         assert_eq!(
             words_of(&ruler),
             ["1", "2", "4", "8", "16", "32", "64", "128", "256"]
         );
-        assert_eq!(ruler.place(16.0), 40.0);
-        let few = Ruler::new(Scale::Log2, (0.25, 1_048_576.0), (0.0, 80.0), 5, true);
+        assert_eq!(ruler.place_of(16.0), 40.0);
+        let few = AxisScale::new(Scale::Log2, (0.25, 1_048_576.0), (0.0, 80.0), 5, true);
         assert!(few.ticks.len() <= 6, "{few:?}");
-        let one = Ruler::new(Scale::Log2, (5.0, 5.0), (0.0, 80.0), 5, true);
+        let one = AxisScale::new(Scale::Log2, (5.0, 5.0), (0.0, 80.0), 5, true);
         assert_eq!(words_of(&one), ["4", "8"]);
     }
 
     #[test]
     fn moments_are_round_in_the_unit_of_the_whole() {
-        let (short, unit) = time((-3.2, 41.0), (0.0, 100.0), 6);
+        let (short, unit) = time_ruler((-3.2, 41.0), (0.0, 100.0), 6);
         assert_eq!(
             (words_of(&short).join(" ").as_str(), unit),
             ("0 10 20 30 40", "s")
         );
-        let (minutes, unit) = time((-35.0, 400.0), (0.0, 100.0), 6);
+        let (minutes, unit) = time_ruler((-35.0, 400.0), (0.0, 100.0), 6);
         assert_eq!(words_of(&minutes), ["0:00", "2:00", "4:00", "6:00"]);
         assert_eq!(unit, "min:s");
-        let (day, unit) = time((0.0, 86_400.0), (0.0, 100.0), 6);
+        let (day, unit) = time_ruler((0.0, 86_400.0), (0.0, 100.0), 6);
         assert_eq!(words_of(&day).join(" "), "0:00 6:00 12:00 18:00 24:00");
         assert_eq!(unit, "h:min");
-        let (instant, _) = time((5.0, 5.0), (0.0, 100.0), 6);
-        assert!((instant.place(5.0) - 50.0).abs() < 1e-9);
+        let (instant, _) = time_ruler((5.0, 5.0), (0.0, 100.0), 6);
+        assert!((instant.place_of(5.0) - 50.0).abs() < 1e-9);
     }
 
     #[test]
@@ -349,12 +359,12 @@ mod tests {
                 for b in odd {
                     let range = (a.min(b), a.max(b));
                     for ruler in [
-                        Ruler::new(scale, range, (10.0, 90.0), 5, true),
-                        time(range, (10.0, 90.0), 5).0,
+                        AxisScale::new(scale, range, (10.0, 90.0), 5, true),
+                        time_ruler(range, (10.0, 90.0), 5).0,
                     ] {
                         assert!(ruler.ticks.len() <= 64, "{scale:?} {range:?}");
                         for v in odd {
-                            assert!((10.0..=90.0).contains(&ruler.place(v)), "{range:?} {v}");
+                            assert!((10.0..=90.0).contains(&ruler.place_of(v)), "{range:?} {v}");
                         }
                         assert!(ruler.ticks.iter().all(|t| t.1.len() < 24), "{ruler:?}");
                     }

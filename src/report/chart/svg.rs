@@ -1,9 +1,9 @@
 //! A chart as SVG: its heading, what it shows, and the notes beneath.
 
-use super::lettering::{bold_width, harmless, identifier, lines};
+use super::lettering::{bold_width, harmless_text, safe_identifier, wrap_lines};
 use super::palette::Ink;
-use super::pen::{Anchor, Pen};
-use super::{Chart, Plot, Timeline, bars, curves, heat, lanes};
+use super::pen::{Anchor, SvgWriter};
+use super::{Chart, ChartTimeline, Plot, bars, curves, heat, lanes};
 
 /// By this a file is known as ours when it is about to be written over.
 pub const MARK: &str = "<metadata>plimsoll</metadata>";
@@ -16,7 +16,7 @@ pub const SIDE: f64 = 20.0;
 
 /// How a picture is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ChartStyle {
     /// A file of its own: a light ground and fixed colours.
     Standalone,
     /// Within a page: colours are custom properties (`palette::properties`), and marks say in
@@ -26,7 +26,7 @@ pub enum Look {
 
 /// What a plot has drawn.
 #[derive(Debug, Default)]
-pub struct Drawn {
+pub struct DrawnPlot {
     /// Where it ends.
     pub bottom: f64,
     /// For those who cannot see it: what kind of picture it is, and of what.
@@ -36,7 +36,7 @@ pub struct Drawn {
 }
 
 /// A chart. The same chart gives the same bytes.
-pub fn chart(chart: &Chart, look: Look) -> String {
+pub fn chart_svg(chart: &Chart, look: ChartStyle) -> String {
     let heading = Heading {
         id: &chart.id,
         title: &chart.title,
@@ -44,16 +44,20 @@ pub fn chart(chart: &Chart, look: Look) -> String {
         simulated: chart.simulated,
     };
     match &chart.plot {
-        Plot::Bars(b) => heading.picture("chart-bars", look, |pen, top| bars::draw(pen, b, top)),
-        Plot::Curves(c) => {
-            heading.picture("chart-curves", look, |pen, top| curves::draw(pen, c, top))
+        Plot::Bars(b) => {
+            heading.picture("chart-bars", look, |pen, top| bars::draw_bars(pen, b, top))
         }
-        Plot::Heat(h) => heading.picture("chart-heat", look, |pen, top| heat::draw(pen, h, top)),
+        Plot::Curves(c) => heading.picture("chart-curves", look, |pen, top| {
+            curves::draw_curves(pen, c, top)
+        }),
+        Plot::Heat(h) => {
+            heading.picture("chart-heat", look, |pen, top| heat::draw_heat(pen, h, top))
+        }
     }
 }
 
 /// Memory over time. The same timeline gives the same bytes.
-pub fn timeline(timeline: &Timeline, look: Look) -> String {
+pub fn timeline_svg(timeline: &ChartTimeline, look: ChartStyle) -> String {
     let heading = Heading {
         id: &timeline.id,
         title: &timeline.title,
@@ -61,7 +65,7 @@ pub fn timeline(timeline: &Timeline, look: Look) -> String {
         simulated: timeline.simulated,
     };
     heading.picture("chart-timeline", look, |pen, top| {
-        lanes::draw(pen, timeline, top, look)
+        lanes::draw_lanes(pen, timeline, top, look)
     })
 }
 
@@ -77,13 +81,13 @@ pub fn left_out(count: usize) -> Option<String> {
 }
 
 /// A plot without anything in it.
-pub fn nothing(pen: &mut Pen, top: f64) -> Drawn {
+pub fn draw_nothing(pen: &mut SvgWriter, top: f64) -> DrawnPlot {
     let size = (WIDTH - 2.0 * SIDE, 90.0);
-    let band = pen.paint(Ink::Band);
-    pen.rect((SIDE, top), size, &band);
+    let band = pen.paint_for(Ink::Band);
+    pen.draw_rect((SIDE, top), size, &band);
     let middle = (WIDTH / 2.0, top + size.1 / 2.0 + 4.0);
-    pen.words(middle, 13.0, Anchor::Middle, Ink::Muted, "nothing to show");
-    Drawn {
+    pen.draw_words(middle, 13.0, Anchor::Middle, Ink::Muted, "nothing to show");
+    DrawnPlot {
         bottom: top + size.1,
         description: "Nothing to show.".into(),
         told: Vec::new(),
@@ -103,76 +107,76 @@ impl Heading<'_> {
     fn picture(
         &self,
         class: &str,
-        look: Look,
-        plot: impl FnOnce(&mut Pen, f64) -> Drawn,
+        look: ChartStyle,
+        plot: impl FnOnce(&mut SvgWriter, f64) -> DrawnPlot,
     ) -> String {
-        let id = identifier(self.id);
-        let mut body = Pen::new(look, id.clone());
+        let id = safe_identifier(self.id);
+        let mut body = SvgWriter::new(look, id.clone());
         let top = self.draw(&mut body);
         let drawn = plot(&mut body, top);
         let mut bottom = drawn.bottom;
         for line in drawn
             .told
             .iter()
-            .flat_map(|sentence| lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 2))
+            .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 2))
         {
             bottom += 16.0;
-            body.words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
+            body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
         }
-        let title = harmless(self.title);
+        let title = harmless_text(self.title);
         let simulated = self
             .simulated
             .then_some("Simulated: an engine or a device here only pretends.");
-        let note = self.note.map(harmless);
+        let note = self.note.map(harmless_text);
         let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
             .into_iter()
             .flatten()
             .filter(|said| !said.is_empty())
             .collect();
-        let mut sheet = Pen::new(look, id);
-        sheet.sheet(
+        let mut sheet = SvgWriter::new(look, id);
+        sheet.write_sheet(
             class,
             (WIDTH, bottom + 14.0),
             &title,
             &description.join(" "),
         );
-        sheet.raw(&body.finish());
-        sheet.raw("</svg>\n");
-        sheet.finish()
+        sheet.write_raw(&body.into_text());
+        sheet.write_raw("</svg>\n");
+        sheet.into_text()
     }
 
     /// Title, note and the word that nothing here is real; where they end.
-    fn draw(&self, pen: &mut Pen) -> f64 {
+    fn draw(&self, pen: &mut SvgWriter) -> f64 {
         const TITLE: f64 = 16.0;
         const NOTE: f64 = 12.0;
         let mut room = WIDTH - 2.0 * SIDE;
         if self.simulated {
             let wide = bold_width("SIMULATED", 11.0) + 16.0;
             let at = WIDTH - SIDE - wide;
-            let bad = pen.paint(Ink::Bad);
-            pen.raw(&format!(
+            let bad = pen.paint_for(Ink::Bad);
+            pen.write_raw(&format!(
                 r#"<rect x="{at:.1}" y="12.5" width="{wide:.1}" height="18" rx="3" fill="none" stroke="{bad}"/>"#
             ));
-            pen.open(r#"font-weight="700""#);
+            pen.open_group(r#"font-weight="700""#);
             let middle = (at + wide / 2.0, 25.5);
-            pen.words(middle, 11.0, Anchor::Middle, Ink::Bad, "SIMULATED");
-            pen.close();
+            pen.draw_words(middle, 11.0, Anchor::Middle, Ink::Bad, "SIMULATED");
+            pen.close_group();
             room -= wide + 16.0;
         }
         let mut bottom = 8.0;
-        let title = harmless(self.title);
-        pen.open(r#"font-weight="700""#);
-        for line in lines(&title, TITLE * 1.08, room, 2) {
+        let title = harmless_text(self.title);
+        pen.open_group(r#"font-weight="700""#);
+        for line in wrap_lines(&title, TITLE * 1.08, room, 2) {
             bottom += 20.0;
-            let ink = pen.paint(Ink::Text);
-            pen.text((SIDE, bottom), TITLE, Anchor::Start, &ink, &line, &line);
+            let ink = pen.paint_for(Ink::Text);
+            pen.draw_text((SIDE, bottom), TITLE, Anchor::Start, &ink, &line, &line);
         }
-        pen.close();
+        pen.close_group();
         bottom = bottom.max(28.0);
-        let note = self.note.map(harmless).unwrap_or_default();
-        for line in lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
+        let note = self.note.map(harmless_text).unwrap_or_default();
+        for line in wrap_lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
             bottom += 17.0;
-            pen.words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);
+            pen.draw_words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);
         }
         bottom + 14.0
     }

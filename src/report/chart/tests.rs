@@ -1,6 +1,6 @@
 //! Any chart is a picture; a few are looked at letter by letter.
 
-use super::svg::{Look, WIDTH, chart, timeline};
+use super::svg::{ChartStyle, WIDTH, chart_svg, timeline_svg};
 use super::*;
 use proptest::prelude::*;
 use resvg::usvg::roxmltree::{Document, Node};
@@ -72,7 +72,7 @@ fn is_a_picture(svg: &str) {
             "text" => {
                 let own = node.children().filter(Node::is_text);
                 let said: String = own.filter_map(|n| n.text()).collect();
-                let wide = lettering::width(&said, number(&node, "font-size"));
+                let wide = lettering::text_width(&said, number(&node, "font-size"));
                 let start = match node.attribute("text-anchor") {
                     None => number(&node, "x"),
                     Some("middle") => number(&node, "x") - wide / 2.0,
@@ -123,9 +123,9 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
-fn axis() -> impl Strategy<Value = Axis> {
+fn axis() -> impl Strategy<Value = ChartAxis> {
     let scale = prop::sample::select(vec![Scale::FromZero, Scale::Linear, Scale::Log2]);
-    (word(), word(), scale).prop_map(|(title, unit, scale)| Axis { title, unit, scale })
+    (word(), word(), scale).prop_map(|(title, unit, scale)| ChartAxis { title, unit, scale })
 }
 
 fn many<T: std::fmt::Debug>(
@@ -215,7 +215,7 @@ fn any_chart() -> impl Strategy<Value = Chart> {
         })
 }
 
-fn any_timeline() -> impl Strategy<Value = Timeline> {
+fn any_timeline() -> impl Strategy<Value = ChartTimeline> {
     let stretch =
         (number(), number(), number(), number()).prop_map(|(from_s, to_s, low, high)| Stretch {
             from_s,
@@ -229,20 +229,23 @@ fn any_timeline() -> impl Strategy<Value = Timeline> {
         many(stretch, 30),
         prop::option::of(number()),
     )
-        .prop_map(|(label, unit, stretches, capacity)| Lane {
+        .prop_map(|(label, unit, stretches, capacity)| TimelineLane {
             label,
             unit,
             stretches,
             capacity,
             samples: 7,
         });
-    let phase = (word(), number(), number()).prop_map(|(label, from_s, to_s)| Phase {
+    let phase = (word(), number(), number()).prop_map(|(label, from_s, to_s)| TimelinePhase {
         label,
         from_s,
         to_s,
     });
-    let event =
-        (word(), number(), any::<bool>()).prop_map(|(label, at_s, bad)| Event { label, at_s, bad });
+    let event = (word(), number(), any::<bool>()).prop_map(|(label, at_s, bad)| TimelineEvent {
+        label,
+        at_s,
+        bad,
+    });
     let range = (number(), number());
     (
         word(),
@@ -251,14 +254,14 @@ fn any_timeline() -> impl Strategy<Value = Timeline> {
         many(phase, 20),
         many(event, 40),
     )
-        .prop_map(|(title, range_s, lanes, phases, events)| Timeline {
+        .prop_map(|(title, range_s, lanes, phases, events)| ChartTimeline {
             id: "t".into(),
             title,
             range_s,
             lanes,
             phases,
             events,
-            ..Timeline::default()
+            ..ChartTimeline::default()
         })
 }
 
@@ -267,17 +270,17 @@ proptest! {
 
     #[test]
     fn any_chart_is_a_picture(any in any_chart(), inline in any::<bool>()) {
-        let look = if inline { Look::Inline } else { Look::Standalone };
-        let svg = chart(&any, look);
+        let look = if inline { ChartStyle::Inline } else { ChartStyle::Standalone };
+        let svg = chart_svg(&any, look);
         is_a_picture(&svg);
         prop_assert_eq!(svg.contains(">SIMULATED<"), any.simulated);
-        prop_assert_eq!(&svg, &chart(&any, look), "the same chart, the same bytes");
+        prop_assert_eq!(&svg, &chart_svg(&any, look), "the same chart, the same bytes");
     }
 
     #[test]
     fn any_timeline_is_a_picture(any in any_timeline(), inline in any::<bool>()) {
-        let look = if inline { Look::Inline } else { Look::Standalone };
-        is_a_picture(&timeline(&any, look));
+        let look = if inline { ChartStyle::Inline } else { ChartStyle::Standalone };
+        is_a_picture(&timeline_svg(&any, look));
     }
 }
 
@@ -288,7 +291,7 @@ fn memory(bars: Vec<Bar>) -> Chart {
         note: None,
         simulated: true,
         plot: Plot::Bars(Bars {
-            axis: Axis {
+            axis: ChartAxis {
                 title: "memory".into(),
                 unit: "GiB".into(),
                 scale: Scale::FromZero,
@@ -343,15 +346,15 @@ fn over_requests() -> Chart {
         note: Some("Two cells are missing: out of memory.".into()),
         simulated: false,
         plot: Plot::Curves(Curves {
-            x: Axis {
+            x: ChartAxis {
                 title: "requests in flight".into(),
                 scale: Scale::Log2,
-                ..Axis::default()
+                ..ChartAxis::default()
             },
-            y: Axis {
+            y: ChartAxis {
                 title: "peak".into(),
                 unit: "GiB".into(),
-                ..Axis::default()
+                ..ChartAxis::default()
             },
             curves: vec![Curve {
                 label: "tp 1".into(),
@@ -377,10 +380,10 @@ fn two_by_two() -> Chart {
         plot: Plot::Heat(Heat {
             x: ("requests".into(), vec!["1".into(), "8".into()]),
             y: ("context".into(), vec!["1024".into(), "8192".into()]),
-            figure: Axis {
+            figure: ChartAxis {
                 title: "peak memory".into(),
                 unit: "GiB".into(),
-                ..Axis::default()
+                ..ChartAxis::default()
             },
             squares: vec![
                 vec![square(Some(10.5), "10.5"), square(Some(20.0), "20.0")],
@@ -391,19 +394,19 @@ fn two_by_two() -> Chart {
     }
 }
 
-fn one_lane() -> Timeline {
+fn one_lane() -> ChartTimeline {
     let stretch = |from_s, to_s, low, high| Stretch {
         from_s,
         to_s,
         low,
         high,
     };
-    Timeline {
+    ChartTimeline {
         id: "timeline".into(),
         title: "Memory over time".into(),
         origin: Some("2026-11-22T04:00:00Z".into()),
         range_s: (0.0, 60.0),
-        lanes: vec![Lane {
+        lanes: vec![TimelineLane {
             label: "GPU 0 memory".into(),
             unit: "GiB".into(),
             stretches: vec![
@@ -416,23 +419,23 @@ fn one_lane() -> Timeline {
             samples: 350,
         }],
         phases: vec![
-            Phase {
+            TimelinePhase {
                 label: "start".into(),
                 from_s: 0.0,
                 to_s: 20.0,
             },
-            Phase {
+            TimelinePhase {
                 label: "load".into(),
                 from_s: 20.0,
                 to_s: 60.0,
             },
         ],
-        events: vec![Event {
+        events: vec![TimelineEvent {
             at_s: 20.0,
             label: "out of memory".into(),
             bad: true,
         }],
-        ..Timeline::default()
+        ..ChartTimeline::default()
     }
 }
 
@@ -440,16 +443,22 @@ fn one_lane() -> Timeline {
 fn a_few_pictures_are_as_they_were() {
     insta::assert_snapshot!(
         "bars_inline",
-        chart(&memory(vec![gpu("GPU 0")]), Look::Inline)
+        chart_svg(&memory(vec![gpu("GPU 0")]), ChartStyle::Inline)
     );
-    insta::assert_snapshot!("curves", chart(&over_requests(), Look::Standalone));
-    insta::assert_snapshot!("heat", chart(&two_by_two(), Look::Standalone));
-    insta::assert_snapshot!("timeline_inline", timeline(&one_lane(), Look::Inline));
+    insta::assert_snapshot!(
+        "curves",
+        chart_svg(&over_requests(), ChartStyle::Standalone)
+    );
+    insta::assert_snapshot!("heat", chart_svg(&two_by_two(), ChartStyle::Standalone));
+    insta::assert_snapshot!(
+        "timeline_inline",
+        timeline_svg(&one_lane(), ChartStyle::Inline)
+    );
 }
 
 #[test]
 fn a_segment_below_zero_stands_left_of_zero_and_the_sum_counts_it() {
-    let svg = chart(&memory(vec![gpu("GPU 0")]), Look::Inline);
+    let svg = chart_svg(&memory(vec![gpu("GPU 0")]), ChartStyle::Inline);
     let document = read(&svg);
     let mark = |part: &str| {
         let found = document
@@ -484,7 +493,7 @@ fn a_segment_below_zero_stands_left_of_zero_and_the_sum_counts_it() {
 
 #[test]
 fn what_has_no_place_is_counted_and_never_drawn_as_zero() {
-    let svg = chart(&over_requests(), Look::Inline);
+    let svg = chart_svg(&over_requests(), ChartStyle::Inline);
     let document = read(&svg);
     let marks = document
         .descendants()
@@ -508,7 +517,7 @@ fn hostile_labels_are_text_and_short() {
     let mut picture = memory(vec![bar]);
     picture.title = evil.clone();
     picture.note = Some(evil);
-    let svg = chart(&picture, Look::Inline);
+    let svg = chart_svg(&picture, ChartStyle::Inline);
     is_a_picture(&svg);
     assert!(svg.len() < 60_000, "{}", svg.len());
     assert!(!svg.contains("<script") && !svg.contains('\u{202e}'));
@@ -518,20 +527,20 @@ fn hostile_labels_are_text_and_short() {
 fn names_of_phases_and_events_never_overlap() {
     let mut crowded = one_lane();
     crowded.phases = (0..30)
-        .map(|i| Phase {
+        .map(|i| TimelinePhase {
             label: format!("phase {i}"),
             from_s: f64::from(i),
             to_s: f64::from(i) + 1.0,
         })
         .collect();
     crowded.events = (0..30)
-        .map(|i| Event {
+        .map(|i| TimelineEvent {
             at_s: f64::from(i) * 2.0,
             label: format!("event number {i}"),
             bad: false,
         })
         .collect();
-    let svg = timeline(&crowded, Look::Standalone);
+    let svg = timeline_svg(&crowded, ChartStyle::Standalone);
     let document = read(&svg);
     let mut boxes: Vec<(f64, f64, f64)> = Vec::new();
     for node in document.descendants().filter(|n| n.has_tag_name("text")) {
@@ -542,7 +551,7 @@ fn names_of_phases_and_events_never_overlap() {
         let at = |name| -> f64 { node.attribute(name).expect(name).parse().expect("a number") };
         boxes.push((
             at("x"),
-            at("x") + lettering::width(&said, at("font-size")),
+            at("x") + lettering::text_width(&said, at("font-size")),
             at("y"),
         ));
     }
@@ -563,14 +572,14 @@ fn names_of_phases_and_events_never_overlap() {
 #[test]
 #[cfg(feature = "png")]
 fn a_picture_of_pixels_is_twice_as_large_and_has_letters_without_a_system_font() {
-    let with = png::png(&chart(&two_by_two(), Look::Standalone)).expect("a picture");
+    let with = png::png(&chart_svg(&two_by_two(), ChartStyle::Standalone)).expect("a picture");
     let header =
         |png: &[u8], at: usize| u32::from_be_bytes(png[at..at + 4].try_into().expect("four"));
     assert_eq!(&with[..8], b"\x89PNG\r\n\x1a\n");
     assert_eq!(header(&with, 16), WIDTH as u32 * 2);
     let mut wordless = two_by_two();
     wordless.title = " ".into();
-    let without = png::png(&chart(&wordless, Look::Standalone)).expect("a picture");
+    let without = png::png(&chart_svg(&wordless, ChartStyle::Standalone)).expect("a picture");
     assert_eq!(header(&with, 20), header(&without, 20), "as high");
     assert_ne!(with, without, "the title is drawn");
     assert!(png::png("<svg").is_err());
@@ -587,10 +596,10 @@ fn widths_are_those_of_the_font() {
         let svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='50'><text x='0' y='30' \
              font-family='Noto Sans' font-size='{size}'>{}</text></svg>",
-            lettering::escaped(said)
+            lettering::escape_text(said)
         );
         let measured = png::measured(&svg).expect("letters");
-        let known = lettering::width(said, size);
+        let known = lettering::text_width(said, size);
         assert!(
             (measured - known).abs() < size * 0.1,
             "{said}: {measured} and {known}"

@@ -2,7 +2,7 @@
 
 /// Memory over time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Timeline {
+pub struct ChartTimeline {
     /// Word for links and file names, unique in the report.
     pub id: String,
     /// Title.
@@ -16,16 +16,16 @@ pub struct Timeline {
     /// First and last moment, seconds; before zero where the start of the engine was shared.
     pub range_s: (f64, f64),
     /// What is drawn: a line with its own height each.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<TimelineLane>,
     /// Stretches of time with a name, behind the lanes.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<TimelinePhase>,
     /// Moments with a name.
-    pub events: Vec<Event>,
+    pub events: Vec<TimelineEvent>,
 }
 
 /// One line of a timeline.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Lane {
+pub struct TimelineLane {
     /// Words: `GPU 0 memory`.
     pub label: String,
     /// Unit of the values: `GiB`, `%`, `W`.
@@ -53,7 +53,7 @@ pub struct Stretch {
 
 /// A stretch of time with a name.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Phase {
+pub struct TimelinePhase {
     /// Its name: `load`.
     pub label: String,
     /// Seconds.
@@ -64,7 +64,7 @@ pub struct Phase {
 
 /// A moment with a name.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Event {
+pub struct TimelineEvent {
     /// Seconds.
     pub at_s: f64,
     /// What happened, in some words.

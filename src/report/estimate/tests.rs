@@ -39,8 +39,8 @@ fn terms() -> Vec<Term> {
     ]
 }
 
-fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
-    Told {
+fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
+    EstimatePage {
         model: "Qwen/Qwen3-8B".into(),
         parameters: 8_190_735_360,
         source: "configs/models".into(),
@@ -52,7 +52,7 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
             ("gpu_memory_utilization".into(), "0.90".into(), false),
         ],
         terms,
-        pool: Some(Pool {
+        pool: Some(PoolFigures {
             bytes: 51 * GIB,
             tokens: 371_365,
         }),
@@ -91,7 +91,7 @@ fn a_page() {
     let warnings = [
         "--cpu-offload-gb moves weights to the host's memory, and is not computed with".to_owned(),
     ];
-    insta::assert_snapshot!(render(&told(&terms, &warnings), false, options(88)), @r"
+    insta::assert_snapshot!(render_estimate(&told(&terms, &warnings), false, options(88)), @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM 80GB, 79.18 GiB
     8.19 B parameters; facts from configs/models
     max_model_len 40,960 (default), gpu_memory_utilization 0.90
@@ -124,7 +124,7 @@ fn a_page_that_explains_on_a_narrow_terminal() {
     .hint("measure it with `plimsoll calibrate`"));
     let mut told = told(&terms, &[]);
     told.reading = Err(Unknown::new("a term is not known"));
-    let text = render(&told, true, options(44));
+    let text = render_estimate(&told, true, options(44));
     insta::assert_snapshot!(text, @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
       80GB, 79.18 GiB
@@ -173,7 +173,7 @@ fn a_page_that_explains_on_a_narrow_terminal() {
         format  bfloat16
       = 51.00 GiB (54,760,833,024 bytes)
     ");
-    assert!(text.lines().all(|l| width(l) <= 46), "{text}");
+    assert!(text.lines().all(|l| text_width(l) <= 46), "{text}");
 }
 
 #[test]
@@ -181,14 +181,14 @@ fn what_does_not_fit_says_what_is_lacking() {
     let terms = terms();
     let mut told = told(&terms, &[]);
     told.concurrency = 16;
-    let text = render(&told, false, options(88));
+    let text = render_estimate(&told, false, options(88));
     let line = "does not fit, 16 requests of 40,960 tokens: 90.00 GiB of cache are needed on each";
     assert!(text.contains(line), "{text}");
     told.reading.as_mut().unwrap().besides = 80 * GIB;
-    let text = render(&told, false, options(120));
+    let text = render_estimate(&told, false, options(120));
     assert!(text.contains("all but the cache is 80.00 GiB"), "{text}");
     told.reading.as_mut().unwrap().on = None;
-    assert!(render(&told, false, options(88)).contains("name it with --gpu"));
+    assert!(render_estimate(&told, false, options(88)).contains("name it with --gpu"));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn answers_to_questions() {
         bound: "the model reads no more".into(),
     };
     assert_eq!(
-        solution(&solved, 1, options(88)),
+        render_solution(&solved, 1, options(88)),
         "max-model-len 131,072: the model reads no more\n"
     );
     let nothing = Solution {
@@ -208,7 +208,7 @@ fn answers_to_questions() {
         ..solved
     };
     assert_eq!(
-        solution(&nothing, 4, options(88)),
+        render_solution(&nothing, 4, options(88)),
         "max-model-len: none; 4 requests of the longest length do not fit, whatever it is\n"
     );
     let found = [Choice {
@@ -219,7 +219,7 @@ fn answers_to_questions() {
         headroom: 1.54,
         risk: Risk::Medium,
     }];
-    insta::assert_snapshot!(choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @r"
+    insta::assert_snapshot!(render_choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @r"
     m, 8 requests of 8,192 tokens
       GPU   number  GiB in all  requests at once  risk
       L40S       2          90              12.3  medium
@@ -238,7 +238,7 @@ fn answers_to_questions() {
         entry(1, 8192, 17, Some(Risk::Low)),
         entry(16, 8192, 120, Some(Risk::DoesNotFit)),
     ];
-    insta::assert_snapshot!(table("m: GiB on each GPU", &entries, options(88)), @r"
+    insta::assert_snapshot!(render_table("m: GiB on each GPU", &entries, options(88)), @r"
     m: GiB on each GPU
       tokens       1       16
        2,048  16.00    70.00?

@@ -1,15 +1,19 @@
 //! The figures of an experiment: memory and throughput over what was varied.
 
-use crate::experiment::{Experiment, Level};
-use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::units::gib;
+use crate::experiment::{Experiment, ExperimentLevel};
+use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
+use crate::units::to_gib;
 
 /// A line of a figure: its words, why it may be missing, and its values.
-type Series = (&'static str, &'static str, fn(&Level) -> Option<f64>);
+type ChartSeries = (
+    &'static str,
+    &'static str,
+    fn(&ExperimentLevel) -> Option<f64>,
+);
 
 /// Memory: what the devices held, and of the KV cache what is reserved and what is used. An engine
 /// that reserves a pool at its start makes the first flat, whatever the load; only the last moves.
-const MEMORY: [Series; 5] = [
+const MEMORY: [ChartSeries; 5] = [
     ("peak memory", "peak_bytes", |l| gibs(l.peak_bytes)),
     ("KV pool reserved", "kv_pool_bytes", |l| {
         gibs(l.kv_pool_bytes)
@@ -25,7 +29,7 @@ const MEMORY: [Series; 5] = [
     }),
 ];
 
-const THROUGHPUT: [Series; 2] = [
+const THROUGHPUT: [ChartSeries; 2] = [
     ("all requests together", "total_tokens_per_s", |l| {
         l.total_tokens_per_s
     }),
@@ -35,9 +39,9 @@ const THROUGHPUT: [Series; 2] = [
 ];
 
 /// Both figures, named as their files.
-pub fn charts(e: &Experiment) -> Vec<Chart> {
-    let over = e.kind.axis();
-    let axis = |title: &str, unit: &str| Axis {
+pub fn experiment_charts(e: &Experiment) -> Vec<Chart> {
+    let over = e.kind.axis_label();
+    let axis = |title: &str, unit: &str| ChartAxis {
         title: title.into(),
         unit: unit.into(),
         scale: Scale::FromZero,
@@ -67,7 +71,7 @@ pub fn charts(e: &Experiment) -> Vec<Chart> {
         note: note(e, series),
         simulated: e.simulated,
         plot: Plot::Curves(Curves {
-            x: Axis {
+            x: ChartAxis {
                 scale: scale(e),
                 ..axis(over, "")
             },
@@ -92,15 +96,15 @@ fn scale(e: &Experiment) -> Scale {
     }
 }
 
-fn curve(e: &Experiment, (label, _, value): &Series) -> Option<Curve> {
+fn curve(e: &Experiment, (label, _, value): &ChartSeries) -> Option<Curve> {
     let points: Vec<Dot> = e
-        .done()
+        .completed_levels()
         .filter_map(|level| {
             Some(Dot {
                 x: level.x,
                 y: value(level)?,
                 range: None,
-                label: Some(level.words()),
+                label: Some(level.describe_load()),
             })
         })
         .collect();
@@ -112,16 +116,16 @@ fn curve(e: &Experiment, (label, _, value): &Series) -> Option<Curve> {
 }
 
 /// What is not in the figure, and why.
-fn note(e: &Experiment, series: &[Series]) -> Option<String> {
+fn note(e: &Experiment, series: &[ChartSeries]) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
     for (label, key, value) in series {
-        let known = e.done().filter(|l| value(l).is_some()).count();
+        let known = e.completed_levels().filter(|l| value(l).is_some()).count();
         let torch = matches!(*key, "peak_alloc_bytes" | "peak_reserved_bytes");
-        match (known, e.why(key)) {
+        match (known, e.reason_for_figure(key)) {
             // Where no probe ran, its lines are not missing.
             (0, _) if torch => {}
             (0, Some(why)) => said.push(format!("{label} not measured: {why}")),
-            (n, Some(why)) if n < e.done().count() => {
+            (n, Some(why)) if n < e.completed_levels().count() => {
                 said.push(format!("{label} not measured in all levels: {why}"));
             }
             _ => {}
@@ -130,7 +134,7 @@ fn note(e: &Experiment, series: &[Series]) -> Option<String> {
     let without: Vec<String> = e
         .levels
         .iter()
-        .filter(|l| e.done().all(|d| d.name != l.name))
+        .filter(|l| e.completed_levels().all(|d| d.name != l.name))
         .map(|l| match &l.cause {
             Some(cause) => format!("{} ({}: {cause})", l.name, l.state.as_str()),
             None => format!("{} ({})", l.name, l.state.as_str()),
@@ -143,5 +147,5 @@ fn note(e: &Experiment, series: &[Series]) -> Option<String> {
 }
 
 fn gibs(bytes: Option<u64>) -> Option<f64> {
-    bytes.map(gib)
+    bytes.map(to_gib)
 }

@@ -5,33 +5,33 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use charts::charts;
-pub use tables::{document, requests, requests_csv, summary_csv};
+pub use charts::experiment_charts;
+pub use tables::{document_json, requests_csv, requests_json, summary_csv};
 
-use super::layout::{Align, Table, count};
-use super::page::Page;
+use super::layout::{Align, TextTable, grouped_count};
+use super::page::TextPage;
 use super::text::TextOptions;
-use crate::experiment::{Asked, Experiment, Kind, Level, State};
+use crate::experiment::{Experiment, ExperimentKind, ExperimentLevel, LevelState, RequestedLoad};
 use crate::units::Bytes;
 
 /// Shown where a figure is not known.
 const NOT_MEASURED: &str = "not measured";
 
 /// The page.
-pub fn render(e: &Experiment, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_experiment(e: &Experiment, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     head(&mut page, e);
-    page.title("Levels");
-    page.table(&requests_table(e));
-    page.title("Memory");
-    page.table(&memory_table(e));
+    page.write_title("Levels");
+    page.write_table(&requests_table(e));
+    page.write_title("Memory");
+    page.write_table(&memory_table(e));
     if let Some(table) = lengths_table(e) {
-        page.title("Prompts of the mixture, by length");
-        page.table(&table);
+        page.write_title("Prompts of the mixture, by length");
+        page.write_table(&table);
     }
-    page.asides("What it shows", &e.readings);
-    page.asides("To know", &e.notes);
-    page.asides("Not measured", &unknown(e));
+    page.write_asides("What it shows", &e.readings);
+    page.write_asides("To know", &e.notes);
+    page.write_asides("Not measured", &unknown(e));
     page.into_text()
 }
 
@@ -54,7 +54,7 @@ fn unknown(e: &Experiment) -> Vec<String> {
         .collect()
 }
 
-fn head(page: &mut Page, e: &Experiment) {
+fn head(page: &mut TextPage, e: &Experiment) {
     let place = e.container.as_deref().or(e.image.as_deref());
     let mut title = format!("Experiment {}: {}", e.kind.as_str(), e.model);
     if let Some(place) = place {
@@ -63,7 +63,7 @@ fn head(page: &mut Page, e: &Experiment) {
     if e.simulated {
         title.push_str("  SIMULATED");
     }
-    page.line(&title);
+    page.write_line(&title);
     let engine = match (&e.engine, &e.engine_version) {
         (Some(engine), Some(version)) => format!("{engine} {version}"),
         (Some(engine), None) => engine.clone(),
@@ -73,18 +73,18 @@ fn head(page: &mut Page, e: &Experiment) {
         (Some(backend), Some(of)) => format!("{of} read by {backend}"),
         _ => "memory not measured".into(),
     };
-    page.line(&format!("{engine}, {} bench, {memory}", e.bench));
+    page.write_line(&format!("{engine}, {} bench, {memory}", e.bench));
     if let Some(load) = load_words(e) {
-        page.line(&load);
+        page.write_line(&load);
     }
     if e.simulated {
-        page.sentence(0, "An engine or a device only pretends: these figures say nothing of a real model or GPU.");
+        page.write_sentence(0, "An engine or a device only pretends: these figures say nothing of a real model or GPU.");
     }
 }
 
 /// What the levels have in common, and what a level is.
 fn load_words(e: &Experiment) -> Option<String> {
-    let Asked {
+    let RequestedLoad {
         concurrency,
         prompt_tokens,
         output_tokens,
@@ -99,24 +99,24 @@ fn load_words(e: &Experiment) -> Option<String> {
         n => format!("{n} requests at once"),
     };
     Some(match (e.kind, mixture) {
-        (Kind::Concurrency, _) => format!(
+        (ExperimentKind::Concurrency, _) => format!(
             "in {prompt_tokens} out {output_tokens} tokens; a level is a number of requests at once"
         ),
-        (Kind::Seqlen, _) => {
+        (ExperimentKind::Seqlen, _) => {
             format!("out {output_tokens} tokens, {at_once}; a level is a number of prompt tokens")
         }
-        (Kind::Mixed, Some((level, short))) => format!(
+        (ExperimentKind::Mixed, Some((level, short))) => format!(
             "out {output_tokens} tokens, {at_once}; prompts of {} tokens, of {}, and mixed with {} % short ones",
             short.input_len,
             level.asked.prompt_tokens,
             short.share * 100.0
         ),
-        (Kind::Mixed, None) => format!("out {output_tokens} tokens, {at_once}"),
+        (ExperimentKind::Mixed, None) => format!("out {output_tokens} tokens, {at_once}"),
     })
 }
 
-fn requests_table(e: &Experiment) -> Table {
-    let mut table = Table::new(&[
+fn requests_table(e: &Experiment) -> TextTable {
+    let mut table = TextTable::new(&[
         ("level", Align::Right),
         ("total", Align::Right),
         ("successful", Align::Right),
@@ -131,15 +131,15 @@ fn requests_table(e: &Experiment) -> Table {
     ]);
     for level in &e.levels {
         let mut row = vec![level.name.clone()];
-        if level.state != State::Done && level.total.is_none() {
+        if level.state != LevelState::Done && level.total.is_none() {
             row.push(ended(level));
-            table.row(row);
+            table.add_row(row);
             continue;
         }
         row.extend([
-            figure(level.total, count),
-            figure(level.successful, count),
-            figure(level.failed, count),
+            figure(level.total, grouped_count),
+            figure(level.successful, grouped_count),
+            figure(level.failed, grouped_count),
             figure(level.error_rate, |r| format!("{:.1} %", r * 100.0)),
             figure(level.mean_latency_s, seconds),
             figure(level.p95_latency_s, seconds),
@@ -147,16 +147,16 @@ fn requests_table(e: &Experiment) -> Table {
             figure(level.total_tokens_per_s, |t| format!("{t:.1}")),
             figure(level.mean_ttft_s, seconds),
         ]);
-        if level.state != State::Done {
+        if level.state != LevelState::Done {
             row.push(ended(level));
         }
-        table.row(row);
+        table.add_row(row);
     }
     table
 }
 
-fn memory_table(e: &Experiment) -> Table {
-    let mut table = Table::new(&[
+fn memory_table(e: &Experiment) -> TextTable {
+    let mut table = TextTable::new(&[
         ("level", Align::Right),
         ("peak", Align::Right),
         ("KV pool reserved", Align::Right),
@@ -166,9 +166,9 @@ fn memory_table(e: &Experiment) -> Table {
     ]);
     for level in &e.levels {
         let mut row = vec![level.name.clone()];
-        if level.state != State::Done && level.peak_bytes.is_none() {
+        if level.state != LevelState::Done && level.peak_bytes.is_none() {
             row.push(ended(level));
-            table.row(row);
+            table.add_row(row);
             continue;
         }
         row.extend([
@@ -178,23 +178,23 @@ fn memory_table(e: &Experiment) -> Table {
             figure(level.peak_alloc_bytes, size),
             figure(level.peak_reserved_bytes, size),
         ]);
-        table.row(row);
+        table.add_row(row);
     }
     table
 }
 
-fn lengths_table(e: &Experiment) -> Option<Table> {
+fn lengths_table(e: &Experiment) -> Option<TextTable> {
     let level = e.levels.iter().find(|l| !l.by_prompt.is_empty())?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("prompt tokens", Align::Right),
         ("successful", Align::Right),
         ("latency mean, s", Align::Right),
         ("TTFT mean, s", Align::Right),
     ]);
     for length in &level.by_prompt {
-        table.row(vec![
-            count(length.prompt_tokens.into()),
-            count(length.successful),
+        table.add_row(vec![
+            grouped_count(length.prompt_tokens.into()),
+            grouped_count(length.successful),
             figure(length.mean_latency_s, seconds),
             figure(length.mean_ttft_s, seconds),
         ]);
@@ -203,7 +203,7 @@ fn lengths_table(e: &Experiment) -> Option<Table> {
 }
 
 /// `failed: oom`.
-fn ended(level: &Level) -> String {
+fn ended(level: &ExperimentLevel) -> String {
     match &level.cause {
         Some(cause) => format!("{}: {cause}", level.state.as_str()),
         None => level.state.as_str().into(),
@@ -211,7 +211,7 @@ fn ended(level: &Level) -> String {
 }
 
 /// Bytes; where the size of the pool is not known, its share.
-fn kv_used(level: &Level) -> String {
+fn kv_used(level: &ExperimentLevel) -> String {
     match (level.kv_used_bytes, level.kv_used_share) {
         (None, Some(share)) => format!("{:.1} % of it", share * 100.0),
         (bytes, _) => figure(bytes, size),
@@ -233,7 +233,7 @@ fn size(bytes: u64) -> String {
 
 /// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
 /// line, as it ends.
-pub fn line(figures: &LevelLine) -> String {
+pub fn level_line(figures: &LevelLine) -> String {
     let latency = figure(figures.mean_latency_s, |s| format!("latency {s:.3} s"));
     let speed = figure(figures.tokens_per_s, |t| format!("{t:.1} tok/s"));
     let bytes = |what: &str, bytes: Option<u64>| match bytes {

@@ -1,8 +1,8 @@
 //! The tables and documents of an experiment. Unknown is empty or null, never 0.
 
-use crate::experiment::{Experiment, Level, Record};
+use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
 use crate::report::RenderError;
-use crate::report::spreadsheet::{cell, table};
+use crate::report::spreadsheet::{figure_cell, write_table};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -24,25 +24,25 @@ const REQUEST: [&str; 13] = [
 ];
 
 /// One row for each request.
-pub fn requests_csv(records: &[Record]) -> Result<Vec<u8>, RenderError> {
-    let row = |r: &Record| {
+pub fn requests_csv(records: &[RequestRecord]) -> Result<Vec<u8>, RenderError> {
+    let row = |r: &RequestRecord| {
         vec![
             r.request_id.clone(),
             r.level.clone(),
             r.seq_prompt.to_string(),
-            cell(r.seq_generate),
+            figure_cell(r.seq_generate),
             r.total_latency_s.to_string(),
-            cell(r.ttft_s),
-            cell(r.tokens_per_s),
-            cell(r.peak_alloc_bytes),
-            cell(r.peak_reserved_bytes),
-            cell(r.backend.as_ref()),
+            figure_cell(r.ttft_s),
+            figure_cell(r.tokens_per_s),
+            figure_cell(r.peak_alloc_bytes),
+            figure_cell(r.peak_reserved_bytes),
+            figure_cell(r.backend.as_ref()),
             r.model.clone(),
-            cell(r.timestamp.as_ref()),
-            cell(r.error.as_ref()),
+            figure_cell(r.timestamp.as_ref()),
+            figure_cell(r.error.as_ref()),
         ]
     };
-    table(&REQUEST, &records.iter().map(row).collect::<Vec<_>>())
+    write_table(&REQUEST, &records.iter().map(row).collect::<Vec<_>>())
 }
 
 /// The rows with why some of their fields are null.
@@ -52,13 +52,15 @@ struct Requests<'a> {
     schema_version: &'a str,
     simulated: bool,
     not_measured: BTreeMap<&'a str, &'a str>,
-    rows: &'a [Record],
+    rows: &'a [RequestRecord],
 }
 
 /// The same rows as a document.
-pub fn requests(e: &Experiment, records: &[Record]) -> Result<Vec<u8>, RenderError> {
+pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8>, RenderError> {
     let fields = ["peak_alloc_bytes", "peak_reserved_bytes", "requests"];
-    let why = fields.into_iter().filter_map(|f| Some((f, e.why(f)?)));
+    let why = fields
+        .into_iter()
+        .filter_map(|f| Some((f, e.reason_for_figure(f)?)));
     json(&Requests {
         document: "experiment_requests",
         schema_version: &e.schema_version,
@@ -69,7 +71,7 @@ pub fn requests(e: &Experiment, records: &[Record]) -> Result<Vec<u8>, RenderErr
 }
 
 /// The document.
-pub fn document(e: &Experiment) -> Result<Vec<u8>, RenderError> {
+pub fn document_json(e: &Experiment) -> Result<Vec<u8>, RenderError> {
     json(e)
 }
 
@@ -83,54 +85,56 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>, RenderError> {
 }
 
 /// A column: its name, and its content.
-type Column = (&'static str, fn(&Level) -> String);
+type RequestColumn = (&'static str, fn(&ExperimentLevel) -> String);
 
 /// Columns of the table of levels; new ones come at the end.
-const LEVEL: [Column; 25] = [
+const LEVEL: [RequestColumn; 25] = [
     ("level", |l| l.name.clone()),
     ("concurrency", |l| l.asked.concurrency.to_string()),
     ("prompt_tokens", |l| l.asked.prompt_tokens.to_string()),
     ("short_prompt_tokens", |l| {
-        cell(l.asked.short_prompts.map(|s| s.input_len))
+        figure_cell(l.asked.short_prompts.map(|s| s.input_len))
     }),
     ("short_share", |l| {
-        cell(l.asked.short_prompts.map(|s| s.share))
+        figure_cell(l.asked.short_prompts.map(|s| s.share))
     }),
     ("output_tokens", |l| l.asked.output_tokens.to_string()),
     ("requests_asked", |l| l.asked_requests().to_string()),
     ("status", |l| l.state.as_str().into()),
-    ("cause", |l| cell(l.cause.as_ref())),
-    ("message", |l| cell(l.message.as_ref())),
-    ("total", |l| cell(l.total)),
-    ("successful", |l| cell(l.successful)),
-    ("failed", |l| cell(l.failed)),
-    ("error_rate", |l| cell(l.error_rate)),
-    ("mean_latency_s", |l| cell(l.mean_latency_s)),
-    ("p95_latency_s", |l| cell(l.p95_latency_s)),
-    ("mean_tokens_per_s", |l| cell(l.mean_tokens_per_s)),
-    ("total_tokens_per_s", |l| cell(l.total_tokens_per_s)),
-    ("mean_ttft_s", |l| cell(l.mean_ttft_s)),
-    ("peak_bytes", |l| cell(l.peak_bytes)),
-    ("kv_pool_bytes", |l| cell(l.kv_pool_bytes)),
-    ("kv_used_bytes", |l| cell(l.kv_used_bytes)),
-    ("kv_used_share", |l| cell(l.kv_used_share)),
-    ("peak_alloc_bytes", |l| cell(l.peak_alloc_bytes)),
-    ("peak_reserved_bytes", |l| cell(l.peak_reserved_bytes)),
+    ("cause", |l| figure_cell(l.cause.as_ref())),
+    ("message", |l| figure_cell(l.message.as_ref())),
+    ("total", |l| figure_cell(l.total)),
+    ("successful", |l| figure_cell(l.successful)),
+    ("failed", |l| figure_cell(l.failed)),
+    ("error_rate", |l| figure_cell(l.error_rate)),
+    ("mean_latency_s", |l| figure_cell(l.mean_latency_s)),
+    ("p95_latency_s", |l| figure_cell(l.p95_latency_s)),
+    ("mean_tokens_per_s", |l| figure_cell(l.mean_tokens_per_s)),
+    ("total_tokens_per_s", |l| figure_cell(l.total_tokens_per_s)),
+    ("mean_ttft_s", |l| figure_cell(l.mean_ttft_s)),
+    ("peak_bytes", |l| figure_cell(l.peak_bytes)),
+    ("kv_pool_bytes", |l| figure_cell(l.kv_pool_bytes)),
+    ("kv_used_bytes", |l| figure_cell(l.kv_used_bytes)),
+    ("kv_used_share", |l| figure_cell(l.kv_used_share)),
+    ("peak_alloc_bytes", |l| figure_cell(l.peak_alloc_bytes)),
+    ("peak_reserved_bytes", |l| {
+        figure_cell(l.peak_reserved_bytes)
+    }),
 ];
 
 /// One row for each level, and beside each whether it was simulated.
 pub fn summary_csv(e: &Experiment) -> Result<Vec<u8>, RenderError> {
     let mut head: Vec<&str> = LEVEL.iter().map(|(name, _)| *name).collect();
     head.extend(["profile", "backend", "model", "simulated"]);
-    let row = |level: &Level| {
+    let row = |level: &ExperimentLevel| {
         let mut row: Vec<String> = LEVEL.iter().map(|(_, write)| write(level)).collect();
         row.extend([
-            cell(level.profile.as_ref()),
-            cell(e.engine.as_ref()),
+            figure_cell(level.profile.as_ref()),
+            figure_cell(e.engine.as_ref()),
             e.model.clone(),
             e.simulated.to_string(),
         ]);
         row
     };
-    table(&head, &e.levels.iter().map(row).collect::<Vec<_>>())
+    write_table(&head, &e.levels.iter().map(row).collect::<Vec<_>>())
 }

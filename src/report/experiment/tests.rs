@@ -2,21 +2,23 @@
 
 use super::*;
 use crate::capture::ErrorKind;
-use crate::experiment::samples::{head, level, mixed, refused, without};
-use crate::experiment::{Kind, LevelRun};
+use crate::experiment::samples::{
+    level_without_profile, mixed_levels, refused_request, sample_head, sample_level,
+};
+use crate::experiment::{ExperimentKind, LevelRun};
 use crate::report::chart::{Curves, Plot};
 
 fn runs() -> Vec<LevelRun> {
-    let mut eight = level(8, 20_100 << 20, None);
-    eight.requests.push(refused(99, ErrorKind::Status));
+    let mut eight = sample_level(8, 20_100 << 20, None);
+    eight.requests.push(refused_request(99, ErrorKind::Status));
     vec![
-        level(1, 20_000 << 20, Some(8 << 20)),
-        level(2, 20_050 << 20, Some(16 << 20)),
+        sample_level(1, 20_000 << 20, Some(8 << 20)),
+        sample_level(2, 20_050 << 20, Some(16 << 20)),
         eight,
-        without(16, State::Failed, "oom", "CUDA out of memory"),
-        without(
+        level_without_profile(16, LevelState::Failed, "oom", "CUDA out of memory"),
+        level_without_profile(
             32,
-            State::Skipped,
+            LevelState::Skipped,
             "implied_oom",
             "a cell that needs no more ran out of memory",
         ),
@@ -32,21 +34,21 @@ fn wide() -> TextOptions {
 
 #[test]
 fn the_page() {
-    let e = Experiment::of(head(Kind::Concurrency), &runs());
-    insta::assert_snapshot!(render(&e, wide()));
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
+    insta::assert_snapshot!(render_experiment(&e, wide()));
 }
 
 #[test]
 fn the_page_of_a_mixture() {
-    let e = Experiment::of(head(Kind::Mixed), &mixed());
-    insta::assert_snapshot!(render(&e, wide()));
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Mixed), &mixed_levels());
+    insta::assert_snapshot!(render_experiment(&e, wide()));
 }
 
 /// What was not measured is a word, not a nought.
 #[test]
 fn nothing_unknown_is_written_as_nought() {
-    let e = Experiment::of(head(Kind::Concurrency), &runs());
-    let page = render(&e, wide());
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
+    let page = render_experiment(&e, wide());
     let mut eight = page.lines().filter(|l| l.trim_start().starts_with("8 "));
     let memory = eight.next_back().unwrap();
     assert_eq!(memory.matches("not measured").count(), 3, "{memory}");
@@ -73,15 +75,16 @@ fn nothing_unknown_is_written_as_nought() {
 #[test]
 fn a_spreadsheet_meets_no_formula() {
     let runs = runs();
-    let e = Experiment::of(head(Kind::Concurrency), &runs);
-    let mut records = e.records(&runs);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
+    let mut records = e.request_records(&runs);
     records[0].model = "=cmd|' /C calc'!A0".into();
     let text = String::from_utf8(requests_csv(&records).unwrap()).unwrap();
     assert!(text.contains(",'=cmd|"), "{text}");
     let head = text.lines().next().unwrap();
     assert!(head.starts_with("request_id,level,seq_prompt,seq_generate,total_latency_s"));
     // Once, beside the rows.
-    let json: serde_json::Value = serde_json::from_slice(&requests(&e, &records).unwrap()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_slice(&requests_json(&e, &records).unwrap()).unwrap();
     assert!(json["not_measured"]["peak_alloc_bytes"].is_string());
     assert_eq!(json["rows"].as_array().unwrap().len(), records.len());
     assert!(json["rows"][0]["peak_alloc_bytes"].is_null());
@@ -97,8 +100,8 @@ fn curves(chart: &crate::report::chart::Chart) -> &Curves {
 /// A pool makes the devices' curve flat: what is used of it is a line of its own.
 #[test]
 fn devices_pool_and_use_are_lines_of_their_own() {
-    let e = Experiment::of(head(Kind::Concurrency), &runs());
-    let charts = charts(&e);
+    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
+    let charts = experiment_charts(&e);
     let ids: Vec<&str> = charts.iter().map(|c| c.id.as_str()).collect();
     assert_eq!(ids, ["fig1_mem_vs_concurrency", "fig2_tps_vs_concurrency"]);
     let memory = curves(&charts[0]);
@@ -139,10 +142,10 @@ fn the_line_of_a_level_says_what_was_not_measured() {
         kv_used_bytes: Some(12 << 20),
     };
     assert_eq!(
-        line(&full),
+        level_line(&full),
         "completed 31/32, latency 0.412 s, 77.5 tok/s, peak 1.50 GiB, KV used 12.00 MiB"
     );
-    let empty = line(&LevelLine::default());
+    let empty = level_line(&LevelLine::default());
     assert_eq!(
         empty,
         "completed: not measured, latency not measured, throughput not measured, peak not measured, KV used not measured"

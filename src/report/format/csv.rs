@@ -1,30 +1,30 @@
 //! A report's tables as CSV: a file each. Figures are unrounded, and what is not known is empty.
 
-use super::words::{self, Names};
-use super::{File, Format};
+use super::words::{self, UsedNames};
+use super::{File, ReportFormat};
 use crate::report::RenderError;
-use crate::report::content::{Block, Cell, Column, Grid, Report};
+use crate::report::content::{ContentBlock, Grid, Report, TableCell, TableColumn};
 use crate::report::spreadsheet;
 
 /// A file for each table.
 pub struct Csv;
 
-impl Format for Csv {
-    fn name(&self) -> &'static str {
+impl ReportFormat for Csv {
+    fn format_name(&self) -> &'static str {
         "csv"
     }
 
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        let mut names = Names::default();
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+        let mut names = UsedNames::default();
         let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
         let grids = blocks.filter_map(|block| match block {
-            Block::Table(grid) => Some(grid),
+            ContentBlock::Table(grid) => Some(grid),
             _ => None,
         });
         grids
             .map(|grid| {
                 Ok(File {
-                    stem: names.take(&grid.id),
+                    stem: names.take_name(&grid.id),
                     bytes: table(grid, report.simulated.as_deref())?,
                 })
             })
@@ -43,23 +43,23 @@ fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
     let rows = grid.rows.iter().map(|row| {
         let mut cells: Vec<String> = row.iter().map(cell).collect();
         cells.resize(grid.columns.len(), String::new());
-        cells.extend(pretends.map(|what| spreadsheet::harmless(words::line(what))));
+        cells.extend(pretends.map(|what| spreadsheet::harmless_field(words::one_line(what))));
         cells
     });
-    spreadsheet::table(&heads, &rows.collect::<Vec<_>>())
+    spreadsheet::write_table(&heads, &rows.collect::<Vec<_>>())
 }
 
-fn head(column: &Column) -> String {
-    spreadsheet::harmless(words::line(if column.key.is_empty() {
+fn head(column: &TableColumn) -> String {
+    spreadsheet::harmless_field(words::one_line(if column.key.is_empty() {
         &column.title
     } else {
         &column.key
     }))
 }
 
-fn cell(cell: &Cell) -> String {
+fn cell(cell: &TableCell) -> String {
     match cell.number {
-        Some(number) => spreadsheet::cell(Some(number).filter(|n| n.is_finite())),
-        None => words::line(&cell.text),
+        Some(number) => spreadsheet::figure_cell(Some(number).filter(|n| n.is_finite())),
+        None => words::one_line(&cell.text),
     }
 }

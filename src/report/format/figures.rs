@@ -1,9 +1,9 @@
 //! The figures of a chart as tables: for readers who cannot see it, and for formats without
 //! pictures.
 
-use crate::report::chart::{Axis, Bars, Chart, Curves, Heat, Plot, Timeline};
-use crate::report::content::{Cell, Column, Grid};
-use crate::report::layout::{count, figure};
+use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, Plot};
+use crate::report::content::{Grid, TableCell, TableColumn};
+use crate::report::layout::{format_figure, grouped_count};
 
 /// The figures of a chart.
 pub fn of_chart(chart: &Chart) -> Grid {
@@ -18,20 +18,20 @@ pub fn of_chart(chart: &Chart) -> Grid {
 }
 
 /// What a timeline shows in few lines: its lanes, then its phases and events in order of time.
-pub fn of_timeline(timeline: &Timeline) -> [Grid; 2] {
+pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
     let lanes = timeline.lanes.iter().map(|lane| {
         let low = lane.stretches.iter().map(|s| s.low).reduce(f64::min);
         let high = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
         let last = lane.stretches.last().map(|s| s.high);
         let none = "nothing was sampled";
         vec![
-            Cell::text(&lane.label),
-            Cell::text(&lane.unit),
+            TableCell::text_cell(&lane.label),
+            TableCell::text_cell(&lane.unit),
             value(low, none),
             value(high, none),
             value(last, none),
             value(lane.capacity, "not known"),
-            Cell::number(lane.samples as f64, count(lane.samples)),
+            TableCell::number_cell(lane.samples as f64, grouped_count(lane.samples)),
         ]
     });
     let phases = timeline.phases.iter().map(|phase| {
@@ -46,9 +46,9 @@ pub fn of_timeline(timeline: &Timeline) -> [Grid; 2] {
     moments.sort_by(|a, b| a.0.total_cmp(&b.0));
     let moments = moments.into_iter().map(|(at, [what, more])| {
         vec![
-            Cell::number(at, format!("{at:.3}")),
-            Cell::text(what),
-            Cell::text(more),
+            TableCell::number_cell(at, format!("{at:.3}")),
+            TableCell::text_cell(what),
+            TableCell::text_cell(more),
         ]
     });
     [
@@ -85,19 +85,19 @@ fn of_bars(bars: &Bars) -> Grid {
             cell.source = segment.source;
             let confidence = segment.confidence.clone().unwrap_or_default();
             rows.push(vec![
-                Cell::text(&bar.label),
-                Cell::text(part),
+                TableCell::text_cell(&bar.label),
+                TableCell::text_cell(part),
                 cell,
-                Cell::text(confidence),
+                TableCell::text_cell(confidence),
             ]);
         }
         if let Some((limit, words)) = &bar.limit {
             let cell = value(Some(*limit), "");
             rows.push(vec![
-                Cell::text(&bar.label),
-                Cell::text(words),
+                TableCell::text_cell(&bar.label),
+                TableCell::text_cell(words),
                 cell,
-                Cell::default(),
+                TableCell::default(),
             ]);
         }
     }
@@ -118,18 +118,22 @@ fn of_curves(curves: &Curves) -> Grid {
     for curve in &curves.curves {
         for dot in &curve.points {
             rows.push(vec![
-                Cell::text(&curve.label),
+                TableCell::text_cell(&curve.label),
                 on(&curves.x, dot.x),
                 on(&curves.y, dot.y),
                 value(dot.range.map(|r| r.0), "no spread was measured"),
                 value(dot.range.map(|r| r.1), "no spread was measured"),
-                Cell::text(dot.label.clone().unwrap_or_default()),
+                TableCell::text_cell(dot.label.clone().unwrap_or_default()),
             ]);
         }
     }
     for (level, words) in &curves.levels {
-        let mut row = vec![Cell::text(words), Cell::default(), value(Some(*level), "")];
-        row.resize(6, Cell::default());
+        let mut row = vec![
+            TableCell::text_cell(words),
+            TableCell::default(),
+            value(Some(*level), ""),
+        ];
+        row.resize(6, TableCell::default());
         rows.push(row);
     }
     let mut grid = Grid {
@@ -157,18 +161,18 @@ fn of_curves(curves: &Curves) -> Grid {
 }
 
 fn of_heat(heat: &Heat) -> Grid {
-    let Axis { title, unit, .. } = &heat.figure;
+    let ChartAxis { title, unit, .. } = &heat.figure;
     let corner = format!(
         "{} by {} and {}",
         with_unit(title, unit),
         heat.y.0,
         heat.x.0
     );
-    let mut heads = vec![Column {
+    let mut heads = vec![TableColumn {
         title: corner,
-        ..Column::default()
+        ..TableColumn::default()
     }];
-    heads.extend(heat.x.1.iter().map(|word| Column {
+    heads.extend(heat.x.1.iter().map(|word| TableColumn {
         title: word.clone(),
         key: word.clone(),
         numeric: true,
@@ -177,12 +181,14 @@ fn of_heat(heat: &Heat) -> Grid {
         let label = heat.y.1.get(i).map_or("", String::as_str);
         let cells = squares.iter().map(|square| match square.value {
             Some(v) if square.text.is_empty() => value(Some(v), ""),
-            Some(v) => Cell::number(v, &square.text),
-            None if square.text.is_empty() => Cell::missing("not asked for"),
-            None => Cell::text(&square.text),
+            Some(v) => TableCell::number_cell(v, &square.text),
+            None if square.text.is_empty() => TableCell::missing_cell("not asked for"),
+            None => TableCell::text_cell(&square.text),
         });
-        let mut row: Vec<Cell> = std::iter::once(Cell::text(label)).chain(cells).collect();
-        row.resize(heads.len(), Cell::missing("not asked for"));
+        let mut row: Vec<TableCell> = std::iter::once(TableCell::text_cell(label))
+            .chain(cells)
+            .collect();
+        row.resize(heads.len(), TableCell::missing_cell("not asked for"));
         row
     });
     let rows = rows.collect();
@@ -194,18 +200,18 @@ fn of_heat(heat: &Heat) -> Grid {
 }
 
 /// A value of an axis: a count has no decimals.
-fn on(axis: &Axis, at: f64) -> Cell {
+fn on(axis: &ChartAxis, at: f64) -> TableCell {
     if axis.unit.is_empty() && at.fract() == 0.0 && (0.0..1e15).contains(&at) {
-        Cell::number(at, count(at as u64))
+        TableCell::number_cell(at, grouped_count(at as u64))
     } else {
         value(Some(at), "")
     }
 }
 
-fn value(value: Option<f64>, why: &str) -> Cell {
+fn value(value: Option<f64>, why: &str) -> TableCell {
     match value.filter(|v| v.is_finite()) {
-        Some(v) => Cell::number(v, figure(v)),
-        None => Cell::missing(why),
+        Some(v) => TableCell::number_cell(v, format_figure(v)),
+        None => TableCell::missing_cell(why),
     }
 }
 
@@ -216,8 +222,8 @@ fn with_unit(title: &str, unit: &str) -> String {
     }
 }
 
-fn columns(heads: &[(&str, bool)]) -> Vec<Column> {
-    let column = |&(title, numeric): &(&str, bool)| Column {
+fn columns(heads: &[(&str, bool)]) -> Vec<TableColumn> {
+    let column = |&(title, numeric): &(&str, bool)| TableColumn {
         title: title.to_owned(),
         key: title.to_owned(),
         numeric,

@@ -7,11 +7,11 @@ mod blocks;
 mod looking;
 mod markup;
 
-use super::words::Names;
-use super::{File, Format};
+use super::words::UsedNames;
+use super::{File, ReportFormat};
 use crate::report::RenderError;
 use crate::report::chart::palette;
-use crate::report::content::{Report, Source};
+use crate::report::content::{FigureSource, Report};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use markup::Markup;
@@ -27,7 +27,10 @@ const SCRIPT: &str = concat!(
 
 /// The colours of drawings, and the page's own.
 static STYLE: LazyLock<String> = LazyLock::new(|| {
-    let (light, dark) = (palette::properties(false), palette::properties(true));
+    let (light, dark) = (
+        palette::colour_properties(false),
+        palette::colour_properties(true),
+    );
     format!(
         ":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ \
          :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n\
@@ -38,12 +41,12 @@ static STYLE: LazyLock<String> = LazyLock::new(|| {
 /// One file that works from the disk.
 pub struct Html;
 
-impl Format for Html {
-    fn name(&self) -> &'static str {
+impl ReportFormat for Html {
+    fn format_name(&self) -> &'static str {
         "html"
     }
 
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         Ok(vec![File {
             stem: "report".into(),
             bytes: page(report).into_bytes(),
@@ -53,33 +56,42 @@ impl Format for Html {
 
 fn page(report: &Report) -> String {
     let mut html = Markup::default();
-    let mut names = Names::default();
+    let mut names = UsedNames::default();
     // Names of the page's own elements.
     for own in ["report-body", "report-drawer", "sources"] {
-        names.take(own);
+        names.take_name(own);
     }
-    let ids: Vec<String> = report.chapters.iter().map(|c| names.take(&c.id)).collect();
+    let ids: Vec<String> = report
+        .chapters
+        .iter()
+        .map(|c| names.take_name(&c.id))
+        .collect();
     head(&mut html, &report.title);
-    html.raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
+    html.write_raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
     masthead(&mut html, report);
-    html.raw("<div class=\"columns\">\n");
+    html.write_raw("<div class=\"columns\">\n");
     contents(&mut html, report, &ids);
-    html.raw("<main id=\"report-body\" tabindex=\"-1\">\n");
+    html.write_raw("<main id=\"report-body\" tabindex=\"-1\">\n");
     for (chapter, id) in report.chapters.iter().zip(&ids) {
-        html.raw("<section").attribute("id", id).raw("><h2>");
-        html.text(&chapter.title).raw("</h2>\n");
+        html.write_raw("<section")
+            .write_attribute("id", id)
+            .write_raw("><h2>");
+        html.write_text(&chapter.title).write_raw("</h2>\n");
         for block in &chapter.blocks {
-            blocks::block(&mut html, block, report, &mut names);
+            blocks::write_block(&mut html, block, report, &mut names);
         }
-        html.raw("</section>\n");
+        html.write_raw("</section>\n");
     }
     sources(&mut html, report);
-    html.raw("</main>\n</div>\n");
-    html.raw("<footer><p>Written by plimsoll. GiB is 2<sup>30</sup> bytes. — is not known.</p></footer>\n");
-    html.raw("<dialog id=\"report-drawer\" aria-labelledby=\"report-drawer-title\"></dialog>\n");
-    html.raw("<div class=\"tip\" role=\"tooltip\" hidden></div>\n<script>");
-    html.raw(SCRIPT).raw("</script>\n</body>\n</html>\n");
-    html.finish()
+    html.write_raw("</main>\n</div>\n");
+    html.write_raw("<footer><p>Written by plimsoll. GiB is 2<sup>30</sup> bytes. — is not known.</p></footer>\n");
+    html.write_raw(
+        "<dialog id=\"report-drawer\" aria-labelledby=\"report-drawer-title\"></dialog>\n",
+    );
+    html.write_raw("<div class=\"tip\" role=\"tooltip\" hidden></div>\n<script>");
+    html.write_raw(SCRIPT)
+        .write_raw("</script>\n</body>\n</html>\n");
+    html.into_text()
 }
 
 /// By this a file is known as a report of ours when it is about to be written over.
@@ -92,21 +104,21 @@ fn head(html: &mut Markup, title: &str) {
         hash(SCRIPT),
         hash(&STYLE)
     );
-    html.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    html.raw("<meta http-equiv=\"Content-Security-Policy\"");
+    html.write_raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    html.write_raw("<meta http-equiv=\"Content-Security-Policy\"");
     // No text of the report: hashes must come as they are.
-    html.attribute("content", &policy).raw(">\n");
-    html.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    html.raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
-    html.raw(
+    html.write_attribute("content", &policy).write_raw(">\n");
+    html.write_raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    html.write_raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    html.write_raw(
         "<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n",
     );
-    html.raw(MARK).raw("\n");
-    html.raw("<title>")
-        .text(title)
-        .raw("</title>\n<style>")
-        .raw(STYLE.as_str());
-    html.raw("</style>\n</head>\n");
+    html.write_raw(MARK).write_raw("\n");
+    html.write_raw("<title>")
+        .write_text(title)
+        .write_raw("</title>\n<style>")
+        .write_raw(STYLE.as_str());
+    html.write_raw("</style>\n</head>\n");
 }
 
 /// The hash of an element's text, as a policy names it.
@@ -115,36 +127,40 @@ fn hash(text: &str) -> String {
 }
 
 fn masthead(html: &mut Markup, report: &Report) {
-    html.raw("<header><div class=\"title\"><h1>")
-        .text(&report.title);
-    html.raw("</h1><button type=\"button\" class=\"theme scripted\" hidden>Dark</button></div>\n");
+    html.write_raw("<header><div class=\"title\"><h1>")
+        .write_text(&report.title);
+    html.write_raw(
+        "</h1><button type=\"button\" class=\"theme scripted\" hidden>Dark</button></div>\n",
+    );
     if let Some(what) = &report.simulated {
-        html.raw("<p class=\"simulated\"><strong>Simulated</strong> ");
-        html.text(what).raw("</p>\n");
+        html.write_raw("<p class=\"simulated\"><strong>Simulated</strong> ");
+        html.write_text(what).write_raw("</p>\n");
     }
     if !report.about.is_empty() {
-        html.raw("<dl class=\"about\">");
+        html.write_raw("<dl class=\"about\">");
         for (label, value) in &report.about {
-            html.raw("<div><dt>").text(label).raw("</dt><dd>");
-            html.text(value).raw("</dd></div>");
+            html.write_raw("<div><dt>")
+                .write_text(label)
+                .write_raw("</dt><dd>");
+            html.write_text(value).write_raw("</dd></div>");
         }
-        html.raw("</dl>\n");
+        html.write_raw("</dl>\n");
     }
-    html.raw("</header>\n");
+    html.write_raw("</header>\n");
 }
 
 fn contents(html: &mut Markup, report: &Report, ids: &[String]) {
-    html.raw("<nav aria-label=\"Chapters\"><ol>");
+    html.write_raw("<nav aria-label=\"Chapters\"><ol>");
     let chapters = report.chapters.iter().map(|c| c.title.as_str());
     let own = (!report.sources.is_empty()).then_some(("Sources", "sources"));
     let links = chapters.zip(ids.iter().map(String::as_str)).chain(own);
     for (title, id) in links {
-        html.raw("<li><a")
-            .attribute("href", &format!("#{id}"))
-            .raw(">");
-        html.text(title).raw("</a></li>");
+        html.write_raw("<li><a")
+            .write_attribute("href", &format!("#{id}"))
+            .write_raw(">");
+        html.write_text(title).write_raw("</a></li>");
     }
-    html.raw("</ol></nav>\n");
+    html.write_raw("</ol></nav>\n");
 }
 
 /// Where every figure comes from: what the drawer shows, and a chapter without scripts.
@@ -152,59 +168,66 @@ fn sources(html: &mut Markup, report: &Report) {
     if report.sources.is_empty() {
         return;
     }
-    html.raw("<section id=\"sources\"><h2>Sources</h2>\n<details class=\"sources\"><summary>");
+    html.write_raw(
+        "<section id=\"sources\"><h2>Sources</h2>\n<details class=\"sources\"><summary>",
+    );
     let count = match report.sources.len() {
         1 => "1 figure".to_owned(),
         n => format!("{n} figures"),
     };
-    html.text(&format!("Where {count} come from"))
-        .raw("</summary>\n");
+    html.write_text(&format!("Where {count} come from"))
+        .write_raw("</summary>\n");
     for (i, source) in report.sources.iter().enumerate() {
         one_source(html, i, source);
     }
-    html.raw("</details></section>\n");
+    html.write_raw("</details></section>\n");
 }
 
-fn one_source(html: &mut Markup, i: usize, source: &Source) {
-    html.raw("<article")
-        .attribute("id", &format!("source-{i}"))
-        .raw("><h3>");
-    html.text(&source.title).raw("</h3><p class=\"value\">");
-    html.text(&source.value).raw("</p>");
+fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
+    html.write_raw("<article")
+        .write_attribute("id", &format!("source-{i}"))
+        .write_raw("><h3>");
+    html.write_text(&source.title)
+        .write_raw("</h3><p class=\"value\">");
+    html.write_text(&source.value).write_raw("</p>");
     if let Some(confidence) = &source.confidence {
-        html.raw("<p class=\"confidence\">");
-        html.text(confidence).raw("</p>");
+        html.write_raw("<p class=\"confidence\">");
+        html.write_text(confidence).write_raw("</p>");
     }
     if source.witnesses.is_empty() {
-        html.raw("<p>No witness is recorded.</p>");
+        html.write_raw("<p>No witness is recorded.</p>");
     }
-    html.raw("<ol class=\"witnesses\">");
+    html.write_raw("<ol class=\"witnesses\">");
     for witness in &source.witnesses {
-        html.raw(if witness.used {
+        html.write_raw(if witness.used {
             "<li class=\"used\"><p><strong>"
         } else {
             "<li><p><strong>"
         });
-        html.text(&witness.kind).raw("</strong>");
+        html.write_text(&witness.kind).write_raw("</strong>");
         if !witness.value.is_empty() {
-            html.raw(" <span class=\"value\">")
-                .text(&witness.value)
-                .raw("</span>");
+            html.write_raw(" <span class=\"value\">")
+                .write_text(&witness.value)
+                .write_raw("</span>");
         }
-        html.raw(if witness.used {
+        html.write_raw(if witness.used {
             " <em>used</em></p>"
         } else {
             " <em>not used</em></p>"
         });
         if !witness.quote.is_empty() {
-            html.raw("<pre>").listing(&witness.quote).raw("</pre>");
+            html.write_raw("<pre>")
+                .write_listing(&witness.quote)
+                .write_raw("</pre>");
         }
         if let Some(place) = &witness.place {
-            html.raw("<p class=\"place\">").text(place).raw("</p>");
+            html.write_raw("<p class=\"place\">")
+                .write_text(place)
+                .write_raw("</p>");
         }
-        html.raw("</li>");
+        html.write_raw("</li>");
     }
-    html.raw("</ol></article>\n");
+    html.write_raw("</ol></article>\n");
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! GitHub makes links of `@name`, `#12` and addresses after it has read the Markdown, so that a
 //! backslash does not stop it: an invisible space (U+200B) does.
 
-use super::plain::missing;
-use super::{File, Format, figures, words};
+use super::plain::missing_reasons;
+use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
-use crate::report::content::{Block, Cell, Grid, Listing, Note, Report};
+use crate::report::content::{ContentBlock, Grid, Listing, Note, Report, TableCell};
 
 /// Bytes of the whole; GitHub takes 1 MiB and shows nothing of more.
 const MOST: usize = 1_000_000;
@@ -22,12 +22,12 @@ const ROWS: usize = 1000;
 /// One document.
 pub struct Markdown;
 
-impl Format for Markdown {
-    fn name(&self) -> &'static str {
+impl ReportFormat for Markdown {
+    fn format_name(&self) -> &'static str {
         "md"
     }
 
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         Ok(vec![File {
             stem: "report".into(),
             bytes: text(report).into_bytes(),
@@ -83,18 +83,18 @@ fn bounded(parts: Vec<String>) -> String {
     text
 }
 
-fn block(block: &Block) -> String {
+fn block(block: &ContentBlock) -> String {
     match block {
-        Block::Text(text) => format!("{}\n", paragraph(text)),
-        Block::Note(of) => note(of),
-        Block::Table(of) => grid(of, OPEN),
-        Block::Chart(chart) => {
+        ContentBlock::Text(text) => format!("{}\n", paragraph(text)),
+        ContentBlock::Note(of) => note(of),
+        ContentBlock::Table(of) => grid(of, OPEN),
+        ContentBlock::Chart(chart) => {
             let marked = if chart.simulated { " (simulated)" } else { "" };
             let mut figures = figures::of_chart(chart);
             figures.caption = format!("Figures of the chart: {}{marked}", chart.title);
             with_remark(grid(&figures, 0), chart.note.as_deref())
         }
-        Block::Timeline(timeline) => {
+        ContentBlock::Timeline(timeline) => {
             let [lanes, moments] = figures::of_timeline(timeline);
             let mut text = grid(&lanes, OPEN);
             if timeline.simulated {
@@ -105,7 +105,7 @@ fn block(block: &Block) -> String {
             }
             with_remark(text, timeline.note.as_deref())
         }
-        Block::Listing(of) => listing(of),
+        ContentBlock::Listing(of) => listing(of),
     }
 }
 
@@ -135,7 +135,7 @@ fn note(note: &Note) -> String {
 }
 
 fn listing(listing: &Listing) -> String {
-    let text = words::listing(&listing.text);
+    let text = words::clean_listing(&listing.text);
     let fence = "`".repeat(longest_run(&text, '`').max(2) + 1);
     let block = format!("{fence}text\n{text}\n{fence}\n");
     if listing.folded {
@@ -167,7 +167,7 @@ fn grid(grid: &Grid, open: usize) -> String {
     if let Some(more) = grid.rows.len().checked_sub(ROWS).filter(|n| *n > 0) {
         text.push_str(&format!("\nand {more} more rows\n"));
     }
-    for (why, columns) in missing(grid) {
+    for (why, columns) in missing_reasons(grid) {
         text.push_str(&format!("\n— {}: {}\n", inert(&columns), inert(&why)));
     }
     match grid.rows.len() > open {
@@ -180,7 +180,7 @@ fn grid(grid: &Grid, open: usize) -> String {
     }
 }
 
-fn cell(cell: &Cell) -> String {
+fn cell(cell: &TableCell) -> String {
     match &cell.missing {
         Some(_) if cell.text.is_empty() => "—".into(),
         _ => inert(&cell.text),
@@ -221,7 +221,7 @@ fn sources(report: &Report) -> String {
 
 /// A line as code: nothing in it is read as anything else.
 fn code(text: &str) -> String {
-    let text = words::line(text);
+    let text = words::one_line(text);
     let fence = "`".repeat(longest_run(&text, '`') + 1);
     if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
         format!("{fence} {text} {fence}")
@@ -249,7 +249,7 @@ fn paragraph(text: &str) -> String {
 
 /// A text in which nothing is markup, a link, a mention or a formula.
 fn inert(text: &str) -> String {
-    let text = words::line(text.trim());
+    let text = words::one_line(text.trim());
     let mut out = String::with_capacity(text.len() + 8);
     let mut before = ' ';
     let mut chars = text.chars().peekable();

@@ -13,12 +13,12 @@ use super::RenderError;
 use super::content::Report;
 
 /// A format of reports.
-pub trait Format: Sync {
+pub trait ReportFormat: Sync {
     /// The word of `--format`, and the extension of its files.
-    fn name(&self) -> &'static str;
+    fn format_name(&self) -> &'static str;
 
     /// The files of the report. The same report gives the same bytes.
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError>;
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError>;
 }
 
 /// A file of a report.
@@ -31,7 +31,7 @@ pub struct File {
 }
 
 /// Every format.
-pub static ALL: &[&dyn Format] = &[
+pub static ALL: &[&dyn ReportFormat] = &[
     &html::Html,
     &markdown::Markdown,
     &plain::Plain,
@@ -41,6 +41,8 @@ pub static ALL: &[&dyn Format] = &[
 ];
 
 /// The format called `name`.
-pub fn by_name(name: &str) -> Option<&'static dyn Format> {
-    ALL.iter().copied().find(|format| format.name() == name)
+pub fn by_name(name: &str) -> Option<&'static dyn ReportFormat> {
+    ALL.iter()
+        .copied()
+        .find(|format| format.format_name() == name)
 }

@@ -1,11 +1,11 @@
 //! A report as plain text, for a terminal and for mail.
 
-use super::{File, Format, figures, words};
+use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
-use crate::report::content::{Block, Cell, Chapter, Grid, Note, Report};
-use crate::report::layout::{Align, Table, truncate};
-use crate::report::page::Page;
+use crate::report::content::{Chapter, ContentBlock, Grid, Note, Report, TableCell};
+use crate::report::layout::{Align, TextTable, truncate_text};
+use crate::report::page::TextPage;
 use crate::report::text::TextOptions;
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ const FIGURES: usize = 40;
 /// One text.
 pub struct Plain;
 
-impl Format for Plain {
-    fn name(&self) -> &'static str {
+impl ReportFormat for Plain {
+    fn format_name(&self) -> &'static str {
         "txt"
     }
 
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         Ok(vec![File {
             stem: "report".into(),
             bytes: text(report).into_bytes(),
@@ -32,17 +32,21 @@ impl Format for Plain {
 }
 
 fn text(report: &Report) -> String {
-    let mut page = Page::new(TextOptions {
+    let mut page = TextPage::new(TextOptions {
         width: 100,
         color: false,
         unicode: true,
     });
-    page.sentence(0, &words::line(&report.title));
+    page.write_sentence(0, &words::one_line(&report.title));
     if let Some(what) = &report.simulated {
-        page.sentence(0, &format!("SIMULATED: {}", words::line(what)));
+        page.write_sentence(0, &format!("SIMULATED: {}", words::one_line(what)));
     }
     for (label, value) in &report.about {
-        page.aside(&format!("{}: {}", words::line(label), words::line(value)));
+        page.write_aside(&format!(
+            "{}: {}",
+            words::one_line(label),
+            words::one_line(value)
+        ));
     }
     for chapter in &report.chapters {
         self::chapter(&mut page, chapter);
@@ -51,68 +55,78 @@ fn text(report: &Report) -> String {
     page.into_text()
 }
 
-fn chapter(page: &mut Page, chapter: &Chapter) {
-    page.title(&words::line(&chapter.title).to_uppercase());
+fn chapter(page: &mut TextPage, chapter: &Chapter) {
+    page.write_title(&words::one_line(&chapter.title).to_uppercase());
     for (i, block) in chapter.blocks.iter().enumerate() {
         // Notes stand together; other things stand apart.
-        let notes = |b: Option<&Block>| matches!(b, Some(Block::Note(_)));
+        let notes = |b: Option<&ContentBlock>| matches!(b, Some(ContentBlock::Note(_)));
         if i > 0 && !(notes(chapter.blocks.get(i - 1)) && notes(Some(block))) {
-            page.line("");
+            page.write_line("");
         }
         self::block(page, block);
     }
 }
 
-fn block(page: &mut Page, block: &Block) {
+fn block(page: &mut TextPage, block: &ContentBlock) {
     match block {
-        Block::Text(text) => page.aside(&words::line(text)),
-        Block::Note(of) => note(page, of),
-        Block::Table(of) => grid(page, of, usize::MAX),
-        Block::Chart(chart) => {
+        ContentBlock::Text(text) => page.write_aside(&words::one_line(text)),
+        ContentBlock::Note(of) => note(page, of),
+        ContentBlock::Table(of) => grid(page, of, usize::MAX),
+        ContentBlock::Chart(chart) => {
             grid(page, &figures::of_chart(chart), FIGURES);
             remark(page, chart.simulated, chart.note.as_deref());
         }
-        Block::Timeline(timeline) => {
+        ContentBlock::Timeline(timeline) => {
             let [lanes, moments] = figures::of_timeline(timeline);
             grid(page, &lanes, FIGURES);
             grid(page, &moments, FIGURES);
             remark(page, timeline.simulated, timeline.note.as_deref());
         }
-        Block::Listing(listing) => {
-            page.aside(&words::line(&listing.title));
-            for line in words::listing(&listing.text).lines() {
-                page.line(&format!("    {line}"));
+        ContentBlock::Listing(listing) => {
+            page.write_aside(&words::one_line(&listing.title));
+            for line in words::clean_listing(&listing.text).lines() {
+                page.write_line(&format!("    {line}"));
             }
         }
     }
 }
 
-fn note(page: &mut Page, note: &Note) {
+fn note(page: &mut TextPage, note: &Note) {
     let word = match note.severity {
         Severity::Info => "note",
         Severity::Warning => "warning",
         Severity::Error => "error",
     };
-    let code = note.code.as_ref().map(|c| format!(" [{}]", words::line(c)));
-    page.aside(&format!(
+    let code = note
+        .code
+        .as_ref()
+        .map(|c| format!(" [{}]", words::one_line(c)));
+    page.write_aside(&format!(
         "{word}: {}{}",
-        words::line(&note.message),
+        words::one_line(&note.message),
         code.unwrap_or_default()
     ));
     if let Some(quote) = &note.quote {
-        page.line(&format!("    | {}", truncate(&words::line(quote), 92, "…")));
+        page.write_line(&format!(
+            "    | {}",
+            truncate_text(&words::one_line(quote), 92, "…")
+        ));
     }
 }
 
-fn grid(page: &mut Page, grid: &Grid, most: usize) {
+fn grid(page: &mut TextPage, grid: &Grid, most: usize) {
     if !grid.caption.is_empty() {
-        page.aside(&words::line(&grid.caption));
+        page.write_aside(&words::one_line(&grid.caption));
     }
     if grid.rows.is_empty() {
-        page.aside("(no rows)");
+        page.write_aside("(no rows)");
         return;
     }
-    let titles: Vec<String> = grid.columns.iter().map(|c| words::line(&c.title)).collect();
+    let titles: Vec<String> = grid
+        .columns
+        .iter()
+        .map(|c| words::one_line(&c.title))
+        .collect();
     let columns: Vec<(&str, Align)> = titles
         .iter()
         .zip(&grid.columns)
@@ -124,37 +138,37 @@ fn grid(page: &mut Page, grid: &Grid, most: usize) {
             }
         })
         .collect();
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in grid.rows.iter().take(most) {
-        table.row(row.iter().map(cell).collect());
+        table.add_row(row.iter().map(cell).collect());
     }
-    page.table(&table);
+    page.write_table(&table);
     if let Some(more) = grid.rows.len().checked_sub(most).filter(|n| *n > 0) {
-        page.aside(&format!("and {more} more rows"));
+        page.write_aside(&format!("and {more} more rows"));
     }
-    for (why, columns) in missing(grid) {
-        page.aside(&format!("— {columns}: {why}"));
+    for (why, columns) in missing_reasons(grid) {
+        page.write_aside(&format!("— {columns}: {why}"));
     }
 }
 
-fn cell(cell: &Cell) -> String {
+fn cell(cell: &TableCell) -> String {
     match (&cell.missing, cell.number) {
         (Some(_), _) if cell.text.is_empty() => "—".into(),
-        (_, Some(_)) => words::line(&cell.text),
-        _ => truncate(&words::line(&cell.text), WORDS, "…"),
+        (_, Some(_)) => words::one_line(&cell.text),
+        _ => truncate_text(&words::one_line(&cell.text), WORDS, "…"),
     }
 }
 
 /// Why cells of a table are empty, and in which columns.
-pub(super) fn missing(grid: &Grid) -> BTreeMap<String, String> {
+pub(super) fn missing_reasons(grid: &Grid) -> BTreeMap<String, String> {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for row in &grid.rows {
         for (cell, column) in row.iter().zip(&grid.columns) {
             let Some(why) = cell.missing.as_ref().filter(|_| cell.text.is_empty()) else {
                 continue;
             };
-            let columns = reasons.entry(words::line(why)).or_default();
-            let title = words::line(&column.title);
+            let columns = reasons.entry(words::one_line(why)).or_default();
+            let title = words::one_line(&column.title);
             if !columns.contains(&title) {
                 columns.push(title);
             }
@@ -167,46 +181,46 @@ pub(super) fn missing(grid: &Grid) -> BTreeMap<String, String> {
     reasons.into_iter().map(joined).collect()
 }
 
-fn remark(page: &mut Page, simulated: bool, note: Option<&str>) {
+fn remark(page: &mut TextPage, simulated: bool, note: Option<&str>) {
     if simulated {
-        page.aside("Simulated.");
+        page.write_aside("Simulated.");
     }
     if let Some(note) = note {
-        page.aside(&words::line(note));
+        page.write_aside(&words::one_line(note));
     }
 }
 
-fn sources(page: &mut Page, report: &Report) {
+fn sources(page: &mut TextPage, report: &Report) {
     if report.sources.is_empty() {
         return;
     }
-    page.title("SOURCES");
+    page.write_title("SOURCES");
     for source in &report.sources {
         let confidence = source.confidence.as_ref();
-        let sure = confidence.map(|c| format!(", {}", words::line(c)));
-        page.aside(&format!(
+        let sure = confidence.map(|c| format!(", {}", words::one_line(c)));
+        page.write_aside(&format!(
             "{}: {}{}",
-            words::line(&source.title),
-            words::line(&source.value),
+            words::one_line(&source.title),
+            words::one_line(&source.value),
             sure.unwrap_or_default()
         ));
         for witness in &source.witnesses {
             let used = if witness.used { "" } else { " (not used)" };
             let place = witness.place.as_ref();
-            let place = place.map(|p| format!(", {}", words::line(p)));
-            page.sentence(
+            let place = place.map(|p| format!(", {}", words::one_line(p)));
+            page.write_sentence(
                 4,
                 &format!(
                     "{}{used}: {}{}",
-                    words::line(&witness.kind),
-                    words::line(&witness.value),
+                    words::one_line(&witness.kind),
+                    words::one_line(&witness.value),
                     place.unwrap_or_default()
                 ),
             );
             if !witness.quote.is_empty() {
-                page.line(&format!(
+                page.write_line(&format!(
                     "      | {}",
-                    truncate(&words::line(&witness.quote), 90, "…")
+                    truncate_text(&words::one_line(&witness.quote), 90, "…")
                 ));
             }
         }

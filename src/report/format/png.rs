@@ -1,7 +1,7 @@
 //! Every chart and timeline of a report as a PNG file of its own.
 
-use super::svg::pictures;
-use super::{File, Format};
+use super::svg::chart_pictures;
+use super::{File, ReportFormat};
 use crate::report::RenderError;
 use crate::report::chart::png::png;
 use crate::report::content::Report;
@@ -9,16 +9,16 @@ use crate::report::content::Report;
 /// PNG.
 pub struct Png;
 
-impl Format for Png {
-    fn name(&self) -> &'static str {
+impl ReportFormat for Png {
+    fn format_name(&self) -> &'static str {
         "png"
     }
 
-    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        pictures(report)
+    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+        chart_pictures(report)
             .map(|(stem, svg)| {
                 let bytes = png(&svg).map_err(|e| RenderError {
-                    format: self.name(),
+                    format: self.format_name(),
                     source: Box::new(e),
                 })?;
                 Ok(File {

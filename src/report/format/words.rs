@@ -1,6 +1,6 @@
 //! Texts of a report made harmless, and its names made fit for links and files: for every format.
 
-use crate::report::layout::clean;
+use crate::report::layout::clean_text;
 use std::collections::HashSet;
 
 /// Bytes of a line that are shown: more is a dump, not a line.
@@ -10,17 +10,17 @@ pub const LINE: usize = 4 * 1024;
 pub const LISTING: usize = 256 * 1024;
 
 /// One line: no control characters, nothing that turns the reading order, no dump.
-pub fn line(text: &str) -> String {
-    cut(text, LINE, |part| clean(part, true))
+pub fn one_line(text: &str) -> String {
+    cut(text, LINE, |part| clean_text(part, true))
 }
 
 /// Lines as they are, each one harmless and their whole bounded.
-pub fn listing(text: &str) -> String {
+pub fn clean_listing(text: &str) -> String {
     let text = text.trim_end_matches(['\n', '\r']);
     cut(text, LISTING, |part| {
         let lines: Vec<String> = part
             .lines()
-            .map(|l| line(&l.replace('\t', "    ")))
+            .map(|l| one_line(&l.replace('\t', "    ")))
             .collect();
         lines.join("\n")
     })
@@ -43,7 +43,7 @@ fn cut(text: &str, most: usize, harmless: impl Fn(&str) -> String) -> String {
 }
 
 /// A name fit for a link and a file: letters, digits, `-` and `_`.
-pub fn name(id: &str) -> String {
+pub fn file_name(id: &str) -> String {
     let fit = |c: char| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' => c,
         _ => '-',
@@ -58,12 +58,12 @@ pub fn name(id: &str) -> String {
 
 /// Names that are given out once: the second `a` is `a-2`.
 #[derive(Debug, Default)]
-pub struct Names(HashSet<String>);
+pub struct UsedNames(HashSet<String>);
 
-impl Names {
+impl UsedNames {
     /// The name for `id`.
-    pub fn take(&mut self, id: &str) -> String {
-        let name = name(id);
+    pub fn take_name(&mut self, id: &str) -> String {
+        let name = file_name(id);
         let numbered = (2..).map(|n| format!("{name}-{n}"));
         let free = std::iter::once(name.clone())
             .chain(numbered)
@@ -80,8 +80,11 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_and_no_dump() {
-        assert_eq!(line("a\u{202e}b\u{61c}c\nd\u{2028}e\x1b[2J"), "abc d e[2J");
-        let long = line(&"é".repeat(500_000));
+        assert_eq!(
+            one_line("a\u{202e}b\u{61c}c\nd\u{2028}e\x1b[2J"),
+            "abc d e[2J"
+        );
+        let long = one_line(&"é".repeat(500_000));
         assert!(
             long.ends_with("é… (995904 more bytes)"),
             "{}",
@@ -91,24 +94,24 @@ mod tests {
 
     #[test]
     fn a_secret_goes_before_a_formats_escapes_hide_it() {
-        let line = line("from postgres://me:pa\x1bss@db");
+        let line = one_line("from postgres://me:pa\x1bss@db");
         assert_eq!(line, "from postgres://[redacted]@db");
     }
 
     #[test]
     fn a_listing_keeps_its_lines() {
-        assert_eq!(listing("a\tb\r\n\x07c\n\n"), "a    b\nc");
-        let long = listing(&format!("{}\nnext\n", "x".repeat(5000)));
+        assert_eq!(clean_listing("a\tb\r\n\x07c\n\n"), "a    b\nc");
+        let long = clean_listing(&format!("{}\nnext\n", "x".repeat(5000)));
         assert!(long.ends_with("x… (904 more bytes)\nnext"));
-        assert!(listing(&"line\n".repeat(1_000_000)).len() < LISTING + 64);
+        assert!(clean_listing(&"line\n".repeat(1_000_000)).len() < LISTING + 64);
     }
 
     #[test]
     fn names_are_fit_for_files_and_met_once() {
-        let mut names = Names::default();
-        assert_eq!(names.take("../../etc/passwd"), "x------etc-passwd");
-        assert_eq!(names.take("a b"), "a-b");
-        assert_eq!(names.take("a/b"), "a-b-2");
-        assert_eq!(names.take(""), "x");
+        let mut names = UsedNames::default();
+        assert_eq!(names.take_name("../../etc/passwd"), "x------etc-passwd");
+        assert_eq!(names.take_name("a b"), "a-b");
+        assert_eq!(names.take_name("a/b"), "a-b-2");
+        assert_eq!(names.take_name(""), "x");
     }
 }

@@ -1,13 +1,13 @@
 //! The results of a sweep as a table for spreadsheets and data frames. Unknown is empty, never 0.
 
-use super::{Outcome, Results};
-use crate::matrix::{Cause, Figures, Place, RowPhase};
+use super::{CellOutcome, Results};
+use crate::matrix::{EnginePlace, RowCause, RowFigures, RowPhase};
 use crate::report::RenderError;
-use crate::report::spreadsheet::{harmless, line};
-use crate::units::{GIB, gib, gib_signed};
+use crate::report::spreadsheet::{csv_line, harmless_field};
+use crate::units::{GIB, gib_signed, to_gib};
 
 /// A column: its name, and its content.
-type Column = (&'static str, fn(&Outcome) -> Field);
+type CellColumn = (&'static str, fn(&CellOutcome) -> Field);
 
 /// Content of a field.
 enum Field {
@@ -20,7 +20,7 @@ enum Field {
 }
 
 /// The columns, in order. New ones come at the end.
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[CellColumn] = &[
     ("cell", |o| words(&o.cell.id)),
     ("group", |o| words(&o.cell.group)),
     ("model", |o| words(&o.cell.server.model)),
@@ -30,12 +30,12 @@ const COLUMNS: &[Column] = &[
         word(ran.or(o.cell.server.engine.as_deref()))
     }),
     ("container", |o| match &o.cell.server.place {
-        Place::Container(name) => words(name),
-        Place::Image(_) => Field::Nothing,
+        EnginePlace::Container(name) => words(name),
+        EnginePlace::Image(_) => Field::Nothing,
     }),
     ("image", |o| match &o.cell.server.place {
-        Place::Container(_) => Field::Nothing,
-        Place::Image(preset) => word(preset.image.as_deref()),
+        EnginePlace::Container(_) => Field::Nothing,
+        EnginePlace::Image(preset) => word(preset.image.as_deref()),
     }),
     ("input_len", |o| number(Some(o.cell.load.input_len))),
     ("output_len", |o| number(Some(o.cell.load.output_len))),
@@ -66,7 +66,7 @@ const COLUMNS: &[Column] = &[
     }),
     ("status", |o| words(o.status_word())),
     ("cause", |o| {
-        word(o.row.as_ref().and_then(|r| r.cause).map(Cause::as_str))
+        word(o.row.as_ref().and_then(|r| r.cause).map(RowCause::as_str))
     }),
     ("phase", |o| {
         word(o.row.as_ref().and_then(|r| r.phase).map(RowPhase::as_str))
@@ -144,15 +144,15 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// The table, with a head.
-pub fn render(results: &Results) -> Result<Vec<u8>, RenderError> {
-    let mut table = line(COLUMNS.iter().map(|c| c.0.to_owned()));
+pub fn render_csv(results: &Results) -> Result<Vec<u8>, RenderError> {
+    let mut table = csv_line(COLUMNS.iter().map(|c| c.0.to_owned()));
     for outcome in &results.cells {
         let fields = COLUMNS.iter().map(|c| match (c.1)(outcome) {
             Field::Nothing => String::new(),
             Field::Number(number) => number,
-            Field::Words(words) => harmless(words),
+            Field::Words(words) => harmless_field(words),
         });
-        table.push_str(&line(fields));
+        table.push_str(&csv_line(fields));
     }
     Ok(table.into_bytes())
 }
@@ -169,21 +169,21 @@ fn number(number: Option<impl ToString>) -> Field {
     number.map_or(Field::Nothing, |n| Field::Number(n.to_string()))
 }
 
-fn figure<T: ToString>(outcome: &Outcome, pick: fn(&Figures) -> Option<T>) -> Field {
+fn figure<T: ToString>(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<T>) -> Field {
     number(outcome.row.as_ref().and_then(|row| pick(&row.figures)))
 }
 
 /// The model of the file.
-fn architecture(outcome: &Outcome, name: &str) -> Field {
+fn architecture(outcome: &CellOutcome, name: &str) -> Field {
     number(outcome.cell.server.architecture.get(name))
 }
 
-fn bytes(outcome: &Outcome, pick: fn(&Figures) -> Option<u64>) -> Field {
+fn bytes(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<u64>) -> Field {
     number(
         outcome
             .row
             .as_ref()
             .and_then(|row| pick(&row.figures))
-            .map(gib),
+            .map(to_gib),
     )
 }

@@ -1,7 +1,7 @@
 //! The results of a sweep as a document.
 
-use super::{Counts, Outcome, Results};
-use crate::matrix::{CellId, GroupId, Load, Row, Server};
+use super::{CellOutcome, Results, StatusCounts};
+use crate::matrix::{CellId, CellLoad, CellRow, GroupId, ServerConfig};
 use crate::report::RenderError;
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 pub const RESULTS_VERSION: &str = "1";
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ResultsDocument<'a> {
     document: &'static str,
     schema_version: &'static str,
     plimsoll_version: &'static str,
@@ -18,27 +18,27 @@ struct Document<'a> {
     took_s: Option<f64>,
     /// Whether any cell's engine or device is simulated; each cell has its own mark.
     simulated: bool,
-    counts: Counts,
+    counts: StatusCounts,
     notes: &'a [String],
-    cells: Vec<CellDocument<'a>>,
+    cells: Vec<ResultCellDocument<'a>>,
 }
 
 #[derive(Serialize)]
-struct CellDocument<'a> {
+struct ResultCellDocument<'a> {
     cell: &'a CellId,
     group: &'a GroupId,
     #[serde(flatten)]
-    server: &'a Server,
-    load: &'a Load,
+    server: &'a ServerConfig,
+    load: &'a CellLoad,
     status: &'static str,
     /// All that the journal holds of it; null: not run.
-    row: Option<&'a Row>,
+    row: Option<&'a CellRow>,
 }
 
-impl<'a> From<&'a Outcome> for CellDocument<'a> {
-    fn from(outcome: &'a Outcome) -> CellDocument<'a> {
+impl<'a> From<&'a CellOutcome> for ResultCellDocument<'a> {
+    fn from(outcome: &'a CellOutcome) -> ResultCellDocument<'a> {
         let cell = &outcome.cell;
-        CellDocument {
+        ResultCellDocument {
             cell: &cell.id,
             group: &cell.group,
             server: &cell.server,
@@ -50,8 +50,8 @@ impl<'a> From<&'a Outcome> for CellDocument<'a> {
 }
 
 /// The document.
-pub fn render(results: &Results) -> Result<Vec<u8>, RenderError> {
-    let document = Document {
+pub fn render_json(results: &Results) -> Result<Vec<u8>, RenderError> {
+    let document = ResultsDocument {
         document: "sweep",
         schema_version: RESULTS_VERSION,
         plimsoll_version: env!("CARGO_PKG_VERSION"),
@@ -59,16 +59,16 @@ pub fn render(results: &Results) -> Result<Vec<u8>, RenderError> {
         started: results.started.as_deref(),
         // The sum of nothing is -0.0.
         took_s: results.took_s.map(|s| s + 0.0),
-        simulated: results.simulated() > 0,
-        counts: results.counts(),
+        simulated: results.count_simulated() > 0,
+        counts: results.cell_counts(),
         notes: &results.notes,
-        cells: results.cells.iter().map(CellDocument::from).collect(),
+        cells: results.cells.iter().map(ResultCellDocument::from).collect(),
     };
-    bytes(&document)
+    json_bytes(&document)
 }
 
 /// A document as text that ends in a newline.
-pub(super) fn bytes(document: &impl Serialize) -> Result<Vec<u8>, RenderError> {
+pub(super) fn json_bytes(document: &impl Serialize) -> Result<Vec<u8>, RenderError> {
     let mut bytes = serde_json::to_vec_pretty(document).map_err(|e| RenderError {
         format: "json",
         source: e.into(),

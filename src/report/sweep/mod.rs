@@ -6,7 +6,7 @@ pub mod plan;
 pub mod text;
 mod words;
 
-use crate::matrix::{Cell, CellId, GroupId, Place, Row, Server, Status};
+use crate::matrix::{Cell, CellId, CellRow, EnginePlace, GroupId, RowStatus, ServerConfig};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ pub struct Results {
     /// What must be known of it; sentences.
     pub notes: Vec<String>,
     /// Every cell, with its row where it has one.
-    pub cells: Vec<Outcome>,
+    pub cells: Vec<CellOutcome>,
 }
 
 /// A cell, and its result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct CellOutcome {
     /// The cell, without secrets.
     pub cell: Cell,
     /// `None`: not run yet.
-    pub row: Option<Row>,
+    pub row: Option<CellRow>,
 }
 
 /// How many cells ended how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct StatusCounts {
     /// All.
     pub cells: usize,
     /// Measured.
@@ -50,16 +50,16 @@ pub struct Counts {
     pub not_run: usize,
 }
 
-impl Counts {
+impl StatusCounts {
     /// Of cells, by their status; `None`: not run yet.
-    pub fn of(cells: impl Iterator<Item = Option<Status>>) -> Counts {
-        let mut counts = Counts::default();
+    pub fn count_cells(cells: impl Iterator<Item = Option<RowStatus>>) -> StatusCounts {
+        let mut counts = StatusCounts::default();
         for status in cells {
             counts.cells += 1;
             match status {
-                Some(Status::Done) => counts.done += 1,
-                Some(Status::Failed) => counts.failed += 1,
-                Some(Status::Skipped) => counts.skipped += 1,
+                Some(RowStatus::Done) => counts.done += 1,
+                Some(RowStatus::Failed) => counts.failed += 1,
+                Some(RowStatus::Skipped) => counts.skipped += 1,
                 None => counts.not_run += 1,
             }
         }
@@ -72,14 +72,14 @@ impl Results {
     pub fn new<'a>(
         name: &str,
         cells: impl Iterator<Item = &'a Cell>,
-        rows: &HashMap<CellId, Row>,
+        rows: &HashMap<CellId, CellRow>,
     ) -> Results {
-        let mut servers: HashMap<GroupId, Arc<Server>> = HashMap::new();
+        let mut servers: HashMap<GroupId, Arc<ServerConfig>> = HashMap::new();
         let outcome = |cell: &Cell| {
             let server = servers
                 .entry(cell.group.clone())
                 .or_insert_with(|| Arc::new(cell.server.redacted()));
-            Outcome {
+            CellOutcome {
                 row: rows.get(&cell.id).cloned(),
                 cell: Cell {
                     server: server.clone(),
@@ -97,19 +97,19 @@ impl Results {
     }
 
     /// How many cells ended how.
-    pub fn counts(&self) -> Counts {
-        Counts::of(self.cells.iter().map(Outcome::status))
+    pub fn cell_counts(&self) -> StatusCounts {
+        StatusCounts::count_cells(self.cells.iter().map(CellOutcome::status))
     }
 
     /// Cells with a simulated engine or device.
-    pub fn simulated(&self) -> usize {
+    pub fn count_simulated(&self) -> usize {
         self.cells.iter().filter(|o| o.simulated()).count()
     }
 
     /// The cells by group, in the order in which groups first come.
-    fn groups(&self) -> Vec<Vec<&Outcome>> {
+    fn groups(&self) -> Vec<Vec<&CellOutcome>> {
         let mut at: HashMap<&GroupId, usize> = HashMap::new();
-        let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+        let mut groups: Vec<Vec<&CellOutcome>> = Vec::new();
         for outcome in &self.cells {
             let i = *at.entry(&outcome.cell.group).or_insert(groups.len());
             match groups.get_mut(i) {
@@ -121,8 +121,8 @@ impl Results {
     }
 }
 
-impl Outcome {
-    fn status(&self) -> Option<Status> {
+impl CellOutcome {
+    fn status(&self) -> Option<RowStatus> {
         self.row.as_ref().map(|row| row.status)
     }
 
@@ -132,15 +132,15 @@ impl Outcome {
 
     /// `done`, `failed`, `skipped`, `not_run`.
     fn status_word(&self) -> &'static str {
-        self.status().map_or("not_run", Status::as_str)
+        self.status().map_or("not_run", RowStatus::as_str)
     }
 }
 
 /// The model and where it runs: `org/Tiny-1B in container llm (vllm)`.
-fn server_title(server: &Server) -> String {
+fn server_title(server: &ServerConfig) -> String {
     let place = match &server.place {
-        Place::Container(name) => format!("container {name}"),
-        Place::Image(_) => format!("image {}", server.place.name()),
+        EnginePlace::Container(name) => format!("container {name}"),
+        EnginePlace::Image(_) => format!("image {}", server.place.place_name()),
     };
     let engine = server.engine.as_deref();
     let engine = engine.map_or(String::new(), |e| format!(" ({e})"));
@@ -148,7 +148,7 @@ fn server_title(server: &Server) -> String {
 }
 
 /// The settings that the file names: `dtype bfloat16, tensor_parallel_size 2, --enforce-eager`.
-fn server_settings(server: &Server) -> String {
+fn server_settings(server: &ServerConfig) -> String {
     let set = server.settings.named().into_iter();
     let mut words: Vec<String> = set
         .map(|(name, value)| match value.as_str() {

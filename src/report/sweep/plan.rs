@@ -4,12 +4,13 @@ use super::words::first_few;
 use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
-    BenchWord, Cause, Cell, CellId, Estimate, Forecast, Group, GroupId, Load, Plan, Server, Shard,
+    BenchWord, Cell, CellGroup, CellId, CellLoad, Forecast, GroupId, RowCause, ServerConfig, Shard,
+    SweepPlan, TimeEstimate,
 };
 use crate::report::RenderError;
-use crate::report::layout::counted;
-use crate::report::layout::duration;
-use crate::report::page::Page;
+use crate::report::layout::counted_noun;
+use crate::report::layout::format_duration;
+use crate::report::page::TextPage;
 use crate::report::text::TextOptions;
 use serde::Serialize;
 
@@ -19,38 +20,51 @@ const SHOWN: usize = 100;
 const VALUES: usize = 6;
 
 /// The page. `every_cell`: each cell with its id, and every group.
-pub fn render(plan: &Plan, forecast: &Forecast, every_cell: bool, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_plan(
+    plan: &SweepPlan,
+    forecast: &Forecast,
+    every_cell: bool,
+    options: TextOptions,
+) -> String {
+    let mut page = TextPage::new(options);
     let shown = if every_cell { usize::MAX } else { SHOWN };
-    head(&mut page, plan, &forecast.plan(plan));
+    head(&mut page, plan, &forecast.estimate_plan(plan));
     for (i, one) in plan.groups.iter().take(shown).enumerate() {
         group(&mut page, i + 1, one, plan, forecast);
         if every_cell {
             for cell in &one.cells {
-                page.line(&format!("     {}  {}", cell.id, cell.words()));
+                page.write_line(&format!("     {}  {}", cell.id, cell.describe_load()));
             }
         }
     }
     more(&mut page, plan.groups.len(), shown, "group");
     untold(&mut page, plan);
     if !plan.skipped.is_empty() {
-        page.title(&format!("{} skipped", counted(plan.skipped.len(), "cell")));
+        page.write_title(&format!(
+            "{} skipped",
+            counted_noun(plan.skipped.len(), "cell")
+        ));
     }
     let skipped = skipped(plan);
     for line in skipped.iter().take(shown) {
-        page.sentence(2, line);
+        page.write_sentence(2, line);
     }
     more(&mut page, skipped.len(), shown, "skipped cell");
     page.into_text()
 }
 
 /// What is skipped, a sentence for each cell; one for all cells of an engine that does not fit.
-fn skipped(plan: &Plan) -> Vec<String> {
+fn skipped(plan: &SweepPlan) -> Vec<String> {
     let mut told: Vec<(&GroupId, usize, String)> = Vec::new();
     for skip in &plan.skipped {
         let cell = &skip.cell;
-        if skip.cause != Cause::DoesNotFit {
-            let line = format!("{}, {}: {}", cell.server.model, cell.words(), skip.why);
+        if skip.cause != RowCause::DoesNotFit {
+            let line = format!(
+                "{}, {}: {}",
+                cell.server.model,
+                cell.describe_load(),
+                skip.why
+            );
             told.push((&cell.group, 0, line));
             continue;
         }
@@ -74,14 +88,14 @@ fn skipped(plan: &Plan) -> Vec<String> {
         0 => line,
         cells => format!(
             "{line} ({}; --run-anyway runs them)",
-            counted(cells, "cell")
+            counted_noun(cells, "cell")
         ),
     };
     told.into_iter().map(line).collect()
 }
 
 /// The groups of which it is unknown whether they fit, in one line.
-fn untold(page: &mut Page, plan: &Plan) {
+fn untold(page: &mut TextPage, plan: &SweepPlan) {
     let whys = plan.groups.iter().filter_map(|group| {
         let verdict = plan.verdicts.get(&group.id)?;
         (verdict.answer == Answer::Unknown).then_some(verdict.why.as_str())
@@ -94,12 +108,12 @@ fn untold(page: &mut Page, plan: &Plan) {
         return;
     }
     let whys: Vec<String> = whys.into_iter().map(str::to_owned).collect();
-    page.line("");
-    page.sentence(
+    page.write_line("");
+    page.write_sentence(
         0,
         &format!(
             "whether {} fit{} is not known: {}",
-            counted(groups, "group"),
+            counted_noun(groups, "group"),
             if groups == 1 { "s" } else { "" },
             first_few(&whys, 2)
         ),
@@ -117,27 +131,27 @@ fn fit(verdict: &Verdict) -> Option<String> {
     Some(format!("{word} by the estimate: {}", verdict.why))
 }
 
-fn head(page: &mut Page, plan: &Plan, estimate: &Estimate) {
+fn head(page: &mut TextPage, plan: &SweepPlan, estimate: &TimeEstimate) {
     let part = plan
         .shard
         .map_or(String::new(), |s| format!(", part {s} of it"));
-    page.line(&format!("Sweep {}{part}", plan.name));
+    page.write_line(&format!("Sweep {}{part}", plan.name));
     let engines = if plan.fresh {
         "a process for each"
     } else {
         "an engine for each group"
     };
-    page.sentence(
+    page.write_sentence(
         0,
         &format!(
             "{} in {}, {engines}: {} of an engine",
-            counted(plan.cells().count(), "cell"),
-            counted(plan.groups.len(), "group"),
-            counted(plan.starts(), "start")
+            counted_noun(plan.planned_cells().count(), "cell"),
+            counted_noun(plan.groups.len(), "group"),
+            counted_noun(plan.engine_starts(), "start")
         ),
     );
     if plan.groups.is_empty() {
-        page.line(match plan.shard {
+        page.write_line(match plan.shard {
             Some(_) if plan.skipped.is_empty() => {
                 "no group falls to this part: it has nothing to run"
             }
@@ -149,35 +163,41 @@ fn head(page: &mut Page, plan: &Plan, estimate: &Estimate) {
         1 => "",
         _ => ", one group after the other",
     };
-    page.sentence(
+    page.write_sentence(
         0,
         &format!(
             "about {}{in_turn} ({})",
-            duration(estimate.seconds),
-            estimate.basis.words()
+            format_duration(estimate.seconds),
+            estimate.basis.describe_basis()
         ),
     );
 }
 
-fn group(page: &mut Page, number: usize, group: &Group, plan: &Plan, forecast: &Forecast) {
+fn group(
+    page: &mut TextPage,
+    number: usize,
+    group: &CellGroup,
+    plan: &SweepPlan,
+    forecast: &Forecast,
+) {
     let server = group.server.redacted();
-    page.line("");
-    page.sentence(1, &format!("{number}. {}", server_title(&server)));
+    page.write_line("");
+    page.write_sentence(1, &format!("{number}. {}", server_title(&server)));
     let settings = server_settings(&server);
     if !settings.is_empty() {
-        page.sentence(4, &settings);
+        page.write_sentence(4, &settings);
     }
-    page.sentence(4, &axes(&group.cells));
+    page.write_sentence(4, &axes(&group.cells));
     if let Some(words) = plan.verdicts.get(&group.id).and_then(fit) {
-        page.sentence(4, &words);
+        page.write_sentence(4, &words);
     }
-    let time = duration(forecast.group(group, plan.fresh).seconds);
-    page.sentence(
+    let time = format_duration(forecast.estimate_group(group, plan.fresh).seconds);
+    page.write_sentence(
         4,
         &format!(
             "{}, {}, about {time}, group {}",
-            counted(group.cells.len(), "cell"),
-            counted(group.starts(plan.fresh), "start"),
+            counted_noun(group.cells.len(), "cell"),
+            counted_noun(group.engine_starts(plan.fresh), "start"),
             group.id
         ),
     );
@@ -185,7 +205,7 @@ fn group(page: &mut Page, number: usize, group: &Group, plan: &Plan, forecast: &
 
 /// `input 128, 256; output 128; batch 1, 8, 32`.
 fn axes(cells: &[Cell]) -> String {
-    let axis = |name: &str, pick: &dyn Fn(&Load) -> Option<f64>| {
+    let axis = |name: &str, pick: &dyn Fn(&CellLoad) -> Option<f64>| {
         let mut values: Vec<f64> = cells.iter().filter_map(|c| pick(&c.load)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
@@ -198,9 +218,15 @@ fn axes(cells: &[Cell]) -> String {
         }
     }
     let benches = (benches != ["auto"]).then(|| format!("bench {}", benches.join(", ")));
-    let names = cells.first().map(|c| c.load.counts()).unwrap_or_default();
+    let names = cells
+        .first()
+        .map(|c| c.load.named_counts())
+        .unwrap_or_default();
     let counts = names.iter().enumerate().filter_map(|(i, (name, _))| {
-        let mut numbers: Vec<u64> = cells.iter().filter_map(|c| c.load.counts()[i].1).collect();
+        let mut numbers: Vec<u64> = cells
+            .iter()
+            .filter_map(|c| c.load.named_counts()[i].1)
+            .collect();
         numbers.sort_unstable();
         numbers.dedup();
         (!numbers.is_empty()).then(|| format!("{name} {}", listed(&numbers)))
@@ -229,18 +255,18 @@ fn listed<T: ToString>(values: &[T]) -> String {
     }
 }
 
-fn more(page: &mut Page, all: usize, shown: usize, what: &str) {
+fn more(page: &mut TextPage, all: usize, shown: usize, what: &str) {
     if all > shown {
-        page.line("");
-        page.line(&format!(
+        page.write_line("");
+        page.write_line(&format!(
             "and {}",
-            counted(all - shown, &format!("more {what}"))
+            counted_noun(all - shown, &format!("more {what}"))
         ));
     }
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct PlanDocument<'a> {
     document: &'static str,
     schema_version: &'static str,
     plimsoll_version: &'static str,
@@ -260,20 +286,20 @@ struct Document<'a> {
 struct GroupDocument<'a> {
     group: &'a GroupId,
     #[serde(flatten)]
-    server: Server,
+    server: ServerConfig,
     starts: usize,
     estimated_s: f64,
     /// Whether it fits by the estimate, where that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     fit: Option<&'a Verdict>,
-    cells: Vec<CellDocument<'a>>,
+    cells: Vec<PlanCellDocument<'a>>,
 }
 
 #[derive(Serialize)]
-struct CellDocument<'a> {
+struct PlanCellDocument<'a> {
     cell: &'a CellId,
     #[serde(flatten)]
-    load: &'a Load,
+    load: &'a CellLoad,
 }
 
 #[derive(Serialize)]
@@ -281,40 +307,44 @@ struct SkipDocument<'a> {
     cell: &'a CellId,
     group: &'a GroupId,
     model: &'a str,
-    load: &'a Load,
-    cause: Cause,
+    load: &'a CellLoad,
+    cause: RowCause,
     why: &'a str,
 }
 
-fn group_document<'a>(group: &'a Group, plan: &'a Plan, forecast: &Forecast) -> GroupDocument<'a> {
-    let cell = |cell: &'a Cell| CellDocument {
+fn group_document<'a>(
+    group: &'a CellGroup,
+    plan: &'a SweepPlan,
+    forecast: &Forecast,
+) -> GroupDocument<'a> {
+    let cell = |cell: &'a Cell| PlanCellDocument {
         cell: &cell.id,
         load: &cell.load,
     };
     GroupDocument {
         group: &group.id,
         server: group.server.redacted(),
-        starts: group.starts(plan.fresh),
-        estimated_s: forecast.group(group, plan.fresh).seconds,
+        starts: group.engine_starts(plan.fresh),
+        estimated_s: forecast.estimate_group(group, plan.fresh).seconds,
         fit: plan.verdicts.get(&group.id),
         cells: group.cells.iter().map(cell).collect(),
     }
 }
 
 /// The document, with every cell.
-pub fn json(plan: &Plan, forecast: &Forecast) -> Result<Vec<u8>, RenderError> {
-    let estimate = forecast.plan(plan);
-    super::json::bytes(&Document {
+pub fn plan_json(plan: &SweepPlan, forecast: &Forecast) -> Result<Vec<u8>, RenderError> {
+    let estimate = forecast.estimate_plan(plan);
+    super::json::json_bytes(&PlanDocument {
         document: "sweep_plan",
         schema_version: "1",
         plimsoll_version: env!("CARGO_PKG_VERSION"),
         name: &plan.name,
         fresh: plan.fresh,
         shard: plan.shard,
-        cells: plan.cells().count(),
-        starts: plan.starts(),
+        cells: plan.planned_cells().count(),
+        starts: plan.engine_starts(),
         estimated_s: estimate.seconds,
-        estimate: estimate.basis.words(),
+        estimate: estimate.basis.describe_basis(),
         groups: plan
             .groups
             .iter()

@@ -1,25 +1,25 @@
 //! The results of a sweep as a page: a table for each group, then what failed and what was left out.
 
 use super::words::first_few;
-use super::{Outcome, Results, server_settings, server_title};
-use crate::matrix::{Figures, Load, Status};
-use crate::report::layout::counted;
-use crate::report::layout::{Align, Table, duration, figure, width};
-use crate::report::page::Page;
+use super::{CellOutcome, Results, server_settings, server_title};
+use crate::matrix::{CellLoad, RowFigures, RowStatus};
+use crate::report::layout::counted_noun;
+use crate::report::layout::{Align, TextTable, format_duration, format_figure, text_width};
+use crate::report::page::TextPage;
 use crate::report::text::TextOptions;
-use crate::units::gib;
+use crate::units::to_gib;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// A cell's figure.
-type Of = fn(&Figures) -> Option<f64>;
+type FigureOfCell = fn(&RowFigures) -> Option<f64>;
 
 /// Columns of figures, and whether a narrow page goes without: the table of results has them.
-const FIGURES: &[(&str, bool, Of)] = &[
-    ("peak", false, |f| f.peak_bytes.map(gib)),
-    ("weights", true, |f| f.model_weights_bytes.map(gib)),
-    ("KV", true, |f| f.kv_cache_bytes.map(gib)),
-    ("activ.", true, |f| f.activations_bytes.map(gib)),
+const FIGURES: &[(&str, bool, FigureOfCell)] = &[
+    ("peak", false, |f| f.peak_bytes.map(to_gib)),
+    ("weights", true, |f| f.model_weights_bytes.map(to_gib)),
+    ("KV", true, |f| f.kv_cache_bytes.map(to_gib)),
+    ("activ.", true, |f| f.activations_bytes.map(to_gib)),
     ("ms", false, |f| f.mean_latency_ms),
     ("tokens/s", false, |f| f.tokens_per_second),
 ];
@@ -28,39 +28,39 @@ const FIGURES: &[(&str, bool, Of)] = &[
 const NAMED: usize = 4;
 
 /// The page.
-pub fn render(results: &Results, options: TextOptions) -> String {
-    let mut page = Page::new(options);
+pub fn render_results(results: &Results, options: TextOptions) -> String {
+    let mut page = TextPage::new(options);
     head(&mut page, results);
-    let done = results.counts().done;
-    let mixed = (1..done).contains(&results.simulated());
+    let done = results.cell_counts().done;
+    let mixed = (1..done).contains(&results.count_simulated());
     let mut narrow = false;
     for mut group in results.groups() {
         group.sort_by(|a, b| by_lengths(&a.cell.load, &b.cell.load));
         narrow |= table(&mut page, &group, mixed);
     }
     if narrow {
-        page.line("");
-        page.sentence(
+        page.write_line("");
+        page.write_sentence(
             0,
             "Parts of the peak that have no room here are in results.csv.",
         );
     }
-    reasons(&mut page, results, Status::Failed, "Failed");
-    reasons(&mut page, results, Status::Skipped, "Skipped");
+    reasons(&mut page, results, RowStatus::Failed, "Failed");
+    reasons(&mut page, results, RowStatus::Skipped, "Skipped");
     if !results.notes.is_empty() {
-        page.title("Notes");
+        page.write_title("Notes");
     }
     for note in &results.notes {
-        page.sentence(2, note);
+        page.write_sentence(2, note);
     }
     page.into_text()
 }
 
-fn head(page: &mut Page, results: &Results) {
-    let simulated = results.simulated();
+fn head(page: &mut TextPage, results: &Results) {
+    let simulated = results.count_simulated();
     let tag = if simulated > 0 { "  SIMULATED" } else { "" };
-    page.line(&format!("Sweep {}{tag}", results.name));
-    let counts = results.counts();
+    page.write_line(&format!("Sweep {}{tag}", results.name));
+    let counts = results.cell_counts();
     let mut parts = vec![format!("{} done", counts.done)];
     for (n, word) in [
         (counts.failed, "FAILED"),
@@ -71,9 +71,9 @@ fn head(page: &mut Page, results: &Results) {
             parts.push(format!("{n} {word}"));
         }
     }
-    page.line(&format!(
+    page.write_line(&format!(
         "{}: {}",
-        counted(counts.cells, "cell"),
+        counted_noun(counts.cells, "cell"),
         parts.join(", ")
     ));
     let to_the_second = |at: &String| match at.split_once('.') {
@@ -81,18 +81,20 @@ fn head(page: &mut Page, results: &Results) {
         None => format!("started {at}"),
     };
     let started = results.started.as_ref().map(to_the_second);
-    let took = results.took_s.map(|s| format!("took {}", duration(s)));
+    let took = results
+        .took_s
+        .map(|s| format!("took {}", format_duration(s)));
     let when: Vec<String> = started.into_iter().chain(took).collect();
     if !when.is_empty() {
-        page.line(&when.join(", "));
+        page.write_line(&when.join(", "));
     }
     if simulated > 0 {
-        let which = if simulated == results.counts().done {
+        let which = if simulated == results.cell_counts().done {
             "The figures are".to_owned()
         } else {
-            format!("The figures of {} are", counted(simulated, "cell"))
+            format!("The figures of {} are", counted_noun(simulated, "cell"))
         };
-        page.sentence(
+        page.write_sentence(
             0,
             &format!("{which} of an engine or a device that only pretends: they say nothing of a real one."),
         );
@@ -100,12 +102,12 @@ fn head(page: &mut Page, results: &Results) {
 }
 
 /// As people look cells up, not as they were run.
-fn by_lengths(a: &Load, b: &Load) -> Ordering {
+fn by_lengths(a: &CellLoad, b: &CellLoad) -> Ordering {
     // No limit is more than any number at once.
-    let at_once = |load: &Load| (load.batch_size.is_none(), load.batch_size);
-    let key = |load: &Load| (load.input_len, load.output_len, at_once(load));
-    let rate = |load: &Load| load.request_rate.unwrap_or(0.0);
-    let rest = |load: &Load| (load.bench as u8, load.counts());
+    let at_once = |load: &CellLoad| (load.batch_size.is_none(), load.batch_size);
+    let key = |load: &CellLoad| (load.input_len, load.output_len, at_once(load));
+    let rate = |load: &CellLoad| load.request_rate.unwrap_or(0.0);
+    let rest = |load: &CellLoad| (load.bench as u8, load.named_counts());
     key(a)
         .cmp(&key(b))
         .then_with(|| rate(a).total_cmp(&rate(b)))
@@ -114,28 +116,28 @@ fn by_lengths(a: &Load, b: &Load) -> Ordering {
 
 /// One group's table. Returns whether the page was too narrow for all of it. `mixed`: some cells of
 /// the sweep are simulated, and each has the mark.
-fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
+fn table(page: &mut TextPage, group: &[&CellOutcome], mixed: bool) -> bool {
     let Some(first) = group.first() else {
         return false;
     };
     let server = &first.cell.server;
-    page.title(&server_title(server));
+    page.write_title(&server_title(server));
     let settings = server_settings(server);
     if !settings.is_empty() {
-        page.sentence(2, &settings);
+        page.write_sentence(2, &settings);
     }
-    let known = |of: Of| {
+    let known = |of: FigureOfCell| {
         let figures = group.iter().filter_map(|o| of(&o.row.as_ref()?.figures));
         figures.count() > 0
     };
     let mut columns: Vec<_> = FIGURES.iter().filter(|c| known(c.2)).collect();
     if columns.iter().any(|c| c.0 == "peak") {
-        page.line("  memory at the peak and its parts in GiB, mean latency in ms");
+        page.write_line("  memory at the peak and its parts in GiB, mean latency in ms");
     }
     let mut lines = rows(group, &columns, mixed);
     let mut narrow = false;
     // From the right, the parts first: the profile describes a part better.
-    while lines.iter().any(|l| width(l) + 2 > page.options.width) {
+    while lines.iter().any(|l| text_width(l) + 2 > page.options.width) {
         let Some(last) = columns.iter().rposition(|c| c.1) else {
             break;
         };
@@ -144,18 +146,22 @@ fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
         narrow = true;
     }
     for line in lines {
-        page.line(&format!("  {line}"));
+        page.write_line(&format!("  {line}"));
     }
     narrow
 }
 
 /// A column of the load: its name, its alignment, and its content.
-type Said = (&'static str, Align, Box<dyn Fn(&Load) -> Option<String>>);
+type LoadColumn = (
+    &'static str,
+    Align,
+    Box<dyn Fn(&CellLoad) -> Option<String>>,
+);
 
 /// What distinguishes the loads of a group.
-fn said(group: &[&Outcome]) -> Vec<Said> {
+fn said(group: &[&CellOutcome]) -> Vec<LoadColumn> {
     let loads = || group.iter().map(|o| &o.cell.load);
-    let mut said: Vec<Said> = vec![
+    let mut said: Vec<LoadColumn> = vec![
         (
             "input",
             Align::Right,
@@ -168,23 +174,23 @@ fn said(group: &[&Outcome]) -> Vec<Said> {
         ),
     ];
     if loads().any(|l| l.batch_size.is_some()) {
-        let batch = |l: &Load| l.batch_size.map(|n| n.to_string());
+        let batch = |l: &CellLoad| l.batch_size.map(|n| n.to_string());
         said.push(("batch", Align::Right, Box::new(batch)));
     }
     if loads().any(|l| l.request_rate.is_some()) {
-        let rate = |l: &Load| l.request_rate.map(|r| r.to_string());
+        let rate = |l: &CellLoad| l.request_rate.map(|r| r.to_string());
         said.push(("rate/s", Align::Right, Box::new(rate)));
     }
     let Some(first) = loads().next() else {
         return said;
     };
     if loads().any(|l| l.bench != first.bench) {
-        let bench = |l: &Load| Some(l.bench.as_str().to_owned());
+        let bench = |l: &CellLoad| Some(l.bench.as_str().to_owned());
         said.push(("bench", Align::Left, Box::new(bench)));
     }
-    for (i, (name, value)) in first.counts().into_iter().enumerate() {
-        if loads().any(|l| l.counts()[i].1 != value) {
-            let count = move |l: &Load| match (name, l.counts()[i].1) {
+    for (i, (name, value)) in first.named_counts().into_iter().enumerate() {
+        if loads().any(|l| l.named_counts()[i].1 != value) {
+            let count = move |l: &CellLoad| match (name, l.named_counts()[i].1) {
                 ("repeats", None) => Some("1".to_owned()),
                 (_, count) => count.map(|n| n.to_string()),
             };
@@ -194,28 +200,32 @@ fn said(group: &[&Outcome]) -> Vec<Said> {
     said
 }
 
-fn rows(group: &[&Outcome], figures: &[&(&str, bool, Of)], mixed: bool) -> Vec<String> {
+fn rows(
+    group: &[&CellOutcome],
+    figures: &[&(&str, bool, FigureOfCell)],
+    mixed: bool,
+) -> Vec<String> {
     let said = said(group);
     let mut columns: Vec<_> = said.iter().map(|c| (c.0, c.1)).collect();
     columns.extend(figures.iter().map(|c| (c.0, Align::Right)));
     columns.push(("", Align::Left));
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "—".into());
     for outcome in group {
         let load = &outcome.cell.load;
         let mut cells: Vec<String> = said.iter().map(|c| or_dash((c.2)(load))).collect();
         for (_, _, of) in figures {
             let row = outcome.row.as_ref();
-            cells.push(or_dash(row.and_then(|r| of(&r.figures)).map(figure)));
+            cells.push(or_dash(row.and_then(|r| of(&r.figures)).map(format_figure)));
         }
         cells.push(ending(outcome, mixed));
-        table.row(cells);
+        table.add_row(cells);
     }
-    table.lines()
+    table.render_lines()
 }
 
 /// How a cell ended: its cause, where it has one.
-fn ending(outcome: &Outcome, mixed: bool) -> String {
+fn ending(outcome: &CellOutcome, mixed: bool) -> String {
     let word = match &outcome.row {
         None => "not run",
         Some(row) => row.cause.map_or(row.status.as_str(), |c| c.as_str()),
@@ -228,7 +238,7 @@ fn ending(outcome: &Outcome, mixed: bool) -> String {
 }
 
 /// Why cells have no figures; cells of a group that ended alike stand together.
-fn reasons(page: &mut Page, results: &Results, status: Status, title: &str) {
+fn reasons(page: &mut TextPage, results: &Results, status: RowStatus, title: &str) {
     let mut alike: HashMap<(&str, String, &str), usize> = HashMap::new();
     let mut said: Vec<(String, Vec<String>, String)> = Vec::new();
     for outcome in &results.cells {
@@ -236,7 +246,7 @@ fn reasons(page: &mut Page, results: &Results, status: Status, title: &str) {
             continue;
         };
         let cause = row.cause.map_or("unknown", |c| c.as_str());
-        let cause = match row.phase.filter(|_| status == Status::Failed) {
+        let cause = match row.phase.filter(|_| status == RowStatus::Failed) {
             Some(phase) => format!("{cause} ({})", phase.as_str()),
             None => cause.to_owned(),
         };
@@ -248,14 +258,14 @@ fn reasons(page: &mut Page, results: &Results, status: Status, title: &str) {
             said.push((format!("{model}, {cause}"), Vec::new(), message.to_owned()));
         }
         if let Some((_, cells, _)) = said.get_mut(i) {
-            cells.push(outcome.cell.words());
+            cells.push(outcome.cell.describe_load());
         }
     }
     if !said.is_empty() {
-        page.title(title);
+        page.write_title(title);
     }
     for (head, cells, message) in said {
-        page.sentence(2, &format!("{head}: {}", first_few(&cells, NAMED)));
-        page.sentence(4, &message);
+        page.write_sentence(2, &format!("{head}: {}", first_few(&cells, NAMED)));
+        page.write_sentence(4, &message);
     }
 }

@@ -1,18 +1,18 @@
 //! The lines above a run's timeline: its identity, and the statistics of its memory.
 
 use crate::profile::Profile;
-use crate::report::layout::{count, figure};
+use crate::report::layout::{format_figure, grouped_count};
 
 /// Who a run is.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct About {
+pub struct RunHeader {
     /// Label and value.
     pub facts: Vec<(String, String)>,
 }
 
-impl About {
+impl RunHeader {
     /// Of a profile that was read at `name`. A recording has no engine and no load.
-    pub fn of(name: &str, profile: &Profile) -> About {
+    pub fn describe_run(name: &str, profile: &Profile) -> RunHeader {
         let mut facts = vec![("run".to_owned(), name.to_owned())];
         let mut put = |label: &str, value: Option<String>| {
             if let Some(value) = value.filter(|v| !v.is_empty()) {
@@ -55,7 +55,7 @@ impl About {
                 "samples",
                 Some(format!(
                     "{} of all devices, GiB: {}",
-                    count(memory.num_samples),
+                    grouped_count(memory.num_samples),
                     words.join(", ")
                 )),
             );
@@ -63,8 +63,14 @@ impl About {
         let power = memory.extended.as_ref().and_then(|e| e.power.as_ref());
         put(
             "power",
-            power.map(|p| format!("mean {} W, highest {} W", figure(p.mean_w), figure(p.max_w))),
+            power.map(|p| {
+                format!(
+                    "mean {} W, highest {} W",
+                    format_figure(p.mean_w),
+                    format_figure(p.max_w)
+                )
+            }),
         );
-        About { facts }
+        RunHeader { facts }
     }
 }

@@ -1,6 +1,6 @@
 //! A stretch of time in the columns of a terminal: what was seen in each, lowest and highest.
 
-use crate::report::chart::{Lane, Stretch};
+use crate::report::chart::{Stretch, TimelineLane};
 
 /// Seconds over columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,13 +15,13 @@ pub(super) struct Span {
 
 impl Span {
     /// The column of a moment; those outside are in none.
-    pub fn column(&self, at_s: f64) -> Option<usize> {
+    pub fn column_at(&self, at_s: f64) -> Option<usize> {
         let inside = at_s >= self.from_s && at_s <= self.to_s && self.columns > 0;
-        inside.then(|| self.nearest(at_s))
+        inside.then(|| self.nearest_column(at_s))
     }
 
     /// The same, moments outside at the edges.
-    pub fn nearest(&self, at_s: f64) -> usize {
+    pub fn nearest_column(&self, at_s: f64) -> usize {
         let length = self.to_s - self.from_s;
         let share = if length > 0.0 {
             (at_s - self.from_s) / length
@@ -42,7 +42,7 @@ impl Span {
 
 /// What was seen in a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct ColumnRange {
     /// The lowest.
     pub low: f64,
     /// The highest.
@@ -54,19 +54,19 @@ const HOLE: f64 = 4.0;
 
 /// What a lane has in each column. Columns between two samples that follow each other hold the
 /// level of the one before; where sampling stopped there is nothing.
-pub(super) fn columns(lane: &Lane, span: Span) -> Vec<Option<Seen>> {
-    let mut seen: Vec<Option<Seen>> = vec![None; span.columns];
+pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<ColumnRange>> {
+    let mut seen: Vec<Option<ColumnRange>> = vec![None; span.columns];
     for s in lane.stretches.iter().filter(|s| is_known(s)) {
         if s.to_s < span.from_s || s.from_s > span.to_s {
             continue;
         }
-        let (first, last) = (span.nearest(s.from_s), span.nearest(s.to_s));
+        let (first, last) = (span.nearest_column(s.from_s), span.nearest_column(s.to_s));
         for column in seen.iter_mut().take(last + 1).skip(first) {
-            let wider = |old: &Seen| Seen {
+            let wider = |old: &ColumnRange| ColumnRange {
                 low: old.low.min(s.low),
                 high: old.high.max(s.high),
             };
-            let now = Seen {
+            let now = ColumnRange {
                 low: s.low,
                 high: s.high,
             };
@@ -83,11 +83,14 @@ pub(super) fn columns(lane: &Lane, span: Span) -> Vec<Option<Seen>> {
         if hole || !is_known(before) || !is_known(after) {
             continue;
         }
-        let held = Seen {
+        let held = ColumnRange {
             low: before.low,
             high: before.low,
         };
-        let (first, last) = (span.nearest(before.to_s), span.nearest(after.from_s));
+        let (first, last) = (
+            span.nearest_column(before.to_s),
+            span.nearest_column(after.from_s),
+        );
         for (i, column) in seen.iter_mut().enumerate().take(last + 1).skip(first) {
             let between = span.middle(i) > before.to_s && span.middle(i) < after.from_s;
             if column.is_none() && between {
@@ -99,11 +102,11 @@ pub(super) fn columns(lane: &Lane, span: Span) -> Vec<Option<Seen>> {
 }
 
 /// The usual time from one stretch to the next, seconds.
-fn usual_gap(lane: &Lane) -> f64 {
+fn usual_gap(lane: &TimelineLane) -> f64 {
     let pairs = lane.stretches.iter().zip(lane.stretches.iter().skip(1));
     let mut gaps: Vec<f64> = pairs.map(|(a, b)| b.from_s - a.to_s).collect();
     gaps.sort_by(f64::total_cmp);
-    crate::profile::stats::quantile(&gaps, 0.5).unwrap_or(0.0)
+    crate::profile::stats::quantile_of_sorted(&gaps, 0.5).unwrap_or(0.0)
 }
 
 /// Whether its figures are numbers: a document from elsewhere may hold anything.

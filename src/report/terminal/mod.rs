@@ -6,16 +6,19 @@ mod columns;
 #[cfg(test)]
 mod tests;
 
-use super::chart::{Event, Lane, Phase, Timeline};
-use super::layout::{clean, duration, figure, left, right, truncate, unsigned_zero, width};
-use super::page::Page;
+use super::chart::{ChartTimeline, TimelineEvent, TimelineLane, TimelinePhase};
+use super::layout::{
+    clean_text, format_duration, format_figure, pad_left_aligned, pad_right_aligned, text_width,
+    truncate_text, unsigned_zero,
+};
+use super::page::TextPage;
 use super::text::TextOptions;
-pub use about::About;
-use columns::{Seen, Span, columns, is_known};
+pub use about::RunHeader;
+use columns::{ColumnRange, Span, is_known, lane_columns};
 
 /// What of a timeline is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct View {
+pub struct TimelineView {
     /// First moment, seconds; `None`: where it begins.
     pub from_s: Option<f64>,
     /// Last moment, seconds; `None`: where it ends.
@@ -39,7 +42,12 @@ const NEAR_CAPACITY: f64 = 0.4;
 const BANDS: usize = 4;
 
 /// The page.
-pub fn render(timeline: &Timeline, about: &About, view: View, options: TextOptions) -> String {
+pub fn render_timeline(
+    timeline: &ChartTimeline,
+    about: &RunHeader,
+    view: TimelineView,
+    options: TextOptions,
+) -> String {
     let (first, last) = timeline.range_s;
     let span = Span {
         from_s: view.from_s.unwrap_or(first).max(first).min(last),
@@ -52,24 +60,24 @@ pub fn render(timeline: &Timeline, about: &About, view: View, options: TextOptio
         until,
         options,
     };
-    let mut page = Page::new(options);
+    let mut page = TextPage::new(options);
     if timeline.simulated {
-        page.line("SIMULATED: an engine or a device here only pretends");
+        page.write_line("SIMULATED: an engine or a device here only pretends");
     }
     for (label, value) in &about.facts {
-        page.sentence(0, &format!("{label}: {value}"));
+        page.write_sentence(0, &format!("{label}: {value}"));
     }
-    let memory: Vec<&Lane> = timeline.lanes.iter().filter(|l| l.unit == "GiB").collect();
+    let memory: Vec<&TimelineLane> = timeline.lanes.iter().filter(|l| l.unit == "GiB").collect();
     let gauges = timeline
         .lanes
         .iter()
         .filter(|l| matches!(l.unit.as_str(), "%" | ""));
     let rows = if memory.len() > 1 { ROWS_OF_MANY } else { ROWS };
     if memory.is_empty() {
-        page.line("No memory was sampled.");
+        page.write_line("No memory was sampled.");
     }
-    let events: Vec<(usize, &Event)> = (timeline.events.iter().enumerate())
-        .filter(|(_, e)| span.column(e.at_s).is_some() && e.at_s <= until)
+    let events: Vec<(usize, &TimelineEvent)> = (timeline.events.iter().enumerate())
+        .filter(|(_, e)| span.column_at(e.at_s).is_some() && e.at_s <= until)
         .collect();
     for lane in &memory {
         now.chart(&mut page, lane, rows);
@@ -95,13 +103,13 @@ struct Shown {
 
 impl Shown {
     /// What a lane has in each column, until now.
-    fn seen(&self, lane: &Lane) -> Vec<Option<Seen>> {
-        let mut seen = columns(lane, self.span);
+    fn seen(&self, lane: &TimelineLane) -> Vec<Option<ColumnRange>> {
+        let mut seen = lane_columns(lane, self.span);
         if self.until.is_finite() {
             let last = if self.until < self.span.from_s {
                 0
             } else {
-                self.span.nearest(self.until) + 1
+                self.span.nearest_column(self.until) + 1
             };
             seen.iter_mut().skip(last).for_each(|s| *s = None);
         }
@@ -109,7 +117,7 @@ impl Shown {
     }
 
     /// A chart of memory.
-    fn chart(&self, page: &mut Page, lane: &Lane, rows: usize) {
+    fn chart(&self, page: &mut TextPage, lane: &TimelineLane, rows: usize) {
         let seen = self.seen(lane);
         let known = || seen.iter().flatten();
         let highest = known().map(|s| s.high).fold(f64::NEG_INFINITY, f64::max);
@@ -117,12 +125,12 @@ impl Shown {
         let of = lane
             .capacity
             .map_or(String::new(), |c| format!(" of {}", gib(c)));
-        page.line("");
+        page.write_line("");
         if known().next().is_none() {
-            page.line(&format!("{}: nothing was sampled here", lane.label));
+            page.write_line(&format!("{}: nothing was sampled here", lane.label));
             return;
         }
-        page.line(&format!(
+        page.write_line(&format!(
             "{}: {} to {}{of} GiB",
             lane.label,
             gib(lowest),
@@ -142,9 +150,9 @@ impl Shown {
                 _ => String::new(),
             };
             let cells: String = seen.iter().map(|s| self.cell(*s, row, rows, top)).collect();
-            page.line(&format!(
+            page.write_line(&format!(
                 "{}{}{cells}",
-                right(&label, SCALE - 1),
+                pad_right_aligned(&label, SCALE - 1),
                 self.edge()
             ));
         }
@@ -155,7 +163,7 @@ impl Shown {
     }
 
     /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
-    fn cell(&self, seen: Option<Seen>, row: usize, rows: usize, top: f64) -> char {
+    fn cell(&self, seen: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
         let Some(seen) = seen else { return ' ' };
         let unicode = self.options.unicode;
         // Eighths of rows; what was seen is never drawn as nothing.
@@ -181,7 +189,7 @@ impl Shown {
     }
 
     /// A gauge in one line.
-    fn gauge(&self, page: &mut Page, lane: &Lane) {
+    fn gauge(&self, page: &mut TextPage, lane: &TimelineLane) {
         let seen = self.seen(lane);
         let highest = seen.iter().flatten().map(|s| s.high).reduce(f64::max);
         let Some(highest) = highest else { return };
@@ -190,7 +198,7 @@ impl Shown {
             "%" => all.max(100.0),
             _ => all.max(1.0),
         };
-        let cell = |s: &Option<Seen>| match s {
+        let cell = |s: &Option<ColumnRange>| match s {
             None => ' ',
             // A gauge may well be zero.
             Some(s) if s.high <= 0.0 => '_',
@@ -209,22 +217,22 @@ impl Shown {
         } else {
             format!(" {}", lane.unit)
         };
-        page.line("");
-        page.line(&format!(
+        page.write_line("");
+        page.write_line(&format!(
             "{}: at most {}{unit}",
             lane.label,
             number(highest)
         ));
         let cells: String = seen.iter().map(cell).collect();
-        page.line(&format!(
+        page.write_line(&format!(
             "{}{}{cells}",
-            right(&number(top), SCALE - 1),
+            pad_right_aligned(&number(top), SCALE - 1),
             self.edge()
         ));
     }
 
     /// The seconds under the charts.
-    fn axis(&self, page: &mut Page) {
+    fn axis(&self, page: &mut TextPage) {
         let (span, unicode) = (self.span, self.options.unicode);
         let step = step((span.to_s - span.from_s) / (span.columns as f64 / 12.0).max(1.0));
         let mut line: Vec<char> = vec![if unicode { '─' } else { '-' }; span.columns];
@@ -235,7 +243,7 @@ impl Shown {
             // As many as there are columns at most.
             for _ in 0..span.columns {
                 let moment = at * step;
-                let Some(column) = span.column(moment) else {
+                let Some(column) = span.column_at(moment) else {
                     break;
                 };
                 if let Some(tick) = line.get_mut(column) {
@@ -253,19 +261,19 @@ impl Shown {
         let corner = if unicode { "└" } else { "+" };
         let line: String = line.into_iter().collect();
         let labels: String = labels.into_iter().collect();
-        page.line(&format!("{}{corner}{line}", " ".repeat(SCALE - 1)));
-        page.line(&format!("{}{labels}", " ".repeat(SCALE)));
+        page.write_line(&format!("{}{corner}{line}", " ".repeat(SCALE - 1)));
+        page.write_line(&format!("{}{labels}", " ".repeat(SCALE)));
     }
 
     /// The numbers of events at their moments.
-    fn marks(&self, page: &mut Page, events: &[(usize, &Event)]) {
+    fn marks(&self, page: &mut TextPage, events: &[(usize, &TimelineEvent)]) {
         if events.is_empty() {
             return;
         }
         let mut line = vec![' '; self.span.columns];
         for (i, event) in events {
             let number = (i + 1).to_string();
-            let Some(column) = self.span.column(event.at_s) else {
+            let Some(column) = self.span.column_at(event.at_s) else {
                 continue;
             };
             let column = column.min(self.span.columns.saturating_sub(number.len()));
@@ -282,14 +290,14 @@ impl Shown {
             }
         }
         let line: String = line.into_iter().collect();
-        page.line(&format!("{}{line}", left("events", SCALE)));
+        page.write_line(&format!("{}{line}", pad_left_aligned("events", SCALE)));
     }
 
     /// Phases as bands with their names.
-    fn bands(&self, page: &mut Page, phases: &[Phase]) {
+    fn bands(&self, page: &mut TextPage, phases: &[TimelinePhase]) {
         let unicode = self.options.unicode;
         let mut rows: Vec<Vec<char>> = Vec::new();
-        let mut order: Vec<&Phase> = phases.iter().collect();
+        let mut order: Vec<&TimelinePhase> = phases.iter().collect();
         order.sort_by(|a, b| {
             a.from_s
                 .total_cmp(&b.from_s)
@@ -300,8 +308,11 @@ impl Shown {
             if outside || phase.from_s > self.until {
                 continue;
             }
-            let first = self.span.nearest(phase.from_s);
-            let last = self.span.nearest(phase.to_s.min(self.until)).max(first);
+            let first = self.span.nearest_column(phase.from_s);
+            let last = self
+                .span
+                .nearest_column(phase.to_s.min(self.until))
+                .max(first);
             let free = |row: &Vec<char>| row.iter().take(last + 1).skip(first).all(|c| *c == ' ');
             let row = match rows.iter().position(free) {
                 Some(row) => row,
@@ -321,43 +332,48 @@ impl Shown {
                 *cell = if i == 0 { begin } else { along };
             }
             // Characters of one cell each, so that columns stay columns.
-            let name = clean(&phase.label, unicode);
+            let name = clean_text(&phase.label, unicode);
             let name: String = name
                 .chars()
-                .filter(|c| width(&c.to_string()) == 1)
+                .filter(|c| text_width(&c.to_string()) == 1)
                 .collect();
-            let name = truncate(&name, room.saturating_sub(1), "");
+            let name = truncate_text(&name, room.saturating_sub(1), "");
             put(row, first + 1, &name);
         }
         for (i, row) in rows.into_iter().enumerate() {
             let label = if i == 0 { "phases" } else { "" };
             let row: String = row.into_iter().collect();
-            page.line(&format!("{}{row}", left(label, SCALE)));
+            page.write_line(&format!("{}{row}", pad_left_aligned(label, SCALE)));
         }
     }
 }
 
 /// What the marks and bands stand for.
-fn list(page: &mut Page, timeline: &Timeline, span: Span, events: &[(usize, &Event)]) {
-    let inside = |p: &&Phase| p.to_s >= span.from_s && p.from_s <= span.to_s;
-    let phases: Vec<&Phase> = timeline.phases.iter().filter(inside).collect();
+fn list(
+    page: &mut TextPage,
+    timeline: &ChartTimeline,
+    span: Span,
+    events: &[(usize, &TimelineEvent)],
+) {
+    let inside = |p: &&TimelinePhase| p.to_s >= span.from_s && p.from_s <= span.to_s;
+    let phases: Vec<&TimelinePhase> = timeline.phases.iter().filter(inside).collect();
     if !phases.is_empty() {
-        page.title("Phases");
+        page.write_title("Phases");
     }
     for phase in phases {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "{}: {} s, for {}",
             phase.label,
             seconds(phase.from_s, 0.1),
-            duration(phase.to_s - phase.from_s)
+            format_duration(phase.to_s - phase.from_s)
         ));
     }
     if !events.is_empty() {
-        page.title("Events");
+        page.write_title("Events");
     }
     for (i, event) in events.iter().take(LISTED) {
         let bad = if event.bad { "  (bad)" } else { "" };
-        page.aside(&format!(
+        page.write_aside(&format!(
             "{}  {} s  {}{bad}",
             i + 1,
             seconds(event.at_s, 0.1),
@@ -365,7 +381,7 @@ fn list(page: &mut Page, timeline: &Timeline, span: Span, events: &[(usize, &Eve
         ));
     }
     if events.len() > LISTED {
-        page.aside(&format!(
+        page.write_aside(&format!(
             "and {} more: --from and --to look into a part",
             events.len() - LISTED
         ));
@@ -376,24 +392,24 @@ fn list(page: &mut Page, timeline: &Timeline, span: Span, events: &[(usize, &Eve
         .filter(|l| l.unit == "GiB")
         .map(|l| l.samples)
         .sum();
-    page.line("");
+    page.write_line("");
     let mut text = format!(
         "{} samples of memory over {}",
-        super::layout::count(samples),
-        duration(timeline.range_s.1 - timeline.range_s.0)
+        super::layout::grouped_count(samples),
+        format_duration(timeline.range_s.1 - timeline.range_s.0)
     );
     if let Some(origin) = &timeline.origin {
         text.push_str(&format!(", from {origin}"));
     }
     text.push('.');
-    page.sentence(0, &text);
+    page.write_sentence(0, &text);
     if let Some(note) = &timeline.note {
-        page.sentence(0, note);
+        page.write_sentence(0, note);
     }
 }
 
 /// The highest of the whole lane.
-fn highest_of(lane: &Lane, seen: f64) -> f64 {
+fn highest_of(lane: &TimelineLane, seen: f64) -> f64 {
     let known = lane.stretches.iter().filter(|s| is_known(s));
     known.map(|s| s.high).fold(seen, f64::max)
 }
@@ -415,7 +431,7 @@ fn number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e6 {
         unsigned_zero(format!("{value:.0}"))
     } else {
-        figure(value)
+        format_figure(value)
     }
 }
 

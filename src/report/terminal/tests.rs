@@ -13,8 +13,8 @@ fn at(from_s: f64, low: f64, high: f64) -> Stretch {
     }
 }
 
-fn lane(label: &str, unit: &str, capacity: Option<f64>, stretches: Vec<Stretch>) -> Lane {
-    Lane {
+fn lane(label: &str, unit: &str, capacity: Option<f64>, stretches: Vec<Stretch>) -> TimelineLane {
+    TimelineLane {
         label: label.into(),
         unit: unit.into(),
         capacity,
@@ -24,7 +24,7 @@ fn lane(label: &str, unit: &str, capacity: Option<f64>, stretches: Vec<Stretch>)
 }
 
 /// An engine that starts, loads, serves a load with one spike, and ends.
-fn run() -> Timeline {
+fn run() -> ChartTimeline {
     let level = |s: f64| match s {
         s if s < 5.0 => 0.5,
         s if s < 10.0 => 0.5 + (s - 5.0) * 2.8,
@@ -44,17 +44,17 @@ fn run() -> Timeline {
             at(s, now, now)
         })
     };
-    let phase = |label: &str, from_s: f64, to_s: f64| Phase {
+    let phase = |label: &str, from_s: f64, to_s: f64| TimelinePhase {
         label: label.into(),
         from_s,
         to_s,
     };
-    let event = |at_s: f64, label: &str, bad: bool| Event {
+    let event = |at_s: f64, label: &str, bad: bool| TimelineEvent {
         at_s,
         label: label.into(),
         bad,
     };
-    Timeline {
+    ChartTimeline {
         origin: Some("2026-11-20T10:00:00Z".into()),
         range_s: (0.0, 60.0),
         lanes: vec![
@@ -74,15 +74,15 @@ fn run() -> Timeline {
             event(33.3, "the peak", false),
             event(33.4, "preemption", true),
         ],
-        ..Timeline::default()
+        ..ChartTimeline::default()
     }
 }
 
-fn page_of(timeline: &Timeline, view: View, options: TextOptions) -> String {
-    let about = About {
+fn page_of(timeline: &ChartTimeline, view: TimelineView, options: TextOptions) -> String {
+    let about = RunHeader {
         facts: vec![("run".into(), "results/a.json".into())],
     };
-    render(timeline, &about, view, options)
+    render_timeline(timeline, &about, view, options)
 }
 
 fn options(unicode: bool) -> TextOptions {
@@ -95,19 +95,19 @@ fn options(unicode: bool) -> TextOptions {
 
 #[test]
 fn a_run_on_a_terminal() {
-    insta::assert_snapshot!(page_of(&run(), View::default(), options(true)));
+    insta::assert_snapshot!(page_of(&run(), TimelineView::default(), options(true)));
 }
 
 #[test]
 fn a_run_where_only_ascii_is_shown() {
-    let page = page_of(&run(), View::default(), options(false));
+    let page = page_of(&run(), TimelineView::default(), options(false));
     assert!(page.is_ascii(), "{page}");
     insta::assert_snapshot!(page);
 }
 
 #[test]
 fn a_part_of_it_has_its_own_seconds() {
-    let view = View {
+    let view = TimelineView {
         from_s: Some(30.0),
         to_s: Some(36.0),
         until_s: None,
@@ -127,9 +127,9 @@ fn a_part_of_it_has_its_own_seconds() {
 #[test]
 fn while_it_is_played_nothing_of_later_is_shown() {
     let until = |s: f64| {
-        let view = View {
+        let view = TimelineView {
             until_s: Some(s),
-            ..View::default()
+            ..TimelineView::default()
         };
         page_of(&run(), view, options(true))
     };
@@ -150,13 +150,17 @@ fn what_pretends_is_said_and_what_is_hostile_is_harmless() {
         .stretches
         .push(at(f64::NAN, f64::NAN, f64::INFINITY));
     timeline.lanes[0].capacity = Some(-5.0);
-    let page = page_of(&timeline, View::default(), options(true));
+    let page = page_of(&timeline, TimelineView::default(), options(true));
     assert!(page.starts_with("SIMULATED"), "{page}");
     assert!(
         !page.contains('\u{1b}') && !page.contains('\u{202e}'),
         "{page}"
     );
-    let empty = page_of(&Timeline::default(), View::default(), options(true));
+    let empty = page_of(
+        &ChartTimeline::default(),
+        TimelineView::default(),
+        options(true),
+    );
     assert!(empty.contains("No memory was sampled"), "{empty}");
     // Any window, and any width.
     for (from, to) in [
@@ -165,7 +169,7 @@ fn what_pretends_is_said_and_what_is_hostile_is_harmless() {
         (f64::NAN, f64::NAN),
         (7.0, 7.0),
     ] {
-        let view = View {
+        let view = TimelineView {
             from_s: Some(from),
             to_s: Some(to),
             until_s: None,
@@ -192,7 +196,7 @@ fn where_sampling_stopped_nothing_is_drawn() {
         to_s: 100.0,
         columns: 200,
     };
-    let seen = columns(&lane, span);
+    let seen = lane_columns(&lane, span);
     let known: Vec<bool> = seen.iter().map(Option::is_some).collect();
     assert!(known[..39].iter().all(|k| *k), "{known:?}");
     assert!(known[42..158].iter().all(|k| !k), "{known:?}");
@@ -210,10 +214,10 @@ proptest! {
         stretches.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
         let span = Span { from_s: 0.0, to_s: 1000.0, columns: columns_n };
         let lane = lane("m", "GiB", Some(80.0), stretches.clone());
-        let seen = columns(&lane, span);
+        let seen = lane_columns(&lane, span);
         let shown = Shown { span, until: f64::INFINITY, options: options(unicode) };
         for s in &stretches {
-            let column = span.nearest(s.from_s);
+            let column = span.nearest_column(s.from_s);
             let here = seen[column].expect("a column with a sample");
             prop_assert!(here.high >= s.high && here.low <= s.low);
             // And something is drawn at the height of the highest.

@@ -1,20 +1,20 @@
 //! What happened over time: the timeline, and what the bench measured.
 
-use super::page::Page;
+use super::page::ProfilePage;
 use crate::engine::LoadKind;
 use crate::profile::series::PeakSource;
-use crate::profile::stats::{Spread, mean};
+use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::profile::{LatencyStats, Profile, RepeatResult, Shape, UnderLoad};
-use crate::report::layout::counted;
-use crate::report::layout::{Align, Table, count, duration, figure};
+use crate::report::layout::counted_noun;
+use crate::report::layout::{Align, TextTable, format_duration, format_figure, grouped_count};
 use std::collections::BTreeMap;
 
 /// Samples, their spread, the peak and how it was seen, and what that looks like.
-pub(super) fn timeline(page: &mut Page, profile: &Profile) {
+pub(super) fn write_timeline(page: &mut ProfilePage, profile: &Profile) {
     let t = &profile.memory_timeline;
-    page.heading("Timeline");
+    page.write_heading("Timeline");
     let sampling = &profile.metadata.sampling;
-    let mut samples = count(t.num_samples);
+    let mut samples = grouped_count(t.num_samples);
     if t.sample_interval_s > 0.0 {
         samples.push_str(&format!(
             " every {} ms",
@@ -22,15 +22,18 @@ pub(super) fn timeline(page: &mut Page, profile: &Profile) {
         ));
     }
     if sampling.missed_ticks > 0 {
-        samples.push_str(&format!(", {} missed", count(sampling.missed_ticks)));
+        samples.push_str(&format!(
+            ", {} missed",
+            grouped_count(sampling.missed_ticks)
+        ));
     }
     if sampling.longest_gap_ns > sampling.interval_ns.saturating_mul(2) {
-        let gap = duration(sampling.longest_gap_ns as f64 / 1e9);
+        let gap = format_duration(sampling.longest_gap_ns as f64 / 1e9);
         samples.push_str(&format!(", longest gap {gap}"));
     }
-    page.pair("samples", &samples);
+    page.write_pair("samples", &samples);
     if t.num_samples > 0 {
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("GiB", Align::Left),
             ("min", Align::Right),
             ("mean", Align::Right),
@@ -38,15 +41,15 @@ pub(super) fn timeline(page: &mut Page, profile: &Profile) {
             ("p95", Align::Right),
             ("max", Align::Right),
         ]);
-        table.row(vec![
+        table.add_row(vec![
             "whole run ".into(),
-            page.gib(t.min_gb),
-            page.gib(t.mean_gb),
-            page.gib(t.median_gb),
-            page.gib(t.p95_gb),
-            page.gib(t.max_gb),
+            page.format_gib(t.min_gb),
+            page.format_gib(t.mean_gb),
+            page.format_gib(t.median_gb),
+            page.format_gib(t.p95_gb),
+            page.format_gib(t.max_gb),
         ]);
-        page.table(&table.lines());
+        page.write_table(&table.render_lines());
     }
     let peak = profile.memory_measurements.peak.as_ref().map(|p| {
         let source = p
@@ -64,9 +67,9 @@ pub(super) fn timeline(page: &mut Page, profile: &Profile) {
 
 fn figure_ms(ms: f64) -> String {
     if ms >= 1.0 && ms.fract() == 0.0 {
-        count(ms as u64)
+        grouped_count(ms as u64)
     } else {
-        figure(ms)
+        format_figure(ms)
     }
 }
 
@@ -87,7 +90,7 @@ fn seen_by(source: PeakSource) -> &'static str {
     }
 }
 
-fn interpretation(page: &Page, u: &UnderLoad) -> String {
+fn interpretation(page: &ProfilePage, u: &UnderLoad) -> String {
     let range = format!(
         "{} from lowest to peak ({:.1} % of the peak)",
         page.gib_unit(Some(u.peak_gb - u.min_gb)),
@@ -109,51 +112,55 @@ fn interpretation(page: &Page, u: &UnderLoad) -> String {
 }
 
 /// Latency and throughput; nothing where no bench was asked for.
-pub(super) fn latency(page: &mut Page, profile: &Profile) {
+pub(super) fn write_latency(page: &mut ProfilePage, profile: &Profile) {
     let asked = !matches!(profile.parameters.bench.as_str(), "" | "none");
     let Some(l) = &profile.latency_stats else {
         if asked {
-            page.heading("Latency");
+            page.write_heading("Latency");
             page.pair_or_reason("result", None, profile, "latency_stats");
         }
         return;
     };
-    let repeats = counted(l.repeats.len(), "repeat");
+    let repeats = counted_noun(l.repeats.len(), "repeat");
     let title = format!("Latency ({} bench, {repeats})", l.bench.as_str());
-    page.heading(&title);
+    page.write_heading(&title);
     let of_what = match l.bench {
         LoadKind::Latency | LoadKind::Probe => "ms per batch",
         LoadKind::Throughput | LoadKind::Serve | LoadKind::Builtin => "ms per request",
     };
     if let Some(spread) = &l.mean_latency_spread {
         let text = format!("{} {of_what}", plus_minus(page, spread, 1.0));
-        page.pair("mean", &text);
+        page.write_pair("mean", &text);
     }
     if let Some(spread) = &l.tokens_per_second_spread {
         let mut text = format!("{} {}", plus_minus(page, spread, 1.0), tokens_label(l));
         if let Some(r) = l.requests_per_second {
-            text.push_str(&format!("{}{} requests/s", page.glyphs.dot, figure(r)));
+            text.push_str(&format!(
+                "{}{} requests/s",
+                page.glyphs.dot,
+                format_figure(r)
+            ));
         }
-        page.pair("throughput", &text);
+        page.write_pair("throughput", &text);
     }
     if let Some(spread) = &l.peak_bytes_spread {
         let text = format!("{} GiB", plus_minus(page, spread, crate::units::GIB));
-        page.pair("peak memory", &text);
+        page.write_pair("peak memory", &text);
     }
     let (completed, failed) = requests(&l.repeats);
     if let Some(completed) = completed {
-        let mut text = count(completed);
+        let mut text = grouped_count(completed);
         if let Some(failed) = failed.filter(|f| *f > 0) {
-            text.push_str(&format!(", {} failed", count(failed)));
+            text.push_str(&format!(", {} failed", grouped_count(failed)));
         }
-        page.pair("requests", &text);
+        page.write_pair("requests", &text);
     }
     // Each note once, however many repeats have it.
     let mut told: Vec<&str> = Vec::new();
     for note in l.repeats.iter().flat_map(|r| &r.notes) {
         if !told.contains(&note.as_str()) {
             told.push(note);
-            page.pair("note", note);
+            page.write_pair("note", note);
         }
     }
     percentiles(page, &l.repeats);
@@ -177,8 +184,8 @@ fn requests(repeats: &[RepeatResult]) -> (Option<u64>, Option<u64>) {
     (sum(|r| r.result.completed), sum(|r| r.result.failed))
 }
 
-fn plus_minus(page: &Page, s: &Spread, unit: f64) -> String {
-    let mean = figure(s.mean / unit);
+fn plus_minus(page: &ProfilePage, s: &Spread, unit: f64) -> String {
+    let mean = format_figure(s.mean / unit);
     match s.stddev {
         Some(stddev) => {
             // The spread with the mean's decimals: more would feign knowledge.
@@ -194,7 +201,7 @@ fn plus_minus(page: &Page, s: &Spread, unit: f64) -> String {
 }
 
 /// Time to first token and its kin, in the columns that the bench gives; means over the repeats.
-fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
+fn percentiles(page: &mut ProfilePage, repeats: &[RepeatResult]) {
     type Pick = fn(&RepeatResult) -> &BTreeMap<String, f64>;
     // A serve bench reports the latency of a request from end to end: one line for both.
     let end_to_end = repeats.iter().any(|r| !r.result.e2el_ms.is_empty());
@@ -224,7 +231,7 @@ fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
     }
     let mut heads = vec![("ms          ", Align::Left)];
     heads.extend(columns.iter().map(|c| (*c, Align::Right)));
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for (label, pick) in kinds {
         if repeats.iter().all(|r| pick(r).is_empty()) {
             continue;
@@ -242,9 +249,9 @@ fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
                         .filter(|_| label == "latency" && *c == "mean"))
                 })
                 .collect();
-            mean(&figures).map_or_else(|| page.glyphs.dash.to_owned(), figure)
+            arithmetic_mean(&figures).map_or_else(|| page.glyphs.dash.to_owned(), format_figure)
         }));
-        table.row(row);
+        table.add_row(row);
     }
-    page.table(&table.lines());
+    page.write_table(&table.render_lines());
 }

@@ -1,18 +1,21 @@
 //! Where the bytes are: the peak in parts, each device, the KV pool.
 
-use super::page::Page;
+use super::page::ProfilePage;
 use crate::breakdown::{Component, Confidence, DeviceBreakdown, Part};
 use crate::capture::DeviceKind;
 use crate::profile::Profile;
-use crate::report::layout::counted;
-use crate::report::layout::{Align, Table, count, left, right, truncate, unsigned_zero, width};
+use crate::report::layout::counted_noun;
+use crate::report::layout::{
+    Align, TextTable, grouped_count, pad_left_aligned, pad_right_aligned, text_width,
+    truncate_text, unsigned_zero,
+};
 use crate::units::gib_signed;
 
 /// Cells of a bar.
 const BAR: usize = 20;
 
 /// A line of the tree.
-struct Row {
+struct PartRow {
     tree: String,
     label: String,
     gb: Option<f64>,
@@ -22,19 +25,21 @@ struct Row {
 }
 
 /// The peak as a tree, the total first; overhead's parts below it.
-pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
+pub(super) fn write_breakdown(page: &mut ProfilePage, profile: &Profile) {
     let b = &profile.memory_breakdown;
     let part = |c: Component| b.components.iter().find(|p| p.component == c);
-    let row = |tree: &str, label: &str, part: Option<&Part>| Row {
+    let row = |tree: &str, label: &str, part: Option<&Part>| PartRow {
         tree: tree.to_owned(),
         label: label.to_owned(),
         gb: part.map(|p| p.gb),
         percent: part.map(|p| p.percent),
-        word: part.map_or("unknown", |p| word(&p.confidence)).to_owned(),
+        word: part
+            .map_or("unknown", |p| confidence_word(&p.confidence))
+            .to_owned(),
         total: false,
     };
     let (branch, last) = (page.glyphs.branch, page.glyphs.last);
-    let mut rows = vec![Row {
+    let mut rows = vec![PartRow {
         tree: String::new(),
         label: "Total at the peak".into(),
         gb: b.total_measured_gb,
@@ -48,7 +53,7 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
         Component::KvCache,
         Component::Activations,
     ] {
-        rows.push(row(branch, c.label(), part(c)));
+        rows.push(row(branch, c.display_label(), part(c)));
     }
     // The remainder holds whatever has no name, with a note.
     let all_known =
@@ -58,12 +63,12 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
     } else {
         "Overhead and unknown parts"
     };
-    rows.push(Row {
+    rows.push(PartRow {
         tree: last.to_owned(),
         label: overhead_label.into(),
         gb: b.framework_overhead_gb,
         percent: b.overhead_percentage,
-        word: word(&b.confidence_levels.overhead).to_owned(),
+        word: confidence_word(&b.confidence_levels.overhead).to_owned(),
         total: false,
     });
     let overhead: Vec<&Part> = b
@@ -79,13 +84,17 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
         } else {
             branch
         };
-        rows.push(row(&format!("   {tree}"), p.component.label(), Some(p)));
+        rows.push(row(
+            &format!("   {tree}"),
+            p.component.display_label(),
+            Some(p),
+        ));
     }
     draw(page, &rows);
-    let why = |page: &mut Page, label: &str, known: bool, path: &str| {
+    let why = |page: &mut ProfilePage, label: &str, known: bool, path: &str| {
         if !known {
             if let Some(why) = profile.unknown.get(path) {
-                page.aside(&format!("{label} unknown: {why}"));
+                page.write_aside(&format!("{label} unknown: {why}"));
             }
         }
     };
@@ -103,17 +112,17 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
     }
 }
 
-fn draw(page: &mut Page, rows: &[Row]) {
-    let cells = |pick: &dyn Fn(&Row) -> String, head: &str| {
+fn draw(page: &mut ProfilePage, rows: &[PartRow]) {
+    let cells = |pick: &dyn Fn(&PartRow) -> String, head: &str| {
         rows.iter()
-            .map(|r| width(&pick(r)))
+            .map(|r| text_width(&pick(r)))
             .max()
             .unwrap_or(0)
-            .max(width(head))
+            .max(text_width(head))
     };
-    let name = |r: &Row| format!("{}{}", r.tree, r.label);
-    let gb = |r: &Row| page.gib(r.gb);
-    let percent = |r: &Row| {
+    let name = |r: &PartRow| format!("{}{}", r.tree, r.label);
+    let gb = |r: &PartRow| page.format_gib(r.gb);
+    let percent = |r: &PartRow| {
         r.percent.map_or_else(
             || page.glyphs.dash.to_owned(),
             |p| unsigned_zero(format!("{p:.1}")),
@@ -127,44 +136,48 @@ fn draw(page: &mut Page, rows: &[Row]) {
     let bars = page.options.width >= wide + gb_cells + percent_cells + BAR + 16;
     let mut lines = Vec::new();
     for r in rows {
-        let label = left(&r.label, wide - width(&r.tree));
+        let label = pad_left_aligned(&r.label, wide - text_width(&r.tree));
         let figures = format!(
             "{}  {}",
-            right(&gb(r), gb_cells),
-            right(&percent(r), percent_cells)
+            pad_right_aligned(&gb(r), gb_cells),
+            pad_right_aligned(&percent(r), percent_cells)
         );
-        let word = page.paint(page.theme.faint, &r.word);
-        let label = format!("{}{label}", page.paint(page.theme.faint, &r.tree));
+        let word = page.paint_text(page.theme.faint, &r.word);
+        let label = format!("{}{label}", page.paint_text(page.theme.faint, &r.tree));
         let (label, figures) = if r.total {
             (
-                page.paint(page.theme.title, &label),
-                page.paint(page.theme.title, &figures),
+                page.paint_text(page.theme.title, &label),
+                page.paint_text(page.theme.title, &figures),
             )
         } else {
             (label, figures)
         };
         lines.push(if bars {
-            let bar = left(&page.bar(r.percent.unwrap_or(0.0) / 100.0, BAR), BAR);
+            let bar = pad_left_aligned(&page.draw_bar(r.percent.unwrap_or(0.0) / 100.0, BAR), BAR);
             format!("  {label}  {figures}  {bar}  {word}")
         } else {
             format!("  {label}  {figures}  {word}")
         });
     }
-    let figures = format!("{}  {}", right("GiB", gb_cells), right("%", percent_cells));
+    let figures = format!(
+        "{}  {}",
+        pad_right_aligned("GiB", gb_cells),
+        pad_right_aligned("%", percent_cells)
+    );
     let head = format!(
         "{}  {}",
-        page.paint(page.theme.title, &left("Memory", wide + 2)),
-        page.paint(page.theme.faint, &figures)
+        page.paint_text(page.theme.title, &pad_left_aligned("Memory", wide + 2)),
+        page.paint_text(page.theme.faint, &figures)
     );
-    page.line("");
-    page.line(&head);
+    page.write_line("");
+    page.write_line(&head);
     for line in lines {
-        page.line(&line);
+        page.write_line(&line);
     }
 }
 
 /// How sure, in one word.
-pub(super) fn word(confidence: &Confidence) -> &'static str {
+pub(super) fn confidence_word(confidence: &Confidence) -> &'static str {
     match confidence.0.as_str() {
         c if c.starts_with("high_from_") && c.ends_with("_logs") => "log",
         c if c.starts_with("high_from_") && c.ends_with("_metrics") => "metrics",
@@ -180,13 +193,13 @@ pub(super) fn word(confidence: &Confidence) -> &'static str {
 }
 
 /// Each device, where there are several.
-pub(super) fn devices(page: &mut Page, profile: &Profile) {
+pub(super) fn write_devices(page: &mut ProfilePage, profile: &Profile) {
     let devices = &profile.memory_breakdown.per_gpu;
     if devices.len() < 2 {
         return;
     }
-    page.heading("Devices, GiB");
-    let mut table = Table::new(&[
+    page.write_heading("Devices, GiB");
+    let mut table = TextTable::new(&[
         ("", Align::Right),
         ("name", Align::Left),
         ("holds", Align::Right),
@@ -205,7 +218,7 @@ pub(super) fn devices(page: &mut Page, profile: &Profile) {
             .find(|f| f.index == d.gpu_id);
         let gb = |c: Component| {
             let part = d.parts.iter().find(|p| p.component == c);
-            page.gib(part.map(|p| p.gb))
+            page.format_gib(part.map(|p| p.gb))
         };
         let overhead: i64 = d
             .parts
@@ -214,30 +227,30 @@ pub(super) fn devices(page: &mut Page, profile: &Profile) {
             .map(|p| p.bytes)
             .fold(0, i64::saturating_add);
         let name = facts.map_or(page.glyphs.dash, |f| f.name.as_str());
-        table.row(vec![
+        table.add_row(vec![
             d.gpu_id.to_string(),
-            truncate(&page.clean(name), 22, page.glyphs.ellipsis),
-            page.gib(
+            truncate_text(&page.clean_text(name), 22, page.glyphs.ellipsis),
+            page.format_gib(
                 facts
                     .and_then(|f| f.total_bytes)
                     .map(|b| gib_signed(b as i64)),
             ),
-            page.gib(Some(gib_signed(d.peak_bytes as i64))),
+            page.format_gib(Some(gib_signed(d.peak_bytes as i64))),
             gb(Component::Baseline),
             gb(Component::ModelWeights),
             gb(Component::KvCache),
             gb(Component::Activations),
-            page.gib(Some(gib_signed(overhead))),
+            page.format_gib(Some(gib_signed(overhead))),
         ]);
     }
-    page.table(&table.lines());
+    page.write_table(&table.render_lines());
     if let Some(text) = spread(page, devices) {
-        page.pair("balance", &text);
+        page.write_pair("balance", &text);
     }
 }
 
 /// How evenly the devices are loaded.
-fn spread(page: &Page, devices: &[DeviceBreakdown]) -> Option<String> {
+fn spread(page: &ProfilePage, devices: &[DeviceBreakdown]) -> Option<String> {
     let peaks = || devices.iter().map(|d| d.peak_bytes as i64);
     let apart = peaks().max()?.saturating_sub(peaks().min()?);
     Some(format!(
@@ -247,9 +260,9 @@ fn spread(page: &Page, devices: &[DeviceBreakdown]) -> Option<String> {
 }
 
 /// The KV pool: reserved and used are two figures.
-pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
+pub(super) fn kv_cache(page: &mut ProfilePage, profile: &Profile) {
     let m = &profile.vllm_internal_metrics;
-    page.heading("KV cache");
+    page.write_heading("KV cache");
     let pool = m
         .total_gpu_kv_cache_gb
         .or(profile.memory_breakdown.kv_cache_gb);
@@ -257,11 +270,11 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
         let mut parts = vec![page.gib_unit(pool)];
         parts.extend(
             m.total_gpu_kv_cache_tokens
-                .map(|t| format!("{} tokens", count(t))),
+                .map(|t| format!("{} tokens", grouped_count(t))),
         );
         parts.extend(m.num_gpu_blocks.map(|n| match m.block_size {
-            Some(size) => format!("{} of {size}", counted(n as usize, "block")),
-            None => counted(n as usize, "block"),
+            Some(size) => format!("{} of {size}", counted_noun(n as usize, "block")),
+            None => counted_noun(n as usize, "block"),
         }));
         parts.join(", ")
     });
@@ -283,7 +296,7 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
                 "{} of it: the rest was never written to",
                 page.gib_unit(Some(touched))
             );
-            page.pair("touched", &text);
+            page.write_pair("touched", &text);
         }
     }
     let used = m.kv_cache_used_gb.or(m.kv_cache_usage_peak).map(|_| {
@@ -305,10 +318,10 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
         "vllm_internal_metrics.kv_cache_used_gb",
     );
     if let (Some(n), Some(len)) = (m.max_concurrency, m.max_model_len) {
-        let text = format!("{n:.1} requests of {} tokens", count(len));
-        page.pair("holds", &text);
+        let text = format!("{n:.1} requests of {} tokens", grouped_count(len));
+        page.write_pair("holds", &text);
     }
     if let Some(n) = m.preemptions {
-        page.pair("preemptions", &count(n));
+        page.write_pair("preemptions", &grouped_count(n));
     }
 }

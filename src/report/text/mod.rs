@@ -9,7 +9,7 @@ mod verdicts;
 
 use super::{RenderError, Renderer};
 use crate::profile::Profile;
-use page::Page;
+use page::ProfilePage;
 
 /// How the text looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,28 +36,28 @@ impl Default for TextOptions {
 pub struct Text;
 
 impl Renderer for Text {
-    fn format(&self) -> &'static str {
+    fn format_name(&self) -> &'static str {
         "text"
     }
 
-    fn render(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
-        Ok(render(profile, TextOptions::default()).into_bytes())
+    fn render_profile(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
+        Ok(render_text(profile, TextOptions::default()).into_bytes())
     }
 }
 
 /// The summary as it suits a terminal.
-pub fn render(profile: &Profile, options: TextOptions) -> String {
-    let mut page = Page::new(options, profile);
-    run::headline(&mut page, profile);
-    memory::breakdown(&mut page, profile);
-    memory::devices(&mut page, profile);
+pub fn render_text(profile: &Profile, options: TextOptions) -> String {
+    let mut page = ProfilePage::new(options, profile);
+    run::write_headline(&mut page, profile);
+    memory::write_breakdown(&mut page, profile);
+    memory::write_devices(&mut page, profile);
     memory::kv_cache(&mut page, profile);
-    load::timeline(&mut page, profile);
-    load::latency(&mut page, profile);
-    torch::process(&mut page, profile);
-    torch::layers(&mut page, profile);
-    verdicts::confidence(&mut page, profile);
-    verdicts::settings(&mut page, profile);
-    verdicts::findings(&mut page, profile);
-    page.finish()
+    load::write_timeline(&mut page, profile);
+    load::write_latency(&mut page, profile);
+    torch::write_process(&mut page, profile);
+    torch::write_layers(&mut page, profile);
+    verdicts::write_confidence(&mut page, profile);
+    verdicts::write_settings(&mut page, profile);
+    verdicts::write_findings(&mut page, profile);
+    page.into_text()
 }

@@ -2,7 +2,9 @@
 
 use super::TextOptions;
 use crate::profile::Profile;
-use crate::report::layout::{clean, left, truncate, unsigned_zero, width, wrap};
+use crate::report::layout::{
+    clean_text, pad_left_aligned, text_width, truncate_text, unsigned_zero, wrap_text,
+};
 use anstyle::{AnsiColor, Style};
 
 /// Cells of the label before a value.
@@ -61,7 +63,7 @@ pub(super) struct Theme {
 }
 
 /// The page.
-pub(super) struct Page {
+pub(super) struct ProfilePage {
     pub options: TextOptions,
     pub glyphs: Glyphs,
     pub theme: Theme,
@@ -70,8 +72,8 @@ pub(super) struct Page {
     text: String,
 }
 
-impl Page {
-    pub fn new(options: TextOptions, profile: &Profile) -> Page {
+impl ProfilePage {
+    pub fn new(options: TextOptions, profile: &Profile) -> ProfilePage {
         let theme = if options.color {
             Theme {
                 title: Style::new().bold(),
@@ -83,7 +85,7 @@ impl Page {
             Theme::default()
         };
         let peak = profile.memory_breakdown.total_measured_gb;
-        Page {
+        ProfilePage {
             options,
             glyphs: if options.unicode { UNICODE } else { ASCII },
             theme,
@@ -97,16 +99,16 @@ impl Page {
     }
 
     /// The text, with one final newline.
-    pub fn finish(self) -> String {
+    pub fn into_text(self) -> String {
         self.text
     }
 
     /// Text from outside, made fit for this page.
-    pub fn clean(&self, text: &str) -> String {
-        clean(text, self.options.unicode)
+    pub fn clean_text(&self, text: &str) -> String {
+        clean_text(text, self.options.unicode)
     }
 
-    pub fn paint(&self, style: Style, text: &str) -> String {
+    pub fn paint_text(&self, style: Style, text: &str) -> String {
         if text.trim().is_empty() {
             text.to_owned()
         } else {
@@ -114,29 +116,29 @@ impl Page {
         }
     }
 
-    pub fn line(&mut self, line: &str) {
+    pub fn write_line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
     /// An empty line and a heading.
-    pub fn heading(&mut self, title: &str) {
-        let title = self.paint(self.theme.title, title);
-        self.line("");
-        self.line(&title);
+    pub fn write_heading(&mut self, title: &str) {
+        let title = self.paint_text(self.theme.title, title);
+        self.write_line("");
+        self.write_line(&title);
     }
 
     /// A label and its value, wrapped under itself.
-    pub fn pair(&mut self, label: &str, value: &str) {
-        let value = self.clean(value);
+    pub fn write_pair(&mut self, label: &str, value: &str) {
+        let value = self.clean_text(value);
         let room = self.options.width.saturating_sub(LABEL + 4).max(24);
-        let label = left(label, LABEL);
-        for (i, part) in wrap(&value, room).iter().enumerate() {
+        let label = pad_left_aligned(label, LABEL);
+        for (i, part) in wrap_text(&value, room).iter().enumerate() {
             if i == 0 {
-                let label = self.paint(self.theme.faint, &label);
-                self.line(&format!("  {label}  {part}"));
+                let label = self.paint_text(self.theme.faint, &label);
+                self.write_line(&format!("  {label}  {part}"));
             } else {
-                self.line(&format!("  {:LABEL$}  {part}", ""));
+                self.write_line(&format!("  {:LABEL$}  {part}", ""));
             }
         }
     }
@@ -150,50 +152,54 @@ impl Page {
         path: &str,
     ) {
         match (value, profile.unknown.get(path)) {
-            (Some(value), _) => self.pair(label, &value),
+            (Some(value), _) => self.write_pair(label, &value),
             (None, Some(why)) => {
                 let text = format!("{} ({why})", self.glyphs.dash);
-                self.pair(label, &text);
+                self.write_pair(label, &text);
             }
             (None, None) => {
                 let dash = self.glyphs.dash;
-                self.pair(label, dash);
+                self.write_pair(label, dash);
             }
         }
     }
 
     /// Lines of a table: the head faint.
-    pub fn table(&mut self, lines: &[String]) {
+    pub fn write_table(&mut self, lines: &[String]) {
         for (i, line) in lines.iter().enumerate() {
             if i == 0 {
-                let head = self.paint(self.theme.faint, line);
-                self.line(&format!("  {head}"));
+                let head = self.paint_text(self.theme.faint, line);
+                self.write_line(&format!("  {head}"));
             } else {
-                self.line(&format!("  {line}"));
+                self.write_line(&format!("  {line}"));
             }
         }
     }
 
     /// A faint remark, wrapped.
-    pub fn aside(&mut self, text: &str) {
+    pub fn write_aside(&mut self, text: &str) {
         let room = self.options.width.saturating_sub(4).max(24);
-        for (i, part) in wrap(&self.clean(text), room).iter().enumerate() {
+        for (i, part) in wrap_text(&self.clean_text(text), room).iter().enumerate() {
             let indent = if i == 0 { 2 } else { 4 };
-            let part = self.paint(self.theme.faint, part);
-            self.line(&format!("{:indent$}{part}", ""));
+            let part = self.paint_text(self.theme.faint, part);
+            self.write_line(&format!("{:indent$}{part}", ""));
         }
     }
 
     /// A faint line of quoted text, cut at the page's edge.
-    pub fn quote(&mut self, indent: usize, text: &str) {
+    pub fn write_quote(&mut self, indent: usize, text: &str) {
         let room = self.options.width.saturating_sub(indent).max(24);
-        let text = truncate(&self.clean(message(text)), room, self.glyphs.ellipsis);
-        let text = self.paint(self.theme.faint, &text);
-        self.line(&format!("{:indent$}{text}", ""));
+        let text = truncate_text(
+            &self.clean_text(message_of_line(text)),
+            room,
+            self.glyphs.ellipsis,
+        );
+        let text = self.paint_text(self.theme.faint, &text);
+        self.write_line(&format!("{:indent$}{text}", ""));
     }
 
     /// GiB without the unit; unknown is a dash.
-    pub fn gib(&self, gb: Option<f64>) -> String {
+    pub fn format_gib(&self, gb: Option<f64>) -> String {
         match gb {
             Some(gb) => unsigned_zero(format!("{gb:.*}", self.decimals)),
             None => self.glyphs.dash.to_owned(),
@@ -203,13 +209,13 @@ impl Page {
     /// GiB with the unit.
     pub fn gib_unit(&self, gb: Option<f64>) -> String {
         match gb {
-            Some(_) => format!("{} GiB", self.gib(gb)),
+            Some(_) => format!("{} GiB", self.format_gib(gb)),
             None => self.glyphs.dash.to_owned(),
         }
     }
 
     /// A bar of a share (0 to 1) of `cells`.
-    pub fn bar(&self, share: f64, cells: usize) -> String {
+    pub fn draw_bar(&self, share: f64, cells: usize) -> String {
         let Some(full) = self.glyphs.bar.first() else {
             return String::new();
         };
@@ -223,13 +229,13 @@ impl Page {
     }
 
     /// Cells left after `used`.
-    pub fn room(&self, used: &str) -> usize {
-        self.options.width.saturating_sub(width(used))
+    pub fn room_left(&self, used: &str) -> usize {
+        self.options.width.saturating_sub(text_width(used))
     }
 }
 
 /// A log line without the prefix of its message: process, level, time and `[file.py:12]`.
-pub(super) fn message(line: &str) -> &str {
+pub(super) fn message_of_line(line: &str) -> &str {
     match line.find(".py:").and_then(|at| {
         let rest = &line[at..];
         rest.find("] ").map(|end| at + end + 2)

@@ -1,26 +1,26 @@
 //! The top of the page: which run's memory this is, under which load, read by what.
 
-use super::page::Page;
+use super::page::ProfilePage;
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
-use crate::profile::{Profile, advise, describe_cgroup, recording};
-use crate::report::chapters::{mode, outcome};
-use crate::report::layout::{count, counted, duration};
+use crate::profile::{Profile, advise_on_profile, describe_cgroup, recording_name};
+use crate::report::chapters::{mode_label, outcome_label};
+use crate::report::layout::{counted_noun, format_duration, grouped_count};
 use crate::units::Bytes;
 
 /// Container, engine, model; load, mode, devices, the run.
-pub(super) fn headline(page: &mut Page, profile: &Profile) {
+pub(super) fn write_headline(page: &mut ProfilePage, profile: &Profile) {
     let container = &profile.metadata.container;
     let name = match (container.name.as_str(), container.id.get(..12)) {
         ("", Some(id)) => id,
         ("", None) => "unnamed container",
         (name, _) => name,
     };
-    let mut title = page.paint(page.theme.title, &page.clean(name));
+    let mut title = page.paint_text(page.theme.title, &page.clean_text(name));
     for (tag, style) in tags(profile, page) {
         title.push_str("  ");
-        title.push_str(&page.paint(style, tag));
+        title.push_str(&page.paint_text(style, tag));
     }
-    page.line(&title);
+    page.write_line(&title);
 
     let engine = &profile.engine_metadata;
     let dtypes = &profile.dtype_metadata;
@@ -51,29 +51,29 @@ pub(super) fn headline(page: &mut Page, profile: &Profile) {
             .filter(|kv| dtypes.weights.as_ref() != Some(kv))
             .map(|kv| format!("KV {kv}")),
     );
-    let what: Vec<String> = what.iter().map(|w| page.clean(w)).collect();
-    page.line(&what.join(page.glyphs.dot));
-    page.line("");
+    let what: Vec<String> = what.iter().map(|w| page.clean_text(w)).collect();
+    page.write_line(&what.join(page.glyphs.dot));
+    page.write_line("");
     if let Some(why) = profile.metadata.outcome.failure() {
-        page.pair("failed", why);
-        for advice in advise(profile) {
-            page.pair("change", &advice);
+        page.write_pair("failed", why);
+        for advice in advise_on_profile(profile) {
+            page.write_pair("change", &advice);
         }
-        page.line("");
+        page.write_line("");
     }
-    page.pair("load", &load(profile, page));
-    page.pair("mode", mode(profile));
-    page.pair("memory", &memory(profile, page));
+    page.write_pair("load", &load(profile, page));
+    page.write_pair("mode", mode_label(profile));
+    page.write_pair("memory", &memory(profile, page));
     let run = format!(
         "{}, {}, {}",
         profile.metadata.timestamp,
-        duration(profile.metadata.duration_s),
-        outcome(&profile.metadata.outcome)
+        format_duration(profile.metadata.duration_s),
+        outcome_label(&profile.metadata.outcome)
     );
-    page.pair("run", &run);
+    page.write_pair("run", &run);
 }
 
-fn tags(profile: &Profile, page: &Page) -> Vec<(&'static str, anstyle::Style)> {
+fn tags(profile: &Profile, page: &ProfilePage) -> Vec<(&'static str, anstyle::Style)> {
     let mut tags = Vec::new();
     if profile.engine_metadata.simulated {
         tags.push(("SIMULATED ENGINE", page.theme.warning));
@@ -95,7 +95,7 @@ fn tags(profile: &Profile, page: &Page) -> Vec<(&'static str, anstyle::Style)> {
     tags
 }
 
-fn load(profile: &Profile, page: &Page) -> String {
+fn load(profile: &Profile, page: &ProfilePage) -> String {
     let request = &profile.parameters;
     if request.bench == "none" || request.bench.is_empty() {
         return "none of our own: observed only".into();
@@ -103,30 +103,30 @@ fn load(profile: &Profile, page: &Page) -> String {
     let w = &request.workload;
     let mut parts = vec![format!("{} bench", request.bench)];
     if let Some(n) = profile.latency_stats.as_ref().map(|l| l.repeats.len()) {
-        parts[0].push_str(&format!(", {}", counted(n, "repeat")));
+        parts[0].push_str(&format!(", {}", counted_noun(n, "repeat")));
     }
     // A prompt that was given has as many tokens as the probe counted.
     let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
     let input = match (&w.prompt, counted) {
-        (None, _) => count(w.input_len.into()),
-        (Some(_), Some(n)) => count(n),
+        (None, _) => grouped_count(w.input_len.into()),
+        (Some(_), Some(n)) => grouped_count(n),
         (Some(_), None) => page.glyphs.dash.to_owned(),
     };
     parts.push(format!(
         "{input} tokens in, {} out",
-        count(w.output_len.into())
+        grouped_count(w.output_len.into())
     ));
-    parts.extend(request.batch().map(|b| format!("batch {b}")));
+    parts.extend(request.batch_size().map(|b| format!("batch {b}")));
     parts.extend(
         w.num_prompts
-            .map(|n| format!("{} prompts", count(n.into()))),
+            .map(|n| format!("{} prompts", grouped_count(n.into()))),
     );
     parts.extend(w.max_concurrency.map(|n| format!("{n} at once")));
     parts.extend(w.request_rate.map(|r| format!("{r} requests/s")));
     parts.join(page.glyphs.dot)
 }
 
-fn memory(profile: &Profile, page: &Page) -> String {
+fn memory(profile: &Profile, page: &ProfilePage) -> String {
     let devices = &profile.gpu_info.devices;
     let backend = &profile.metadata.memory_backend.name;
     let Some(first) = devices.first() else {
@@ -148,12 +148,12 @@ fn memory(profile: &Profile, page: &Page) -> String {
             };
             text.push_str(&format!(", {of}{}", Bytes(total)));
             if let Some(LimitLevel::Cgroup(path)) = &first.limit_level {
-                text.push_str(&format!(" ({})", page.clean(&describe_cgroup(path))));
+                text.push_str(&format!(" ({})", page.clean_text(&describe_cgroup(path))));
             }
         }
     }
-    match recording(&profile.metadata.memory_backend) {
-        Some(file) => text.push_str(&format!(", played back from {}", page.clean(file))),
+    match recording_name(&profile.metadata.memory_backend) {
+        Some(file) => text.push_str(&format!(", played back from {}", page.clean_text(file))),
         None => text.push_str(&format!(", read by {backend}")),
     }
     text

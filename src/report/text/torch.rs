@@ -1,10 +1,10 @@
 //! What a probe in the engine's process saw: its own account, operators and layers.
 
-use super::page::Page;
+use super::page::ProfilePage;
 use crate::engine::torch_probe::{Layer, MeasuredBy, Operator, TorchMemory};
 use crate::profile::Profile;
-use crate::report::layout::counted;
-use crate::report::layout::{Align, Table, count, figure, truncate};
+use crate::report::layout::counted_noun;
+use crate::report::layout::{Align, TextTable, format_figure, grouped_count, truncate_text};
 use crate::units::Bytes;
 
 /// Rows of a table on the page; the document has them all.
@@ -13,7 +13,7 @@ const ROWS: usize = 6;
 const NAME: usize = 40;
 
 /// The process' own account; nothing where no probe ran.
-pub(super) fn process(page: &mut Page, profile: &Profile) {
+pub(super) fn write_process(page: &mut ProfilePage, profile: &Profile) {
     let Some(memory) = &profile.torch_memory else {
         return;
     };
@@ -21,18 +21,21 @@ pub(super) fn process(page: &mut Page, profile: &Profile) {
         MeasuredBy::CudaAllocator => "by torch's allocator",
         MeasuredBy::Rss => "on CPU, by resident memory",
     };
-    page.heading(&format!("Inside the process ({by})"));
-    page.pair("weights", &weights(memory));
+    page.write_heading(&format!("Inside the process ({by})"));
+    page.write_pair("weights", &weights(memory));
     let cache = &memory.kv_cache;
     let mut text = Bytes(cache.bytes).to_string();
     if let Some(tokens) = cache.tokens {
-        let sequences = counted(memory.load.batch_size as usize, "sequence");
-        text.push_str(&format!(", {} tokens of {sequences}", count(tokens)));
+        let sequences = counted_noun(memory.load.batch_size as usize, "sequence");
+        text.push_str(&format!(
+            ", {} tokens of {sequences}",
+            grouped_count(tokens)
+        ));
     }
     if let Some(each) = cache.bytes_per_token {
-        text.push_str(&format!(", {} bytes a token", figure(each)));
+        text.push_str(&format!(", {} bytes a token", format_figure(each)));
     }
-    page.pair("KV cache", &text);
+    page.write_pair("KV cache", &text);
     let activations = memory.activation_peak_bytes.map(|all| {
         let mut text = signed(all);
         if let Some(prefill) = memory.prefill_activation_peak_bytes {
@@ -49,25 +52,25 @@ pub(super) fn process(page: &mut Page, profile: &Profile) {
         .try_fold(0i64, |sum, b| sum.checked_add(b?));
     if let Some(unused) = unused {
         let text = format!("{} reserved by the allocator beyond it", signed(unused));
-        page.pair("unused", &text);
+        page.write_pair("unused", &text);
     }
     if let Some(overhead) = memory.multi_gpu_overhead_bytes {
         let text = format!("{} more than on one GPU", signed(overhead));
-        page.pair("several GPUs", &text);
+        page.write_pair("several GPUs", &text);
     }
     let load = &memory.load;
     let text = format!(
         "{} × ({} prompt + {} generated) tokens, {} prompt",
         load.batch_size, load.prompt_tokens, load.generated_tokens, load.prompt
     );
-    page.pair("load", &text);
+    page.write_pair("load", &text);
 }
 
 fn weights(memory: &TorchMemory) -> String {
     let w = &memory.weights;
     let mut text = Bytes(w.bytes).to_string();
     if let Some(n) = memory.model.num_parameters {
-        text.push_str(&format!(", {} parameters", count(n)));
+        text.push_str(&format!(", {} parameters", grouped_count(n)));
     }
     if let Some(dtype) = &memory.model.dtype {
         text.push_str(&format!(", {dtype}"));
@@ -79,23 +82,23 @@ fn weights(memory: &TorchMemory) -> String {
 }
 
 fn signed(bytes: i64) -> String {
-    crate::units::signed(bytes.into())
+    crate::units::signed_text(bytes.into())
 }
 
 /// Operators and layers that take most; nothing unless they were asked for.
-pub(super) fn layers(page: &mut Page, profile: &Profile) {
+pub(super) fn write_layers(page: &mut ProfilePage, profile: &Profile) {
     let Some(told) = &profile.layer_profile else {
         return;
     };
-    let tokens = counted(told.tokens as usize, "token");
-    page.heading(&format!("Operators (torch.profiler, {tokens})"));
+    let tokens = counted_noun(told.tokens as usize, "token");
+    page.write_heading(&format!("Operators (torch.profiler, {tokens})"));
     operators(page, "most memory", &told.operators_by_memory);
     operators(page, "most time", &told.operators_by_time);
-    page.heading("Layers (one pass over the prompt)");
+    page.write_heading("Layers (one pass over the prompt)");
     let mut largest: Vec<&Layer> = told.layers.iter().collect();
     let size = |l: &Layer| (l.parameter_bytes, l.inner_bytes.unwrap_or(0));
     largest.sort_by_key(|l| std::cmp::Reverse(size(l)));
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("largest", Align::Left),
         ("class", Align::Left),
         ("parameters", Align::Right),
@@ -107,8 +110,9 @@ pub(super) fn layers(page: &mut Page, profile: &Profile) {
         let bytes = |b: Option<u64>| {
             b.map_or_else(|| page.glyphs.dash.to_owned(), |b| Bytes(b).to_string())
         };
-        let name = |text: &str| truncate(&page.clean(text), NAME / 2 + 6, page.glyphs.ellipsis);
-        table.row(vec![
+        let name =
+            |text: &str| truncate_text(&page.clean_text(text), NAME / 2 + 6, page.glyphs.ellipsis);
+        table.add_row(vec![
             name(&layer.name),
             name(&layer.class),
             bytes(Some(layer.parameter_bytes)),
@@ -117,15 +121,15 @@ pub(super) fn layers(page: &mut Page, profile: &Profile) {
             bytes(layer.peak_bytes),
         ]);
     }
-    page.table(&table.lines());
+    page.write_table(&table.render_lines());
     more(page, told.layers.len(), "layer_profile.layers");
 }
 
-fn operators(page: &mut Page, head: &str, all: &[Operator]) {
+fn operators(page: &mut ProfilePage, head: &str, all: &[Operator]) {
     if all.is_empty() {
         return;
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         (head, Align::Left),
         ("calls", Align::Right),
         ("memory", Align::Right),
@@ -133,23 +137,23 @@ fn operators(page: &mut Page, head: &str, all: &[Operator]) {
         ("GPU ms", Align::Right),
     ]);
     for operator in all.iter().take(ROWS) {
-        let ms = |ms: Option<f64>| ms.map_or_else(|| page.glyphs.dash.to_owned(), figure);
+        let ms = |ms: Option<f64>| ms.map_or_else(|| page.glyphs.dash.to_owned(), format_figure);
         let memory = operator.self_memory_bytes;
-        table.row(vec![
-            truncate(&page.clean(&operator.name), NAME, page.glyphs.ellipsis),
-            count(operator.calls),
+        table.add_row(vec![
+            truncate_text(&page.clean_text(&operator.name), NAME, page.glyphs.ellipsis),
+            grouped_count(operator.calls),
             memory.map_or_else(|| page.glyphs.dash.to_owned(), signed),
             ms(operator.self_cpu_ms),
             ms(operator.self_device_ms),
         ]);
     }
-    page.table(&table.lines());
+    page.write_table(&table.render_lines());
     more(page, all.len(), "layer_profile");
 }
 
-fn more(page: &mut Page, all: usize, path: &str) {
+fn more(page: &mut ProfilePage, all: usize, path: &str) {
     if all > ROWS {
         let rest = all - ROWS;
-        page.aside(&format!("{rest} more in {path}"));
+        page.write_aside(&format!("{rest} more in {path}"));
     }
 }

@@ -1,15 +1,17 @@
 //! How far to trust the page: the witness of each part, settings not in force, findings.
 
-use super::page::{Page, message};
+use super::page::{ProfilePage, message_of_line};
 use crate::breakdown::{Component, Confidence};
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
-use crate::report::layout::{Align, Table, left, truncate, width, wrap};
+use crate::report::layout::{
+    Align, TextTable, pad_left_aligned, text_width, truncate_text, wrap_text,
+};
 
 /// How sure each part is, and the words it rests on.
-pub(super) fn confidence(page: &mut Page, profile: &Profile) {
+pub(super) fn write_confidence(page: &mut ProfilePage, profile: &Profile) {
     let levels = &profile.memory_breakdown.confidence_levels;
-    page.heading("Confidence");
+    page.write_heading("Confidence");
     let rests_on = |c: Component| {
         profile
             .evidence
@@ -52,51 +54,59 @@ pub(super) fn confidence(page: &mut Page, profile: &Profile) {
             "framework_overhead_gb",
         ),
     ];
-    let wide = rows.iter().map(|r| width(&r.1.0)).max().unwrap_or(0);
+    let wide = rows.iter().map(|r| text_width(&r.1.0)).max().unwrap_or(0);
     for (label, level, words, key) in rows {
         let why = || profile.unknown.get(&format!("memory_breakdown.{key}"));
         let words = words.or_else(|| why().map(String::as_str));
-        let head = format!("  {}  {}", left(label, 12), left(&level.0, wide));
-        let room = page.room(&head).saturating_sub(2);
-        let label = page.paint(page.theme.faint, &left(label, 12));
-        let mut line = format!("  {label}  {}", left(&level.0, wide));
+        let head = format!(
+            "  {}  {}",
+            pad_left_aligned(label, 12),
+            pad_left_aligned(&level.0, wide)
+        );
+        let room = page.room_left(&head).saturating_sub(2);
+        let label = page.paint_text(page.theme.faint, &pad_left_aligned(label, 12));
+        let mut line = format!("  {label}  {}", pad_left_aligned(&level.0, wide));
         if let Some(words) = words.filter(|_| room >= 16) {
-            let words = truncate(&page.clean(message(words)), room, page.glyphs.ellipsis);
+            let words = truncate_text(
+                &page.clean_text(message_of_line(words)),
+                room,
+                page.glyphs.ellipsis,
+            );
             line.push_str("  ");
-            line.push_str(&page.paint(page.theme.faint, &words));
+            line.push_str(&page.paint_text(page.theme.faint, &words));
         }
-        page.line(&line);
+        page.write_line(&line);
     }
 }
 
 /// Settings that are not in force as asked for.
-pub(super) fn settings(page: &mut Page, profile: &Profile) {
+pub(super) fn write_settings(page: &mut ProfilePage, profile: &Profile) {
     let differences = &profile.configuration.differences;
     if differences.is_empty() {
         return;
     }
-    page.heading("Settings not as asked for");
-    let mut table = Table::new(&[
+    page.write_heading("Settings not as asked for");
+    let mut table = TextTable::new(&[
         ("setting", Align::Left),
         ("asked for", Align::Left),
         ("in force", Align::Left),
     ]);
     for d in differences {
-        let cell = |text: &str| truncate(&page.clean(text), 40, page.glyphs.ellipsis);
-        table.row(vec![
+        let cell = |text: &str| truncate_text(&page.clean_text(text), 40, page.glyphs.ellipsis);
+        table.add_row(vec![
             cell(&d.setting),
             cell(&d.requested),
             cell(&d.effective),
         ]);
     }
-    page.table(&table.lines());
+    page.write_table(&table.render_lines());
 }
 
 /// Findings, worst first, each with its code.
-pub(super) fn findings(page: &mut Page, profile: &Profile) {
-    page.heading("Findings");
+pub(super) fn write_findings(page: &mut ProfilePage, profile: &Profile) {
+    page.write_heading("Findings");
     if profile.findings.is_empty() {
-        page.line("  none");
+        page.write_line("  none");
     }
     let mut findings: Vec<_> = profile.findings.iter().collect();
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
@@ -106,16 +116,16 @@ pub(super) fn findings(page: &mut Page, profile: &Profile) {
             Severity::Warning => ("warning", page.theme.warning),
             Severity::Info => ("info", page.theme.faint),
         };
-        let text = page.clean(&format!("{} [{}]", f.message, f.code));
+        let text = page.clean_text(&format!("{} [{}]", f.message, f.code));
         let room = page.options.width.saturating_sub(11).max(24);
-        for (i, part) in wrap(&text, room).iter().enumerate() {
+        for (i, part) in wrap_text(&text, room).iter().enumerate() {
             let head = if i == 0 { label } else { "" };
-            let head = page.paint(style, &left(head, 7));
-            page.line(&format!("  {head}  {part}"));
+            let head = page.paint_text(style, &pad_left_aligned(head, 7));
+            page.write_line(&format!("  {head}  {part}"));
         }
         // Two witnesses are quoted one below the other.
         for quote in f.quote.iter().flat_map(|q| q.split(" | ")) {
-            page.quote(11, quote);
+            page.write_quote(11, quote);
         }
     }
 }

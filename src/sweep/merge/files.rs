@@ -89,7 +89,7 @@ pub(super) fn same_texts(runs: &[&Path], name: &str, to: &Path) -> Result<(), Fa
     let paths = of_that_name(runs, name);
     let texts: Vec<Vec<u8>> = paths
         .iter()
-        .filter_map(|p| bounded::document(p).ok())
+        .filter_map(|p| bounded::read_document(p).ok())
         .collect();
     let Some(first) = texts.first() else {
         return Ok(());

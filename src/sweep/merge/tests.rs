@@ -4,14 +4,14 @@ use super::super::folder::{CONFIG_FILE, Folder};
 use super::super::journal::{EngineStart, Journal};
 use super::*;
 use crate::matrix::samples::{cell, row, sweep};
-use crate::matrix::{Cell, OomMemory, Plan, PlanOptions, Shard, Sweep};
+use crate::matrix::{Cell, OomMemory, PlanOptions, Shard, SweepDefinition, SweepPlan};
 use proptest::prelude::*;
 
 fn now() -> jiff::Zoned {
     "2026-11-21T12:00:00[UTC]".parse().unwrap()
 }
 
-fn plan(sweep: &Sweep, shard: Option<Shard>) -> Plan {
+fn plan(sweep: &SweepDefinition, shard: Option<Shard>) -> SweepPlan {
     let options = PlanOptions {
         fresh: false,
         shard,
@@ -19,20 +19,20 @@ fn plan(sweep: &Sweep, shard: Option<Shard>) -> Plan {
         known_oom: &OomMemory::default(),
         retry_oom: false,
     };
-    Plan::of(sweep, &options).unwrap()
+    SweepPlan::for_sweep(sweep, &options).unwrap()
 }
 
 /// Runs a plan as the runner does, with a profile and a capture for each cell; returns its folder.
-fn run(results: &Path, plan: &Plan, rows: impl Fn(&Cell) -> Option<Row>) -> PathBuf {
-    let folder = Folder::create(results, &plan.name, &now()).unwrap();
-    let (mut journal, _) = Journal::open(folder.path()).unwrap();
-    let session = Session::new(&plan.name, "2026-11-20T10:00:00Z".into(), false, plan.shard);
-    journal.session(&session).unwrap();
-    Cells::of(plan).write(folder.path()).unwrap();
-    fs::write(folder.config(), "models: []\n").unwrap();
+fn run(results: &Path, plan: &SweepPlan, rows: impl Fn(&Cell) -> Option<CellRow>) -> PathBuf {
+    let folder = Folder::create_new(results, &plan.name, &now()).unwrap();
+    let (mut journal, _) = Journal::open_folder(folder.path()).unwrap();
+    let session = SweepSession::new(&plan.name, "2026-11-20T10:00:00Z".into(), false, plan.shard);
+    journal.write_session(&session).unwrap();
+    Cells::of_plan(plan).write_file(folder.path()).unwrap();
+    fs::write(folder.config_path(), "models: []\n").unwrap();
     for group in &plan.groups {
         journal
-            .start(EngineStart {
+            .write_start(EngineStart {
                 group: group.id.clone(),
                 run_id: "r".into(),
                 container: None,
@@ -48,18 +48,18 @@ fn run(results: &Path, plan: &Plan, rows: impl Fn(&Cell) -> Option<Row>) -> Path
             let paths = folder.cell_paths(cell, 1).unwrap();
             fs::write(paths.capture.join("capture.json"), cell.id.to_string()).unwrap();
             fs::write(&paths.profile, "{}").unwrap();
-            row.profile = Some(folder.relative(&paths.profile));
-            journal.end(&row).unwrap();
+            row.profile = Some(folder.relative_path(&paths.profile));
+            journal.write_end(&row).unwrap();
         }
     }
     folder.path().to_owned()
 }
 
-fn done(cell: &Cell) -> Option<Row> {
-    Some(row(cell, Status::Done))
+fn done(cell: &Cell) -> Option<CellRow> {
+    Some(row(cell, RowStatus::Done))
 }
 
-fn rows(results: &Results) -> BTreeMap<CellId, Option<Row>> {
+fn rows(results: &Results) -> BTreeMap<CellId, Option<CellRow>> {
     let pairs = results.cells.iter();
     pairs.map(|o| (o.cell.id.clone(), o.row.clone())).collect()
 }
@@ -79,15 +79,15 @@ proptest! {
         let all = sweep(cells(&names.iter().map(String::as_str).collect::<Vec<_>>()));
         let came = |cell: &Cell| {
             let n = all.cells.iter().position(|c| c.id == cell.id);
-            let status = if n == Some(failing) { Status::Failed } else { Status::Done };
+            let status = if n == Some(failing) { RowStatus::Failed } else { RowStatus::Done };
             Some(row(cell, status))
         };
         let parts: Vec<PathBuf> = (1..=of)
             .map(|index| run(dir.path(), &plan(&all, Some(Shard { index, of })), came))
             .collect();
         let whole = run(dir.path(), &plan(&all, None), came);
-        let alone = merge(&[whole], &dir.path().join("alone"), &now()).unwrap();
-        let joined = merge(&parts, &dir.path().join("joined"), &now()).unwrap();
+        let alone = merge_runs(&[whole], &dir.path().join("alone"), &now()).unwrap();
+        let joined = merge_runs(&parts, &dir.path().join("joined"), &now()).unwrap();
         prop_assert_eq!(rows(&joined.results), rows(&alone.results));
         prop_assert!(joined.results.notes.is_empty(), "{:?}", joined.results.notes);
         for (id, row) in rows(&joined.results) {
@@ -96,10 +96,10 @@ proptest! {
             prop_assert_eq!(fs::read_to_string(capture).unwrap(), id.to_string());
         }
         // What was joined is a run like any other.
-        let again = merge(std::slice::from_ref(&joined.folder), &dir.path().join("again"), &now());
+        let again = merge_runs(std::slice::from_ref(&joined.folder), &dir.path().join("again"), &now());
         let again = again.unwrap();
         prop_assert_eq!(rows(&again.results), rows(&joined.results));
-        Folder::open(&again.folder, &now()).unwrap();
+        Folder::open_earlier(&again.folder, &now()).unwrap();
         prop_assert_eq!(
             fs::read(again.paths.csv).unwrap(),
             fs::read(joined.paths.csv).unwrap()
@@ -119,8 +119,8 @@ fn stages_add_up() {
     let beside = default_output(&[a.clone(), b.clone()], &now());
     let small = fs::canonicalize(dir.path().join("small")).unwrap();
     assert_eq!(beside, small.join("merged-20261121_120000"));
-    let merged = merge(&[a, b], &dir.path().join("all"), &now()).unwrap();
-    let counts = merged.results.counts();
+    let merged = merge_runs(&[a, b], &dir.path().join("all"), &now()).unwrap();
+    let counts = merged.results.cell_counts();
     assert_eq!((counts.cells, counts.done, counts.not_run), (4, 2, 2));
     assert_eq!(merged.results.name, "small+large");
     for (name, there) in [
@@ -137,11 +137,11 @@ fn stages_add_up() {
         assert_eq!(merged.folder.join(name).exists(), there, "{name}");
     }
     let again = dir.path().join("again");
-    merge(std::slice::from_ref(&merged.folder), &again, &now()).unwrap();
+    merge_runs(std::slice::from_ref(&merged.folder), &again, &now()).unwrap();
     assert!(again.join("config.resolved-2.yaml").exists() && again.join("starts-2").exists());
     let table = fs::read_to_string(merged.paths.csv).unwrap();
     assert_eq!(table.lines().count(), 5);
-    let history = History::read(&merged.folder).unwrap();
+    let history = SweepHistory::read_journal(&merged.folder).unwrap();
     assert_eq!(history.starts.len(), 2, "kept for the next estimate");
 }
 
@@ -149,27 +149,27 @@ fn stages_add_up() {
 fn the_row_that_says_most_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let all = sweep(cells(&["m"]));
-    let made = |status: Status, ended: &str| {
+    let made = |status: RowStatus, ended: &str| {
         let ended = ended.to_owned();
         run(dir.path(), &plan(&all, None), move |c| {
-            Some(Row {
+            Some(CellRow {
                 ended: ended.clone(),
                 ..row(c, status)
             })
         })
     };
-    let failed = made(Status::Failed, "2026-11-22T10:00:00Z");
+    let failed = made(RowStatus::Failed, "2026-11-22T10:00:00Z");
     // The same moment in words that sort otherwise.
-    let late = made(Status::Done, "2026-11-21T12:00:00+02:00");
-    let early = made(Status::Done, "2026-11-21T09:00:00.5Z");
-    let skipped = made(Status::Skipped, "2026-11-23T10:00:00Z");
+    let late = made(RowStatus::Done, "2026-11-21T12:00:00+02:00");
+    let early = made(RowStatus::Done, "2026-11-21T09:00:00.5Z");
+    let skipped = made(RowStatus::Skipped, "2026-11-23T10:00:00Z");
     let dirs = [failed, late.clone(), early, skipped];
     for (n, order) in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]]
         .iter()
         .enumerate()
     {
         let dirs: Vec<PathBuf> = order.iter().map(|i| dirs[*i].clone()).collect();
-        let merged = merge(&dirs, &dir.path().join(format!("all-{n}")), &now()).unwrap();
+        let merged = merge_runs(&dirs, &dir.path().join(format!("all-{n}")), &now()).unwrap();
         for row in rows(&merged.results).into_values().flatten() {
             assert_eq!(row.ended, "2026-11-21T12:00:00+02:00");
         }
@@ -190,18 +190,23 @@ fn a_run_that_went_on_with_another_part_has_both() {
     let all = sweep(cells(&["a", "b"]));
     let [first, second] = [1, 2].map(|index| plan(&all, Some(Shard { index, of: 2 })));
     let folder = run(dir.path(), &second, done);
-    let (mut journal, _) = Journal::open(&folder).unwrap();
+    let (mut journal, _) = Journal::open_folder(&folder).unwrap();
     journal
-        .session(&Session::new("small", "now".into(), false, first.shard))
+        .write_session(&SweepSession::new(
+            "small",
+            "now".into(),
+            false,
+            first.shard,
+        ))
         .unwrap();
-    for cell in first.cells() {
-        journal.end(&row(cell, Status::Done)).unwrap();
+    for cell in first.planned_cells() {
+        journal.write_end(&row(cell, RowStatus::Done)).unwrap();
     }
     drop(journal);
-    let mut described = Cells::read(&folder).unwrap().unwrap();
-    described.add(all.cells.iter());
-    described.write(&folder).unwrap();
-    let merged = merge(&[folder], &dir.path().join("out"), &now()).unwrap();
+    let mut described = Cells::read_file(&folder).unwrap().unwrap();
+    described.add_missing(all.cells.iter());
+    described.write_file(&folder).unwrap();
+    let merged = merge_runs(&[folder], &dir.path().join("out"), &now()).unwrap();
     let notes = merged.results.notes.join("\n");
     assert!(!notes.contains("missing"), "{notes}");
 }
@@ -216,11 +221,11 @@ fn a_missing_part_and_a_torn_line_are_told() {
     let mut bytes = fs::read(&journal).unwrap();
     bytes.truncate(bytes.len() - 5);
     fs::write(&journal, &bytes).unwrap();
-    let merged = merge(std::slice::from_ref(&part), &dir.path().join("out"), &now()).unwrap();
+    let merged = merge_runs(std::slice::from_ref(&part), &dir.path().join("out"), &now()).unwrap();
     let notes = merged.results.notes.join("\n");
     assert!(notes.contains("missing: 1/3, 3/3"), "{notes}");
     assert!(notes.contains("not written to its end"), "{notes}");
-    assert_eq!(merged.results.counts().done, 1);
+    assert_eq!(merged.results.cell_counts().done, 1);
     assert_eq!(fs::read(&journal).unwrap(), bytes, "a run is only read");
 }
 
@@ -245,7 +250,7 @@ fn what_cannot_be_joined_is_refused_before_anything_is_written() {
         (vec![one.clone()], &full, "not empty"),
         (vec![one.clone()], &one, "not empty"),
     ] {
-        let e = merge(&dirs, output, &now()).unwrap_err();
+        let e = merge_runs(&dirs, output, &now()).unwrap_err();
         assert!(e.message.contains(word), "{e}");
         assert!(!out.exists());
     }
@@ -267,10 +272,10 @@ fn a_link_among_the_files_is_not_followed() {
     let secret = dir.path().join("secret");
     fs::write(&secret, "mine").unwrap();
     let one = run(dir.path(), &plan(&sweep(cells(&["m"])), None), done);
-    let id = &Cells::read(&one).unwrap().unwrap().cells[0].id;
+    let id = &Cells::read_file(&one).unwrap().unwrap().cells[0].id;
     let planted = one.join(CELLS_FOLDER).join(format!("{id}-x.json"));
     std::os::unix::fs::symlink(&secret, planted).unwrap();
-    let merged = merge(&[one], &dir.path().join("out"), &now()).unwrap();
+    let merged = merge_runs(&[one], &dir.path().join("out"), &now()).unwrap();
     let linked = merged
         .folder
         .join(CELLS_FOLDER)

@@ -1,6 +1,6 @@
 //! Another machine, as a URL names it, and a command on it.
 
-use super::said::beginning;
+use super::said::read_beginning;
 use crate::error::Failure;
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ const PLACES: &str = "PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; export PATH"
 
 /// A machine that is reached by ssh.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteHost {
     user: Option<String>,
     host: String,
     port: Option<u16>,
@@ -21,9 +21,9 @@ pub struct Remote {
     pub ssh: OsString,
 }
 
-impl Remote {
+impl RemoteHost {
     /// `ssh://[USER@]HOST[:PORT]`. Other kinds of URL are refused, with the reason.
-    pub fn parse(url: &str) -> Result<Remote, Failure> {
+    pub fn parse_url(url: &str) -> Result<RemoteHost, Failure> {
         let wrong = |why: &str| {
             Failure::usage(format!("`--docker-host {url}`: {why}"))
                 .hint("write it as ssh://[USER@]HOST[:PORT]")
@@ -79,7 +79,7 @@ impl Remote {
         if user.is_some_and(|u| !name(u)) {
             return Err(wrong("there is no user before the `@`"));
         }
-        Ok(Remote {
+        Ok(RemoteHost {
             user: user.map(str::to_owned),
             host: host.to_owned(),
             port,
@@ -88,12 +88,12 @@ impl Remote {
     }
 
     /// An ssh that runs these words there: exactly these, whatever is in them.
-    pub(super) fn command(&self, words: &[&str]) -> Result<Command, Failure> {
-        self.shell("exec \"$@\"", words)
+    pub(super) fn ssh_command(&self, words: &[&str]) -> Result<Command, Failure> {
+        self.ssh_shell("exec \"$@\"", words)
     }
 
     /// An ssh that runs a constant program of `sh` there, with words as its arguments.
-    pub(super) fn shell(&self, program: &str, words: &[&str]) -> Result<Command, Failure> {
+    pub(super) fn ssh_shell(&self, program: &str, words: &[&str]) -> Result<Command, Failure> {
         let program = format!("{PLACES}; {program}");
         let mut line = vec!["sh", "-c", &program, "sh"];
         line.extend(words);
@@ -124,15 +124,15 @@ impl Remote {
     }
 
     /// The output of `words` there, when they ended well; the exit code and complaint otherwise.
-    pub(super) async fn ask(
+    pub(super) async fn ask_words(
         &self,
         words: &[&str],
     ) -> Result<Result<String, (i32, String)>, Failure> {
-        self.ask_by(self.command(words)?).await
+        self.run_command(self.ssh_command(words)?).await
     }
 
     /// The same of a command that was made already.
-    pub(super) async fn ask_by(
+    pub(super) async fn run_command(
         &self,
         mut command: Command,
     ) -> Result<Result<String, (i32, String)>, Failure> {
@@ -141,8 +141,11 @@ impl Remote {
         let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::environment("cannot run `ssh`"));
         };
-        let (said, complaint, ended) =
-            tokio::join!(beginning(&mut out), beginning(&mut err), child.wait());
+        let (said, complaint, ended) = tokio::join!(
+            read_beginning(&mut out),
+            read_beginning(&mut err),
+            child.wait()
+        );
         let ended = ended.map_err(|e| self.no_ssh(e))?;
         let text = |said: io::Result<Vec<u8>>| {
             String::from_utf8_lossy(&said.unwrap_or_default()).into_owned()
@@ -151,13 +154,13 @@ impl Remote {
         match ended.code() {
             Some(0) => Ok(Ok(text(said))),
             // ssh's own; a command of ours does not end so.
-            Some(255) => Err(self.unreachable(&complaint)),
+            Some(255) => Err(self.not_reached(&complaint)),
             code => Ok(Err((code.unwrap_or(-1), complaint))),
         }
     }
 
     /// plimsoll is there, and it is the same.
-    pub async fn check(&self) -> Result<(), Failure> {
+    pub async fn check_version(&self) -> Result<(), Failure> {
         let ours = env!("CARGO_PKG_VERSION");
         let install = format!(
             "plimsoll {ours} must be in its PATH, in ~/.local/bin or in ~/.cargo/bin: build it there, or copy this one: \
@@ -166,7 +169,7 @@ impl Remote {
             (self.port).map_or(String::new(), |p| format!("-P {p} ")),
             self.address(),
         );
-        match self.ask(&["plimsoll", "--version"]).await? {
+        match self.ask_words(&["plimsoll", "--version"]).await? {
             Ok(said) => {
                 // Before it a shell may have greeted.
                 let version = said.lines().rev().find_map(|l| l.strip_prefix("plimsoll "));
@@ -200,7 +203,7 @@ impl Remote {
         }
     }
 
-    pub(super) fn unreachable(&self, complaint: &str) -> Failure {
+    pub(super) fn not_reached(&self, complaint: &str) -> Failure {
         let why = match complaint.lines().rfind(|l| !l.trim().is_empty()) {
             Some(line) => format!(": {}", line.trim()),
             None => String::new(),
@@ -229,7 +232,7 @@ impl Remote {
     }
 }
 
-impl fmt::Display for Remote {
+impl fmt::Display for RemoteHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address())?;
         match self.port {
@@ -261,7 +264,7 @@ mod tests {
             ("ssh://me@site@node", (Some("me@site"), "node", None)),
         ];
         for (url, (user, host, port)) in good {
-            let remote = Remote::parse(url).unwrap();
+            let remote = RemoteHost::parse_url(url).unwrap();
             assert_eq!(
                 (remote.user.as_deref(), remote.host.as_str(), remote.port),
                 (user, host, port),
@@ -289,7 +292,7 @@ mod tests {
             ("unix:///var/run/docker.sock", "sampled on the host"),
             ("tcp://node:2375", "sampled on the host"),
         ] {
-            let failure = Remote::parse(url).unwrap_err();
+            let failure = RemoteHost::parse_url(url).unwrap_err();
             assert_eq!(failure.code, ExitCode::Usage);
             assert!(failure.message.contains(why), "{url}: {failure}");
             assert!(failure.hints.iter().any(|h| h.contains("ssh://")), "{url}");
@@ -299,9 +302,9 @@ mod tests {
     #[test]
     fn the_words_reach_the_shell_over_there_as_they_are() {
         let words = ["plimsoll", "it's \"$(x)\"", "", "a\nb", "-x", "`y`", "!"];
-        let mut remote = Remote::parse("ssh://me@node:2222").unwrap();
+        let mut remote = RemoteHost::parse_url("ssh://me@node:2222").unwrap();
         remote.ssh = "/bin/true".into();
-        let command = remote.shell("printf '%s\\0' \"$@\"", &words).unwrap();
+        let command = remote.ssh_shell("printf '%s\\0' \"$@\"", &words).unwrap();
         let arguments: Vec<_> = command.as_std().get_args().collect();
         let [.., dashes, host, line] = arguments.as_slice() else {
             panic!("{arguments:?}");

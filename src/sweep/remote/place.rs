@@ -27,23 +27,23 @@ pub struct RemotePlace {
 impl RemotePlace {
     /// As it is written down in a folder here; `None` where the run is of this machine, or where
     /// there is none.
-    pub fn read(here: &Path) -> Result<Option<RemotePlace>, Failure> {
+    pub fn read_file(here: &Path) -> Result<Option<RemotePlace>, Failure> {
         let file = here.join(REMOTE_FILE);
         let unreadable = |e: io::Error| {
             Failure::environment(format!("cannot read `{}`", file.display())).caused_by(e)
         };
-        match bounded::bytes(&file, LONGEST) {
+        match bounded::read_bytes(&file, LONGEST) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(unreadable(e)),
             Ok(bytes) => {
-                let place = bounded::json(&bytes);
+                let place = bounded::parse_json(&bytes);
                 place.map(Some).map_err(|e| unreadable(e.into()))
             }
         }
     }
 
     /// Writes it down.
-    pub fn write(&self, here: &Path) -> Result<(), Failure> {
+    pub fn write_file(&self, here: &Path) -> Result<(), Failure> {
         let mut bytes = serde_json::to_vec(self).map_err(|e| {
             Failure::new(ExitCode::Internal, "a remote place cannot be written").caused_by(e)
         })?;

@@ -1,8 +1,8 @@
 //! Running a sweep on the other machine, to its end or to the user's.
 
-use super::host::Remote;
-use super::said::{Lines, beginning};
-use super::unpack::{Unpacked, unpack};
+use super::host::RemoteHost;
+use super::said::{LineBuffer, read_beginning};
+use super::unpack::{UnpackedFiles, unpack_archive};
 use crate::error::{ExitCode, Failure};
 use crate::sweep::folder::LOCK_FILE;
 use std::fs::File;
@@ -19,9 +19,9 @@ const MARK: &[u8] = b"plimsoll-runs-as ";
 const GREETING: usize = 64 * 1024;
 
 /// Receives the remote stdout.
-pub type Data<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send);
+pub type DataSink<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send);
 /// Receives the remote stderr.
-pub type Talk<'a> = &'a mut (dyn FnMut(&str) + Send);
+pub type TalkSink<'a> = &'a mut (dyn FnMut(&str) + Send);
 
 async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
     match pipe {
@@ -30,20 +30,20 @@ async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io:
     }
 }
 
-impl Remote {
+impl RemoteHost {
     /// Runs `plimsoll WORDS...` there, with `input` as its standard input. Its stdout goes to
     /// `data` and its stderr to `talk`, as it comes, line by line, and harmless to a terminal. When
     /// `stop` fires, it is interrupted there and waited for. Returns its exit code.
-    pub async fn run(
+    pub async fn run_plimsoll(
         &self,
         words: &[&str],
         input: Option<&[u8]>,
-        (data, talk): (Data<'_>, Talk<'_>),
+        (data, talk): (DataSink<'_>, TalkSink<'_>),
         stop: &CancellationToken,
     ) -> Result<u8, Failure> {
         // Without a terminal over there no Ctrl-C gets there by itself: it is sent to this number.
         let program = "echo \"plimsoll-runs-as $$\"; exec plimsoll \"$@\"";
-        let mut command = self.shell(program, words)?;
+        let mut command = self.ssh_shell(program, words)?;
         command
             .stdin(input.map_or_else(Stdio::null, |_| Stdio::piped()))
             .stdout(Stdio::piped())
@@ -57,12 +57,12 @@ impl Remote {
         let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
         let mut out = child.stdout.take();
         let mut err = child.stderr.take();
-        let (mut lines, mut complaints) = (Lines::default(), Lines::default());
+        let (mut lines, mut complaints) = (LineBuffer::default(), LineBuffer::default());
         let mut tell = |told: Vec<String>| -> Result<(), Failure> {
             let text: String = told.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
             data(text.as_bytes())
         };
-        let mut front = Front::default();
+        let mut front = RemoteGreeting::default();
         let mut asked_to_stop = false;
         let (mut buffer, mut complaint) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         while out.is_some() || err.is_some() {
@@ -70,19 +70,19 @@ impl Remote {
                 read = read(&mut out, &mut buffer), if out.is_some() => match read.map_err(broken)? {
                     0 => out = None,
                     n => if let Some(rest) = front.after_mark(&buffer[..n]) {
-                        tell(lines.take(&rest))?;
+                        tell(lines.whole_lines(&rest))?;
                     },
                 },
                 read = read(&mut err, &mut complaint), if err.is_some() => match read.map_err(broken)? {
                     0 => err = None,
-                    n => complaints.take(&complaint[..n]).iter().for_each(|line| talk(line)),
+                    n => complaints.whole_lines(&complaint[..n]).iter().for_each(|line| talk(line)),
                 },
                 () = stop.cancelled(), if !asked_to_stop => {
                     asked_to_stop = true;
                     if let Some(pid) = &front.pid {
                         // Reached or not, we wait for what comes of it; twice Ctrl-C leaves at once.
-                        let kill = self.shell("kill -INT \"$1\"", &[pid])?;
-                        drop(self.ask_by(kill).await);
+                        let kill = self.ssh_shell("kill -INT \"$1\"", &[pid])?;
+                        drop(self.run_command(kill).await);
                     } else {
                         // Nothing runs there yet.
                         drop(child.start_kill());
@@ -91,8 +91,8 @@ impl Remote {
                 }
             }
         }
-        tell(lines.rest())?;
-        complaints.rest().iter().for_each(|line| talk(line));
+        tell(lines.last_lines())?;
+        complaints.last_lines().iter().for_each(|line| talk(line));
         let status = child.wait().await.map_err(broken)?;
         if let Some(writing) = writing {
             writing.abort();
@@ -107,23 +107,23 @@ impl Remote {
     }
 
     /// Whether it is sure that there is no such folder there.
-    pub async fn lacks(&self, dir: &str) -> bool {
-        let Ok(command) = self.shell("test -d \"$1\"", &[dir]) else {
+    pub async fn lacks_folder(&self, dir: &str) -> bool {
+        let Ok(command) = self.ssh_shell("test -d \"$1\"", &[dir]) else {
             return false;
         };
-        matches!(self.ask_by(command).await, Ok(Err((1, _))))
+        matches!(self.run_command(command).await, Ok(Err((1, _))))
     }
 
     /// Fetches all that lies in a folder there into a folder here.
-    pub async fn fetch(
+    pub async fn fetch_folder(
         &self,
         dir: &str,
         into: &Path,
         stop: &CancellationToken,
-    ) -> Result<Unpacked, Failure> {
+    ) -> Result<UnpackedFiles, Failure> {
         // Who works on the folder there is not who works on the one here.
         let lock = format!("--exclude=./{LOCK_FILE}");
-        let mut command = self.command(&["tar", "-C", dir, "-cf", "-", &lock, "."])?;
+        let mut command = self.ssh_command(&["tar", "-C", dir, "-cf", "-", &lock, "."])?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
@@ -132,9 +132,9 @@ impl Remote {
         };
         let out = File::from(out.into_owned_fd().map_err(broken)?);
         let into = into.to_owned();
-        let unpacking = tokio::task::spawn_blocking(move || unpack(out, &into));
+        let unpacking = tokio::task::spawn_blocking(move || unpack_archive(out, &into));
         let complaints = tokio::spawn(async move {
-            let said = beginning(&mut err).await.unwrap_or_default();
+            let said = read_beginning(&mut err).await.unwrap_or_default();
             String::from_utf8_lossy(&said).trim().to_owned()
         });
         let ended = tokio::select! {
@@ -151,7 +151,7 @@ impl Remote {
         let complaint = complaints.await.unwrap_or_default();
         match ended.code() {
             Some(0) => unpacked,
-            Some(255) => Err(self.unreachable(&complaint)),
+            Some(255) => Err(self.not_reached(&complaint)),
             _ => match unpacked {
                 // What went wrong here is why it ended there.
                 Err(failure) if failure.code != ExitCode::Environment => Err(failure),
@@ -165,14 +165,14 @@ impl Remote {
 
 /// The beginning of the remote output, up to the number of our process.
 #[derive(Debug, Default)]
-struct Front {
+struct RemoteGreeting {
     said: Vec<u8>,
     pid: Option<String>,
     /// No number came: all output is data.
     given_up: bool,
 }
 
-impl Front {
+impl RemoteGreeting {
     /// What of these bytes is plimsoll's own data.
     fn after_mark(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.pid.is_some() || self.given_up {
@@ -221,7 +221,7 @@ mod tests {
             let mut all = greeting.clone().into_bytes();
             all.extend_from_slice(b"plimsoll-runs-as 4711\n");
             all.extend_from_slice(&data);
-            let (mut front, mut got, mut rest) = (Front::default(), Vec::new(), all.as_slice());
+            let (mut front, mut got, mut rest) = (RemoteGreeting::default(), Vec::new(), all.as_slice());
             for cut in cuts.iter().cycle() {
                 let (now, later) = rest.split_at((*cut).min(rest.len()));
                 got.extend(front.after_mark(now).unwrap_or_default());

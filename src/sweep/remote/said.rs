@@ -1,6 +1,6 @@
 //! The output of another machine, line by line and harmless to a terminal, with bounds.
 
-use crate::report::layout::clean;
+use crate::report::layout::clean_text;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -11,13 +11,13 @@ const KEPT: u64 = 256 << 10;
 
 /// Bytes as they come, returned as lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl LineBuffer {
     /// The lines that are whole now, each without its end.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub(super) fn whole_lines(&mut self, bytes: &[u8]) -> Vec<String> {
         self.begun.extend_from_slice(bytes);
         let whole = match memchr::memrchr(b'\n', &self.begun) {
             Some(at) => at + 1,
@@ -29,18 +29,18 @@ impl Lines {
     }
 
     /// The output after the last line's end.
-    pub(super) fn rest(&mut self) -> Vec<String> {
+    pub(super) fn last_lines(&mut self) -> Vec<String> {
         harmless(&std::mem::take(&mut self.begun))
     }
 }
 
 fn harmless(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
-    text.lines().map(|line| clean(line, true)).collect()
+    text.lines().map(|line| clean_text(line, true)).collect()
 }
 
 /// The beginning of what a pipe brings; the rest is read, so that who writes it goes on, and dropped.
-pub(super) async fn beginning(pipe: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+pub(super) async fn read_beginning(pipe: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     (&mut *pipe).take(KEPT).read_to_end(&mut said).await?;
     tokio::io::copy(pipe, &mut tokio::io::sink()).await?;
@@ -53,17 +53,17 @@ mod tests {
 
     #[test]
     fn lines_come_whole_and_move_no_cursor() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let said = "{\"a\": 1}\n\u{1b}]0;title\u{7}Gr\u{fc}\u{df}e\u{202e}\n  end";
         let mut told = Vec::new();
         for byte in said.as_bytes() {
-            told.extend(lines.take(&[*byte]));
+            told.extend(lines.whole_lines(&[*byte]));
         }
-        told.extend(lines.rest());
+        told.extend(lines.last_lines());
         assert_eq!(told, ["{\"a\": 1}", "]0;titleGr\u{fc}\u{df}e", "  end"]);
-        assert!(lines.rest().is_empty());
+        assert!(lines.last_lines().is_empty());
         for _ in 0..2000 {
-            lines.take(&[b'x'; 1000]);
+            lines.whole_lines(&[b'x'; 1000]);
         }
         assert!(lines.begun.len() <= LONGEST_LINE);
     }
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_flood_the_beginning_is_kept() {
         let mut flood = tokio::io::repeat(b'x').take(64 << 20);
-        let kept = beginning(&mut flood).await.unwrap();
+        let kept = read_beginning(&mut flood).await.unwrap();
         assert_eq!(kept.len() as u64, KEPT);
         assert_eq!(flood.limit(), 0, "all of it was read");
     }

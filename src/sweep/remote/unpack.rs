@@ -20,7 +20,7 @@ const NAMED: usize = 20;
 
 /// What came out of an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unpacked {
+pub struct UnpackedFiles {
     /// Files written.
     pub files: u64,
     /// Names of what is neither file nor folder (links, devices), or has a name that no file of ours
@@ -30,7 +30,7 @@ pub struct Unpacked {
     pub more_left_out: u64,
 }
 
-impl Unpacked {
+impl UnpackedFiles {
     fn leave_out(&mut self, path: &Path) {
         if self.left_out.len() < NAMED {
             self.left_out.push(path.display().to_string())
@@ -42,7 +42,7 @@ impl Unpacked {
 
 /// Unpacks into a folder, which is made where it is not there. A name that leads out of it is a
 /// failure, and nothing after it is unpacked. Everything in it is its owner's alone.
-pub fn unpack(from: impl Read, into: &Path) -> Result<Unpacked, Failure> {
+pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Failure> {
     let unwritable =
         |e| Failure::environment(format!("cannot write to `{}`", into.display())).caused_by(e);
     let unreadable = |e: io::Error| {
@@ -50,7 +50,7 @@ pub fn unpack(from: impl Read, into: &Path) -> Result<Unpacked, Failure> {
     };
     private::create_folders(into).map_err(unwritable)?;
     let mut archive = tar::Archive::new(from);
-    let mut done = Unpacked::default();
+    let mut done = UnpackedFiles::default();
     let (mut taken, mut entries) = (0u64, 0u64);
     let mut long_name: Option<PathBuf> = None;
     // Entries as they stand: the library would read a long name whole, however long it claims to be.
@@ -217,12 +217,12 @@ mod tests {
         entry(&mut tar, EntryType::Regular, "./cells/a.json", "", b"{}");
         entry(&mut tar, EntryType::Regular, "deep/er/b", "", b"b");
         let dir = tempfile::tempdir().unwrap();
-        let done = unpack(tar.into_inner().unwrap().as_slice(), dir.path()).unwrap();
+        let done = unpack_archive(tar.into_inner().unwrap().as_slice(), dir.path()).unwrap();
         assert_eq!(
             done,
-            Unpacked {
+            UnpackedFiles {
                 files: 2,
-                ..Unpacked::default()
+                ..UnpackedFiles::default()
             }
         );
         assert_eq!(fs::read(dir.path().join("cells/a.json")).unwrap(), b"{}");
@@ -235,7 +235,7 @@ mod tests {
             let mut tar = tar::Builder::new(Vec::new());
             entry(&mut tar, EntryType::Regular, name, "", b"b");
             let outer = tempfile::tempdir().unwrap();
-            let failure = unpack(
+            let failure = unpack_archive(
                 tar.into_inner().unwrap().as_slice(),
                 &outer.path().join("in"),
             )
@@ -259,7 +259,7 @@ mod tests {
         entry(&mut tar, EntryType::Link, "hard", "/etc/passwd", b"");
         entry(&mut tar, EntryType::Fifo, "pipe", "", b"");
         let into = outer.path().join("in");
-        let done = unpack(tar.into_inner().unwrap().as_slice(), &into).unwrap();
+        let done = unpack_archive(tar.into_inner().unwrap().as_slice(), &into).unwrap();
         assert_eq!(done.left_out, ["out", "hard", "pipe"]);
         assert_eq!(fs::read(into.join("out/file")).unwrap(), b"x");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
@@ -279,7 +279,7 @@ mod tests {
         ] {
             let mut tar = tar::Builder::new(Vec::new());
             entry(&mut tar, kind, name, "", b"");
-            assert!(unpack(tar.into_inner().unwrap().as_slice(), &into).is_err());
+            assert!(unpack_archive(tar.into_inner().unwrap().as_slice(), &into).is_err());
             assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "{name}");
         }
     }
@@ -299,7 +299,7 @@ mod tests {
             let head = claiming(EntryType::new(kind), 1 << 36);
             let dir = tempfile::tempdir().unwrap();
             // Were it read, this would not end.
-            let failure = unpack(head.chain(io::repeat(b'a')), dir.path()).unwrap_err();
+            let failure = unpack_archive(head.chain(io::repeat(b'a')), dir.path()).unwrap_err();
             assert_eq!(failure.code, ExitCode::RunFailed);
             assert!(failure.message.contains("64 KiB"), "{failure}");
         }
@@ -323,7 +323,10 @@ mod tests {
         let bytes = tar.into_inner().unwrap();
         // A second time, as where a sweep is resumed.
         for _ in 0..2 {
-            assert_eq!(unpack(bytes.as_slice(), dir.path()).unwrap().files, 2);
+            assert_eq!(
+                unpack_archive(bytes.as_slice(), dir.path()).unwrap().files,
+                2
+            );
         }
         for name in [name.clone(), name.replace("a.json", "b.json")] {
             let about = fs::metadata(dir.path().join(name)).unwrap();
@@ -341,7 +344,7 @@ mod tests {
             entry(&mut tar, EntryType::Fifo, &format!("p{n}"), "", b"");
         }
         let dir = tempfile::tempdir().unwrap();
-        let done = unpack(tar.into_inner().unwrap().as_slice(), dir.path()).unwrap();
+        let done = unpack_archive(tar.into_inner().unwrap().as_slice(), dir.path()).unwrap();
         assert_eq!(
             (done.files, done.left_out.len(), done.more_left_out),
             (0, 20, 81)
@@ -355,6 +358,6 @@ mod tests {
         entry(&mut tar, EntryType::Regular, "a", "", &[b'x'; 4000]);
         let bytes = tar.into_inner().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        assert!(unpack(&bytes[..2000], dir.path()).is_err());
+        assert!(unpack_archive(&bytes[..2000], dir.path()).is_err());
     }
 }

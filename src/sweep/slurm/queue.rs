@@ -1,6 +1,6 @@
 //! Watching an array job until Slurm's queue no longer has it.
 
-use super::submit::{Slurm, Submitted, absent, complaint};
+use super::submit::{Slurm, SubmittedJob, command_missing, complaint_of};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const PASSING: [&str; 6] = ["None", "Priority", "Resources", "BeginTime", "Clean
 
 /// How waiting ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// No task is left in the queue.
     Over(Vec<ShardEnd>),
     /// The user left; the job goes on.
@@ -34,13 +34,13 @@ pub struct ShardEnd {
 
 /// Where a task is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct TaskPlace {
     state: String,
     /// Why it waits, where that is worth telling.
     reason: Option<String>,
 }
 
-impl Place {
+impl TaskPlace {
     fn is_over(&self) -> bool {
         OVER.split(' ').any(|state| state == self.state)
     }
@@ -56,9 +56,9 @@ impl Place {
 
 /// What Slurm answered to one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
+enum QueueAnswer {
     /// The tasks that it still knows, by shard.
-    Tasks(BTreeMap<u32, Place>),
+    Tasks(BTreeMap<u32, TaskPlace>),
     /// It knows no such job any more.
     Forgotten,
     /// It gave no answer, and why.
@@ -68,23 +68,23 @@ enum Answer {
 impl Slurm {
     /// Waits until no task of the job is in the queue. Each change is reported; `look` is called at
     /// each look at the queue. When `stop` fires the job is left to go on.
-    pub async fn wait(
+    pub async fn wait_for_job(
         &self,
-        job: &Submitted,
+        job: &SubmittedJob,
         look: &mut (dyn FnMut() + Send),
         news: &Sink,
         stop: &CancellationToken,
-    ) -> Result<Waited, Failure> {
+    ) -> Result<WaitOutcome, Failure> {
         let mut known = BTreeMap::new();
         let mut silent = false;
         loop {
             let answer = tokio::select! {
                 answer = self.ask(job) => answer?,
-                () = stop.cancelled() => return Ok(Waited::Left),
+                () = stop.cancelled() => return Ok(WaitOutcome::Left),
             };
             look();
             match answer {
-                Answer::Tasks(tasks) => {
+                QueueAnswer::Tasks(tasks) => {
                     silent = false;
                     for line in changes(&known, &tasks) {
                         news(Progress::Note(line));
@@ -92,14 +92,14 @@ impl Slurm {
                     for line in held(&job.id, &known, &tasks) {
                         news(Progress::Warning(line));
                     }
-                    let over = tasks.values().all(Place::is_over);
+                    let over = tasks.values().all(TaskPlace::is_over);
                     known.extend(tasks);
                     if over {
-                        return Ok(Waited::Over(ends(job.shards, &known)));
+                        return Ok(WaitOutcome::Over(ends(job.shards, &known)));
                     }
                 }
-                Answer::Forgotten => return Ok(Waited::Over(ends(job.shards, &known))),
-                Answer::Silent(why) => {
+                QueueAnswer::Forgotten => return Ok(WaitOutcome::Over(ends(job.shards, &known))),
+                QueueAnswer::Silent(why) => {
                     // A controller that is restarted comes back; the job runs on meanwhile.
                     if !silent {
                         news(Progress::Warning(format!(
@@ -111,30 +111,33 @@ impl Slurm {
             }
             tokio::select! {
                 () = tokio::time::sleep(self.pause) => {}
-                () = stop.cancelled() => return Ok(Waited::Left),
+                () = stop.cancelled() => return Ok(WaitOutcome::Left),
             }
         }
     }
 
-    async fn ask(&self, job: &Submitted) -> Result<Answer, Failure> {
-        let mut command = self.command("squeue");
+    async fn ask(&self, job: &SubmittedJob) -> Result<QueueAnswer, Failure> {
+        let mut command = self.command_for("squeue");
         command.args(["--noheader", "--array", "--states=all", "--format=%i|%T|%r"]);
         command.arg(format!("--jobs={}", job.id));
         if let Some(cluster) = &job.cluster {
             command.arg(format!("--clusters={cluster}"));
         }
-        let output = command.output().await.map_err(|e| absent("squeue", e))?;
-        let complaint = complaint(&output);
+        let output = command
+            .output()
+            .await
+            .map_err(|e| command_missing("squeue", e))?;
+        let complaint = complaint_of(&output);
         Ok(match output.status.success() {
-            true => Answer::Tasks(tasks(&job.id, &String::from_utf8_lossy(&output.stdout))),
-            false if complaint.contains("Invalid job id") => Answer::Forgotten,
-            false => Answer::Silent(complaint),
+            true => QueueAnswer::Tasks(tasks(&job.id, &String::from_utf8_lossy(&output.stdout))),
+            false if complaint.contains("Invalid job id") => QueueAnswer::Forgotten,
+            false => QueueAnswer::Silent(complaint),
         })
     }
 }
 
 /// The tasks that squeue lists; whatever else it prints is left out.
-fn tasks(id: &str, said: &str) -> BTreeMap<u32, Place> {
+fn tasks(id: &str, said: &str) -> BTreeMap<u32, TaskPlace> {
     let task = |line: &str| {
         let mut fields = line.trim().splitn(3, '|');
         let (job, shard) = fields.next()?.split_once('_')?;
@@ -144,13 +147,13 @@ fn tasks(id: &str, said: &str) -> BTreeMap<u32, Place> {
         let telling = state == "PENDING" && !PASSING.contains(&reason);
         let reason = telling.then(|| reason.to_owned());
         (job == id).then_some(())?;
-        Some((shard.parse().ok()?, Place { state, reason }))
+        Some((shard.parse().ok()?, TaskPlace { state, reason }))
     };
     said.lines().filter_map(task).collect()
 }
 
 /// What changed, a line for each place that shards are in now.
-fn changes(before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<String> {
+fn changes(before: &BTreeMap<u32, TaskPlace>, now: &BTreeMap<u32, TaskPlace>) -> Vec<String> {
     let mut moved: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (shard, place) in now {
         let old = before.get(shard);
@@ -173,8 +176,12 @@ fn changes(before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<Str
 
 /// Tasks that Slurm starts no more by itself, since the look before: a launch that failed, or an
 /// administrator. Who waits for them would wait for ever.
-fn held(id: &str, before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<String> {
-    let is_held = |place: &Place| {
+fn held(
+    id: &str,
+    before: &BTreeMap<u32, TaskPlace>,
+    now: &BTreeMap<u32, TaskPlace>,
+) -> Vec<String> {
+    let is_held = |place: &TaskPlace| {
         let reason = place.reason.as_deref().unwrap_or_default();
         reason.to_lowercase().contains("held")
     };
@@ -196,7 +203,7 @@ fn ranges(numbers: &[u32]) -> String {
     runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
-fn ends(shards: u32, known: &BTreeMap<u32, Place>) -> Vec<ShardEnd> {
+fn ends(shards: u32, known: &BTreeMap<u32, TaskPlace>) -> Vec<ShardEnd> {
     let end = |shard| ShardEnd {
         shard,
         state: known
@@ -211,7 +218,7 @@ fn ends(shards: u32, known: &BTreeMap<u32, Place>) -> Vec<ShardEnd> {
 mod tests {
     use super::*;
 
-    fn listed(lines: &[&str]) -> BTreeMap<u32, Place> {
+    fn listed(lines: &[&str]) -> BTreeMap<u32, TaskPlace> {
         tasks("12", &lines.join("\n"))
     }
 

@@ -36,7 +36,7 @@ pub struct SlurmJob {
 
 impl SlurmJob {
     /// The copy of the sweep's file, so that a later edit of the original changes no shard.
-    pub fn file(&self) -> PathBuf {
+    pub fn sweep_file(&self) -> PathBuf {
         self.dir.join("sweep.yaml")
     }
 
@@ -48,7 +48,7 @@ impl SlurmJob {
 
 /// The script. The same job gives the same bytes. Values of environment variables are never in it:
 /// Slurm hands the environment of the submission to each task.
-pub fn script(job: &SlurmJob) -> Result<String, Failure> {
+pub fn render_script(job: &SlurmJob) -> Result<String, Failure> {
     let dir = text_of(&job.dir)?;
     // Slurm drops every backslash of such a path, and its `%a` stays as it is.
     if dir.contains('\\') {
@@ -105,17 +105,17 @@ pub fn script(job: &SlurmJob) -> Result<String, Failure> {
 
 /// The one command of each task.
 fn command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
-    let mut words = vec![quoted(text_of(&job.program)?)?, "sweep".to_owned()];
+    let mut words = vec![quote_word(text_of(&job.program)?)?, "sweep".to_owned()];
     if job.has_file {
-        words.push(quoted(text_of(&job.file())?)?);
+        words.push(quote_word(text_of(&job.sweep_file())?)?);
     }
     words.push(format!(
         "--begin-or-resume={}/shard-\"${TASK}\"",
-        quoted(dir.trim_end_matches('/'))?
+        quote_word(dir.trim_end_matches('/'))?
     ));
     words.push(format!("--shard=\"${TASK}\"/{}", job.shards));
     for word in &job.words {
-        words.push(quoted(word)?);
+        words.push(quote_word(word)?);
     }
     Ok(format!(
         ": \"${{{TASK}:?sbatch starts this script}}\"\nexec {}\n",
@@ -124,7 +124,7 @@ fn command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
 }
 
 /// One word for the shell.
-pub(super) fn quoted(word: &str) -> Result<String, Failure> {
+pub(super) fn quote_word(word: &str) -> Result<String, Failure> {
     (shlex::try_quote(word).map(|q| q.into_owned())).map_err(|_| unwritable(word))
 }
 

@@ -18,7 +18,7 @@ fn job() -> SlurmJob {
 
 #[test]
 fn with_nothing_asked_for() {
-    insta::assert_snapshot!(script(&job()).unwrap());
+    insta::assert_snapshot!(render_script(&job()).unwrap());
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn with_all_that_can_be_asked_for() {
         dir: "/shared/my runs/100% $(x)".into(),
         ..job()
     };
-    insta::assert_snapshot!(script(&job).unwrap());
+    insta::assert_snapshot!(render_script(&job).unwrap());
 }
 
 /// What plimsoll would be called with: the script is run by a real shell, a stand-in tells its words.
@@ -60,7 +60,7 @@ fn words_that_arrive(job: &SlurmJob) -> Vec<String> {
         program,
         ..job.clone()
     };
-    std::fs::write(&file, script(&job).unwrap()).unwrap();
+    std::fs::write(&file, render_script(&job).unwrap()).unwrap();
     let ended = Command::new("sh")
         .arg(&file)
         .env(TASK, "3")
@@ -91,7 +91,7 @@ fn each_task_takes_its_shard_and_goes_on_where_it_was() {
 fn run_by_hand_it_says_that_sbatch_starts_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("submit.sh");
-    std::fs::write(&file, script(&job()).unwrap()).unwrap();
+    std::fs::write(&file, render_script(&job()).unwrap()).unwrap();
     let ended = Command::new("sh")
         .arg(&file)
         .env_remove(TASK)
@@ -125,7 +125,7 @@ fn what_slurm_cannot_read_is_refused() {
             ..job()
         },
     ] {
-        let failure = script(&job).unwrap_err();
+        let failure = render_script(&job).unwrap_err();
         assert_eq!(failure.code, crate::error::ExitCode::Usage, "{failure}");
         assert!(!failure.hints.is_empty(), "{failure}");
     }
@@ -153,9 +153,9 @@ proptest! {
     /// Slurm reads one option a line: no value can add another.
     #[test]
     fn no_value_adds_a_line(value in "\\PC{0,20}") {
-        let lines = |job: &SlurmJob| script(job).map(|s| s.matches("#SBATCH --").count());
+        let lines = |job: &SlurmJob| render_script(job).map(|s| s.matches("#SBATCH --").count());
         let plain = lines(&SlurmJob { account: Some("a".into()), ..job() }).unwrap();
-        let Ok(text) = script(&SlurmJob { account: Some(value), ..job() }) else { return Ok(()) };
+        let Ok(text) = render_script(&SlurmJob { account: Some(value), ..job() }) else { return Ok(()) };
         prop_assert_eq!(text.lines().filter(|l| l.starts_with("#SBATCH ")).count(), plain);
     }
 }

@@ -1,6 +1,6 @@
 //! Handing an array job to Slurm, and what is to be known of it afterwards.
 
-use super::script::{SlurmJob, quoted, script};
+use super::script::{SlurmJob, quote_word, render_script};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
 use crate::store::{private, write_atomically};
@@ -40,7 +40,7 @@ impl Default for Slurm {
 
 /// A job that Slurm has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submitted {
+pub struct SubmittedJob {
     /// Its number.
     pub id: String,
     /// The cluster, where there are several.
@@ -51,7 +51,7 @@ pub struct Submitted {
     pub dir: PathBuf,
 }
 
-impl Submitted {
+impl SubmittedJob {
     /// Folder of a shard.
     pub fn shard_dir(&self, shard: u32) -> PathBuf {
         self.dir.join(format!("shard-{shard}"))
@@ -63,20 +63,20 @@ impl Submitted {
     }
 
     /// For those who leave before its end: how to look at the job, end it, and join its results.
-    pub fn farewell(&self) -> String {
-        let Submitted { id, dir, .. } = self;
+    pub fn describe_leaving(&self) -> String {
+        let SubmittedJob { id, dir, .. } = self;
         let clusters = match &self.cluster {
             Some(name) => format!(" --clusters={name}"),
             None => String::new(),
         };
-        let dir = quoted(&dir.to_string_lossy()).unwrap_or_default();
+        let dir = quote_word(&dir.to_string_lossy()).unwrap_or_default();
         format!(
             "job {id} goes on without this plimsoll; to look: squeue{clusters} --jobs={id}; to end it: scancel{clusters} {id}; \
              when it is over: plimsoll sweep merge {dir}/shard-*/"
         )
     }
 
-    fn parse(said: &str, job: &SlurmJob) -> Option<Submitted> {
+    fn parse(said: &str, job: &SlurmJob) -> Option<SubmittedJob> {
         // A line before it may be the site's own.
         let line = said.lines().map(str::trim).rfind(|l| !l.is_empty())?;
         let (id, cluster) = match line.split_once(';') {
@@ -84,7 +84,7 @@ impl Submitted {
             None => (line, None),
         };
         let number = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
-        number.then(|| Submitted {
+        number.then(|| SubmittedJob {
             id: id.to_owned(),
             cluster,
             shards: job.shards,
@@ -96,26 +96,29 @@ impl Submitted {
 impl Slurm {
     /// Writes the script, and the sweep's file beside it, and hands the script to sbatch. Further
     /// output of sbatch is reported.
-    pub async fn submit(
+    pub async fn submit_job(
         &self,
         job: &SlurmJob,
         file: Option<&[u8]>,
         news: &Sink,
-    ) -> Result<Submitted, Failure> {
-        let text = script(job)?;
+    ) -> Result<SubmittedJob, Failure> {
+        let text = render_script(job)?;
         let path = job.script_file();
         make_dir(&job.dir)?;
         if let Some(bytes) = file {
-            write_atomically(&job.file(), bytes)?;
+            write_atomically(&job.sweep_file(), bytes)?;
         }
         write_atomically(&path, text.as_bytes())?;
-        let mut command = self.command("sbatch");
+        let mut command = self.command_for("sbatch");
         command.arg("--parsable").arg(&path);
         for name in IN_THE_WAY {
             command.env_remove(name);
         }
-        let output = command.output().await.map_err(|e| absent("sbatch", e))?;
-        let complaint = complaint(&output);
+        let output = command
+            .output()
+            .await
+            .map_err(|e| command_missing("sbatch", e))?;
+        let complaint = complaint_of(&output);
         if !output.status.success() {
             return Err(Failure::environment(format!(
                 "Slurm did not take the job: {}",
@@ -130,7 +133,7 @@ impl Slurm {
             news(Progress::Warning(format!("sbatch: {complaint}")));
         }
         let said = String::from_utf8_lossy(&output.stdout);
-        Submitted::parse(&said, job).ok_or_else(|| {
+        SubmittedJob::parse(&said, job).ok_or_else(|| {
             Failure::environment(format!(
                 "sbatch took the script and did not give the job's number: `{}`",
                 said.trim()
@@ -140,7 +143,7 @@ impl Slurm {
     }
 
     /// One of Slurm's commands, without a shell between.
-    pub(super) fn command(&self, program: &str) -> Command {
+    pub(super) fn command_for(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
             .envs(self.environment.iter().map(|(k, v)| (k, v)))
@@ -151,7 +154,7 @@ impl Slurm {
 }
 
 /// What a command complained about, in one line.
-pub(super) fn complaint(output: &Output) -> String {
+pub(super) fn complaint_of(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let lines = said.lines().map(str::trim).filter(|l| !l.is_empty());
     let lines = lines.map(|l| {
@@ -163,7 +166,7 @@ pub(super) fn complaint(output: &Output) -> String {
 }
 
 /// A command of Slurm's that could not be started.
-pub(super) fn absent(program: &str, e: io::Error) -> Failure {
+pub(super) fn command_missing(program: &str, e: io::Error) -> Failure {
     let failure = match e.kind() {
         io::ErrorKind::NotFound => Failure::environment(format!(
             "there is no `{program}` here: this machine does not submit to Slurm"
@@ -186,7 +189,7 @@ mod tests {
 
     fn parsed(said: &str) -> Option<(String, Option<String>)> {
         let job = SlurmJob::default();
-        Submitted::parse(said, &job).map(|s| (s.id, s.cluster))
+        SubmittedJob::parse(said, &job).map(|s| (s.id, s.cluster))
     }
 
     #[test]
@@ -203,12 +206,12 @@ mod tests {
 
     #[test]
     fn the_farewell_can_be_pasted_into_a_shell() {
-        let submitted = Submitted {
+        let submitted = SubmittedJob {
             id: "12".into(),
             cluster: Some("east".into()),
             shards: 4,
             dir: "/shared/my runs/1".into(),
         };
-        insta::assert_snapshot!(submitted.farewell());
+        insta::assert_snapshot!(submitted.describe_leaving());
     }
 }

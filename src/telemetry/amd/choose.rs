@@ -2,7 +2,7 @@
 //! device files inside it, or from where its processes are.
 
 use super::sysfs::Card;
-use crate::telemetry::Target;
+use crate::telemetry::MeasuredContainer;
 use std::path::Path;
 
 /// Directory of the graphics device files.
@@ -10,7 +10,7 @@ const DRI: &str = "/dev/dri";
 
 /// One selector from the container's GPU request or device list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Item {
+enum GpuSelector {
     /// Every GPU.
     All,
     /// The GPU at this position in the list of cards.
@@ -24,29 +24,32 @@ enum Item {
 }
 
 /// Whether the container was given AMD GPUs by request, or graphics devices of any vendor.
-pub fn asks(target: &Target) -> bool {
+pub fn requests_gpus(target: &MeasuredContainer) -> bool {
     !items(target).is_empty()
 }
 
 /// Positions of the cards that the container was given, and the source of that, to be read after
 /// "according to"; `None` when it was given none by name.
-pub fn given(target: &Target, cards: &[Card]) -> Option<(Vec<usize>, &'static str)> {
+pub fn given_cards(
+    target: &MeasuredContainer,
+    cards: &[Card],
+) -> Option<(Vec<usize>, &'static str)> {
     let items = items(target);
     if items.is_empty() {
         return None;
     }
     // `/dev/kfd` is shared by all GPUs; only the other selectors name one.
-    let narrow = items.iter().any(|i| *i != Item::All);
+    let narrow = items.iter().any(|i| *i != GpuSelector::All);
     let whole = target.devices.iter().any(|d| host_path(d) == DRI);
     let chosen = (0..cards.len())
         .filter(|place| {
             let card = &cards[*place];
             items.iter().any(|item| match item {
-                Item::All => !narrow || whole,
-                Item::Place(n) => n == place,
-                Item::Render(minor) => card.render_minor == Some(*minor),
-                Item::Card(number) => card.number == *number,
-                Item::Name(name) => {
+                GpuSelector::All => !narrow || whole,
+                GpuSelector::Place(n) => n == place,
+                GpuSelector::Render(minor) => card.render_minor == Some(*minor),
+                GpuSelector::Card(number) => card.number == *number,
+                GpuSelector::Name(name) => {
                     name.contains(&card.bdf)
                         || card.unique_id.as_ref().is_some_and(|u| name.contains(u))
                 }
@@ -65,17 +68,17 @@ pub fn given(target: &Target, cards: &[Card]) -> Option<(Vec<usize>, &'static st
     Some((chosen, found_in))
 }
 
-fn items(target: &Target) -> Vec<Item> {
+fn items(target: &MeasuredContainer) -> Vec<GpuSelector> {
     let requested = target
         .gpu_request
         .iter()
         .flat_map(|r| r.split(','))
         .filter_map(|r| r.trim().strip_prefix("amd.com/gpu="))
         .map(|name| match (name, name.parse()) {
-            ("all", _) => Item::All,
+            ("all", _) => GpuSelector::All,
             // A unique id may be all digits too, but it is long.
-            (_, Ok(place)) if name.len() < 4 => Item::Place(place),
-            (name, _) => Item::Name(name.to_lowercase()),
+            (_, Ok(place)) if name.len() < 4 => GpuSelector::Place(place),
+            (name, _) => GpuSelector::Name(name.to_lowercase()),
         });
     let files = target
         .devices
@@ -91,24 +94,24 @@ fn host_path(device: &str) -> &str {
     device[..end].trim_end_matches('/')
 }
 
-fn device_file(path: &str) -> Option<Item> {
+fn device_file(path: &str) -> Option<GpuSelector> {
     if path == "/dev/kfd" || path == DRI {
-        return Some(Item::All);
+        return Some(GpuSelector::All);
     }
     let name = path.strip_prefix(DRI)?.strip_prefix('/')?;
     if let Some(address) = name.strip_prefix("by-path/") {
-        return Some(Item::Name(address.to_lowercase()));
+        return Some(GpuSelector::Name(address.to_lowercase()));
     }
     let number = |prefix| name.strip_prefix(prefix).and_then(|n: &str| n.parse().ok());
     number("renderD")
-        .map(Item::Render)
-        .or_else(|| number("card").map(Item::Card))
+        .map(GpuSelector::Render)
+        .or_else(|| number("card").map(GpuSelector::Card))
 }
 
 /// Positions of the cards with a render device inside the container of this process 1: a
 /// privileged container has all of them without a request. Needs `/dev/kfd` there too, because
 /// desktop containers often have the graphics devices without computing on them.
-pub fn inside(proc: &Path, init_pid: u32, cards: &[Card]) -> Vec<usize> {
+pub fn cards_inside(proc: &Path, init_pid: u32, cards: &[Card]) -> Vec<usize> {
     let dev = proc.join(format!("{init_pid}/root/dev"));
     if !std::fs::exists(dev.join("kfd")).unwrap_or(false) {
         return Vec::new();
@@ -127,12 +130,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn target(gpu_request: &[&str], devices: &[&str]) -> Target {
+    fn target(gpu_request: &[&str], devices: &[&str]) -> MeasuredContainer {
         let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-        Target {
+        MeasuredContainer {
             gpu_request: own(gpu_request),
             devices: own(devices),
-            ..Target::default()
+            ..MeasuredContainer::default()
         }
     }
 
@@ -180,8 +183,8 @@ mod tests {
             (&["amd.com/gpu=0000000000000039"], &[], &[0]),
         ] {
             let target = target(requests, devices);
-            assert!(asks(&target));
-            let (chosen, _) = given(&target, &three()).unwrap();
+            assert!(requests_gpus(&target));
+            let (chosen, _) = given_cards(&target, &three()).unwrap();
             assert_eq!(chosen, expected, "{requests:?} {devices:?}");
         }
     }
@@ -195,8 +198,8 @@ mod tests {
                 &["/dev/nvidia0", "/dev/fuse", "/dev/drink"],
             ),
         ] {
-            assert!(!asks(&target), "{target:?}");
-            assert_eq!(given(&target, &three()), None);
+            assert!(!requests_gpus(&target), "{target:?}");
+            assert_eq!(given_cards(&target, &three()), None);
         }
     }
 
@@ -206,17 +209,21 @@ mod tests {
         let dev = proc.path().join("9/root/dev");
         std::fs::create_dir_all(dev.join("dri")).unwrap();
         std::fs::write(dev.join("dri/renderD177"), "").unwrap();
-        assert_eq!(inside(proc.path(), 9, &three()), [0usize; 0], "no compute");
+        assert_eq!(
+            cards_inside(proc.path(), 9, &three()),
+            [0usize; 0],
+            "no compute"
+        );
         std::fs::write(dev.join("kfd"), "").unwrap();
-        assert_eq!(inside(proc.path(), 9, &three()), [1]);
-        assert_eq!(inside(proc.path(), 8, &three()), [0usize; 0]);
+        assert_eq!(cards_inside(proc.path(), 9, &three()), [1]);
+        assert_eq!(cards_inside(proc.path(), 8, &three()), [0usize; 0]);
     }
 
     proptest! {
         #[test]
         fn no_request_makes_it_panic(text in "(\\PC|/dev/dri/|:/|amd.com/gpu=)*") {
             let target = target(&[&text], &[&text]);
-            let _ = (asks(&target), given(&target, &three()));
+            let _ = (requests_gpus(&target), given_cards(&target, &three()));
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct Client {
 
 impl Client {
     /// Parses an `fdinfo` file; `None` for other kinds of file or other drivers.
-    pub fn parse(text: &str) -> Option<Client> {
+    pub fn parse_fdinfo(text: &str) -> Option<Client> {
         let field = |name: &str| {
             text.lines()
                 .filter_map(|line| line.split_once(':'))
@@ -86,7 +86,7 @@ fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
             }
             let Some(client) = std::fs::read_to_string(process.join(format!("fdinfo/{fd}")))
                 .ok()
-                .and_then(|text| Client::parse(&text))
+                .and_then(|text| Client::parse_fdinfo(&text))
             else {
                 continue;
             };
@@ -127,7 +127,7 @@ pub struct Clients {
 
 impl Clients {
     /// Scans once before returning, then periodically; `None` if no thread can be started.
-    pub fn watch(proc: &Path, integrated: Vec<String>) -> Option<Clients> {
+    pub fn start_watching(proc: &Path, integrated: Vec<String>) -> Option<Clients> {
         let proc = proc.to_owned();
         let latest = Arc::new(Mutex::new(scan(&proc, &integrated)));
         let shared = Arc::clone(&latest);
@@ -148,7 +148,7 @@ impl Clients {
     }
 
     /// Processes on a GPU at the last scan.
-    pub fn on(&self, bdf: &str) -> Vec<Raw> {
+    pub fn on_gpu(&self, bdf: &str) -> Vec<Raw> {
         let latest = lock_data(&self.latest);
         latest.get(bdf).cloned().unwrap_or_default()
     }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn both_spellings_and_all_units_are_read() {
-        let old = Client::parse(OLD).unwrap();
+        let old = Client::parse_fdinfo(OLD).unwrap();
         assert_eq!(
             (old.bdf.as_str(), old.id, old.vram_bytes, old.gtt_bytes),
             ("0000:08:00.0", 217, Some(2068 << 10), Some(1 << 20))
@@ -172,9 +172,9 @@ mod tests {
             "drm-memory-vram:\t2068 KiB",
             "drm-total-vram:\t9 GiB\ndrm-resident-vram:\t4096",
         );
-        assert_eq!(Client::parse(&new).unwrap().vram_bytes, Some(4096));
-        assert_eq!(Client::parse(&OLD.replace("amdgpu", "i915")), None);
-        assert_eq!(Client::parse("pos: 0\n"), None);
+        assert_eq!(Client::parse_fdinfo(&new).unwrap().vram_bytes, Some(4096));
+        assert_eq!(Client::parse_fdinfo(&OLD.replace("amdgpu", "i915")), None);
+        assert_eq!(Client::parse_fdinfo("pos: 0\n"), None);
         assert_eq!(bytes("5 pages"), None);
     }
 
@@ -204,7 +204,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(text in "(\\PC|\\n|drm-driver:\tamdgpu\n|drm-memory-vram:)*") {
-            let _ = Client::parse(&text);
+            let _ = Client::parse_fdinfo(&text);
             let _ = bytes(&text);
         }
     }

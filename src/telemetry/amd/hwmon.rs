@@ -25,7 +25,7 @@ pub struct SensorFiles {
 impl SensorFiles {
     /// Opens the sensors of the GPU with this directory (`…/device`).
     pub fn open(device: &Path) -> SensorFiles {
-        let hwmon = hwmon(device);
+        let hwmon = hwmon_directory(device);
         let sensor = |name: &str| File::open(hwmon.as_ref()?.join(name)).ok();
         let temperature = |label: &str, usual: u32| {
             let hwmon = hwmon.as_ref()?;
@@ -59,7 +59,7 @@ impl SensorFiles {
     }
 
     /// Reads all sensors into the gauges of a sample; `None` when the GPU sleeps.
-    pub fn read(&self) -> Option<MemorySample> {
+    pub fn read_gauges(&self) -> Option<MemorySample> {
         if !self.is_awake() {
             return None;
         }
@@ -92,7 +92,7 @@ fn is_awake(status: &str) -> bool {
 }
 
 /// The GPU's `hwmon` directory.
-pub fn hwmon(device: &Path) -> Option<PathBuf> {
+pub fn hwmon_directory(device: &Path) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(device.join("hwmon"))
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -174,7 +174,7 @@ mod tests {
                 ("mem_busy_percent", "41\n"),
             ],
         );
-        let gauges = SensorFiles::open(dir.path()).read().unwrap();
+        let gauges = SensorFiles::open(dir.path()).read_gauges().unwrap();
         assert_eq!(
             gauges,
             MemorySample {
@@ -204,7 +204,7 @@ mod tests {
                 ("hwmon/hwmon0/power1_input", "50000000\n"),
             ],
         );
-        let gauges = SensorFiles::open(dir.path()).read().unwrap();
+        let gauges = SensorFiles::open(dir.path()).read_gauges().unwrap();
         assert_eq!(
             (
                 gauges.temperature_c,
@@ -231,12 +231,12 @@ mod tests {
                 dir.path(),
                 &[("power/runtime_status", status), ("gpu_busy_percent", "5")],
             );
-            let read = SensorFiles::open(dir.path()).read();
+            let read = SensorFiles::open(dir.path()).read_gauges();
             assert_eq!(read.is_some(), awake, "{status}");
         }
         let nothing = tempfile::tempdir().unwrap();
         assert_eq!(
-            SensorFiles::open(nothing.path()).read(),
+            SensorFiles::open(nothing.path()).read_gauges(),
             Some(MemorySample::default())
         );
     }

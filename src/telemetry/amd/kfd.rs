@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// A GPU as the compute driver knows it. A partitioned GPU is several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct KfdNode {
     /// The driver's GPU id, as in `vram_<id>`.
     pub gpu_id: u64,
     /// N of `/dev/dri/renderDN`; `None` where the driver does not report it.
@@ -22,9 +22,9 @@ pub struct Node {
     pub gfx_version: Option<u32>,
 }
 
-impl Node {
+impl KfdNode {
     /// Parses the two files of a node; `None` for a node without a GPU.
-    pub fn parse(gpu_id: &str, properties: &str) -> Option<Node> {
+    pub fn parse_node(gpu_id: &str, properties: &str) -> Option<KfdNode> {
         let gpu_id = gpu_id.trim().parse().ok().filter(|id| *id > 0)?;
         let property = |name: &str| -> Option<u64> {
             properties
@@ -36,12 +36,12 @@ impl Node {
         // CPU nodes have no SIMD units.
         property("simd_count").filter(|n| *n > 0)?;
         let location = property("location_id")?;
-        Some(Node {
+        Some(KfdNode {
             gpu_id,
             render_minor: property("drm_render_minor")
                 .filter(|n| *n > 0)
                 .and_then(|n| u32::try_from(n).ok()),
-            bdf: bdf(property("domain").unwrap_or(0), location),
+            bdf: format_bdf(property("domain").unwrap_or(0), location),
             gfx_version: property("gfx_target_version")
                 .filter(|n| *n > 0)
                 .and_then(|n| u32::try_from(n).ok()),
@@ -49,7 +49,7 @@ impl Node {
     }
 
     /// `gfx942`, `gfx90a`.
-    pub fn architecture(&self) -> Option<String> {
+    pub fn gfx_architecture(&self) -> Option<String> {
         let version = self.gfx_version?;
         let (major, minor, stepping) = (version / 10_000, version / 100 % 100, version % 100);
         Some(format!("gfx{major}{minor:x}{stepping:x}"))
@@ -57,7 +57,7 @@ impl Node {
 }
 
 /// Formats a PCI address; bus, device and function are packed in the location.
-pub fn bdf(domain: u64, location: u64) -> String {
+pub fn format_bdf(domain: u64, location: u64) -> String {
     format!(
         "{domain:04x}:{:02x}:{:02x}.{:x}",
         location >> 8 & 0xff,
@@ -67,7 +67,7 @@ pub fn bdf(domain: u64, location: u64) -> String {
 }
 
 /// GPU nodes of the topology below `sys`, ordered by node number.
-pub fn topology(sys: &Path) -> Vec<Node> {
+pub fn read_topology(sys: &Path) -> Vec<KfdNode> {
     let nodes = sys.join("class/kfd/kfd/topology/nodes");
     let mut numbers: Vec<u32> = numbers_in(&nodes).collect();
     numbers.sort_unstable();
@@ -77,7 +77,7 @@ pub fn topology(sys: &Path) -> Vec<Node> {
             let node = nodes.join(n.to_string());
             let gpu_id = std::fs::read_to_string(node.join("gpu_id")).ok()?;
             let properties = std::fs::read_to_string(node.join("properties")).ok()?;
-            Node::parse(&gpu_id, &properties)
+            KfdNode::parse_node(&gpu_id, &properties)
         })
         .collect()
 }
@@ -93,13 +93,13 @@ pub fn numbers_in(directory: &Path) -> impl Iterator<Item = u32> {
 /// The nodes of the card at this address, the node with the same address first; partitions of a
 /// card are further functions of its PCI slot.
 pub fn nodes_of<'a>(
-    nodes: &'a [Node],
+    nodes: &'a [KfdNode],
     bdf: &str,
     render_minor: Option<u32>,
     other_cards: &[&str],
-) -> Vec<&'a Node> {
+) -> Vec<&'a KfdNode> {
     let slot = |address: &str| address.split('.').next().map(str::to_owned);
-    let mut found: Vec<&Node> = nodes
+    let mut found: Vec<&KfdNode> = nodes
         .iter()
         .filter(|n| {
             let same = n.bdf.eq_ignore_ascii_case(bdf)
@@ -129,14 +129,14 @@ pub struct Processes {
     offered: bool,
     /// KFD ids of each GPU.
     gpu_ids: Vec<Vec<u64>>,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedProcess>,
     listing: Spacing,
     reading: Spacing,
     /// Last reported list of each GPU, and when.
     told: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
 }
 
-struct Watched {
+struct WatchedProcess {
     who: ProcessMemory,
     /// GPU position and an open file with its bytes: one for each context and partition.
     files: Vec<(usize, File)>,
@@ -161,13 +161,13 @@ impl Processes {
     }
 
     /// Whether the driver lists processes on this host.
-    pub fn offered(&self) -> bool {
+    pub fn is_offered(&self) -> bool {
         self.offered
     }
 
     /// The processes of each GPU when they changed, and once a second when they did not. `beside`
     /// returns processes known from another source.
-    pub fn read(
+    pub fn read_processes(
         &mut self,
         clock: &Clock,
         on_request: bool,
@@ -176,14 +176,14 @@ impl Processes {
         let start = clock.now();
         if self.listing.is_due(start, on_request) {
             self.list();
-            self.listing.note(start, clock.now());
+            self.listing.note_reading(start, clock.now());
         }
         if !on_request && !self.reading.is_due(start, false) {
             return self.told.iter().map(|_| None).collect();
         }
         let read_start = clock.now();
         let used = self.used();
-        self.reading.note(read_start, clock.now());
+        self.reading.note_reading(read_start, clock.now());
         let mut result = Vec::with_capacity(used.len());
         for (gpu, listed) in used.into_iter().enumerate() {
             let listed = self.with(listed, beside(gpu));
@@ -259,7 +259,7 @@ impl Processes {
             .into_iter()
             .map(|who| {
                 let files = self.files_of(who.pid);
-                Watched { who, files }
+                WatchedProcess { who, files }
             })
             .collect();
     }
@@ -307,26 +307,29 @@ mod tests {
 
     #[test]
     fn a_node_is_read() {
-        let node = Node::parse("43855\n", PROPERTIES).unwrap();
+        let node = KfdNode::parse_node("43855\n", PROPERTIES).unwrap();
         assert_eq!(
             node,
-            Node {
+            KfdNode {
                 gpu_id: 43855,
                 render_minor: Some(185),
                 bdf: "0001:83:00.0".into(),
                 gfx_version: Some(90010)
             }
         );
-        assert_eq!(node.architecture().as_deref(), Some("gfx90a"));
-        assert_eq!(Node::parse("0", PROPERTIES), None, "a processor");
-        assert_eq!(Node::parse("7", "simd_count 0\nlocation_id 1\n"), None);
-        let old = Node::parse("7", "simd_count 4\nlocation_id 9987\n").unwrap();
+        assert_eq!(node.gfx_architecture().as_deref(), Some("gfx90a"));
+        assert_eq!(KfdNode::parse_node("0", PROPERTIES), None, "a processor");
+        assert_eq!(
+            KfdNode::parse_node("7", "simd_count 0\nlocation_id 1\n"),
+            None
+        );
+        let old = KfdNode::parse_node("7", "simd_count 4\nlocation_id 9987\n").unwrap();
         assert_eq!((old.bdf.as_str(), old.render_minor), ("0000:27:00.3", None));
     }
 
     #[test]
     fn partitions_belong_to_the_card_in_their_slot() {
-        let node = |gpu_id, bdf: &str, minor| Node {
+        let node = |gpu_id, bdf: &str, minor| KfdNode {
             gpu_id,
             bdf: bdf.into(),
             render_minor: Some(minor),
@@ -357,13 +360,13 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(id in "\\PC*", text in "(\\PC|\\n|simd_count 4\n|location_id )*") {
-            let _ = Node::parse(&id, &text).map(|n| n.architecture());
+            let _ = KfdNode::parse_node(&id, &text).map(|n| n.gfx_architecture());
         }
 
         #[test]
         fn addresses_keep_their_parts(bus in 0u64..256, device in 0u64..32, function in 0u64..8) {
             let location = bus << 8 | device << 3 | function;
-            prop_assert_eq!(bdf(0, location), format!("0000:{bus:02x}:{device:02x}.{function:x}"));
+            prop_assert_eq!(format_bdf(0, location), format!("0000:{bus:02x}:{device:02x}.{function:x}"));
         }
     }
 }

@@ -12,22 +12,22 @@ mod sensors;
 pub mod smi;
 pub mod sysfs;
 
-pub use choose::asks;
+pub use choose::requests_gpus;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::nvml::Unusable;
-use super::{MemoryBackend, ReadingError, Target, Wanted};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
-use crate::wording::counted;
+use crate::wording::count_noun;
 use fdinfo::Clients;
 use hwmon::text_in;
-use kfd::{Node, Processes};
+use kfd::{KfdNode, Processes};
 use sensors::Sensors;
 use smi::ToolBackend;
 use std::path::Path;
 use std::time::Duration;
-use sysfs::{Card, MemoryFiles};
+use sysfs::{Card, CardMemoryFiles};
 
 /// How long a full reading may wait for the sensors; they usually take less than 1 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -43,7 +43,7 @@ fn no_gpu() -> Unusable {
 
 /// Reads the AMD GPUs that a container can see.
 pub struct AmdBackend {
-    gpus: Vec<Gpu>,
+    gpus: Vec<AmdGpu>,
     sensors: Sensors,
     processes: Processes,
     clients: Option<Clients>,
@@ -52,19 +52,22 @@ pub struct AmdBackend {
     reason: String,
 }
 
-struct Gpu {
+struct AmdGpu {
     facts: DeviceFacts,
     bdf: String,
-    memory: MemoryFiles,
+    memory: CardMemoryFiles,
 }
 
 /// Opens the GPUs of a container: by the kernel's files where they are visible, else by AMD's
 /// tools.
-pub fn open(target: &Target, roots: &Roots) -> Result<Box<dyn MemoryBackend>, Unusable> {
-    if !sysfs::cards(&roots.sys).is_empty() {
+pub fn open_backend(
+    target: &MeasuredContainer,
+    roots: &Roots,
+) -> Result<Box<dyn MemoryBackend>, Unusable> {
+    if !sysfs::list_cards(&roots.sys).is_empty() {
         return Ok(Box::new(AmdBackend::open(target, roots, PATIENCE)?));
     }
-    if !choose::asks(target) {
+    if !choose::requests_gpus(target) {
         return Err(no_gpu());
     }
     Ok(Box::new(open_tools(roots, &target.container_id)?))
@@ -90,17 +93,17 @@ impl AmdBackend {
     /// Opens the GPUs that the container was given, has inside, or has a process on. A full
     /// reading waits for the sensors at most `patience`.
     pub fn open(
-        target: &Target,
+        target: &MeasuredContainer,
         roots: &Roots,
         patience: Duration,
     ) -> Result<AmdBackend, Unusable> {
-        let cards = sysfs::cards(&roots.sys);
+        let cards = sysfs::list_cards(&roots.sys);
         if cards.is_empty() {
             return Err(no_gpu());
         }
-        let nodes = kfd::topology(&roots.sys);
+        let nodes = kfd::read_topology(&roots.sys);
         let addresses: Vec<&str> = cards.iter().map(|c| c.bdf.as_str()).collect();
-        let nodes_of = |card: &Card| -> Vec<&Node> {
+        let nodes_of = |card: &Card| -> Vec<&KfdNode> {
             let others: Vec<&str> = addresses
                 .iter()
                 .copied()
@@ -120,9 +123,9 @@ impl AmdBackend {
         let (chosen, found) = chosen(target, roots, &cards, || processes(&all).in_use())?;
 
         let mut notes = Vec::new();
-        let mut opened: Vec<(&Card, MemoryFiles)> = Vec::new();
+        let mut opened: Vec<(&Card, CardMemoryFiles)> = Vec::new();
         for card in chosen.iter().map(|place| &cards[*place]) {
-            match MemoryFiles::open(&card.device) {
+            match CardMemoryFiles::open(&card.device) {
                 Ok(memory) => opened.push((card, memory)),
                 Err(why) => notes.push(format!("GPU {} (card{}): {why}", card.bdf, card.number)),
             }
@@ -136,15 +139,15 @@ impl AmdBackend {
         let cards: Vec<&Card> = opened.iter().map(|(card, _)| *card).collect();
         let architectures: Vec<Option<String>> = cards
             .iter()
-            .map(|card| nodes_of(card).first().and_then(|n| n.architecture()))
+            .map(|card| nodes_of(card).first().and_then(|n| n.gfx_architecture()))
             .collect();
-        let names = names::of(&cards, &architectures, roots);
+        let names = names::card_names(&cards, &architectures, roots);
         let processes = processes(&cards);
-        if !processes.offered() {
+        if !processes.is_offered() {
             notes.push("the compute driver (KFD) lists no processes here".into());
         }
         let sensors = Sensors::new(cards.iter().map(|c| c.device.clone()).collect(), patience);
-        let gpus: Vec<Gpu> = opened
+        let gpus: Vec<AmdGpu> = opened
             .into_iter()
             .zip(names)
             .enumerate()
@@ -160,12 +163,12 @@ impl AmdBackend {
                 let facts = DeviceFacts {
                     index: index as u32,
                     kind: DeviceKind::Gpu,
-                    id: card.id(),
+                    id: card.runtime_id(),
                     name,
                     total_bytes: Some(memory.total_bytes),
                     ..DeviceFacts::default()
                 };
-                Gpu {
+                AmdGpu {
                     facts,
                     bdf: card.bdf.clone(),
                     memory,
@@ -173,7 +176,8 @@ impl AmdBackend {
             })
             .collect();
         let integrated = gpus.iter().filter(|g| g.memory.integrated != Some(false));
-        let clients = Clients::watch(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
+        let clients =
+            Clients::start_watching(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
         let reason = std::iter::once(found)
             .chain(notes)
             .collect::<Vec<_>>()
@@ -192,12 +196,12 @@ impl AmdBackend {
 
 /// Positions of the container's GPUs among the cards, and how they were found.
 fn chosen(
-    target: &Target,
+    target: &MeasuredContainer,
     roots: &Roots,
     cards: &[Card],
     in_use: impl FnOnce() -> Vec<usize>,
 ) -> Result<(Vec<usize>, String), Unusable> {
-    if let Some((given, found_in)) = choose::given(target, cards) {
+    if let Some((given, found_in)) = choose::given_cards(target, cards) {
         if given.is_empty() {
             return Err(Unusable::new(format!(
                 "none of what the container was given ({found_in}) is an AMD GPU of this host"
@@ -205,18 +209,18 @@ fn chosen(
         }
         let found = format!(
             "the container has {} according to {found_in}",
-            counted(given.len(), "AMD GPU")
+            count_noun(given.len(), "AMD GPU")
         );
         return Ok((given, found));
     }
     let inside = target
         .init_pid
-        .map(|pid| choose::inside(&roots.proc, pid, cards))
+        .map(|pid| choose::cards_inside(&roots.proc, pid, cards))
         .unwrap_or_default();
     if !inside.is_empty() {
         let found = format!(
             "{} can be used inside the container",
-            counted(inside.len(), "AMD GPU")
+            count_noun(inside.len(), "AMD GPU")
         );
         return Ok((inside, found));
     }
@@ -231,27 +235,27 @@ fn chosen(
     }
     let found = format!(
         "a process of the container is on {}",
-        counted(used.len(), "AMD GPU")
+        count_noun(used.len(), "AMD GPU")
     );
     Ok((used, found))
 }
 
 /// Driver version and GPUs of this host, on one line.
-pub fn survey(roots: &Roots) -> Result<String, Unusable> {
-    let cards = sysfs::cards(&roots.sys);
+pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
+    let cards = sysfs::list_cards(&roots.sys);
     if cards.is_empty() {
         return survey_tools(roots);
     }
-    let nodes = kfd::topology(&roots.sys);
+    let nodes = kfd::read_topology(&roots.sys);
     let lines: Vec<String> = cards
         .iter()
         .enumerate()
         .map(|(place, card)| {
             let node = kfd::nodes_of(&nodes, &card.bdf, card.render_minor, &[]);
-            let architecture = node.first().and_then(|n| n.architecture());
+            let architecture = node.first().and_then(|n| n.gfx_architecture());
             let mut no_tools = roots.clone();
             no_tools.tools = smi::Tools::in_directories(Vec::new());
-            let name = names::of(&[card], &[architecture], &no_tools).concat();
+            let name = names::card_names(&[card], &[architecture], &no_tools).concat();
             let asleep = if hwmon::SensorFiles::open(&card.device).is_awake() {
                 ""
             } else {
@@ -260,7 +264,10 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
             format!("GPU {place} {name} (card{}{asleep})", card.number)
         })
         .collect();
-    if cards.iter().all(|c| MemoryFiles::open(&c.device).is_err()) {
+    if cards
+        .iter()
+        .all(|c| CardMemoryFiles::open(&c.device).is_err())
+    {
         return Err(Unusable {
             message: format!("{}: no driver reports their memory", lines.join(", ")),
             hint: Some("load the kernel driver: `modprobe amdgpu`"),
@@ -269,7 +276,7 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
     let version = version(roots).unwrap_or_else(|| "of unknown version".into());
     Ok(format!(
         "driver {version}, {}: {}",
-        counted(cards.len(), "AMD GPU"),
+        count_noun(cards.len(), "AMD GPU"),
         lines.join(", ")
     ))
 }
@@ -286,7 +293,7 @@ fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
         .map(|d| format!("GPU {} {}", d.index, d.name));
     Ok(format!(
         "{}, by {}: {}",
-        counted(devices.len(), "AMD GPU"),
+        count_noun(devices.len(), "AMD GPU"),
         backend.facts().version.unwrap_or_default(),
         names.collect::<Vec<_>>().join(", ")
     ))
@@ -311,7 +318,7 @@ fn is_gone(error: &std::io::Error) -> bool {
 
 impl MemoryBackend for AmdBackend {
     fn facts(&self) -> BackendFacts {
-        let hanging = self.sensors.hanging();
+        let hanging = self.sensors.hanging_gpus();
         let hanging: Vec<&str> = hanging
             .into_iter()
             .map(|place| self.gpus[place].bdf.as_str())
@@ -343,18 +350,19 @@ impl MemoryBackend for AmdBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         // The sensor thread reads while the memory files are read here.
-        self.sensors.ask();
+        self.sensors.request_reading();
         let clients = self.clients.as_ref();
         let gpus = &self.gpus;
-        let beside =
-            |place: usize| clients.map_or_else(Vec::new, |clients| clients.on(&gpus[place].bdf));
-        let mut processes = self.processes.read(clock, wanted.detail, &beside);
+        let beside = |place: usize| {
+            clients.map_or_else(Vec::new, |clients| clients.on_gpu(&gpus[place].bdf))
+        };
+        let mut processes = self.processes.read_processes(clock, wanted.detail, &beside);
         let first = into.len();
         let mut places = Vec::with_capacity(self.gpus.len());
         let mut errors = Vec::new();
         let mut gone = 0;
         for (place, gpu) in self.gpus.iter_mut().enumerate() {
-            match gpu.memory.read() {
+            match gpu.memory.read_used() {
                 Ok(used_bytes) => {
                     places.push(place);
                     into.push(MemorySample {
@@ -373,7 +381,7 @@ impl MemoryBackend for AmdBackend {
         // One timestamp for all devices, because the memory of a tick is summed by it; reading all
         // of them takes some ten microseconds.
         let at_ns = clock.now();
-        let gauges = self.sensors.take();
+        let gauges = self.sensors.take_readings();
         for (sample, place) in into[first..].iter_mut().zip(places) {
             sample.at_ns = at_ns;
             if let Some(read) = &gauges[place] {
@@ -400,7 +408,7 @@ impl MemoryBackend for AmdBackend {
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
         into.clear();
-        into.extend(self.gpus.iter().map(|g| g.memory.used().unwrap_or(0)));
+        into.extend(self.gpus.iter().map(|g| g.memory.used_bytes().unwrap_or(0)));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Product names of the GPUs: from the board, else from libdrm's table, else from `amd-smi` once.
 
 use super::Roots;
-use super::smi::{Said, amd_smi};
+use super::smi::{ToolOutcome, amd_smi};
 use super::sysfs::{Card, product_name};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A name for each card. `architecture` is that of each card, as in `gfx942`, where known.
-pub fn of(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Vec<String> {
+pub fn card_names(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Vec<String> {
     let tables: Vec<String> = roots
         .names
         .iter()
@@ -50,14 +50,14 @@ pub fn of(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Ve
 
 /// PCI addresses and names reported by `amd-smi`; empty if the tool is missing or too slow.
 fn by_tool(roots: &Roots) -> Vec<(String, String)> {
-    let Some(tool) = roots.tools.find("amd-smi") else {
+    let Some(tool) = roots.tools.find_tool("amd-smi") else {
         return Vec::new();
     };
-    match (roots.tools).run(&tool, "static --asic --bus --json", PATIENCE) {
-        Said::Text { text, .. } => amd_smi::parse(&text)
+    match (roots.tools).run_tool(&tool, "static --asic --bus --json", PATIENCE) {
+        ToolOutcome::Text { text, .. } => amd_smi::parse_output(&text)
             .into_iter()
             .filter_map(|gpu| Some((gpu.bdf?, gpu.name?)))
             .collect(),
-        Said::Failed(_) | Said::StillRunning(_) => Vec::new(),
+        ToolOutcome::Failed(_) | ToolOutcome::StillRunning(_) => Vec::new(),
     }
 }

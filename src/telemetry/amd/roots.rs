@@ -43,7 +43,7 @@ impl Default for Roots {
                 "/usr/share/libdrm/amdgpu.ids".into(),
                 "/opt/amdgpu/share/libdrm/amdgpu.ids".into(),
             ],
-            tools: Tools::installed(),
+            tools: Tools::find_installed(),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Sensors {
     }
 
     /// Requests a reading, unless one is in progress. Does not wait.
-    pub fn ask(&mut self) {
+    pub fn request_reading(&mut self) {
         if self.asked_at.is_none() {
             if let Some(worker) = &self.worker {
                 if worker.ask.send(()).is_ok() {
@@ -58,7 +58,7 @@ impl Sensors {
     }
 
     /// The readings since the last call; `None` for a GPU without a new one, or asleep.
-    pub fn take(&mut self) -> Vec<Option<MemorySample>> {
+    pub fn take_readings(&mut self) -> Vec<Option<MemorySample>> {
         let mut read = vec![None; self.devices.len()];
         let until = Instant::now() + self.patience;
         while let (Some(worker), Some(_)) = (&self.worker, self.asked_at) {
@@ -91,7 +91,7 @@ impl Sensors {
     }
 
     /// Positions of the GPUs with hanging sensors.
-    pub fn hanging(&self) -> Vec<usize> {
+    pub fn hanging_gpus(&self) -> Vec<usize> {
         (0..self.devices.len())
             .filter(|gpu| self.devices[*gpu].is_none())
             .collect()
@@ -124,7 +124,7 @@ impl Worker {
                     for (gpu, files) in files.iter().enumerate() {
                         now_at.store(gpu, Ordering::Release);
                         if let Some(files) = files {
-                            if sender.send(Some((gpu, files.read()))).is_err() {
+                            if sender.send(Some((gpu, files.read_gauges()))).is_err() {
                                 return;
                             }
                         }
@@ -169,11 +169,11 @@ mod tests {
             vec![a.path().into(), b.path().into()],
             Duration::from_secs(30),
         );
-        assert_eq!(sensors.take(), [None, None], "nobody asked");
+        assert_eq!(sensors.take_readings(), [None, None], "nobody asked");
         for _ in 0..2 {
-            sensors.ask();
+            sensors.request_reading();
             let busy: Vec<Option<u32>> = sensors
-                .take()
+                .take_readings()
                 .iter()
                 .map(|g| g.as_ref().and_then(|g| g.utilization_pct))
                 .collect();
@@ -189,16 +189,16 @@ mod tests {
             vec![a.path().into(), b.path().into()],
             Duration::from_millis(20),
         );
-        sensors.ask();
+        sensors.request_reading();
         let start = Instant::now();
-        while sensors.hanging().is_empty() {
-            assert_eq!(sensors.take(), [None, None]);
+        while sensors.hanging_gpus().is_empty() {
+            assert_eq!(sensors.take_readings(), [None, None]);
             assert!(start.elapsed() < Duration::from_secs(60));
         }
-        assert_eq!(sensors.hanging(), [1]);
+        assert_eq!(sensors.hanging_gpus(), [1]);
         let read = (0..3000).find_map(|_| {
-            sensors.ask();
-            sensors.take().swap_remove(0)
+            sensors.request_reading();
+            sensors.take_readings().swap_remove(0)
         });
         assert_eq!(read.and_then(|g| g.utilization_pct), Some(7));
     }

@@ -1,7 +1,7 @@
 //! The graphics driver's tree: which cards are AMD's, what they are, and their memory. Reading the
 //! memory files wakes no GPU: the kernel answers from its own counters.
 
-use super::hwmon::{hwmon, number_in, text_in};
+use super::hwmon::{hwmon_directory, number_in, text_in};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,7 @@ pub struct Card {
 
 impl Card {
     /// The id used by AMD's runtime: `GPU-<unique id>`; without a unique id, the PCI address.
-    pub fn id(&self) -> String {
+    pub fn runtime_id(&self) -> String {
         match &self.unique_id {
             Some(unique) => format!("GPU-{unique}"),
             None => self.bdf.clone(),
@@ -74,7 +74,7 @@ impl Card {
 }
 
 /// AMD's cards below `sys`, ordered by PCI address, as AMD's tools order them.
-pub fn cards(sys: &Path) -> Vec<Card> {
+pub fn list_cards(sys: &Path) -> Vec<Card> {
     let drm = sys.join("class/drm");
     // `card0-DP-1` is a connector, not a card.
     let mut cards: Vec<Card> = numbered(&drm, "card")
@@ -106,7 +106,7 @@ fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
 /// north bridge voltage for integrated GPUs only; a power cap, a memory clock, a fan and a memory
 /// load for others only.
 fn is_integrated(device: &Path, vram_total: Option<u64>) -> Option<bool> {
-    let sensors = hwmon(device);
+    let sensors = hwmon_directory(device);
     let sensor = |name: &str| sensors.as_ref().map(|h| h.join(name));
     let label = |name: &str| sensor(name).and_then(|path| text_in(&path));
     let has = |name: &str| sensor(name).is_some_and(|path| path.exists());
@@ -123,7 +123,7 @@ fn is_integrated(device: &Path, vram_total: Option<u64>) -> Option<bool> {
 
 /// The memory files of one card, kept open.
 #[derive(Debug)]
-pub struct MemoryFiles {
+pub struct CardMemoryFiles {
     device: PathBuf,
     vram_used: Option<File>,
     /// Only for a GPU that uses host memory.
@@ -136,9 +136,9 @@ pub struct MemoryFiles {
     pub integrated: Option<bool>,
 }
 
-impl MemoryFiles {
+impl CardMemoryFiles {
     /// Opens the files of the card with this directory. The error is a sentence.
-    pub fn open(device: &Path) -> Result<MemoryFiles, String> {
+    pub fn open(device: &Path) -> Result<CardMemoryFiles, String> {
         let total = |name: &str| -> Option<u64> { text_in(&device.join(name))?.parse().ok() };
         let vram_total = total("mem_info_vram_total").filter(|n| *n > 0);
         let gtt_total = total("mem_info_gtt_total").filter(|n| *n > 0);
@@ -159,7 +159,7 @@ impl MemoryFiles {
                 None => "it has no driver that reports its memory (amdgpu)".to_owned(),
             });
         }
-        let mut files = MemoryFiles {
+        let mut files = CardMemoryFiles {
             device: device.to_owned(),
             vram_used: None,
             gtt_used: None,
@@ -170,7 +170,7 @@ impl MemoryFiles {
             .reopen(vram_total.is_some(), counted.is_some())
             .map_err(|e| format!("its memory cannot be read: {e}"))?;
         files
-            .used()
+            .used_bytes()
             .map_err(|e| format!("its memory cannot be read: {e}"))?;
         Ok(files)
     }
@@ -192,17 +192,17 @@ impl MemoryFiles {
 
     /// Bytes in use. After an error the files are reopened once, because a GPU that was reset has
     /// new ones.
-    pub fn read(&mut self) -> io::Result<u64> {
-        let first = self.used();
+    pub fn read_used(&mut self) -> io::Result<u64> {
+        let first = self.used_bytes();
         if first.is_ok() {
             return first;
         }
         self.reopen(self.vram_used.is_some(), self.gtt_used.is_some())?;
-        self.used()
+        self.used_bytes()
     }
 
     /// Bytes in use, without a second attempt.
-    pub fn used(&self) -> io::Result<u64> {
+    pub fn used_bytes(&self) -> io::Result<u64> {
         let files = [&self.vram_used, &self.gtt_used];
         files.into_iter().flatten().try_fold(0u64, |sum, file| {
             let bytes = match number_in(file).and_then(|n| u64::try_from(n).ok()) {
@@ -288,16 +288,16 @@ mod tests {
             ],
         );
         card("card7", &[("vendor", "0x1002\n")]);
-        let found = cards(sys.path());
+        let found = list_cards(sys.path());
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].number, found[0].render_minor), (57, Some(185)));
-        assert_eq!(found[0].id(), "GPU-a1b2c3d4e5f60718");
+        assert_eq!(found[0].runtime_id(), "GPU-a1b2c3d4e5f60718");
         assert_eq!(
             (found[0].device_id, found[0].revision),
             (Some(0x74a1), Some(0))
         );
         assert_eq!(
-            (found[1].number, found[1].id().as_str()),
+            (found[1].number, found[1].runtime_id().as_str()),
             (49, "0000:8b:00.0")
         );
     }
@@ -309,8 +309,8 @@ mod tests {
             for (name, text) in files {
                 write(&device.path().join(name), text);
             }
-            MemoryFiles::open(device.path())
-                .map(|mut m| (m.total_bytes, m.read().unwrap(), m.integrated))
+            CardMemoryFiles::open(device.path())
+                .map(|mut m| (m.total_bytes, m.read_used().unwrap(), m.integrated))
         };
         let own = [
             ("mem_info_vram_total", "1000\n"),

@@ -27,7 +27,7 @@ impl Unusable {
 }
 
 /// Memory of a device, bytes.
-pub struct Memory {
+pub struct DeviceMemory {
     /// Total.
     pub total: u64,
     /// In use.
@@ -37,9 +37,9 @@ pub struct Memory {
 }
 
 /// Memory by the newer call.
-pub fn memory_v2(device: &Device) -> Result<Memory, NvmlError> {
+pub fn memory_v2(device: &Device) -> Result<DeviceMemory, NvmlError> {
     let info = device.memory_info()?;
-    Ok(Memory {
+    Ok(DeviceMemory {
         total: info.total,
         used: info.used,
         reserved: Some(info.reserved),
@@ -48,7 +48,7 @@ pub fn memory_v2(device: &Device) -> Result<Memory, NvmlError> {
 
 /// Memory by the call of drivers before 510, which nvml-wrapper lacks.
 #[expect(unsafe_code, reason = "nvml-wrapper has only the newer memory call")]
-pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
+pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<DeviceMemory, NvmlError> {
     let read = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
     let mut info = std::mem::MaybeUninit::zeroed();
     // SAFETY: the function was found under the name that its type in nvml-wrapper-sys is written
@@ -58,7 +58,7 @@ pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
         nvml_try(read(device.handle(), info.as_mut_ptr()))?;
         info.assume_init()
     };
-    Ok(Memory {
+    Ok(DeviceMemory {
         total: info.total,
         used: info.used,
         reserved: None,
@@ -66,7 +66,7 @@ pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
 }
 
 /// The GPUs of the host.
-pub struct Found {
+pub struct ListedDevices {
     /// GPUs that can be identified, followed by their slices.
     pub gpus: Vec<(Device<'static>, Listed)>,
     /// A sentence for each other GPU.
@@ -74,7 +74,7 @@ pub struct Found {
 }
 
 /// Every GPU that can be identified, and a sentence for each that cannot.
-pub fn devices(nvml: &'static Nvml) -> Result<Found, Unusable> {
+pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Unusable> {
     let count = nvml
         .device_count()
         .map_err(|e| Unusable::new(format!("NVML lists no GPUs: {e}")))?;
@@ -113,7 +113,7 @@ pub fn devices(nvml: &'static Nvml) -> Result<Found, Unusable> {
         listed.index = count.saturating_add(place as u32);
         found.push((device, listed));
     }
-    Ok(Found { gpus: found, notes })
+    Ok(ListedDevices { gpus: found, notes })
 }
 
 /// Whether a GPU is split into MIG slices; false where it cannot be.

@@ -21,7 +21,7 @@ const MOST_WAITING: usize = 64;
 
 /// A critical event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct GpuEvent {
     /// When it was received.
     pub at: Instant,
     /// UUID of the GPU; `None` if it could not be read any more.
@@ -33,14 +33,17 @@ pub struct Event {
 }
 
 /// Waits for events until it is dropped.
-pub struct Watch {
-    events: Receiver<Event>,
+pub struct EventWatch {
+    events: Receiver<GpuEvent>,
     end: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl EventWatch {
     /// Starts watching; `None` if no GPU supports such events.
-    pub fn start(nvml: &'static Nvml, devices: Vec<Device<'static>>) -> Option<Watch> {
+    pub fn start_watching(
+        nvml: &'static Nvml,
+        devices: Vec<Device<'static>>,
+    ) -> Option<EventWatch> {
         let set = register(nvml, devices)?;
         let (sender, events) = sync_channel(MOST_WAITING);
         let end = Arc::new(AtomicBool::new(false));
@@ -49,16 +52,16 @@ impl Watch {
             .name("gpu-events".into())
             .spawn(move || wait(&set, &sender, &ended))
             .ok()?;
-        Some(Watch { events, end })
+        Some(EventWatch { events, end })
     }
 
     /// Events since the last call.
-    pub fn take(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn take_events(&self) -> impl Iterator<Item = GpuEvent> + '_ {
         self.events.try_iter()
     }
 }
 
-impl Drop for Watch {
+impl Drop for EventWatch {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
     }
@@ -94,7 +97,7 @@ fn register(nvml: &'static Nvml, devices: Vec<Device<'static>>) -> Option<EventS
     None
 }
 
-fn wait(set: &EventSet<'static>, sender: &SyncSender<Event>, end: &AtomicBool) {
+fn wait(set: &EventSet<'static>, sender: &SyncSender<GpuEvent>, end: &AtomicBool) {
     let mut troubles = 0;
     while !end.load(Ordering::Relaxed) {
         match set.wait(PATIENCE_MS) {
@@ -114,7 +117,7 @@ fn wait(set: &EventSet<'static>, sender: &SyncSender<Event>, end: &AtomicBool) {
     }
 }
 
-fn told(data: &EventData<'_>) -> Event {
+fn told(data: &EventData<'_>) -> GpuEvent {
     let (code, message) = match data.event_data {
         Some(XidError::Value(xid)) => (
             "gpu_xid",
@@ -129,7 +132,7 @@ fn told(data: &EventData<'_>) -> Event {
             "a memory error that could not be corrected (double-bit ECC)".into(),
         ),
     };
-    Event {
+    GpuEvent {
         at: Instant::now(),
         uuid: data.device.uuid().ok(),
         code,

@@ -1,12 +1,12 @@
 //! One GPU or MIG slice, and when each kind of its readings is due.
 
-use super::calls::{Memory, is_sliced, memory_v1, memory_v2};
-use super::library::library;
+use super::calls::{DeviceMemory, is_sliced, memory_v1, memory_v2};
+use super::library::loaded_library;
 use super::lists::{ListError, ProcessLists};
 use crate::capture::{AtNs, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
-use crate::telemetry::costs::Ledger;
+use crate::telemetry::costs::CallLedger;
 use crate::telemetry::gpus::Listed;
 use crate::telemetry::pace::Spacing;
 use nvml_wrapper::enum_wrappers::device::{Clock as ClockKind, TemperatureSensor};
@@ -34,10 +34,10 @@ const MOST_DEGREES: u32 = 250;
 const MOST_MHZ: u32 = 50_000;
 
 /// A GPU or a slice.
-pub struct Gpu {
+pub struct NvmlGpu {
     pub device: Device<'static>,
     pub facts: DeviceFacts,
-    pub layout: Layout,
+    pub layout: MemoryCall,
     /// Whether it is a MIG slice: it has memory and processes, but no gauges of its own.
     slice: bool,
     /// Whether it is split into slices.
@@ -56,7 +56,7 @@ pub struct Gpu {
 
 /// Which of the two memory calls a device answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum MemoryCall {
     V2,
     /// Its `used` includes the driver's reserved memory.
     V1,
@@ -65,7 +65,7 @@ pub enum Layout {
 /// A process list that cannot be correct.
 pub struct Nonsense;
 
-impl Gpu {
+impl NvmlGpu {
     /// Opens a GPU; `index` is its position in the samples. Process lists are tried only with
     /// `ask_lists`. The error is a sentence.
     pub fn open(
@@ -74,13 +74,13 @@ impl Gpu {
         listed: &Listed,
         index: u32,
         ask_lists: bool,
-    ) -> Result<Gpu, String> {
+    ) -> Result<NvmlGpu, String> {
         let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
         let about = |what: String| format!("GPU {} ({name}): {what}", listed.index);
         let (layout, memory) = match memory_v2(&device) {
-            Ok(memory) => (Layout::V2, memory),
+            Ok(memory) => (MemoryCall::V2, memory),
             Err(e) => match memory_v1(nvml, &device) {
-                Ok(memory) => (Layout::V1, memory),
+                Ok(memory) => (MemoryCall::V1, memory),
                 Err(NvmlError::NotSupported) => return Err(about(UNIFIED.to_owned())),
                 Err(_) => return Err(about(format!("its memory cannot be read: {e}"))),
             },
@@ -95,7 +95,7 @@ impl Gpu {
             }
             _ => name,
         };
-        Ok(Gpu {
+        Ok(NvmlGpu {
             facts: DeviceFacts {
                 index,
                 kind: DeviceKind::Gpu,
@@ -108,7 +108,9 @@ impl Gpu {
             slice,
             sliced: !slice && is_sliced(&device),
             accounting: device.is_accounting_enabled().unwrap_or(false),
-            lists: ask_lists.then(|| ProcessLists::of(nvml, &device)).flatten(),
+            lists: ask_lists
+                .then(|| ProcessLists::for_device(nvml, &device))
+                .flatten(),
             lost: false,
             absent: 0,
             gauges: Spacing::new(
@@ -126,7 +128,7 @@ impl Gpu {
     }
 
     /// Its memory now; usage above the total is an error.
-    pub fn memory(&self) -> Result<Memory, NvmlError> {
+    pub fn read_memory(&self) -> Result<DeviceMemory, NvmlError> {
         let memory = self.told_memory()?;
         match self.facts.total_bytes {
             Some(total) if memory.used > total => Err(NvmlError::Unknown),
@@ -134,26 +136,26 @@ impl Gpu {
         }
     }
 
-    fn told_memory(&self) -> Result<Memory, NvmlError> {
+    fn told_memory(&self) -> Result<DeviceMemory, NvmlError> {
         match self.layout {
-            Layout::V2 => memory_v2(&self.device),
-            Layout::V1 => library()
+            MemoryCall::V2 => memory_v2(&self.device),
+            MemoryCall::V1 => loaded_library()
                 .map_err(|_| NvmlError::Uninitialized)
                 .and_then(|nvml| memory_v1(nvml, &self.device)),
         }
     }
 
     /// Its memory, and its gauges where they are due.
-    pub fn sample(
+    pub fn read_sample(
         &mut self,
         clock: &Clock,
         on_request: bool,
-        costs: &mut Ledger,
+        costs: &mut CallLedger,
     ) -> Result<MemorySample, NvmlError> {
         let start = clock.now();
-        let memory = self.memory()?;
+        let memory = self.read_memory()?;
         let at_ns = clock.now();
-        costs.note("memory", at_ns - start);
+        costs.note_call("memory", at_ns - start);
         let mut sample = MemorySample {
             at_ns,
             device: self.facts.index,
@@ -163,7 +165,7 @@ impl Gpu {
         };
         if !self.slice && self.gauges.is_due(at_ns, on_request) {
             self.read_gauges(&mut sample);
-            costs.note("gauges", self.gauges.note(at_ns, clock.now()));
+            costs.note_call("gauges", self.gauges.note_reading(at_ns, clock.now()));
         }
         Ok(sample)
     }
@@ -216,29 +218,29 @@ impl Gpu {
         &mut self,
         clock: &Clock,
         whose: &mut Attribution,
-        costs: &mut Ledger,
+        costs: &mut CallLedger,
     ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
-        let (Some(lists), Ok(nvml)) = (&mut self.lists, library()) else {
+        let (Some(lists), Ok(nvml)) = (&mut self.lists, loaded_library()) else {
             return Ok(None);
         };
         let start = clock.now();
         let total = self.facts.total_bytes.unwrap_or(u64::MAX);
-        let raw = lists.read(nvml, &self.device, total);
+        let raw = lists.read_lists(nvml, &self.device, total);
         let listed = clock.now();
-        costs.note("processes", self.processes.note(start, listed));
+        costs.note_call("processes", self.processes.note_reading(start, listed));
         let raw = match raw {
             Ok(raw) => raw,
             Err(ListError::Nonsense) => return Err(Nonsense),
             Err(ListError::Driver) => return Ok(None),
         };
-        let mut processes = whose.identify(&raw);
-        costs.note("attribution", clock.now() - listed);
+        let mut processes = whose.identify_processes(&raw);
+        costs.note_call("attribution", clock.now() - listed);
         if self.accounting {
             let start = clock.now();
             for process in &mut processes {
                 process.peak_bytes = self.highest_of(process);
             }
-            costs.note("accounting", clock.now() - start);
+            costs.note_call("accounting", clock.now() - start);
         }
         Ok(Some(processes))
     }
@@ -256,7 +258,7 @@ impl Gpu {
 
     /// Notes a failed reading and describes it. A GPU that fell off the bus does not return, and
     /// asking it again can hang for seconds.
-    pub fn failed(&mut self, error: &NvmlError) -> String {
+    pub fn note_failure(&mut self, error: &NvmlError) -> String {
         self.lost = matches!(
             error,
             NvmlError::GpuLost
@@ -269,7 +271,7 @@ impl Gpu {
         } else {
             ""
         };
-        format!("{}: {error}{end}", self.called())
+        format!("{}: {error}{end}", self.display_name())
     }
 
     /// Whether it is a slice of a GPU.
@@ -278,7 +280,7 @@ impl Gpu {
     }
 
     /// Its name in messages.
-    pub fn called(&self) -> String {
+    pub fn display_name(&self) -> String {
         format!("GPU {} ({})", self.facts.index, self.facts.name)
     }
 }

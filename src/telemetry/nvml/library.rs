@@ -36,7 +36,7 @@ pub fn is_named() -> bool {
 
 /// The library, loaded once for the life of the process: devices borrow it, and a sweep opens
 /// several backends in turn.
-pub fn library() -> Result<&'static Nvml, Unusable> {
+pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
     static NVML: OnceLock<Nvml> = OnceLock::new();
     if let Some(nvml) = NVML.get() {
         return Ok(nvml);

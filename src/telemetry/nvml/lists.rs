@@ -13,7 +13,7 @@ const MOST: usize = 16_384;
 /// Processes may start during the call: room for this many more than counted.
 const HEADROOM: usize = 16;
 /// Lists that a device may have.
-const KINDS: [Kind; 3] = [Kind::Compute, Kind::Graphics, Kind::Mps];
+const KINDS: [ListKind; 3] = [ListKind::Compute, ListKind::Graphics, ListKind::Mps];
 
 /// Why there is no process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum ListCall {
 
 /// Kinds of processes; each has a separate list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ListKind {
     Compute,
     Graphics,
     /// Clients of NVIDIA's multi-process service: the other lists contain only their server.
@@ -45,7 +45,7 @@ enum Kind {
 /// `nvmlProcessInfo_v2_t`, the record of both versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Record {
+struct ProcessRecord {
     pid: c_uint,
     used: u64,
     gpu_instance: c_uint,
@@ -62,13 +62,13 @@ struct Slot([u64; 4]);
 pub struct ProcessLists {
     call: ListCall,
     /// Lists that the device supports.
-    kinds: Vec<Kind>,
+    kinds: Vec<ListKind>,
     room: Vec<Slot>,
 }
 
 impl ProcessLists {
     /// The lists of a device; `None` when the driver has none for it.
-    pub fn of(nvml: &Nvml, device: &Device) -> Option<ProcessLists> {
+    pub fn for_device(nvml: &Nvml, device: &Device) -> Option<ProcessLists> {
         let absent = |e: &NvmlError| {
             matches!(
                 e,
@@ -80,22 +80,22 @@ impl ProcessLists {
             kinds: KINDS.to_vec(),
             room: vec![Slot::default(); FIRST_ROOM],
         };
-        match lists.ask(nvml, device, Kind::Compute) {
-            Err(Trouble::Driver(e)) if absent(&e) => {
+        match lists.ask(nvml, device, ListKind::Compute) {
+            Err(ListTrouble::Driver(e)) if absent(&e) => {
                 lists.call = ListCall::V2;
-                match lists.ask(nvml, device, Kind::Compute) {
-                    Err(Trouble::Driver(e)) if absent(&e) => None,
-                    Err(Trouble::Driver(NvmlError::NotSupported)) => None,
+                match lists.ask(nvml, device, ListKind::Compute) {
+                    Err(ListTrouble::Driver(e)) if absent(&e) => None,
+                    Err(ListTrouble::Driver(NvmlError::NotSupported)) => None,
                     _ => Some(lists),
                 }
             }
-            Err(Trouble::Driver(NvmlError::NotSupported)) => None,
+            Err(ListTrouble::Driver(NvmlError::NotSupported)) => None,
             _ => Some(lists),
         }
     }
 
     /// The processes on the device, each once. `total_bytes` is its memory.
-    pub fn read(
+    pub fn read_lists(
         &mut self,
         nvml: &Nvml,
         device: &Device,
@@ -105,22 +105,29 @@ impl ProcessLists {
         for kind in self.kinds.clone() {
             match self.ask(nvml, device, kind) {
                 Ok(list) => lists.push(list),
-                Err(Trouble::Nonsense) => return Err(ListError::Nonsense),
-                Err(Trouble::Driver(_)) if kind == Kind::Compute => return Err(ListError::Driver),
+                Err(ListTrouble::Nonsense) => return Err(ListError::Nonsense),
+                Err(ListTrouble::Driver(_)) if kind == ListKind::Compute => {
+                    return Err(ListError::Driver);
+                }
                 // Many boards have no graphics, and the service is rarely running.
-                Err(Trouble::Driver(
+                Err(ListTrouble::Driver(
                     NvmlError::NotSupported
                     | NvmlError::FunctionNotFound
                     | NvmlError::FailedToLoadSymbol(_),
                 )) => self.kinds.retain(|k| *k != kind),
-                Err(Trouble::Driver(_)) => {}
+                Err(ListTrouble::Driver(_)) => {}
             }
         }
-        gpu_process::merge(&lists, total_bytes).ok_or(ListError::Nonsense)
+        gpu_process::merge_lists(&lists, total_bytes).ok_or(ListError::Nonsense)
     }
 
     /// One list, in a single call if the room suffices, which halves the driver's cost.
-    fn ask(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> Result<Vec<Raw>, Trouble> {
+    fn ask(
+        &mut self,
+        nvml: &Nvml,
+        device: &Device,
+        kind: ListKind,
+    ) -> Result<Vec<Raw>, ListTrouble> {
         for _ in 0..4 {
             match self.fill(nvml, device, kind) {
                 (Ok(()), count) if count <= self.room.len() => return Ok(self.records(count)),
@@ -130,11 +137,13 @@ impl ProcessLists {
                     self.room
                         .resize(wanted.min(MOST + HEADROOM), Slot::default());
                 }
-                (Ok(()) | Err(NvmlError::InsufficientSize(_)), _) => return Err(Trouble::Nonsense),
-                (Err(e), _) => return Err(Trouble::Driver(e)),
+                (Ok(()) | Err(NvmlError::InsufficientSize(_)), _) => {
+                    return Err(ListTrouble::Nonsense);
+                }
+                (Err(e), _) => return Err(ListTrouble::Driver(e)),
             }
         }
-        Err(Trouble::Driver(NvmlError::InsufficientSize(None)))
+        Err(ListTrouble::Driver(NvmlError::InsufficientSize(None)))
     }
 
     /// Lets the driver fill the room; returns the driver's count.
@@ -142,7 +151,12 @@ impl ProcessLists {
         unsafe_code,
         reason = "nvml-wrapper trusts the driver's count, and asks twice for each list"
     )]
-    fn fill(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> (Result<(), NvmlError>, usize) {
+    fn fill(
+        &mut self,
+        nvml: &Nvml,
+        device: &Device,
+        kind: ListKind,
+    ) -> (Result<(), NvmlError>, usize) {
         /// Calls a function with types that nvml-wrapper does not export.
         ///
         /// # Safety
@@ -153,7 +167,7 @@ impl ProcessLists {
             handle: H,
             room: &mut [Slot],
         ) -> (Result<(), NvmlError>, usize) {
-            const { assert!(size_of::<T>() == size_of::<Record>()) };
+            const { assert!(size_of::<T>() == size_of::<ProcessRecord>()) };
             const { assert!(align_of::<Slot>() >= align_of::<T>()) };
             let call = match call {
                 Ok(call) => call,
@@ -177,12 +191,16 @@ impl ProcessLists {
                 };
             }
             match (self.call, kind) {
-                (ListCall::V3, Kind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
-                (ListCall::V3, Kind::Graphics) => call!(nvmlDeviceGetGraphicsRunningProcesses_v3),
-                (ListCall::V3, Kind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
-                (ListCall::V2, Kind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
-                (ListCall::V2, Kind::Graphics) => call!(nvmlDeviceGetGraphicsRunningProcesses_v2),
-                (ListCall::V2, Kind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
+                (ListCall::V3, ListKind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
+                (ListCall::V3, ListKind::Graphics) => {
+                    call!(nvmlDeviceGetGraphicsRunningProcesses_v3)
+                }
+                (ListCall::V3, ListKind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
+                (ListCall::V2, ListKind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
+                (ListCall::V2, ListKind::Graphics) => {
+                    call!(nvmlDeviceGetGraphicsRunningProcesses_v2)
+                }
+                (ListCall::V2, ListKind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
             }
         }
     }
@@ -196,7 +214,7 @@ impl ProcessLists {
         let count = count.min(self.room.len());
         // SAFETY: `count` records take no more bytes than `count` slots; slots are aligned as
         // records are, and any bytes are a record, being integers and unread padding.
-        let records: &[Record] =
+        let records: &[ProcessRecord] =
             unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), count) };
         let told = |used: u64| (used != u64::MAX).then_some(used);
         records.iter().map(|r| (r.pid, told(r.used))).collect()
@@ -204,7 +222,7 @@ impl ProcessLists {
 }
 
 /// Why one list was not read.
-enum Trouble {
+enum ListTrouble {
     Nonsense,
     Driver(NvmlError),
 }

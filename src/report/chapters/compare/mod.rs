@@ -6,23 +6,23 @@ mod sweeps;
 mod tests;
 
 use super::Sources;
-use super::sweep::note;
+use super::sweep::note_block;
 use crate::engine::facts::Severity;
-use crate::report::content::{Cell, Chapter};
+use crate::report::content::{Chapter, TableCell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::Material;
 
 /// The chapter, where a comparison is asked for.
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     if !material.compare {
         return Vec::new();
     }
     let blocks = match (material.sweeps.as_slice(), material.runs.as_slice()) {
         // The runs beside two sweeps are their cells.
-        ([a, b, ..], _) => sweeps::blocks(a, b),
-        (_, [a, b, ..]) => runs::blocks(a, b),
-        (sweeps, runs) => vec![note(
+        ([a, b, ..], _) => sweeps::sweep_blocks(a, b),
+        (_, [a, b, ..]) => runs::run_blocks(a, b),
+        (sweeps, runs) => vec![note_block(
             Severity::Warning,
             "nothing_to_compare",
             format!(
@@ -40,34 +40,39 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
 }
 
 /// GiB, or why they are unknown.
-fn gib(value: Option<f64>, why: &str) -> Cell {
+fn gib(value: Option<f64>, why: &str) -> TableCell {
     match value {
-        Some(gib) => Cell::number(gib, layout::unsigned_zero(format!("{gib:.3}"))),
-        None => Cell::missing(why),
+        Some(gib) => TableCell::number_cell(gib, layout::unsigned_zero(format!("{gib:.3}"))),
+        None => TableCell::missing_cell(why),
     }
 }
 
 /// A figure, or why it is unknown.
-fn figure(value: Option<f64>, why: &str) -> Cell {
+fn figure(value: Option<f64>, why: &str) -> TableCell {
     match value {
-        Some(value) => Cell::number(value, layout::figure(value)),
-        None => Cell::missing(why),
+        Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
+        None => TableCell::missing_cell(why),
     }
 }
 
 /// Percent with a sign.
-fn percent(value: Option<f64>) -> Cell {
+fn percent(value: Option<f64>) -> TableCell {
     match value {
-        Some(percent) => Cell::number(percent, crate::report::figures::percent(Some(percent))),
-        None => Cell::missing(ONE_SIDED),
+        Some(percent) => TableCell::number_cell(
+            percent,
+            crate::report::figures::format_percent(Some(percent)),
+        ),
+        None => TableCell::missing_cell(ONE_SIDED),
     }
 }
 
 /// A difference with a sign, written by `text`.
-fn difference(value: Option<f64>, text: fn(f64) -> String) -> Cell {
+fn difference(value: Option<f64>, text: fn(f64) -> String) -> TableCell {
     match value {
-        Some(value) => Cell::number(value, crate::report::figures::plus(value, text(value))),
-        None => Cell::missing(ONE_SIDED),
+        Some(value) => {
+            TableCell::number_cell(value, crate::report::figures::with_plus(value, text(value)))
+        }
+        None => TableCell::missing_cell(ONE_SIDED),
     }
 }
 

@@ -6,37 +6,40 @@ use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
 use crate::compare::subject::{Kind, Subject};
 use crate::engine::facts::Severity;
-use crate::matrix::Figures;
+use crate::matrix::RowFigures;
 use crate::profile::Profile;
-use crate::report::chapters::sweep::note;
-use crate::report::chapters::sweep::tables::{numeric, wordy};
+use crate::report::chapters::sweep::note_block;
+use crate::report::chapters::sweep::tables::{number_column, text_column};
 use crate::report::chart::{self, Bar, Bars, Chart, Plot, Scale, Segment};
-use crate::report::compare::describe;
-use crate::report::content::{Block, Cell, Grid};
+use crate::report::compare::describe_profile;
+use crate::report::content::{ContentBlock, Grid, TableCell};
 use crate::report::layout;
-use crate::report::material::Run;
-use crate::units::{Bytes, GIB, gib as to_gib};
+use crate::report::material::ReportRun;
+use crate::units::{Bytes, GIB, to_gib};
 
-pub(super) fn blocks(a: &Run, b: &Run) -> Vec<Block> {
-    let pair = Pair::of(
-        &Subject::of(&a.profile, &a.name),
-        &Subject::of(&b.profile, &b.name),
+pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> Vec<ContentBlock> {
+    let pair = Pair::compare_subjects(
+        &Subject::subject_of_profile(&a.profile, &a.name),
+        &Subject::subject_of_profile(&b.profile, &b.name),
     );
     let mut blocks = vec![
-        Block::Text(format!("A is {}.", describe(&pair.profile1))),
-        Block::Text(format!("B is {}.", describe(&pair.profile2))),
-        Block::Text(in_short(&pair)),
+        ContentBlock::Text(format!("A is {}.", describe_profile(&pair.profile1))),
+        ContentBlock::Text(format!("B is {}.", describe_profile(&pair.profile2))),
+        ContentBlock::Text(in_short(&pair)),
     ];
-    let told = |severity, code: &str, sentences: &[String]| -> Vec<Block> {
+    let told = |severity, code: &str, sentences: &[String]| -> Vec<ContentBlock> {
         let each = sentences.iter();
-        each.map(|s| note(severity, code, s.clone())).collect()
+        each.map(|s| note_block(severity, code, s.clone()))
+            .collect()
     };
     blocks.extend(told(Severity::Error, "not_comparable", &pair.incomparable));
     blocks.extend(settings(&pair));
     blocks.extend(hosts(&a.profile, &b.profile));
-    blocks.extend(bars(&pair, &a.profile, &b.profile).map(Block::Chart));
-    blocks.push(Block::Table(memory(&pair)));
-    blocks.push(Block::Table(performance(&pair, &a.profile, &b.profile)));
+    blocks.extend(bars(&pair, &a.profile, &b.profile).map(ContentBlock::Chart));
+    blocks.push(ContentBlock::Table(memory(&pair)));
+    blocks.push(ContentBlock::Table(performance(
+        &pair, &a.profile, &b.profile,
+    )));
     blocks.extend(told(Severity::Warning, "to_know", &pair.warnings));
     blocks
 }
@@ -86,28 +89,30 @@ fn told_apart(pair: &Pair, row: &PairRow) -> bool {
     }
 }
 
-fn settings(pair: &Pair) -> Vec<Block> {
+fn settings(pair: &Pair) -> Vec<ContentBlock> {
     if pair.settings.is_empty() {
-        return vec![Block::Text("No setting that is known differs.".into())];
+        return vec![ContentBlock::Text(
+            "No setting that is known differs.".into(),
+        )];
     }
     let cell = |value: &Option<String>| match value {
-        Some(value) => Cell::text(value.clone()),
-        None => Cell::missing("unknown"),
+        Some(value) => TableCell::text_cell(value.clone()),
+        None => TableCell::missing_cell("unknown"),
     };
     let rows = pair.settings.iter().map(|d| {
         vec![
-            Cell::text(d.setting.clone()),
+            TableCell::text_cell(d.setting.clone()),
             cell(&d.profile1),
             cell(&d.profile2),
         ]
     });
-    vec![Block::Table(Grid {
+    vec![ContentBlock::Table(Grid {
         id: "compare_settings".into(),
         caption: "Settings that differ".into(),
         columns: vec![
-            wordy("setting", "setting"),
-            wordy("A", "a"),
-            wordy("B", "b"),
+            text_column("setting", "setting"),
+            text_column("A", "a"),
+            text_column("B", "b"),
         ],
         rows: rows.collect(),
     })]
@@ -142,23 +147,27 @@ fn host_facts(profile: &Profile) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn hosts(a: &Profile, b: &Profile) -> Vec<Block> {
+fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
     let facts = host_facts(a).into_iter().zip(host_facts(b));
     let cell = |value: Option<String>| match value {
-        Some(value) => Cell::text(value),
-        None => Cell::missing("unknown"),
+        Some(value) => TableCell::text_cell(value),
+        None => TableCell::missing_cell("unknown"),
     };
-    let rows: Vec<Vec<Cell>> = facts
+    let rows: Vec<Vec<TableCell>> = facts
         .filter(|((_, a), (_, b))| a != b)
-        .map(|((name, a), (_, b))| vec![Cell::text(name), cell(a), cell(b)])
+        .map(|((name, a), (_, b))| vec![TableCell::text_cell(name), cell(a), cell(b)])
         .collect();
     if rows.is_empty() {
         return Vec::new();
     }
-    vec![Block::Table(Grid {
+    vec![ContentBlock::Table(Grid {
         id: "compare_hosts".into(),
         caption: "Where they ran, as far as it differs".into(),
-        columns: vec![wordy("", "fact"), wordy("A", "a"), wordy("B", "b")],
+        columns: vec![
+            text_column("", "fact"),
+            text_column("A", "a"),
+            text_column("B", "b"),
+        ],
         rows,
     })]
 }
@@ -178,7 +187,7 @@ fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
                 value: pick(row).filter(|v| *v != 0.0)?,
                 unsure: sure
                     .as_deref()
-                    .is_some_and(crate::report::chapters::words::unsure),
+                    .is_some_and(crate::report::chapters::words::is_low_confidence),
                 confidence: sure,
                 source: None,
             })
@@ -214,7 +223,7 @@ fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
         note: (!notes.is_empty()).then(|| notes.join(" ")),
         simulated: pair.profile1.simulated || pair.profile2.simulated,
         plot: Plot::Bars(Bars {
-            axis: chart::Axis {
+            axis: chart::ChartAxis {
                 title: "memory".into(),
                 unit: "GiB".into(),
                 scale: Scale::FromZero,
@@ -228,7 +237,9 @@ fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
 /// How sure a part is, in the profile's word.
 fn confidence(profile: &Profile, row: &PairRow) -> Option<String> {
     let parts = &profile.memory_breakdown.components;
-    let part = parts.iter().find(|p| p.component.label() == row.label)?;
+    let part = parts
+        .iter()
+        .find(|p| p.component.display_label() == row.label)?;
     Some(part.confidence.0.clone())
 }
 
@@ -246,7 +257,7 @@ fn limit(profile: &Profile) -> Option<(f64, String)> {
 }
 
 fn memory(pair: &Pair) -> Grid {
-    let word = |v: &Option<String>| Cell::text(v.clone().unwrap_or_default());
+    let word = |v: &Option<String>| TableCell::text_cell(v.clone().unwrap_or_default());
     let why = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
     let rows = pair.components.iter().map(|r| {
         let indent = match r.kind {
@@ -254,7 +265,7 @@ fn memory(pair: &Pair) -> Grid {
             Kind::Total | Kind::Part | Kind::Other => "",
         };
         vec![
-            Cell::text(format!("{indent}{}", r.label)),
+            TableCell::text_cell(format!("{indent}{}", r.label)),
             gib(r.profile1_gb, &why(&r.profile1_unknown)),
             gib(r.profile2_gb, &why(&r.profile2_unknown)),
             difference(r.diff_gb, gib_text),
@@ -267,13 +278,13 @@ fn memory(pair: &Pair) -> Grid {
         id: "compare_parts".into(),
         caption: "Memory at the peak".into(),
         columns: vec![
-            wordy("part", "part"),
-            numeric("A, GiB", "a_gib"),
-            numeric("B, GiB", "b_gib"),
-            numeric("B - A, GiB", "diff_gib"),
-            numeric("B - A, %", "diff_pct"),
-            wordy("A rests on", "a_source"),
-            wordy("B rests on", "b_source"),
+            text_column("part", "part"),
+            number_column("A, GiB", "a_gib"),
+            number_column("B, GiB", "b_gib"),
+            number_column("B - A, GiB", "diff_gib"),
+            number_column("B - A, %", "diff_pct"),
+            text_column("A rests on", "a_source"),
+            text_column("B rests on", "b_source"),
         ],
         rows: rows.collect(),
     }
@@ -284,14 +295,14 @@ fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
         let scaled = |v: Option<f64>| v.map(|v| v / per);
         let (first, second) = (scaled(first), scaled(second));
         vec![
-            Cell::text(label),
+            TableCell::text_cell(label),
             figure(first, "not measured"),
             figure(second, "not measured"),
-            difference(first.zip(second).map(|(a, b)| b - a), layout::figure),
+            difference(first.zip(second).map(|(a, b)| b - a), layout::format_figure),
             percent(change(first, second)),
         ]
     };
-    let mut rows: Vec<Vec<Cell>> = pair
+    let mut rows: Vec<Vec<TableCell>> = pair
         .others
         .iter()
         .map(|o| match o.unit {
@@ -299,7 +310,7 @@ fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
             _ => row(&o.label, o.profile1, o.profile2, 1.0),
         })
         .collect();
-    let (first, second) = (Figures::of(a), Figures::of(b));
+    let (first, second) = (RowFigures::of_profile(a), RowFigures::of_profile(b));
     for (label, first, second) in [
         (
             "mean time to first token, ms",
@@ -320,11 +331,11 @@ fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
         id: "compare_performance".into(),
         caption: "Pool, latency, throughput".into(),
         columns: vec![
-            wordy("figure", "figure"),
-            numeric("A", "a"),
-            numeric("B", "b"),
-            numeric("B - A", "diff"),
-            numeric("B - A, %", "diff_pct"),
+            text_column("figure", "figure"),
+            number_column("A", "a"),
+            number_column("B", "b"),
+            number_column("B - A", "diff"),
+            number_column("B - A, %", "diff_pct"),
         ],
         rows,
     }

@@ -2,68 +2,70 @@
 
 use super::{change, difference, figure, gib, gib_text, percent};
 use crate::engine::facts::Severity;
-use crate::profile::stats::quantile;
-use crate::report::chapters::document::Figure;
-use crate::report::chapters::sweep::read::{LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
-use crate::report::chapters::sweep::tables::{numeric, wordy};
-use crate::report::chapters::sweep::{few, note, ordered};
+use crate::profile::stats::quantile_of_sorted;
+use crate::report::chapters::document::DocumentFigure;
+use crate::report::chapters::sweep::read::{
+    LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
+};
+use crate::report::chapters::sweep::tables::{number_column, text_column};
+use crate::report::chapters::sweep::{list_few, note_block, order_values};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Block, Cell, Grid};
+use crate::report::content::{ContentBlock, Grid, TableCell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
-use crate::report::material::Stored;
+use crate::report::material::StoredDocument;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is held against each other.
-static HELD: [&Figure; 4] = [&PEAK, &THROUGHPUT, &LATENCY, &TTFT];
+static HELD: [&DocumentFigure; 4] = [&PEAK, &THROUGHPUT, &LATENCY, &TTFT];
 
 /// Cells of one side only that are named.
 const NAMED: usize = 20;
 
-pub(super) fn blocks(a: &Stored, b: &Stored) -> Vec<Block> {
+pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<ContentBlock> {
     let (a_name, b_name) = (&a.name, &b.name);
     let (a, b) = (
-        Sweep::of(&a.document, a_name),
-        Sweep::of(&b.document, b_name),
+        SweepDocument::read_sweep(&a.document, a_name),
+        SweepDocument::read_sweep(&b.document, b_name),
     );
     let matched = Matched::of(&a, &b);
     let mut blocks = vec![
-        Block::Text(format!("A is the sweep {} in {a_name}.", a.name)),
-        Block::Text(format!("B is the sweep {} in {b_name}.", b.name)),
+        ContentBlock::Text(format!("A is the sweep {} in {a_name}.", a.name)),
+        ContentBlock::Text(format!("B is the sweep {} in {b_name}.", b.name)),
     ];
-    if a.simulated() != b.simulated() {
-        blocks.push(note(
+    if a.is_simulated() != b.is_simulated() {
+        blocks.push(note_block(
             Severity::Error,
             "not_comparable",
             "one of them is of an engine or a device that only pretends".into(),
         ));
     }
     if matched.pairs.is_empty() {
-        blocks.push(note(
+        blocks.push(note_block(
             Severity::Error,
             "not_comparable",
             "they have no cell in common: neither an id, nor a model under the same load".into(),
         ));
     } else {
-        blocks.push(Block::Text(in_common(&matched)));
+        blocks.push(ContentBlock::Text(in_common(&matched)));
         blocks.extend(
             HELD.iter()
                 .filter_map(|f| moved(&matched, f))
-                .map(Block::Text),
+                .map(ContentBlock::Text),
         );
     }
-    blocks.extend(settings(&a, &b).map(Block::Table));
+    blocks.extend(settings(&a, &b).map(ContentBlock::Table));
     blocks.extend(
         [&PEAK, &THROUGHPUT]
             .into_iter()
             .filter_map(|f| against(&matched, f))
-            .map(Block::Chart),
+            .map(ContentBlock::Chart),
     );
     if !matched.pairs.is_empty() {
-        blocks.push(Block::Table(cells(&matched)));
+        blocks.push(ContentBlock::Table(cells(&matched)));
     }
     for (letter, alone) in [("A", &matched.only_a), ("B", &matched.only_b)] {
-        blocks.extend(only(letter, alone).map(Block::Text));
+        blocks.extend(only(letter, alone).map(ContentBlock::Text));
     }
     blocks
 }
@@ -71,18 +73,18 @@ pub(super) fn blocks(a: &Stored, b: &Stored) -> Vec<Block> {
 /// Cells of both, and of one only.
 #[derive(Default)]
 struct Matched<'a> {
-    pairs: Vec<(&'a Tried, &'a Tried)>,
+    pairs: Vec<(&'a SweepCell, &'a SweepCell)>,
     /// How many of them have not the same id.
     by_load: usize,
-    only_a: Vec<&'a Tried>,
-    only_b: Vec<&'a Tried>,
+    only_a: Vec<&'a SweepCell>,
+    only_b: Vec<&'a SweepCell>,
 }
 
 impl<'a> Matched<'a> {
-    fn of(a: &'a Sweep, b: &'a Sweep) -> Matched<'a> {
+    fn of(a: &'a SweepDocument, b: &'a SweepDocument) -> Matched<'a> {
         let mut matched = Matched::default();
         let mut taken = vec![false; b.cells.len()];
-        let by = |key: &dyn Fn(&Tried) -> String| {
+        let by = |key: &dyn Fn(&SweepCell) -> String| {
             let mut found: HashMap<String, Vec<usize>> = HashMap::new();
             for (i, cell) in b.cells.iter().enumerate().rev() {
                 found.entry(key(cell)).or_default().push(i);
@@ -130,15 +132,15 @@ impl<'a> Matched<'a> {
     }
 
     /// The figures of the cells that both have measured.
-    fn both(&self, figure: &Figure) -> Vec<(f64, f64, &'a Tried)> {
+    fn both(&self, figure: &DocumentFigure) -> Vec<(f64, f64, &'a SweepCell)> {
         let each = self.pairs.iter();
-        each.filter_map(|(a, b)| Some((a.figure(figure)?, b.figure(figure)?, *a)))
+        each.filter_map(|(a, b)| Some((a.figure_value(figure)?, b.figure_value(figure)?, *a)))
             .collect()
     }
 }
 
 /// The model, its settings and its load in words; where it ran, and in which image, may differ.
-fn load(cell: &Tried) -> String {
+fn load(cell: &SweepCell) -> String {
     const PLACE: [&str; 2] = ["container", "image"];
     let settings = cell.settings.iter();
     let settings: Vec<String> = settings
@@ -170,19 +172,19 @@ fn in_common(matched: &Matched<'_>) -> String {
 }
 
 /// How a figure moved over all cells, in a sentence.
-fn moved(matched: &Matched<'_>, figure: &Figure) -> Option<String> {
+fn moved(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<String> {
     let both = matched.both(figure);
     let changes = both
         .iter()
         .filter_map(|(a, b, _)| change(Some(*a), Some(*b)));
     let mut changes: Vec<f64> = changes.collect();
     changes.sort_by(f64::total_cmp);
-    let median = quantile(&changes, 0.5)?;
+    let median = quantile_of_sorted(&changes, 0.5)?;
     let (lowest, highest) = (changes.first()?, changes.last()?);
-    let sign = |p: f64| crate::report::figures::percent(Some(p));
+    let sign = |p: f64| crate::report::figures::format_percent(Some(p));
     Some(format!(
         "{} moved by {} % in the median of {} ({} to {} %).",
-        crate::report::chapters::sweep::capital(figure.title),
+        crate::report::chapters::sweep::capitalize_first(figure.title),
         sign(median),
         counted_words(changes.len(), "cell", "cells"),
         sign(*lowest),
@@ -191,8 +193,8 @@ fn moved(matched: &Matched<'_>, figure: &Figure) -> Option<String> {
 }
 
 /// Which settings were swept otherwise.
-fn settings(a: &Sweep, b: &Sweep) -> Option<Grid> {
-    let values = |sweep: &Sweep| {
+fn settings(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
+    let values = |sweep: &SweepDocument| {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut put = |name: &str, value: &str| {
             all.entry(name.to_owned())
@@ -205,7 +207,7 @@ fn settings(a: &Sweep, b: &Sweep) -> Option<Grid> {
                 put(name, value);
             }
             for (name, value) in [("engine", &cell.engine), ("measured by", &cell.backend)] {
-                if let Some(value) = value.as_ref().filter(|_| cell.done()) {
+                if let Some(value) = value.as_ref().filter(|_| cell.is_done()) {
                     put(name, value);
                 }
             }
@@ -216,29 +218,35 @@ fn settings(a: &Sweep, b: &Sweep) -> Option<Grid> {
     let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
     let cell = |values: Option<&BTreeSet<String>>| match values {
         Some(values) => {
-            let values = ordered(values.iter().cloned());
-            Cell::text(few(&values))
+            let values = order_values(values.iter().cloned());
+            TableCell::text_cell(list_few(&values))
         }
-        None => Cell::missing("not set in any cell"),
+        None => TableCell::missing_cell("not set in any cell"),
     };
     let differ = names.into_iter().filter(|n| of_a.get(*n) != of_b.get(*n));
-    let rows: Vec<Vec<Cell>> = differ
-        .map(|n| vec![Cell::text(n.clone()), cell(of_a.get(n)), cell(of_b.get(n))])
+    let rows: Vec<Vec<TableCell>> = differ
+        .map(|n| {
+            vec![
+                TableCell::text_cell(n.clone()),
+                cell(of_a.get(n)),
+                cell(of_b.get(n)),
+            ]
+        })
         .collect();
     (!rows.is_empty()).then(|| Grid {
         id: "compare_settings".into(),
         caption: "Settings whose values differ".into(),
         columns: vec![
-            wordy("setting", "setting"),
-            wordy("A", "a"),
-            wordy("B", "b"),
+            text_column("setting", "setting"),
+            text_column("A", "a"),
+            text_column("B", "b"),
         ],
         rows,
     })
 }
 
 /// A point for each cell: A across, B up.
-fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
+fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
     let both = matched.both(figure);
     let highest = both.iter().map(|(a, b, _)| a.max(*b)).reduce(f64::max)?;
     let dots = both.iter().map(|(a, b, cell)| Dot {
@@ -252,7 +260,7 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
             cell.id
         )),
     });
-    let axis = |letter: &str| chart::Axis {
+    let axis = |letter: &str| chart::ChartAxis {
         title: format!("{} in {letter}", figure.title),
         unit: figure.unit.into(),
         scale: Scale::FromZero,
@@ -267,7 +275,7 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
         id: format!("compare_{}", figure.csv),
         title: format!(
             "{} of the same cells, B against A",
-            crate::report::chapters::sweep::capital(figure.title)
+            crate::report::chapters::sweep::capitalize_first(figure.title)
         ),
         note: (without > 0).then(|| {
             format!(
@@ -302,49 +310,55 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
 
 fn cells(matched: &Matched<'_>) -> Grid {
     // A figure that no pair has gets no column.
-    let known = |f: &&&Figure| {
+    let known = |f: &&&DocumentFigure| {
         let mut pairs = matched.pairs.iter();
-        pairs.any(|(a, b)| a.figure(f).is_some() || b.figure(f).is_some())
+        pairs.any(|(a, b)| a.figure_value(f).is_some() || b.figure_value(f).is_some())
     };
-    let held: Vec<&Figure> = HELD.iter().filter(known).copied().collect();
+    let held: Vec<&DocumentFigure> = HELD.iter().filter(known).copied().collect();
     let mut columns = vec![
-        wordy("model", "model"),
-        wordy("load", "load"),
-        wordy("A", "a_status"),
-        wordy("B", "b_status"),
+        text_column("model", "model"),
+        text_column("load", "load"),
+        text_column("A", "a_status"),
+        text_column("B", "b_status"),
     ];
     for f in &held {
-        columns.push(numeric(format!("{} A", f.head()), &format!("a_{}", f.csv)));
-        columns.push(numeric(format!("{} B", f.head()), &format!("b_{}", f.csv)));
-        columns.push(numeric(
-            format!("{} B - A", f.head()),
+        columns.push(number_column(
+            format!("{} A", f.column_head()),
+            &format!("a_{}", f.csv),
+        ));
+        columns.push(number_column(
+            format!("{} B", f.column_head()),
+            &format!("b_{}", f.csv),
+        ));
+        columns.push(number_column(
+            format!("{} B - A", f.column_head()),
             &format!("diff_{}", f.csv),
         ));
-        columns.push(numeric("%", &format!("diff_pct_{}", f.csv)));
+        columns.push(number_column("%", &format!("diff_pct_{}", f.csv)));
     }
-    columns.push(wordy("cell A", "a_cell"));
-    columns.push(wordy("cell B", "b_cell"));
-    let status = |cell: &Tried| {
-        if cell.done() {
-            Cell::text("done")
+    columns.push(text_column("cell A", "a_cell"));
+    columns.push(text_column("cell B", "b_cell"));
+    let status = |cell: &SweepCell| {
+        if cell.is_done() {
+            TableCell::text_cell("done")
         } else {
-            Cell::text(cell.why())
+            TableCell::text_cell(cell.failure_reason())
         }
     };
-    let row = |(a, b): &(&Tried, &Tried)| {
+    let row = |(a, b): &(&SweepCell, &SweepCell)| {
         let mut row = vec![
-            Cell::text(a.model.clone()),
-            Cell::text(a.load_words()),
+            TableCell::text_cell(a.model.clone()),
+            TableCell::text_cell(a.load_words()),
             status(a),
             status(b),
         ];
         for f in &held {
-            let (first, second) = (a.figure(f), b.figure(f));
-            let value = |cell: &Tried, value| {
-                let why = if cell.done() {
+            let (first, second) = (a.figure_value(f), b.figure_value(f));
+            let value = |cell: &SweepCell, value| {
+                let why = if cell.is_done() {
                     "not measured".to_owned()
                 } else {
-                    cell.why()
+                    cell.failure_reason()
                 };
                 match f.unit {
                     "GiB" => gib(value, &why),
@@ -356,12 +370,12 @@ fn cells(matched: &Matched<'_>) -> Grid {
             let moved = first.zip(second).map(|(a, b)| b - a);
             row.push(match f.unit {
                 "GiB" => difference(moved, gib_text),
-                _ => difference(moved, layout::figure),
+                _ => difference(moved, layout::format_figure),
             });
             row.push(percent(change(first, second)));
         }
-        row.push(Cell::text(a.id.clone()));
-        row.push(Cell::text(b.id.clone()));
+        row.push(TableCell::text_cell(a.id.clone()));
+        row.push(TableCell::text_cell(b.id.clone()));
         row
     };
     Grid {
@@ -372,7 +386,7 @@ fn cells(matched: &Matched<'_>) -> Grid {
     }
 }
 
-fn only(letter: &str, cells: &[&Tried]) -> Option<String> {
+fn only(letter: &str, cells: &[&SweepCell]) -> Option<String> {
     let named: Vec<String> = cells
         .iter()
         .take(NAMED)

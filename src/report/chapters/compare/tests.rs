@@ -1,11 +1,11 @@
 //! Tests of the chapter that holds two against each other.
 
-use super::super::samples::{parts, plain, run};
+use super::super::samples::{render_plain, sample_run, set_parts};
 use super::*;
 use crate::breakdown::Component;
 use crate::profile::Profile;
-use crate::report::content::Block;
-use crate::report::material::{Run, Stored};
+use crate::report::content::ContentBlock;
+use crate::report::material::{ReportRun, StoredDocument};
 use serde_json::{Value, json};
 
 fn of(material: Material) -> Vec<Chapter> {
@@ -13,11 +13,11 @@ fn of(material: Material) -> Vec<Chapter> {
         compare: true,
         ..material
     };
-    write(&material, &mut Sources::default())
+    write_compare_chapter(&material, &mut Sources::default())
 }
 
-fn measured(name: &str, host: &str, dtype: &str, peak: f64, weights: f64) -> Run {
-    run(name, |p: &mut Profile| {
+fn measured(name: &str, host: &str, dtype: &str, peak: f64, weights: f64) -> ReportRun {
+    sample_run(name, |p: &mut Profile| {
         p.metadata.timestamp = "2026-11-20T10:00:00Z".into();
         p.metadata.host.hostname = host.into();
         p.metadata.host.kernel = "6.8.0".into();
@@ -25,7 +25,7 @@ fn measured(name: &str, host: &str, dtype: &str, peak: f64, weights: f64) -> Run
         p.parameters.workload.batch_size = Some(8);
         p.vllm_internal_metrics.total_gpu_kv_cache_tokens = Some(1000);
         let kv = peak - weights - 0.75;
-        parts(
+        set_parts(
             p,
             peak,
             &[
@@ -46,7 +46,7 @@ fn two_runs_on_two_hosts_side_by_side() {
         ],
         ..Material::default()
     };
-    insta::assert_snapshot!(plain(&of(material)));
+    insta::assert_snapshot!(render_plain(&of(material)));
 }
 
 #[test]
@@ -60,18 +60,18 @@ fn what_cannot_be_compared_is_said() {
     };
     let chapters = of(material);
     let told = chapters[0].blocks.iter().any(|b| match b {
-        Block::Note(n) => {
+        ContentBlock::Note(n) => {
             n.severity == Severity::Error && n.message.contains("weights_dtype differs")
         }
         _ => false,
     });
-    assert!(told, "{}", plain(&chapters));
+    assert!(told, "{}", render_plain(&chapters));
     let one = Material {
         runs: vec![measured("a.json", "h", "bfloat16", 20.0, 14.0)],
         ..Material::default()
     };
-    assert!(plain(&of(one)).contains("takes two runs or two sweeps; 1 run and 0 sweeps"));
-    assert!(write(&Material::default(), &mut Sources::default()).is_empty());
+    assert!(render_plain(&of(one)).contains("takes two runs or two sweeps; 1 run and 0 sweeps"));
+    assert!(write_compare_chapter(&Material::default(), &mut Sources::default()).is_empty());
 }
 
 fn cell(id: &str, container: &str, batch: u32, peak_gib: Option<u64>) -> Value {
@@ -86,7 +86,7 @@ fn cell(id: &str, container: &str, batch: u32, peak_gib: Option<u64>) -> Value {
 
 #[test]
 fn cells_of_two_sweeps_are_matched_by_id_then_by_load() {
-    let stored = |name: &str, cells: Vec<Value>| Stored {
+    let stored = |name: &str, cells: Vec<Value>| StoredDocument {
         name: name.into(),
         document: json!({"name": name, "cells": cells}),
     };
@@ -113,12 +113,12 @@ fn cells_of_two_sweeps_are_matched_by_id_then_by_load() {
         ],
         ..Material::default()
     };
-    insta::assert_snapshot!(plain(&of(material)));
+    insta::assert_snapshot!(render_plain(&of(material)));
 }
 
 #[test]
 fn sweeps_without_a_common_cell_cannot_be_compared() {
-    let stored = |batch| Stored {
+    let stored = |batch| StoredDocument {
         name: "s".into(),
         document: json!({"cells": [cell(&format!("c{batch}"), "x", batch, Some(1))]}),
     };
@@ -126,5 +126,5 @@ fn sweeps_without_a_common_cell_cannot_be_compared() {
         sweeps: vec![stored(1), stored(2)],
         ..Material::default()
     };
-    assert!(plain(&of(material)).contains("no cell in common"));
+    assert!(render_plain(&of(material)).contains("no cell in common"));
 }

@@ -1,11 +1,11 @@
 //! What varies in a sweep: its axes, and which of them go together.
 
-use super::read::Tried;
+use super::read::SweepCell;
 use std::collections::BTreeSet;
 
 /// A setting that is not the same in all cells, or several that always change together.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Axis {
+pub(super) struct SweepAxis {
     /// Names of the settings.
     pub names: Vec<String>,
     /// Values as words, in order.
@@ -33,31 +33,31 @@ const MOST: usize = 12;
 /// Shown for a value that the file does not give.
 const DEFAULT: &str = "default";
 
-impl Axis {
+impl SweepAxis {
     /// Words: `batch size`, `prompt tokens / generated tokens`.
-    pub fn title(&self) -> String {
-        let words: Vec<String> = self.names.iter().map(|n| words(n)).collect();
+    pub fn axis_title(&self) -> String {
+        let words: Vec<String> = self.names.iter().map(|n| setting_label(n)).collect();
         words.join(" / ")
     }
 
     /// A cell's value.
-    pub fn of(&self, cell: &Tried) -> String {
+    pub fn value_in_cell(&self, cell: &SweepCell) -> String {
         let values: Vec<&str> = self.names.iter().map(|name| value(cell, name)).collect();
         values.join(" / ")
     }
 
     /// Whether this setting is among its.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn includes_setting(&self, name: &str) -> bool {
         self.names.iter().any(|n| n == name)
     }
 }
 
-fn value<'a>(cell: &'a Tried, name: &str) -> &'a str {
+fn value<'a>(cell: &'a SweepCell, name: &str) -> &'a str {
     cell.settings.get(name).map_or(DEFAULT, String::as_str)
 }
 
 /// A setting in words.
-pub(super) fn words(name: &str) -> String {
+pub(super) fn setting_label(name: &str) -> String {
     match name {
         "batch_size" => "batch size".into(),
         "request_rate" => "requests/s sent".into(),
@@ -68,20 +68,20 @@ pub(super) fn words(name: &str) -> String {
 }
 
 /// Every setting that is not the same in all of these cells; those that change together are one.
-pub(super) fn varying(cells: &[&Tried]) -> Vec<Axis> {
+pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
     let names: BTreeSet<&str> = cells
         .iter()
         .flat_map(|c| c.settings.keys().map(String::as_str))
         .collect();
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_by_key(|n| ORDER.iter().position(|o| o == n).unwrap_or(ORDER.len()));
-    let distinct = |pick: &dyn Fn(&Tried) -> (String, String)| {
+    let distinct = |pick: &dyn Fn(&SweepCell) -> (String, String)| {
         let all: BTreeSet<(String, String)> = cells.iter().map(|c| pick(c)).collect();
         all.len()
     };
-    let mut axes: Vec<Axis> = Vec::new();
+    let mut axes: Vec<SweepAxis> = Vec::new();
     for name in names {
-        let one = |cell: &Tried| (value(cell, name).to_owned(), String::new());
+        let one = |cell: &SweepCell| (value(cell, name).to_owned(), String::new());
         let own = distinct(&one);
         if own < 2 {
             continue;
@@ -91,25 +91,27 @@ pub(super) fn varying(cells: &[&Tried]) -> Vec<Axis> {
         }
         // As many pairs as values of either: each determines the other.
         let together = axes.iter_mut().find(|axis| {
-            let pairs = distinct(&|c| (axis.of(c), value(c, name).to_owned()));
-            pairs == own && pairs == distinct(&|c| (axis.of(c), String::new()))
+            let pairs = distinct(&|c| (axis.value_in_cell(c), value(c, name).to_owned()));
+            pairs == own && pairs == distinct(&|c| (axis.value_in_cell(c), String::new()))
         });
         match together {
             Some(axis) => axis.names.push(name.to_owned()),
-            None => axes.push(Axis {
+            None => axes.push(SweepAxis {
                 names: vec![name.to_owned()],
                 values: Vec::new(),
             }),
         }
     }
     for axis in &mut axes {
-        axis.values = ordered(cells.iter().map(|c| axis.of(c)));
+        axis.values = order_values(cells.iter().map(|c| axis.value_in_cell(c)));
     }
     axes
 }
 
 /// Each once: numbers by size, words by alphabet behind them.
-pub(in crate::report::chapters) fn ordered(values: impl Iterator<Item = String>) -> Vec<String> {
+pub(in crate::report::chapters) fn order_values(
+    values: impl Iterator<Item = String>,
+) -> Vec<String> {
     let each: BTreeSet<String> = values.collect();
     let mut each: Vec<String> = each.into_iter().collect();
     each.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(a.cmp(b)));
@@ -126,11 +128,14 @@ fn key(value: &str) -> Vec<f64> {
 }
 
 /// The same cells by what they have on these axes: words of it, and the cells.
-pub(super) fn apart<'a>(cells: &[&'a Tried], axes: &[&Axis]) -> Vec<(String, Vec<&'a Tried>)> {
-    let mut parts: Vec<(Vec<String>, Vec<&Tried>)> = Vec::new();
+pub(super) fn split_by_axes<'a>(
+    cells: &[&'a SweepCell],
+    axes: &[&SweepAxis],
+) -> Vec<(String, Vec<&'a SweepCell>)> {
+    let mut parts: Vec<(Vec<String>, Vec<&SweepCell>)> = Vec::new();
     let mut at: std::collections::HashMap<Vec<String>, usize> = std::collections::HashMap::new();
     for cell in cells {
-        let values: Vec<String> = axes.iter().map(|axis| axis.of(cell)).collect();
+        let values: Vec<String> = axes.iter().map(|axis| axis.value_in_cell(cell)).collect();
         let i = *at.entry(values.clone()).or_insert_with(|| {
             parts.push((values, Vec::new()));
             parts.len() - 1
@@ -149,7 +154,7 @@ pub(super) fn apart<'a>(cells: &[&'a Tried], axes: &[&Axis]) -> Vec<(String, Vec
     let words = |values: &[String]| {
         let pairs = axes.iter().zip(values);
         let each: Vec<String> = pairs
-            .map(|(axis, v)| format!("{} {v}", axis.title()))
+            .map(|(axis, v)| format!("{} {v}", axis.axis_title()))
             .collect();
         each.join(", ")
     };

@@ -1,12 +1,12 @@
 //! Curves of a sweep: throughput, latency and memory over how much was asked for at once.
 
-use super::axes::{Axis, apart, varying, words};
-use super::maps::capital;
-use super::read::{LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
-use crate::report::chapters::document::Figure;
+use super::axes::{SweepAxis, setting_label, split_by_axes, varying_axes};
+use super::maps::capitalize_first;
+use super::read::{LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
+use crate::report::chapters::document::DocumentFigure;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 
-static DRAWN: [&Figure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];
+static DRAWN: [&DocumentFigure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];
 
 /// What is across.
 const ACROSS: [&str; 2] = ["batch_size", "request_rate"];
@@ -17,20 +17,20 @@ const MOST_LINES: usize = 8;
 const MOST_CHARTS: usize = 36;
 
 /// The charts, and how many were left out.
-pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
+pub(super) fn sweep_curves(sweep: &SweepDocument, prefix: &str) -> (Vec<Chart>, usize) {
     let (mut charts, mut left_out) = (Vec::new(), 0);
-    let all: Vec<&Tried> = sweep.cells.iter().collect();
+    let all: Vec<&SweepCell> = sweep.cells.iter().collect();
     for name in ACROSS {
-        let cells: Vec<&Tried> = all
+        let cells: Vec<&SweepCell> = all
             .iter()
             .copied()
-            .filter(|c| c.number(name).is_some())
+            .filter(|c| c.setting_number(name).is_some())
             .collect();
-        let axes = varying(&cells);
-        let Some(across) = axes.iter().find(|axis| axis.has(name)) else {
+        let axes = varying_axes(&cells);
+        let Some(across) = axes.iter().find(|axis| axis.includes_setting(name)) else {
             continue;
         };
-        let rest: Vec<&Axis> = axes.iter().filter(|axis| *axis != across).collect();
+        let rest: Vec<&SweepAxis> = axes.iter().filter(|axis| *axis != across).collect();
         for (of, lines) in pictures(sweep, &cells, &rest) {
             for figure in DRAWN {
                 let drawn: Vec<Curve> = lines
@@ -45,7 +45,11 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
                     left_out += 1;
                     continue;
                 }
-                let mut title = format!("{} over {}", capital(figure.title), words(name));
+                let mut title = format!(
+                    "{} over {}",
+                    capitalize_first(figure.title),
+                    setting_label(name)
+                );
                 if !of.is_empty() {
                     title.push_str(&format!(": {of}"));
                 }
@@ -56,7 +60,7 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
                     simulated: lines.iter().any(|l| l.1.iter().any(|c| c.simulated)),
                     plot: Plot::Curves(Curves {
                         x: x_axis(name, &drawn),
-                        y: chart::Axis {
+                        y: chart::ChartAxis {
                             title: figure.title.into(),
                             unit: figure.unit.into(),
                             scale: Scale::FromZero,
@@ -72,21 +76,25 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
     (charts, left_out)
 }
 
-type Lines<'a> = Vec<(String, Vec<&'a Tried>)>;
+type CurveLines<'a> = Vec<(String, Vec<&'a SweepCell>)>;
 
 /// What goes into one picture: all lines where they are few, else those of one model, else of one
 /// group, else this many at a time.
-fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(String, Lines<'a>)> {
-    let models = sweep.models();
-    let lines = |cells: &[&'a Tried], with_model: bool| -> Lines<'a> {
+fn pictures<'a>(
+    sweep: &SweepDocument,
+    cells: &[&'a SweepCell],
+    rest: &[&SweepAxis],
+) -> Vec<(String, CurveLines<'a>)> {
+    let models = sweep.model_names();
+    let lines = |cells: &[&'a SweepCell], with_model: bool| -> CurveLines<'a> {
         let mut lines = Vec::new();
         for model in &models {
-            let own: Vec<&Tried> = cells
+            let own: Vec<&SweepCell> = cells
                 .iter()
                 .copied()
                 .filter(|c| c.model == *model)
                 .collect();
-            for (words, cells) in apart(&own, rest) {
+            for (words, cells) in split_by_axes(&own, rest) {
                 let parts: Vec<&str> = [*model, words.as_str()]
                     .into_iter()
                     .skip(usize::from(!with_model))
@@ -108,7 +116,7 @@ fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(Stri
     }
     let mut pictures = Vec::new();
     for model in &models {
-        let own: Vec<&Tried> = cells
+        let own: Vec<&SweepCell> = cells
             .iter()
             .copied()
             .filter(|c| c.model == *model)
@@ -126,11 +134,11 @@ fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(Stri
     pictures
 }
 
-fn curve(label: &str, cells: &[&Tried], name: &str, figure: &Figure) -> Curve {
-    let dot = |cell: &&Tried| {
+fn curve(label: &str, cells: &[&SweepCell], name: &str, figure: &DocumentFigure) -> Curve {
+    let dot = |cell: &&SweepCell| {
         Some(Dot {
-            x: cell.number(name)?,
-            y: cell.figure(figure)?,
+            x: cell.setting_number(name)?,
+            y: cell.figure_value(figure)?,
             range: None,
             label: Some(format!("{} ({})", cell.load_words(), cell.id)),
         })
@@ -144,12 +152,12 @@ fn curve(label: &str, cells: &[&Tried], name: &str, figure: &Figure) -> Curve {
     }
 }
 
-fn x_axis(name: &str, curves: &[Curve]) -> chart::Axis {
+fn x_axis(name: &str, curves: &[Curve]) -> chart::ChartAxis {
     let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
     let lowest = all().fold(f64::INFINITY, f64::min);
     let highest = all().fold(f64::NEG_INFINITY, f64::max);
-    chart::Axis {
-        title: words(name),
+    chart::ChartAxis {
+        title: setting_label(name),
         unit: String::new(),
         scale: if lowest > 0.0 && highest / lowest >= 8.0 {
             Scale::Log2
@@ -160,13 +168,18 @@ fn x_axis(name: &str, curves: &[Curve]) -> chart::Axis {
 }
 
 /// What else changes along the line, and what could not be drawn.
-fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option<String> {
+fn note(
+    across: &SweepAxis,
+    name: &str,
+    lines: &CurveLines<'_>,
+    figure: &DocumentFigure,
+) -> Option<String> {
     let mut sentences = Vec::new();
     let others: Vec<String> = across
         .names
         .iter()
         .filter(|n| *n != name)
-        .map(|n| words(n))
+        .map(|n| setting_label(n))
         .collect();
     if !others.is_empty() {
         sentences.push(format!(
@@ -176,11 +189,11 @@ fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option
     }
     let cells = || lines.iter().flat_map(|line| &line.1);
     let mut causes: Vec<(String, usize)> = Vec::new();
-    for cell in cells().filter(|c| c.figure(figure).is_none()) {
-        let why = if cell.done() {
+    for cell in cells().filter(|c| c.figure_value(figure).is_none()) {
+        let why = if cell.is_done() {
             "not measured".to_owned()
         } else {
-            cell.why()
+            cell.failure_reason()
         };
         match causes.iter_mut().find(|c| c.0 == why) {
             Some(cause) => cause.1 += 1,

@@ -1,14 +1,14 @@
 //! Heat maps of a sweep: a figure for each pair of settings that vary, failed cells with their cause.
 
-use super::axes::{Axis, apart, varying};
-use super::read::{KV_USED, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
-use crate::report::chapters::document::Figure;
+use super::axes::{SweepAxis, split_by_axes, varying_axes};
+use super::read::{KV_USED, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
+use crate::report::chapters::document::DocumentFigure;
 use crate::report::chart::{self, Chart, Heat, Plot, Scale, Square};
 use crate::report::layout;
 use std::collections::HashMap;
 
 /// What is drawn, and whether high figures are the bad ones.
-static DRAWN: [(&Figure, bool); 4] = [
+static DRAWN: [(&DocumentFigure, bool); 4] = [
     (&PEAK, true),
     (&THROUGHPUT, false),
     (&TTFT, true),
@@ -23,28 +23,28 @@ const MOST_VALUES: usize = 40;
 const MOST_APART: usize = 4;
 
 /// The maps, and how many were left out.
-pub(super) fn maps(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
+pub(super) fn sweep_maps(sweep: &SweepDocument, prefix: &str) -> (Vec<Chart>, usize) {
     let (mut charts, mut left_out) = (Vec::new(), 0);
-    let models = sweep.models();
+    let models = sweep.model_names();
     for model in &models {
-        let cells: Vec<&Tried> = sweep.cells.iter().filter(|c| c.model == *model).collect();
-        let axes = varying(&cells);
+        let cells: Vec<&SweepCell> = sweep.cells.iter().filter(|c| c.model == *model).collect();
+        let axes = varying_axes(&cells);
         for (x, y) in pairs(&axes) {
             if x.values.len() > MOST_VALUES || y.values.len() > MOST_VALUES {
                 left_out += 1;
                 continue;
             }
-            let rest: Vec<&Axis> = axes.iter().filter(|a| **a != *x && **a != *y).collect();
-            let mut parts = apart(&cells, &rest);
+            let rest: Vec<&SweepAxis> = axes.iter().filter(|a| **a != *x && **a != *y).collect();
+            let mut parts = split_by_axes(&cells, &rest);
             let all_in_one = parts.len() > MOST_APART;
             if all_in_one {
-                let over: Vec<String> = rest.iter().map(|a| a.title()).collect();
+                let over: Vec<String> = rest.iter().map(|a| a.axis_title()).collect();
                 parts = vec![(over.join(", "), cells.clone())];
             }
             for (words, cells) in &parts {
                 for (figure, high_is_bad) in DRAWN {
                     // Where nothing was measured, only the map of memory has the reason.
-                    if cells.iter().all(|c| c.figure(figure).is_none()) && *figure != PEAK {
+                    if cells.iter().all(|c| c.figure_value(figure).is_none()) && *figure != PEAK {
                         continue;
                     }
                     if charts.len() >= MOST_MAPS {
@@ -54,7 +54,7 @@ pub(super) fn maps(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
                     let model = (models.len() > 1).then_some(*model);
                     let within = (!all_in_one && !words.is_empty()).then_some(words.as_str());
                     let of: Vec<&str> = model.into_iter().chain(within).collect();
-                    let mut title = capital(figure.title);
+                    let mut title = capitalize_first(figure.title);
                     if !of.is_empty() {
                         title.push_str(&format!(": {}", of.join(", ")));
                     }
@@ -74,7 +74,7 @@ pub(super) fn maps(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
 }
 
 /// Each pair once, those of the first axes first.
-fn pairs(axes: &[Axis]) -> Vec<(&Axis, &Axis)> {
+fn pairs(axes: &[SweepAxis]) -> Vec<(&SweepAxis, &SweepAxis)> {
     let mut pairs: Vec<(usize, usize)> = (0..axes.len())
         .flat_map(|i| (i + 1..axes.len()).map(move |j| (i, j)))
         .collect();
@@ -99,10 +99,16 @@ fn note(over: Option<&str>, torn: usize) -> Option<String> {
 }
 
 /// The map, and how many of its squares have cells with a figure and cells without.
-fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool) -> (Heat, usize) {
-    let mut by_place: HashMap<(String, String), Vec<&Tried>> = HashMap::new();
+fn heat(
+    cells: &[&SweepCell],
+    figure: &DocumentFigure,
+    x: &SweepAxis,
+    y: &SweepAxis,
+    high_is_bad: bool,
+) -> (Heat, usize) {
+    let mut by_place: HashMap<(String, String), Vec<&SweepCell>> = HashMap::new();
     for cell in cells {
-        let place = (x.of(cell), y.of(cell));
+        let place = (x.value_in_cell(cell), y.value_in_cell(cell));
         by_place.entry(place).or_default().push(cell);
     }
     let mut torn = 0;
@@ -110,7 +116,10 @@ fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool
         let Some(cells) = by_place.get(&(x.clone(), y.clone())) else {
             return Square::default();
         };
-        let figures: Vec<f64> = cells.iter().filter_map(|c| c.figure(figure)).collect();
+        let figures: Vec<f64> = cells
+            .iter()
+            .filter_map(|c| c.figure_value(figure))
+            .collect();
         match figures.iter().copied().reduce(f64::max) {
             Some(highest) => {
                 let whole = figures.len() == cells.len();
@@ -133,9 +142,9 @@ fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool
         .map(|y| x.values.iter().map(|x| square(x, y)).collect())
         .collect();
     let heat = Heat {
-        x: (x.title(), x.values.clone()),
-        y: (y.title(), rows.into_iter().cloned().collect()),
-        figure: chart::Axis {
+        x: (x.axis_title(), x.values.clone()),
+        y: (y.axis_title(), rows.into_iter().cloned().collect()),
+        figure: chart::ChartAxis {
             title: figure.title.into(),
             unit: figure.unit.into(),
             scale: Scale::Linear,
@@ -148,13 +157,13 @@ fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool
 
 /// Why none of these has a figure, each word once: `oom`, `oom / timeout`. One that was measured
 /// lacks this figure only.
-fn reasons(cells: &[&Tried]) -> String {
+fn reasons(cells: &[&SweepCell]) -> String {
     let mut words: Vec<String> = Vec::new();
     for cell in cells {
-        let word = if cell.done() {
+        let word = if cell.is_done() {
             "not measured".to_owned()
         } else {
-            cell.why()
+            cell.failure_reason()
         };
         if !words.contains(&word) {
             words.push(word);
@@ -164,15 +173,15 @@ fn reasons(cells: &[&Tried]) -> String {
     words.join(" / ")
 }
 
-fn short(figure: &Figure, value: f64) -> String {
+fn short(figure: &DocumentFigure, value: f64) -> String {
     match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.2}")),
-        _ => layout::figure(value),
+        _ => layout::format_figure(value),
     }
 }
 
 /// With a capital letter in front.
-pub(in crate::report::chapters) fn capital(text: &str) -> String {
+pub(in crate::report::chapters) fn capitalize_first(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
         Some(first) => first.to_uppercase().chain(letters).collect(),

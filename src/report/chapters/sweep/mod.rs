@@ -12,17 +12,17 @@ mod tests;
 use super::Sources;
 use crate::engine::facts::Severity;
 use crate::report::chart::Chart;
-use crate::report::content::{Block, Chapter, Note};
+use crate::report::content::{Chapter, ContentBlock, Note};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::Material;
-pub(super) use axes::ordered;
-use axes::varying;
-pub(super) use maps::capital;
-use read::{Sweep, Tried};
+pub(super) use axes::order_values;
+use axes::varying_axes;
+pub(super) use maps::capitalize_first;
+use read::{SweepCell, SweepDocument};
 
 /// The chapters of every sweep.
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.sweeps.len() > 1;
     let sweeps = material.sweeps.iter().enumerate();
     sweeps
@@ -32,18 +32,18 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
             } else {
                 "sweep".to_owned()
             };
-            let sweep = Sweep::of(&stored.document, &stored.name);
+            let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
             let mut chapters = of_sweep(&sweep, &prefix, several);
-            let grid = calculated::table(&sweep, &stored.name, &material.runs, &prefix);
+            let grid = calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
             if let Some((first, grid)) = chapters.first_mut().zip(grid) {
-                first.blocks.push(Block::Table(grid));
+                first.blocks.push(ContentBlock::Table(grid));
             }
             chapters
         })
         .collect()
 }
 
-fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
+fn of_sweep(sweep: &SweepDocument, prefix: &str, several: bool) -> Vec<Chapter> {
     let title = |words: &str| {
         if several {
             format!("{words}: {}", sweep.name)
@@ -60,9 +60,9 @@ fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
         if charts.is_empty() {
             return;
         }
-        let mut blocks: Vec<Block> = charts.into_iter().map(Block::Chart).collect();
+        let mut blocks: Vec<ContentBlock> = charts.into_iter().map(ContentBlock::Chart).collect();
         if left_out > 0 {
-            blocks.push(Block::Text(format!(
+            blocks.push(ContentBlock::Text(format!(
                 "{left_out} more pictures are left out; their figures are in the table of all cells."
             )));
         }
@@ -75,36 +75,36 @@ fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
     pictures(
         "curves",
         "Throughput, latency and memory by load",
-        curves::curves(sweep, prefix),
+        curves::sweep_curves(sweep, prefix),
     );
-    pictures("maps", "Maps", maps::maps(sweep, prefix));
+    pictures("maps", "Maps", maps::sweep_maps(sweep, prefix));
     chapters.push(Chapter {
         id: format!("{prefix}_all"),
         title: title("All cells"),
-        blocks: vec![Block::Table(tables::all(sweep, prefix))],
+        blocks: vec![ContentBlock::Table(tables::all_cells_table(sweep, prefix))],
     });
     chapters
 }
 
 /// What was swept and its results.
-fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
-    let mut blocks = vec![Block::Text(came_of(sweep))];
-    let cells: Vec<&Tried> = sweep.cells.iter().collect();
-    let models = sweep.models();
-    let mut swept: Vec<String> = varying(&cells)
+fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
+    let mut blocks = vec![ContentBlock::Text(came_of(sweep))];
+    let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
+    let models = sweep.model_names();
+    let mut swept: Vec<String> = varying_axes(&cells)
         .iter()
-        .map(|axis| format!("{}: {}", axis.title(), few(&axis.values)))
+        .map(|axis| format!("{}: {}", axis.axis_title(), list_few(&axis.values)))
         .collect();
     if models.len() > 1 {
         let models: Vec<String> = models.iter().map(|m| (*m).to_owned()).collect();
-        swept.insert(0, format!("model: {}", few(&models)));
+        swept.insert(0, format!("model: {}", list_few(&models)));
     }
     if !swept.is_empty() {
-        blocks.push(Block::Text(format!("Swept: {}.", swept.join("; "))));
+        blocks.push(ContentBlock::Text(format!("Swept: {}.", swept.join("; "))));
     }
-    if sweep.simulated() {
+    if sweep.is_simulated() {
         let n = sweep.cells.iter().filter(|c| c.simulated).count();
-        blocks.push(note(
+        blocks.push(note_block(
             Severity::Warning,
             "simulated",
             format!("{} of an engine or a device that only pretends: their figures say nothing of hardware", counted_words(n, "cell is", "cells are")),
@@ -114,41 +114,45 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
         (
             "several_backends",
             "memory was measured by",
-            Tried::backend as fn(&Tried) -> Option<&str>,
+            SweepCell::backend as fn(&SweepCell) -> Option<&str>,
         ),
-        ("several_engines", "engines", Tried::engine),
+        ("several_engines", "engines", SweepCell::engine),
     ] {
         let mut seen: Vec<String> = Vec::new();
-        for word in cells.iter().filter(|c| c.done()).filter_map(|c| pick(c)) {
+        for word in cells.iter().filter(|c| c.is_done()).filter_map(|c| pick(c)) {
             if !seen.iter().any(|s| s == word) {
                 seen.push(word.to_owned());
             }
         }
         if seen.len() > 1 {
-            blocks.push(note(
+            blocks.push(note_block(
                 Severity::Info,
                 code,
-                format!("{what}: {}", few(&seen)),
+                format!("{what}: {}", list_few(&seen)),
             ));
         }
     }
     let told = sweep.notes.iter().take(20);
-    blocks.extend(told.map(|n| note(Severity::Info, "told_by_the_sweep", n.clone())));
-    blocks.extend(tables::best(sweep, prefix).map(Block::Table));
-    blocks.extend(tables::causes(sweep, prefix).map(Block::Table));
-    let lacked = sweep.cells.iter().filter(|c| tables::lacked(c)).count();
+    blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_sweep", n.clone())));
+    blocks.extend(tables::best_table(sweep, prefix).map(ContentBlock::Table));
+    blocks.extend(tables::causes_table(sweep, prefix).map(ContentBlock::Table));
+    let lacked = sweep
+        .cells
+        .iter()
+        .filter(|c| tables::lacked_memory(c))
+        .count();
     if lacked > 0 {
-        blocks.push(Block::Text(format!(
+        blocks.push(ContentBlock::Text(format!(
             "{} for lack of memory.",
             counted_words(lacked, "cell has no figures", "cells have no figures")
         )));
-        blocks.extend(tables::out_of_memory(sweep, prefix).map(Block::Table));
+        blocks.extend(tables::out_of_memory(sweep, prefix).map(ContentBlock::Table));
     }
     blocks
 }
 
 /// `small: 12 cells, 9 measured, 2 failed, 1 skipped; 2 h 07 min of work, begun …`.
-fn came_of(sweep: &Sweep) -> String {
+fn came_of(sweep: &SweepDocument) -> String {
     let count = |status: &str| sweep.cells.iter().filter(|c| c.status == status).count();
     let mut parts = vec![counted_words(sweep.cells.len(), "cell", "cells")];
     let known = [
@@ -162,7 +166,7 @@ fn came_of(sweep: &Sweep) -> String {
         let n = count(status);
         rest -= n;
         if n > 0 {
-            parts.push(format!("{} {word}", layout::count(n as u64)));
+            parts.push(format!("{} {word}", layout::grouped_count(n as u64)));
         }
     }
     if rest > 0 {
@@ -170,7 +174,7 @@ fn came_of(sweep: &Sweep) -> String {
     }
     let mut text = format!("{}: {}", sweep.name, parts.join(", "));
     if let Some(took) = sweep.took_s.filter(|s| *s > 0.0) {
-        text.push_str(&format!("; {} of work", layout::duration(took)));
+        text.push_str(&format!("; {} of work", layout::format_duration(took)));
     }
     if let Some(started) = &sweep.started {
         text.push_str(&format!(", begun {started}"));
@@ -179,7 +183,7 @@ fn came_of(sweep: &Sweep) -> String {
     text
 }
 
-impl Tried {
+impl SweepCell {
     fn backend(&self) -> Option<&str> {
         self.backend.as_deref()
     }
@@ -190,7 +194,7 @@ impl Tried {
 }
 
 /// The values, the middle left out where they are many.
-pub(super) fn few(values: &[String]) -> String {
+pub(super) fn list_few(values: &[String]) -> String {
     match values {
         [first @ .., last] if values.len() > 12 => {
             let first: Vec<&str> = first.iter().take(10).map(String::as_str).collect();
@@ -201,8 +205,8 @@ pub(super) fn few(values: &[String]) -> String {
 }
 
 /// A note without a quote.
-pub(super) fn note(severity: Severity, code: &str, message: String) -> Block {
-    Block::Note(Note {
+pub(super) fn note_block(severity: Severity, code: &str, message: String) -> ContentBlock {
+    ContentBlock::Note(Note {
         severity,
         code: Some(code.to_owned()),
         message,

@@ -1,16 +1,16 @@
 //! The results of a sweep as they lie in its document, read leniently: what an older or a broken
 //! document lacks is unknown.
 
-use crate::compare::settings::flags;
-use crate::report::chapters::document::{Figure, figure};
-use crate::report::layout::truncate;
+use crate::compare::settings::parse_flags;
+use crate::report::chapters::document::{DocumentFigure, new_figure};
+use crate::report::layout::truncate_text;
 use crate::units::GIB;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A sweep.
 #[derive(Debug, Default)]
-pub(crate) struct Sweep {
+pub(crate) struct SweepDocument {
     /// Its name, else where it was read.
     pub name: String,
     /// When it began.
@@ -20,12 +20,12 @@ pub(crate) struct Sweep {
     /// What its own results say must be known.
     pub notes: Vec<String>,
     /// Every cell.
-    pub cells: Vec<Tried>,
+    pub cells: Vec<SweepCell>,
 }
 
 /// A cell and its result.
 #[derive(Debug, Default)]
-pub(crate) struct Tried {
+pub(crate) struct SweepCell {
     /// Its id; empty where the document has none.
     pub id: String,
     /// Its group.
@@ -54,9 +54,9 @@ pub(crate) struct Tried {
 }
 
 /// Peak of all devices.
-pub(crate) static PEAK: Figure = figure("peak_bytes", "peak_gib", "peak", "GiB", GIB);
+pub(crate) static PEAK: DocumentFigure = new_figure("peak_bytes", "peak_gib", "peak", "GiB", GIB);
 /// Tokens per second, as the bench of the cell counts them.
-pub(crate) static THROUGHPUT: Figure = figure(
+pub(crate) static THROUGHPUT: DocumentFigure = new_figure(
     "tokens_per_second",
     "tokens_per_second",
     "throughput",
@@ -64,7 +64,7 @@ pub(crate) static THROUGHPUT: Figure = figure(
     1.0,
 );
 /// Time to first token.
-pub(crate) static TTFT: Figure = figure(
+pub(crate) static TTFT: DocumentFigure = new_figure(
     "ttft_mean_ms",
     "ttft_mean_ms",
     "mean time to first token",
@@ -72,7 +72,7 @@ pub(crate) static TTFT: Figure = figure(
     1.0,
 );
 /// Latency.
-pub(crate) static LATENCY: Figure = figure(
+pub(crate) static LATENCY: DocumentFigure = new_figure(
     "mean_latency_ms",
     "mean_latency_ms",
     "mean latency",
@@ -80,30 +80,31 @@ pub(crate) static LATENCY: Figure = figure(
     1.0,
 );
 /// What the load used of the KV pool at most.
-pub(crate) static KV_USED: Figure = figure("kv_used_bytes", "kv_used_gib", "KV used", "GiB", GIB);
+pub(crate) static KV_USED: DocumentFigure =
+    new_figure("kv_used_bytes", "kv_used_gib", "KV used", "GiB", GIB);
 
 /// Every figure of the table, in its order.
-pub(crate) static FIGURES: &[&Figure] = &[
+pub(crate) static FIGURES: &[&DocumentFigure] = &[
     &PEAK,
-    &figure(
+    &new_figure(
         "model_weights_bytes",
         "model_weights_gib",
         "weights",
         "GiB",
         GIB,
     ),
-    &figure("kv_pool_bytes", "kv_pool_gib", "KV pool", "GiB", GIB),
-    &figure("kv_pool_tokens", "kv_pool_tokens", "KV pool", "tokens", 1.0),
+    &new_figure("kv_pool_bytes", "kv_pool_gib", "KV pool", "GiB", GIB),
+    &new_figure("kv_pool_tokens", "kv_pool_tokens", "KV pool", "tokens", 1.0),
     &KV_USED,
-    &figure(
+    &new_figure(
         "activations_bytes",
         "activations_gib",
         "activations",
         "GiB",
         GIB,
     ),
-    &figure("overhead_bytes", "overhead_gib", "overhead", "GiB", GIB),
-    &figure(
+    &new_figure("overhead_bytes", "overhead_gib", "overhead", "GiB", GIB),
+    &new_figure(
         "unexplained_bytes",
         "unexplained_gib",
         "unexplained",
@@ -111,7 +112,7 @@ pub(crate) static FIGURES: &[&Figure] = &[
         GIB,
     ),
     &THROUGHPUT,
-    &figure(
+    &new_figure(
         "requests_per_second",
         "requests_per_second",
         "requests",
@@ -120,15 +121,15 @@ pub(crate) static FIGURES: &[&Figure] = &[
     ),
     &LATENCY,
     &TTFT,
-    &figure(
+    &new_figure(
         "tpot_mean_ms",
         "tpot_mean_ms",
         "mean time per further token",
         "ms",
         1.0,
     ),
-    &figure("completed", "requests_completed", "requests done", "", 1.0),
-    &figure("failed", "requests_failed", "requests failed", "", 1.0),
+    &new_figure("completed", "requests_completed", "requests done", "", 1.0),
+    &new_figure("failed", "requests_failed", "requests failed", "", 1.0),
 ];
 
 /// Longest name of a model, value or place that is shown, cells.
@@ -138,12 +139,12 @@ const SETTINGS: usize = 200;
 /// Longest sentence, cells.
 const SENTENCE: usize = 240;
 
-impl Sweep {
+impl SweepDocument {
     /// Of a document that was read at `place`.
-    pub fn of(document: &Value, place: &str) -> Sweep {
+    pub fn read_sweep(document: &Value, place: &str) -> SweepDocument {
         let cells = document.get("cells").and_then(Value::as_array);
         let notes = document.get("notes").and_then(Value::as_array);
-        Sweep {
+        SweepDocument {
             name: text(document, "/name", NAME).unwrap_or_else(|| cut(place, NAME)),
             started: text(document, "/started", NAME),
             took_s: document.get("took_s").and_then(Value::as_f64),
@@ -152,13 +153,13 @@ impl Sweep {
                 .collect(),
             cells: (cells.into_iter().flatten())
                 .filter(|c| c.is_object())
-                .map(Tried::of)
+                .map(SweepCell::of)
                 .collect(),
         }
     }
 
     /// The models, in the order in which they first come.
-    pub fn models(&self) -> Vec<&str> {
+    pub fn model_names(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for cell in &self.cells {
             if !models.contains(&cell.model.as_str()) {
@@ -169,13 +170,13 @@ impl Sweep {
     }
 
     /// Whether any cell's engine or device is simulated.
-    pub fn simulated(&self) -> bool {
+    pub fn is_simulated(&self) -> bool {
         self.cells.iter().any(|c| c.simulated)
     }
 }
 
-impl Tried {
-    fn of(cell: &Value) -> Tried {
+impl SweepCell {
+    fn of(cell: &Value) -> SweepCell {
         let mut settings = BTreeMap::new();
         for path in ["/settings", "/load"] {
             let all = cell.pointer(path).and_then(Value::as_object);
@@ -190,7 +191,7 @@ impl Tried {
             .flatten()
             .filter_map(|w| w.as_str().map(str::to_owned))
             .collect();
-        for (name, value) in flags(&words).into_iter().take(SETTINGS) {
+        for (name, value) in parse_flags(&words).into_iter().take(SETTINGS) {
             settings.insert(cut(&name, NAME), cut(&value, NAME));
         }
         for (name, paths) in [
@@ -207,8 +208,8 @@ impl Tried {
         let status = text(cell, "/status", NAME).or_else(|| text(row, "/status", NAME));
         let figures = FIGURES
             .iter()
-            .filter_map(|f| Some((f.key, f.of(row.get("figures")?)?)));
-        Tried {
+            .filter_map(|f| Some((f.key, f.value_in_row(row.get("figures")?)?)));
+        SweepCell {
             id: text(cell, "/cell", NAME).unwrap_or_default(),
             group: text(cell, "/group", NAME).unwrap_or_default(),
             model: text(cell, "/model", NAME).unwrap_or_else(|| "unknown model".into()),
@@ -229,24 +230,24 @@ impl Tried {
     }
 
     /// Whether it was measured.
-    pub fn done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.status == "done"
     }
 
     /// A figure in the unit that it is shown in; only a cell that was measured has any.
-    pub fn figure(&self, figure: &Figure) -> Option<f64> {
+    pub fn figure_value(&self, figure: &DocumentFigure) -> Option<f64> {
         let value = self.figures.get(figure.key).copied();
-        value.filter(|v| v.is_finite() && self.done())
+        value.filter(|v| v.is_finite() && self.is_done())
     }
 
     /// In a word why it has no figures: its cause, else its status.
-    pub fn why(&self) -> String {
+    pub fn failure_reason(&self) -> String {
         let word = self.cause.as_ref().unwrap_or(&self.status);
         word.replace('_', " ")
     }
 
     /// A setting as a number.
-    pub fn number(&self, name: &str) -> Option<f64> {
+    pub fn setting_number(&self, name: &str) -> Option<f64> {
         let value = self.settings.get(name)?.parse::<f64>().ok()?;
         Some(value).filter(|v| v.is_finite())
     }
@@ -272,8 +273,8 @@ impl Tried {
     }
 
     /// Tokens that its requests hold at once, for putting loads in order of size.
-    pub fn size(&self) -> f64 {
-        let number = |name: &str| self.number(name);
+    pub fn model_size(&self) -> f64 {
+        let number = |name: &str| self.setting_number(name);
         let tokens = number("input_len").unwrap_or(0.0) + number("output_len").unwrap_or(0.0);
         tokens * number("batch_size").unwrap_or(1.0)
     }
@@ -287,7 +288,7 @@ fn text(value: &Value, path: &str, cells: usize) -> Option<String> {
 fn cut(text: &str, cells: usize) -> String {
     // A text of megabytes is not measured to its end.
     let few: String = text.chars().take(4 * cells).collect();
-    truncate(&few, cells, "…")
+    truncate_text(&few, cells, "…")
 }
 
 fn scalar(value: &Value) -> Option<String> {

@@ -1,14 +1,14 @@
 //! Tables of a sweep: why cells failed, the best of them, where memory ran out, and all of them.
 
-use super::axes::{varying, words};
-use super::read::{FIGURES, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
-use crate::report::chapters::document::Figure;
-use crate::report::content::{Cell, Column, Grid};
+use super::axes::{setting_label, varying_axes};
+use super::read::{FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
+use crate::report::chapters::document::DocumentFigure;
+use crate::report::content::{Grid, TableCell, TableColumn};
 use crate::report::layout;
 
 /// A column of words.
-pub(crate) fn wordy(title: &str, key: &str) -> Column {
-    Column {
+pub(crate) fn text_column(title: &str, key: &str) -> TableColumn {
+    TableColumn {
         title: title.into(),
         key: key.into(),
         numeric: false,
@@ -16,8 +16,8 @@ pub(crate) fn wordy(title: &str, key: &str) -> Column {
 }
 
 /// A column of figures.
-pub(crate) fn numeric(title: impl Into<String>, key: &str) -> Column {
-    Column {
+pub(crate) fn number_column(title: impl Into<String>, key: &str) -> TableColumn {
+    TableColumn {
         title: title.into(),
         key: key.into(),
         numeric: true,
@@ -25,23 +25,23 @@ pub(crate) fn numeric(title: impl Into<String>, key: &str) -> Column {
 }
 
 /// A figure as a cell of a table, in the unit of the column.
-fn shown(figure: &Figure, value: f64) -> Cell {
+fn shown(figure: &DocumentFigure, value: f64) -> TableCell {
     let text = match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),
         "tokens" | "" => layout::unsigned_zero(format!("{value:.0}")),
-        _ => layout::figure(value),
+        _ => layout::format_figure(value),
     };
-    Cell::number(value, text)
+    TableCell::number_cell(value, text)
 }
 
-fn count(n: usize) -> Cell {
-    Cell::number(n as f64, layout::count(n as u64))
+fn count(n: usize) -> TableCell {
+    TableCell::number_cell(n as f64, layout::grouped_count(n as u64))
 }
 
 /// How many cells have no figures for which reason, with one sentence for each.
-pub(super) fn causes(sweep: &Sweep, prefix: &str) -> Option<Grid> {
+pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
     let mut causes: Vec<(&str, &str, &str, usize, &str)> = Vec::new();
-    for cell in sweep.cells.iter().filter(|c| !c.done()) {
+    for cell in sweep.cells.iter().filter(|c| !c.is_done()) {
         let cause = cell.cause.as_deref().unwrap_or_default();
         let phase = cell.phase.as_deref().unwrap_or_default();
         let message = cell.message.as_deref().unwrap_or_default();
@@ -63,22 +63,22 @@ pub(super) fn causes(sweep: &Sweep, prefix: &str) -> Option<Grid> {
         .into_iter()
         .map(|(status, cause, phase, n, message)| {
             vec![
-                Cell::text(status.replace('_', " ")),
-                Cell::text(cause.replace('_', " ")),
-                Cell::text(phase),
+                TableCell::text_cell(status.replace('_', " ")),
+                TableCell::text_cell(cause.replace('_', " ")),
+                TableCell::text_cell(phase),
                 count(n),
-                Cell::text(message),
+                TableCell::text_cell(message),
             ]
         });
     Some(Grid {
         id: format!("{prefix}_causes"),
         caption: "Cells without figures, by cause".into(),
         columns: vec![
-            wordy("status", "status"),
-            wordy("cause", "cause"),
-            wordy("phase", "phase"),
-            numeric("cells", "cells"),
-            wordy("one of them says", "message"),
+            text_column("status", "status"),
+            text_column("cause", "cause"),
+            text_column("phase", "phase"),
+            number_column("cells", "cells"),
+            text_column("one of them says", "message"),
         ],
         rows: rows.collect(),
     })
@@ -86,26 +86,28 @@ pub(super) fn causes(sweep: &Sweep, prefix: &str) -> Option<Grid> {
 }
 
 /// What the best is judged by: words, and the figure; its highest is the best.
-type Contest = (&'static str, fn(&Tried) -> Option<f64>);
+type Contest = (&'static str, fn(&SweepCell) -> Option<f64>);
 
 static CONTESTS: [Contest; 4] = [
-    ("most tokens/s", |c| c.figure(&THROUGHPUT)),
+    ("most tokens/s", |c| c.figure_value(&THROUGHPUT)),
     ("most tokens/s per GiB of the peak", per_gib),
-    ("shortest time to first token", |c| Some(-c.figure(&TTFT)?)),
-    ("shortest latency", |c| Some(-c.figure(&LATENCY)?)),
+    ("shortest time to first token", |c| {
+        Some(-c.figure_value(&TTFT)?)
+    }),
+    ("shortest latency", |c| Some(-c.figure_value(&LATENCY)?)),
 ];
 
-fn per_gib(cell: &Tried) -> Option<f64> {
-    let (tokens, peak) = (cell.figure(&THROUGHPUT)?, cell.figure(&PEAK)?);
+fn per_gib(cell: &SweepCell) -> Option<f64> {
+    let (tokens, peak) = (cell.figure_value(&THROUGHPUT)?, cell.figure_value(&PEAK)?);
     (peak > 0.0).then(|| tokens / peak)
 }
 
 /// The best cells of each model.
-pub(super) fn best(sweep: &Sweep, prefix: &str) -> Option<Grid> {
-    let cells: Vec<&Tried> = sweep.cells.iter().collect();
-    let axes = varying(&cells);
+pub(super) fn best_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
+    let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
+    let axes = varying_axes(&cells);
     let mut rows = Vec::new();
-    for model in sweep.models() {
+    for model in sweep.model_names() {
         for (words, judge) in &CONTESTS {
             let own = cells.iter().filter(|c| c.model == model);
             let judged = own.filter_map(|c| Some((judge(c)?, *c)));
@@ -114,32 +116,35 @@ pub(super) fn best(sweep: &Sweep, prefix: &str) -> Option<Grid> {
             let Some((_, cell)) = best else { continue };
             let setting: Vec<String> = axes
                 .iter()
-                .map(|axis| format!("{} {}", axis.title(), axis.of(cell)))
+                .map(|axis| format!("{} {}", axis.axis_title(), axis.value_in_cell(cell)))
                 .collect();
             let mut row = vec![
-                Cell::text(model),
-                Cell::text(*words),
-                Cell::text(setting.join(", ")),
+                TableCell::text_cell(model),
+                TableCell::text_cell(*words),
+                TableCell::text_cell(setting.join(", ")),
             ];
             row.extend([&PEAK, &THROUGHPUT].map(|f| told(cell, f)));
             row.push(match per_gib(cell) {
-                Some(value) => Cell::number(value, layout::figure(value)),
-                None => Cell::missing("throughput or peak was not measured"),
+                Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
+                None => TableCell::missing_cell("throughput or peak was not measured"),
             });
             row.extend([&TTFT, &LATENCY].map(|f| told(cell, f)));
-            row.push(Cell::text(cell.id.clone()));
+            row.push(TableCell::text_cell(cell.id.clone()));
             rows.push(row);
         }
     }
     let mut columns = vec![
-        wordy("model", "model"),
-        wordy("best by", "best_by"),
-        wordy("cell", "settings"),
+        text_column("model", "model"),
+        text_column("best by", "best_by"),
+        text_column("cell", "settings"),
     ];
-    columns.extend([&PEAK, &THROUGHPUT].map(|f| numeric(f.head(), f.csv)));
-    columns.push(numeric("tokens/s per GiB", "tokens_per_second_per_gib"));
-    columns.extend([&TTFT, &LATENCY].map(|f| numeric(f.head(), f.csv)));
-    columns.push(wordy("id", "cell"));
+    columns.extend([&PEAK, &THROUGHPUT].map(|f| number_column(f.column_head(), f.csv)));
+    columns.push(number_column(
+        "tokens/s per GiB",
+        "tokens_per_second_per_gib",
+    ));
+    columns.extend([&TTFT, &LATENCY].map(|f| number_column(f.column_head(), f.csv)));
+    columns.push(text_column("id", "cell"));
     (!rows.is_empty()).then(|| Grid {
         id: format!("{prefix}_best"),
         caption: "The best cells of each model".into(),
@@ -152,29 +157,29 @@ pub(super) fn best(sweep: &Sweep, prefix: &str) -> Option<Grid> {
 const LACKS: [&str; 4] = ["oom", "implied_oom", "known_oom", "does_not_fit"];
 
 /// Whether a cell lacked memory.
-pub(super) fn lacked(cell: &Tried) -> bool {
+pub(super) fn lacked_memory(cell: &SweepCell) -> bool {
     let cause = cell.cause.as_deref();
     cause.is_some_and(|cause| LACKS.contains(&cause))
 }
 
 /// For each server configuration where memory ran out: how far it went.
-pub(super) fn out_of_memory(sweep: &Sweep, prefix: &str) -> Option<Grid> {
-    let mut groups: Vec<(&str, Vec<&Tried>)> = Vec::new();
+pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
+    let mut groups: Vec<(&str, Vec<&SweepCell>)> = Vec::new();
     for cell in &sweep.cells {
         match groups.iter_mut().find(|g| g.0 == cell.group) {
             Some(group) => group.1.push(cell),
             None => groups.push((&cell.group, vec![cell])),
         }
     }
-    let all: Vec<&Tried> = sweep.cells.iter().collect();
-    let axes = varying(&all);
+    let all: Vec<&SweepCell> = sweep.cells.iter().collect();
+    let axes = varying_axes(&all);
     let of_load = |name: &String| {
         const OF_LOAD: [&str; 4] = ["input_len", "output_len", "batch_size", "request_rate"];
         OF_LOAD.contains(&name.as_str())
     };
     let rows = groups
         .iter()
-        .filter(|g| g.1.iter().any(|c| lacked(c)))
+        .filter(|g| g.1.iter().any(|c| lacked_memory(c)))
         .map(|(id, cells)| {
             let first = cells.first();
             let server: Vec<String> = axes
@@ -183,107 +188,115 @@ pub(super) fn out_of_memory(sweep: &Sweep, prefix: &str) -> Option<Grid> {
                 .filter(|name| !of_load(name))
                 .filter_map(|name| {
                     let value = first?.settings.get(name)?;
-                    Some(format!("{} {value}", words(name)))
+                    Some(format!("{} {value}", setting_label(name)))
                 })
                 .collect();
-            let by_size = |pick: &dyn Fn(&Tried) -> bool| -> Vec<&Tried> {
-                let mut cells: Vec<&Tried> = cells.iter().copied().filter(|c| pick(c)).collect();
-                cells.sort_by(|a, b| a.size().total_cmp(&b.size()));
+            let by_size = |pick: &dyn Fn(&SweepCell) -> bool| -> Vec<&SweepCell> {
+                let mut cells: Vec<&SweepCell> =
+                    cells.iter().copied().filter(|c| pick(c)).collect();
+                cells.sort_by(|a, b| a.model_size().total_cmp(&b.model_size()));
                 cells
             };
-            let went = by_size(&|c| c.done());
+            let went = by_size(&|c| c.is_done());
             let ran_out = by_size(&|c| c.cause.as_deref() == Some("oom"));
             let mut row = vec![
-                Cell::text(first.map_or_else(String::new, |c| c.model.clone())),
-                Cell::text(server.join(", ")),
+                TableCell::text_cell(first.map_or_else(String::new, |c| c.model.clone())),
+                TableCell::text_cell(server.join(", ")),
                 match went.last() {
-                    Some(cell) => Cell::text(cell.load_words()),
-                    None => Cell::missing("no cell of it was measured"),
+                    Some(cell) => TableCell::text_cell(cell.load_words()),
+                    None => TableCell::missing_cell("no cell of it was measured"),
                 },
                 match ran_out.first() {
-                    Some(cell) => Cell::text(cell.load_words()),
-                    None => Cell::missing("none was tried that did"),
+                    Some(cell) => TableCell::text_cell(cell.load_words()),
+                    None => TableCell::missing_cell("none was tried that did"),
                 },
             ];
             for lack in LACKS {
                 row.push(count(by_size(&|c| c.cause.as_deref() == Some(lack)).len()));
             }
-            row.push(Cell::text(*id));
+            row.push(TableCell::text_cell(*id));
             row
         });
     Some(Grid {
         id: format!("{prefix}_oom"),
         caption: "Where memory ran out, by server configuration; loads by the tokens that they hold at once".into(),
         columns: vec![
-            wordy("model", "model"),
-            wordy("settings", "settings"),
-            wordy("largest that was measured", "largest_measured"),
-            wordy("smallest that ran out", "smallest_oom"),
-            numeric("ran out", "oom"),
-            numeric("follows from these", "implied_oom"),
-            numeric("known from earlier", "known_oom"),
-            numeric("does not fit", "does_not_fit"),
-            wordy("group", "group"),
+            text_column("model", "model"),
+            text_column("settings", "settings"),
+            text_column("largest that was measured", "largest_measured"),
+            text_column("smallest that ran out", "smallest_oom"),
+            number_column("ran out", "oom"),
+            number_column("follows from these", "implied_oom"),
+            number_column("known from earlier", "known_oom"),
+            number_column("does not fit", "does_not_fit"),
+            text_column("group", "group"),
         ],
         rows: rows.collect(),
     })
     .filter(|grid| !grid.rows.is_empty())
 }
 
-fn told(cell: &Tried, figure: &Figure) -> Cell {
-    match cell.figure(figure) {
+fn told(cell: &SweepCell, figure: &DocumentFigure) -> TableCell {
+    match cell.figure_value(figure) {
         Some(value) => shown(figure, value),
-        None if cell.done() => Cell::missing("not measured"),
-        None => Cell::missing(cell.why()),
+        None if cell.is_done() => TableCell::missing_cell("not measured"),
+        None => TableCell::missing_cell(cell.failure_reason()),
     }
 }
 
 /// Every cell with its figures.
-pub(super) fn all(sweep: &Sweep, prefix: &str) -> Grid {
-    let cells: Vec<&Tried> = sweep.cells.iter().collect();
+pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
+    let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
     let mut names: Vec<String> = ["input_len", "output_len", "batch_size"]
         .map(String::from)
         .to_vec();
-    for name in varying(&cells).into_iter().flat_map(|axis| axis.names) {
+    for name in varying_axes(&cells).into_iter().flat_map(|axis| axis.names) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
     // A figure that no cell has gets no column.
-    let figures: Vec<&&Figure> = FIGURES
+    let figures: Vec<&&DocumentFigure> = FIGURES
         .iter()
-        .filter(|f| cells.iter().any(|c| c.figure(f).is_some()))
+        .filter(|f| cells.iter().any(|c| c.figure_value(f).is_some()))
         .collect();
-    let mut columns = vec![wordy("cell", "cell"), wordy("model", "model")];
-    columns.extend(names.iter().map(|name| Column {
-        title: words(name),
+    let mut columns = vec![text_column("cell", "cell"), text_column("model", "model")];
+    columns.extend(names.iter().map(|name| TableColumn {
+        title: setting_label(name),
         key: name.clone(),
-        numeric: cells.iter().any(|c| c.number(name).is_some()),
+        numeric: cells.iter().any(|c| c.setting_number(name).is_some()),
     }));
-    columns.push(wordy("status", "status"));
-    columns.push(wordy("cause", "cause"));
-    columns.extend(figures.iter().map(|f| numeric(f.head(), f.csv)));
+    columns.push(text_column("status", "status"));
+    columns.push(text_column("cause", "cause"));
+    columns.extend(
+        figures
+            .iter()
+            .map(|f| number_column(f.column_head(), f.csv)),
+    );
     columns.extend([
-        wordy("engine", "engine"),
-        wordy("group", "group"),
-        wordy("profile", "profile"),
-        wordy("message", "message"),
+        text_column("engine", "engine"),
+        text_column("group", "group"),
+        text_column("profile", "profile"),
+        text_column("message", "message"),
     ]);
-    let row = |cell: &&Tried| {
-        let mut row = vec![Cell::text(&*cell.id), Cell::text(&*cell.model)];
+    let row = |cell: &&SweepCell| {
+        let mut row = vec![
+            TableCell::text_cell(&*cell.id),
+            TableCell::text_cell(&*cell.model),
+        ];
         row.extend(names.iter().map(|name| {
             let words = cell.settings.get(name).cloned().unwrap_or_default();
-            Cell {
-                number: cell.number(name),
-                ..Cell::text(words)
+            TableCell {
+                number: cell.setting_number(name),
+                ..TableCell::text_cell(words)
             }
         }));
         let simulated = if cell.simulated { " (simulated)" } else { "" };
-        row.push(Cell::text(format!(
+        row.push(TableCell::text_cell(format!(
             "{}{simulated}",
             cell.status.replace('_', " ")
         )));
-        row.push(Cell::text(cell.cause.clone().unwrap_or_default()));
+        row.push(TableCell::text_cell(cell.cause.clone().unwrap_or_default()));
         row.extend(figures.iter().map(|f| told(cell, f)));
         for text in [
             &cell.engine,
@@ -291,7 +304,7 @@ pub(super) fn all(sweep: &Sweep, prefix: &str) -> Grid {
             &cell.profile,
             &cell.message,
         ] {
-            row.push(Cell::text(text.clone().unwrap_or_default()));
+            row.push(TableCell::text_cell(text.clone().unwrap_or_default()));
         }
         row
     };

@@ -1,12 +1,12 @@
 //! Tests of the chapters of sweeps.
 
-use super::super::samples::plain;
+use super::super::samples::render_plain;
 use super::*;
 use crate::matrix::samples as matrix;
-use crate::matrix::{Cause, Row, Status};
+use crate::matrix::{CellRow, RowCause, RowStatus};
 use crate::report::chart::Plot;
-use crate::report::material::Stored;
-use crate::report::sweep::{Outcome, Results, json};
+use crate::report::material::StoredDocument;
+use crate::report::sweep::{CellOutcome, Results, json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ fn swept(
     models: &[&str],
     inputs: &[u32],
     batches: &[u32],
-    fate: impl Fn(&crate::matrix::Cell) -> Option<Row>,
+    fate: impl Fn(&crate::matrix::Cell) -> Option<CellRow>,
 ) -> Value {
     let mut cells = Vec::new();
     for model in models {
         for input in inputs {
             for batch in batches {
                 let cell = matrix::cell(model, *input, 128, *batch);
-                cells.push(Outcome {
+                cells.push(CellOutcome {
                     row: fate(&cell),
                     cell,
                 });
@@ -36,11 +36,11 @@ fn swept(
         notes: Vec::new(),
         cells,
     };
-    serde_json::from_slice(&json::render(&results).unwrap()).unwrap()
+    serde_json::from_slice(&json::render_json(&results).unwrap()).unwrap()
 }
 
 /// What a machine would do on which long prompts in large batches run out of memory.
-fn plausible(cell: &crate::matrix::Cell) -> Option<Row> {
+fn plausible(cell: &crate::matrix::Cell) -> Option<CellRow> {
     let load = &cell.load;
     let (tokens, batch) = (
         f64::from(load.input_len + load.output_len),
@@ -48,13 +48,13 @@ fn plausible(cell: &crate::matrix::Cell) -> Option<Row> {
     );
     match tokens * batch {
         t if t > 300_000.0 => {
-            let mut row = matrix::row(cell, Status::Skipped);
-            row.cause = Some(Cause::ImpliedOom);
+            let mut row = matrix::row(cell, RowStatus::Skipped);
+            row.cause = Some(RowCause::ImpliedOom);
             Some(row)
         }
-        t if t > 60_000.0 => Some(matrix::row(cell, Status::Failed)),
+        t if t > 60_000.0 => Some(matrix::row(cell, RowStatus::Failed)),
         t => {
-            let mut row = matrix::row(cell, Status::Done);
+            let mut row = matrix::row(cell, RowStatus::Done);
             row.figures.peak_bytes = Some((8 << 30) + (t as u64) * 100_000);
             row.figures.kv_used_bytes = Some(t as u64 * 90_000);
             row.figures.tokens_per_second = Some(80.0 * batch.powf(0.8));
@@ -70,20 +70,20 @@ fn chapters(documents: Vec<Value>) -> Vec<Chapter> {
         sweeps: documents
             .into_iter()
             .enumerate()
-            .map(|(i, document)| Stored {
+            .map(|(i, document)| StoredDocument {
                 name: format!("results/{i}"),
                 document,
             })
             .collect(),
         ..Material::default()
     };
-    write(&material, &mut Sources::default())
+    write_sweep_chapter(&material, &mut Sources::default())
 }
 
 fn tables(chapters: &[Chapter]) -> impl Iterator<Item = &crate::report::content::Grid> {
     let blocks = chapters.iter().flat_map(|c| &c.blocks);
     blocks.filter_map(|b| match b {
-        Block::Table(grid) => Some(grid),
+        ContentBlock::Table(grid) => Some(grid),
         _ => None,
     })
 }
@@ -92,7 +92,7 @@ fn charts(chapters: &[Chapter]) -> Vec<&Chart> {
     let blocks = chapters.iter().flat_map(|c| &c.blocks);
     blocks
         .filter_map(|b| match b {
-            Block::Chart(chart) => Some(chart),
+            ContentBlock::Chart(chart) => Some(chart),
             _ => None,
         })
         .collect()
@@ -101,7 +101,7 @@ fn charts(chapters: &[Chapter]) -> Vec<&Chart> {
 #[test]
 fn a_sweep_is_told_as_maps_curves_and_tables() {
     let document = swept(&["org/Tiny-1B"], &[256, 4096], &[1, 8, 64], plausible);
-    insta::assert_snapshot!(plain(&chapters(vec![document])));
+    insta::assert_snapshot!(render_plain(&chapters(vec![document])));
 }
 
 #[test]

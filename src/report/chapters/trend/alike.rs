@@ -2,7 +2,7 @@
 
 use crate::compare::settings::{self, Role};
 use crate::profile::Profile;
-use crate::report::material::Run;
+use crate::report::material::ReportRun;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs that differ in nothing that was asked of them but the version.
@@ -14,13 +14,13 @@ pub(super) struct Alike<'a> {
     /// Whether an engine or a device is simulated.
     pub simulated: bool,
     /// The runs, in order of time.
-    pub runs: Vec<&'a Run>,
+    pub runs: Vec<&'a ReportRun>,
     key: BTreeMap<String, String>,
 }
 
 /// Groups of runs that are alike, the largest first.
-pub(super) fn alike<'a>(runs: &[&'a Run]) -> Vec<Alike<'a>> {
-    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&Run>> = BTreeMap::new();
+pub(super) fn group_alike_runs<'a>(runs: &[&'a ReportRun]) -> Vec<Alike<'a>> {
+    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&ReportRun>> = BTreeMap::new();
     for run in runs {
         groups.entry(key(&run.profile)).or_default().push(run);
     }
@@ -62,7 +62,7 @@ pub(super) fn alike<'a>(runs: &[&'a Run]) -> Vec<Alike<'a>> {
 }
 
 fn key(profile: &Profile) -> BTreeMap<String, String> {
-    let all = settings::of(profile);
+    let all = settings::settings_of_profile(profile);
     let is_same = |name: &str| {
         let role = settings::role_of(name);
         matches!(
@@ -73,7 +73,7 @@ fn key(profile: &Profile) -> BTreeMap<String, String> {
     let mut key = all;
     key.retain(|name, _| is_same(name));
     let asked = profile.configuration.requested.iter();
-    let flags = settings::flags(&profile.parameters.extra_engine_args);
+    let flags = settings::parse_flags(&profile.parameters.extra_engine_args);
     let asked = asked.map(|(n, v)| (n.clone(), v.clone())).chain(flags);
     for (name, value) in asked {
         if settings::role_of(&name) != Some(Role::Idle) {
@@ -86,7 +86,7 @@ fn key(profile: &Profile) -> BTreeMap<String, String> {
 
 impl Alike<'_> {
     /// Its first run, as shown.
-    pub fn name(&self) -> &str {
+    pub fn group_name(&self) -> &str {
         self.runs.first().map_or("", |r| &r.name)
     }
 
@@ -118,9 +118,11 @@ impl Alike<'_> {
 
 /// Settings in force that are one thing in all runs of the one side and another in all of the
 /// other: `block_size 16 to 32`.
-pub(super) fn changed(a: &[&Run], b: &[&Run]) -> Vec<String> {
-    let of = |runs: &[&Run]| {
-        let mut all = runs.iter().map(|r| settings::of(&r.profile));
+pub(super) fn changed_settings(a: &[&ReportRun], b: &[&ReportRun]) -> Vec<String> {
+    let of = |runs: &[&ReportRun]| {
+        let mut all = runs
+            .iter()
+            .map(|r| settings::settings_of_profile(&r.profile));
         let mut same = all.next().unwrap_or_default();
         for next in all {
             same.retain(|name, value| next.get(name) == Some(value));

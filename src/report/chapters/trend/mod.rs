@@ -6,18 +6,18 @@ mod tests;
 mod version;
 
 use super::Sources;
-use super::sweep::note;
-use super::sweep::tables::{numeric, wordy};
+use super::sweep::note_block;
+use super::sweep::tables::{number_column, text_column};
 use crate::engine::facts::Severity;
-use crate::matrix::Figures;
-use crate::profile::stats::quantile;
+use crate::matrix::RowFigures;
+use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
-use crate::report::material::{Material, Run};
+use crate::report::material::{Material, ReportRun};
 use crate::units::GIB;
-use alike::{Alike, alike, changed};
+use alike::{Alike, changed_settings, group_alike_runs};
 
 /// A figure that moved by more is reported, percent.
 const MOVED: f64 = 5.0;
@@ -29,46 +29,46 @@ const STEPS: usize = 50;
 const NAMED: usize = 6;
 
 /// A figure over versions.
-struct Watched {
+struct WatchedFigure {
     key: &'static str,
     title: &'static str,
     unit: &'static str,
-    pick: fn(&Figures) -> Option<f64>,
+    pick: fn(&RowFigures) -> Option<f64>,
 }
 
-static WATCHED: [Watched; 6] = [
-    Watched {
+static WATCHED: [WatchedFigure; 6] = [
+    WatchedFigure {
         key: "kv_pool_tokens",
         title: "KV pool",
         unit: "tokens",
         pick: |f| f.kv_pool_tokens.map(|n| n as f64),
     },
-    Watched {
+    WatchedFigure {
         key: "kv_pool_gib",
         title: "KV pool",
         unit: "GiB",
         // By the engine's word, else as the breakdown found it.
         pick: |f| (f.kv_pool_bytes.or(f.kv_cache_bytes)).map(|b| b as f64 / GIB),
     },
-    Watched {
+    WatchedFigure {
         key: "peak_gib",
         title: "Peak",
         unit: "GiB",
         pick: |f| f.peak_bytes.map(|b| b as f64 / GIB),
     },
-    Watched {
+    WatchedFigure {
         key: "weights_gib",
         title: "Weights",
         unit: "GiB",
         pick: |f| f.model_weights_bytes.map(|b| b as f64 / GIB),
     },
-    Watched {
+    WatchedFigure {
         key: "overhead_gib",
         title: "Overhead told apart",
         unit: "GiB",
         pick: |f| f.overhead_bytes.map(|b| b as f64 / GIB),
     },
-    Watched {
+    WatchedFigure {
         key: "tokens_per_second",
         title: "Throughput",
         unit: "tokens/s",
@@ -77,15 +77,15 @@ static WATCHED: [Watched; 6] = [
 ];
 
 /// The chapter, where runs are alike but for their version or their time.
-pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     // Two runs that are held against each other have a chapter of their own.
     if material.compare {
         return Vec::new();
     }
-    let whole: Vec<&Run> = (material.runs.iter())
+    let whole: Vec<&ReportRun> = (material.runs.iter())
         .filter(|r| r.profile.metadata.outcome == crate::capture::RunEnd::Completed)
         .collect();
-    let groups = alike(&whole);
+    let groups = group_alike_runs(&whole);
     let trends: Vec<Trend> = groups.iter().filter_map(Trend::of).collect();
     if trends.is_empty() {
         return Vec::new();
@@ -102,7 +102,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     }
     if trends.len() > MOST {
         let more = trends.len() - MOST;
-        blocks.push(Block::Text(format!(
+        blocks.push(ContentBlock::Text(format!(
             "{more} more groups of runs are left out."
         )));
     }
@@ -139,32 +139,35 @@ impl By {
 /// The runs of one version, of one image, or one run.
 struct Step<'a> {
     label: String,
-    runs: Vec<&'a Run>,
-    figures: Vec<Figures>,
+    runs: Vec<&'a ReportRun>,
+    figures: Vec<RowFigures>,
 }
 
 impl<'a> Step<'a> {
-    fn new(label: String, runs: Vec<&'a Run>) -> Step<'a> {
+    fn new(label: String, runs: Vec<&'a ReportRun>) -> Step<'a> {
         Step {
             label,
-            figures: runs.iter().map(|r| Figures::of(&r.profile)).collect(),
+            figures: runs
+                .iter()
+                .map(|r| RowFigures::of_profile(&r.profile))
+                .collect(),
             runs,
         }
     }
 
     /// The figures of its runs, sorted.
-    fn sorted(&self, watched: &Watched) -> Vec<f64> {
+    fn sorted(&self, watched: &WatchedFigure) -> Vec<f64> {
         let mut all: Vec<f64> = self.figures.iter().filter_map(watched.pick).collect();
         all.retain(|v| v.is_finite());
         all.sort_by(f64::total_cmp);
         all
     }
 
-    fn median(&self, watched: &Watched) -> Option<f64> {
-        quantile(&self.sorted(watched), 0.5)
+    fn median(&self, watched: &WatchedFigure) -> Option<f64> {
+        quantile_of_sorted(&self.sorted(watched), 0.5)
     }
 
-    fn range(&self, watched: &Watched) -> Option<(f64, f64)> {
+    fn range(&self, watched: &WatchedFigure) -> Option<(f64, f64)> {
         let all = self.sorted(watched);
         all.first().copied().zip(all.last().copied())
     }
@@ -183,12 +186,12 @@ struct Trend<'a> {
 
 impl<'a> Trend<'a> {
     fn of(alike: &'a Alike<'a>) -> Option<Trend<'a>> {
-        let version = |run: &Run| run.profile.engine_metadata.engine_version.clone();
-        let image = |run: &Run| {
+        let version = |run: &ReportRun| run.profile.engine_metadata.engine_version.clone();
+        let image = |run: &ReportRun| {
             Some(run.profile.metadata.container.image.clone()).filter(|i| !i.is_empty())
         };
-        let steps = |label: &dyn Fn(&Run) -> Option<String>| {
-            let mut steps: Vec<(String, Vec<&'a Run>)> = Vec::new();
+        let steps = |label: &dyn Fn(&ReportRun) -> Option<String>| {
+            let mut steps: Vec<(String, Vec<&'a ReportRun>)> = Vec::new();
             for run in &alike.runs {
                 let Some(label) = label(run) else { continue };
                 match steps.iter_mut().find(|s| s.0 == label) {
@@ -201,13 +204,13 @@ impl<'a> Trend<'a> {
         let mut by_version = steps(&version);
         let by_image = steps(&image);
         let (by, found) = if by_version.len() > 1 {
-            by_version.sort_by_cached_key(|s| version::order(&s.0));
+            by_version.sort_by_cached_key(|s| version::version_order(&s.0));
             (By::Version, by_version)
         } else if by_image.len() > 1 {
             (By::Image, by_image)
         } else {
             // To the second: `2026-11-21 13:49:58`.
-            let moment = |r: &Run| {
+            let moment = |r: &ReportRun| {
                 let said = r.profile.metadata.timestamp.replacen('T', " ", 1);
                 said.chars().take(19).collect::<String>()
             };
@@ -230,7 +233,7 @@ impl<'a> Trend<'a> {
         })
     }
 
-    fn blocks(&self, prefix: &str) -> Vec<Block> {
+    fn blocks(&self, prefix: &str) -> Vec<ContentBlock> {
         let runs: usize = self.steps.iter().map(|s| s.runs.len()).sum();
         let hosts: std::collections::BTreeSet<&str> = (self.steps.iter())
             .flat_map(|s| &s.runs)
@@ -256,27 +259,27 @@ impl<'a> Trend<'a> {
                 if self.earlier == 1 { "is" } else { "are" }
             ));
         }
-        let mut blocks = vec![Block::Text(text)];
+        let mut blocks = vec![ContentBlock::Text(text)];
         if self.alike.simulated {
             let words = "an engine or a device of these runs only pretends";
-            blocks.push(note(Severity::Warning, "simulated", words.into()));
+            blocks.push(note_block(Severity::Warning, "simulated", words.into()));
         }
         let moved = self.moved();
         if moved.is_empty() {
-            blocks.push(Block::Text(format!(
+            blocks.push(ContentBlock::Text(format!(
                 "No figure moved by more than {MOVED} % between neighbours."
             )));
         }
-        blocks.extend(moved.into_iter().map(Block::Text));
+        blocks.extend(moved.into_iter().map(ContentBlock::Text));
         if self.unknown > 0 {
-            blocks.push(Block::Text(format!(
+            blocks.push(ContentBlock::Text(format!(
                 "{} left out: the {} is not known.",
                 counted_words(self.unknown, "run is", "runs are"),
                 self.by.word()
             )));
         }
-        blocks.extend(self.charts(prefix).into_iter().map(Block::Chart));
-        blocks.push(Block::Table(self.table(prefix)));
+        blocks.extend(self.charts(prefix).into_iter().map(ContentBlock::Chart));
+        blocks.push(ContentBlock::Table(self.table(prefix)));
         blocks
     }
 
@@ -295,17 +298,20 @@ impl<'a> Trend<'a> {
     }
 
     fn table(&self, prefix: &str) -> Grid {
-        let mut columns = vec![wordy(self.by.word(), "step"), numeric("runs", "runs")];
+        let mut columns = vec![
+            text_column(self.by.word(), "step"),
+            number_column("runs", "runs"),
+        ];
         columns.extend(
             WATCHED
                 .iter()
-                .map(|w| numeric(format!("{}, {}", w.title, w.unit), w.key)),
+                .map(|w| number_column(format!("{}, {}", w.title, w.unit), w.key)),
         );
         let row = |step: &Step| {
             let n = step.runs.len();
             let mut row = vec![
-                Cell::text(step.label.clone()),
-                Cell::number(n as f64, layout::count(n as u64)),
+                TableCell::text_cell(step.label.clone()),
+                TableCell::number_cell(n as f64, layout::grouped_count(n as u64)),
             ];
             row.extend(WATCHED.iter().map(|w| match step.median(w) {
                 Some(value) => {
@@ -315,9 +321,9 @@ impl<'a> Trend<'a> {
                     } else {
                         String::new()
                     };
-                    Cell::number(value, format!("{}{of}", shown(w, value)))
+                    TableCell::number_cell(value, format!("{}{of}", shown(w, value)))
                 }
-                None => Cell::missing("no run of it knows"),
+                None => TableCell::missing_cell("no run of it knows"),
             }));
             row
         };
@@ -343,7 +349,8 @@ impl<'a> Trend<'a> {
             .map(|(i, s)| ((i + 1) as f64, s.label.clone()))
             .collect();
         let charts = pictures.iter().filter_map(|(id, title, keys)| {
-            let drawn: Vec<&Watched> = WATCHED.iter().filter(|w| keys.contains(&w.key)).collect();
+            let drawn: Vec<&WatchedFigure> =
+                WATCHED.iter().filter(|w| keys.contains(&w.key)).collect();
             let curves: Vec<Curve> = drawn
                 .iter()
                 .map(|w| self.curve(w))
@@ -356,12 +363,12 @@ impl<'a> Trend<'a> {
                 note: None,
                 simulated: self.alike.simulated,
                 plot: Plot::Curves(Curves {
-                    x: chart::Axis {
+                    x: chart::ChartAxis {
                         title: self.by.word().to_owned(),
                         unit: String::new(),
                         scale: Scale::Linear,
                     },
-                    y: chart::Axis {
+                    y: chart::ChartAxis {
                         title: (*title).to_owned(),
                         unit: unit.to_owned(),
                         scale: Scale::FromZero,
@@ -375,7 +382,7 @@ impl<'a> Trend<'a> {
         charts.collect()
     }
 
-    fn curve(&self, watched: &Watched) -> Curve {
+    fn curve(&self, watched: &WatchedFigure) -> Curve {
         let dots = self.steps.iter().enumerate().filter_map(|(i, step)| {
             Some(Dot {
                 x: (i + 1) as f64,
@@ -441,7 +448,7 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
         sentences.push(sentence);
     }
     if !sentences.is_empty() {
-        let changed = changed(&a.runs, &b.runs);
+        let changed = changed_settings(&a.runs, &b.runs);
         if !changed.is_empty() {
             let named: Vec<String> = changed.iter().take(NAMED).cloned().collect();
             let more = match changed.len().saturating_sub(NAMED) {
@@ -464,16 +471,16 @@ fn percent(before: f64, after: f64) -> Option<f64> {
     (before != 0.0).then(|| (after - before) / before.abs() * 100.0)
 }
 
-fn shown(watched: &Watched, value: f64) -> String {
+fn shown(watched: &WatchedFigure, value: f64) -> String {
     match watched.unit {
-        "tokens" => layout::count(value.max(0.0).round() as u64),
+        "tokens" => layout::grouped_count(value.max(0.0).round() as u64),
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),
-        _ => layout::figure(value),
+        _ => layout::format_figure(value),
     }
 }
 
 /// The runs that are in no trend, and why.
-fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec<Block> {
+fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
     let alone: Vec<&Alike> = groups
         .iter()
@@ -483,17 +490,17 @@ fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec
     if runs > 0 {
         let near = trends.first().map(|t| t.alike);
         let why: Vec<String> = (alone.iter().take(5))
-            .filter_map(|g| Some(format!("{} ({})", g.name(), g.differs_from(near?))))
+            .filter_map(|g| Some(format!("{} ({})", g.group_name(), g.differs_from(near?))))
             .collect();
         let more = if alone.len() > why.len() { "; …" } else { "" };
-        blocks.push(Block::Text(format!(
+        blocks.push(ContentBlock::Text(format!(
             "{} not compared, because other settings differ: {}{more}.",
             counted_words(runs, "run is", "runs are"),
             why.join("; ")
         )));
     }
     if not_whole > 0 {
-        blocks.push(Block::Text(format!(
+        blocks.push(ContentBlock::Text(format!(
             "{} not compared for not coming to an end.",
             counted_words(not_whole, "run is", "runs are")
         )));

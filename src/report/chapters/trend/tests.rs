@@ -1,27 +1,27 @@
 //! Tests of the chapter of trends.
 
-use super::super::samples::{parts, plain, run};
+use super::super::samples::{render_plain, sample_run, set_parts};
 use super::*;
 use crate::breakdown::Component;
 use crate::capture::RunEnd;
 use crate::profile::Profile;
 use proptest::prelude::*;
 
-fn of(runs: Vec<Run>) -> Vec<Chapter> {
+fn of(runs: Vec<ReportRun>) -> Vec<Chapter> {
     let material = Material {
         runs,
         ..Material::default()
     };
-    write(&material, &mut Sources::default())
+    write_trend_chapter(&material, &mut Sources::default())
 }
 
-fn release(version: &str, day: u32, tokens: u64, peak: f64) -> Run {
-    run(&format!("run-{day}.json"), |p: &mut Profile| {
+fn release(version: &str, day: u32, tokens: u64, peak: f64) -> ReportRun {
+    sample_run(&format!("run-{day}.json"), |p: &mut Profile| {
         p.engine_metadata.engine_version = Some(version.into());
         p.metadata.timestamp = format!("2026-11-{day:02}T10:00:00Z");
         p.metadata.host.hostname = "node1".into();
         p.vllm_internal_metrics.total_gpu_kv_cache_tokens = Some(tokens);
-        parts(
+        set_parts(
             p,
             peak,
             &[(Component::ModelWeights, 2.0), (Component::NonTorch, 0.5)],
@@ -33,7 +33,7 @@ fn sentences(chapters: &[Chapter]) -> Vec<&str> {
     let blocks = chapters.iter().flat_map(|c| &c.blocks);
     blocks
         .filter_map(|b| match b {
-            Block::Text(text) => Some(text.as_str()),
+            ContentBlock::Text(text) => Some(text.as_str()),
             _ => None,
         })
         .collect()
@@ -68,7 +68,7 @@ fn the_trend_of_three_versions() {
     let mut failed = release("0.12.0", 7, 1, 1.0);
     failed.profile.metadata.outcome = RunEnd::Failed("died".into());
     runs.push(failed);
-    insta::assert_snapshot!(plain(&of(runs)));
+    insta::assert_snapshot!(render_plain(&of(runs)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 /// A piece of a version. The order of the variants is the order of versions that agree up to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Piece {
+enum VersionPiece {
     /// What comes before the release: `rc`, `dev`.
     Before(String),
     /// The end of the text.
@@ -19,7 +19,7 @@ const BEFORE: &[&str] = &[
 ];
 
 /// What a version is put in order by.
-pub(super) fn order(version: &str) -> impl Ord + use<> {
+pub(super) fn version_order(version: &str) -> impl Ord + use<> {
     let version = version.trim().to_ascii_lowercase();
     let version = version.strip_prefix('v').unwrap_or(&version);
     let mut pieces = Vec::new();
@@ -37,12 +37,12 @@ pub(super) fn order(version: &str) -> impl Ord + use<> {
         rest = behind;
         pieces.push(match number {
             // More digits than a number holds are a date and a half.
-            true => Piece::Number(piece.parse().unwrap_or(u64::MAX)),
-            false if BEFORE.contains(&piece) => Piece::Before(piece.to_owned()),
-            false => Piece::After(piece.to_owned()),
+            true => VersionPiece::Number(piece.parse().unwrap_or(u64::MAX)),
+            false if BEFORE.contains(&piece) => VersionPiece::Before(piece.to_owned()),
+            false => VersionPiece::After(piece.to_owned()),
         });
     }
-    pieces.push(Piece::End);
+    pieces.push(VersionPiece::End);
     pieces
 }
 
@@ -68,12 +68,12 @@ mod tests {
             "1.0.0",
         ];
         for pair in right.windows(2) {
-            assert!(order(pair[0]) < order(pair[1]), "{pair:?}");
+            assert!(version_order(pair[0]) < version_order(pair[1]), "{pair:?}");
         }
-        assert!(order("b4567") < order("b10000"));
-        assert!(order("v1.2") == order("1.2"));
+        assert!(version_order("b4567") < version_order("b10000"));
+        assert!(version_order("v1.2") == version_order("1.2"));
         // Whatever is written there has some place.
-        assert!(order("") < order("99999999999999999999999999"));
-        assert!(order("é 1") == order("1"));
+        assert!(version_order("") < version_order("99999999999999999999999999"));
+        assert!(version_order("é 1") == version_order("1"));
     }
 }

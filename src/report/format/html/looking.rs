@@ -5,7 +5,7 @@
 //! with the sign in the lowest bit. Differences are small, so that most numbers are one or two
 //! bytes: 100,000 stretches are some 0.6 MB.
 
-use crate::report::chart::{Lane, Timeline};
+use crate::report::chart::{ChartTimeline, TimelineLane};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const TICKS: f64 = 10_000.0;
 
 /// The data.
-pub fn data(timeline: &Timeline, text: impl Fn(&str) -> String) -> Value {
+pub fn timeline_data(timeline: &ChartTimeline, text: impl Fn(&str) -> String) -> Value {
     let lanes: Vec<Value> = timeline.lanes.iter().map(|l| lane(l, &text)).collect();
     let phases = timeline.phases.iter();
     let phases: Vec<Value> = phases
@@ -37,7 +37,7 @@ pub fn data(timeline: &Timeline, text: impl Fn(&str) -> String) -> Value {
     })
 }
 
-fn lane(lane: &Lane, text: impl Fn(&str) -> String) -> Value {
+fn lane(lane: &TimelineLane, text: impl Fn(&str) -> String) -> Value {
     let known = lane.stretches.iter().filter(|s| {
         [s.from_s, s.to_s, s.low, s.high]
             .iter()
@@ -138,7 +138,7 @@ mod tests {
                 high: low + more,
             });
             let stretches: Vec<Stretch> = stretches.collect();
-            let packed = lane(&Lane { stretches: stretches.clone(), ..Lane::default() }, str::to_owned);
+            let packed = lane(&TimelineLane { stretches: stretches.clone(), ..TimelineLane::default() }, str::to_owned);
             let back = read(&packed);
             proptest::prop_assert_eq!(back.len(), stretches.len());
             for (b, s) in back.iter().zip(&stretches) {

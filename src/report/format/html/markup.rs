@@ -11,42 +11,46 @@ pub struct Markup(String);
 
 impl Markup {
     /// Markup of this program.
-    pub fn raw(&mut self, markup: &'static str) -> &mut Markup {
+    pub fn write_raw(&mut self, markup: &'static str) -> &mut Markup {
         self.0.push_str(markup);
         self
     }
 
     /// A text of one line.
-    pub fn text(&mut self, text: &str) -> &mut Markup {
-        escape(&words::line(text), &mut self.0);
+    pub fn write_text(&mut self, text: &str) -> &mut Markup {
+        escape(&words::one_line(text), &mut self.0);
         self
     }
 
     /// A text of many lines.
-    pub fn listing(&mut self, text: &str) -> &mut Markup {
-        escape(&words::listing(text), &mut self.0);
+    pub fn write_listing(&mut self, text: &str) -> &mut Markup {
+        escape(&words::clean_listing(text), &mut self.0);
         self
     }
 
     /// An attribute of the element with the open tag: ` name="value"`.
-    pub fn attribute(&mut self, name: &'static str, value: &str) -> &mut Markup {
-        self.raw(" ").raw(name).raw("=\"").text(value).raw("\"")
+    pub fn write_attribute(&mut self, name: &'static str, value: &str) -> &mut Markup {
+        self.write_raw(" ")
+            .write_raw(name)
+            .write_raw("=\"")
+            .write_text(value)
+            .write_raw("\"")
     }
 
     /// A number as it is.
-    pub fn number(&mut self, number: impl Into<f64>) -> &mut Markup {
+    pub fn write_number(&mut self, number: impl Into<f64>) -> &mut Markup {
         self.0.push_str(&number.into().to_string());
         self
     }
 
     /// A drawing of `report/chart`, which has escaped its own texts.
-    pub fn drawing(&mut self, svg: &str) -> &mut Markup {
+    pub fn write_drawing(&mut self, svg: &str) -> &mut Markup {
         self.0.push_str(svg);
         self
     }
 
     /// Data for the script: JSON in which nothing can end the element around it.
-    pub fn data(&mut self, data: &serde_json::Value) -> &mut Markup {
+    pub fn write_data(&mut self, data: &serde_json::Value) -> &mut Markup {
         let json = data.to_string();
         for c in json.chars() {
             match c {
@@ -60,7 +64,7 @@ impl Markup {
     }
 
     /// All of it.
-    pub fn finish(self) -> String {
+    pub fn into_text(self) -> String {
         self.0
     }
 }
@@ -85,13 +89,14 @@ mod tests {
     #[test]
     fn texts_and_data_stay_in_their_element() {
         let mut html = Markup::default();
-        html.raw("<p")
-            .attribute("title", "\"><b>")
-            .raw(">")
-            .text("<i>&'");
-        html.raw("</p>").data(&serde_json::json!(["</script><!--"]));
+        html.write_raw("<p")
+            .write_attribute("title", "\"><b>")
+            .write_raw(">")
+            .write_text("<i>&'");
+        html.write_raw("</p>")
+            .write_data(&serde_json::json!(["</script><!--"]));
         assert_eq!(
-            html.finish(),
+            html.into_text(),
             "<p title=\"&quot;&gt;&lt;b&gt;\">&lt;i&gt;&amp;&#39;</p>\
              [\"\\u003c/script\\u003e\\u003c!--\"]"
         );

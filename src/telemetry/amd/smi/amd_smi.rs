@@ -1,16 +1,19 @@
 //! Parses `amd-smi` output, from ROCm 5.7 to tool 10.x. One reader serves every release, because
 //! they differ in where a figure is, not in its meaning.
 
-use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text, whole};
-use super::{GpuReport, ToolProcess, combine, documents};
+use super::shapes::{
+    Bare, available_text, parse_bytes, parse_celsius, parse_megahertz, parse_milliwatts,
+    parse_percent, parse_whole,
+};
+use super::{GpuReport, ToolProcess, combine_reports, documents};
 use serde_json::{Map, Value};
 
 /// The GPUs in the output, in the tool's order. Where it repeats a GPU (watch mode), the last
 /// values count.
-pub fn parse(output: &str) -> Vec<GpuReport> {
+pub fn parse_output(output: &str) -> Vec<GpuReport> {
     let mut all = Vec::new();
-    for document in documents::documents(output) {
-        combine(&mut all, one_reading(plain(document.value)));
+    for document in documents::find_documents(output) {
+        combine_reports(&mut all, one_reading(plain(document.value)));
     }
     all
 }
@@ -52,8 +55,8 @@ fn one_reading(document: Value) -> Vec<GpuReport> {
                     known.processes.get_or_insert_default().extend(more);
                 }
                 // Further partitions of a GPU only fill what its first one left out.
-                Some(known) if part => known.fill(report),
-                Some(known) => known.update(report),
+                Some(known) if part => known.fill_from(report),
+                Some(known) => known.update_from(report),
                 None => gpus.push(report),
             }
         }
@@ -66,11 +69,14 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
     let index = |entry: &Map<String, Value>| {
         entry
             .get("gpu")
-            .and_then(whole)
+            .and_then(parse_whole)
             .and_then(|n| u32::try_from(n).ok())
     };
     if let Some(gpu) = index(entry) {
-        let part = entry.get("xcp").and_then(whole).is_some_and(|n| n > 0);
+        let part = entry
+            .get("xcp")
+            .and_then(parse_whole)
+            .is_some_and(|n| n > 0);
         return vec![(report(gpu, entry), part)];
     }
     // Sorted by pid, the GPUs are nested below the processes.
@@ -115,17 +121,17 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     // ROCm 5.7 nests everything below one more key.
     let inner = entry.get("values").and_then(Value::as_object);
     let entry = inner.unwrap_or(entry);
-    let memory = |places: &str| first(entry, places, |v| bytes(v, Bare::Mebibytes));
-    let degrees = |places: &str| first(entry, places, celsius);
-    let share = |places: &str| first(entry, places, percent);
-    let said = |places: &str| first(entry, places, text);
+    let memory = |places: &str| first(entry, places, |v| parse_bytes(v, Bare::Mebibytes));
+    let degrees = |places: &str| first(entry, places, parse_celsius);
+    let share = |places: &str| first(entry, places, parse_percent);
+    let said = |places: &str| first(entry, places, available_text);
     let number = |places: &str| first(entry, places, numbered);
     GpuReport {
         gpu,
         bdf: said("bdf gpu_bdf bus.bdf").map(|b| b.to_lowercase()),
         uuid: said("uuid gpu_uuid"),
         name: said("asic.market_name market_name board.product_name"),
-        kfd_id: first(entry, "kfd_id", whole),
+        kfd_id: first(entry, "kfd_id", parse_whole),
         render_minor: number("render"),
         card: number("card"),
         vram_total_bytes: memory(
@@ -141,7 +147,7 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
             entry,
             "power.socket_power power.current_socket_power power.average_socket_power \
             power_usage socket_power current_socket_power average_socket_power power",
-            milliwatts,
+            parse_milliwatts,
         ),
         edge_c: degrees("temperature.edge edge_temperature"),
         hotspot_c: degrees("temperature.hotspot temperature.junction hotspot_temperature"),
@@ -160,7 +166,7 @@ fn clock(entry: &Map<String, Value>, domain: &str, plain: &str) -> Option<u32> {
         first(
             clock.as_object()?,
             "clk cur_clk current_clk current_clock cur_clock",
-            megahertz,
+            parse_megahertz,
         )
     };
     let clocks = entry.get("clock").and_then(Value::as_object);
@@ -170,7 +176,7 @@ fn clock(entry: &Map<String, Value>, domain: &str, plain: &str) -> Option<u32> {
             .chain([domain.to_owned()])
             .find_map(|key| running(clocks?.get(&key)?))
     };
-    of_die().or_else(|| first(entry, plain, megahertz))
+    of_die().or_else(|| first(entry, plain, parse_megahertz))
 }
 
 /// `renderD128`, `card57`, or the number alone.
@@ -180,7 +186,7 @@ fn numbered(value: &Value) -> Option<u32> {
             .trim_start_matches(|c: char| !c.is_ascii_digit())
             .parse()
             .ok(),
-        None => u32::try_from(whole(value)?).ok(),
+        None => u32::try_from(parse_whole(value)?).ok(),
     }
 }
 
@@ -203,12 +209,12 @@ fn processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
 }
 
 fn process(map: &Map<String, Value>) -> Option<ToolProcess> {
-    let pid = u32::try_from(whole(map.get("pid")?)?).ok()?;
+    let pid = u32::try_from(parse_whole(map.get("pid")?)?).ok()?;
     (pid > 0).then(|| ToolProcess {
         pid,
-        name: first(map, "name process_name", text),
+        name: first(map, "name process_name", available_text),
         vram_bytes: process_memory(map),
-        container: first(map, "container_name container", text),
+        container: first(map, "container_name container", available_text),
     })
 }
 
@@ -216,7 +222,7 @@ fn process(map: &Map<String, Value>) -> Option<ToolProcess> {
 /// releases and is always 0 in others.
 fn process_memory(map: &Map<String, Value>) -> Option<u64> {
     let places = "memory_usage.vram_mem vram_mem mem_usage";
-    first(map, places, |v| bytes(v, Bare::Bytes))
+    first(map, places, |v| parse_bytes(v, Bare::Bytes))
 }
 
 #[cfg(test)]
@@ -228,7 +234,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn one(document: &Value) -> GpuReport {
-        let mut all = parse(&document.to_string());
+        let mut all = parse_output(&document.to_string());
         assert_eq!(all.len(), 1, "{document}");
         all.remove(0)
     }
@@ -283,14 +289,14 @@ mod tests {
             "GPU: 3\n    MEM_USAGE:\n        USED_VRAM: 900 MB\n",
             "GPU  POWER  VRAM_USED  VRAM_TOTAL\n  3  120 W     900 MB    16000 MB\n",
         ] {
-            assert_eq!(parse(text), [], "{text}");
+            assert_eq!(parse_output(text), [], "{text}");
         }
     }
 
     #[test]
     fn a_watching_tool_is_taken_at_its_last_word() {
         let text = "'CTRL' + 'C' to stop watching output:\n[{\"gpu\":0,\"vram_used\":{\"value\":1,\"unit\":\"MB\"},\"power_usage\":{\"value\":5,\"unit\":\"W\"}}]\n[{\"gpu\":0,\"vram_used\":{\"value\":2,\"unit\":\"MB\"},\"power_usage\":\"N/A\"}]";
-        let all = parse(text);
+        let all = parse_output(text);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].vram_used_bytes, Some(2 * MIB));
         assert_eq!(all[0].power_mw, Some(5000));
@@ -330,7 +336,7 @@ mod tests {
     #[test]
     fn a_container_is_named_by_release_ten() {
         let by_pid = json!([{"pid": 42, "name": "e", "container_name": "vllm-1", "gpus": [{"gpu": 0, "vram_mem": 1}, {"gpu": 1, "vram_mem": 2}]}]);
-        let all = parse(&by_pid.to_string());
+        let all = parse_output(&by_pid.to_string());
         assert_eq!(all.len(), 2);
         let second = all[1].processes.as_ref().unwrap();
         assert_eq!(
@@ -342,7 +348,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(text in "\\PC*") {
-            let _ = parse(&text);
+            let _ = parse_output(&text);
         }
 
         #[test]

@@ -1,9 +1,9 @@
 //! Memory of AMD GPUs through AMD's tools alone, for a plimsoll in a container without the host's
 //! `/sys`. It reads only every few seconds.
 
-use super::{GpuReport, Said, ToolProcess, Tools, amd_smi, combine, rocm_smi};
+use super::{GpuReport, ToolOutcome, ToolProcess, Tools, amd_smi, combine_reports, rocm_smi};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
-use crate::clock::{Clock, nanos};
+use crate::clock::{Clock, to_nanos};
 use crate::telemetry::gpu_process::{self, Raw};
 use crate::telemetry::{MemoryBackend, ReadingError, Wanted};
 use std::path::{Path, PathBuf};
@@ -25,8 +25,8 @@ pub struct ToolBackend {
     devices: Vec<DeviceFacts>,
     /// The tool's index of each device.
     numbers: Vec<u32>,
-    readings: Receiver<Reading>,
-    first: Option<Reading>,
+    readings: Receiver<ToolReading>,
+    first: Option<ToolReading>,
     /// Dropping it ends the thread.
     _end: Sender<()>,
     proc: PathBuf,
@@ -35,7 +35,7 @@ pub struct ToolBackend {
     tool: &'static str,
 }
 
-struct Reading {
+struct ToolReading {
     at: Instant,
     gpus: Result<Vec<GpuReport>, String>,
 }
@@ -75,7 +75,7 @@ impl ToolBackend {
             .map(|(index, gpu)| {
                 let mut known = (*gpu).clone();
                 if let Some(more) = facts.iter().find(|f| f.gpu == gpu.gpu) {
-                    known.fill(more.clone());
+                    known.fill_from(more.clone());
                 }
                 DeviceFacts {
                     index: index as u32,
@@ -152,7 +152,7 @@ impl ToolBackend {
     fn processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
         let listed = gpu.processes.as_ref()?;
         let raw: Vec<Raw> = listed.iter().map(|p| (p.pid, p.vram_bytes)).collect();
-        let merged = gpu_process::merge(&[raw], total.unwrap_or(u64::MAX))?;
+        let merged = gpu_process::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
         Some(gpu_process::identify_in(
             &self.proc,
             merged,
@@ -167,18 +167,18 @@ impl Tool {
             Some(Tool {
                 tools: tools.clone(),
                 name,
-                path: tools.find(name)?,
+                path: tools.find_tool(name)?,
             })
         })
     }
 
-    fn read(&self) -> Reading {
+    fn read(&self) -> ToolReading {
         let gpus = if self.name == "amd-smi" {
             self.amd()
         } else {
             self.rocm()
         };
-        Reading {
+        ToolReading {
             at: Instant::now(),
             gpus,
         }
@@ -186,21 +186,21 @@ impl Tool {
 
     /// Standard output, first line of standard error, and the tool's own pid.
     fn ask(&self, arguments: &str) -> Result<(String, Option<String>, u32), String> {
-        match self.tools.run(&self.path, arguments, PATIENCE) {
-            Said::Text { text, error, pid } => Ok((text, error, pid)),
-            Said::Failed(why) | Said::StillRunning(why) => Err(why),
+        match self.tools.run_tool(&self.path, arguments, PATIENCE) {
+            ToolOutcome::Text { text, error, pid } => Ok((text, error, pid)),
+            ToolOutcome::Failed(why) | ToolOutcome::StillRunning(why) => Err(why),
         }
     }
 
     fn amd(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, _) = self.ask("metric --json")?;
-        let mut gpus = amd_smi::parse(&text);
+        let mut gpus = amd_smi::parse_output(&text);
         if gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
         // Without a process list the memory is still valid.
         if let Ok((text, _, pid)) = self.ask("process --json") {
-            combine(&mut gpus, amd_smi::parse(&text));
+            combine_reports(&mut gpus, amd_smi::parse_output(&text));
             for gpu in &mut gpus {
                 without(gpu.processes.as_mut(), pid);
             }
@@ -210,7 +210,7 @@ impl Tool {
 
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, pid) = self.ask(ROCM_ARGUMENTS)?;
-        let mut said = rocm_smi::parse(&text);
+        let mut said = rocm_smi::parse_output(&text);
         // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
         if let [only] = said.gpus.as_mut_slice() {
             without(said.processes.as_mut(), pid);
@@ -228,7 +228,7 @@ impl Tool {
         if self.name == "amd-smi" {
             for arguments in ["list --json", "static --asic --bus --vram --json"] {
                 if let Ok((text, ..)) = self.ask(arguments) {
-                    combine(&mut facts, amd_smi::parse(&text));
+                    combine_reports(&mut facts, amd_smi::parse_output(&text));
                 }
             }
         }
@@ -289,7 +289,7 @@ impl MemoryBackend for ToolBackend {
         };
         match reading.gpus {
             Ok(gpus) => {
-                let at_ns = clock.now() - nanos(reading.at.elapsed());
+                let at_ns = clock.now() - to_nanos(reading.at.elapsed());
                 self.samples(&gpus, at_ns, into);
                 Ok(())
             }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A document.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Document {
+pub struct JsonDocument {
     /// Its contents; for a truncated document, the complete part of it.
     pub value: Value,
     /// Whether it was there to its end.
@@ -13,7 +13,7 @@ pub struct Document {
 }
 
 /// Every document in the text, in order.
-pub fn documents(text: &str) -> Vec<Document> {
+pub fn find_documents(text: &str) -> Vec<JsonDocument> {
     let text = without_colours(text);
     let mut found = Vec::new();
     let mut at = 0;
@@ -23,14 +23,14 @@ pub fn documents(text: &str) -> Vec<Document> {
         match stream.next() {
             Some(Ok(value)) => {
                 at = start + stream.byte_offset().max(1);
-                found.push(Document { value, whole: true });
+                found.push(JsonDocument { value, whole: true });
             }
             _ => {
                 let (salvaged, end) = salvage(rest);
                 at = start + end.max(1);
                 // Of prose that only looks like a document nothing is left.
                 if let Some(value) = salvaged.filter(|v| !is_empty(v)) {
-                    found.push(Document {
+                    found.push(JsonDocument {
                         value,
                         whole: false,
                     });
@@ -160,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     fn values(text: &str) -> Vec<Value> {
-        documents(text).into_iter().map(|d| d.value).collect()
+        find_documents(text).into_iter().map(|d| d.value).collect()
     }
 
     #[test]
@@ -190,11 +190,11 @@ mod tests {
             "[1, 2]x\n",
         ] {
             assert!(
-                documents(prose)
+                find_documents(prose)
                     .iter()
                     .all(|d| d.whole && is_empty(&d.value)),
                 "{prose}: {:?}",
-                documents(prose)
+                find_documents(prose)
             );
         }
     }
@@ -203,8 +203,8 @@ mod tests {
     fn a_document_that_is_cut_off_keeps_what_is_complete() {
         let cut = "[\n {\"gpu\": 0, \"usage\": {\"gfx\": {\"value\": 42, \"unit\": \"%\"}, \"jp";
         assert_eq!(
-            documents(cut),
-            [Document {
+            find_documents(cut),
+            [JsonDocument {
                 value: json!([{"gpu": 0, "usage": {"gfx": {"value": 42, "unit": "%"}}}]),
                 whole: false
             }]
@@ -221,14 +221,14 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(text in "(\\PC|[\\[\\]{}\",:\\n\\x1b0-9 .])*") {
-            let _ = documents(&text);
+            let _ = find_documents(&text);
         }
 
         #[test]
         fn every_cut_of_a_document_is_survived(cut in 0usize..120) {
             let text = "banner\n[{\"gpu\": 0, \"a\": \"x\\\"y\", \"b\": [1, {\"value\": 2, \"unit\": \"W\"}]}, {\"gpu\": 1}]";
             let cut = cut.min(text.len());
-            for document in documents(&text[..cut]) {
+            for document in find_documents(&text[..cut]) {
                 prop_assert!(document.value.is_array());
                 prop_assert_eq!(document.whole, cut == text.len());
             }

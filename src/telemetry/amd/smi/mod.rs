@@ -10,7 +10,7 @@ mod run;
 pub mod shapes;
 
 pub use backend::{ToolBackend, is_installed};
-pub use run::{Said, Tools};
+pub use run::{ToolOutcome, Tools};
 
 /// A tool's report of one GPU; `None` for what it does not report.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -73,12 +73,12 @@ pub struct ToolProcess {
 
 impl GpuReport {
     /// Takes over the values of a newer report of the same GPU.
-    pub fn update(&mut self, newer: GpuReport) {
+    pub fn update_from(&mut self, newer: GpuReport) {
         self.take(newer, true);
     }
 
     /// Takes over only the values that are not known yet.
-    pub fn fill(&mut self, other: GpuReport) {
+    pub fn fill_from(&mut self, other: GpuReport) {
         self.take(other, false);
     }
 
@@ -115,10 +115,10 @@ impl GpuReport {
 }
 
 /// The reports of several readings as one per GPU, later ones over earlier ones.
-pub fn combine(into: &mut Vec<GpuReport>, newer: Vec<GpuReport>) {
+pub fn combine_reports(into: &mut Vec<GpuReport>, newer: Vec<GpuReport>) {
     for report in newer {
         match into.iter_mut().find(|known| known.gpu == report.gpu) {
-            Some(known) => known.update(report),
+            Some(known) => known.update_from(report),
             None => into.push(report),
         }
     }

@@ -1,6 +1,9 @@
 //! What `rocm-smi` prints: flat keys that drift from release to release, every value a text.
 
-use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text};
+use super::shapes::{
+    Bare, available_text, parse_bytes, parse_celsius, parse_megahertz, parse_milliwatts,
+    parse_percent,
+};
 use super::{GpuReport, ToolProcess, documents};
 use serde_json::{Map, Value};
 
@@ -15,9 +18,9 @@ pub struct RocmReport {
 }
 
 /// Reads the output of `--json`.
-pub fn parse(output: &str) -> RocmReport {
+pub fn parse_output(output: &str) -> RocmReport {
     let mut found = RocmReport::default();
-    for document in documents::documents(output) {
+    for document in documents::find_documents(output) {
         if let Value::Object(map) = &document.value {
             found.read(map);
         }
@@ -32,7 +35,7 @@ impl RocmReport {
                 continue;
             };
             if let Some(gpu) = key.strip_prefix("card").and_then(|n| n.parse().ok()) {
-                super::combine(&mut self.gpus, vec![report(gpu, inner)]);
+                super::combine_reports(&mut self.gpus, vec![report(gpu, inner)]);
             } else if key == "system" {
                 let listed = inner.iter().filter_map(|(k, v)| process(k, v));
                 let listed: Vec<ToolProcess> = listed.collect();
@@ -53,22 +56,24 @@ fn report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
                 .map(|(_, value)| value)
         })
     };
-    let memory = |key: &str| find(&[key]).and_then(|v| bytes(v, Bare::Bytes));
+    let memory = |key: &str| find(&[key]).and_then(|v| parse_bytes(v, Bare::Bytes));
     let sensor =
-        |name: &str| find(&[&format!("Temperature (Sensor {name}) (C)")]).and_then(celsius);
+        |name: &str| find(&[&format!("Temperature (Sensor {name}) (C)")]).and_then(parse_celsius);
     // `Average`, `Current Socket` and plain ones, but not the limit.
     let power = map
         .iter()
         .filter(|(key, _)| key.ends_with("Package Power (W)") && !key.starts_with("Max"))
-        .find_map(|(_, value)| milliwatts(value));
+        .find_map(|(_, value)| parse_milliwatts(value));
     GpuReport {
         gpu,
-        bdf: find(&["PCI Bus"]).and_then(text).map(|b| b.to_lowercase()),
-        uuid: find(&["Unique ID"]).and_then(text),
+        bdf: find(&["PCI Bus"])
+            .and_then(available_text)
+            .map(|b| b.to_lowercase()),
+        uuid: find(&["Unique ID"]).and_then(available_text),
         name: find(&["Card series", "Device Name", "Card model"])
-            .and_then(text)
+            .and_then(available_text)
             .filter(|name| !name.starts_with("0x")),
-        kfd_id: find(&["GUID"]).and_then(super::shapes::whole),
+        kfd_id: find(&["GUID"]).and_then(super::shapes::parse_whole),
         vram_total_bytes: memory("VRAM Total Memory (B)"),
         vram_used_bytes: memory("VRAM Total Used Memory (B)"),
         gtt_total_bytes: memory("GTT Total Memory (B)"),
@@ -77,12 +82,12 @@ fn report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
         edge_c: sensor("edge"),
         hotspot_c: sensor("junction"),
         memory_c: sensor("memory"),
-        busy_pct: find(&["GPU use (%)"]).and_then(percent),
+        busy_pct: find(&["GPU use (%)"]).and_then(parse_percent),
         // `memory use` is traffic; how full the memory is, is `Memory Allocated`.
         memory_busy_pct: find(&["GPU Memory Read/Write Activity (%)", "GPU memory use (%)"])
-            .and_then(percent),
-        gfx_mhz: find(&["sclk clock speed:", "sclk clock speed"]).and_then(megahertz),
-        memory_mhz: find(&["mclk clock speed:", "mclk clock speed"]).and_then(megahertz),
+            .and_then(parse_percent),
+        gfx_mhz: find(&["sclk clock speed:", "sclk clock speed"]).and_then(parse_megahertz),
+        memory_mhz: find(&["mclk clock speed:", "mclk clock speed"]).and_then(parse_megahertz),
         ..GpuReport::default()
     }
 }
@@ -98,7 +103,7 @@ fn process(key: &str, value: &Value) -> Option<ToolProcess> {
     let name = fields.next()?;
     (pid > 0).then(|| ToolProcess {
         pid,
-        name: text(&Value::from(name)),
+        name: available_text(&Value::from(name)),
         vram_bytes: vram.parse().ok(),
         container: None,
     })
@@ -124,14 +129,14 @@ mod tests {
             ..GpuReport::default()
         };
         for document in [old, new] {
-            let read = parse(&document.to_string());
+            let read = parse_output(&document.to_string());
             assert_eq!(read.gpus, std::slice::from_ref(&expected), "{document}");
         }
     }
 
     #[test]
     fn a_process_name_may_hold_commas() {
-        let all = parse(
+        let all = parse_output(
             "{\"system\": {\"PID7\": \"a, b, c, 2, 4096, 0, 0\", \"PID8\": \"UNKNOWN, 1, N/A, 0, unknown\", \"PIDx\": \"\", \"Driver version\": \"6\"}}",
         );
         let listed = all.processes.unwrap();
@@ -145,7 +150,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(
-            parse("{\"system\": {\"Driver version\": \"6\"}}"),
+            parse_output("{\"system\": {\"Driver version\": \"6\"}}"),
             RocmReport::default()
         );
     }
@@ -153,14 +158,14 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_panic(text in "\\PC*") {
-            let _ = parse(&text);
+            let _ = parse_output(&text);
             let _ = process(&text, &Value::from(text.as_str()));
         }
 
         #[test]
         fn other_values_parse_the_same(used in 0u64..1u64 << 50, pid in 1u32..9_999_999) {
             let document = json!({"card0": {"VRAM Total Used Memory (B)": used.to_string()}, "system": {format!("PID{pid}"): format!("n, 1, {used}, 0, 0")}});
-            let all = parse(&document.to_string());
+            let all = parse_output(&document.to_string());
             prop_assert_eq!(all.gpus[0].vram_used_bytes, Some(used));
             let listed = all.processes.unwrap();
             prop_assert_eq!((listed[0].pid, listed[0].vram_bytes), (pid, Some(used)));

@@ -18,7 +18,7 @@ pub struct Tools {
 
 /// Result of running a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum ToolOutcome {
     /// It ended. The exit status is ignored on purpose: some fail with 0, and some succeed with
     /// 255.
     Text {
@@ -38,7 +38,7 @@ pub enum Said {
 
 impl Tools {
     /// Those on `PATH` and in ROCm's own directory.
-    pub fn installed() -> Tools {
+    pub fn find_installed() -> Tools {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
         directories.push("/opt/rocm/bin".into());
@@ -54,7 +54,7 @@ impl Tools {
     }
 
     /// Path of the tool; `None` where it is not installed, which is not an error.
-    pub fn find(&self, name: &str) -> Option<PathBuf> {
+    pub fn find_tool(&self, name: &str) -> Option<PathBuf> {
         self.directories
             .iter()
             .filter(|d| d.is_absolute())
@@ -63,13 +63,13 @@ impl Tools {
     }
 
     /// Runs a tool and waits for its end, `patience` at most.
-    pub fn run(&self, tool: &Path, arguments: &str, patience: Duration) -> Said {
+    pub fn run_tool(&self, tool: &Path, arguments: &str, patience: Duration) -> ToolOutcome {
         let name = tool
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default();
         if self.running.swap(true, Ordering::AcqRel) {
-            return Said::StillRunning(format!(
+            return ToolOutcome::StillRunning(format!(
                 "{name} is not started again before the one that hangs has ended"
             ));
         }
@@ -86,7 +86,7 @@ impl Tools {
             Ok(child) => child,
             Err(e) => {
                 self.running.store(false, Ordering::Release);
-                return Said::Failed(format!("{name} cannot be started: {e}"));
+                return ToolOutcome::Failed(format!("{name} cannot be started: {e}"));
             }
         };
         let pid = child.id();
@@ -101,10 +101,12 @@ impl Tools {
                 let _ = sender.send(output);
             });
         if let Err(e) = waiter {
-            return Said::StillRunning(format!("no thread can be started to wait for {name}: {e}"));
+            return ToolOutcome::StillRunning(format!(
+                "no thread can be started to wait for {name}: {e}"
+            ));
         }
         match ended.recv_timeout(patience) {
-            Ok(Ok(output)) => Said::Text {
+            Ok(Ok(output)) => ToolOutcome::Text {
                 text: String::from_utf8_lossy(&output.stdout).into_owned(),
                 error: String::from_utf8_lossy(&output.stderr)
                     .lines()
@@ -113,8 +115,8 @@ impl Tools {
                     .map(str::to_owned),
                 pid,
             },
-            Ok(Err(e)) => Said::Failed(format!("{name} cannot be read: {e}")),
-            Err(_) => Said::StillRunning(format!(
+            Ok(Err(e)) => ToolOutcome::Failed(format!("{name} cannot be read: {e}")),
+            Err(_) => ToolOutcome::StillRunning(format!(
                 "{name} has not ended within {} s; it is left running (pid {pid}), because killing it can block every later one",
                 patience.as_secs_f64()
             )),
@@ -133,16 +135,16 @@ mod tests {
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let tools = Tools::in_directories(vec!["relative".into(), dir.path().to_owned()]);
-        assert_eq!(tools.find("amd-smi"), Some(path.clone()));
-        assert_eq!(tools.find("rocm-smi"), None);
+        assert_eq!(tools.find_tool("amd-smi"), Some(path.clone()));
+        assert_eq!(tools.find_tool("rocm-smi"), None);
         (dir, tools, path)
     }
 
     #[test]
     fn what_it_prints_is_returned_whatever_its_status() {
         let (_dir, tools, path) = tool("echo \"$1\"; echo; echo ' no driver' >&2; exit 255");
-        match tools.run(&path, "metric", Duration::from_secs(20)) {
-            Said::Text { text, error, pid } => {
+        match tools.run_tool(&path, "metric", Duration::from_secs(20)) {
+            ToolOutcome::Text { text, error, pid } => {
                 assert_eq!(
                     (text.as_str(), error.as_deref()),
                     ("metric\n\n", Some("no driver"))
@@ -156,14 +158,14 @@ mod tests {
     #[test]
     fn one_that_hangs_is_left_alone_and_no_second_is_started() {
         let (dir, tools, path) = tool("sleep 1; echo done > \"$(dirname \"$0\")/ended\"");
-        let said = tools.run(&path, "", Duration::from_millis(50));
+        let said = tools.run_tool(&path, "", Duration::from_millis(50));
         assert!(
-            matches!(&said, Said::StillRunning(why) if why.contains("left running")),
+            matches!(&said, ToolOutcome::StillRunning(why) if why.contains("left running")),
             "{said:?}"
         );
-        let said = tools.run(&path, "", Duration::from_secs(20));
+        let said = tools.run_tool(&path, "", Duration::from_secs(20));
         assert!(
-            matches!(&said, Said::StillRunning(why) if why.contains("not started again")),
+            matches!(&said, ToolOutcome::StillRunning(why) if why.contains("not started again")),
             "{said:?}"
         );
         // It was not killed: it comes to its end, and then the next may run.
@@ -176,8 +178,8 @@ mod tests {
         }
         assert!(ended.exists());
         assert!(matches!(
-            tools.run(&path, "", Duration::from_secs(20)),
-            Said::Text { .. }
+            tools.run_tool(&path, "", Duration::from_secs(20)),
+            ToolOutcome::Text { .. }
         ));
     }
 
@@ -188,8 +190,8 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         let tools = Tools::in_directories(vec![dir.path().to_owned()]);
         for _ in 0..2 {
-            let said = tools.run(&path, "", Duration::from_secs(1));
-            assert!(matches!(said, Said::Failed(_)), "{said:?}");
+            let said = tools.run_tool(&path, "", Duration::from_secs(1));
+            assert!(matches!(said, ToolOutcome::Failed(_)), "{said:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum Bare {
 }
 
 /// The figure in a value; `None` if there is none.
-pub fn quantity(value: &Value) -> Option<Quantity> {
+pub fn parse_quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::Number(n) => n.as_f64().map(|value| Quantity { value, unit: None }),
         Value::String(text) => in_text(text),
@@ -111,8 +111,8 @@ fn watt_factor(unit: &str) -> Option<f64> {
 }
 
 /// Bytes; `None` if negative or larger than any machine's memory.
-pub fn bytes(value: &Value, bare: Bare) -> Option<u64> {
-    let q = quantity(value)?;
+pub fn parse_bytes(value: &Value, bare: Bare) -> Option<u64> {
+    let q = parse_quantity(value)?;
     let factor = match q.unit.as_deref() {
         Some(unit) => byte_factor(unit)?,
         None if bare == Bare::Mebibytes => 1024.0 * 1024.0,
@@ -123,15 +123,15 @@ pub fn bytes(value: &Value, bare: Bare) -> Option<u64> {
 }
 
 /// Milliwatts; a bare number is watts.
-pub fn milliwatts(value: &Value) -> Option<u32> {
-    let q = quantity(value)?;
+pub fn parse_milliwatts(value: &Value) -> Option<u32> {
+    let q = parse_quantity(value)?;
     let factor = q.unit.as_deref().map_or(Some(1e3), watt_factor)?;
     told(&q, q.value * factor, 1e8)
 }
 
 /// Degrees Celsius.
-pub fn celsius(value: &Value) -> Option<u32> {
-    let q = quantity(value)?;
+pub fn parse_celsius(value: &Value) -> Option<u32> {
+    let q = parse_quantity(value)?;
     match q.unit.as_deref() {
         None | Some("c") => told(&q, q.value, 1000.0),
         Some(_) => None,
@@ -139,8 +139,8 @@ pub fn celsius(value: &Value) -> Option<u32> {
 }
 
 /// Percent, 0 to 100.
-pub fn percent(value: &Value) -> Option<u32> {
-    let q = quantity(value)?;
+pub fn parse_percent(value: &Value) -> Option<u32> {
+    let q = parse_quantity(value)?;
     match q.unit.as_deref() {
         None | Some("%") => told(&q, q.value, 100.5),
         Some(_) => None,
@@ -148,8 +148,8 @@ pub fn percent(value: &Value) -> Option<u32> {
 }
 
 /// Megahertz; a bare number is megahertz.
-pub fn megahertz(value: &Value) -> Option<u32> {
-    let q = quantity(value)?;
+pub fn parse_megahertz(value: &Value) -> Option<u32> {
+    let q = parse_quantity(value)?;
     let factor = q.unit.as_deref().map_or(Some(1.0), hertz_factor)?;
     told(&q, q.value * factor, 1e6)
 }
@@ -159,13 +159,13 @@ fn told(q: &Quantity, figure: f64, below: f64) -> Option<u32> {
 }
 
 /// A whole number without unit, also as text (`"1"`).
-pub fn whole(value: &Value) -> Option<u64> {
-    let q = quantity(value).filter(|q| q.unit.is_none())?;
+pub fn parse_whole(value: &Value) -> Option<u64> {
+    let q = parse_quantity(value).filter(|q| q.unit.is_none())?;
     (q.value.fract() == 0.0 && (0.0..9e15).contains(&q.value)).then_some(q.value as u64)
 }
 
 /// A text, unless it means "not available".
-pub fn text(value: &Value) -> Option<String> {
+pub fn available_text(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     let nothing = text.is_empty()
         || ["n/a", "none", "unknown"]
@@ -194,7 +194,7 @@ mod tests {
             json!({"value": "542 W"}),
             json!({"value": 542_000, "unit": "mW"}),
         ] {
-            assert_eq!(milliwatts(&shape), Some(542_000), "{shape}");
+            assert_eq!(parse_milliwatts(&shape), Some(542_000), "{shape}");
         }
     }
 
@@ -220,10 +220,10 @@ mod tests {
             json!(65535),
             json!({"value": {"value": 1}, "unit": "W"}),
         ] {
-            assert_eq!(milliwatts(&shape), None, "{shape}");
-            assert_eq!(celsius(&shape), None, "{shape}");
-            assert_eq!(megahertz(&shape), None, "{shape}");
-            assert_eq!(percent(&shape), None, "{shape}");
+            assert_eq!(parse_milliwatts(&shape), None, "{shape}");
+            assert_eq!(parse_celsius(&shape), None, "{shape}");
+            assert_eq!(parse_megahertz(&shape), None, "{shape}");
+            assert_eq!(parse_percent(&shape), None, "{shape}");
         }
     }
 
@@ -241,33 +241,37 @@ mod tests {
             (json!(7), 7 * MIB),
             (json!({"value": 0, "unit": "MB"}), 0),
         ] {
-            assert_eq!(bytes(&shape, Bare::Mebibytes), Some(expected), "{shape}");
+            assert_eq!(
+                parse_bytes(&shape, Bare::Mebibytes),
+                Some(expected),
+                "{shape}"
+            );
         }
-        assert_eq!(bytes(&json!(7), Bare::Bytes), Some(7));
+        assert_eq!(parse_bytes(&json!(7), Bare::Bytes), Some(7));
         assert_eq!(
-            bytes(&json!("7 W"), Bare::Bytes),
+            parse_bytes(&json!("7 W"), Bare::Bytes),
             None,
             "watts are no bytes"
         );
-        assert_eq!(megahertz(&json!("2.1 GHz")), Some(2100));
-        assert_eq!(megahertz(&json!("(500Mhz)")), Some(500));
-        assert_eq!(celsius(&json!("42 °C")), Some(42));
-        assert_eq!(percent(&json!("99 %")), Some(99));
-        assert_eq!(percent(&json!(101)), None);
+        assert_eq!(parse_megahertz(&json!("2.1 GHz")), Some(2100));
+        assert_eq!(parse_megahertz(&json!("(500Mhz)")), Some(500));
+        assert_eq!(parse_celsius(&json!("42 °C")), Some(42));
+        assert_eq!(parse_percent(&json!("99 %")), Some(99));
+        assert_eq!(parse_percent(&json!(101)), None);
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "\\PC*") {
-            let _ = quantity(&json!(text));
-            let _ = bytes(&json!({"value": text, "unit": text}), Bare::Bytes);
+            let _ = parse_quantity(&json!(text));
+            let _ = parse_bytes(&json!({"value": text, "unit": text}), Bare::Bytes);
         }
 
         #[test]
         fn any_figure_reads_the_same_in_every_shape(n in 0u32..4000) {
             let shapes = [json!(n), json!(n.to_string()), json!(format!("{n} MHz")), json!({"value": n, "unit": "MHz"})];
             for shape in shapes {
-                prop_assert_eq!(megahertz(&shape), Some(n));
+                prop_assert_eq!(parse_megahertz(&shape), Some(n));
             }
         }
     }
