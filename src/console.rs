@@ -230,7 +230,7 @@ impl Console {
         Ok(self.write_data(render(self.text_options()).as_bytes())?)
     }
 
-    /// As [`Console::data`], of which there will be more. False once the reader is gone.
+    /// As [`Console::write_data`], of which there will be more. False once the reader is gone.
     pub fn stream_data(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = redact_bytes(bytes);
         let write = || {

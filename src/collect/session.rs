@@ -190,7 +190,7 @@ impl CaptureSession {
         inspect_setup(plan, &self.clock, &self.stop, &self.news).await
     }
 
-    /// As [`inspect`](Self::inspect) for one of several runs on an engine: the first run's facts,
+    /// As [`Self::inspect_engine`] for one of several runs on an engine: the first run's facts,
     /// with the model's files, are kept in `known` for the later ones.
     pub async fn inspect_once(
         &self,
@@ -283,7 +283,7 @@ impl RunningCapture {
         self.run_load(setup).await.finish().await
     }
 
-    /// As [`collect`](Self::collect), and derives the profile.
+    /// As [`Self::collect_capture`], and derives the profile.
     pub async fn conclude_capture(
         self,
         setup: Option<Setup>,

@@ -24,7 +24,7 @@ impl Runtime {
         }
     }
 
-    /// As [`find`](Self::find), for a container in any state.
+    /// As [`Self::find_container`], for a container in any state.
     pub async fn find_any(&self, wanted: &str) -> Result<InspectedContainer, Failure> {
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {

@@ -136,7 +136,7 @@ impl Runtime {
         self.try_routes(self.routes(facts, port), question).await
     }
 
-    /// As [`get`](Self::get), but never by a client inside the container: for checking whether
+    /// As [`Self::get_inside`], but never by a client inside the container: for checking whether
     /// anything listens at all.
     pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> HttpReply {
         let question = Question {

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct LaunchSpec {
     /// Name.
     pub name: String,
-    /// Image; must be here already (see [`Runtime::pull`]).
+    /// Image; must be here already (see [`Runtime::pull_image`]).
     pub image: String,
     /// Id of the run: becomes a label.
     pub run_id: String,

@@ -90,7 +90,7 @@ impl Namespaces {
         Some(found)
     }
 
-    /// As [`sharers`](Self::sharers) for a container's first process; none if it is not the first
+    /// As [`Self::pid_sharers`] for a container's first process; none if it is not the first
     /// of its namespace, which then outlives it.
     pub fn sharers_of_first(&self, init: u32, container: &str) -> Option<Vec<u32>> {
         if self.members.get(&init).is_some_and(Member::is_first) {

@@ -49,7 +49,7 @@ pub fn read_sweep(
 /// The same with another limit of cells than [`MAX_CELLS`].
 ///
 /// # Errors
-/// As [`read`].
+/// As [`read_sweep`].
 pub fn read_at_most(
     cells: usize,
     shown: &str,

@@ -33,7 +33,7 @@ use crate::profile::Profile;
 #[derive(Debug, thiserror::Error)]
 #[error("the profile could not be written as {format}")]
 pub struct RenderError {
-    /// [`Renderer::format`].
+    /// [`Renderer::format_name`].
     pub format: &'static str,
     /// What went wrong.
     #[source]

@@ -62,7 +62,7 @@ mod drawing {
         include_bytes!("font/NotoSans-Bold.ttf"),
     ];
 
-    /// A picture of [`Look::Standalone`](crate::report::chart::svg::Look::Standalone) as PNG, two pixels a unit.
+    /// A picture of [`ChartStyle::Standalone`](crate::report::chart::svg::ChartStyle::Standalone) as PNG, two pixels a unit.
     ///
     /// # Errors
     /// Where `svg` cannot be read.
