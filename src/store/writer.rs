@@ -68,7 +68,7 @@ impl CaptureWriter {
         })
     }
 
-    /// Adds a sample. After a failed write nothing more is written; see [`CaptureWriter::failure`].
+    /// Adds a sample. After a failed write nothing more is written; see [`CaptureWriter::first_failure`].
     pub fn write_sample(&mut self, sample: &MemorySample) {
         if self.failure.is_some() {
             return;

@@ -1,7 +1,7 @@
 //! Reads the memory of the devices that a container uses: the trait, and the choice of the backend.
 //!
-//! Everything here blocks and is independent of the container runtime: a container is a [`Target`].
-//! A new kind of device is one new file and one arm in [`open`].
+//! Everything here blocks and is independent of the container runtime: a container is a [`MeasuredContainer`].
+//! A new kind of device is one new file and one arm in [`open_backend`].
 
 pub mod amd;
 pub mod attribution;
