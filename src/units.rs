@@ -120,7 +120,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// A length of time in which something can happen.
 ///
 /// # Errors
-/// What [`duration`] refuses, and 0.
+/// What [`parse_duration`] refuses, and 0.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err("must be above 0".into()),

@@ -53,7 +53,7 @@ impl Default for SamplerOptions {
     }
 }
 
-/// A running sampling thread. Dropped without [`Sampler::stop_thread`] it ends by itself soon.
+/// A running sampling thread. Dropped without [`MemorySampler::stop_thread`] it ends by itself soon.
 pub struct MemorySampler {
     handle: SamplerHandle,
     thread: Option<JoinHandle<Stopped>>,
@@ -90,7 +90,7 @@ struct Wishes {
 
 impl SamplerHandle {
     /// Requests one more full reading with all details, at a phase boundary. Several requests
-    /// before the reading are one. A request made before [`Sampler::stop_thread`] is still served.
+    /// before the reading are one. A request made before [`MemorySampler::stop_thread`] is still served.
     pub fn sample_now(&self) {
         self.shared.change(|w| w.sample_now = true);
     }
