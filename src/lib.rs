@@ -5,17 +5,25 @@
 //! collect (async I/O) -> Capture -> derive (pure) -> Profile -> render (pure) -> bytes -> store
 //! ```
 //!
-//! Each module may use only the modules below it; `tests/seams.rs` checks the rule:
+//! Each module may use only the modules on lower lines, and on the last but one also its
+//! neighbours; `tests/seams.rs` checks the rule:
 //!
 //! ```text
-//! main, commands, cli, console
+//! main
+//! commands
+//! cli, console
 //! sweep
 //! collect, live, clean
-//! container | telemetry | load | store | models      (these do not see each other)
+//! container, telemetry, load, store, models
 //! report
 //! matrix, loadline
-//! compare, experiment -> profile -> breakdown -> estimate -> engine
-//! bounded, capture, catalog, clock, error, host, preset, progress, redact, sync, tables, units, wording
+//! compare, experiment
+//! profile
+//! breakdown
+//! estimate
+//! engine
+//! bounded, catalog, clock, error, host, preset, progress, redact, sync, tables, units, wording
+//! capture
 //! ```
 
 pub mod bounded;
