@@ -13,6 +13,7 @@ mod derive;
 mod derive_any;
 mod estimate_cli;
 mod example;
+mod fuzz_targets;
 mod gpu_fixtures;
 mod gpus;
 mod help;

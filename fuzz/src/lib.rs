@@ -11,10 +11,10 @@ use plimsoll::estimate::headers::{Headers, gguf, gguf_model, names, safetensors}
 use plimsoll::estimate::{self, Deployment, weights};
 use plimsoll::matrix;
 use plimsoll::preset::Preset;
-use plimsoll::profile::{self, Profile};
-use plimsoll::redact::{KeyBlock, Redactor, distinct};
-use plimsoll::report::chart::Timeline;
-use plimsoll::report::material::{Material, Run, Stored};
+use plimsoll::profile::{Profile, derive_profile};
+use plimsoll::redact::{KeyBlock, Redactor, redact_distinct};
+use plimsoll::report::chart::ChartTimeline;
+use plimsoll::report::material::{Material, ReportRun, StoredDocument};
 use plimsoll::report::{chapters, format, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -64,7 +64,7 @@ pub fn chosen() -> fn(&[u8]) {
 pub fn log(engine: &str, bytes: &[u8]) {
     let mut parser: Box<dyn LogParser> = match EngineId::from_name(engine) {
         Ok(engine) => parser_of(engine),
-        None => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
+        Err(_) => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
     };
     let report = parse_reader(parser.as_mut(), bytes).expect("reading memory does not fail");
     let _ = (parser.root_cause(), parser.ready(), parser.steps_seen());
@@ -191,7 +191,7 @@ pub fn archive(bytes: &[u8]) {
 /// Reads `bytes` as each document that is read from disk, and writes it in every format.
 pub fn documents(bytes: &[u8]) {
     if let Ok(capture) = serde_json::from_slice::<Capture>(bytes) {
-        shown(profile::derive(&capture, [], []));
+        shown(derive_profile(&capture, [], []));
     }
     if let Ok(profile) = serde_json::from_slice::<Profile>(bytes) {
         shown(profile);
@@ -200,7 +200,7 @@ pub fn documents(bytes: &[u8]) {
         return;
     };
     let stored = || {
-        vec![Stored {
+        vec![StoredDocument {
             name: "fuzzed.json".into(),
             document: document.clone(),
         }]
@@ -224,15 +224,15 @@ pub fn documents(bytes: &[u8]) {
 }
 
 fn shown(profile: Profile) {
-    let page = text::render(&profile, text::TextOptions::default());
+    let page = text::render_text(&profile, text::TextOptions::default());
     assert!(
         !page.contains('\x1b') && !page.contains('\u{202e}'),
         "a terminal would obey it"
     );
-    let run = |name: &str| Run {
+    let run = |name: &str| ReportRun {
         name: name.into(),
         profile: Box::new(profile.clone()),
-        timeline: Timeline::default(),
+        timeline: ChartTimeline::default(),
         calculated: None,
         places: BTreeMap::new(),
         in_full: true,
@@ -249,12 +249,12 @@ fn shown(profile: Profile) {
 }
 
 fn written(material: &Material) {
-    let report = chapters::report(chapters::title(material), Vec::new(), material);
+    let report = chapters::build_report(chapters::report_title(material), Vec::new(), material);
     // A drawing takes a hundred times as long as a text, and is made from the same chart.
-    for format in format::ALL.iter().filter(|f| f.name() != "png") {
-        for file in format.files(&report).expect("a report is written") {
+    for format in format::ALL.iter().filter(|f| f.format_name() != "png") {
+        for file in format.render_files(&report).expect("a report is written") {
             let text = String::from_utf8(file.bytes).expect("text");
-            assert!(!text.contains('\x1b'), "{}", format.name());
+            assert!(!text.contains('\x1b'), "{}", format.format_name());
         }
     }
 }
@@ -272,20 +272,29 @@ pub fn redact(bytes: &[u8]) {
         4 => ("", ["AK", "IAQ7XPLIMSOLL0TEST"].concat(), "", true),
         5 => ("", jwt, "", true),
         6 => ("https://user:", long.to_owned(), "@hub.invalid/", false),
-        7 => ("Authorization: Basic ", "dXNlcjpRN3hQbGltc29sbDBUZXN0".to_owned(), "", false),
+        7 => (
+            "Authorization: Basic ",
+            "dXNlcjpRN3hQbGltc29sbDBUZXN0".to_owned(),
+            "",
+            false,
+        ),
         _ => ("", format!("xoxb-123456789012-{}", &long[..24]), "", true),
     };
     let known = "w9 pl1msoll/pass&word";
     let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
     let half = text.floor_char_boundary(text.len() / 2);
-    let planted = format!("{} {before}{token}{after} {known} {}", &text[..half], &text[half..]);
+    let planted = format!(
+        "{} {before}{token}{after} {known} {}",
+        &text[..half],
+        &text[half..]
+    );
     let redactor = Redactor::new([known.to_owned()]);
-    let clean = redactor.text(&planted);
-    let clean = KeyBlock::default().line(&planted, clean);
+    let clean = redactor.redact_text(&planted);
+    let clean = KeyBlock::default().filter_line(&planted, clean);
     assert!(!clean.contains(&token) && !clean.contains(known), "{clean}");
-    assert!(!by_look || !distinct(&planted).contains(&token));
+    assert!(!by_look || !redact_distinct(&planted).contains(&token));
     if serde_json::from_slice::<Value>(&bytes[bytes.len().min(1)..]).is_ok() {
-        let whole = distinct(&text);
+        let whole = redact_distinct(&text);
         assert!(serde_json::from_str::<Value>(&whole).is_ok(), "{whole}");
     }
 }
