@@ -38,7 +38,7 @@ engines! {
     TensorRtLlm = tensorrt_llm::TensorRtLlm;
     Vllm = vllm::Vllm;
     Sglang = sglang::Sglang;
-    // Before Ollama, whose runner writes the same lines: a log of these alone is llama.cpp's.
+    // Before Ollama: its runner writes the same lines, and a log of these alone is llama.cpp's.
     LlamaCpp = llama_cpp::LlamaCpp;
     Ollama = ollama::Ollama;
     Transformers = transformers::Transformers;
