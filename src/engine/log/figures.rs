@@ -14,8 +14,8 @@ pub fn after<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     memchr::memmem::find(text.as_bytes(), needle.as_bytes()).map(|at| &text[at + needle.len()..])
 }
 
-/// Whether `text` holds one of `words`: the gate before the readers of a subject, each of which
-/// searches for many more.
+/// Whether `text` contains one of `words`: a cheap check before the readers of a subject, each of
+/// which searches for many more.
 pub fn holds(text: &str, words: &[&str]) -> bool {
     words
         .iter()
@@ -56,7 +56,7 @@ pub fn number(text: &str) -> Option<(Number, &str)> {
         }
         at += 1;
     }
-    // A figure of more digits than any count has is no figure.
+    // More digits than any count has: not a figure.
     if digits == 0 || digits > 25 {
         return None;
     }

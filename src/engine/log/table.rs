@@ -1,4 +1,4 @@
-//! An engine's messages as a table of rows, which makes both the search for lines of interest and
+//! An engine's messages as a table of rows, which drives both the search for lines of interest and
 //! the reading of their values.
 
 use super::Line;
@@ -9,7 +9,7 @@ use super::words::Words;
 use crate::engine::facts::FactValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value in a message. `H` is what becomes of it, which differs from engine to engine.
+/// A value in a message. `H` is its destination, which differs from engine to engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<H> {
     /// The text by which the message is found.
@@ -22,7 +22,7 @@ pub struct Row<H> {
     form: Form,
     /// The part of the line that a shortened quote keeps, where it is not the sign.
     shown: Option<&'static str>,
-    /// What becomes of it.
+    /// Destination of the value.
     pub target: H,
 }
 
@@ -179,8 +179,8 @@ pub struct Table<H: 'static> {
 }
 
 impl<H: Copy> Table<H> {
-    /// A table of `rows`. `watched`: further texts that make a line one of interest. `busy`: lines
-    /// that a log is full of and that hold nothing; a search for other such lines is slower.
+    /// A table of `rows`. `watched`: further texts that make a line one of interest. `busy`:
+    /// frequent lines without values; a search that hits other such lines is slower.
     pub fn new(rows: &'static [Row<H>], watched: &[&'static str], busy: &[&str]) -> Table<H> {
         let mut signs: Vec<&str> = rows.iter().map(|row| row.sign).collect();
         signs.extend(watched);
@@ -207,8 +207,8 @@ impl<H: Copy> Table<H> {
         self.gate.hold(raw) && self.search.hold(raw)
     }
 
-    /// The rows whose signs and conditions `text` holds, in the order of the table, each with
-    /// where its first sign ends.
+    /// The rows with their sign and condition in `text`, in table order, each with the end of its
+    /// first sign.
     pub fn matching(&self, text: &str) -> Vec<(&'static Row<H>, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         self.search.each(text.as_bytes(), |sign, end| {

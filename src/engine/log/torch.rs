@@ -1,4 +1,4 @@
-//! PyTorch's words for a lack of memory, which every engine built on it prints in its own log.
+//! PyTorch's out-of-memory messages, which every engine built on it prints in its own log.
 //!
 //! Sources: the messages of `CUDACachingAllocator` from PyTorch 1.13 to 2.9. All of its `GiB` and
 //! `MiB` count in 1024.
@@ -8,7 +8,7 @@ use super::figures::{after, gib, gib_after};
 use super::sheet::Sheet;
 use crate::engine::facts::FactValue;
 
-/// What any library under an engine says when memory lacks; see [`lack`].
+/// Out-of-memory messages of the libraries under an engine; see [`lack`].
 pub const LACK: &[&str] = &[
     "CUDA out of memory",
     "HIP out of memory",
@@ -24,7 +24,7 @@ pub const LACK: &[&str] = &[
     "CUBLAS_STATUS_ALLOC_FAILED",
 ];
 
-/// Where `text` says that memory lacked, and by which words; `None` where it only speaks of it, as
+/// The sign by which `text` reports an out-of-memory error; `None` if it only mentions one, as
 /// advice does (`… may lead to CUDA out of memory errors`).
 pub fn lack(text: &str) -> Option<&'static str> {
     LACK.iter().copied().find(|sign| {
@@ -48,7 +48,7 @@ pub fn lack(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether words lead to something that may happen.
+/// Whether the words before a sign make it a possibility.
 fn is_advice(before: &str) -> bool {
     let before = before.trim_end().to_ascii_lowercase();
     [

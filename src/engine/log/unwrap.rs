@@ -21,15 +21,15 @@ use std::collections::BTreeSet;
 
 /// Longest name of a service, bytes.
 const LONGEST_NAME: usize = 64;
-/// Services that are told apart.
+/// Maximum number of services counted.
 const MOST_SERVICES: usize = 8;
 
 /// A parser behind the unwrapping.
 pub struct Unwrapped {
     parser: Box<dyn LogParser>,
-    /// A line of which more comes, by stream.
+    /// A line to be continued, by stream.
     begun: [Vec<u8>; 2],
-    /// Services of `docker compose logs` whose lines came, as far as they were counted.
+    /// Services seen in prefixes of `docker compose logs`, counted up to the limit.
     services: BTreeSet<String>,
     /// The first line of a loader, a shell, an init or an argument parser that states a failure.
     failed_before_engine: Option<String>,
