@@ -89,7 +89,7 @@ impl Words<'_> {
     }
 }
 
-/// Plans a bench. `help` is what the installed bench said of its flags.
+/// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
     if job.model.is_empty() {

@@ -17,7 +17,8 @@ pub const PATHS: &[&str] = &[
     "/metrics",
 ];
 
-/// Server arguments that are told on, and by what name. Not all of them: keys are among them.
+/// Server arguments that are reported, with their names in the report. A selection, as the reply
+/// also contains API keys.
 const ARGUMENTS: &[(&str, &str)] = &[
     ("dtype", "dtype"),
     ("quantization", "quantization"),
