@@ -1,5 +1,5 @@
-//! The reference engine: a calibration weight of ours that takes exactly the memory it is told to
-//! and speaks the surface of an engine. It infers nothing, and says so.
+//! The reference engine: takes exactly the configured memory to calibrate the measurement, and has
+//! an engine's interfaces. It runs no inference and marks itself as simulated.
 
 mod bench;
 mod log;
@@ -26,8 +26,8 @@ pub fn labelled(container: &ContainerFacts) -> bool {
 /// Name of its program.
 const PROGRAM: &str = "reference-engine";
 
-/// The pool's size in bytes is on its `/metrics`, and is not taken from there: this engine is the
-/// ruler that the measurement is held against, so it must be measured and not believed.
+/// The pool's size in bytes is on its `/metrics` but is not read from there: the measurement is
+/// calibrated against this engine, so its memory must be measured.
 const NAMES: Names = Names {
     prefix: "reference:",
     trust_kv_bytes: false,
@@ -135,7 +135,7 @@ impl Engine for Reference {
     }
 
     fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
-        // There is nothing but the engine in its image.
+        // The image contains only the engine.
         (None, vec!["idle".to_owned()])
     }
 

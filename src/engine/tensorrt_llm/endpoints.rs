@@ -1,4 +1,4 @@
-//! What the endpoints of `trtllm-serve` say. vLLM has a `/version` too; the metrics' names tell.
+//! Endpoints of `trtllm-serve`. vLLM has a `/version` too; the metrics' names distinguish them.
 
 use super::log::iteration;
 use crate::capture::Probe;

@@ -26,7 +26,7 @@ pub struct ServerCommand {
     pub command: Command,
     /// Index of the first word after the server's name.
     pub flags_at: usize,
-    /// Triton, whose model is in its repository and not in the command.
+    /// Whether it is Triton, which takes the model from its repository and not from the command.
     pub triton: bool,
 }
 
@@ -51,7 +51,7 @@ fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
                 Some((i + 1 + skip, false))
             }
             "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some((i + 2, false)),
-            // Triton serves many backends; only an image or a script of this one tells.
+            // Triton serves many backends; only an image or a script identifies this one.
             word if TRITON.contains(&word) && (is_own_triton(image) || word != "tritonserver") => {
                 Some((i + 1, true))
             }
@@ -97,7 +97,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             serving: false,
         });
     }
-    // NIM's images run vLLM or TensorRT-LLM inside; their profile's name tells which.
+    // NIM's images run vLLM or TensorRT-LLM inside; the profile's name shows which.
     let profile = facts
         .env
         .get("NIM_MODEL_PROFILE")

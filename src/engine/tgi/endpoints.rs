@@ -42,8 +42,9 @@ fn read_info(info: &Map<String, Value>, facts: &mut ProbeFacts) {
     }
 }
 
-/// No gauge of it is memory. The router's capacity in tokens is no size of a pool: of a model that
-/// cannot tell, it is a default. What a batch may still grow to is no use of the pool either.
+/// None of its gauges is memory. The router's capacity in tokens is not the pool's size: it is a
+/// default for a model that cannot report it. The room left in a batch is not the pool's usage
+/// either.
 fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
     for sample in samples(metrics) {
         let Some(name) = sample.name.strip_prefix("tgi_") else {

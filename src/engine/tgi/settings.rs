@@ -82,7 +82,7 @@ const COMMON: &[(&str, &str)] = &[
     ("num_shard", "tensor_parallel_size"),
 ];
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "ngrok_authtoken"];
 
 /// Settings of the server that process 1 is; of an idle container only its environment.

@@ -6,7 +6,7 @@ use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::settings::arguments_of;
 use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, PlanError};
 
-/// Plans a bench. `help` is what the installed bench said of its flags.
+/// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     check(job)?;
     if help.is_some_and(|text| refused(job.kind, text)) {
@@ -304,7 +304,7 @@ impl Line {
         }
         Ok(BenchPlan {
             argv: self.argv,
-            // The server that `serve` talks to is somebody's own.
+            // `serve` loads a server that exists already; only the other benches start an engine.
             env: match kind {
                 BenchKind::Serve => Vec::new(),
                 _ => own_engine(&result_path),

@@ -137,7 +137,7 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
     facts.num_gpu_blocks = sum("num_gpu_blocks");
     facts.num_cpu_blocks = sum("num_cpu_blocks");
     facts.kv_cache_tokens = sum("kv_cache_size_tokens");
-    // Set by the user, or by a backend that fixes its pool in bytes; blocks tell no bytes.
+    // Set by the user, or by a backend that fixes its pool in bytes; blocks alone give no bytes.
     facts.kv_cache_bytes = if names.trust_kv_bytes {
         // Of a CPU's pool, older releases (0.11, 0.19) have only the space it was given.
         sum("kv_cache_memory_bytes").or_else(|| sum("cpu_kvcache_space_bytes").filter(|b| *b > 0))

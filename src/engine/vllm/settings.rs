@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 static GRAMMAR: LazyLock<Grammar> =
     LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "hf_token"];
 
 /// Flags that vLLM reads as integers with a suffix.

@@ -1,4 +1,4 @@
-//! From readings to facts: which are one figure, which are one for each rank.
+//! From readings to facts: which are one figure, which are one per rank.
 
 use super::VllmLog;
 use super::readings::{Reading, listed};
@@ -7,7 +7,7 @@ use crate::engine::facts::{EngineStep, Fact, FactValue};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
-/// Readings that only stand in for a figure that was not printed by itself.
+/// Readings that replace a figure that was not printed by itself.
 const STAND_INS: &[(&str, &str)] = &[
     ("weights_gib_in_summary_line", "weights_gib"),
     (
@@ -50,7 +50,7 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
         put(key, Some(fact.clone()));
     }
     for key in log.readings.keys() {
-        // What an error or the pool's line repeats is no fact of its own.
+        // Figures repeated in an error or in the pool's line are not separate facts.
         if !key.ends_with("_in_error") && !key.ends_with("_in_pool_line") {
             put(key, log.readings.fact(key));
         }
@@ -80,8 +80,8 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
     trouble(log, sheet);
 }
 
-/// The pool that can be used: the smallest over the ranks of one engine, and one for each
-/// data-parallel engine. These add up; the readings of ranks do not.
+/// The usable pool: the smallest over the ranks of one engine, and one for each data-parallel
+/// engine. Pools of data-parallel engines add up; readings of ranks do not.
 fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
     let mut smallest: BTreeMap<u32, &Reading> = BTreeMap::new();
     for reading in log.readings.of(key) {
@@ -137,7 +137,7 @@ fn trouble(log: &VllmLog, sheet: &mut Sheet) {
 }
 
 /// The line that shows that memory sufficed: the latest of readiness, graphs and pool, the
-/// statistics of a server, or a failure of another kind. `None` while no line shows it.
+/// statistics of a server, or a failure of another kind. `None` if no line shows it.
 fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)> {
     use EngineStep::{GraphsCaptured, KvCacheAllocated, Ready};
     if log.trouble.may_lack_memory(sheet.passed(Ready)) {

@@ -165,7 +165,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("gpu_memory_utilization (", Gib, Common("requested_gib")).then(&[") = "]),
     row(RESULTS, Gib, Common("total_gpu_memory_gib")).then(&["total_gpu_memory="]),
     row(RESULTS, Gib, Common("initial_memory_usage_gib")).then(&["initial_memory_usage="]),
-    // Weights included, so this is no activation peak.
+    // Includes weights, so it is not an activation peak.
     row(RESULTS, Gib, PerRank("peak_torch_memory_gib")).then(&["peak_torch_memory="]),
     row(RESULTS, Gib, PerRank("non_torch_gib")).then(&["non_torch_memory="]),
     row(RESULTS, Gib, PerRank("kv_cache_gib")).then(&["kv_cache_size="]),
