@@ -260,7 +260,7 @@ static BEFORE_ENGINE: LazyLock<Words> = LazyLock::new(|| {
     Words::new(&words)
 });
 
-/// Whether a line states a failure that comes before the engine's own code.
+/// Whether a line states a failure from before the engine's own code.
 pub fn fails_before_engine(raw: &[u8]) -> bool {
     BEFORE_ENGINE.hold(raw) && {
         let line = String::from_utf8_lossy(raw);

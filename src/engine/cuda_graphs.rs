@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Series beyond this are no warm-up, whatever prints them.
+/// More series than any warm-up has; later ones are ignored.
 const MAX_SERIES: usize = 64;
 /// Graphs of one series beyond this are not kept.
 const MAX_GRAPHS: usize = 65_536;
@@ -98,7 +98,7 @@ pub struct GraphLog {
     pub series: u64,
 }
 
-/// Counts line by line. Keeps a bounded amount and never panics.
+/// Counts line by line. Uses bounded memory and never panics.
 #[derive(Debug, Clone, Default)]
 pub struct GraphCounter {
     series: Vec<Series>,
@@ -107,7 +107,7 @@ pub struct GraphCounter {
 }
 
 impl GraphCounter {
-    /// Takes one line; other lines cost a search.
+    /// Reads one line; an unrelated line costs one search.
     pub fn line(&mut self, line: &str) {
         if of_another_rank(line) {
             return;
@@ -126,7 +126,7 @@ impl GraphCounter {
             let again = self.series.last().is_none_or(|s| {
                 !s.announced && (s.graphs.contains(&graph) || s.skipped.contains(&graph))
             });
-            // What the estimating executor printed was closed by the estimate.
+            // The estimate ended the estimating executor's series.
             if again || self.series.len() == self.estimating {
                 self.begin(Series::default());
             }

@@ -42,7 +42,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A fresh parser for `engine`'s log, in whatever carrier's lines it comes.
+/// A fresh parser for `engine`'s log, with or without a carrier's wrapping.
 pub fn parser_of(engine: EngineId) -> Box<dyn LogParser> {
     Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
 }
@@ -294,8 +294,8 @@ pub struct ProbeFacts {
 
 /// An incremental reader of an engine's log.
 pub trait LogParser: Send {
-    /// Takes one line without its newline. Must be cheap for lines that carry nothing, must not
-    /// keep more than a bounded amount, and never panics, whatever the bytes.
+    /// Takes one line without its newline. Must be cheap for irrelevant lines, use bounded memory,
+    /// and never panic, whatever the bytes.
     fn line(&mut self, line: &[u8], at: Option<AtNs>);
 
     /// Milestones passed so far. Cheap: called after every line of a running engine.
@@ -406,15 +406,15 @@ pub enum PlanError {
     NoSuchBench {
         /// The engine.
         engine: &'static str,
-        /// The kind asked for.
+        /// The requested kind.
         kind: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The image does not have what the bench needs; a sentence.
+    /// The image lacks something that the bench needs; a sentence.
     #[error("{0}")]
     Lacking(String),
-    /// The request contradicts itself or lacks something.
+    /// The request is contradictory or incomplete.
     #[error("{0}")]
     Invalid(String),
 }
@@ -425,7 +425,7 @@ pub enum ReadError {
     /// Not JSON, or cut off.
     #[error("the bench's result is no valid JSON: {0}")]
     Json(String),
-    /// JSON without what a result must have.
+    /// JSON without a required key.
     #[error("the bench's result lacks `{0}`")]
     Missing(&'static str),
 }

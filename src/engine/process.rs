@@ -12,7 +12,7 @@ const TALKERS: &[&str] = &[
     "kubectl", "ssh",
 ];
 
-/// Words in an image's name that make it something about an engine and not the engine.
+/// Words in an image's name that mark it as related to an engine, but not the engine.
 const ABOUT: &[&str] = &[
     "router",
     "exporter",
@@ -37,7 +37,7 @@ pub fn is_talker(argv: &[String]) -> bool {
     argv.first().is_some_and(|w| TALKERS.contains(&basename(w)))
 }
 
-/// Whether the words of an image's name make it something beside an engine.
+/// Whether the words of an image's name mark it as something other than an engine.
 pub fn is_about(words: &[&str]) -> bool {
     words.iter().any(|w| ABOUT.contains(w))
 }
@@ -57,8 +57,8 @@ pub fn flags_alone(argv: &[String], dash: &str) -> Option<Command> {
     })
 }
 
-/// Whether an image is named after an engine: its name's words hold one of `names`, and none that
-/// makes it something beside the engine. A name with a dot in it (`llama.cpp`) is one word.
+/// Whether an image is named after an engine: the words of its name include one of `names` and none
+/// that marks it as something else. A name with a dot in it (`llama.cpp`) is one word.
 pub fn image_is(image: &str, names: &[&str]) -> bool {
     let name = image_name(image);
     let words: Vec<&str> = name.split(['-', '_']).collect();

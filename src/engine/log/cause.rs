@@ -9,7 +9,7 @@ pub enum Weight {
     Consequence,
     /// A process died for an unknown reason.
     Death,
-    /// An error of its own.
+    /// An error of the process itself.
     Cause,
     /// An error that names the memory that was missing.
     Memory,

@@ -1,4 +1,4 @@
-//! What every engine's log parser is made of: lines without their wrapping, words to look for,
+//! The parts of every engine's log parser: lines without their wrapping, words to search for,
 //! figures, and the sheet that facts are written on.
 //!
 //! An engine's parser names the words that its messages contain ([`words::Words`]), gets each line

@@ -18,7 +18,7 @@ pub fn handed_over(before: &str) -> bool {
     before.contains(['"', '\'', '`']) || QUOTED.iter().any(|word| before.contains(word))
 }
 
-/// Whether a message may begin behind `before`.
+/// Whether a message may begin after `before`.
 fn begins(before: &str) -> bool {
     let Some(last) = before.chars().next_back() else {
         return true;
@@ -30,7 +30,7 @@ fn begins(before: &str) -> bool {
         || (word.starts_with(|c: char| c.is_ascii_digit()) && word.contains(':'))
 }
 
-/// The first text behind any of `needles`, with the needle.
+/// The first text after any of `needles`, with the needle.
 pub fn said_any<'a>(text: &'a str, needles: &[&'static str]) -> Option<(&'static str, &'a str)> {
     needles
         .iter()

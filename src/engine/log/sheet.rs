@@ -198,7 +198,7 @@ impl Sheet {
         self.steps.iter().any(|m| m.step == step)
     }
 
-    /// How many milestones were passed.
+    /// Number of milestones passed.
     pub fn steps_seen(&self) -> usize {
         self.steps.len()
     }

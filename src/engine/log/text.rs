@@ -88,7 +88,7 @@ pub fn record(text: &str) -> (Level, &str) {
             break;
         };
         from += end;
-        // The first place of each name counts: a message may hold one too.
+        // The first place of each name counts: a message may contain one too.
         if !checked[index] && opens_record(text, from - name.len(), name) {
             return (*level, message_after(&text[from..]));
         }
@@ -148,7 +148,7 @@ fn message_after(text: &str) -> &str {
             return after.trim();
         }
     }
-    // A message on a line of its own below its prefix.
+    // A message on a separate line below its prefix.
     if rest.contains(".py:") && rest.ends_with(']') {
         ""
     } else {
@@ -200,7 +200,7 @@ pub fn quote(line: &str, focus: usize) -> String {
     ))
 }
 
-/// The largest character boundary of `text` that is not behind `at`.
+/// The largest character boundary of `text` that is at most `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

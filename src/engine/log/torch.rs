@@ -73,10 +73,10 @@ fn is_advice(before: &str) -> bool {
     })
 }
 
-/// Reads a lack of memory: `oom` and its phase, `oom_requested_gib`, `device_total_gib` (or
+/// Reads an out-of-memory error: `oom` and its phase, `oom_requested_gib`, `device_total_gib` (or
 /// `device_limit_gib`), `cuda_free_gib`, `torch_allocated_gib`, `torch_reserved_unallocated_gib`,
-/// `process_used_gib` (or `processes_gib`). Of several, the figures of the first. Returns whether
-/// the line is one.
+/// `process_used_gib` (or `processes_gib`). Of several errors the first sets the figures. Returns
+/// whether the line is one.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let Some(sign) = lack(line.text) else {
         return false;
@@ -89,8 +89,8 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     true
 }
 
-/// The figures of a lack of memory, and nothing else. A debug string holds its newlines as `\n`; a message that an excerpt
-/// cuts off gives what is left of it.
+/// Only the figures of an out-of-memory error. A debug string contains newlines as `\n`; a message
+/// that an excerpt cuts off yields its remaining figures.
 pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (key, signs) in [
@@ -135,7 +135,7 @@ pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
             "(GPU " => rest.split_once("; ").map_or("", |(_, r)| r),
             _ => rest,
         };
-        // An excerpt that ends behind the number has lost the unit, which is always GiB there.
+        // An excerpt that ends after the number has lost the unit, which is always GiB there.
         let value = gib(rest)
             .map(|(v, _)| v)
             .or_else(|| super::figures::number(rest).map(|(n, _)| n.value));

@@ -24,7 +24,7 @@ const LONGEST_NAME: usize = 64;
 /// Maximum number of services counted.
 const MOST_SERVICES: usize = 8;
 
-/// A parser behind the unwrapping.
+/// A parser that unwraps lines for another one.
 pub struct Unwrapped {
     parser: Box<dyn LogParser>,
     /// A line to be continued, by stream.
@@ -139,7 +139,7 @@ impl LogParser for Unwrapped {
     }
 }
 
-/// What a carrier's line carried.
+/// The message in a carrier's line.
 #[derive(Debug, PartialEq)]
 struct Piece<'a> {
     text: Cow<'a, str>,
@@ -233,7 +233,7 @@ fn traced(record: &Map<String, Value>, message: &str, fields: &Map<String, Value
         text.push_str(": ");
     }
     text.push_str(message);
-    // The span that a message came from names its rank, too.
+    // The span of a message names its rank, too.
     let none = Map::new();
     let span = record.get("span").and_then(Value::as_object);
     let span = span.unwrap_or(&none).iter();
