@@ -1,8 +1,9 @@
 //! llama.cpp's benches: command lines, results, progress. Both load a model of their own.
 //!
-//! `latency` is `llama-bench` with one prompt and one answer in a row (`-pg`); `throughput` is
-//! `llama-batched-bench` with many sequences at once. They print their results, so a shell with a
-//! fixed script puts these into a file; every word of the request is an argument of that script.
+//! `latency` is `llama-bench` with one prompt and one response in sequence (`-pg`); `throughput` is
+//! `llama-batched-bench` with many concurrent sequences. They print their results, so a shell with
+//! a fixed script redirects these into a file; every word of the request is an argument of that
+//! script.
 
 use crate::capture::RequestedSettings;
 use crate::engine::bench_figures::figure;

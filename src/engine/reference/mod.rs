@@ -18,7 +18,8 @@ use crate::capture::{ContainerFacts, Probe};
 
 /// Image label of the reference engine; its value is `1`.
 const LABEL: &str = "plimsoll.reference-engine";
-/// Whether a container is the reference engine's, by its label: also where it is taken for another engine.
+/// Whether a container's label marks it as the reference engine's, even if it was recognised as
+/// another engine.
 pub fn labelled(container: &ContainerFacts) -> bool {
     container.labels.get(LABEL).is_some_and(|v| v == "1")
 }

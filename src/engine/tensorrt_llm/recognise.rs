@@ -1,4 +1,4 @@
-//! Whether a container is TensorRT-LLM's: `trtllm-serve` by whatever launcher, or Triton with its
+//! Whether a container is TensorRT-LLM's: `trtllm-serve` by any launcher, or Triton with its
 //! backend.
 
 use crate::capture::ContainerFacts;
@@ -13,7 +13,7 @@ const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
 /// Triton, and the script of its backend that starts it.
 const TRITON: &[&str] = &["tritonserver", "launch_triton_server.py"];
 
-/// Words that follow `trtllm-serve` and are no model.
+/// Words after `trtllm-serve` that do not name a model.
 const SUBCOMMANDS: &[&str] = &["serve"];
 
 /// Subcommands of `trtllm-serve` that hold no model's memory, or not as one server.
@@ -42,7 +42,7 @@ fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
     if is_talker(argv) {
         return None;
     }
-    // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may stand in front.
+    // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may come first.
     let (flags_at, triton) = (0..argv.len()).find_map(|i| {
         let next = argv.get(i + 1).map(String::as_str);
         match basename(&argv[i]) {

@@ -1,4 +1,4 @@
-//! What the endpoints of a running TGI say: `/info` of every release since 0.9, and `/metrics`.
+//! Endpoints of a running TGI: `/info` of every release since 0.9, and `/metrics`.
 
 use super::log::{info_key, is_info};
 use crate::capture::Probe;

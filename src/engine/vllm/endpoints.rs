@@ -1,4 +1,4 @@
-//! What the endpoints of a running vLLM say, in all the forms that its releases gave them.
+//! Endpoints of a running vLLM, in the forms of all its releases.
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Names {
     /// In front of every name.
     pub prefix: &'static str,
-    /// Whether the size of the KV pool in bytes may be taken from what the engine was asked for.
+    /// Whether the KV pool's size in bytes may be read from the requested settings.
     pub trust_kv_bytes: bool,
 }
 

@@ -202,7 +202,7 @@ impl Engine for Vllm {
     }
 
     fn kept_program(&self, kind: BenchKind) -> Option<&'static str> {
-        // The other benches load an engine, of which one run must leave nothing to the next.
+        // The other benches load an engine, and one run must leave nothing to the next.
         (kind == BenchKind::Serve).then_some("vllm")
     }
 

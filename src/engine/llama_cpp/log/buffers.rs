@@ -64,7 +64,7 @@ impl Buffers {
         self.context_begins = true;
     }
 
-    /// Whether what comes belongs to a draft model.
+    /// Whether the next lines belong to a draft model.
     pub fn set_draft(&mut self, draft: bool) {
         self.draft = draft;
     }
@@ -98,7 +98,7 @@ impl Buffers {
     }
 
     /// `{function}: {device} {what} buffer size = {x} MiB`: `prefix` ends before `buffer`, `rest`
-    /// begins behind `size`. Returns what kind of buffer it was.
+    /// begins after `size`. Returns the kind of buffer.
     pub fn buffer<'a>(
         &mut self,
         prefix: &'a str,
@@ -124,7 +124,7 @@ impl Buffers {
         if !is_device(device) || (last == device && !function.ends_with("load_tensors")) {
             return None;
         }
-        // The file is mapped, not copied; it is host memory all the same.
+        // The file is mapped, not copied, but still counts as host memory.
         let device = match device {
             "CPU_Mapped" => "CPU",
             other => other,
@@ -142,7 +142,7 @@ impl Buffers {
                 sheet.entry_more(&key, device, value, line);
             }
             "LoRA" => sheet.entry_more("lora_gib", device, value, line),
-            // Of the image encoder beside the model.
+            // Of the separate image encoder.
             "compute" if function.ends_with("compute_meta") => {
                 sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
             }

@@ -41,7 +41,7 @@ use trouble::Trouble;
 /// Reads llama.cpp's log.
 pub type LlamaCppLogParser = SheetParser<LlamaCpp>;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Kind {
     Build,
@@ -221,7 +221,7 @@ impl LlamaCpp {
                     || sheet.get("kv_cache_gib").is_some();
                 self.breakdown.table(rest, line, allocated);
             }
-            // A dry run prints what it would take.
+            // A dry run prints a projection.
             _ if self.breakdown.fitting => {
                 if matches!(m.kind, Kind::Ready | Kind::Slots | Kind::Loaded) {
                     self.breakdown.fitting = false;

@@ -112,7 +112,7 @@ impl Ollama {
         match msg {
             "offload" | "offload to gpu" | "offload to cuda" | "offload to rocm"
             | "offload to metal" | "offload to cpu" | "offload to oneapi" => {
-                // A load that ended comes before another's estimate.
+                // After the end of a load, an estimate belongs to the next one.
                 if sheet.passed(EngineStep::Ready) || sheet.failed() {
                     self.load_is_over(sheet);
                 }
@@ -191,7 +191,7 @@ impl Ollama {
             self.load_shows(line, sheet);
             sheet.text("layers_offloaded", split, line, "offloaded");
         } else if msg.starts_with("llama runner started in ") {
-            // The runner's own word of being ready comes before this one of the same load.
+            // The runner reports its own readiness before this line of the same load.
             match sheet.get("load_seconds").is_some() {
                 true => self.load_begins(line, sheet),
                 false if !self.counted => self.count(line, sheet),
@@ -434,7 +434,7 @@ impl Messages for Ollama {
                 failed(line.text, line, sheet);
             }
             None => {
-                // A model of which only the words are read has none of these lines.
+                // A model loaded only for its vocabulary has none of these lines.
                 if line.text.contains("load_tensors: ") {
                     self.load_shows(line, sheet);
                 }

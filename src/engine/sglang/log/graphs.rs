@@ -18,7 +18,7 @@ enum Kind {
     Draft,
 }
 
-/// What was captured so far.
+/// The captured graphs so far.
 #[derive(Debug, Clone, Default)]
 pub struct Graphs {
     /// Memory by kind, phase as printed, and rank.
@@ -41,7 +41,7 @@ fn fact(value: FactValue, line: &Line<'_>, needle: &str) -> Fact {
     }
 }
 
-/// How many items `[1, 2, 4]` has; `None` where the list is cut off.
+/// Number of items in `[1, 2, 4]`; `None` where the list is cut off.
 fn items(list: &str) -> Option<i64> {
     let inside = list.trim_start().strip_prefix('[')?.split_once(']')?.0;
     let items = inside.split(',').filter(|i| !i.trim().is_empty());
@@ -164,7 +164,7 @@ impl Graphs {
     }
 }
 
-/// Adds a rank's figure to what it has.
+/// Adds to a rank's figure.
 pub fn add(sum: &mut ByRank, rank: &RankId, more: &Fact) {
     match sum.get_mut(rank) {
         Some(fact) => {

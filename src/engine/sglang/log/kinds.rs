@@ -6,7 +6,7 @@ use crate::engine::log::heads::{Heads, Message};
 use crate::engine::log::torch;
 use std::sync::LazyLock;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The settings, at a start.
@@ -31,13 +31,13 @@ pub enum Kind {
     Windows,
     /// States of a recurrent model.
     Mamba,
-    /// More tokens asked for than fit.
+    /// More tokens were requested than fit.
     Profiled,
     /// Memory per token.
     Dsv4Budget,
     /// Pools of a compressed cache.
     Dsv4Pools,
-    /// The pools of a model are taken.
+    /// The pools of a model are allocated.
     PoolEnd,
     /// The scheduler's closing line.
     Limits,
@@ -51,13 +51,13 @@ pub enum Kind {
     HostCache,
     /// It serves.
     Ready,
-    /// A request was put back.
+    /// A request was retracted.
     Retract,
     /// A batch.
     Batch,
     /// A logged request.
     RequestLog,
-    /// A lack of memory.
+    /// Out of memory.
     NotEnough,
     /// GPUs with unequal free memory.
     Unbalanced,

@@ -392,7 +392,7 @@ impl Sglang {
     }
 }
 
-/// The word behind `needle`, up to a comma; `dtype=` is not the `type=` that it holds.
+/// The word after `needle`, up to a comma; the `type=` inside `dtype=` does not match.
 fn word<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     let at = text.match_indices(needle).find_map(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -509,7 +509,7 @@ impl Messages for Sglang {
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let mut text = line.text;
-        // A progress bar may stand before a message on one line.
+        // A progress bar may precede a message on one line.
         while let Some(m) = HEADS.find(text) {
             if !sheet.passed(EngineStep::Ready) || kinds::counts_while_serving(&m) {
                 self.message(&m, line, sheet);

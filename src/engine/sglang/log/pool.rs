@@ -124,7 +124,7 @@ impl Pools {
         }
     }
 
-    /// What comes next belongs to another pool.
+    /// The next lines belong to another pool.
     pub fn close(&mut self) {
         if let Some(last) = self.pools.last_mut() {
             last.closed = true;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Series and graphs of one series kept.
 const MOST: usize = 4096;
 
-/// Up to how many requests speculation is on, in every spelling.
+/// Signs of the largest number of requests with speculation, in every spelling.
 pub const MAX_CONCURRENCY: &[&str] = &[
     "max_concurrency=",
     "max_concurrency': ",
@@ -137,7 +137,7 @@ impl Graphs {
                 ..Series::default()
             });
         }
-        // The series of this rank, else of whoever prints without a rank.
+        // The series of this rank, else of lines without a rank.
         let own = self.series.iter().rposition(|s| s.rank == rank);
         let last = self.series.len() - 1;
         let series = &mut self.series[own.unwrap_or(last)];

@@ -144,7 +144,7 @@ pub struct TrtLlmMessages {
     ranks: Ranks,
 }
 
-/// How many ranks there are, as far as the lines show.
+/// Number of ranks, as far as the lines show.
 #[derive(Default, Clone, Copy)]
 struct Ranks {
     known: u64,

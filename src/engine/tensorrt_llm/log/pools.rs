@@ -17,7 +17,7 @@ const MOST: usize = 1024;
 struct Announced {
     rank: Option<u64>,
     window: Option<u64>,
-    /// Whether windows behind this one may follow: it is shorter than the longest sequence.
+    /// Whether windows after this one may follow: it is shorter than the longest sequence.
     short: bool,
     blocks: u64,
     quote: String,
@@ -39,13 +39,13 @@ struct Pool {
 pub struct Pools {
     announced: Vec<Announced>,
     block_size: Option<u64>,
-    /// Pools since the profile, or all where there is none.
+    /// Pools since the profile, or all without a profile.
     current: Vec<Pool>,
     /// Pools made for the profile.
     estimation: Vec<Pool>,
     estimating: bool,
     finished: bool,
-    /// The lines that ended this profile, by rank, and how often each came.
+    /// The lines that ended this profile, by rank, and the number of times each was printed.
     ended: BTreeMap<(Option<u64>, &'static str), u64>,
     /// Whether the next lines are the draft model's.
     draft: bool,
@@ -184,7 +184,7 @@ impl Pools {
                 }
             }
         }
-        // Until 0.9 bytes and tokens stand on lines of their own.
+        // Until 0.9 bytes and tokens are on separate lines.
         if let Some(rest) = said(text, "Allocate ") {
             if rest.contains(" bytes for k/v cache") {
                 if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
@@ -378,7 +378,7 @@ impl Pools {
         }
     }
 
-    /// Blocks that were announced, where a log ends before they are taken.
+    /// Announced blocks, where a log ends before their allocation.
     fn announced_blocks(&self, sheet: &mut Sheet) {
         let Some(last) = self.announced.last().filter(|a| !a.short) else {
             return;

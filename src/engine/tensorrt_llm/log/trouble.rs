@@ -10,7 +10,7 @@ use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
 use crate::engine::log::torch;
 
-/// Lines after which a refusal is over.
+/// Longest refusal, lines.
 const MOST_LINES: u32 = 200;
 
 const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
@@ -25,7 +25,7 @@ pub const LACK: &[&str] = &[
     "Requested amount of GPU memory (",
 ];
 
-/// Errors of its own.
+/// The engine's own errors.
 pub const CAUSES: &[&str] = &[
     "Executor creation failed with NCCL error",
     "[TensorRT-LLM][ERROR]",

@@ -1,4 +1,4 @@
-//! Which model, how it is computed, on how many shards; and the body of `GET /info`.
+//! Model, compute settings and shards; and the body of `GET /info`.
 
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
@@ -27,7 +27,7 @@ impl Shards {
         self.zero_started
     }
 
-    /// Whether the line starts the first shard once more.
+    /// Whether the line starts the first shard again.
     pub fn starts_again(&self, text: &str) -> bool {
         self.zero_ready && starting(text) == Some(0)
     }

@@ -244,7 +244,7 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.count(key, tokens, line, needle);
         }
     }
-    // What the router asked the shards to warm up with, in the span of any message of theirs:
+    // The router's warm-up request to the shards, in the span of any of their messages:
     // `warmup{max_input_length=Some(5) …}`, without `Some` before 3.0.
     let Some(span) = after(text, "warmup{").and_then(|rest| Some(rest.split_once('}')?.0)) else {
         return;

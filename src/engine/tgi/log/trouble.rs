@@ -27,7 +27,7 @@ pub const CONSEQUENCES: &[&str] = &[
     "Error: Backend",
 ];
 
-/// Errors of its own.
+/// TGI's own errors.
 pub const CAUSES: &[&str] = &[
     "Error when initializing model",
     "Unable to warmup model",

@@ -19,7 +19,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("kv_cache_tokens_in_error", "kv_cache_tokens"),
 ];
 
-/// Figures of the whole engine of which a list shows those of the ranks.
+/// Figures of the whole engine that also have a list of the ranks' figures.
 const ALSO_PER_RANK: [(&str, &str); 2] = [
     (
         "cuda_graph_estimated_gib",
@@ -97,7 +97,7 @@ fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
     }
 }
 
-/// Ray prints equal lines of several workers as one: how many ranks the weights were loaded on.
+/// Ray prints equal lines of several workers as one: the number of ranks that loaded the weights.
 fn folded_ranks(log: &VllmLog) -> Option<Fact> {
     let readings = log.readings.of("weights_gib");
     let folded = readings.iter().find(|r| r.processes > 1)?;
@@ -149,7 +149,7 @@ fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)>
         let fact = sheet.get("kv_cache_usage_peak_pct")?;
         Some((fact.quote.first()?.clone(), fact.at_ns))
     };
-    // The pool's size is printed once it fits into what the memory profile left.
+    // The pool's size is printed once it fits into the memory that the profile left.
     let pool = || {
         let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
         let mut readings = keys.iter().flat_map(|key| log.readings.of(key));

@@ -23,7 +23,7 @@ pub fn server_version(log: &mut VllmLog, _: &RankLine<'_>, rest: &str, _: &mut S
     }
 }
 
-/// Beside the logo of block letters: `█  version 0.32.0`, `█  model   /models/m`.
+/// Next to the logo of block letters: `█  version 0.32.0`, `█  model   /models/m`.
 pub fn logo(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) {
     let Some((_, tail)) = line.text.rsplit_once(['█', '▀', '▄']) else {
         return;
@@ -296,7 +296,7 @@ pub fn unscaled(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) 
         .get_or_insert_with(|| line.quote("scaling factor"));
 }
 
-/// The target's weights are in: what is loaded from here on is a draft model's.
+/// The target's weights are loaded: later loads are a draft model's.
 pub fn weights_loaded(log: &mut VllmLog, _: &RankLine<'_>, _: &str, _: &mut Sheet) {
     log.trouble.loaded_once = true;
 }

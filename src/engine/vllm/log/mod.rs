@@ -32,13 +32,13 @@ use trouble::{Trouble, is_lack};
 /// Reads vLLM's log.
 pub type VllmLogParser = SheetParser<VllmLog>;
 
-/// Lines that a message broken over lines may go on for.
+/// Most lines over which a broken message may continue.
 const MOST_CONTINUATIONS: u32 = 3;
 
-/// Data-parallel engines of which the banners are kept apart.
+/// Most data-parallel engines with separate banners.
 const MOST_ENGINES: usize = 1024;
 
-/// Bytes at the front of a line in which the prefixes of processes are.
+/// Longest part of a line with prefixes of processes, bytes.
 const LONGEST_PREFIX: usize = 300;
 
 /// Beginnings of messages that quote a request: a prompt can hold any text.
@@ -91,9 +91,9 @@ pub struct VllmLog {
     unscaled_fp8: Option<String>,
     /// What the engine was doing when it first ran out of memory.
     lack_phase: Option<&'static str>,
-    /// Engines of which the banner was seen: data-parallel engines each have one.
+    /// Engines with a banner seen: data-parallel engines each print one.
     banners: BTreeSet<(u32, &'static str)>,
-    /// A message that goes on in the next line, and for how many lines it may.
+    /// A message that continues in the next line, and the lines over which it may.
     broken: Option<(String, u32)>,
 }
 
@@ -187,7 +187,7 @@ impl VllmLog {
             let front = &raw[..raw.len().min(LONGEST_PREFIX)];
             return REQUEST.find(front).is_some() && !raw.contains(&b'\r');
         };
-        // A message may share a line that is drawn anew.
+        // A message may share a redrawn line.
         if raw.contains(&b'\r') || PREEMPTIONS.find(&raw[at..]).is_some() {
             return false;
         }

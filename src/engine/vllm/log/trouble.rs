@@ -27,7 +27,7 @@ pub struct Trouble {
     failure: Option<(Weight, String, Witness)>,
     /// An out-of-memory error that ended something.
     pub out_of_memory: Option<Witness>,
-    /// The engine or a process of it is gone.
+    /// The engine or one of its processes died.
     pub fatal: Option<Witness>,
     /// A wrapper reported that the start failed.
     start_failed: Option<Witness>,
@@ -72,7 +72,7 @@ pub const WATCHED: &[&str] = &[
     "is not a valid model identifier",
 ];
 
-/// What the dynamic linker reports of a library that it cannot load.
+/// The dynamic linker's messages on a library that it cannot load.
 pub const LINKER: &[&str] = &[
     "' not found (required by",
     "cannot open shared object file",
@@ -186,7 +186,7 @@ impl Trouble {
     /// The line that explains a failed start or a death.
     pub fn root_cause(&self, ready: bool) -> Option<&Witness> {
         let (weight, witness) = self.cause.as_ref()?;
-        // A server that goes on serving has survived the errors of single requests.
+        // A server that continues has survived the errors of single requests.
         let died = self.fatal.is_some() || self.start_failed.is_some();
         let follows = *weight <= Weight::Cause
             && FOLLOW_LINKER
@@ -459,7 +459,7 @@ fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)
         return Some((Weight::Memory, "out_of_memory"));
     }
     let (_, failure) = FAILURES.iter().find(|(sign, _)| message.contains(sign))?;
-    // The target's weights were in already: what is missing is the draft model's.
+    // The target's weights were loaded already: the draft model's are missing.
     if drafting && *failure == "model_weights_not_found" {
         return Some((Weight::Cause, "draft_model_weights_not_found"));
     }
