@@ -1,12 +1,12 @@
 //! Flags of a command line, read as Python's argparse would read them.
 //!
-//! Engines disagree on little here: `--flag value`, `--flag=value`, underscores as good as dashes,
-//! `--no-flag`, one-dash short forms, several values after one flag. What cannot be seen from the
-//! words alone (does `--flag` take the next word?) comes from a [`Grammar`].
+//! Engines disagree on little here: `--flag value`, `--flag=value`, underscores for dashes,
+//! `--no-flag`, one-dash short forms, several values after one flag. What the words alone do not
+//! show (does `--flag` take the next word?) comes from a [`Grammar`].
 
 use std::collections::BTreeMap;
 
-/// What a flag takes.
+/// Which words a flag takes as its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// One value.
@@ -54,7 +54,7 @@ impl Grammar {
         grammar
     }
 
-    /// What a flag takes, when the program is known to have it.
+    /// The values of a flag that the program is known to have.
     pub fn takes(&self, name: &str) -> Option<Takes> {
         self.flags.get(name).copied()
     }

@@ -4,26 +4,26 @@
 use super::{BenchResult, ReadError};
 use serde_json::{Map, Value};
 
-/// A result file's object.
+/// A result file's JSON object.
 pub type Object = Map<String, Value>;
 
-/// A figure that can be one: no text, not below zero.
+/// The value of a JSON number that is not negative.
 pub fn figure(value: &Value) -> Option<f64> {
     value.as_f64().filter(|v| v.is_finite() && *v >= 0.0)
 }
 
-/// The figure of a key.
+/// The non-negative number under `key`.
 pub fn number(object: &Object, key: &str) -> Option<f64> {
     figure(object.get(key)?)
 }
 
-/// The count of a key.
+/// The unsigned integer under `key`.
 pub fn count(object: &Object, key: &str) -> Option<u64> {
     object.get(key)?.as_u64()
 }
 
-/// A figure that every release writes: absent or of another type, the file is no such result;
-/// null (once NaN), it is unknown.
+/// A number that every release writes. Null (NaN in the engine) is unknown; an absent key or
+/// another type is an error: the file is not such a result.
 pub fn required(object: &Object, key: &'static str) -> Result<Option<f64>, ReadError> {
     match object.get(key) {
         Some(Value::Null) => Ok(None),
@@ -38,11 +38,11 @@ pub fn is_percent(text: &str) -> bool {
         .is_ok_and(|p| (0.0..=100.0).contains(&p))
 }
 
-/// What a client wrote of a server's answers, latencies in milliseconds. `total` is its key for
-/// all tokens a second, `whole` its word for a request from end to end.
+/// Reads a client's serving result; latencies in milliseconds. `total` is its key for total tokens
+/// per second, `whole` its name for end-to-end latency.
 ///
 /// # Errors
-/// A file that lacks what every such result has.
+/// A key that every such result has is missing.
 pub fn served(object: &Object, total: &str, whole: &str) -> Result<BenchResult, ReadError> {
     let duration = required(object, "duration")?;
     required(object, "completed")?;
@@ -62,7 +62,7 @@ pub fn served(object: &Object, total: &str, whole: &str) -> Result<BenchResult, 
         ..BenchResult::default()
     };
     if completed == Some(0) {
-        // Nothing was measured: the zeros that are written then are no latencies.
+        // Nothing was measured: zeros written then are not latencies.
         return Ok(result);
     }
     for (key, value) in object {

@@ -1,5 +1,5 @@
-//! plimsoll's own load client as engines and profiles see it: when it is used, which protocol it
-//! speaks to an engine, and what its result says.
+//! plimsoll's own load client as engines and profiles use it: when it runs, which protocol it
+//! speaks, and how its result is read.
 
 use super::vllm::read_bench_result;
 use super::{BenchKind, BenchResult, ReadError};
@@ -67,7 +67,7 @@ impl From<BenchKind> for LoadKind {
     }
 }
 
-/// What the built-in client speaks.
+/// Protocol of the built-in client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// OpenAI's `/v1/completions`.
@@ -79,12 +79,12 @@ pub enum Dialect {
     Tgi,
 }
 
-/// What the built-in client's result says. It has the keys that `vllm bench serve` writes.
+/// Reads the built-in client's result, which has the keys of `vllm bench serve`.
 pub fn read_builtin(result: &str) -> Result<BenchResult, ReadError> {
     read_bench_result(BenchKind::Serve, result)
 }
 
-/// What the built-in client says of its own figures: sentences.
+/// The built-in client's notes on its own figures, as sentences.
 pub fn read_builtin_notes(result: &str) -> Vec<String> {
     let value: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
     let notes = value["notes"].as_array().into_iter().flatten();

@@ -5,24 +5,24 @@ use super::log::words::Words;
 use crate::units::Bytes;
 use std::sync::LazyLock;
 
-/// A kind of failure.
+/// A kind of failure, how it is recognised, and the remedy.
 #[derive(Debug)]
 pub struct FailureCause {
-    /// Its name.
+    /// Machine-readable name, snake_case.
     pub name: &'static str,
-    /// Texts that state it, any of them. `…` stands for any text of the line, `$` for its end.
+    /// Texts that identify it; one suffices. `…` matches any text of the line, `$` its end.
     signs: &'static [&'static str],
     /// Whether the process prints these lines before its engine's own code runs (loader, shell, init,
     /// argument parser): a parser of the engine's messages does not know them.
     before_engine: bool,
-    /// What to change, the first first. `{flag}`: the flag that the line names; `{limit}`: the
-    /// container's memory limit. An advice whose value is unknown is left out.
+    /// What to change, in order of preference. `{flag}`: the flag that the line names; `{limit}`:
+    /// the container's memory limit. Advice is left out while its value is unknown.
     advice: &'static [&'static str],
 }
 
 const CHECK_FIT: &str = "`plimsoll estimate` calculates before a start what fits; `plimsoll top --once` shows what is in use now";
 
-/// Where a line matches two, the first counts.
+/// Where a line matches two rows, the first wins.
 const FAILURE_CAUSES: &[FailureCause] = &[
     FailureCause {
         name: "kv_pool_empty",
@@ -203,7 +203,7 @@ fn matches(sign: &str, line: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || !sign.ends_with('$'))
 }
 
-/// The cause that a text states, and the line that does; the first row of the table counts.
+/// The cause that `text` states and the line that states it; the first matching row wins.
 pub fn find_cause(text: &str) -> Option<(&'static FailureCause, &str)> {
     let stated = |cause: &'static FailureCause| Some((cause, cause.stated_by(text)?));
     FAILURE_CAUSES.iter().find_map(stated)
@@ -215,7 +215,8 @@ impl FailureCause {
         text.lines().find(states)
     }
 
-    /// What to change, by the line that states the cause and the container's memory limit in bytes.
+    /// What to change, from the line that states the cause and the container's memory limit in
+    /// bytes.
     pub fn advise(&self, line: &str, memory_limit: Option<u64>) -> Vec<String> {
         let flag = self.signs.iter().find_map(|sign| refused_flag(sign, line));
         let values = [
@@ -259,7 +260,7 @@ static BEFORE_ENGINE: LazyLock<Words> = LazyLock::new(|| {
     Words::new(&words)
 });
 
-/// Whether a line states a failure that comes before the engine's own code.
+/// Whether a line states a failure from before the engine's own code.
 pub fn fails_before_engine(raw: &[u8]) -> bool {
     BEFORE_ENGINE.hold(raw) && {
         let line = String::from_utf8_lossy(raw);

@@ -3,9 +3,9 @@
 use super::argv::basename;
 use std::collections::BTreeMap;
 
-/// Shells inside shells are looked into this deep.
+/// Nesting depth up to which shells inside shells are parsed.
 const DEPTH: usize = 4;
-/// A script longer than this many commands is not a start command any more.
+/// A script with more commands than this is not a start command.
 const MAX_COMMANDS: usize = 256;
 
 /// One command with the environment that was set for it in front.
@@ -17,7 +17,7 @@ pub struct Command {
     pub argv: Vec<String>,
 }
 
-/// The commands that process 1 stands for: itself, or what its shell script runs.
+/// The commands that process 1 runs: its own argv, or those of its shell script.
 pub fn commands(argv: &[String], env: &BTreeMap<String, String>) -> Vec<Command> {
     let mut found = Vec::new();
     unfold(
@@ -147,7 +147,7 @@ impl Shell {
         commands
     }
 
-    /// One raw word to the words it stands for: none or several where a bare `$NAME` is split.
+    /// Expands one raw word: to none or several words where a bare `$NAME` is split.
     fn expand(&self, raw: &str) -> Vec<String> {
         if matches!(raw, "$@" | "\"$@\"" | "$*" | "\"${@}\"" | "${@}") {
             return self.arguments.clone();

@@ -13,13 +13,13 @@
 //! ```
 //!
 //! A series is what one engine object captures. It is printed once by the executor that only
-//! estimates the KV pool and again by the one that stays, and by a draft model's engine besides.
+//! estimates the KV pool, again by the final one, and by a draft model's engine as well.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Series beyond this are no warm-up, whatever prints them.
+/// More series than any warm-up has; later ones are ignored.
 const MAX_SERIES: usize = 64;
 /// Graphs of one series beyond this are not kept.
 const MAX_GRAPHS: usize = 65_536;
@@ -33,13 +33,13 @@ pub const CAPTURED: &[&str] = &[
 /// One graph, as its line names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Graph {
-    /// Sequences that it is for.
+    /// Sequences per batch.
     pub batch_size: u64,
-    /// Draft tokens; `None` in releases whose lines name none.
+    /// Draft tokens; `None` in releases that print no draft length.
     pub draft_len: Option<u64>,
     /// `greedy`, `advanced sampling`; empty where the line has none.
     pub label: String,
-    /// Longest sequence, where the line names it.
+    /// Longest sequence, tokens, where the line names it.
     pub max_seq_len: Option<u64>,
 }
 
@@ -98,16 +98,16 @@ pub struct GraphLog {
     pub series: u64,
 }
 
-/// Counts line by line. Keeps a bounded amount and never panics.
+/// Counts line by line. Uses bounded memory and never panics.
 #[derive(Debug, Clone, Default)]
 pub struct GraphCounter {
     series: Vec<Series>,
-    /// Series that were printed before the KV pool was estimated: they are gone again.
+    /// Series printed before the KV pool was estimated; their graphs are freed again.
     estimating: usize,
 }
 
 impl GraphCounter {
-    /// Takes one line; other lines cost a search.
+    /// Reads one line; an unrelated line costs one search.
     pub fn line(&mut self, line: &str) {
         if of_another_rank(line) {
             return;
@@ -121,12 +121,12 @@ impl GraphCounter {
                 ..Series::default()
             });
         } else if let Some((graph, captured)) = graph(line) {
-            // Once announced, a series lasts until the next; elsewhere a graph that comes again
-            // begins another.
+            // An announced series lasts until the next announcement; without announcements, a
+            // repeated graph begins a new series.
             let again = self.series.last().is_none_or(|s| {
                 !s.announced && (s.graphs.contains(&graph) || s.skipped.contains(&graph))
             });
-            // What the estimating executor printed was closed by the estimate.
+            // The estimate ended the estimating executor's series.
             if again || self.series.len() == self.estimating {
                 self.begin(Series::default());
             }
@@ -150,8 +150,8 @@ impl GraphCounter {
         }
     }
 
-    /// What was seen; `None` where no line spoke of graphs. `max_draft_len` stands for the draft
-    /// length of releases whose lines name none.
+    /// What the lines showed; `None` if none mentioned graphs. `max_draft_len` is the draft length
+    /// in releases that print none.
     pub fn finish(&self, max_draft_len: u64) -> Option<GraphLog> {
         let told: Vec<&Series> = self.series.iter().filter(|s| s.lines > 0).collect();
         let closed = self.series[..self.estimating.min(self.series.len())]
@@ -159,7 +159,7 @@ impl GraphCounter {
             .filter(|s| s.lines > 0)
             .count();
         let last = match told.get(closed..) {
-            // Every series stands before the estimate: then there was no second warm-up.
+            // All series precede the estimate: there was no second warm-up.
             None | Some([]) => told.as_slice(),
             Some(rest) => rest,
         };
@@ -187,7 +187,7 @@ impl GraphCounter {
     }
 }
 
-/// The second half of a list whose halves are equal: the same warm-up, printed twice.
+/// Drops the first half of a list if both halves are equal: the same warm-up, printed twice.
 fn second_of_two<'a, 'b>(series: &'b [&'a Series]) -> &'b [&'a Series] {
     let (first, second) = series.split_at(series.len() / 2);
     let same = |(a, b): (&&Series, &&Series)| a.graphs == b.graphs;
@@ -213,7 +213,7 @@ fn counts(series: &Series, unnamed: u64) -> GraphCounts {
     }
 }
 
-/// A line of a rank other than the first: it tells the same once more.
+/// Whether a rank other than the first printed the line, which then repeats rank 0's.
 fn of_another_rank(line: &str) -> bool {
     after(line, "[RANK ")
         .and_then(number)

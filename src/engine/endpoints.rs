@@ -3,7 +3,7 @@
 use crate::capture::Probe;
 use serde_json::Value;
 
-/// What a server answered. Where an endpoint was asked several times, its last good reply counts.
+/// A server's replies. Of several replies from one endpoint the last good one counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Replies<'a>(pub &'a [Probe]);
 

@@ -1,4 +1,4 @@
-//! What an engine's log says about memory: named values with the line that says so.
+//! What an engine's log reports about memory: named values, each with its source lines.
 
 use crate::capture::AtNs;
 use schemars::JsonSchema;
@@ -132,7 +132,8 @@ pub struct Finding {
     pub quote: Option<String>,
 }
 
-/// A finding of a log whose arguments have no `gpu_memory_utilization`: the release's default holds.
+/// Code of the finding for a log without `gpu_memory_utilization` among the arguments: the
+/// release's default applies.
 pub const DEFAULT_UTILIZATION: &str = "gpu_memory_utilization_default";
 
 /// How much a finding matters.

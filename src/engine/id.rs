@@ -38,7 +38,7 @@ engines! {
     TensorRtLlm = tensorrt_llm::TensorRtLlm;
     Vllm = vllm::Vllm;
     Sglang = sglang::Sglang;
-    // Before Ollama, whose runner writes the same lines: a log of these alone is llama.cpp's.
+    // Before Ollama: its runner writes the same lines, and a log of these alone is llama.cpp's.
     LlamaCpp = llama_cpp::LlamaCpp;
     Ollama = ollama::Ollama;
     Transformers = transformers::Transformers;
@@ -60,7 +60,7 @@ impl EngineId {
             .ok_or_else(|| UnknownEngine(name.to_owned()))
     }
 
-    /// Whether a text, as an image or a word of a command, holds one of its names.
+    /// Whether a text, such as an image or a word of a command, contains one of its names.
     pub fn is_named_in(self, text: &str) -> bool {
         let text = plain_name(text);
         self.plain_names().any(|name| text.contains(&name))

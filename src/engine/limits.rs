@@ -1,4 +1,4 @@
-//! What limits the requests that an engine runs at once, and the settings that raise each limit.
+//! What limits an engine's concurrent requests, and the settings that raise each limit.
 
 use super::EngineId;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 pub enum Resource {
     /// The KV pool.
     KvPool,
-    /// The sequences that the scheduler runs at once.
+    /// Concurrent sequences of the scheduler.
     Sequences,
-    /// The tokens that a batch may hold (TGI).
+    /// Tokens per batch (TGI).
     BatchTokens,
-    /// The requests that the server takes in at once.
+    /// Concurrent requests that the server accepts.
     Connections,
-    /// The longest sequence that the engine takes.
+    /// The longest sequence that the engine accepts.
     Length,
-    /// The work on prompts: requests wait for the prompts of others.
+    /// Prefill: requests wait for the prompts of others.
     Prefill,
     /// A limit on latency.
     Latency,
@@ -26,7 +26,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// As people read it.
+    /// The name in reports.
     pub fn label(self) -> &'static str {
         match self {
             Resource::KvPool => "KV pool",
@@ -41,7 +41,7 @@ impl Resource {
     }
 }
 
-/// How many sequences an engine runs at once by default.
+/// An engine's default number of concurrent sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsetSequences {
     /// A default that the estimator knows.
@@ -55,26 +55,26 @@ pub enum UnsetSequences {
 /// What one engine keeps of a request, and the settings that limit its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadLimits {
-    /// The setting that limits the sequences at once; `None` for an engine without one.
+    /// The setting that limits concurrent sequences; `None` for an engine without one.
     pub sequences: Option<&'static str>,
-    /// The limit where it is not set.
+    /// The limit if it is not set.
     pub unset_sequences: UnsetSequences,
-    /// Each data-parallel replica has a limit of its own.
+    /// Whether the limit applies to each data-parallel replica.
     pub per_replica: bool,
-    /// Tokens at the end of a request of which nothing is kept: none follows the last sampled one.
+    /// Tokens at the end of a request without KV: no token follows the last sampled one.
     pub unkept_tokens: u64,
     /// Blocks of the pool that each replica never fills.
     pub empty_blocks: u64,
-    /// A sentence: why the pool's tokens are not known.
+    /// Why the pool's tokens are unknown, as a sentence.
     pub unknown_pool: &'static str,
     /// The settings that raise a limit, the most effective first.
     pub raised_by: &'static [(Resource, &'static [&'static str])],
-    /// The same where the engine runs on the host's processors; what is not here is as on a GPU.
+    /// Settings that differ when the engine runs on CPU; all others are as on a GPU.
     pub raised_on_cpu_by: &'static [(Resource, &'static [&'static str])],
 }
 
 impl LoadLimits {
-    /// An engine of which nothing is known.
+    /// Limits of an unknown engine.
     pub const UNKNOWN: LoadLimits = LoadLimits {
         sequences: None,
         unset_sequences: UnsetSequences::Unknown,

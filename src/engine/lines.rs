@@ -8,11 +8,10 @@ use std::io::{self, BufRead};
 /// carries facts is an engine's configuration, some 10 kB.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// Feeds every line of `reader` to `parser` and returns what they said.
+/// Feeds every line of `reader` to `parser` and returns its report.
 ///
-/// Reads as a stream: neither the file nor more than [`LONGEST_LINE`] bytes of a line are held.
-/// A reader with a large buffer (256 KiB) spares copies. Lines end in `\n` or `\r\n`; the last one
-/// may lack its end.
+/// Streams: holds at most [`LONGEST_LINE`] bytes of a line. A reader with a large buffer (256 KiB)
+/// avoids copies. Lines end in `\n` or `\r\n`; the last one may lack its end.
 pub fn parse_reader<R: BufRead>(parser: &mut dyn LogParser, reader: R) -> io::Result<LogReport> {
     each_line(reader, |line, ended| {
         let line = if ended { line } else { without_cut_word(line) };

@@ -42,13 +42,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A fresh parser for `engine`'s log, in whatever carrier's lines it comes.
+/// A fresh parser for `engine`'s log, with or without a carrier's wrapping.
 pub fn parser_of(engine: EngineId) -> Box<dyn LogParser> {
     Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
 }
 
-/// The engine that a container is of: the first whose server process 1 is, else the first that is
-/// in it by other signs (an image of one engine can run another).
+/// The engine of a container: the first with its server as process 1, else the first recognised by
+/// other signs (an image of one engine can run another).
 pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     let mut present = None;
     for engine in EngineId::ALL.iter().copied() {
@@ -70,44 +70,44 @@ pub trait Engine: Sync {
         &[]
     }
 
-    /// True for an engine that only pretends (the reference engine). Shown wherever it shows.
+    /// Whether the engine is simulated (the reference engine); every output marks it so.
     fn simulated(&self) -> bool {
         false
     }
 
-    /// Arguments that make it run without CUDA graphs, where it has such.
+    /// Arguments that disable CUDA graphs, if the engine has such.
     fn without_graphs(&self) -> Option<&'static [&'static str]> {
         None
     }
 
-    /// The engine whose rules `estimate` computes this one's memory by: itself, or the one that it
-    /// runs. `None`: no rules are known.
+    /// The engine that `estimate` models this one as: itself, or its runner. `None`: no memory
+    /// model is known.
     fn estimated_as(&self) -> Option<EngineId> {
         None
     }
 
-    /// What limits the requests that it runs at once.
+    /// What limits its concurrent requests.
     fn load_limits(&self) -> LoadLimits {
         LoadLimits::UNKNOWN
     }
 
-    /// Images whose tags are its versions; others' tags are their maker's own.
+    /// Images with the engine's versions as tags; tags of other images are their makers' own.
     fn release_images(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// It takes every GPU that it sees where no setting says how many.
+    /// Whether it uses every visible GPU unless configured otherwise.
     fn takes_all_gpus(&self) -> bool {
         false
     }
 
-    /// Whether this container is its own, by command, image and labels.
+    /// Recognises the engine in a container by command, image and labels.
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition>;
 
-    /// The settings that command and environment of process 1 ask for.
+    /// Settings in the command and environment of process 1.
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
 
-    /// Port that a server of it listens on when nothing says otherwise, inside the container.
+    /// Default port inside the container.
     fn default_port(&self) -> u16 {
         8000
     }
@@ -115,44 +115,44 @@ pub trait Engine: Sync {
     /// Paths to GET from a serving engine, in order of use.
     fn endpoints(&self) -> &'static [&'static str];
 
-    /// Paths that only this engine answers, each with what its reply holds: how a server is known
-    /// whose command says nothing.
+    /// Paths that only this engine answers, each with a text that its reply contains; they identify
+    /// a server that its command does not.
     fn identity(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// The endpoint that is read every second while the load runs; `None` for an engine that has
-    /// none, or whose reading takes something away from others.
+    /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
+    /// data that other clients need.
     fn gauges_endpoint(&self) -> Option<&'static str> {
         self.endpoints().iter().copied().find(|p| *p == "/metrics")
     }
 
-    /// The histogram of the time that requests wait in its queue, seconds, by its name in the
-    /// metrics; `None` for an engine without one.
+    /// Name of the histogram of queueing time in the metrics, seconds; `None` for an engine without
+    /// one.
     fn queue_histogram(&self) -> Option<&'static str> {
         None
     }
 
-    /// What the endpoints' replies say.
+    /// Reads the endpoints' replies.
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
 
-    /// Words that the lines of this engine's log hold and those of others do not, four bytes and
-    /// up, at most 64: how a log of unknown origin is told ([`log::auto`]).
+    /// Words that only this engine's log lines contain, at least four bytes each and at most 64:
+    /// they identify a log of unknown origin ([`log::auto`]).
     fn log_marks(&self) -> &'static [&'static str];
 
-    /// Those of the marks that settle it against an engine whose lines this one prints as well
-    /// (Ollama against its runner, llama.cpp): a line with one counts twice.
+    /// The marks that decide against an engine with the same lines (Ollama against its runner,
+    /// llama.cpp): a line with one counts twice.
     fn own_log_marks(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What the log of an engine that runs already does not tell of its memory, and how it could be
-    /// made to: a sentence. `on_gpu`: its memory is a GPU's.
+    /// What the log of a running engine lacks about memory, and how to enable it: one sentence.
+    /// `on_gpu`: its memory is a GPU's.
     fn untold(&self, _log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
         None
     }
 
-    /// The share of a GPU's memory that this release takes where no flag sets it.
+    /// Fraction of a GPU's memory that this release takes by default.
     fn default_memory_fraction(&self, _version: &str) -> Option<f64> {
         None
     }
@@ -160,8 +160,8 @@ pub trait Engine: Sync {
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 
-    /// What puts the load on when nobody says. An engine whose own bench is not fit to be used
-    /// answers [`LoadKind::Builtin`] for a serving container.
+    /// The default load generator. An engine without a usable bench answers [`LoadKind::Builtin`]
+    /// for a serving container.
     fn default_bench(&self, serving: bool) -> LoadKind {
         if serving {
             LoadKind::Serve
@@ -170,17 +170,17 @@ pub trait Engine: Sync {
         }
     }
 
-    /// What plimsoll's own load client speaks to a server of it.
+    /// Protocol of plimsoll's load client for this engine's servers.
     fn dialect(&self) -> Dialect {
         Dialect::Completions
     }
 
-    /// The command that lists the flags of the installed bench, asked before [`Engine::bench`].
+    /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
     fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>>;
 
-    /// A second question, when the answer to the first lists no flags; `first` is that answer,
-    /// both streams together, and empty where its program is not in the image. `None` when the
-    /// first answer is good, or no other will be.
+    /// A second command for the case that the first prints no flags. `first` is the first one's
+    /// output, stdout and stderr; it is empty if the image lacks the program. `None` if the first
+    /// answer suffices or no other command helps.
     fn bench_help_again(&self, _kind: BenchKind, _first: &str) -> Option<Vec<String>> {
         None
     }
@@ -190,23 +190,22 @@ pub trait Engine: Sync {
     fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError>;
 
     /// The program of a bench client that is a Python script and may run many times in one process:
-    /// it keeps nothing of one run for the next but what it has imported. `None`: each run has a
-    /// process of its own.
+    /// only its imports persist between runs. `None`: each run needs its own process.
     fn kept_program(&self, _kind: BenchKind) -> Option<&'static str> {
         None
     }
 
-    /// What the bench's result file says.
+    /// Reads the bench's result file.
     fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError>;
 
-    /// What a probe within the engine's process saw of its memory, where the bench is one.
+    /// Memory as a probe inside the engine's process measured it, if the bench is one.
     fn read_memory(&self, _kind: BenchKind, _result: &str) -> Option<torch_probe::TorchReport> {
         None
     }
 
-    /// Which part of the bench's run an output line begins, if any. A beginning may be told more
-    /// than once, and the first counts; steps count only once the measured part has begun. A line
-    /// may hold several states of one bar, with carriage returns between them.
+    /// The part of the bench's run that an output line begins, if any. A beginning may be reported
+    /// several times, and the first counts; steps count only after the measured part has begun. A
+    /// line may contain several states of one progress bar, separated by carriage returns.
     fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress>;
 
     /// Command and environment that make a container of this engine serve (`plimsoll run`).
@@ -229,10 +228,10 @@ pub trait Engine: Sync {
     }
 }
 
-/// Why a container was taken for an engine's.
+/// Why a container was attributed to an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognition {
-    /// A sentence: what was seen.
+    /// What was seen, as a sentence.
     pub evidence: String,
     /// Whether process 1 is the engine's server. False for an idle container with the engine in it.
     pub serving: bool,
@@ -295,21 +294,21 @@ pub struct ProbeFacts {
 
 /// An incremental reader of an engine's log.
 pub trait LogParser: Send {
-    /// Takes one line without its newline. Must be cheap for lines that carry nothing, must not
-    /// keep more than a bounded amount, and never panics, whatever the bytes.
+    /// Takes one line without its newline. Must be cheap for irrelevant lines, use bounded memory,
+    /// and never panic, whatever the bytes.
     fn line(&mut self, line: &[u8], at: Option<AtNs>);
 
-    /// How many milestones were passed so far. Cheap: asked after every line of a running engine.
+    /// Milestones passed so far. Cheap: called after every line of a running engine.
     fn steps_seen(&self) -> usize;
 
-    /// What the lines so far said.
+    /// The report on the lines so far.
     fn report(&self) -> LogReport;
 
     /// The line that best explains why the engine failed to start or died, if one was seen: the
     /// root cause, not the last wrapper.
     fn root_cause(&self) -> Option<String>;
 
-    /// Whether the engine said that it is ready to serve.
+    /// Whether the engine reported that it is ready to serve.
     fn ready(&self) -> bool;
 }
 
@@ -373,7 +372,7 @@ pub struct BenchPlan {
     pub env: Vec<(String, String)>,
     /// The file inside the container that the bench will write.
     pub result_path: String,
-    /// What was asked for and this release cannot do; sentences.
+    /// Requested settings that this release does not support; sentences.
     pub notes: Vec<String>,
     /// Files to lay into [`BenchJob::workdir`] before it runs.
     pub files: Vec<PlannedFile>,
@@ -407,15 +406,15 @@ pub enum PlanError {
     NoSuchBench {
         /// The engine.
         engine: &'static str,
-        /// The kind asked for.
+        /// The requested kind.
         kind: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The image does not have what the bench needs; a sentence.
+    /// The image lacks something that the bench needs; a sentence.
     #[error("{0}")]
     Lacking(String),
-    /// The request contradicts itself or lacks something.
+    /// The request is contradictory or incomplete.
     #[error("{0}")]
     Invalid(String),
 }
@@ -426,7 +425,7 @@ pub enum ReadError {
     /// Not JSON, or cut off.
     #[error("the bench's result is no valid JSON: {0}")]
     Json(String),
-    /// JSON without what a result must have.
+    /// JSON without a required key.
     #[error("the bench's result lacks `{0}`")]
     Missing(&'static str),
 }
@@ -473,13 +472,13 @@ pub enum BenchProgress {
     Warmup,
     /// The measured part begins.
     Measuring,
-    /// The measured part is over: what follows is for another purpose and no load.
+    /// The measured part is over; what follows is not load.
     Over,
-    /// So many of so many iterations or requests are done.
+    /// Progress in iterations or requests.
     Step {
         /// Done so far.
         done: u64,
-        /// In all.
+        /// Total.
         of: u64,
     },
 }

@@ -6,13 +6,13 @@ use super::command::{Command, commands};
 #[cfg(test)]
 use crate::capture::ContainerFacts;
 
-/// Programs that may well have a server's command among their words without running it.
+/// Programs that may have a server's command among their arguments without running it.
 const TALKERS: &[&str] = &[
     "echo", "printf", "grep", "pgrep", "pkill", "cat", "ls", "which", "curl", "wget", "docker",
     "kubectl", "ssh",
 ];
 
-/// Words in an image's name that make it something about an engine and not the engine.
+/// Words in an image's name that mark it as related to an engine, but not the engine.
 const ABOUT: &[&str] = &[
     "router",
     "exporter",
@@ -32,12 +32,12 @@ const ABOUT: &[&str] = &[
     "guidellm",
 ];
 
-/// Whether a command only speaks of others.
+/// Whether a command only mentions other commands.
 pub fn is_talker(argv: &[String]) -> bool {
     argv.first().is_some_and(|w| TALKERS.contains(&basename(w)))
 }
 
-/// Whether the words of an image's name make it something beside an engine.
+/// Whether the words of an image's name mark it as something other than an engine.
 pub fn is_about(words: &[&str]) -> bool {
     words.iter().any(|w| ABOUT.contains(w))
 }
@@ -57,8 +57,8 @@ pub fn flags_alone(argv: &[String], dash: &str) -> Option<Command> {
     })
 }
 
-/// Whether an image is named after an engine: its name's words hold one of `names`, and none that
-/// makes it something beside the engine. A name with a dot in it (`llama.cpp`) is one word.
+/// Whether an image is named after an engine: the words of its name include one of `names` and none
+/// that marks it as something else. A name with a dot in it (`llama.cpp`) is one word.
 pub fn image_is(image: &str, names: &[&str]) -> bool {
     let name = image_name(image);
     let words: Vec<&str> = name.split(['-', '_']).collect();
@@ -83,7 +83,7 @@ pub fn is_idle(argv: &[String]) -> bool {
     commands(argv, &Default::default()).iter().any(idle)
 }
 
-/// A clause about a process 1 that is no server.
+/// A clause on a process 1 that does not serve.
 pub fn of_process(argv: &[String]) -> String {
     match argv.first() {
         Some(program) if is_idle(argv) => format!("process 1 (`{}`) is idle", basename(program)),
@@ -91,11 +91,11 @@ pub fn of_process(argv: &[String]) -> String {
     }
 }
 
-/// The same of its name alone, without a word on whether it only waits.
+/// The same by its name alone, without a statement on whether it idles.
 pub fn not_by_name(argv: &[String]) -> String {
     match argv.first() {
         None => "process 1 is unknown".to_owned(),
-        // It could start a server all the same; only its port can tell.
+        // It could still start a server; only the port shows that.
         Some(program) => format!(
             "process 1 (`{}`) is not its server by name",
             basename(program)

@@ -1,7 +1,6 @@
 //! Samples in Prometheus' text format, as engines answer on `/metrics`.
 //!
-//! Comments, types, timestamps and exemplars carry nothing for us and are passed over, and so is
-//! a line that is no sample.
+//! Skips comments, types, timestamps, exemplars and malformed lines.
 
 use std::borrow::Cow;
 
@@ -31,8 +30,8 @@ pub fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     text.lines().filter_map(sample)
 }
 
-/// Counters that grow with every request, by the ends of their names, the best first. Not those of
-/// the HTTP server in general: asking for the metrics counts there too.
+/// Counters that grow with every request, by the ends of their names, the best first. The HTTP
+/// server's own counters are excluded: reading the metrics counts there too.
 const REQUESTS: [&str; 4] = [
     "request_success_total",
     "num_requests_total",
@@ -40,7 +39,8 @@ const REQUESTS: [&str; 4] = [
     "prompt_tokens_total",
 ];
 
-/// A figure that changes when requests come, in whatever engine's metrics: to tell that none came.
+/// Total of a counter that grows with requests, in any engine's metrics: unchanged means that no
+/// request arrived.
 pub fn requests_total(text: &str) -> Option<u64> {
     let sum = |counter: &str| {
         let mine = samples(text).filter(|s| {

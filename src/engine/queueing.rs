@@ -4,21 +4,21 @@ use super::prometheus::samples;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A histogram of waiting times since the engine's start, or between two of them.
+/// A histogram of waiting times since the engine's start, or between two readings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueTimes {
-    /// Requests that were counted.
+    /// Requests counted.
     pub count: u64,
-    /// All their waiting, seconds.
+    /// Total waiting time, seconds.
     pub sum_s: f64,
-    /// Upper edge of a bucket, seconds → requests that waited no longer. Without the last bucket,
-    /// whose edge is infinite.
+    /// Cumulative buckets: upper edge, seconds → requests that waited no longer. Without the
+    /// infinite bucket.
     pub within: Vec<(f64, u64)>,
 }
 
 impl QueueTimes {
     /// Reads the histogram `name` (without `_sum`, `_count`, `_bucket`), summed over all label
-    /// sets; `None` where the text has no such.
+    /// sets; `None` if the text has none.
     pub fn read(metrics: &str, name: &str) -> Option<QueueTimes> {
         let mut times = QueueTimes::default();
         // Keyed by the edge's bits: edges are above 0, where these have the numbers' order.
@@ -54,8 +54,8 @@ impl QueueTimes {
         seen.then_some(times)
     }
 
-    /// What came between an earlier reading and this one; `None` where the engine was started
-    /// again in between.
+    /// The histogram between an earlier reading and this one; `None` if the engine restarted in
+    /// between.
     pub fn since(&self, earlier: &QueueTimes) -> Option<QueueTimes> {
         let count = self.count.checked_sub(earlier.count)?;
         let mut within = Vec::with_capacity(self.within.len());
@@ -70,13 +70,13 @@ impl QueueTimes {
         })
     }
 
-    /// Mean waiting of a request, seconds.
+    /// Mean waiting time of a request, seconds.
     pub fn mean_s(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_s / self.count as f64)
     }
 
-    /// Requests that are known to have waited for at least `seconds`: those beyond the first edge
-    /// that is not below it.
+    /// Requests that waited for at least `seconds`: those beyond the first edge that is not below
+    /// it.
     pub fn at_least(&self, seconds: f64) -> u64 {
         let edge = self.within.iter().find(|(edge, _)| *edge >= seconds);
         edge.map_or(0, |(_, n)| self.count.saturating_sub(*n))

@@ -1,16 +1,16 @@
-//! Whether two words name the same: a setting in two spellings, a model by two of its names.
+//! Whether two words mean the same: a setting in two spellings, a model under two of its names.
 //!
-//! What is asked for stands first. `auto` asks for nothing in particular and is met by anything; an
-//! engine that says `auto` has chosen for itself, and meets nothing that is asked for by name.
+//! The requested value comes first. A request for `auto` matches anything; an engine that reports
+//! `auto` has chosen for itself and matches no specific request.
 
-/// Whether a setting `has` is what is `asked` for.
+/// Whether the setting `has` satisfies the requested one.
 pub fn setting(asked: &str, has: &str) -> bool {
     let (asked, has) = (plain(asked), plain(has));
     let numbers = asked.parse::<f64>().ok().zip(has.parse::<f64>().ok());
     asked == "auto" || asked == has || numbers.is_some_and(|(a, b)| a == b)
 }
 
-/// One spelling for what means the same.
+/// One spelling for words with the same meaning.
 pub fn plain(word: &str) -> String {
     let word = word.trim().to_ascii_lowercase();
     let word = word.strip_prefix("torch.").unwrap_or(&word);
@@ -23,7 +23,7 @@ pub fn plain(word: &str) -> String {
     .to_owned()
 }
 
-/// Whether two names are of one model: an id, its last part, a folder of that name, the id's place
+/// Whether two names are of one model: an id, its last part, a folder of that name, the id's folder
 /// in the hub's cache (`models--ORG--NAME/snapshots/REVISION`).
 pub fn model(asked: &str, known: &str) -> bool {
     let (asked, known) = (name(asked), name(known));
@@ -41,8 +41,8 @@ pub fn model(asked: &str, known: &str) -> bool {
     }
 }
 
-/// Whether they may be of one model: a file of it, or a name with more at its end. Good enough to
-/// raise no alarm, and not to vouch for it.
+/// Whether they may be of one model: a file of it, or a name with a longer end. Enough to raise no
+/// alarm, not enough to confirm.
 pub fn maybe_model(asked: &str, known: &str) -> bool {
     if model(asked, known) {
         return true;
@@ -53,11 +53,11 @@ pub fn maybe_model(asked: &str, known: &str) -> bool {
         || !a.is_empty() && !k.is_empty() && (k.starts_with(a) || a.starts_with(k))
 }
 
-/// A place in the hub's cache.
+/// A path in the hub's cache.
 struct Place {
-    /// Whose: `org/name`.
+    /// Repository: `org/name`.
     id: String,
-    /// It is the whole checkpoint, and not a file of it.
+    /// Whether it is the whole checkpoint rather than one file.
     whole: bool,
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a setting takes.
+/// Type of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueKind {
@@ -38,7 +38,7 @@ pub struct Setting {
     /// Further names in a case of a batch.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// What it takes.
+    /// Type of its value.
     pub kind: ValueKind,
     /// How each engine that has it names it, by the engine's name.
     engines: BTreeMap<String, EngineSetting>,
@@ -89,7 +89,7 @@ impl Setting {
         settings.find(|s| s.names(engine).any(|n| n == name))
     }
 
-    /// The engine's own names for it, the preferred one first; none where it has no such setting.
+    /// The engine's own names for it, the preferred one first; none if it has no such setting.
     pub fn names(&self, engine: EngineId) -> impl Iterator<Item = &str> {
         let own = self.engines.get(engine.name()).into_iter();
         own.flat_map(|e| e.names.iter().map(String::as_str))
@@ -111,7 +111,7 @@ impl Setting {
         names.into_iter().filter_map(value)
     }
 
-    /// Replaces the value, by whatever name it is there.
+    /// Replaces the value, under whichever name it is set.
     pub fn replace(&self, engine: EngineId, values: &mut BTreeMap<String, String>, value: &str) {
         for name in self.names(engine) {
             values.remove(name);
@@ -132,7 +132,8 @@ impl Setting {
     }
 }
 
-/// The arguments, each with its value, that set these settings of an engine; settings that it lacks are left out.
+/// The arguments, each with its value, that set these settings of an engine; settings that the
+/// engine lacks are left out.
 pub fn arguments_of(engine: EngineId, settings: &RequestedSettings) -> Vec<Vec<String>> {
     let set = settings.named().into_iter();
     let arguments =

@@ -1,8 +1,9 @@
 //! llama.cpp's benches: command lines, results, progress. Both load a model of their own.
 //!
-//! `latency` is `llama-bench` with one prompt and one answer in a row (`-pg`); `throughput` is
-//! `llama-batched-bench` with many sequences at once. They print their results, so a shell with a
-//! fixed script puts these into a file; every word of the request is an argument of that script.
+//! `latency` is `llama-bench` with one prompt and one response in sequence (`-pg`); `throughput` is
+//! `llama-batched-bench` with many concurrent sequences. They print their results, so a shell with
+//! a fixed script redirects these into a file; every word of the request is an argument of that
+//! script.
 
 use crate::capture::RequestedSettings;
 use crate::engine::bench_figures::figure;
@@ -25,13 +26,13 @@ fn program(kind: BenchKind) -> Option<&'static str> {
     }
 }
 
-/// The command that asks a bench for its flags.
+/// The command that prints a bench's flags.
 pub fn question(kind: BenchKind) -> Option<Vec<String>> {
     let program = program(kind)?;
     Some(["sh", "-c", ASK, "sh", program].map(str::to_owned).to_vec())
 }
 
-/// Plans a bench. `help` is what the installed bench said of its flags.
+/// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     let Some(program) = program(job.kind) else {
         return Err(PlanError::NoSuchBench {
@@ -141,7 +142,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     if kind == BenchKind::Latency {
         return latency(result);
     }
-    // Its own log may stand around the one line of JSON.
+    // The bench's own log may surround the one line of JSON.
     let line = result.lines().rev().find(|l| l.trim().starts_with('{'));
     let run: Value = serde_json::from_str(line.unwrap_or_default())
         .map_err(|e| ReadError::Json(e.to_string()))?;
@@ -205,7 +206,7 @@ pub fn progress(kind: BenchKind, line: &str) -> Option<BenchProgress> {
         Some((_, counts)) => {
             let (done, of) = counts.trim().split_once('/')?;
             let (done, of) = (done.parse::<u64>().ok()?, of.parse().ok()?);
-            // It tells a run when it begins it.
+            // A run is printed at its start.
             Some(match done {
                 0 | 1 => BenchProgress::Measuring,
                 _ => BenchProgress::Step { done: done - 1, of },

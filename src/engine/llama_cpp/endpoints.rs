@@ -1,4 +1,4 @@
-//! What the endpoints of a running llama.cpp server say. None of them tells device memory.
+//! Endpoints of a running llama.cpp server. None of them reports device memory.
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
@@ -6,7 +6,7 @@ use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
 use serde_json::Value;
 
-/// Paths to ask. `/slots` can be switched off, `/metrics` has to be switched on.
+/// Paths to query. `/slots` can be switched off, `/metrics` has to be switched on.
 pub const PATHS: &[&str] = &["/health", "/props", "/slots", "/v1/models", "/metrics"];
 
 /// Reads the replies.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::capture::{ContainerFacts, Probe};
 
-/// Words that lines of llama.cpp hold, also under Ollama.
+/// Words in log lines of llama.cpp, also under Ollama.
 pub const MARKS: &[&str] = &[
     "llama_model_loader",
     "llm_load_",
@@ -54,7 +54,7 @@ fn is_quantized(file_type: &str) -> bool {
     !matches!(plain, "F16" | "BF16" | "F32" | "F64")
 }
 
-/// Why a server whose slots share nothing tells no pool.
+/// Why a server with separate slots reports no pool.
 pub const NO_SHARED_POOL: &str =
     "each slot has its part of the context for itself: there is no pool that slots share";
 

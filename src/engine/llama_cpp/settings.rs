@@ -19,7 +19,7 @@ static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
     )
 });
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "hf_token"];
 
 /// Variables of other programs that change its memory.
@@ -72,9 +72,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// Arguments that make an image whose entrypoint is the server serve.
+/// Arguments for an image with the server as its entrypoint.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    // A file is one by its ending; anything else is a repository to download from.
+    // A path or a `.gguf` ending names a file; anything else is a repository to download from.
     let flag = if job.model.ends_with(".gguf") || job.model.starts_with('/') {
         "-m"
     } else {

@@ -1,18 +1,18 @@
-//! A log of unknown origin: which engine wrote it, and what it says.
+//! Detects the engine of a log of unknown origin and parses the log.
 
 use super::words::Words;
 use crate::capture::AtNs;
 use crate::engine::facts::LogReport;
 use crate::engine::{EngineId, LogParser};
 
-/// Bytes after which the engine with the most lines is taken. Until then every engine's parser
-/// reads along.
+/// Candidates are compared each time this many bytes were read; the parsers of all remaining
+/// candidates read along.
 const ENOUGH_BYTES: usize = 1 << 20;
 
-/// Lines by which an engine that is behind is out of it, once so many bytes were read.
+/// Lines behind the leader at which a comparison drops a candidate.
 const ENOUGH_LEAD: u64 = 8;
 
-/// Reads a log as every engine's, until it is clear whose it is.
+/// Parses a log for every engine until one is identified.
 pub struct AutoParser {
     candidates: Vec<Candidate>,
     bytes: usize,
@@ -21,9 +21,9 @@ pub struct AutoParser {
 struct Candidate {
     engine: EngineId,
     marks: Words,
-    /// Marks that count once more.
+    /// Marks that count twice.
     own: Option<Words>,
-    /// Lines that hold a mark.
+    /// Lines that contain a mark.
     lines: u64,
     parser: Box<dyn LogParser>,
 }
@@ -53,14 +53,13 @@ impl AutoParser {
         }
     }
 
-    /// The engine whose log it is, as far as the lines so far tell; `None` when none of them is
-    /// any engine's.
+    /// The most likely engine after the lines so far; `None` while no line matches any.
     pub fn engine(&self) -> Option<EngineId> {
         Some(self.best()?.engine)
     }
 
-    /// The one with the most lines; where two have as many (a log of only the lines that the
-    /// runner of Ollama prints as llama.cpp does), the first in the list.
+    /// The candidate with the most lines; on a tie (a log of only the lines that Ollama's runner
+    /// prints as llama.cpp does), the first in the list.
     fn best(&self) -> Option<&Candidate> {
         let mut best: Option<&Candidate> = None;
         for candidate in self.candidates.iter().filter(|c| c.lines > 0) {
@@ -72,7 +71,8 @@ impl AutoParser {
     }
 
     fn settle(&mut self) {
-        // Two that stay together speak alike (Ollama and its runner); the others are out of it.
+        // Candidates this close print the same lines (Ollama and its runner); the others are
+        // dropped.
         if let Some(lines) = self.best().map(|b| b.lines) {
             self.candidates.retain(|c| c.lines + ENOUGH_LEAD > lines);
         }

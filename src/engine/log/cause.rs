@@ -3,15 +3,15 @@
 /// How well a line explains a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Warns of what probably happened.
+    /// A warning about the probable cause.
     Hint,
     /// Follows from the failure of another process.
     Consequence,
-    /// A process is gone, nobody knows why.
+    /// A process died for an unknown reason.
     Death,
-    /// An error of its own.
+    /// An error of the process itself.
     Cause,
-    /// An error that names the memory it lacked.
+    /// An error that names the memory that was missing.
     Memory,
 }
 

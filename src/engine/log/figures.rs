@@ -9,21 +9,21 @@ pub struct Number {
     pub whole: bool,
 }
 
-/// The text behind the first `needle`.
+/// The text after the first `needle`.
 pub fn after<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     memchr::memmem::find(text.as_bytes(), needle.as_bytes()).map(|at| &text[at + needle.len()..])
 }
 
-/// Whether `text` holds one of `words`: the gate before the readers of a subject, each of which
-/// searches for many more.
+/// Whether `text` contains one of `words`: a cheap check before the readers of a subject, each of
+/// which searches for many more.
 pub fn holds(text: &str, words: &[&str]) -> bool {
     words
         .iter()
         .any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
 }
 
-/// The number that `text` begins with (spaces skipped), and the text behind it. Takes a minus sign
-/// and thousands commas; a comma that no three digits follow ends the number.
+/// The number that `text` begins with (spaces skipped), and the text after it. Accepts a minus sign
+/// and thousands commas; a comma without three digits after it ends the number.
 pub fn number(text: &str) -> Option<(Number, &str)> {
     let text = text.trim_start();
     let bytes = text.as_bytes();
@@ -56,7 +56,7 @@ pub fn number(text: &str) -> Option<(Number, &str)> {
         }
         at += 1;
     }
-    // A figure of more digits than any count has is no figure.
+    // More digits than any count has: not a figure.
     if digits == 0 || digits > 25 {
         return None;
     }
@@ -64,7 +64,7 @@ pub fn number(text: &str) -> Option<(Number, &str)> {
     Some((Number { value, whole }, &text[at..]))
 }
 
-/// The number behind `needle`.
+/// The number after `needle`.
 pub fn number_after(text: &str, needle: &str) -> Option<Number> {
     number(after(text, needle)?).map(|(n, _)| n)
 }
@@ -79,8 +79,8 @@ pub fn number_before(text: &str, needle: &str) -> Option<Number> {
     number(head[head.len() - start..].trim_start_matches([',', '.'])).map(|(n, _)| n)
 }
 
-/// The amount of memory that `text` begins with, GiB, and the text behind it. vLLM's `GB` is
-/// bytes / 2^30 as well; `MB` is bytes / 2^20. `None` without a unit.
+/// The amount of memory that `text` begins with, GiB, and the text after it. vLLM's `GB` is bytes /
+/// 2^30 as well; `MB` is bytes / 2^20. `None` without a unit.
 pub fn gib(text: &str) -> Option<(f64, &str)> {
     let (n, rest) = number(text)?;
     let unit = rest.trim_start();
@@ -99,7 +99,7 @@ pub fn gib(text: &str) -> Option<(f64, &str)> {
     None
 }
 
-/// The amount of memory behind `needle`, GiB.
+/// The amount of memory after `needle`, GiB.
 pub fn gib_after(text: &str, needle: &str) -> Option<f64> {
     gib(after(text, needle)?).map(|(v, _)| v)
 }

@@ -1,12 +1,12 @@
-//! Where in a line an engine's message begins: behind whatever prefix, and never inside a quoted
-//! text, so that a prompt that a request log repeats says nothing.
+//! Finds where an engine's message begins in a line: behind any prefix, but never inside quotes, so
+//! that a logged prompt is not read as a message.
 
 use super::words::Words;
 
-/// Bytes that may stand before a message: date, ranks, a collector's fields, a progress bar.
+/// Longest prefix of a message, bytes: date, ranks, a collector's fields, a progress bar.
 const LONGEST_PREFIX: usize = 512;
 
-/// The beginnings of messages, each with what it is.
+/// The beginnings of messages, each with its kind.
 pub struct Heads<K: 'static> {
     words: Words,
     table: &'static [(&'static str, K)],
@@ -15,9 +15,9 @@ pub struct Heads<K: 'static> {
 /// A message that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a, K> {
-    /// What it is.
+    /// Kind, from the table.
     pub kind: K,
-    /// What stands before it.
+    /// Text before the message.
     pub prefix: &'a str,
     /// Its beginning, as in the table.
     pub head: &'static str,
@@ -26,8 +26,8 @@ pub struct Message<'a, K> {
 }
 
 impl<K: Copy> Heads<K> {
-    /// A search for the beginnings in `table`, of which an earlier one wins where two begin at one
-    /// place. Four bytes and up, at most 64 of them, as [`Words`] has it.
+    /// A search for the beginnings in `table`; of two that begin at one place the earlier in the
+    /// table wins. At least four bytes each and at most 64 of them, as [`Words`] requires.
     pub fn new(table: &'static [(&'static str, K)]) -> Heads<K> {
         let words: Vec<&str> = table.iter().map(|(head, _)| *head).collect();
         Heads {

@@ -1,8 +1,8 @@
-//! What every engine's log parser is made of: lines without their wrapping, words to look for,
+//! The parts of every engine's log parser: lines without their wrapping, words to search for,
 //! figures, and the sheet that facts are written on.
 //!
-//! A parser of an engine names the words that its messages hold ([`words::Words`]), and gets each
-//! line that holds one, cleaned ([`Line`]), to write what it reads on a [`sheet::Sheet`].
+//! An engine's parser names the words that its messages contain ([`words::Words`]), gets each line
+//! that contains one, cleaned ([`Line`]), and writes what it reads on a [`sheet::Sheet`].
 
 pub mod auto;
 pub mod cause;
@@ -48,26 +48,27 @@ impl Line<'_> {
     }
 }
 
-/// What one engine's log can say: the part of a parser that differs from engine to engine.
+/// The messages of one engine's log: the part of a parser that differs from engine to engine.
 pub trait Messages: Default + Send {
     /// The engine's name, as in `--engine`.
     const ENGINE: &'static str;
 
-    /// Words of which every line of interest holds one, and busy lines none if possible.
+    /// Every line of interest contains one of these words; frequent other lines should contain
+    /// none.
     fn words() -> &'static Words;
 
-    /// Whether lines without any of the words may go on with a message.
+    /// Whether lines without any of the words may continue a message.
     fn awaits_more(&self) -> bool {
         false
     }
 
-    /// Whether a line that holds one of the words says nothing new. Asked of every such line,
-    /// before it is cleaned: for the one kind that a serving engine's log is full of.
+    /// Whether a line with one of the words repeats known facts. Called on the raw bytes of every
+    /// such line, to skip the one kind that fills a serving engine's log.
     fn is_stale(&self, _raw: &[u8], _sheet: &Sheet) -> bool {
         false
     }
 
-    /// Whether a line is to be read. Asked of every line, before it is cleaned.
+    /// Whether a line needs to be read. Called on the raw bytes of every line.
     fn may_hold_news(&self, raw: &[u8], sheet: &Sheet) -> bool {
         Self::words().hold(raw) && !self.is_stale(raw, sheet)
     }
@@ -75,7 +76,8 @@ pub trait Messages: Default + Send {
     /// Reads one line.
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet);
 
-    /// Adds what only all lines together say. Called on a copy of the sheet for every report.
+    /// Adds facts that follow from all lines together. Called on a copy of the sheet for every
+    /// report.
     fn conclude(&self, _sheet: &mut Sheet) {}
 
     /// The line that explains why the engine failed.
@@ -109,7 +111,7 @@ impl<M: Messages> LogParser for SheetParser<M> {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
         self.lines += 1;
         let raw = &raw[..raw.len().min(LONGEST_LINE)];
-        // The rest of a message may hold any words.
+        // The rest of a message may contain any words.
         if !self.messages.awaits_more() && !self.messages.may_hold_news(raw, &self.sheet) {
             return;
         }

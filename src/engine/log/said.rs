@@ -1,24 +1,24 @@
-//! Whether the engine itself says something, or a text that it was handed: prompts are logged too.
+//! Whether a text is the engine's own message or a quotation: logs contain prompts too.
 
-/// Words before a message that make it somebody else's: what a request asked or a model answered.
+/// Words before a text that a request contained or a model generated.
 const QUOTED: &[&str] = &[
     "Input:", "inputs:", "Output:", "prompt", "Prompt", "content:", "messages",
 ];
 
-/// The text behind `needle`, where it begins a message: nothing stands before it, or what a log
-/// puts before messages (a level, a time, a place, a carrier's name). In quotes it is no message.
+/// The text after `needle` where `needle` begins a message: at the start of the line or after a log
+/// prefix (level, time, place, carrier's name), and not in quotes.
 pub fn said<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     let at = memchr::memmem::find(text.as_bytes(), needle.as_bytes())?;
     let before = text[..at].trim_end();
     (begins(before) && !handed_over(before)).then(|| &text[at + needle.len()..])
 }
 
-/// Whether what stands before a message shows that the message is a request's or an answer's text.
+/// Whether the text before a message shows that it belongs to a request or a response.
 pub fn handed_over(before: &str) -> bool {
     before.contains(['"', '\'', '`']) || QUOTED.iter().any(|word| before.contains(word))
 }
 
-/// Whether a message may begin behind `before`.
+/// Whether a message may begin after `before`.
 fn begins(before: &str) -> bool {
     let Some(last) = before.chars().next_back() else {
         return true;
@@ -30,7 +30,7 @@ fn begins(before: &str) -> bool {
         || (word.starts_with(|c: char| c.is_ascii_digit()) && word.contains(':'))
 }
 
-/// The first text behind any of `needles`, with the needle.
+/// The first text after any of `needles`, with the needle.
 pub fn said_any<'a>(text: &'a str, needles: &[&'static str]) -> Option<(&'static str, &'a str)> {
     needles
         .iter()

@@ -1,4 +1,4 @@
-//! The sheet that an engine's parser writes on: facts with their lines, milestones, trouble.
+//! The sheet that an engine's parser writes: facts with their lines, milestones, failures.
 
 use super::Line;
 use super::cause::{Cause, Weight};
@@ -14,10 +14,10 @@ const MOST_FINDINGS: usize = 64;
 const MOST_ENTRIES: usize = 1024;
 /// Lines quoted for one fact.
 const MOST_QUOTES: usize = 64;
-/// A lack of memory: the fact, and the code of the finding that goes with it.
+/// Out of memory: the key of the fact, and the code of its finding.
 const OOM: &str = "oom";
 
-/// What the lines so far said.
+/// Facts, milestones and findings of the lines so far.
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
     facts: BTreeMap<String, Fact>,
@@ -31,8 +31,8 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Sets a fact; an engine that repeats itself corrects itself. `needle` is the part of the
-    /// line that must stay visible in a quote that is cut.
+    /// Sets a fact; a later line replaces an earlier one. `needle` is the part of the line that
+    /// must stay visible in a shortened quote.
     pub fn set(&mut self, key: &str, value: FactValue, line: &Line<'_>, needle: &str) {
         self.facts.insert(
             key.to_owned(),
@@ -51,7 +51,7 @@ impl Sheet {
         }
     }
 
-    /// Sets a figure in the unit that its key names; not a number is no figure.
+    /// Sets a figure in the unit that its key names; ignores NaN and infinities.
     pub fn figure(&mut self, key: &str, value: f64, line: &Line<'_>, needle: &str) {
         if value.is_finite() {
             self.set(key, FactValue::Float(value), line, needle);
@@ -86,7 +86,7 @@ impl Sheet {
         }
     }
 
-    /// Adds to the figure of one device or buffer: pieces of one whole are printed one by one.
+    /// Adds to the figure of one device or buffer: pieces of one buffer are printed one by one.
     pub fn entry_more(&mut self, key: &str, label: &str, more: f64, line: &Line<'_>) {
         let before = match self.facts.get(key).map(|f| &f.value) {
             Some(FactValue::Record(entries)) => match entries.get(label) {
@@ -123,7 +123,7 @@ impl Sheet {
         }
     }
 
-    /// Puts a fact that was concluded from others; its quotes are theirs.
+    /// Puts a fact derived from others, with their quotes.
     pub fn conclude(&mut self, key: &str, fact: Fact) {
         self.facts.insert(key.to_owned(), fact);
     }
@@ -143,7 +143,7 @@ impl Sheet {
         self.facts.get(key)?.value.number()
     }
 
-    /// Forgets a fact, and returns it: a later line replaced it, or it was something else.
+    /// Removes a fact and returns it: a later line replaced it, or it was misread.
     pub fn take(&mut self, key: &str) -> Option<Fact> {
         self.facts.remove(key)
     }
@@ -198,17 +198,17 @@ impl Sheet {
         self.steps.iter().any(|m| m.step == step)
     }
 
-    /// How many milestones were passed.
+    /// Number of milestones passed.
     pub fn steps_seen(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether the engine said that it is ready to serve.
+    /// Whether the engine reported that it is ready to serve.
     pub fn ready(&self) -> bool {
         self.ready
     }
 
-    /// Adds something worth telling, once for each code.
+    /// Adds a finding, once for each code.
     pub fn finding(
         &mut self,
         code: &str,
@@ -227,12 +227,12 @@ impl Sheet {
         }
     }
 
-    /// Adds a finding that several lines together make.
+    /// Adds a finding that follows from several lines.
     pub fn note(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
 
-    /// Notes a line that explains a failure: the first of those that explain it best is the root
+    /// Notes a line that explains a failure: the first of those with the highest weight is the root
     /// cause.
     pub fn cause(&mut self, weight: Weight, line: &Line<'_>, needle: &str) {
         if self.cause.as_ref().is_none_or(|c| weight > c.weight) {
@@ -243,13 +243,13 @@ impl Sheet {
         }
     }
 
-    /// Notes a lack of memory: fact `oom`, the root cause, and the phase that it happened in
+    /// Notes an out-of-memory error: fact `oom`, the root cause, and the phase in which it happened
     /// (`oom_phase`, from the milestones passed).
     pub fn out_of_memory(&mut self, line: &Line<'_>, needle: &str) {
         self.out_of_memory_in(self.phase(), line, needle);
     }
 
-    /// The same in a phase that the line itself tells better than the milestones do.
+    /// The same, with a phase that the line states better than the milestones do.
     pub fn out_of_memory_in(&mut self, phase: &str, line: &Line<'_>, needle: &str) {
         self.cause(Weight::Memory, line, needle);
         if !self.lacked_memory() {
@@ -265,22 +265,22 @@ impl Sheet {
         }
     }
 
-    /// Whether memory lacked, as far as is known now.
+    /// Whether memory ran out, as far as is known now.
     pub fn lacked_memory(&self) -> bool {
         let fact = self.facts.get(OOM).map(|f| &f.value);
         matches!(fact, Some(FactValue::Bool(true)))
     }
 
-    /// Notes that all memory was taken without lack: fact `oom` is false, by this line, unless a
-    /// lack was said.
+    /// Notes that all memory was allocated: fact `oom` becomes false, by this line, unless it is
+    /// known already.
     pub fn enough_memory(&mut self, line: &Line<'_>, needle: &str) {
         if !self.facts.contains_key(OOM) {
             self.flag(OOM, false, line, needle);
         }
     }
 
-    /// The engine tries again with less after a lack of memory: that lack is no longer the end of
-    /// it, and whether the next try is enough is not known yet.
+    /// The engine retries with less after an out-of-memory error: the failure is no longer final,
+    /// and the outcome of the retry is unknown.
     pub fn tries_again(&mut self) {
         self.facts.remove(OOM);
         self.facts.remove("oom_phase");
@@ -288,8 +288,8 @@ impl Sheet {
         self.cause = self.cause.take().filter(|c| c.weight < Weight::Memory);
     }
 
-    /// The engine starts something anew that it does many times in one log, such as loading a
-    /// model on demand: of its facts those in `keep` hold on, and steps up to its start.
+    /// The engine begins something that it repeats within one log, such as loading a model on
+    /// demand: keeps the facts in `keep` and the steps up to its start.
     pub fn begin_again(&mut self, keep: &[&str]) {
         self.facts.retain(|key, _| keep.contains(&key.as_str()));
         self.steps.retain(|m| m.step == EngineStep::Started);
@@ -308,7 +308,7 @@ impl Sheet {
         phase_after(&self.steps)
     }
 
-    /// The engine starts anew in the same log: what came before is over.
+    /// The engine restarts in the same log: discards the earlier state except the root cause.
     pub fn restart(&mut self) {
         self.restart_after(self.root_cause());
     }
@@ -327,8 +327,8 @@ impl Sheet {
         self.facts.is_empty() && self.steps.is_empty() && self.cause.is_none()
     }
 
-    /// The line that explains why the engine failed; `None` while a server of it goes on serving
-    /// after errors of single requests.
+    /// The line that explains why the engine failed; `None` while a server continues after errors
+    /// of single requests.
     pub fn root_cause(&self) -> Option<String> {
         self.cause
             .as_ref()
@@ -337,7 +337,7 @@ impl Sheet {
             .or_else(|| self.earlier_cause.clone().filter(|_| !self.ready))
     }
 
-    /// All of it.
+    /// The report on everything written.
     pub fn report(mut self, engine: &str) -> LogReport {
         if self.earlier_runs > 0 {
             self.findings.push(Finding {
@@ -373,7 +373,7 @@ impl Sheet {
     }
 }
 
-/// What an engine does that has passed these milestones, in one word.
+/// What an engine with these milestones is doing, in one word.
 pub fn phase_after(steps: &[StepMark]) -> &'static str {
     match steps.iter().map(|m| m.step).max() {
         None | Some(EngineStep::Started) => "start",
@@ -408,7 +408,7 @@ fn quote_also(fact: &mut Fact, line: &Line<'_>, needle: &str) {
     }
 }
 
-/// When a fact was said last, for facts concluded from it.
+/// The latest time among facts, for one derived from them.
 pub fn latest(facts: &[&Fact]) -> Option<AtNs> {
     facts.iter().filter_map(|f| f.at_ns).max()
 }

@@ -1,4 +1,4 @@
-//! An engine's messages as a table of rows, which makes both the search for lines of interest and
+//! An engine's messages as a table of rows, which drives both the search for lines of interest and
 //! the reading of their values.
 
 use super::Line;
@@ -9,7 +9,7 @@ use super::words::Words;
 use crate::engine::facts::FactValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value in a message. `H` is what becomes of it, which differs from engine to engine.
+/// A value in a message. `H` is its destination, which differs from engine to engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<H> {
     /// The text by which the message is found.
@@ -22,15 +22,15 @@ pub struct Row<H> {
     form: Form,
     /// The part of the line that a shortened quote keeps, where it is not the sign.
     shown: Option<&'static str>,
-    /// What becomes of it.
+    /// Destination of the value.
     pub target: H,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// Behind the sign and then behind each of these.
+    /// After the sign and then after each of these.
     Behind(&'static [&'static str]),
-    /// Behind the first of these, which may be before the sign, and then behind each of the others.
+    /// After the first of these, which may be before the sign, and then after each of the others.
     Anywhere(&'static [&'static str]),
 }
 
@@ -39,7 +39,7 @@ enum Place {
 pub enum Form {
     /// An amount of memory with its unit; kept in GiB.
     Gib,
-    /// The same, right before the sign and behind a comma.
+    /// The same, right before the sign and after a comma.
     GibBefore,
     /// A number that is kept with a fraction.
     Float,
@@ -49,7 +49,7 @@ pub enum Form {
     Count,
     /// The same, right before the sign.
     CountBefore,
-    /// A number without a unit of memory behind it: bytes.
+    /// A number with no unit of memory after it: bytes.
     Bytes,
     /// Bytes without a fraction or a sign; kept in GiB.
     BytesAsGib,
@@ -70,7 +70,7 @@ pub enum Form {
 }
 
 impl<H: Copy> Row<H> {
-    /// A value right behind `sign`.
+    /// A value right after `sign`.
     pub const fn new(sign: &'static str, form: Form, target: H) -> Row<H> {
         Row {
             sign,
@@ -82,14 +82,14 @@ impl<H: Copy> Row<H> {
         }
     }
 
-    /// The value is not right behind the sign, but behind these texts, which follow it in this
-    /// order.
+    /// The value does not follow `sign` directly, but follows these texts, which come after it in
+    /// this order.
     pub const fn then(mut self, texts: &'static [&'static str]) -> Row<H> {
         self.place = Place::Behind(texts);
         self
     }
 
-    /// The same with texts of which the first may be anywhere in the line.
+    /// The same, but the first of the texts may be anywhere in the line.
     pub const fn behind(mut self, texts: &'static [&'static str]) -> Row<H> {
         self.place = Place::Anywhere(texts);
         self
@@ -149,8 +149,8 @@ impl<H: Copy> Row<H> {
     }
 }
 
-/// Writes the values of `rows`, of which each names its fact, where the line's message begins with
-/// the sign.
+/// Writes the values of `rows`, each under its own fact, where the line's message begins with the
+/// sign.
 pub fn read_message(rows: &[Row<&str>], line: &Line<'_>, sheet: &mut Sheet) {
     for row in rows {
         let Some(rest) = said(line.text, row.sign) else {
@@ -179,8 +179,8 @@ pub struct Table<H: 'static> {
 }
 
 impl<H: Copy> Table<H> {
-    /// A table of `rows`. `watched`: further texts that make a line one of interest. `busy`: lines
-    /// that a log is full of and that hold nothing; a search for other such lines is slower.
+    /// A table of `rows`. `watched`: further texts that make a line one of interest. `busy`:
+    /// frequent lines without values; a search that hits other such lines is slower.
     pub fn new(rows: &'static [Row<H>], watched: &[&'static str], busy: &[&str]) -> Table<H> {
         let mut signs: Vec<&str> = rows.iter().map(|row| row.sign).collect();
         signs.extend(watched);
@@ -207,8 +207,8 @@ impl<H: Copy> Table<H> {
         self.gate.hold(raw) && self.search.hold(raw)
     }
 
-    /// The rows whose signs and conditions `text` holds, in the order of the table, each with
-    /// where its first sign ends.
+    /// The rows with their sign and condition in `text`, in table order, each with the end of its
+    /// first sign.
     pub fn matching(&self, text: &str) -> Vec<(&'static Row<H>, usize)> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         self.search.each(text.as_bytes(), |sign, end| {
@@ -225,8 +225,8 @@ impl<H: Copy> Table<H> {
     }
 }
 
-/// Few short texts of which every sign holds one: a vectorised search takes 64. No `busy` line holds
-/// one, unless a sign has no other part.
+/// A few short texts such that every sign contains one: a vectorised search takes 64. No `busy`
+/// line contains one, unless a sign has no other part.
 fn common_parts<'a>(signs: &[&'a str], busy: &[&str]) -> Vec<&'a str> {
     let mut holders: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (number, sign) in signs.iter().enumerate() {

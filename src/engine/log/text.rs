@@ -1,4 +1,4 @@
-//! A log line as text: colour taken out, pieces of a redrawn line, level and message, quotes.
+//! A log line as text: colour removed, pieces of a redrawn line, level and message, quotes.
 
 use super::words::Words;
 use std::sync::LazyLock;
@@ -13,12 +13,12 @@ pub enum Level {
     Quiet,
     /// `ERROR`, `CRITICAL`.
     Error,
-    /// No record prefix: a traceback, a tool's own output, or a prefix that somebody removed.
+    /// No record prefix: a traceback, a tool's own output, or a prefix that was stripped.
     Unknown,
 }
 
-/// Puts `raw` into `out` without colour and control bytes. `\r` stays: it parts the states of a
-/// line that was drawn anew (progress bars).
+/// Copies `raw` into `out` without colour and control bytes. Keeps `\r`, which separates the states
+/// of a redrawn line (progress bars).
 pub fn clean(raw: &[u8], out: &mut String) {
     out.clear();
     let mut kept: Vec<u8> = Vec::with_capacity(raw.len());
@@ -78,8 +78,8 @@ fn escape_len(rest: &[u8]) -> Option<usize> {
     Some(spelled + parameters + usize::from((0x40..0x7f).contains(last)))
 }
 
-/// Level and message of a record: what stands behind `INFO 05-25 00:00:33 [file.py:12] `, in every
-/// form of that prefix. Without one, the text behind process prefixes and comment marks.
+/// Level and message of a record: the text after `INFO 05-25 00:00:33 [file.py:12] `, in every form
+/// of that prefix. Without one, the text after process prefixes and comment marks.
 pub fn record(text: &str) -> (Level, &str) {
     let mut checked = [false; LEVELS.len()];
     let mut from = 0;
@@ -88,7 +88,7 @@ pub fn record(text: &str) -> (Level, &str) {
             break;
         };
         from += end;
-        // The first place of each name counts: a message may hold one too.
+        // The first place of each name counts: a message may contain one too.
         if !checked[index] && opens_record(text, from - name.len(), name) {
             return (*level, message_after(&text[from..]));
         }
@@ -124,7 +124,7 @@ fn opens_record(text: &str, at: usize, name: &str) -> bool {
     before.is_none_or(|c| !c.is_alphanumeric()) && opens && at < 250
 }
 
-/// What stands behind date, time and `[file.py:12]` (or `file.py:12]`, or `file.py:12`).
+/// The text after date, time and `[file.py:12]` (or `file.py:12]`, or `file.py:12`).
 fn message_after(text: &str) -> &str {
     let mut rest = text.trim_start_matches(':').trim_start();
     for separator in ['-', ':'] {
@@ -148,7 +148,7 @@ fn message_after(text: &str) -> &str {
             return after.trim();
         }
     }
-    // A message on a line of its own below its prefix.
+    // A message on a separate line below its prefix.
     if rest.contains(".py:") && rest.ends_with(']') {
         ""
     } else {
@@ -156,7 +156,7 @@ fn message_after(text: &str) -> &str {
     }
 }
 
-/// A line without record prefix, without what stands before its message.
+/// Strips the prefixes of processes and services from a line without a record prefix.
 pub fn bare(text: &str) -> &str {
     let mut rest = text.trim();
     loop {
@@ -200,7 +200,7 @@ pub fn quote(line: &str, focus: usize) -> String {
     ))
 }
 
-/// The largest character boundary of `text` that is not behind `at`.
+/// The largest character boundary of `text` that is at most `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,4 +1,4 @@
-//! PyTorch's words for a lack of memory, which every engine built on it prints in its own log.
+//! PyTorch's out-of-memory messages, which every engine built on it prints in its own log.
 //!
 //! Sources: the messages of `CUDACachingAllocator` from PyTorch 1.13 to 2.9. All of its `GiB` and
 //! `MiB` count in 1024.
@@ -8,7 +8,7 @@ use super::figures::{after, gib, gib_after};
 use super::sheet::Sheet;
 use crate::engine::facts::FactValue;
 
-/// What any library under an engine says when memory lacks; see [`lack`].
+/// Out-of-memory messages of the libraries under an engine; see [`lack`].
 pub const LACK: &[&str] = &[
     "CUDA out of memory",
     "HIP out of memory",
@@ -24,7 +24,7 @@ pub const LACK: &[&str] = &[
     "CUBLAS_STATUS_ALLOC_FAILED",
 ];
 
-/// Where `text` says that memory lacked, and by which words; `None` where it only speaks of it, as
+/// The sign by which `text` reports an out-of-memory error; `None` if it only mentions one, as
 /// advice does (`… may lead to CUDA out of memory errors`).
 pub fn lack(text: &str) -> Option<&'static str> {
     LACK.iter().copied().find(|sign| {
@@ -48,7 +48,7 @@ pub fn lack(text: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether words lead to something that may happen.
+/// Whether the words before a sign make it a possibility.
 fn is_advice(before: &str) -> bool {
     let before = before.trim_end().to_ascii_lowercase();
     [
@@ -73,10 +73,10 @@ fn is_advice(before: &str) -> bool {
     })
 }
 
-/// Reads a lack of memory: `oom` and its phase, `oom_requested_gib`, `device_total_gib` (or
+/// Reads an out-of-memory error: `oom` and its phase, `oom_requested_gib`, `device_total_gib` (or
 /// `device_limit_gib`), `cuda_free_gib`, `torch_allocated_gib`, `torch_reserved_unallocated_gib`,
-/// `process_used_gib` (or `processes_gib`). Of several, the figures of the first. Returns whether
-/// the line is one.
+/// `process_used_gib` (or `processes_gib`). Of several errors the first sets the figures. Returns
+/// whether the line is one.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let Some(sign) = lack(line.text) else {
         return false;
@@ -89,8 +89,8 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     true
 }
 
-/// The figures of a lack of memory, and nothing else. A debug string holds its newlines as `\n`; a message that an excerpt
-/// cuts off gives what is left of it.
+/// Only the figures of an out-of-memory error. A debug string contains newlines as `\n`; a message
+/// that an excerpt cuts off yields its remaining figures.
 pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (key, signs) in [
@@ -135,7 +135,7 @@ pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
             "(GPU " => rest.split_once("; ").map_or("", |(_, r)| r),
             _ => rest,
         };
-        // An excerpt that ends behind the number has lost the unit, which is always GiB there.
+        // An excerpt that ends after the number has lost the unit, which is always GiB there.
         let value = gib(rest)
             .map(|(v, _)| v)
             .or_else(|| super::figures::number(rest).map(|(n, _)| n.value));

@@ -21,15 +21,15 @@ use std::collections::BTreeSet;
 
 /// Longest name of a service, bytes.
 const LONGEST_NAME: usize = 64;
-/// Services that are told apart.
+/// Maximum number of services counted.
 const MOST_SERVICES: usize = 8;
 
-/// A parser behind the unwrapping.
+/// A parser that unwraps lines for another one.
 pub struct Unwrapped {
     parser: Box<dyn LogParser>,
-    /// A line of which more comes, by stream.
+    /// A line to be continued, by stream.
     begun: [Vec<u8>; 2],
-    /// Services of `docker compose logs` whose lines came, as far as they were counted.
+    /// Services seen in prefixes of `docker compose logs`, counted up to the limit.
     services: BTreeSet<String>,
     /// The first line of a loader, a shell, an init or an argument parser that states a failure.
     failed_before_engine: Option<String>,
@@ -139,7 +139,7 @@ impl LogParser for Unwrapped {
     }
 }
 
-/// What a carrier's line carried.
+/// The message in a carrier's line.
 #[derive(Debug, PartialEq)]
 struct Piece<'a> {
     text: Cow<'a, str>,
@@ -233,7 +233,7 @@ fn traced(record: &Map<String, Value>, message: &str, fields: &Map<String, Value
         text.push_str(": ");
     }
     text.push_str(message);
-    // The span that a message came from names its rank, too.
+    // The span of a message names its rank, too.
     let none = Map::new();
     let span = record.get("span").and_then(Value::as_object);
     let span = span.unwrap_or(&none).iter();

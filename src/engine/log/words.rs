@@ -16,9 +16,9 @@ enum Search {
 }
 
 impl Words {
-    /// A search for `words`, of which an earlier one wins where two begin at one place.
+    /// A search for `words`; of two that begin at one place the earlier in the list wins.
     ///
-    /// Words of four bytes and up, not over 64 of them: then the search is vectorised.
+    /// Words of at least four bytes, at most 64 of them: then the search is vectorised.
     pub fn new(words: &[&str]) -> Words {
         let packed = packed::Config::new()
             .match_kind(packed::MatchKind::LeftmostFirst)
@@ -36,8 +36,8 @@ impl Words {
         }
     }
 
-    /// A search for any number of words, of which [`each`](Words::each) finds all, those inside
-    /// others too.
+    /// A search for any number of words, of which [`each`](Words::each) finds all, including those
+    /// inside others.
     pub fn overlapping(words: &[&str]) -> Words {
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::Standard)
@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// Whether `text` holds one of them.
+    /// Whether `text` contains one of them.
     pub fn hold(&self, text: &[u8]) -> bool {
         match &self.search {
             Search::Packed(_) => self.find(text).is_some(),

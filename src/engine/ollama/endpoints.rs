@@ -1,5 +1,5 @@
-//! What the endpoints of a running Ollama say. `size_vram` is an estimate up to 0.11, a sum of what
-//! was allocated in its new engine, and read from its runner's log since 0.30; never by GPU.
+//! Endpoints of a running Ollama. `size_vram` is an estimate up to 0.11, a sum of allocations in
+//! its new engine, and read from its runner's log since 0.30; never by GPU.
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
@@ -23,7 +23,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
     };
     let loaded = list("/api/ps").unwrap_or_default();
     let known = list("/api/tags").unwrap_or_default();
-    // What is loaded; else the one model that it could load.
+    // The loaded model; else the only one that it could load.
     let model = match (loaded.as_slice(), known.as_slice()) {
         ([first, ..], _) => Some(first),
         ([], [only]) => Some(only),
@@ -44,7 +44,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
             let all = loaded.iter().map(|m| m.get(key)?.as_u64());
             all.sum()
         };
-        // All that is loaded takes memory.
+        // Only loaded models take memory.
         for (name, key) in [("size", "size_bytes"), ("size_vram", "size_vram_bytes")] {
             if let Some(bytes) = sum(name) {
                 facts.values.insert(key.to_owned(), bytes.to_string());

@@ -14,7 +14,7 @@ use super::{
 use crate::capture::{ContainerFacts, Probe};
 use std::sync::LazyLock;
 
-/// Words of its own lines.
+/// Words in Ollama's own lines.
 const OWN_MARKS: &[&str] = &[
     "[GIN] ",
     "[GIN-debug]",
@@ -93,7 +93,7 @@ impl Engine for Ollama {
     }
 
     fn log_marks(&self) -> &'static [&'static str] {
-        // Its runner speaks as llama.cpp does: those lines are as much its own.
+        // Its runner prints llama.cpp's lines, which count as Ollama's too.
         static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
             let all = OWN_MARKS.iter().chain(llama_cpp::MARKS);
             all.copied().collect()

@@ -1,5 +1,5 @@
-//! The reference engine's log: milestones and errors. It names no bytes, on purpose: what it took
-//! is for the measurement to find.
+//! The reference engine's log: milestones and errors. It omits sizes on purpose, so that memory is
+//! found by measurement only.
 
 use super::phase_line;
 use crate::capture::AtNs;
@@ -60,7 +60,7 @@ impl LogParser for ReferenceLogParser {
             };
             self.ready = match step {
                 EngineStep::Ready => true,
-                // A container that was restarted goes on in the same log.
+                // A restarted container continues the same log.
                 EngineStep::Started | EngineStep::Stopping => false,
                 _ => self.ready,
             };

@@ -1,5 +1,5 @@
-//! The reference engine: a calibration weight of ours that takes exactly the memory it is told to
-//! and speaks the surface of an engine. It infers nothing, and says so.
+//! The reference engine: takes exactly the configured memory to calibrate the measurement, and has
+//! an engine's interfaces. It runs no inference and marks itself as simulated.
 
 mod bench;
 mod log;
@@ -18,7 +18,8 @@ use crate::capture::{ContainerFacts, Probe};
 
 /// Image label of the reference engine; its value is `1`.
 const LABEL: &str = "plimsoll.reference-engine";
-/// Whether a container is the reference engine's, by its label: also where it is taken for another engine.
+/// Whether a container's label marks it as the reference engine's, even if it was recognised as
+/// another engine.
 pub fn labelled(container: &ContainerFacts) -> bool {
     container.labels.get(LABEL).is_some_and(|v| v == "1")
 }
@@ -26,8 +27,8 @@ pub fn labelled(container: &ContainerFacts) -> bool {
 /// Name of its program.
 const PROGRAM: &str = "reference-engine";
 
-/// The pool's size in bytes is on its `/metrics`, and is not taken from there: this engine is the
-/// ruler that the measurement is held against, so it must be measured and not believed.
+/// The pool's size in bytes is on its `/metrics` but is not read from there: the measurement is
+/// calibrated against this engine, so its memory must be measured.
 const NAMES: Names = Names {
     prefix: "reference:",
     trust_kv_bytes: false,
@@ -135,7 +136,7 @@ impl Engine for Reference {
     }
 
     fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
-        // There is nothing but the engine in its image.
+        // The image contains only the engine.
         (None, vec!["idle".to_owned()])
     }
 

@@ -1,8 +1,8 @@
-//! The command lines of SGLang's benches, and how far they are.
+//! Command lines of SGLang's benches, and their progress.
 //!
 //! `bench_serving` loads a running server; `bench_one_batch` and `bench_offline_throughput` load a
-//! model of their own. Since 0.5.15 the code lies in `sglang.benchmark`; the old names of the
-//! latter two are gone in 0.5.23.
+//! model of their own. Since 0.5.15 the code is in `sglang.benchmark`; 0.5.23 removed the old names
+//! of the latter two.
 
 use crate::engine::defaults::{NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::settings::arguments_of;
@@ -16,7 +16,7 @@ fn modules(kind: BenchKind) -> (&'static str, &'static str) {
             "sglang.bench_offline_throughput",
             "sglang.benchmark.offline_throughput",
         ),
-        // The probe is refused before it is asked for.
+        // The probe is refused earlier.
         BenchKind::Serve | BenchKind::Probe => ("sglang.bench_serving", "sglang.benchmark.serving"),
     }
 }
@@ -63,7 +63,7 @@ impl Words<'_> {
         }
     }
 
-    /// A flag that the user asked for, if so.
+    /// A flag for a value that the user set, if any.
     fn asked(&mut self, flag: &'static str, value: Option<impl ToString>) {
         if let Some(value) = value {
             self.need(flag, value);
@@ -89,7 +89,7 @@ impl Words<'_> {
     }
 }
 
-/// Plans a bench. `help` is what the installed bench said of its flags.
+/// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
     if job.model.is_empty() {
@@ -165,7 +165,7 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
         }
         BenchKind::Serve => {
             w.need("--backend", "sglang");
-            // Not the server's published port: the bench runs inside, beside the server.
+            // Not the server's published port: the bench runs inside the server's container.
             w.need("--host", "127.0.0.1");
             w.need("--port", job.port);
             // It loads the tokenizer of this name; the backend's requests need no name.
@@ -215,8 +215,8 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     })
 }
 
-/// Random prompts of the lengths asked for. `random` takes its words from a data set that it
-/// downloads; `random-ids`, where there is one, needs none.
+/// Random prompts of the requested lengths. `random` takes its words from a data set that it
+/// downloads; `random-ids`, if available, needs none.
 fn random(w: &mut Words<'_>, job: &BenchJob<'_>) {
     let offline = w.help.is_some_and(|h| h.contains("random-ids"));
     let name = if offline { "random-ids" } else { "random" };
@@ -229,7 +229,7 @@ fn random(w: &mut Words<'_>, job: &BenchJob<'_>) {
     }
     w.need("--random-input-len", job.workload.input_len);
     w.need("--random-output-len", job.workload.output_len);
-    // Its default draws lengths between one token and those asked for.
+    // Its default draws lengths between one token and the requested ones.
     w.need("--random-range-ratio", "1.0");
     w.asked("--seed", job.workload.seed);
 }

@@ -1,4 +1,5 @@
-//! The result files of SGLang's benches: a line of JSON a run, of which the last is the run's own.
+//! The result files of SGLang's benches: one line of JSON per run; the last line is the current
+//! run's.
 
 use crate::engine::bench_figures::{Object, count, number, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};

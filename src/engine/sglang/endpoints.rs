@@ -1,4 +1,4 @@
-//! What the endpoints of a running SGLang say, under the names that its releases gave them.
+//! Endpoints of a running SGLang, under the names of all its releases.
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
@@ -17,7 +17,8 @@ pub const PATHS: &[&str] = &[
     "/metrics",
 ];
 
-/// Server arguments that are told on, and by what name. Not all of them: keys are among them.
+/// Server arguments that are reported, with their names in the report. A selection, as the reply
+/// also contains API keys.
 const ARGUMENTS: &[(&str, &str)] = &[
     ("dtype", "dtype"),
     ("quantization", "quantization"),
@@ -140,7 +141,7 @@ fn gauges(metrics: &str, facts: &mut ProbeFacts) {
         let Some(name) = s.name.strip_prefix("sglang:") else {
             continue;
         };
-        // Where every rank exports, the first speaks for its group.
+        // Where every rank exports, the first one counts for its group.
         let beyond = |label| s.label(label).is_some_and(|r| r != "0");
         if !s.value.is_finite() || s.value < 0.0 || beyond("tp_rank") || beyond("pp_rank") {
             continue;

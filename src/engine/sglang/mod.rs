@@ -125,7 +125,7 @@ impl Engine for Sglang {
     }
 
     fn own_log_marks(&self) -> &'static [&'static str] {
-        // Its lines name modules of vLLM, too, of which it uses some.
+        // Its lines also name modules of vLLM, some of which it uses.
         MARKS
     }
 

@@ -26,7 +26,7 @@ fn server_words(argv: &[String]) -> Option<usize> {
     if is_talker(argv) {
         return None;
     }
-    // Any wrapper may stand in front: an init, `numactl`, the entrypoint of NVIDIA's images.
+    // Any wrapper may come first: an init, `numactl`, the entrypoint of NVIDIA's images.
     (0..argv.len()).find_map(|i| {
         let word = argv[i].as_str();
         match (word, argv.get(i + 1).map(String::as_str)) {
@@ -43,7 +43,7 @@ fn server_words(argv: &[String]) -> Option<usize> {
 /// Whether the container is SGLang's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if let Some((command, at)) = server(facts) {
-        // Only the last two words: before them anything may stand, even a secret.
+        // Only the last two words: earlier ones may contain anything, even a secret.
         let words = command.argv[at.saturating_sub(2)..at].join(" ");
         return Some(Recognition {
             evidence: format!("process 1 runs `{words}`"),

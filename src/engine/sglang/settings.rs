@@ -18,7 +18,7 @@ static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
     )
 });
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "admin_api_key", "ssl_keyfile_password"];
 
 /// Variables of other programs that change its memory.

@@ -4,11 +4,11 @@ use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::vllm::read_bench_progress;
 use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
 
-/// Writes a file of random requests and becomes the bench that reads it: `trtllm-bench` takes its
-/// load from a file only, and its own tool for such files has moved between releases. Arguments:
-/// file, requests, input tokens, output tokens, seed, then the bench's command.
+/// Writes a file of random requests, then executes the bench that reads it: `trtllm-bench` takes
+/// its load from a file only, and its own tool for such files has moved between releases.
+/// Arguments: file, requests, input tokens, output tokens, seed, then the bench's command.
 ///
-/// The tokens are of numbers that every vocabulary has.
+/// The token ids are small enough for every vocabulary.
 const WITH_REQUESTS: &str = "\
 import json, os, random, sys
 path, (count, given, wanted, seed) = sys.argv[1], map(int, sys.argv[2:6])
@@ -86,7 +86,7 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
             .to_vec(),
     );
     let numbers = [
-        // The warm-up takes its requests from the same file.
+        // The warm-up uses the same file.
         u64::from(requests.max(warmups)),
         load.input_len.into(),
         load.output_len.into(),
@@ -222,7 +222,7 @@ pub fn progress(kind: BenchKind, line: &str) -> Option<BenchProgress> {
         ("Warmup done", BenchProgress::Measuring),
         ("Setting up for warmup", BenchProgress::Warmup),
         ("Running warmup", BenchProgress::Warmup),
-        // Where no warm-up was asked for.
+        // Where no warm-up was requested.
         ("Ready to start benchmark", BenchProgress::Measuring),
     ] {
         if line.contains(sign) {

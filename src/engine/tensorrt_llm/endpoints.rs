@@ -1,4 +1,4 @@
-//! What the endpoints of `trtllm-serve` say. vLLM has a `/version` too; the metrics' names tell.
+//! Endpoints of `trtllm-serve`. vLLM has a `/version` too; the metrics' names distinguish them.
 
 use super::log::iteration;
 use crate::capture::Probe;
@@ -22,7 +22,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
         facts.served_model_name = id.map(str::to_owned);
         facts.model = id.map(str::to_owned);
     }
-    // Never asked for, but a capture made otherwise may hold it.
+    // Not requested by plimsoll, but other captures may contain it.
     if let Some(body) = replies.json("/metrics") {
         if let Some(stats) = iteration(&body) {
             read_iteration(stats, &mut facts);

@@ -35,7 +35,7 @@ const LOAD_LIMITS: LoadLimits = LoadLimits {
     ..LoadLimits::UNKNOWN
 };
 
-/// TensorRT-LLM, releases 0.5 to 1.2, by `trtllm-serve` or behind Triton.
+/// TensorRT-LLM, releases 0.5 to 1.2, with `trtllm-serve` or under Triton.
 pub struct TensorRtLlm;
 
 impl Engine for TensorRtLlm {
@@ -71,8 +71,8 @@ impl Engine for TensorRtLlm {
         &[("/prometheus/metrics", "trtllm_")]
     }
 
-    /// `/metrics` is not among them: it is a queue of iterations, and who reads one takes it from
-    /// whoever else reads. What Prometheus gets has a path of its own, and takes nothing.
+    /// Excludes `/metrics`: it is a queue of iterations, and each read removes them for all other
+    /// clients. Prometheus' metrics have a separate path, which removes nothing.
     fn endpoints(&self) -> &'static [&'static str] {
         &["/health", "/version", "/v1/models", "/prometheus/metrics"]
     }

@@ -1,4 +1,4 @@
-//! Whether a container is TensorRT-LLM's: `trtllm-serve` by whatever launcher, or Triton with its
+//! Whether a container is TensorRT-LLM's: `trtllm-serve` by any launcher, or Triton with its
 //! backend.
 
 use crate::capture::ContainerFacts;
@@ -13,7 +13,7 @@ const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
 /// Triton, and the script of its backend that starts it.
 const TRITON: &[&str] = &["tritonserver", "launch_triton_server.py"];
 
-/// Words that follow `trtllm-serve` and are no model.
+/// Words after `trtllm-serve` that do not name a model.
 const SUBCOMMANDS: &[&str] = &["serve"];
 
 /// Subcommands of `trtllm-serve` that hold no model's memory, or not as one server.
@@ -26,7 +26,7 @@ pub struct ServerCommand {
     pub command: Command,
     /// Index of the first word after the server's name.
     pub flags_at: usize,
-    /// Triton, whose model is in its repository and not in the command.
+    /// Whether it is Triton, which takes the model from its repository and not from the command.
     pub triton: bool,
 }
 
@@ -42,7 +42,7 @@ fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
     if is_talker(argv) {
         return None;
     }
-    // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may stand in front.
+    // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may come first.
     let (flags_at, triton) = (0..argv.len()).find_map(|i| {
         let next = argv.get(i + 1).map(String::as_str);
         match basename(&argv[i]) {
@@ -51,7 +51,7 @@ fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
                 Some((i + 1 + skip, false))
             }
             "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some((i + 2, false)),
-            // Triton serves many backends; only an image or a script of this one tells.
+            // Triton serves many backends; only an image or a script identifies this one.
             word if TRITON.contains(&word) && (is_own_triton(image) || word != "tritonserver") => {
                 Some((i + 1, true))
             }
@@ -97,7 +97,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             serving: false,
         });
     }
-    // NIM's images run vLLM or TensorRT-LLM inside; their profile's name tells which.
+    // NIM's images run vLLM or TensorRT-LLM inside; the profile's name shows which.
     let profile = facts
         .env
         .get("NIM_MODEL_PROFILE")

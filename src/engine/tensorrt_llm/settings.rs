@@ -79,7 +79,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// The command of a TensorRT-LLM image that serves: its entrypoint only runs what it is given.
+/// The serving command for a TensorRT-LLM image: its entrypoint only runs its arguments.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let mut cmd = [
         "trtllm-serve",

@@ -4,9 +4,9 @@ use crate::engine::{BenchKind, PlanError};
 
 /// The refusal, with its reason.
 ///
-/// `text-generation-benchmark` draws on a terminal, ends at a key and writes no file; and it speaks
-/// to the shards' sockets, past the router that admits requests, which can end a live server for
-/// lack of memory (huggingface/text-generation-inference issues 1286, 1831, 2952).
+/// `text-generation-benchmark` draws on a terminal, ends at a key press and writes no file. It also
+/// talks to the shards' sockets, past the router that admits requests, which can crash a live
+/// server for lack of memory (huggingface/text-generation-inference issues 1286, 1831, 2952).
 pub fn none(kind: BenchKind) -> PlanError {
     PlanError::NoSuchBench {
         engine: "tgi",

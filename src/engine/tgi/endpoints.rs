@@ -1,4 +1,4 @@
-//! What the endpoints of a running TGI say: `/info` of every release since 0.9, and `/metrics`.
+//! Endpoints of a running TGI: `/info` of every release since 0.9, and `/metrics`.
 
 use super::log::{info_key, is_info};
 use crate::capture::Probe;
@@ -42,8 +42,9 @@ fn read_info(info: &Map<String, Value>, facts: &mut ProbeFacts) {
     }
 }
 
-/// No gauge of it is memory. The router's capacity in tokens is no size of a pool: of a model that
-/// cannot tell, it is a default. What a batch may still grow to is no use of the pool either.
+/// None of its gauges is memory. The router's capacity in tokens is not the pool's size: it is a
+/// default for a model that cannot report it. The room left in a batch is not the pool's usage
+/// either.
 fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
     for sample in samples(metrics) {
         let Some(name) = sample.name.strip_prefix("tgi_") else {

@@ -91,7 +91,7 @@ impl Engine for Tgi {
         settings::read(facts)
     }
 
-    /// What its images set in `PORT`; without that the launcher itself takes 3000.
+    /// The port that its images set in `PORT`; without that the launcher defaults to 3000.
     fn default_port(&self) -> u16 {
         80
     }

@@ -67,7 +67,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             Some(at) => format!("process 1 runs `{}`", basename(&server.command.argv[at])),
             None => format!("image `{}` was given a server's flags", facts.image),
         };
-        // A router or launcher script followed by a shell is somebody at work in it.
+        // A router or launcher script followed by a shell is an interactive session.
         let flags = &server.command.argv[server.flags_at..];
         let serving = flags.first().is_none_or(|w| w.starts_with('-'));
         return Some(Recognition { evidence, serving });

@@ -30,8 +30,8 @@ alias
     )
 });
 
-/// Flags that are settings of memory or of what is served, read as variables too. `HOSTNAME` is
-/// not among them: Docker sets it to the container's id.
+/// Flags that affect memory or what is served, read as variables too. Excludes `HOSTNAME`: Docker
+/// sets it to the container's id.
 const SETTINGS: &[&str] = &[
     "model_id",
     "revision",
@@ -54,7 +54,7 @@ const SETTINGS: &[&str] = &[
     "prometheus_port",
 ];
 
-/// Variables without a flag that change what memory it takes.
+/// Variables without a flag that affect memory.
 const ENV_ONLY: &[&str] = &[
     "ATTENTION",
     "PREFIX_CACHING",
@@ -82,7 +82,7 @@ const COMMON: &[(&str, &str)] = &[
     ("num_shard", "tensor_parallel_size"),
 ];
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "ngrok_authtoken"];
 
 /// Settings of the server that process 1 is; of an idle container only its environment.
@@ -135,8 +135,8 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     }
 }
 
-/// How many shards the launcher starts by default: one unless it may shard, else one for
-/// each device that the first of these variables names. `all` is as many as the host has.
+/// Shards that the launcher starts by default: one unless it may shard, else one for each device
+/// that the first of these variables names. `all` means every device of the host.
 fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> Option<usize> {
     if values
         .get("sharded")

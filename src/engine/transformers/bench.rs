@@ -8,7 +8,7 @@ const SCRIPT: &[u8] = include_bytes!("../../../scripts/probes/transformers_memor
 
 /// Its name in the folder that is made for the run.
 const SCRIPT_NAME: &str = "transformers_memory.py";
-/// The prompt lies beside it: an argument shows in Docker's events, and has a longest length.
+/// The prompt is in a separate file: arguments appear in Docker's events and are limited in length.
 const PROMPT_NAME: &str = "prompt.txt";
 
 /// Measured iterations: each generates in full, and shows the same memory.
@@ -16,7 +16,7 @@ const ITERATIONS: u32 = 3;
 /// Iterations before them.
 const WARMUPS: u32 = 1;
 
-/// What an interpreter is asked: which modules it has, without importing them.
+/// Asks an interpreter which modules it has, without importing them.
 const QUESTION: &str = "import importlib.util as u, json, sys\ntry:\n import importlib.metadata as m\nexcept ImportError:\n m = None\ndef v(n):\n if u.find_spec(n) is None:\n  return None\n try:\n  return m.version(n)\n except Exception:\n  return '?'\nprint('plimsoll-python ' + json.dumps({'executable': sys.executable, 'version': '.'.join(map(str, sys.version_info[:3])), 'modules': {n: v(n) for n in ('torch', 'transformers', 'accelerate')}}))";
 
 /// The question to an interpreter.
@@ -24,7 +24,7 @@ pub fn question(interpreter: &str) -> Vec<String> {
     [interpreter, "-c", QUESTION].map(str::to_owned).to_vec()
 }
 
-/// What an interpreter answered.
+/// An interpreter's answer.
 #[derive(Debug, Deserialize)]
 struct Interpreter {
     executable: String,
@@ -50,7 +50,7 @@ impl Interpreter {
             .collect()
     }
 
-    /// What the probe needs and it is not or has not, as a sentence's end.
+    /// The reason why the probe cannot run, as a sentence's end.
     fn lack(&self) -> Option<String> {
         let mut parts = self
             .version
@@ -65,7 +65,7 @@ impl Interpreter {
     }
 }
 
-/// Whether an answer is none, or of an interpreter that cannot run the probe.
+/// Whether an answer is missing, or from an interpreter that cannot run the probe.
 pub fn lacks(answer: &str) -> bool {
     Interpreter::read(answer).is_none_or(|i| i.lack().is_some())
 }
@@ -140,7 +140,7 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
     }
     Ok(BenchPlan {
         argv,
-        // What is printed is wanted when it happens.
+        // Output is needed when it is printed, not later.
         env: vec![("PYTHONUNBUFFERED".to_owned(), "1".to_owned())],
         result_path,
         notes,

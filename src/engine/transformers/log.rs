@@ -23,7 +23,7 @@ const MAX_VALUE: usize = 40;
 /// Reads the output of the probe, or of `transformers serve`.
 pub type TransformersLogParser = SheetParser<TransformersMessages>;
 
-/// What every line of interest holds one of.
+/// Every line of interest contains one of these.
 const WORDS: &[&str] = &[
     "plimsoll-probe ",
     "Application startup complete",
@@ -48,7 +48,7 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
         .collect()
 }
 
-/// What the lines say.
+/// State of the reader of these lines.
 #[derive(Default)]
 pub struct TransformersMessages;
 

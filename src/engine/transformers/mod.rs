@@ -48,7 +48,7 @@ impl Engine for Transformers {
         ServerSettings {
             port: flags.value("port").and_then(|p| p.parse().ok()),
             host: flags.value("host").map(str::to_owned),
-            // It loads what a request asks for; `force_model` makes it one.
+            // It loads the model of each request; `force_model` fixes one.
             model: flags.value("force_model").map(str::to_owned),
             values: flags.texts(&[]).collect(),
             ..ServerSettings::default()
@@ -56,7 +56,7 @@ impl Engine for Transformers {
     }
 
     fn endpoints(&self) -> &'static [&'static str] {
-        // `/v1/models` lists what lies in its cache, not what is loaded.
+        // `/v1/models` lists its cache, not what is loaded.
         &["/health"]
     }
 
@@ -77,7 +77,7 @@ impl Engine for Transformers {
     }
 
     fn default_bench(&self, serving: bool) -> LoadKind {
-        // The probe would load the model a second time beside a server.
+        // The probe would load the model a second time next to a server.
         if serving {
             LoadKind::Builtin
         } else {

@@ -21,7 +21,7 @@ pub fn report(result: &str) -> Result<TorchReport, ReadError> {
     serde_json::from_value(value).map_err(|e| ReadError::Json(e.to_string()))
 }
 
-/// What of it every bench tells: latency and throughput.
+/// Latency and throughput, the part that every bench reports.
 pub fn bench(result: &str) -> Result<BenchResult, ReadError> {
     let memory = report(result)?.memory;
     let (load, latency) = (&memory.load, &memory.latency);

@@ -1,4 +1,4 @@
-//! The command line of `vllm bench` for the installed release and the load asked for.
+//! The command line of `vllm bench` for the installed release and the requested load.
 
 use super::help::{Help, refused};
 use crate::capture::Workload;
@@ -6,7 +6,7 @@ use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::settings::arguments_of;
 use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, PlanError};
 
-/// Plans a bench. `help` is what the installed bench said of its flags.
+/// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     check(job)?;
     if help.is_some_and(|text| refused(job.kind, text)) {
@@ -106,7 +106,7 @@ fn throughput(job: &BenchJob<'_>, line: &mut Line) {
     line.need("--model", Some(job.model.to_owned()));
     line.random_dataset(load);
     line.asked_or("--num-prompts", load.num_prompts, NUM_PROMPTS);
-    // Most releases have none here, and the load asked for stays the same without.
+    // Most releases have none here, and the requested load is the same without.
     if line.help.knows("--num-warmups") {
         line.asked("--num-warmups", load.num_iters_warmup.filter(|n| *n > 0));
     } else {
@@ -135,7 +135,7 @@ fn serve(job: &BenchJob<'_>, line: &mut Line) {
         "vllm"
     };
     line.need(backend, Some(client.to_owned()));
-    // Not the server's published port: the bench runs inside, beside the server.
+    // Not the server's published port: the bench runs inside the server's container.
     line.need("--base-url", Some(format!("http://127.0.0.1:{}", job.port)));
     line.need("--endpoint", Some("/v1/completions".to_owned()));
     match job.served_model_name.filter(|name| *name != job.model) {
@@ -234,7 +234,7 @@ impl Line {
         }
     }
 
-    /// A flag that the user asked for, if so.
+    /// A flag for a value that the user set, if any.
     fn asked(&mut self, flag: &'static str, value: Option<impl ToString>) {
         if let Some(value) = value {
             self.need(flag, Some(value.to_string()));
@@ -261,7 +261,7 @@ impl Line {
         known
     }
 
-    /// Random prompts of the lengths asked for. `--random-range-ratio` is left alone: its default
+    /// Random prompts of the requested lengths. `--random-range-ratio` keeps its default, which
     /// means fixed lengths in every release, while its values changed their meaning in 0.9.
     fn random_dataset(&mut self, load: &Workload) {
         if self.help.offers("--dataset-name", "random") {
@@ -304,7 +304,7 @@ impl Line {
         }
         Ok(BenchPlan {
             argv: self.argv,
-            // The server that `serve` talks to is somebody's own.
+            // `serve` loads a server that exists already; only the other benches start an engine.
             env: match kind {
                 BenchKind::Serve => Vec::new(),
                 _ => own_engine(&result_path),

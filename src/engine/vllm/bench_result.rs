@@ -80,8 +80,8 @@ fn milliseconds(list: Option<&Value>) -> Vec<f64> {
         .collect()
 }
 
-/// Python writes what JSON has no word for: `NaN`, `Infinity`, halves of a character. The former
-/// become null, the latter the replacement character.
+/// Python writes values that JSON lacks: `NaN`, `Infinity`, lone surrogates. The former become
+/// null, the latter the replacement character.
 fn plain_json(text: &str) -> Cow<'_, str> {
     let suspicious = ["NaN", "Infinity", "\\ud", "\\uD"];
     if !suspicious.iter().any(|s| text.contains(s)) {
@@ -109,7 +109,7 @@ fn plain_json(text: &str) -> Cow<'_, str> {
                 rest = &rest[6..];
                 continue;
             }
-            // Whatever is escaped, a quote above all, ends nothing.
+            // An escaped character, such as a quote, ends nothing.
             taken += rest[1..].chars().next().map_or(0, char::len_utf8);
         } else if c == '"' {
             quoted = !quoted;

@@ -1,4 +1,4 @@
-//! What the endpoints of a running vLLM say, in all the forms that its releases gave them.
+//! Endpoints of a running vLLM, in the forms of all its releases.
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Names {
     /// In front of every name.
     pub prefix: &'static str,
-    /// Whether the size of the KV pool in bytes may be taken from what the engine was asked for.
+    /// Whether the KV pool's size in bytes may be read from the requested settings.
     pub trust_kv_bytes: bool,
 }
 
@@ -137,7 +137,7 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
     facts.num_gpu_blocks = sum("num_gpu_blocks");
     facts.num_cpu_blocks = sum("num_cpu_blocks");
     facts.kv_cache_tokens = sum("kv_cache_size_tokens");
-    // Set by the user, or by a backend that fixes its pool in bytes; blocks tell no bytes.
+    // Set by the user, or by a backend that fixes its pool in bytes; blocks alone give no bytes.
     facts.kv_cache_bytes = if names.trust_kv_bytes {
         // Of a CPU's pool, older releases (0.11, 0.19) have only the space it was given.
         sum("kv_cache_memory_bytes").or_else(|| sum("cpu_kvcache_space_bytes").filter(|b| *b > 0))

@@ -9,7 +9,7 @@ const GONE: &[&str] = &["--endpoint-type"];
 /// The flags of one bench.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Help {
-    /// As its help lists them, each with the choices in braces behind it.
+    /// The flags that the help lists, each with the choices in braces after it.
     Listed(BTreeMap<String, Vec<String>>),
     /// Unknown: those of the newest release are assumed.
     Newest,
@@ -29,7 +29,7 @@ impl Help {
         let mut flags = BTreeMap::new();
         for line in text.lines() {
             let indent = line.len() - line.trim_start().len();
-            // Descriptions stand far to the right and may begin with a flag, too.
+            // Descriptions are indented far to the right and may begin with a flag, too.
             if (1..=6).contains(&indent) && line.trim_start().starts_with('-') {
                 read_entry(line.trim(), &mut flags);
             }
@@ -47,7 +47,7 @@ impl Help {
         }
     }
 
-    /// Whether the flag takes this word: yes where the help lists no choices.
+    /// Whether the flag accepts this word; true where the help lists no choices.
     pub fn offers(&self, flag: &str, choice: &str) -> bool {
         match self {
             Help::Listed(flags) => flags
@@ -58,7 +58,7 @@ impl Help {
     }
 }
 
-/// Whether the release has no such command at all: argparse's own words.
+/// Whether the release lacks this command, according to argparse's message.
 pub fn refused(kind: BenchKind, text: &str) -> bool {
     ["bench", kind.as_str()]
         .iter()

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::capture::{ContainerFacts, Probe};
 
-/// Makes an engine that we start ourselves tell the parts of its memory, which releases 0.11 to
-/// 0.25 do at this level only. What the container, a preset or `--env` says wins.
+/// Makes an engine that we start report its memory components, which releases 0.11 to 0.25 print at
+/// this level only. Settings of the container, a preset or `--env` take precedence.
 fn debug_log() -> Vec<(String, String)> {
     vec![("VLLM_LOGGING_LEVEL".to_owned(), "DEBUG".to_owned())]
 }
@@ -189,7 +189,7 @@ impl Engine for Vllm {
 
     fn untold(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {
         let told = |key: &str| log.facts.contains_key(key);
-        // Of a log that was cut off, nothing can be said.
+        // A log that was cut off allows no conclusion.
         let started = told("weights_gib") || told("kv_cache_gib") || told("kv_cache_tokens");
         (on_gpu && started && !told("activation_peak_gib")).then_some(
             "the log has no activations and no non-torch memory: releases 0.11 to 0.25 tell them at debug level only; \
@@ -202,7 +202,7 @@ impl Engine for Vllm {
     }
 
     fn kept_program(&self, kind: BenchKind) -> Option<&'static str> {
-        // The other benches load an engine, of which one run must leave nothing to the next.
+        // The other benches load an engine, and one run must leave nothing to the next.
         (kind == BenchKind::Serve).then_some("vllm")
     }
 

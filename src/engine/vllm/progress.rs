@@ -1,4 +1,4 @@
-//! How far a `vllm bench` is, from what it prints: plain lines and tqdm bars.
+//! Progress of a `vllm bench` from its output: plain lines and tqdm bars.
 
 use crate::engine::{BenchKind, BenchProgress};
 
@@ -56,7 +56,7 @@ fn serve(line: &str) -> Option<BenchProgress> {
     Some(BenchProgress::Step { done, of })
 }
 
-/// What the bar of this name shows; outer `None`: another bar, inner: an unreadable one.
+/// Progress of the bar with this name; outer `None`: another bar, inner: an unreadable one.
 fn after(line: &str, name: &str) -> Option<Option<(u64, u64)>> {
     // Bars go to stderr and can be glued to what stdout left unfinished.
     let at = line.rfind(name)?;

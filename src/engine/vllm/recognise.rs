@@ -37,7 +37,7 @@ const OWN_ENV: &[&str] = &[
     "VLLM_ENABLE_V1_MULTIPROCESSING",
 ];
 
-/// The server's command: what was set for it, whether it names its model first, and its flags.
+/// The server's command: its environment, whether it names its model first, and its flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCommand {
     /// The simple command it is part of.
@@ -71,7 +71,7 @@ fn server_words(argv: &[String]) -> Option<(usize, bool)> {
     if is_talker(argv) {
         return None;
     }
-    // Any wrapper may stand in front: an init, `numactl`, a profiler, an entrypoint script.
+    // Any wrapper may come first: an init, `numactl`, a profiler, an entrypoint script.
     (0..argv.len()).find_map(|i| {
         let word = argv[i].as_str();
         let next = argv.get(i + 1).map(String::as_str);
@@ -91,7 +91,7 @@ fn server_words(argv: &[String]) -> Option<(usize, bool)> {
 /// Whether the container is vLLM's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if let Some(server) = server(facts) {
-        // Only the last two words: before them anything may stand, even a secret in a variable.
+        // Only the last two words: earlier ones may contain anything, even a secret in a variable.
         let words = &server.command.argv[server.flags_at.saturating_sub(2)..server.flags_at];
         let evidence = match words.last() {
             Some(_) => format!("process 1 runs `{}`", words.join(" ")),

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 static GRAMMAR: LazyLock<Grammar> =
     LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
-/// Flags whose values never leave the command line.
+/// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "hf_token"];
 
 /// Flags that vLLM reads as integers with a suffix.
@@ -23,7 +23,7 @@ const HUMAN: &[&str] = &[
     "kv_cache_memory_bytes",
 ];
 
-/// Variables that are not vLLM's and yet change what memory it takes.
+/// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -124,8 +124,8 @@ fn plain_integer(text: &str) -> String {
 
 /// Arguments that make a vLLM image serve.
 ///
-/// `--model M` and not the bare word: images up to 0.10 start the module, which takes only the
-/// flag; later ones start `vllm serve`, which takes both.
+/// Uses `--model M` rather than the bare word: images up to 0.10 start the module, which accepts
+/// only the flag; later ones start `vllm serve`, which accepts both.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let mut cmd = vec![
         "--model".to_owned(),

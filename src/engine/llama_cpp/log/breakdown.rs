@@ -1,5 +1,5 @@
-//! Tables of memory by device: what a dry run projects (nothing is allocated), and what there was
-//! when the engine ended. Whole MiB, cut off and not rounded.
+//! Memory tables by device: the projection of a dry run (nothing is allocated) and the usage when
+//! the engine ended. Whole MiB, truncated and not rounded.
 
 use crate::engine::facts::FactValue;
 use crate::engine::log::Line;
@@ -7,7 +7,7 @@ use crate::engine::log::figures::{number, number_after, number_before};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
-/// A row kept until it is clear what it tells.
+/// A row kept until it is known whether it is a projection or an allocation.
 #[derive(Debug, Clone)]
 struct Row {
     label: String,
@@ -23,7 +23,7 @@ pub struct Breakdown {
     rows: Vec<Row>,
     /// The last table of a dry run, when another one followed.
     projected: Vec<Row>,
-    /// Whether it was printed by an engine that had memory.
+    /// Whether an engine with allocated memory printed it.
     real: bool,
     /// Parameters are being fitted to the devices by dry runs.
     pub fitting: bool,
@@ -111,9 +111,9 @@ impl Breakdown {
         }
     }
 
-    /// Whether the table tells of memory that was there.
+    /// Whether the table shows allocated memory.
     fn is_real(&self) -> bool {
-        // More than the device had free was never allocated.
+        // More than the device had free cannot have been allocated.
         let impossible = self
             .rows
             .iter()
@@ -121,8 +121,7 @@ impl Breakdown {
         self.real || !(self.fitted || impossible)
     }
 
-    /// Tells the tables, now that all is known: `projection`, and `memory_breakdown` of an engine
-    /// that ended.
+    /// Writes the tables: `projection`, and `memory_breakdown` of an engine that ended.
     pub fn conclude(&self, sheet: &mut Sheet) {
         let key = if self.is_real() {
             "memory_breakdown"

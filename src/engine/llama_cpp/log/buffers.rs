@@ -1,9 +1,9 @@
 //! Buffers: weights, KV cache, recurrent state, compute and output, device by device.
 //!
-//! A model is loaded, then contexts are made for it. What a load or a context prints a second time
-//! replaces what the one before printed; within one, pieces of a device add up (files that are
-//! mapped one by one, two caches of a model with sliding windows), but compute buffers are
-//! reserved in passes of which the last counts.
+//! A model is loaded, then contexts are created for it. What a load or a context prints again
+//! replaces the earlier values; within one, pieces on a device add up (files mapped one by one, two
+//! caches of a model with sliding windows), but compute buffers are reserved in several passes and
+//! the last one counts.
 
 use crate::engine::facts::FactValue;
 use crate::engine::log::Line;
@@ -29,7 +29,7 @@ const OF_CONTEXT: &[&str] = &[
     "pinned_recurrent_state_gib",
 ];
 
-/// One cache as its `size = …` line tells it.
+/// One cache as printed on its `size = …` line.
 #[derive(Debug, Clone, Default)]
 struct Cache {
     cells: Option<u64>,
@@ -42,13 +42,13 @@ struct Cache {
 /// Where in its loads the engine is.
 #[derive(Debug, Clone, Default)]
 pub struct Buffers {
-    /// A load has begun, none of its buffers was told yet.
+    /// A load has begun and none of its buffers was printed yet.
     load_begins: bool,
     context_begins: bool,
     /// The model being loaded is the draft model of speculative decoding.
     draft: bool,
     caches: Vec<Cache>,
-    /// Of the model and not of a draft: tokens of its longest cache, and its streams.
+    /// Of the target model only: tokens of its longest cache, and its streams.
     tokens: Option<u64>,
     streams: u64,
 }
@@ -64,7 +64,7 @@ impl Buffers {
         self.context_begins = true;
     }
 
-    /// Whether what comes belongs to a draft model.
+    /// Whether the next lines belong to a draft model.
     pub fn set_draft(&mut self, draft: bool) {
         self.draft = draft;
     }
@@ -98,7 +98,7 @@ impl Buffers {
     }
 
     /// `{function}: {device} {what} buffer size = {x} MiB`: `prefix` ends before `buffer`, `rest`
-    /// begins behind `size`. Returns what kind of buffer it was.
+    /// begins after `size`. Returns the kind of buffer.
     pub fn buffer<'a>(
         &mut self,
         prefix: &'a str,
@@ -124,12 +124,12 @@ impl Buffers {
         if !is_device(device) || (last == device && !function.ends_with("load_tensors")) {
             return None;
         }
-        // The file is mapped and not copied; it is host memory all the same.
+        // The file is mapped, not copied, but still counts as host memory.
         let device = match device {
             "CPU_Mapped" => "CPU",
             other => other,
         };
-        // Host memory that a device reads; it is none of the device's.
+        // Host memory that a device reads; not device memory.
         let pinned = if device.ends_with("_Host") {
             "pinned_"
         } else {
@@ -142,7 +142,7 @@ impl Buffers {
                 sheet.entry_more(&key, device, value, line);
             }
             "LoRA" => sheet.entry_more("lora_gib", device, value, line),
-            // Of the image encoder beside the model.
+            // Of the separate image encoder.
             "compute" if function.ends_with("compute_meta") => {
                 sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
             }
@@ -187,7 +187,7 @@ impl Buffers {
         }
         let k = typed(tail, "K").or_else(|| typed(tail, "c^KV"));
         let v = typed(tail, "V");
-        // Cut off before it says whose cells these are.
+        // Cut off before the cells' type, so their cache is unknown.
         let nobodys = k.is_none() && tail.contains(" cells");
         if nobodys || self.caches.len() >= 16 {
             return false;
@@ -255,7 +255,7 @@ impl Buffers {
         self.tokens
     }
 
-    /// How many streams the model's cache has, each with all of its cells.
+    /// Streams of the model's cache, each with all of its cells.
     pub fn streams(&self) -> u64 {
         self.streams.max(1)
     }
@@ -272,7 +272,7 @@ impl Cache {
     }
 }
 
-/// A sum is witnessed by the lines of its parts.
+/// A sum quotes the lines of its parts.
 fn quote_before(sheet: &mut Sheet, key: &str, before: Option<crate::engine::facts::Fact>) {
     if let Some(before) = before {
         if let Some(mut fact) = sheet.take(key) {
@@ -310,7 +310,7 @@ fn count_before(text: &str, word: &str) -> Option<u64> {
         .ok()
 }
 
-/// ` 2/2 seqs` → 2; where only ` 2 seqs` stands it is not known.
+/// ` 2/2 seqs` → 2; with only ` 2 seqs` the number of streams is unknown.
 fn streams(text: &str) -> Option<u64> {
     let head = text.split_once(" seqs")?.0;
     let (_, streams) = head.rsplit_once([',', '('])?.1.split_once('/')?;

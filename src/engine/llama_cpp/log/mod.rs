@@ -41,7 +41,7 @@ use trouble::Trouble;
 /// Reads llama.cpp's log.
 pub type LlamaCppLogParser = SheetParser<LlamaCpp>;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Kind {
     Build,
@@ -120,21 +120,21 @@ pub(in crate::engine) static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
     ])
 });
 
-/// What the log said.
+/// State of the reader of llama.cpp's messages.
 #[derive(Debug, Clone, Default)]
 pub struct LlamaCpp {
     buffers: Buffers,
     breakdown: Breakdown,
     trouble: Trouble,
-    /// Under another engine, which tells itself when its runner starts anew.
+    /// Runs under another engine, which reports the runner's restarts itself.
     child: bool,
-    /// `CUDA`, `ROCm`: whose devices are listed by number.
+    /// `CUDA`, `ROCm`: the backend of the numbered device list.
     devices: Option<String>,
     full_cells: Option<u64>,
     swa_cells: Option<u64>,
 }
 
-/// Words of which every line of interest holds one.
+/// Every line of interest contains one of these words.
 pub const WORDS: &[&str] = &[
     "build_info: ",
     "build: ",
@@ -198,12 +198,12 @@ impl LlamaCpp {
         }
     }
 
-    /// The load before this runner's lacked memory.
+    /// The load before this runner's ran out of memory.
     pub fn lacked_before(&mut self) {
         self.trouble.lacked_before();
     }
 
-    /// Notes that all memory was taken.
+    /// Notes that all memory was allocated.
     pub fn enough(&mut self, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
         self.trouble.enough(line, needle, sheet);
     }
@@ -221,7 +221,7 @@ impl LlamaCpp {
                     || sheet.get("kv_cache_gib").is_some();
                 self.breakdown.table(rest, line, allocated);
             }
-            // A dry run prints what it would take.
+            // A dry run prints a projection.
             _ if self.breakdown.fitting => {
                 if matches!(m.kind, Kind::Ready | Kind::Slots | Kind::Loaded) {
                     self.breakdown.fitting = false;
@@ -481,7 +481,7 @@ impl Messages for LlamaCpp {
         if let Some(m) = HEADS.find(line.text) {
             self.message(&m, line, sheet);
         }
-        // What a request said, or is answered, stands in quotes or braces.
+        // Texts of requests and responses are in quotes or braces.
         if !line.text.contains(['"', '{']) || line.text.contains("GGML_A") {
             self.trouble.read(line, sheet);
         }

@@ -1,4 +1,4 @@
-//! What goes wrong in llama.cpp: lacks of memory, those that it survived, other causes.
+//! Failures of llama.cpp: out of memory, survived or not, and other causes.
 
 use crate::engine::facts::Severity;
 use crate::engine::log::Line;
@@ -6,7 +6,7 @@ use crate::engine::log::cause::Weight;
 use crate::engine::log::figures::{gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
 
-/// What says that a device or the host had no room.
+/// Messages that report a device or the host out of memory.
 pub const LACK: &[&str] = &[
     "Malloc failed: out of memory",
     "CUDA error: out of memory",
@@ -29,18 +29,18 @@ pub const LACK: &[&str] = &[
     "std::bad_alloc",
 ];
 
-/// What looks like one and only means another kind of memory.
+/// Similar messages about another kind of memory.
 const HARMLESS: &[&str] = &["pinned memory", "mlock", "failed to find a memory slot"];
 
-/// Lacks of memory so far.
+/// Out-of-memory events so far.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble {
-    /// The engine said that it tries again with less.
+    /// The engine announced a retry with less memory.
     retrying: bool,
 }
 
 impl Trouble {
-    /// Reads a line for trouble.
+    /// Notes the failure that a line reports, if any.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let text = line.text;
         if HARMLESS.iter().any(|sign| text.contains(sign)) {
@@ -84,12 +84,13 @@ impl Trouble {
         }
     }
 
-    /// Memory lacked before this reader began: it is survived once a line shows that all was taken.
+    /// Notes an out-of-memory error before this reader began; it is survived once a line shows that
+    /// all memory was allocated.
     pub fn lacked_before(&mut self) {
         self.retrying = true;
     }
 
-    /// A line shows that all memory was taken.
+    /// Notes a line that shows that all memory was allocated.
     pub fn enough(&mut self, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
         if sheet.get("oom").is_some() {
             return;
@@ -109,8 +110,8 @@ impl Trouble {
     }
 }
 
-/// What the engine was doing. It captures no graphs: what it takes after its cache is scratch.
-/// Where the log begins late the first milestones are missing, and the buffers tell.
+/// What the engine was doing. It captures no graphs: allocations after the cache are scratch. Where
+/// a log begins late and lacks the first milestones, the buffers decide.
 fn phase(text: &str, sheet: &Sheet) -> &'static str {
     let has = |key: &str| sheet.get(key).is_some();
     match sheet.phase() {
@@ -127,7 +128,7 @@ fn phase(text: &str, sheet: &Sheet) -> &'static str {
     }
 }
 
-/// How much was asked for: MiB in one message, bytes in the one that follows it.
+/// The requested amount: MiB in one message, bytes in the one that follows it.
 fn requested(line: &Line<'_>, sheet: &mut Sheet) {
     if sheet.get("oom_requested_gib").is_some() {
         return;

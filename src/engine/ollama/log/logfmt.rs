@@ -3,7 +3,7 @@
 use crate::engine::log::figures::{gib, number};
 use std::collections::BTreeMap;
 
-/// Fields kept of one line; a longer one is no line of this form.
+/// Most fields of one line; a line with more is of another form.
 const MOST_FIELDS: usize = 96;
 
 /// One line's fields.
@@ -13,8 +13,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a line; `None` where it is none of this form. What stands before `time=` or `level=`
-    /// is somebody's prefix, and a value that the line's end cuts off is left out.
+    /// Parses a line; `None` if it is of another form. Skips any prefix before `time=` or `level=`
+    /// and omits a value that the line's end cuts off.
     pub fn read(text: &str) -> Option<Record> {
         let starts = ["time=", "level="];
         let at = starts.iter().filter_map(|s| text.find(s)).min()?;
@@ -74,7 +74,7 @@ fn size(text: &str) -> Option<f64> {
     })
 }
 
-/// The next `name=`, and what stands behind it; words without a sign are passed over.
+/// The next `name=` and the text after it; skips words without `=`.
 fn next_name(text: &str) -> Option<(&str, &str)> {
     let mut rest = text.trim_start();
     loop {

@@ -1,8 +1,7 @@
 //! The log of Ollama, 0.1 to 0.33: its own lines, and those of the llama.cpp runner below it.
 //!
-//! Models are loaded when they are asked for and unloaded later. What is told is the last load;
-//! what holds for the server (devices, host memory, version) stays. Its amounts are rounded to one
-//! decimal.
+//! Models are loaded on demand and unloaded later. The report describes the last load; facts of the
+//! server (devices, host memory, version) persist. Amounts are rounded to one decimal.
 //!
 //! | key | from |
 //! |---|---|
@@ -34,7 +33,7 @@ use std::sync::LazyLock;
 /// Reads Ollama's log.
 pub type OllamaLogParser = SheetParser<Ollama>;
 
-/// Facts of the server and not of a load.
+/// Facts of the server rather than of a load.
 const OF_SERVER: &[&str] = &[
     "devices",
     "host_total_gib",
@@ -45,16 +44,16 @@ const OF_SERVER: &[&str] = &[
     "model_loads",
 ];
 
-/// What the log said.
+/// State of the reader of Ollama's messages.
 #[derive(Debug, Clone)]
 pub struct Ollama {
     runner: LlamaCpp,
     loads: u64,
-    /// The load that is told is one of them.
+    /// `loads` includes the current load.
     counted: bool,
-    /// A load lacked memory, and none has had enough since.
+    /// A load ran out of memory and none has succeeded since.
     lacked: bool,
-    /// The new engine prints its memory anew from here on.
+    /// The next memory lines of the new engine replace the earlier ones.
     pass_ended: bool,
 }
 
@@ -71,7 +70,7 @@ impl Default for Ollama {
 }
 
 impl Ollama {
-    /// What the load before said is over.
+    /// Discards what the previous load reported.
     fn load_is_over(&mut self, sheet: &mut Sheet) {
         let enough = sheet.get("oom").is_some() && !sheet.lacked_memory();
         let lacked = sheet.lacked_memory() || (self.lacked && !enough);
@@ -99,7 +98,7 @@ impl Ollama {
         sheet.count("model_loads", self.loads, line, "msg");
     }
 
-    /// A line of a load, of which the one that starts its runner may not be in the log.
+    /// Notes a line of a load; the line that starts its runner may be missing from the log.
     fn load_shows(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         if sheet.passed(EngineStep::Ready) {
             self.load_begins(line, sheet);
@@ -113,7 +112,7 @@ impl Ollama {
         match msg {
             "offload" | "offload to gpu" | "offload to cuda" | "offload to rocm"
             | "offload to metal" | "offload to cpu" | "offload to oneapi" => {
-                // A load that ended comes before another's estimate.
+                // After the end of a load, an estimate belongs to the next one.
                 if sheet.passed(EngineStep::Ready) || sheet.failed() {
                     self.load_is_over(sheet);
                 }
@@ -192,7 +191,7 @@ impl Ollama {
             self.load_shows(line, sheet);
             sheet.text("layers_offloaded", split, line, "offloaded");
         } else if msg.starts_with("llama runner started in ") {
-            // The runner's own word of being ready comes before this one of the same load.
+            // The runner reports its own readiness before this line of the same load.
             match sheet.get("load_seconds").is_some() {
                 true => self.load_begins(line, sheet),
                 false if !self.counted => self.count(line, sheet),
@@ -246,7 +245,7 @@ impl Ollama {
     }
 }
 
-/// What an estimate says: name in the record, field, and whether it is a count.
+/// Fields of an estimate: name of the fact's entry, and key in the record.
 const ESTIMATE: &[(&str, &str)] = &[
     ("weights_gib", "memory.weights.total"),
     ("weights_repeating_gib", "memory.weights.repeating"),
@@ -361,7 +360,7 @@ fn device_row(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
 /// Of a refusal. The client prints it without a record around it.
 const MORE_MEMORY: &str = "requires more system memory";
 
-/// What an error says that lacks memory.
+/// Error texts that report an out-of-memory error.
 const LACK: &[&str] = &[
     MORE_MEMORY,
     "cudaMalloc failed",
@@ -374,8 +373,8 @@ fn lacks(text: &str) -> bool {
     LACK.iter().any(|sign| text.contains(sign))
 }
 
-/// `model requires more system memory (5.6 GiB) than is available (3.2 GiB)`, and what a runner
-/// said last.
+/// Notes an error: `model requires more system memory (5.6 GiB) than is available (3.2 GiB)`, or
+/// the runner's last message.
 fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
     if !lacks(error) {
         return sheet.cause(Weight::Cause, line, "error");
@@ -394,7 +393,7 @@ fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
-/// What a line of Ollama's own holds one of; other lines are its runner's.
+/// Ollama's own lines contain one of these; other lines are its runner's.
 const OWN: &[&str] = &["msg=", "[GIN] ", MORE_MEMORY];
 
 /// Every sign of this log.
@@ -435,7 +434,7 @@ impl Messages for Ollama {
                 failed(line.text, line, sheet);
             }
             None => {
-                // A model of which only the words are read has none of these lines.
+                // A model loaded only for its vocabulary has none of these lines.
                 if line.text.contains("load_tensors: ") {
                     self.load_shows(line, sheet);
                 }

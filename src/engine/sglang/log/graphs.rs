@@ -7,7 +7,7 @@ use crate::engine::log::figures::{after, gib_after};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
-/// Whose graphs.
+/// Model and phase of the graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// The model's decode (or verify) graphs.
@@ -18,7 +18,7 @@ enum Kind {
     Draft,
 }
 
-/// What was captured so far.
+/// The captured graphs so far.
 #[derive(Debug, Clone, Default)]
 pub struct Graphs {
     /// Memory by kind, phase as printed, and rank.
@@ -27,9 +27,9 @@ pub struct Graphs {
     after: ByRank,
     configured: BTreeMap<Kind, Fact>,
     captured: BTreeMap<Kind, Fact>,
-    /// What rank 0, whose bar is drawn, captures right now.
+    /// The graphs that rank 0 captures now; only its progress bar is drawn.
     now: Option<Kind>,
-    /// A bar at its end.
+    /// A progress bar at its end.
     bar: Option<Fact>,
 }
 
@@ -41,7 +41,7 @@ fn fact(value: FactValue, line: &Line<'_>, needle: &str) -> Fact {
     }
 }
 
-/// How many items `[1, 2, 4]` has; `None` where the list is cut off.
+/// Number of items in `[1, 2, 4]`; `None` where the list is cut off.
 fn items(list: &str) -> Option<i64> {
     let inside = list.trim_start().strip_prefix('[')?.split_once(']')?.0;
     let items = inside.split(',').filter(|i| !i.trim().is_empty());
@@ -100,7 +100,7 @@ impl Graphs {
             let fact = fact(FactValue::Float(v), line, "avail mem=");
             self.after.insert(rank.clone(), fact);
         }
-        // The bar that was drawn to its end counts what was captured; without one, the list does.
+        // A completed progress bar counts the captured graphs; without one, the list does.
         let ours = self.now.is_none_or(|now| now == kind);
         let bar = self.bar.take_if(|_| ours);
         if let Some(count) = bar.or_else(|| self.configured.get(&kind).cloned()) {
@@ -130,7 +130,7 @@ impl Graphs {
         used.chain(self.before.keys()).chain(self.after.keys())
     }
 
-    /// Tells them.
+    /// Writes the facts.
     pub fn conclude(&self, shape: Shape, sheet: &mut Sheet) {
         shape.tell(sheet, "avail_before_graph_gib", &self.before, true);
         shape.tell(sheet, "avail_after_graph_gib", &self.after, true);
@@ -164,7 +164,7 @@ impl Graphs {
     }
 }
 
-/// Adds a rank's figure to what it has.
+/// Adds to a rank's figure.
 pub fn add(sum: &mut ByRank, rank: &RankId, more: &Fact) {
     match sum.get_mut(rank) {
         Some(fact) => {

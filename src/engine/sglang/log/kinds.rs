@@ -1,4 +1,4 @@
-//! What SGLang's messages are: how each begins, and which of them it prints while it serves.
+//! Kinds of SGLang's messages: how each begins, and which it prints while it serves.
 
 use super::bare;
 use crate::engine::log::cause::is_exception;
@@ -6,7 +6,7 @@ use crate::engine::log::heads::{Heads, Message};
 use crate::engine::log::torch;
 use std::sync::LazyLock;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The settings, at a start.
@@ -31,13 +31,13 @@ pub enum Kind {
     Windows,
     /// States of a recurrent model.
     Mamba,
-    /// More tokens asked for than fit.
+    /// More tokens were requested than fit.
     Profiled,
-    /// What a token takes.
+    /// Memory per token.
     Dsv4Budget,
     /// Pools of a compressed cache.
     Dsv4Pools,
-    /// The pools of a model are taken.
+    /// The pools of a model are allocated.
     PoolEnd,
     /// The scheduler's closing line.
     Limits,
@@ -51,19 +51,19 @@ pub enum Kind {
     HostCache,
     /// It serves.
     Ready,
-    /// A request was put back.
+    /// A request was retracted.
     Retract,
     /// A batch.
     Batch,
-    /// What a request said.
+    /// A logged request.
     RequestLog,
-    /// A lack of memory.
+    /// Out of memory.
     NotEnough,
-    /// GPUs with unlike free memory.
+    /// GPUs with unequal free memory.
     Unbalanced,
-    /// It ends.
+    /// Shutdown.
     Stop,
-    /// A process of it is gone.
+    /// A child process died.
     ChildDied,
 }
 
@@ -109,9 +109,9 @@ pub static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
     ])
 });
 
-/// Whether a message of a server that serves says something new. Its figures are settled, and a
-/// prompt can hold any words: what counts is of its serving, its end or a new start, and opens
-/// its line.
+/// Whether a message of a serving server can be new. Its figures are settled, and a prompt can
+/// contain any words: only messages on serving, shutdown or a restart count, and only at the start
+/// of a line.
 pub fn counts_while_serving(m: &Message<'_, Kind>) -> bool {
     let told = matches!(
         m.kind,
@@ -123,12 +123,12 @@ pub fn counts_while_serving(m: &Message<'_, Kind>) -> bool {
             | Kind::Stop
             | Kind::ChildDied
     );
-    // Bars and logged requests only say how the rest of the line is read.
+    // Progress bars and logged requests only decide how the rest of the line is read.
     matches!(m.kind, Kind::Bar | Kind::RequestLog)
         || told && (opens_line(m.prefix) || raised(m.prefix))
 }
 
-/// Whether a lack of memory in a line of a server that serves is its own: at the beginning of a
+/// Whether an out-of-memory error in a line of a serving server is its own: at the beginning of a
 /// message, or of an exception.
 pub fn lacks_while_serving(text: &str) -> bool {
     let message = bare(text);
@@ -143,7 +143,7 @@ fn raised(prefix: &str) -> bool {
     is_exception(bare(prefix))
 }
 
-/// Whether `prefix` is what stands before a message: dates, levels, tags, a container's name.
+/// Whether `prefix` consists of dates, levels, tags or a container's name.
 fn opens_line(prefix: &str) -> bool {
     let prefix = match prefix.split_once(" | ") {
         Some((name, rest)) if !name.trim_end().contains(' ') => rest,

@@ -51,12 +51,12 @@ pub type SglangLogParser = SheetParser<Sglang>;
 /// Ranks kept.
 const MOST_RANKS: usize = 1024;
 
-/// What the log said, rank by rank.
+/// State of the reader of SGLang's messages, rank by rank.
 #[derive(Debug, Clone, Default)]
 pub struct Sglang {
     figures: BTreeMap<&'static str, ByRank>,
     pools: BTreeMap<RankId, Pools>,
-    /// How many models each rank has loaded, a target before the log began included.
+    /// Models that each rank has loaded, including a target before the log began.
     loads: BTreeMap<RankId, u32>,
     graphs: Graphs,
     windows: Option<(u64, u64)>,
@@ -392,7 +392,7 @@ impl Sglang {
     }
 }
 
-/// The word behind `needle`, up to a comma; `dtype=` is not the `type=` that it holds.
+/// The word after `needle`, up to a comma; the `type=` inside `dtype=` does not match.
 fn word<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     let at = text.match_indices(needle).find_map(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -413,7 +413,7 @@ fn kv_dtype(text: &str, line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
-/// `s=473854, chunked_prefill_size=8192, …`: what follows `max_total_num_token`.
+/// `s=473854, chunked_prefill_size=8192, …`: the text after `max_total_num_token`.
 fn limits(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
     let Some(values) = rest
         .strip_prefix("s=")
@@ -439,7 +439,7 @@ fn limits(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
             sheet.figure("avail_after_start_gib", v, line, needle);
         }
     }
-    // The scheduler's last word before it serves: weights, pools and graphs are there.
+    // The scheduler's last line before it serves: weights, pools and graphs are allocated.
     sheet.enough_memory(line, "max_total_num_token");
 }
 
@@ -489,7 +489,7 @@ impl Messages for Sglang {
     }
 
     fn is_stale(&self, raw: &[u8], _sheet: &Sheet) -> bool {
-        // A batch, and nothing else on its line, that uses no more of the pool than one before it.
+        // A line with nothing but a batch that uses no more of the pool than an earlier one.
         let find = |word: &[u8]| memchr::memmem::find(raw, word);
         if find(b" batch. ").is_none() || memchr::memchr(b'\r', raw).is_some() {
             return false;
@@ -509,7 +509,7 @@ impl Messages for Sglang {
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let mut text = line.text;
-        // A progress bar may stand before a message on one line.
+        // A progress bar may precede a message on one line.
         while let Some(m) = HEADS.find(text) {
             if !sheet.passed(EngineStep::Ready) || kinds::counts_while_serving(&m) {
                 self.message(&m, line, sheet);
@@ -526,7 +526,7 @@ impl Messages for Sglang {
         {
             return;
         }
-        // A prompt may speak of memory too.
+        // A prompt may mention memory too.
         if sheet.passed(EngineStep::Ready) && !kinds::lacks_while_serving(line.text) {
             return;
         }
@@ -551,7 +551,7 @@ impl Messages for Sglang {
         }
         pool::conclude(&self.pools, self.windows, shape, sheet);
         self.graphs.conclude(shape, sheet);
-        // A pool whose lines told no tokens, or no pool line at all: the scheduler's own count.
+        // Without tokens in a pool line, or without any pool line: the scheduler's own count.
         if sheet.get("kv_cache_tokens").is_none() && self.windows.is_none() {
             if let Some(fact) = sheet.get("max_total_num_tokens").cloned() {
                 sheet.conclude("kv_cache_tokens", fact);

@@ -1,5 +1,5 @@
-//! The KV pools of one rank: what each line says, which of them are one pool's parts, and which
-//! are the draft model's.
+//! The KV pools of one rank: reads their lines, groups the parts of one pool, and separates the
+//! draft model's.
 
 use super::ranks::{ByRank, RankId, Shape};
 use crate::engine::facts::{Fact, FactValue};
@@ -19,7 +19,7 @@ struct Part {
     tokens: Option<u64>,
     k: Option<f64>,
     v: Option<f64>,
-    /// Of both, where they are not told apart.
+    /// K and V together, where they are printed as one.
     size: Option<f64>,
     quote: String,
     at: Option<i64>,
@@ -124,7 +124,7 @@ impl Pools {
         }
     }
 
-    /// What comes next belongs to another pool.
+    /// The next lines belong to another pool.
     pub fn close(&mut self) {
         if let Some(last) = self.pools.last_mut() {
             last.closed = true;
@@ -215,7 +215,7 @@ pub fn windows(rest: &str) -> Option<(u64, u64)> {
     full.zip(swa)
 }
 
-/// Tells the pools of all ranks.
+/// Writes the facts on the pools of all ranks.
 pub fn conclude(
     ranks: &BTreeMap<RankId, Pools>,
     windows: Option<(u64, u64)>,
@@ -293,7 +293,7 @@ fn table(pool: &Counted, windows: Option<(u64, u64)>) -> Fact {
         put("k", p.k.map(FactValue::Float));
         put("v", p.v.map(FactValue::Float));
         put("size", p.size.map(FactValue::Float));
-        // Which is which is known by its length and not by its place.
+        // The length identifies the part, not the position.
         let by_length = windows.and_then(|(full, swa)| match p.tokens? {
             t if t == full && t != swa => Some("full"),
             t if t == swa && t != full => Some("swa"),

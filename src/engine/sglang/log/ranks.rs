@@ -1,4 +1,4 @@
-//! Which rank wrote a line, and figures by rank put into the shape in which they are told.
+//! Which rank wrote a line, and the shape in which figures by rank are reported.
 
 use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::sheet::{Sheet, latest};
@@ -61,7 +61,7 @@ fn is_tag(word: &str) -> bool {
 /// One figure of each rank.
 pub type ByRank = BTreeMap<RankId, Fact>;
 
-/// How the figures of a log are told.
+/// Shape of figures by rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// One rank: the figure itself.
@@ -73,7 +73,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The shape for all ranks that were seen; `world` is how many there are where the log says.
+    /// The shape for the ranks seen; `world` is their number according to the log, if known.
     pub fn of<'a>(ranks: impl Iterator<Item = &'a RankId>, world: Option<u64>) -> Shape {
         let ranks: Vec<&RankId> = ranks.filter(|r| **r != RankId::Bare).collect();
         let many = ranks.len() > 1 || world.is_some_and(|n| n > 1) && !ranks.is_empty();
@@ -88,7 +88,7 @@ impl Shape {
     pub fn tell(self, sheet: &mut Sheet, key: &str, figures: &ByRank, listed: bool) {
         let told: Vec<(&RankId, &Fact)> = figures
             .iter()
-            // Among tagged ranks a line without a tag is nobody's.
+            // Among tagged ranks, a line without a tag cannot be attributed.
             .filter(|(rank, _)| self == Shape::One || **rank != RankId::Bare)
             .collect();
         let numbers = || told.iter().filter_map(|(_, f)| f.value.number()).collect();

@@ -1,11 +1,11 @@
-//! The line in which a server tells its arguments: `server_args=ServerArgs(model_path='…', …)`, in
-//! the newest releases `server_args={…}`.
+//! The line with a server's arguments: `server_args=ServerArgs(model_path='…', …)`, in the newest
+//! releases `server_args={…}`.
 
 use crate::engine::facts::FactValue;
 use crate::engine::log::Line;
 use crate::engine::log::sheet::Sheet;
 
-/// Their names, and the facts that they are.
+/// Names of arguments, and the facts that they set.
 const KEYS: &[(&str, &str)] = &[
     ("model_path", "model"),
     ("served_model_name", "served_model_name"),
@@ -34,7 +34,7 @@ const KEYS: &[(&str, &str)] = &[
     ("device", "device"),
 ];
 
-/// Puts the arguments on the sheet. `auto` and `None` leave a thing open, so they say nothing.
+/// Writes the arguments on the sheet. Skips `auto` and `None`, which leave the value open.
 pub fn read(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
     for (name, key) in KEYS {
         let Some((value, needle)) = value_of(rest, name) else {

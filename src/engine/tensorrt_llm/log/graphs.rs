@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Series and graphs of one series kept.
 const MOST: usize = 4096;
 
-/// Up to how many requests speculation is on, in every spelling.
+/// Signs of the largest number of requests with speculation, in every spelling.
 pub const MAX_CONCURRENCY: &[&str] = &[
     "max_concurrency=",
     "max_concurrency': ",
@@ -35,18 +35,19 @@ struct Series {
 #[derive(Default)]
 pub struct Graphs {
     series: Vec<Series>,
-    /// Whether series of the profile's executor are told from the final one's.
+    /// Whether the profile has ended, so that its executor's series are separate from the final
+    /// one's.
     estimated: bool,
-    /// Whether speculation can be switched off at run time, with the line that says so.
+    /// The line that shows that speculation can be switched off at run time, if seen.
     max_concurrency: Option<String>,
     piecewise: BTreeSet<u64>,
 }
 
 impl Graphs {
-    /// The profile is over, on the first rank or on `rank`: the executor that captured graphs for
-    /// it is gone.
+    /// The profile has ended, on the first rank or on `rank`: the executor that captured graphs for
+    /// it is freed.
     pub fn estimated(&mut self, first: bool, rank: Option<u64>) {
-        // What other ranks captured since the first one's end stays.
+        // Keeps what other ranks captured after the first one's end.
         self.series
             .retain(|s| !first && (rank.is_none() || s.rank != rank));
         if first {
@@ -55,7 +56,8 @@ impl Graphs {
         self.estimated = true;
     }
 
-    /// Memory lacked. The message comes before the capture: of the last graph it is not known.
+    /// Out of memory. A graph is announced before its capture, so whether the last one succeeded is
+    /// unknown.
     pub fn interrupted(&mut self) {
         if let Some(series) = self.series.last_mut() {
             if let Some(last) = series.last.take() {
@@ -135,7 +137,7 @@ impl Graphs {
                 ..Series::default()
             });
         }
-        // The series of this rank, else of whoever prints without a rank.
+        // The series of this rank, else of lines without a rank.
         let own = self.series.iter().rposition(|s| s.rank == rank);
         let last = self.series.len() - 1;
         let series = &mut self.series[own.unwrap_or(last)];
@@ -148,7 +150,7 @@ impl Graphs {
         }
     }
 
-    /// Series that stand: of the lowest rank, the final executor's, each once.
+    /// The final series: of the lowest rank and the final executor, each once.
     fn standing(&self) -> Vec<&Series> {
         let filled = || self.series.iter().filter(|s| !s.graphs.is_empty());
         let Some(rank) = filled().map(|s| s.rank).min() else {
@@ -160,7 +162,7 @@ impl Graphs {
                 standing.push(series);
             }
         }
-        // Without the profile's end the series cannot be told apart: the last one counts.
+        // Without the end of the profile its series cannot be distinguished: the last one counts.
         if !self.estimated {
             standing.drain(..standing.len().saturating_sub(1));
         }

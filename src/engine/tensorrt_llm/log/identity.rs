@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
-/// Reads one line; at least how many ranks there are by it.
+/// Reads one line. Returns a lower bound of the number of ranks.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     let text = line.text;
     let version = said_any(text, &["TensorRT-LLM version: ", "TensorRT-LLM Version: "]);

@@ -1,4 +1,4 @@
-//! Memory beside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
+//! Memory outside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
 
 use super::table;
 use crate::engine::facts::{Fact, FactValue, Severity};
@@ -122,7 +122,7 @@ impl Memory {
                 printed.add(size, line, "now: ");
             }
         }
-        // Of the whole device, with whatever else is on it.
+        // Of the whole device, including other processes.
         if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
             sheet.figure("device_used_gib", size, line, "now: ");
         }

@@ -1,7 +1,7 @@
 //! The log of TensorRT-LLM, 0.5 to mid-2026, of both backends: engine, pools, profile, graphs,
 //! failures. Its `MB` and `GB` count in 1024.
 //!
-//! | key | what it is, and the line that says so |
+//! | key | meaning, and the line that states it |
 //! |---|---|
 //! | `kv_cache_gib`, `kv_cache_tokens` | the pool: `Allocated x GiB for max tokens in paged KV cache (N)`, of several the last; a list where ranks printed one each |
 //! | `num_gpu_blocks`, `num_cpu_blocks`, `block_size` | its blocks on the device, on the host, tokens in each |
@@ -23,7 +23,7 @@
 //! | `cuda_graph_batch_sizes_configured`, `cuda_graphs_planned`, `cuda_graphs_skipped`, `cuda_graphs_piecewise` | what was to be captured, what was not, what else was |
 //! | `max_seq_len`, `max_num_requests`, `max_num_tokens`, `max_batch_size`, `max_num_sequences` | limits |
 //! | `world_size`, `rank_gpus`, `tensor_parallel_size`, `pipeline_parallel_size` | ranks |
-//! | `oom_component`, `free_before_failed_component_gib`, `components_free_gib` | what could not be created, and free memory before and after all that was |
+//! | `oom_component`, `free_before_failed_component_gib`, `components_free_gib` | the component that failed, and free memory before and after each component |
 //! | `gpu_mem_usage_gib`, `cpu_mem_usage_gib`, `pinned_mem_usage_gib`, `free_num_blocks`, `used_num_blocks` | from the body of `GET /metrics` |
 //! | `attention_backend`, `backend`, `kv_cache_dtype`, `oom`, `oom_phase`, … | as in every engine |
 
@@ -47,10 +47,10 @@ use std::sync::LazyLock;
 /// A parser of TensorRT-LLM's log.
 pub type TrtLlmLogParser = SheetParser<TrtLlmMessages>;
 
-/// More ranks than any machine has: such a number is none.
+/// More ranks than any machine has; a larger number is not a rank.
 const MOST_RANKS: f64 = 65_536.0;
 
-/// What every line of interest holds one of.
+/// Every line of interest contains one of these.
 const WORDS: &[&str] = &[
     "MemUsageChange",
     "KV cache",
@@ -134,7 +134,7 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
     signs
 }
 
-/// What TensorRT-LLM's log says.
+/// State of the reader of TensorRT-LLM's messages.
 #[derive(Default)]
 pub struct TrtLlmMessages {
     pools: pools::Pools,
@@ -144,7 +144,7 @@ pub struct TrtLlmMessages {
     ranks: Ranks,
 }
 
-/// How many ranks there are, as far as the lines show.
+/// Number of ranks, as far as the lines show.
 #[derive(Default, Clone, Copy)]
 struct Ranks {
     known: u64,
@@ -185,7 +185,7 @@ impl Messages for TrtLlmMessages {
         if trouble::read(line, sheet) {
             self.graphs.interrupted();
         }
-        // A server that serves has said all of this; what looks like it later is a request's text.
+        // Once the server is ready, such lines can only be text of requests.
         if !sheet.ready() {
             let rank = rank_of(line.text);
             if let Some(rank) = rank {
@@ -210,12 +210,12 @@ impl Messages for TrtLlmMessages {
     }
 }
 
-/// Whether the line is the first of a start. Every process of it says so.
+/// Whether the line is the first of a start. Every process prints it.
 fn begins(text: &str) -> bool {
     said_any(text, &["TensorRT-LLM version: ", "MPI size: "]).is_some()
 }
 
-/// The rank that a record names: `[TRT-LLM] [RANK 1] [E]`, `[batchmgr][RANK 0]`.
+/// The rank in a record's prefix: `[TRT-LLM] [RANK 1] [E]`, `[batchmgr][RANK 0]`.
 fn rank_of(text: &str) -> Option<u64> {
     let n = number_after(text, "[RANK ")?;
     (n.whole && (0.0..MOST_RANKS).contains(&n.value)).then_some(n.value as u64)
@@ -256,8 +256,8 @@ const STEPS: &[(&str, EngineStep)] = &[
     ),
 ];
 
-/// Messages that end the memory profile. Both are printed, one behind the other; between them
-/// nothing is taken.
+/// Messages that end the memory profile. Both are printed in sequence; nothing is allocated between
+/// them.
 const PROFILE_ENDS: &[&str] = &[
     "Estimated max memory in KV cache",
     "Peak memory during memory usage profiling",
@@ -267,7 +267,8 @@ const PROFILE_ENDS: &[&str] = &[
 const SERVES: &[&str] = &["Application startup complete", "Uvicorn running on"];
 const TRITON_LOADED: &str = "successfully loaded 'tensorrt_llm";
 
-/// Notes the steps before the server serves; by which message the line ends the memory profile.
+/// Notes the steps before the server serves. Returns the message by which the line ends the memory
+/// profile.
 fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> Option<&'static str> {
     let text = line.text;
     for (needle, step) in STEPS {

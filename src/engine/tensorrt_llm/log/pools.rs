@@ -1,6 +1,6 @@
-//! The KV pools. A manager announces its windows' blocks, the size of a block, and at last what it
-//! took. The PyTorch backend makes a small pool to profile with and then the final one; a draft
-//! model has a manager of its own; every rank prints the same without its number.
+//! The KV pools. A manager announces the blocks of its windows, the size of a block, and finally
+//! what it allocated. The PyTorch backend makes a small pool to profile with and then the final
+//! one; a draft model has its own manager; every rank prints the same, without its number.
 
 use super::whole;
 use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
@@ -17,13 +17,13 @@ const MOST: usize = 1024;
 struct Announced {
     rank: Option<u64>,
     window: Option<u64>,
-    /// Whether windows behind this one may follow: it is shorter than the longest sequence.
+    /// Whether windows after this one may follow: it is shorter than the longest sequence.
     short: bool,
     blocks: u64,
     quote: String,
 }
 
-/// What a manager took.
+/// What a manager allocated.
 struct Pool {
     rank: Option<u64>,
     draft: bool,
@@ -39,24 +39,25 @@ struct Pool {
 pub struct Pools {
     announced: Vec<Announced>,
     block_size: Option<u64>,
-    /// Pools since the profile, or all where there is none.
+    /// Pools since the profile, or all without a profile.
     current: Vec<Pool>,
-    /// Pools that were made to profile with.
+    /// Pools made for the profile.
     estimation: Vec<Pool>,
     estimating: bool,
     finished: bool,
-    /// The lines that ended this profile, by rank, and how often each came.
+    /// The lines that ended this profile, by rank, and the number of times each was printed.
     ended: BTreeMap<(Option<u64>, &'static str), u64>,
-    /// Whether what comes next is the draft model's.
+    /// Whether the next lines are the draft model's.
     draft: bool,
 }
 
 impl Pools {
-    /// The profile is over on a rank, of `ranks`, by the line `end`; whether that is the first rank
-    /// to say so. What was taken until then was for the profile. A rank that says it later has
-    /// other ranks' final pools before it.
+    /// The line `end` ended the profile on a rank, one of `ranks`. Returns whether it is the first
+    /// rank to print it. Pools up to then were for the profile. A rank that prints it later may
+    /// follow other ranks' final pools.
     pub fn estimated(&mut self, end: &'static str, rank: Option<u64>, ranks: u64) -> bool {
-        // Each rank says each line once. Ranks without a number are told by how often it comes.
+        // Each rank prints each line once. Ranks without a number are distinguished by the line's
+        // count.
         let most = rank.map_or(ranks.max(1), |_| 1);
         let times = self.ended.get(&(rank, end)).copied().unwrap_or(0);
         let first = self.ended.is_empty() || times >= most || self.ended.len() >= MOST;
@@ -74,7 +75,7 @@ impl Pools {
         first
     }
 
-    /// Another rank's profile was over before: of what was taken since, what was for this rank's.
+    /// Another rank's profile ended earlier: moves the pools that were for this rank's profile.
     fn late(&mut self, rank: Option<u64>, ranks: u64) {
         let known: BTreeSet<(Option<u64>, bool)> =
             self.estimation.iter().map(|e| (e.rank, e.draft)).collect();
@@ -128,7 +129,7 @@ impl Pools {
             blocks,
             quote: line.quote("locks"),
         };
-        // Announcements that nothing was made of give way to new ones.
+        // New announcements replace unused ones.
         if self.announced.len() >= MOST {
             self.announced.clear();
         }
@@ -175,7 +176,7 @@ impl Pools {
                     let tokens = whole(tokens).filter(|_| tokens.contains(')'));
                     let blocks = self.blocks_of(tokens, rank);
                     self.add(rank, Some(size), tokens, blocks, line, paged);
-                    // What is left of the device goes to the pool, last of all.
+                    // The pool takes the rest of the device, last of all.
                     if sheet.passed(EngineStep::Profiled) {
                         sheet.step(EngineStep::KvCacheAllocated, line, paged);
                         sheet.enough_memory(line, paged);
@@ -183,7 +184,7 @@ impl Pools {
                 }
             }
         }
-        // Until 0.9 bytes and tokens stand on lines of their own.
+        // Until 0.9 bytes and tokens are on separate lines.
         if let Some(rest) = said(text, "Allocate ") {
             if rest.contains(" bytes for k/v cache") {
                 if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
@@ -331,7 +332,7 @@ impl Pools {
             let keep = pools.len().min(ranks as usize);
             return (pools.split_off(pools.len() - keep), draft);
         }
-        // After the profile a second manager with other bytes per token is no second try.
+        // After the profile, a second manager with other bytes per token is not a retry.
         if let (true, [first, second]) = (self.finished, pools.as_slice()) {
             if per_token(first)
                 .zip(per_token(second))
@@ -377,7 +378,7 @@ impl Pools {
         }
     }
 
-    /// Blocks that were announced, where a log ends before they are taken.
+    /// Announced blocks, where a log ends before their allocation.
     fn announced_blocks(&self, sheet: &mut Sheet) {
         let Some(last) = self.announced.last().filter(|a| !a.short) else {
             return;

@@ -1,5 +1,5 @@
-//! Why TensorRT-LLM failed: lack of memory in its own words and its libraries', and the refusal
-//! that lists what each component took.
+//! Why TensorRT-LLM failed: out of memory in its own words and its libraries', and the refusal that
+//! lists each component's memory.
 
 use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
@@ -10,7 +10,7 @@ use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
 use crate::engine::log::torch;
 
-/// Lines after which a refusal is over.
+/// Longest refusal, lines.
 const MOST_LINES: u32 = 200;
 
 const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
@@ -19,13 +19,13 @@ const FREE: &str = "Free GPU memory before component creation attempt (GiB): ";
 const BEFORE: &str =
     "Previously created components and free GPU memory before/after creation (GiB)";
 
-/// The libraries' words for a lack of memory.
+/// The libraries' out-of-memory messages.
 pub const LACK: &[&str] = &[
     "Cuda Runtime (out of memory)",
     "Requested amount of GPU memory (",
 ];
 
-/// Errors of its own.
+/// The engine's own errors.
 pub const CAUSES: &[&str] = &[
     "Executor creation failed with NCCL error",
     "[TensorRT-LLM][ERROR]",
@@ -33,14 +33,14 @@ pub const CAUSES: &[&str] = &[
     "Failed to initialize executor",
 ];
 
-/// What another process says of one that failed.
+/// What other processes print after one has failed.
 pub const CONSEQUENCES: &[&str] = &["MPI_ABORT was invoked", "Executor worker died"];
 
 /// Parts of a refusal.
 #[cfg(test)]
 pub const REFUSAL: &[&str] = &[REFUSED, FAILED, FREE, BEFORE];
 
-/// A refusal that is read: the only place where components' memory is told, and only on failure.
+/// A refusal being read. Only a refusal, and so only a failure, lists the components' memory.
 #[derive(Default)]
 pub struct Refusal {
     open: bool,
@@ -48,7 +48,7 @@ pub struct Refusal {
     /// Whether the list of components has begun.
     listing: bool,
     done: bool,
-    /// What could not be created, until another line shows that its name is whole.
+    /// The component that failed, until another line shows that its name is complete.
     failed: Option<Fact>,
 }
 
@@ -58,7 +58,7 @@ impl Refusal {
         self.open
     }
 
-    /// Reads one line; whether it was of a refusal.
+    /// Reads one line; returns whether it was part of a refusal.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) -> bool {
         let text = line.text;
         if text.contains(REFUSED) && !handed_over(text.split(REFUSED).next().unwrap_or_default()) {
@@ -121,7 +121,7 @@ fn component(text: &str) -> Option<(&str, f64, f64)> {
     ))
 }
 
-/// Reads one line; whether it says that memory lacked.
+/// Reads one line; returns whether it reports an out-of-memory error.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let text = line.text;
     if let Some((needle, at)) = LACK.iter().find_map(|n| Some((*n, text.find(n)?))) {
@@ -162,7 +162,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     false
 }
 
-/// Whether what stands before is a prompt's. Arguments that an error names are in quotes too:
+/// Whether the text before belongs to a prompt. Arguments in an error are quoted too:
 /// `Error executing load_single_module with args ('model.layers.1', Linear()): CUDA out of …`.
 fn is_request_text(before: &str) -> bool {
     let failed = ["[E] ", "[ERROR]", "Error"]

@@ -12,7 +12,7 @@ const MOST_LINES: u32 = 500;
 /// Bytes of one field that goes over several lines.
 const LONGEST_FIELD: usize = 4096;
 
-/// What a field is.
+/// Type of a field.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// A name, as it is.
@@ -81,7 +81,7 @@ pub fn begins(text: &str) -> bool {
 pub struct Block {
     open: bool,
     lines: u32,
-    /// A field of which more comes.
+    /// A field to be continued.
     field: String,
 }
 
@@ -149,7 +149,7 @@ fn is_name(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// The `name: value` pieces of `text` of which the end is seen: a comma or the closing brace.
+/// The complete `name: value` pieces of `text`: each ends with a comma or the closing brace.
 fn complete_fields(text: &str) -> Vec<&str> {
     let mut fields = Vec::new();
     let (mut start, mut depth, mut quoted, mut escaped) = (0, 0_i32, false, false);

@@ -1,4 +1,4 @@
-//! Which model, how it is computed, on how many shards; and the body of `GET /info`.
+//! Model, compute settings and shards; and the body of `GET /info`.
 
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
@@ -7,17 +7,17 @@ use crate::engine::log::said::{said, said_any};
 use crate::engine::log::sheet::Sheet;
 use serde_json::{Map, Value};
 
-/// More shards than any host has GPUs: such a rank is no rank.
+/// More shards than any host has GPUs; a higher rank is invalid.
 const MOST_SHARDS: f64 = 4096.0;
 
-/// The shards that were seen.
+/// The shards seen.
 #[derive(Default)]
 pub struct Shards {
     /// The highest rank, with the line of it.
     highest: Option<(u64, Fact)>,
     /// Whether rank 0 was started.
     zero_started: bool,
-    /// Whether a shard is ready or said something that only a started one says.
+    /// Whether a shard is ready, or printed a line that only a started one prints.
     zero_ready: bool,
 }
 
@@ -27,7 +27,7 @@ impl Shards {
         self.zero_started
     }
 
-    /// Whether the line starts the first shard once more.
+    /// Whether the line starts the first shard again.
     pub fn starts_again(&self, text: &str) -> bool {
         self.zero_ready && starting(text) == Some(0)
     }
@@ -96,7 +96,7 @@ fn whole(text: &str) -> Option<u64> {
     (n.whole && (1.0..=MOST_SHARDS).contains(&n.value)).then_some(n.value as u64)
 }
 
-/// Messages whose next word is a fact; whether a value that is known already stays.
+/// Messages before a fact's value, the fact's key, and whether a known value is kept.
 pub const NAMES: &[(&str, &str, bool)] = &[
     ("Using scheduler ", "scheduler", false),
     ("Using backend ", "scheduler", false),

@@ -1,4 +1,4 @@
-//! How much fits: the pool's blocks, the router's capacity, CUDA graphs, free memory.
+//! Capacity: the pool's blocks, the router's tokens, CUDA graphs, free memory.
 
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
@@ -9,8 +9,8 @@ use crate::engine::log::sheet::Sheet;
 /// TGI divides by 1e9 and writes `GB`.
 const DECIMAL_GB_IN_GIB: f64 = 1e9 / 1_073_741_824.0;
 
-/// What the router says once the warm-up has come back. A capacity that stands alone may be a
-/// quotation; with one of these behind it the router went on.
+/// Lines that the router prints after the warm-up. A capacity alone may be a quotation; followed by
+/// one of these, it is the router's.
 pub const ROUTER_GOES_ON: &[&str] = &[
     "Connected",
     "Using backend V",
@@ -37,7 +37,7 @@ impl Memory {
         self.free(line, sheet);
     }
 
-    /// The engine failed: graphs that were announced need not be there.
+    /// The engine failed: announced graphs may not exist.
     pub fn failed(&mut self, sheet: &mut Sheet) {
         if sheet.get("max_batch_total_tokens").is_none() {
             sheet.take("cuda_graphs");
@@ -76,7 +76,7 @@ impl Memory {
         if let Some(rest) = said(line.text, "Free RAM after cuda graphs ") {
             if let Some(after) = decimal_gb(rest) {
                 if let Some((before, quote)) = &self.before_graphs {
-                    // The figure is cut off at 0: then some of the graphs' memory is not in it.
+                    // The figure is clamped at 0 and then omits part of the graphs' memory.
                     if after > 0.0 && before - after >= 0.0 {
                         sheet.figure("cuda_graph_gib", before - after, line, "Free RAM");
                         if let Some(mut fact) = sheet.take("cuda_graph_gib") {
@@ -114,7 +114,7 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
                     sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
                 }
             }
-            // The router may be heard before the launcher, which passes on what the shard said.
+            // The router's line may come before the launcher's, which forwards the shard's.
             if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
                 pool_of(used, sheet);
             }
@@ -153,8 +153,8 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
-/// A pool of blocks was announced and the router uses so many tokens: they are the pool's, and they
-/// were measured. The blocks are rank 0's; the router goes by the shard that holds the least.
+/// A pool of blocks was announced and the router uses `used` tokens: they are the pool's, and they
+/// were measured. The blocks are rank 0's; the router uses the smallest shard.
 fn pool_of(used: Fact, sheet: &mut Sheet) {
     let inferred = "max_batch_total_tokens_inferred";
     if sheet.get(inferred).is_none() {
@@ -190,7 +190,7 @@ fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
     }
     let failed = "Decode cuda graph warmup failed";
     if text.contains(failed) {
-        // How many were captured until then is not said.
+        // The number captured before the failure is not printed.
         sheet.take("cuda_graphs");
         sheet.finding(
             "cuda_graphs_failed",
@@ -215,7 +215,7 @@ fn list(text: &str) -> Option<Vec<f64>> {
     Some(sizes)
 }
 
-/// Limits that a message of its own gives.
+/// Limits with messages of their own.
 pub const LIMITS: &[(&str, &str)] = &[
     (
         "Default `max_batch_prefill_tokens` to ",
@@ -244,7 +244,7 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.count(key, tokens, line, needle);
         }
     }
-    // What the router asked the shards to warm up with, in the span of any message of theirs:
+    // The router's warm-up request to the shards, in the span of any of their messages:
     // `warmup{max_input_length=Some(5) …}`, without `Some` before 3.0.
     let Some(span) = after(text, "warmup{").and_then(|rest| Some(rest.split_once('}')?.0)) else {
         return;
@@ -265,7 +265,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("`max_total_tokens=", "max_total_tokens"),
 ];
 
-/// What a refusal for lack of memory says of the limit that did not fit.
+/// Reads the limits that a refusal for lack of memory names.
 pub fn refused_limits(line: &Line<'_>, sheet: &mut Sheet) {
     for (needle, key) in REFUSED {
         if let Some(n) = number_after(line.text, needle).filter(|n| n.whole && n.value >= 0.0) {

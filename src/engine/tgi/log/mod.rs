@@ -1,15 +1,15 @@
 //! The log of TGI, 0.9 to 3.3: capacities in tokens, the launcher's arguments, failures.
 //!
-//! TGI prints no bytes at INFO. Messages are known by their words, not by `file.rs:line`, which
-//! changes with every release.
+//! TGI prints no bytes at INFO. Messages are recognised by their words, not by `file.rs:line`,
+//! which changes with every release.
 //!
-//! | key | what it is, and the line that says so |
+//! | key | meaning, and the line that states it |
 //! |---|---|
 //! | `num_gpu_blocks`, `block_size` | blocks of rank 0 and tokens in each: `KV-cache blocks: N, size: B` (since 2.4) |
 //! | `kv_cache_tokens_rank0` | their product |
 //! | `max_batch_total_tokens` | what the router uses, the smallest over the shards: `Setting max batch total tokens to N` |
 //! | `kv_cache_tokens` | the same, where a pool of blocks was announced |
-//! | `max_batch_total_tokens_inferred` | false: the model cannot tell, and the figure is a default; true: it was measured |
+//! | `max_batch_total_tokens_inferred` | false: a default, as the model cannot report it; true: measured |
 //! | `max_batch_total_tokens_requested` | what the arguments ask for |
 //! | `cuda_graphs`, `cuda_graph_sizes` | how many graphs, and their batch sizes; `…_configured`: the launcher's default |
 //! | `cuda_graph_gib` | free memory before the first graph less that after the last (DEBUG) |
@@ -37,7 +37,7 @@ use std::sync::LazyLock;
 /// A parser of TGI's log.
 pub type TgiLogParser = SheetParser<TgiMessages>;
 
-/// What every line of interest holds one of.
+/// Every line of interest contains one of these.
 const WORDS: &[&str] = &[
     "Args {",
     "\"model_id\"",
@@ -121,7 +121,7 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
     signs
 }
 
-/// What TGI's log says.
+/// State of the reader of TGI's messages.
 #[derive(Default)]
 pub struct TgiMessages {
     args: args::Block,
@@ -160,7 +160,7 @@ impl Messages for TgiMessages {
         if trouble::read(line, sheet) {
             self.memory.failed(sheet);
         }
-        // A server that serves has said all of this; what looks like it later is a request's text.
+        // Once the server is ready, such lines can only be text of requests.
         if !sheet.ready() {
             self.shards.read(line, sheet);
             self.memory.read(line, sheet);
@@ -171,7 +171,7 @@ impl Messages for TgiMessages {
 }
 
 impl TgiMessages {
-    /// Whether a launcher starts where another one was before.
+    /// Whether a launcher starts after another one in the same log.
     fn begins_anew(&self, line: &Line<'_>, sheet: &Sheet) -> bool {
         args::begins(line.text) && !sheet.is_empty() || self.shards.starts_again(line.text)
     }
@@ -201,9 +201,9 @@ const STEPS: &[(&str, EngineStep)] = &[
     ("Server started at ", EngineStep::WeightsLoaded),
     ("Shard ready in ", EngineStep::WeightsLoaded),
     ("Warming up model", EngineStep::WeightsLoaded),
-    // Printed before the pool is taken.
+    // Printed before the pool is allocated.
     ("KV-cache blocks: ", EngineStep::Profiled),
-    // The pool is there, graphs follow.
+    // The pool is allocated, graphs follow.
     ("Cuda Graphs are ", EngineStep::KvCacheAllocated),
     ("Free RAM before cuda graph", EngineStep::KvCacheAllocated),
     ("Warming up TunableOp", EngineStep::KvCacheAllocated),
@@ -218,8 +218,8 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     if sheet.ready() {
         return;
     }
-    // Shards say these while they import their models. The process that downloads them imports
-    // the same and holds no memory of the device.
+    // Shards print these while they import their models. The process that downloads the models
+    // imports the same and holds no device memory.
     if shards_started {
         if let Some((needle, _)) = said_any(text, IMPORTS) {
             if !sheet.passed(EngineStep::WeightsLoaded) {

@@ -1,4 +1,4 @@
-//! Why TGI failed: lack of memory in its own words and PyTorch's, and what follows from it.
+//! Why TGI failed: out of memory in its own words and PyTorch's, and the consequences.
 
 use super::memory::refused_limits;
 use crate::engine::log::Line;
@@ -7,10 +7,10 @@ use crate::engine::log::said::{handed_over, said, said_any};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::torch;
 
-/// TGI's own words for a lack of memory.
+/// TGI's own out-of-memory messages.
 pub const LACK: &[&str] = &["Not enough memory to handle ", "NotEnoughMemory("];
 
-/// What a shard or the router says when another of them has failed.
+/// What a shard or the router prints after another one has failed.
 pub const CONSEQUENCES: &[&str] = &[
     "Server error: CANCELLED",
     "Webserver Crashed",
@@ -27,7 +27,7 @@ pub const CONSEQUENCES: &[&str] = &[
     "Error: Backend",
 ];
 
-/// Errors of its own.
+/// TGI's own errors.
 pub const CAUSES: &[&str] = &[
     "Error when initializing model",
     "Unable to warmup model",
@@ -37,7 +37,7 @@ pub const CAUSES: &[&str] = &[
     "error: the following required",
 ];
 
-/// Reads one line; whether it says that memory lacked.
+/// Reads one line; returns whether it reports an out-of-memory error.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     if let Some(needle) = own_lack(line.text) {
         sheet.out_of_memory(line, needle);
@@ -60,7 +60,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     } else if let Some((needle, _)) = said_any(line.text, CAUSES) {
         sheet.cause(Weight::Cause, line, needle);
     } else if !sheet.ready() && (is_exception(message) || line.text.contains("panicked at ")) {
-        // While it serves, an error is one request's, and no reason to end.
+        // While it serves, an error concerns one request and does not end the server.
         sheet.cause(Weight::Cause, line, "");
     }
     false
@@ -85,7 +85,7 @@ fn own_lack(text: &str) -> Option<&'static str> {
     (!is_request_text(&text[..at])).then_some(needle)
 }
 
-/// Whether what stands before is a prompt's or an answer's. A Rust error's own quotes are not:
+/// Whether the text before belongs to a prompt or a response. The quotes of a Rust error do not:
 /// `Generation("Not enough memory …`.
 fn is_request_text(before: &str) -> bool {
     let failed = ["Unable to warmup", "Server error: ", "(\"", "Error: "]
@@ -94,7 +94,7 @@ fn is_request_text(before: &str) -> bool {
     handed_over(before) && !failed || before.contains("Input: ") || before.contains("Output: ")
 }
 
-/// The text without what the launcher puts before a shard's line.
+/// The text without the launcher's prefix of a shard's line.
 fn message(text: &str) -> &str {
     ["text_generation_launcher: ", " | "]
         .iter()

@@ -1,4 +1,4 @@
-//! From readings to facts: which are one figure, which are one for each rank.
+//! From readings to facts: which are one figure, which are one per rank.
 
 use super::VllmLog;
 use super::readings::{Reading, listed};
@@ -7,7 +7,7 @@ use crate::engine::facts::{EngineStep, Fact, FactValue};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
-/// Readings that only stand in for a figure that was not printed by itself.
+/// Readings that replace a figure that was not printed by itself.
 const STAND_INS: &[(&str, &str)] = &[
     ("weights_gib_in_summary_line", "weights_gib"),
     (
@@ -19,7 +19,7 @@ const STAND_INS: &[(&str, &str)] = &[
     ("kv_cache_tokens_in_error", "kv_cache_tokens"),
 ];
 
-/// Figures of the whole engine of which a list shows those of the ranks.
+/// Figures of the whole engine that also have a list of the ranks' figures.
 const ALSO_PER_RANK: [(&str, &str); 2] = [
     (
         "cuda_graph_estimated_gib",
@@ -50,7 +50,7 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
         put(key, Some(fact.clone()));
     }
     for key in log.readings.keys() {
-        // What an error or the pool's line repeats is no fact of its own.
+        // Figures repeated in an error or in the pool's line are not separate facts.
         if !key.ends_with("_in_error") && !key.ends_with("_in_pool_line") {
             put(key, log.readings.fact(key));
         }
@@ -80,8 +80,8 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
     trouble(log, sheet);
 }
 
-/// The pool that can be used: the smallest over the ranks of one engine, and one for each
-/// data-parallel engine. These add up; the readings of ranks do not.
+/// The usable pool: the smallest over the ranks of one engine, and one for each data-parallel
+/// engine. Pools of data-parallel engines add up; readings of ranks do not.
 fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
     let mut smallest: BTreeMap<u32, &Reading> = BTreeMap::new();
     for reading in log.readings.of(key) {
@@ -97,7 +97,7 @@ fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
     }
 }
 
-/// Ray prints equal lines of several workers as one: how many ranks the weights were loaded on.
+/// Ray prints equal lines of several workers as one: the number of ranks that loaded the weights.
 fn folded_ranks(log: &VllmLog) -> Option<Fact> {
     let readings = log.readings.of("weights_gib");
     let folded = readings.iter().find(|r| r.processes > 1)?;
@@ -137,7 +137,7 @@ fn trouble(log: &VllmLog, sheet: &mut Sheet) {
 }
 
 /// The line that shows that memory sufficed: the latest of readiness, graphs and pool, the
-/// statistics of a server, or a failure of another kind. `None` while no line shows it.
+/// statistics of a server, or a failure of another kind. `None` if no line shows it.
 fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)> {
     use EngineStep::{GraphsCaptured, KvCacheAllocated, Ready};
     if log.trouble.may_lack_memory(sheet.passed(Ready)) {
@@ -149,7 +149,7 @@ fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)>
         let fact = sheet.get("kv_cache_usage_peak_pct")?;
         Some((fact.quote.first()?.clone(), fact.at_ns))
     };
-    // The pool's size is printed once it fits into what the memory profile left.
+    // The pool's size is printed once it fits into the memory that the profile left.
     let pool = || {
         let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
         let mut readings = keys.iter().flat_map(|key| log.readings.of(key));

@@ -1,4 +1,4 @@
-//! What a reader of the log should know besides the figures. Few, and only what is certain.
+//! What a reader of the log should know besides the figures: only certain findings.
 
 use super::VllmLog;
 use super::readings::Reading;

@@ -1,4 +1,4 @@
-//! Messages that take more than a row of the table.
+//! Messages that need more than a row of the table.
 
 use super::VllmLog;
 use super::readings::RankLine;
@@ -11,7 +11,7 @@ use crate::engine::log::text::bare;
 /// Rows of `nvidia-smi` kept.
 const MOST_GPUS: usize = 64;
 
-/// An API server writes this log: it announces that the engine is ready.
+/// Notes that an API server writes this log, which then announces readiness.
 pub fn server(log: &mut VllmLog, _: &RankLine<'_>, _: &str, _: &mut Sheet) {
     log.server = true;
 }
@@ -23,7 +23,7 @@ pub fn server_version(log: &mut VllmLog, _: &RankLine<'_>, rest: &str, _: &mut S
     }
 }
 
-/// Beside the logo of block letters: `█  version 0.32.0`, `█  model   /models/m`.
+/// Next to the logo of block letters: `█  version 0.32.0`, `█  model   /models/m`.
 pub fn logo(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) {
     let Some((_, tail)) = line.text.rsplit_once(['█', '▀', '▄']) else {
         return;
@@ -240,8 +240,8 @@ pub fn blocks_of_engine(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &
     }
 }
 
-/// `Overriding num_gpu_blocks=N with num_gpu_blocks_override=M`. The CUDA graph profiler overrides 0
-/// blocks for itself; that is no setting of the user.
+/// `Overriding num_gpu_blocks=N with num_gpu_blocks_override=M`. The CUDA graph profiler overrides
+/// 0 blocks itself; that is not a user setting.
 pub fn blocks_forced(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) {
     let profiled = number(rest).filter(|(n, _)| n.value > 0.0);
     let forced = profiled.and_then(|(_, rest)| number_after(rest, "num_gpu_blocks_override="));
@@ -296,7 +296,7 @@ pub fn unscaled(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) 
         .get_or_insert_with(|| line.quote("scaling factor"));
 }
 
-/// The target's weights are in: what is loaded from here on is a draft model's.
+/// The target's weights are loaded: later loads are a draft model's.
 pub fn weights_loaded(log: &mut VllmLog, _: &RankLine<'_>, _: &str, _: &mut Sheet) {
     log.trouble.loaded_once = true;
 }

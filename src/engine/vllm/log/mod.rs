@@ -32,13 +32,13 @@ use trouble::{Trouble, is_lack};
 /// Reads vLLM's log.
 pub type VllmLogParser = SheetParser<VllmLog>;
 
-/// Lines that a message broken over lines may go on for.
+/// Most lines over which a broken message may continue.
 const MOST_CONTINUATIONS: u32 = 3;
 
-/// Data-parallel engines of which the banners are kept apart.
+/// Most data-parallel engines with separate banners.
 const MOST_ENGINES: usize = 1024;
 
-/// Bytes at the front of a line in which the prefixes of processes are.
+/// Longest part of a line with prefixes of processes, bytes.
 const LONGEST_PREFIX: usize = 300;
 
 /// Beginnings of messages that quote a request: a prompt can hold any text.
@@ -66,7 +66,7 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
     signs
 }
 
-/// What the lines of one start of the engine say, beside what is on the sheet.
+/// State of one start of the engine, besides the sheet.
 #[derive(Default)]
 pub struct VllmLog {
     readings: Readings,
@@ -89,11 +89,11 @@ pub struct VllmLog {
     /// GPUs of the `nvidia-smi` rows.
     gpus: usize,
     unscaled_fp8: Option<String>,
-    /// What the engine was doing when memory first lacked.
+    /// What the engine was doing when it first ran out of memory.
     lack_phase: Option<&'static str>,
-    /// Engines of which the banner was seen: data-parallel engines each have one.
+    /// Engines with a banner seen: data-parallel engines each print one.
     banners: BTreeSet<(u32, &'static str)>,
-    /// A message that goes on in the next line, and for how many lines it may.
+    /// A message that continues in the next line, and the lines over which it may.
     broken: Option<(String, u32)>,
 }
 
@@ -175,8 +175,8 @@ impl Messages for VllmLog {
 }
 
 impl VllmLog {
-    /// Whether this is a line of the kinds that a serving log is full of, and it says no more than
-    /// those before. Runs on every line, so it looks at bytes only.
+    /// Whether this is one of the frequent lines of a serving log and repeats known values. Runs on
+    /// every line, so it looks at bytes only.
     fn repeats_itself(&self, raw: &[u8]) -> bool {
         // `INFO:     10.0.0.1:5000 - "POST /v1/completions HTTP/1.1" 200 OK`
         let access = raw.strip_prefix(b"INFO:     ");
@@ -187,7 +187,7 @@ impl VllmLog {
             let front = &raw[..raw.len().min(LONGEST_PREFIX)];
             return REQUEST.find(front).is_some() && !raw.contains(&b'\r');
         };
-        // A message may share a line that is drawn anew.
+        // A message may share a redrawn line.
         if raw.contains(&b'\r') || PREEMPTIONS.find(&raw[at..]).is_some() {
             return false;
         }
@@ -279,7 +279,7 @@ impl VllmLog {
         }
     }
 
-    /// Better evidence for the engine's generation takes the place of what was known.
+    /// Better evidence for the engine's generation replaces the known one.
     fn set_generation(&mut self, weight: u8, name: &'static str, line: &RankLine<'_>) {
         if self.generation.is_none_or(|known| weight > known) {
             self.generation = Some(weight);
@@ -308,7 +308,7 @@ impl VllmLog {
             (origin.dp, "data_parallel_size"),
         ];
         for ((rank, key), highest) in ranks.into_iter().zip(&mut self.highest) {
-            // Rank 0 alone says nothing: several releases always print it.
+            // Rank 0 alone shows nothing: several releases always print it.
             if let Some(rank) = rank.filter(|r| (1..MOST_RANKS).contains(r)) {
                 if Some(rank) > *highest {
                     *highest = Some(rank);
@@ -354,7 +354,7 @@ impl VllmLog {
         }
     }
 
-    /// The version, the server's before that of the engine's banner, which is wrong in some forks.
+    /// The version: the server's first, as the engine's banner is wrong in some forks.
     fn version(&self) -> Option<String> {
         let banner = self.settings.get("version_in_banner");
         (self.server_version.clone()).or_else(|| banner.map(ToString::to_string))

@@ -48,7 +48,7 @@ impl Origin {
             };
             origin.add(&inside[..end]);
             from = open + 1 + end + 1;
-            // Prefixes are in front; what is in brackets further on is text.
+            // Prefixes are at the front; brackets further on are text.
             if from > 300 {
                 break;
             }

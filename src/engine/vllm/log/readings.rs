@@ -113,8 +113,8 @@ impl Readings {
         }
     }
 
-    /// Whether this line came before: Ray prints a worker's line itself, and the engine core
-    /// forwards it once more.
+    /// Whether this line was seen before: Ray prints a worker's line itself, and the engine core
+    /// forwards it again.
     pub fn forwarded_before(&mut self, line: &RankLine<'_>) -> bool {
         if !line.origin.ray || self.forwarded.len() > 4096 {
             return false;
@@ -129,7 +129,7 @@ impl Readings {
         !self.forwarded.insert(hasher.finish())
     }
 
-    /// The readings of `key`, in rank order where the rank of every one is known, else as they came.
+    /// The readings of `key`, in rank order if every rank is known, else in log order.
     pub fn of(&self, key: &str) -> Vec<&Reading> {
         let figures = self.by_key.get(key);
         let mut readings: Vec<&Reading> = figures.iter().flat_map(|f| &f.readings).collect();

@@ -90,7 +90,7 @@ const ARGUMENT_KEYS: &[&str] = &[
 ];
 
 impl Settings {
-    /// Takes a value unless a better source gave one. Of equal sources the first one holds.
+    /// Sets a value unless a better source set it. Of equal sources the first one wins.
     pub fn set(
         &mut self,
         key: &'static str,
@@ -116,7 +116,7 @@ impl Settings {
         }
     }
 
-    /// Takes a size concluded from the ranks seen so far, which grows as higher ranks are seen.
+    /// Sets a size inferred from the ranks seen so far, which grows as higher ranks are seen.
     pub fn infer_size(&mut self, key: &'static str, size: u32, line: &RankLine<'_>) {
         if self
             .by_key
@@ -156,7 +156,7 @@ impl Settings {
         self.banner_lines_left > 0
     }
 
-    /// Reads a line below an open banner. `record`: it begins a record of its own.
+    /// Reads a line below an open banner. `record`: whether it begins a new record.
     pub fn continue_banner(&mut self, line: &RankLine<'_>, record: bool) {
         if record {
             self.banner_lines_left = 0;
@@ -202,7 +202,7 @@ impl Settings {
                 );
             }
         }
-        // `vllm serve MODEL` of old leaves `model` at its default beside the model_tag.
+        // The old `vllm serve MODEL` leaves `model` at its default and sets model_tag.
         if let Some(value) = value_of(text, "model_tag", separator, mark) {
             if value != "None" {
                 self.by_key
@@ -214,10 +214,10 @@ impl Settings {
             value_of(text, "speculative_config", separator, mark).is_some_and(|v| v != "None");
     }
 
-    /// A command that a script repeated: `vllm serve MODEL --flag value`, `text` behind `serve`.
+    /// A command that a script echoed: `vllm serve MODEL --flag value`, `text` after `serve`.
     fn command(&mut self, line: &RankLine<'_>, text: &str) {
         let before = line.text.split("vllm serve ").next().unwrap_or_default();
-        // Prose speaks of `vllm serve` too; a command is alone, or behind a prompt or a time.
+        // Prose mentions `vllm serve` too; a command is alone, or after a prompt or a time.
         if !before.trim_end().is_empty() && !before.trim_end().ends_with([']', '$', '+', '#']) {
             return;
         }

@@ -25,9 +25,9 @@ pub enum Target {
     PerRank(&'static str),
     /// A figure of the engine, which a list shows only where ranks differ.
     Common(&'static str),
-    /// The same, of which the first line counts.
+    /// The same, but the first line counts.
     First(&'static str),
-    /// A figure that takes the place of all those before.
+    /// A figure that replaces all earlier ones.
     Replace(&'static str),
     /// A setting, and how well the line knows it.
     Setting(&'static str, Trust),
@@ -39,7 +39,7 @@ pub enum Target {
     Within(EngineStep),
     /// Evidence of the engine's generation, and its weight.
     Generation(u8, &'static str),
-    /// A message that takes more than a row; the text is what follows its sign.
+    /// A message that needs more than a row; the text is what follows its sign.
     Read(fn(&mut VllmLog, &RankLine<'_>, &str, &mut Sheet)),
 }
 
@@ -109,7 +109,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row(" data type to store kv cache", WordBefore, Setting("kv_cache_dtype", Mentioned)).when("Using "),
     row(" KV cache format.", WordBefore, Setting("kv_cache_format", Used)).when("Using "),
 
-    // What it was started with.
+    // Its start arguments.
     row("LLM engine (", Flag, Read(read_banner)).when("Initializing a"),
     row("non-default args: ", Flag, Read(read_arguments)),
     row("args: Namespace(", Flag, Read(read_namespace)),
@@ -151,7 +151,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("Model loading took ", Gib, PerRank("weights_gib")),
     row("Loading model weights took in total ", Gib, PerRank("weights_gib")),
     row("Loading model weights took ", Gib, PerRank("weights_gib")),
-    // On disk; a draft model's comes second.
+    // On disk; a draft model's is printed second.
     row("Checkpoint size: ", Gib, First("checkpoint_size_gib")),
     row("Sleep mode freed ", Gib, Common("sleep_freed_gib")),
     row("Sleep mode freed ", Gib, Common("sleep_in_use_gib")).then(&["memory, "]),
@@ -165,7 +165,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("gpu_memory_utilization (", Gib, Common("requested_gib")).then(&[") = "]),
     row(RESULTS, Gib, Common("total_gpu_memory_gib")).then(&["total_gpu_memory="]),
     row(RESULTS, Gib, Common("initial_memory_usage_gib")).then(&["initial_memory_usage="]),
-    // Weights included, so this is no activation peak.
+    // Includes weights, so it is not an activation peak.
     row(RESULTS, Gib, PerRank("peak_torch_memory_gib")).then(&["peak_torch_memory="]),
     row(RESULTS, Gib, PerRank("non_torch_gib")).then(&["non_torch_memory="]),
     row(RESULTS, Gib, PerRank("kv_cache_gib")).then(&["kv_cache_size="]),
@@ -272,7 +272,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("Graph capturing finished in ", Gib, PerRank("cuda_graph_gib")).then(&["took "]),
     row("Estimated CUDA graph memory: ", Gib, Common("cuda_graph_estimated_gib")),
     row("CUDA graph pool memory: ", Gib, Common("cuda_graph_pool_actual_gib")),
-    // The estimate once more; the only time where the line above is missing.
+    // The estimate again; the only time where the line above is missing.
     row("CUDA graph pool memory: ", Gib, Common("cuda_graph_estimated_gib_in_pool_line")).then(&["(actual), "]),
 
     // While it serves.

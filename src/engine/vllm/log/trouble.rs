@@ -19,19 +19,19 @@ pub struct Witness {
     number: u64,
 }
 
-/// Trouble seen so far.
+/// Failures seen so far.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble {
     cause: Option<(Weight, Witness)>,
     /// The kind of failure, where it is a known one.
     failure: Option<(Weight, String, Witness)>,
-    /// A lack of memory that ended something.
+    /// An out-of-memory error that ended something.
     pub out_of_memory: Option<Witness>,
-    /// The engine or a process of it is gone.
+    /// The engine or one of its processes died.
     pub fatal: Option<Witness>,
     /// A wrapper reported that the start failed.
     start_failed: Option<Witness>,
-    /// Sequences were thrown out for lack of KV cache: at least how many, and the line.
+    /// Sequences evicted for lack of KV cache: a lower bound of their number, and the line.
     pub preemptions: Option<(u64, Witness)>,
     /// The engine's own count since its start, where it prints that.
     pub preemptions_counted: Option<(u64, Witness)>,
@@ -49,7 +49,7 @@ pub struct Trouble {
     unloadable_library: Option<Witness>,
 }
 
-/// Texts of the lines that are read for trouble, beside the signs of the table.
+/// Texts of lines that are read for failures, beside the signs of the table.
 pub const WATCHED: &[&str] = &[
     "Error",
     "error: ",
@@ -72,7 +72,7 @@ pub const WATCHED: &[&str] = &[
     "is not a valid model identifier",
 ];
 
-/// What the dynamic linker reports of a library that it cannot load.
+/// The dynamic linker's messages on a library that it cannot load.
 pub const LINKER: &[&str] = &[
     "' not found (required by",
     "cannot open shared object file",
@@ -88,7 +88,7 @@ const FOLLOW_LINKER: &[&str] = &[
     "ModuleNotFoundError",
 ];
 
-/// Lines that only point at another line.
+/// Lines that only refer to another line.
 const WRAPPERS: &[&str] = &[
     "Engine core initialization failed",
     "EngineDeadError",
@@ -186,7 +186,7 @@ impl Trouble {
     /// The line that explains a failed start or a death.
     pub fn root_cause(&self, ready: bool) -> Option<&Witness> {
         let (weight, witness) = self.cause.as_ref()?;
-        // A server that goes on serving has survived the errors of single requests.
+        // A server that continues has survived the errors of single requests.
         let died = self.fatal.is_some() || self.start_failed.is_some();
         let follows = *weight <= Weight::Cause
             && FOLLOW_LINKER
@@ -224,22 +224,22 @@ impl Trouble {
         }
     }
 
-    /// Whether the engine failed with a cause that may have been a lack of memory: unknown, or an
-    /// exception whose reason is not among the known ones.
+    /// Whether the engine failed with a cause that may have been an out-of-memory error: unknown,
+    /// or an exception outside the known ones.
     pub fn may_lack_memory(&self, ready: bool) -> bool {
         let failed = self.start_failed.is_some() || self.fatal.is_some();
         let cause = matches!(&self.cause, Some((weight, _)) if *weight >= Weight::Death);
         self.failure.is_none() && (failed || cause && !ready)
     }
 
-    /// Lack of memory, stated or shown by a budget below zero.
+    /// Out of memory, stated or shown by a budget below zero.
     pub fn lack_of_memory(&self) -> Option<&Witness> {
         self.out_of_memory
             .as_ref()
             .or(self.nothing_available.as_ref())
     }
 
-    /// A wrapper's word that the start failed.
+    /// A wrapper's line that reports a failed start.
     pub fn start_failed(&self) -> Option<&Witness> {
         self.start_failed.as_ref()
     }
@@ -340,7 +340,7 @@ impl Trouble {
     }
 }
 
-/// The message with what stands before it, as a quote.
+/// Quotes the message with its prefix.
 fn witness(line: &RankLine<'_>, message: &str) -> Witness {
     Witness {
         quote: line.quote(message),
@@ -349,7 +349,7 @@ fn witness(line: &RankLine<'_>, message: &str) -> Witness {
     }
 }
 
-/// How well `message` explains a failure; `None` when it is no error.
+/// How well `message` explains a failure; `None` when it is not an error.
 fn weigh(message: &str) -> Option<Weight> {
     static WRAPPING: LazyLock<Words> = LazyLock::new(|| Words::new(WRAPPERS));
     static FOLLOWING: LazyLock<Words> = LazyLock::new(|| Words::new(CONSEQUENCES));
@@ -369,7 +369,7 @@ fn weigh(message: &str) -> Option<Weight> {
     if let Some((kind @ Weight::Memory, _)) = known_failure(message, false) {
         return Some(kind);
     }
-    // `1 validation error for ModelConfig`: the line below says what is wrong.
+    // `1 validation error for ModelConfig`: the line below states the error.
     if error && message.contains("validation error for") {
         return Some(Weight::Consequence);
     }
@@ -383,7 +383,7 @@ fn is_usage_error(message: &str) -> bool {
     })
 }
 
-/// Messages of a lack of memory, and the failure that each is.
+/// Out-of-memory messages, and the failure that each is.
 pub const LACKS: &[(&str, &str)] = &[
     (
         "No available memory for the cache blocks",
@@ -459,14 +459,14 @@ fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)
         return Some((Weight::Memory, "out_of_memory"));
     }
     let (_, failure) = FAILURES.iter().find(|(sign, _)| message.contains(sign))?;
-    // The target's weights were in already: what is missing is the draft model's.
+    // The target's weights were loaded already: the draft model's are missing.
     if drafting && *failure == "model_weights_not_found" {
         return Some((Weight::Cause, "draft_model_weights_not_found"));
     }
     Some((Weight::Cause, failure))
 }
 
-/// Whether `message` states a lack of memory.
+/// Whether `message` reports an out-of-memory error.
 pub fn is_lack(message: &str) -> bool {
     matches!(known_failure(message, false), Some((Weight::Memory, _)))
 }
