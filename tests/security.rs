@@ -419,7 +419,7 @@ fn pipes_and_devices_in_others_results_are_left() {
         for verb in ["derive", "report", "replay"] {
             let said = home.run(&[verb, &shown(&capture)], 2).stderr;
             assert!(
-                said.contains(stream) && said.contains("no regular file but a pipe"),
+                said.contains(stream) && said.contains("not a regular file but a pipe"),
                 "{verb}: {said}"
             );
         }

@@ -282,7 +282,8 @@ pub fn redact(bytes: &[u8]) {
     };
     let known = "w9 pl1msoll/pass&word";
     let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
-    let half = text.floor_char_boundary(text.len() / 2);
+    let mut places = (0..=text.len() / 2).rev();
+    let half = places.find(|i| text.is_char_boundary(*i)).unwrap_or(0);
     let planted = format!(
         "{} {before}{token}{after} {known} {}",
         &text[..half],
