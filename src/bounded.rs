@@ -36,7 +36,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if kind.is_file() {
         Ok(file)
     } else {
-        Err(refused(format!(
+        Err(refused_input(format!(
             "it is not a regular file but {}",
             file_type_word(kind)
         )))
@@ -50,12 +50,12 @@ pub fn open_named(path: &Path) -> io::Result<File> {
 
 /// The whole of what the user named on the command line. Longer than `longest` bytes is an error.
 pub fn named_bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    all(open_named(path)?, longest)
+    read_all(open_named(path)?, longest)
 }
 
 /// A whole file. Longer than `longest` bytes is an error.
 pub fn read_bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
-    all(open_regular(path)?, longest)
+    read_all(open_regular(path)?, longest)
 }
 
 /// The beginning of a file, at most `most` bytes.
@@ -163,7 +163,7 @@ pub fn open_records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
             line += (end - begin) as u64;
             if line > LONGEST_LINE {
                 let longest = LONGEST_LINE >> 20;
-                return Err(refused(format!(
+                return Err(refused_input(format!(
                     "line {number} is longer than {longest} MiB"
                 )));
             }
@@ -176,7 +176,7 @@ pub fn open_records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
         }
         if each > 0 && memory > most {
             let most = most >> 20;
-            return Err(refused(format!(
+            return Err(refused_input(format!(
                 "its records take more than {most} MiB of memory"
             )));
         }
@@ -187,9 +187,9 @@ pub fn open_records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
     Ok(reader)
 }
 
-fn all(file: File, longest: u64) -> io::Result<Vec<u8>> {
+fn read_all(file: File, longest: u64) -> io::Result<Vec<u8>> {
     let too_large = || {
-        Err(refused(match longest >> 20 {
+        Err(refused_input(match longest >> 20 {
             0 => format!("it is too large: at most {longest} bytes are read"),
             mib => format!("it is too large: at most {mib} MiB are read"),
         }))
@@ -218,7 +218,7 @@ pub fn unreadable_file(path: &Path, e: io::Error) -> Failure {
     .caused_by(e)
 }
 
-fn refused(why: String) -> io::Error {
+fn refused_input(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

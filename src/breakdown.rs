@@ -158,7 +158,7 @@ impl Confidence {
     }
 
     /// Higher is surer.
-    fn rank(&self) -> u8 {
+    fn confidence_rank(&self) -> u8 {
         match self.0.as_str() {
             c if c.starts_with("high") => 3,
             c if c.starts_with("medium") => 2,
@@ -415,7 +415,7 @@ pub fn explain_component(
     );
     let overall = [&weights, &kv_cache, &activations]
         .into_iter()
-        .min_by_key(|c| c.rank())
+        .min_by_key(|c| c.confidence_rank())
         .cloned()
         .unwrap_or_else(Confidence::unknown_confidence);
 
@@ -425,14 +425,14 @@ pub fn explain_component(
         baseline_gb: gb(Component::Baseline),
         net_increase_gb: total.and_then(|t| {
             Some(gib_signed(
-                whole(t).saturating_sub(part(Component::Baseline)?.bytes),
+                whole_bytes(t).saturating_sub(part(Component::Baseline)?.bytes),
             ))
         }),
         model_weights_gb: gb(Component::ModelWeights),
         kv_cache_gb: gb(Component::KvCache),
         activations_gb: gb(Component::Activations),
         framework_overhead_gb: overhead.map(gib_signed),
-        overhead_percentage: overhead.zip(total).map(|(o, t)| percent(o, t)),
+        overhead_percentage: overhead.zip(total).map(|(o, t)| percent_of(o, t)),
         unexplained_bytes: total.map(|_| bytes(Component::Unexplained)),
         estimation_method: "plimsoll_evidence_v4".into(),
         confidence_levels: ConfidenceLevels {
@@ -459,7 +459,7 @@ pub fn explain_component(
 
 fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> DeviceBreakdown {
     let mut parts: Vec<Part> = Vec::new();
-    let mut left = whole(peak.bytes);
+    let mut left = whole_bytes(peak.bytes);
     for e in evidence
         .iter()
         .filter(|e| e.used && e.gpu_id == peak.gpu_id && e.component != Component::Unexplained)
@@ -469,7 +469,7 @@ fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> Dev
         }
         left = left.saturating_sub(e.bytes);
         let mut confidence = Confidence::confidence_of_source(e.source, engine);
-        if e.bytes > whole(peak.bytes) {
+        if e.bytes > whole_bytes(peak.bytes) {
             confidence = confidence.lowered();
         }
         parts.push(make_part(e.component, e.bytes, peak.bytes, confidence));
@@ -495,7 +495,9 @@ fn sum_parts(devices: &[DeviceBreakdown], total: u64) -> Vec<Part> {
         match sums.iter_mut().find(|s| s.component == part.component) {
             Some(sum) => {
                 let bytes = sum.bytes.saturating_add(part.bytes);
-                let lower = std::cmp::min_by_key(&sum.confidence, &part.confidence, |c| c.rank());
+                let lower = std::cmp::min_by_key(&sum.confidence, &part.confidence, |c| {
+                    c.confidence_rank()
+                });
                 *sum = make_part(part.component, bytes, total, lower.clone());
             }
             None => {
@@ -513,16 +515,16 @@ fn make_part(component: Component, bytes: i64, total: u64, confidence: Confidenc
         component,
         bytes,
         gb: gib_signed(bytes),
-        percent: percent(bytes, total),
+        percent: percent_of(bytes, total),
         confidence,
     }
 }
 
-fn whole(bytes: u64) -> i64 {
+fn whole_bytes(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn percent(part: i64, total: u64) -> f64 {
+fn percent_of(part: i64, total: u64) -> f64 {
     if total == 0 {
         0.0
     } else {

@@ -53,7 +53,7 @@ pub enum Link {
 }
 
 /// A name's letters and figures, small.
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
@@ -63,13 +63,13 @@ fn plain(name: &str) -> String {
 /// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
 /// name.
 pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
-    let said = plain(name);
+    let said = plain_name(name);
     let short = said
         .trim_start_matches("nvidia")
         .trim_start_matches("amd")
         .trim_start_matches("geforce");
     let is = |known: &String| {
-        let known = plain(known);
+        let known = plain_name(known);
         known == said || known == short
     };
     models

@@ -67,7 +67,7 @@ impl Clock {
     /// As [`Clock::from_wall`], unless the wall clock was stepped since the start: events before
     /// and after the step then convert differently, and of the two results the later one that is
     /// not in the future is taken. No reported event is in the future.
-    pub fn of_told(&self, wall_ns: i64) -> AtNs {
+    pub fn from_reported(&self, wall_ns: i64) -> AtNs {
         moment_of(self.from_wall(wall_ns), self.wall_drift_ns(), self.now())
     }
 

@@ -82,7 +82,7 @@ struct DrawingState {
 
 impl DrawingState {
     /// Draws this bar from now on.
-    fn start(&self, bar: &ProgressBar, style: ProgressStyle) {
+    fn start_bar(&self, bar: &ProgressBar, style: ProgressStyle) {
         bar.set_style(style);
         bar.enable_steady_tick(self.tick);
     }
@@ -154,12 +154,12 @@ impl Console {
     /// The way in for a run's news.
     pub fn sink(&self) -> Sink {
         let console = self.clone();
-        Arc::new(move |news| console.0.take(news))
+        Arc::new(move |news| console.0.take_progress(news))
     }
 
     /// Something worth a line.
     pub fn print_note(&self, text: &str) {
-        self.0.note(text);
+        self.0.print_note(text);
     }
 
     /// Something that may spoil what comes out.
@@ -169,7 +169,7 @@ impl Console {
 
     /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
     pub fn print_relayed(&self, line: &str) {
-        self.0.line(&clean_text(line, self.0.look.unicode));
+        self.0.print_line(&clean_text(line, self.0.look.unicode));
     }
 
     /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
@@ -181,7 +181,7 @@ impl Console {
         let style = AnsiColor::Red.on_default().bold();
         self.0.labelled("error", style, &chain(error));
         if !hints.is_empty() {
-            self.0.line("");
+            self.0.print_line("");
         }
         for hint in hints {
             let style = AnsiColor::Cyan.on_default().bold();
@@ -194,7 +194,7 @@ impl Console {
     pub fn finish_drawing(&self) {
         self.0.end_board();
         if self.0.end_stage(StageEnd::Done) && self.0.drawing.is_none() {
-            self.0.plain("done");
+            self.0.print_plain("done");
         }
     }
 
@@ -302,19 +302,19 @@ fn chain(error: &anyhow::Error) -> String {
 }
 
 impl Inner {
-    fn take(&self, news: Progress) {
+    fn take_progress(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => self.begin_stage(stage),
             Progress::Step { done, of } => self.set_step(done, of),
             Progress::Memory(bytes) => self.set_memory(bytes),
-            Progress::Note(text) => self.note(&text),
+            Progress::Note(text) => self.print_note(&text),
             Progress::Warning(text) => self.warning(&text),
         }
     }
 
-    fn note(&self, text: &str) {
+    fn print_note(&self, text: &str) {
         if !self.quiet {
-            self.line(&clean_text(text, self.look.unicode));
+            self.print_line(&clean_text(text, self.look.unicode));
         }
     }
 
@@ -324,11 +324,11 @@ impl Inner {
 
     fn labelled(&self, label: &str, style: Style, text: &str) {
         let label = self.look.paint_text(style, &format!("{label}:"));
-        self.line(&format!("{label} {}", clean_text(text, self.look.unicode)));
+        self.print_line(&format!("{label} {}", clean_text(text, self.look.unicode)));
     }
 
     /// One whole line to stderr, above whatever is drawn. A failure to write cannot be reported.
-    fn line(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);
             let _ = out.write_all(format!("{}\n", redact_distinct(line)).as_bytes());
@@ -341,9 +341,9 @@ impl Inner {
     }
 
     /// Something that happened off a terminal: when, since the console began, and what.
-    fn plain(&self, text: &str) {
+    fn print_plain(&self, text: &str) {
         let at = self.began.elapsed().as_secs_f64();
-        self.line(&format!("[{at:>7.1} s] {text}"));
+        self.print_line(&format!("[{at:>7.1} s] {text}"));
     }
 }
 

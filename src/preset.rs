@@ -154,7 +154,7 @@ pub fn directive_line(text: &str) -> Option<usize> {
 /// Loads a preset by name, or from a file when the word names one.
 pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
-        return parse(word, text);
+        return parse_preset(word, text);
     }
     let path = Path::new(word);
     if !path.exists() {
@@ -181,21 +181,22 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
             "`{word}` is longer than any preset"
         )));
     }
-    parse(word, &text)
+    parse_preset(word, &text)
 }
 
-fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
+fn parse_preset(word: &str, text: &str) -> Result<Preset, Failure> {
     if directive_line(text).is_some() {
         return Err(Failure::usage(format!(
             "preset `{word}` cannot be read: a directive (`%…`) means nothing in it"
         )));
     }
-    serde_yaml::from_str(text)
-        .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(told(&e)))
+    serde_yaml::from_str(text).map_err(|e| {
+        Failure::usage(format!("preset `{word}` cannot be read")).caused_by(error_summary(&e))
+    })
 }
 
 /// What was expected and where, without the actual text: the path may name any file of the user's.
-fn told(error: &serde_yaml::Error) -> String {
+fn error_summary(error: &serde_yaml::Error) -> String {
     let said = error.to_string();
     let cut = said
         .split_once("invalid type: ")
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_typo_in_a_preset_is_told_with_its_place() {
-        let e = parse("mine", "image: a\nshm_sise: 1g\n").unwrap_err();
+        let e = parse_preset("mine", "image: a\nshm_sise: 1g\n").unwrap_err();
         let cause = e.source.as_ref().unwrap().to_string();
         assert!(
             cause.contains("shm_sise") && cause.contains("line 2"),
@@ -307,7 +308,7 @@ mod tests {
                 "amd: expected a boolean at line 1 column 6",
             ),
         ] {
-            let e = parse("./netrc", &text).unwrap_err();
+            let e = parse_preset("./netrc", &text).unwrap_err();
             assert_eq!(e.source.as_ref().unwrap().to_string(), place, "{text}");
         }
     }
@@ -325,10 +326,10 @@ mod tests {
             let ten = [format!("*{before}"); 1].concat();
             bomb.push_str(&format!("{name}: &{name} [{}]\n", vec![ten; 10].join(", ")));
         }
-        assert!(parse("bomb", &bomb).is_err());
-        assert!(parse("deep", &"[".repeat(100_000)).is_err());
+        assert!(parse_preset("bomb", &bomb).is_err());
+        assert!(parse_preset("deep", &"[".repeat(100_000)).is_err());
         let tags: String = (0..30_000).map(|n| format!("%TAG !{n}! x\n")).collect();
-        let said = parse("tags", &tags).unwrap_err().to_string();
+        let said = parse_preset("tags", &tags).unwrap_err().to_string();
         assert!(said.contains("directive"), "{said}");
     }
 

@@ -193,23 +193,23 @@ impl Redactor {
         if memchr::memchr3(0x1b, b'\\', b'\r', text.as_bytes()).is_some() {
             let plain = COLOUR.replace_all(text, "");
             if let Cow::Owned(plain) = plain {
-                if let Cow::Owned(clean) = self.plain(&plain) {
+                if let Cow::Owned(clean) = self.redact_plain(&plain) {
                     return Cow::Owned(clean);
                 }
             }
         }
-        self.plain(text)
+        self.redact_plain(text)
     }
 
-    fn plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    fn redact_plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let known = self.known.as_ref().filter(|k| k.is_match(text));
         if known.is_none() && !shapes::may_match(text) {
             return Cow::Borrowed(text);
         }
-        let mut current = self.once(text);
+        let mut current = self.redact_once(text);
         // A replacement can complete another shape (`token=` + value that ended in a known secret).
         for _ in 0..4 {
-            match self.once(&current) {
+            match self.redact_once(&current) {
                 Cow::Borrowed(_) => break,
                 Cow::Owned(next) if next == *current => break,
                 Cow::Owned(next) => current = Cow::Owned(next),
@@ -238,7 +238,7 @@ impl Redactor {
         }
     }
 
-    fn once<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    fn redact_once<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
         if let Some(known) = self.known.as_ref().filter(|k| k.is_match(&text)) {
             let replacements = vec![REDACTED; known.all.patterns_len()];

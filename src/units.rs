@@ -15,7 +15,7 @@ pub struct Bytes(pub u64);
 
 impl Bytes {
     /// As GiB, unrounded.
-    pub fn gib(self) -> f64 {
+    pub fn to_gib(self) -> f64 {
         to_gib(self.0)
     }
 }

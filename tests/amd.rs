@@ -212,7 +212,7 @@ impl Machine {
     }
 
     fn open(&self, devices: &[&str]) -> AmdBackend {
-        AmdBackend::open(&target(devices), &self.roots(), PATIENCE).unwrap()
+        AmdBackend::open_backend(&target(devices), &self.roots(), PATIENCE).unwrap()
     }
 }
 
@@ -468,7 +468,7 @@ fn the_container_decides_which_are_read() {
     assert_eq!(ids(&["/dev"]), ["GPU-a1b2c3d4e5f60719"]);
 
     let refused = |target: &MeasuredContainer| {
-        AmdBackend::open(target, &machine.roots(), PATIENCE)
+        AmdBackend::open_backend(target, &machine.roots(), PATIENCE)
             .err()
             .unwrap()
             .message
@@ -606,7 +606,8 @@ fn without_the_files_the_tools_serve() {
 fn the_sampler_runs_on_it() {
     let machine = Machine::new();
     let backend =
-        AmdBackend::open(&target(&ALL), &machine.roots(), Duration::from_millis(5)).unwrap();
+        AmdBackend::open_backend(&target(&ALL), &machine.roots(), Duration::from_millis(5))
+            .unwrap();
     let options = SamplerOptions {
         interval: Duration::from_millis(20),
         probe_interval: Duration::from_millis(5),

@@ -4,7 +4,9 @@
 use crate::common::scripted;
 use plimsoll::capture::{ErrorKind, LengthUnit, RequestRow, TokenSource};
 use plimsoll::engine::Dialect;
-use plimsoll::load::{Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadTarget, News, run_load};
+use plimsoll::load::{
+    Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadProgress, LoadTarget, run_load,
+};
 use plimsoll::redact::Redactor;
 use scripted::{Asked, Reply, Server};
 use std::collections::BTreeSet;
@@ -165,10 +167,10 @@ async fn prompts_are_made_before_the_first_request_may_be_sent() {
         ..plan(4)
     };
     let mut told = Vec::new();
-    let news = |news: News<'_>| match news {
-        News::WarmingUp => told.push(("warming up", Instant::now())),
-        News::Measuring => told.push(("measuring", Instant::now())),
-        News::Row { .. } => {}
+    let news = |news: LoadProgress<'_>| match news {
+        LoadProgress::WarmingUp => told.push(("warming up", Instant::now())),
+        LoadProgress::Measuring => told.push(("measuring", Instant::now())),
+        LoadProgress::Row { .. } => {}
     };
     let cancel = CancellationToken::new();
     run_load(&target(&server), &plan, &cancel, news)
@@ -526,7 +528,7 @@ async fn a_cancelled_run_ends_at_once_with_what_it_has() {
     let stop = CancellationToken::new();
     let (target, plan) = (target(&server), plan(100));
     let outcome = run_load(&target, &plan, &stop, |news| {
-        if let News::Row { done: 3, .. } = news {
+        if let LoadProgress::Row { done: 3, .. } = news {
             stop.cancel();
         }
     })

@@ -1,7 +1,7 @@
 //! Since when containers do nothing, remembered in a file that runs share: what a service has seen
 //! helps whoever asks later.
 
-use super::history::{ActivityHistory, LookTime, SeenContainer};
+use super::history::{ActivityHistory, LookTime, ObservedContainer};
 use super::survey::{ActivityObservation, HostLook};
 use crate::container::leftovers::boot_id;
 use crate::store::{SharedFile, bounded};
@@ -28,14 +28,14 @@ impl ActivityMemory {
         if let Some(history) = found.and_then(|text| bounded::parse_json(&text).ok()) {
             self.history = history;
         }
-        self.add(&now(), look);
+        self.add_look(&current_moment(), look);
         if let (Some(file), Ok(text)) = (file, serde_json::to_vec(&self.history)) {
             self.alone = file.write_bytes(&text).is_err();
         }
     }
 
-    fn add(&mut self, at: &LookTime, look: &mut HostLook) {
-        let seen: Vec<SeenContainer> = look.observations.iter().map(seen).collect();
+    fn add_look(&mut self, at: &LookTime, look: &mut HostLook) {
+        let seen: Vec<ObservedContainer> = look.observations.iter().map(seen_container).collect();
         let mut activities = self.history.add_look(at, &seen);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
@@ -43,7 +43,7 @@ impl ActivityMemory {
     }
 }
 
-fn now() -> LookTime {
+fn current_moment() -> LookTime {
     let nanoseconds = |clock| {
         let time = clock_gettime(clock);
         let seconds = time.tv_sec.saturating_mul(1_000_000_000);
@@ -56,8 +56,8 @@ fn now() -> LookTime {
     }
 }
 
-fn seen(observation: &ActivityObservation) -> SeenContainer {
-    SeenContainer {
+fn seen_container(observation: &ActivityObservation) -> ObservedContainer {
+    ObservedContainer {
         id: observation.container.clone(),
         started_ns: observation.started_ns,
         gpu_percent: observation.gpu_busy_pct.map(f64::from),
@@ -105,7 +105,7 @@ mod tests {
                 boot_ns: second * SECOND,
                 wall_ns: second * SECOND,
             };
-            memory.add(&moment, &mut look);
+            memory.add_look(&moment, &mut look);
             let idle = look.survey.containers[0].activity.idle_s();
             assert_eq!(
                 look.survey.containers[1].activity.idle_s(),

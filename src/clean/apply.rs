@@ -103,7 +103,7 @@ impl ActOutcome {
         }
     }
 
-    fn kept(verdict: &CleanVerdict, why: impl Into<String>) -> ActOutcome {
+    fn kept_because(verdict: &CleanVerdict, why: impl Into<String>) -> ActOutcome {
         ActOutcome {
             problem: Some(why.into()),
             ..ActOutcome::new(verdict, ActResult::Kept)
@@ -154,7 +154,7 @@ pub async fn apply_verdicts(
     let of = todo.len() as u64;
     let acts = todo.into_iter().enumerate().map(|(place, verdict)| {
         let work = &work;
-        async move { (place, work.one(verdict).await) }
+        async move { (place, work.apply_one(verdict).await) }
     });
     let mut running = futures::stream::iter(acts).buffer_unordered(options.side_by_side.max(1));
     let mut outcomes = Vec::new();
@@ -170,12 +170,12 @@ pub async fn apply_verdicts(
 }
 
 impl ApplyWork<'_> {
-    async fn one(&self, verdict: &CleanVerdict) -> ActOutcome {
+    async fn apply_one(&self, verdict: &CleanVerdict) -> ActOutcome {
         if self.cancel.is_cancelled() {
             return ActOutcome::not_done(verdict, "not begun: interrupted");
         }
         if self.runtime.is_remote() && by_owner(verdict.rule) {
-            return ActOutcome::kept(verdict, "the daemon is another machine's");
+            return ActOutcome::kept_because(verdict, "the daemon is another machine's");
         }
         match (verdict.act, &verdict.of) {
             (CleanAct::Stop | CleanAct::Remove, VerdictSubject::Container(id)) => {
@@ -189,13 +189,13 @@ impl ApplyWork<'_> {
         }
     }
 
-    fn look(&self, id: &str) -> Option<&ContainerLook> {
+    fn container_look(&self, id: &str) -> Option<&ContainerLook> {
         self.survey.containers.iter().find(|c| c.id == id)
     }
 }
 
 /// Whether the user chose the container: then it need not be ours.
-fn chosen(rule: CleanRule) -> bool {
+fn is_user_choice(rule: CleanRule) -> bool {
     matches!(
         rule,
         CleanRule::Named | CleanRule::Selected | CleanRule::Idle
@@ -237,7 +237,7 @@ struct HeldLock {
 impl HeldLock {
     /// Takes the lock, or names its holder. A container that does not run needs no lock: no
     /// plimsoll can work on it, and Docker itself serialises removals.
-    fn take(&mut self, facts: &ContainerFacts) -> May {
+    fn take_lock(&mut self, facts: &ContainerFacts) -> May {
         let Some(pid) = facts.state.pid else {
             return May::Act;
         };

@@ -106,7 +106,7 @@ pub fn evidence_for<'a>(survey: &'a Survey, of: &VerdictSubject) -> Option<Evide
         VerdictSubject::Container(id) => (survey.containers.iter())
             .find(|c| c.id == *id)
             .map(Evidence::Container),
-        VerdictSubject::Process(pid, started) => processes(survey)
+        VerdictSubject::Process(pid, started) => all_processes(survey)
             .find(|p| p.pid == *pid && p.started == *started)
             .map(Evidence::Process),
         VerdictSubject::Device(id) => (survey.devices.iter())
@@ -120,7 +120,7 @@ pub fn has_simulated_device(survey: &Survey) -> bool {
     survey.devices.iter().any(|d| d.simulated)
 }
 
-fn processes(survey: &Survey) -> impl Iterator<Item = &ProcessLook> {
+fn all_processes(survey: &Survey) -> impl Iterator<Item = &ProcessLook> {
     let inside = survey
         .containers
         .iter()

@@ -22,7 +22,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// One container at one look.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SeenContainer {
+pub struct ObservedContainer {
     /// Full id.
     pub id: String,
     /// When it was started last, nanoseconds since the epoch. Where that is not known, nothing is
@@ -87,7 +87,7 @@ impl ActivityHistory {
     pub fn add_look(
         &mut self,
         at: &LookTime,
-        seen: &[SeenContainer],
+        seen: &[ObservedContainer],
     ) -> BTreeMap<String, Activity> {
         if at.boot.is_empty() || self.boot != at.boot {
             self.boot.clone_from(&at.boot);
@@ -96,13 +96,13 @@ impl ActivityHistory {
         let at_ns = at.boot_ns;
         let activities = seen
             .iter()
-            .map(|seen| (seen.id.clone(), self.one(at, seen)));
+            .map(|seen| (seen.id.clone(), self.add_container(at, seen)));
         let activities = activities.collect();
         (self.containers).retain(|_, e| e.seen_ns.abs_diff(at_ns) <= FORGET_NS.unsigned_abs());
         activities
     }
 
-    fn one(&mut self, at: &LookTime, seen: &SeenContainer) -> Activity {
+    fn add_container(&mut self, at: &LookTime, seen: &ObservedContainer) -> Activity {
         let at_ns = at.boot_ns;
         let Some(started_ns) = seen.started_ns else {
             self.containers.remove(&seen.id);
@@ -124,13 +124,15 @@ impl ActivityHistory {
         let activity = Activity {
             gpu_idle_s: seen.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
                 // Busy at this look is busy now.
-                entry.gpu_since_ns.map_or(0, |since| seconds(since, at_ns))
+                entry
+                    .gpu_since_ns
+                    .map_or(0, |since| seconds_between(since, at_ns))
             }),
             requests_idle_s: match (seen.requests, seen.requests_now) {
                 (_, Some(1..)) => Some(0),
                 (Some(_), Some(0)) => {
                     let since = entry.requests_since_ns;
-                    Some(since.map_or(0, |since| seconds(since, at_ns)))
+                    Some(since.map_or(0, |since| seconds_between(since, at_ns)))
                 }
                 _ => None,
             },
@@ -142,7 +144,11 @@ impl ActivityHistory {
 }
 
 /// The look since which the GPUs are idle; `None`: they are busy now, or it is not known.
-fn gpu_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>) -> Option<i64> {
+fn gpu_since(
+    at_ns: i64,
+    seen: &ObservedContainer,
+    before: Option<&ContainerHistory>,
+) -> Option<i64> {
     if !seen.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
         return None;
     }
@@ -156,7 +162,7 @@ fn gpu_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>
 /// The look since which no request came; `None`: one runs now, or it was never known.
 fn requests_since(
     at_ns: i64,
-    seen: &SeenContainer,
+    seen: &ObservedContainer,
     before: Option<&ContainerHistory>,
 ) -> Option<i64> {
     let since = before.and_then(|b| b.requests_since_ns);
@@ -174,7 +180,7 @@ fn requests_since(
 }
 
 /// The look after which the log's last line came, as far as it was watched.
-fn log_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>) -> i64 {
+fn log_since(at_ns: i64, seen: &ObservedContainer, before: Option<&ContainerHistory>) -> i64 {
     match before {
         Some(b) if b.log_ns.is_none() || seen.last_log_ns.is_none() => at_ns,
         Some(b) if b.log_ns == seen.last_log_ns => b.log_since_ns,
@@ -185,14 +191,14 @@ fn log_since(at_ns: i64, seen: &SeenContainer, before: Option<&ContainerHistory>
 
 /// How long the log is silent: by its own times, and never for longer than it was watched without
 /// a new line. Lines of before the last start do not count.
-fn silent_s(at: &LookTime, seen: &SeenContainer, since_ns: i64) -> Option<u64> {
+fn silent_s(at: &LookTime, seen: &ObservedContainer, since_ns: i64) -> Option<u64> {
     let last = seen.last_log_ns?;
-    let told = seconds(last.max(seen.started_ns.unwrap_or(last)), at.wall_ns);
-    Some(told.min(seconds(since_ns, at.boot_ns)))
+    let told = seconds_between(last.max(seen.started_ns.unwrap_or(last)), at.wall_ns);
+    Some(told.min(seconds_between(since_ns, at.boot_ns)))
 }
 
 /// Whole seconds from one moment to a later one, 0 where it is not later.
-fn seconds(from_ns: i64, to_ns: i64) -> u64 {
+fn seconds_between(from_ns: i64, to_ns: i64) -> u64 {
     let passed = to_ns.saturating_sub(from_ns).max(0);
     passed.unsigned_abs() / SECOND_NS.unsigned_abs()
 }

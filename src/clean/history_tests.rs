@@ -19,8 +19,8 @@ fn moment(seconds: i64) -> LookTime {
 }
 
 /// Idle in every respect, and its engine counts its requests.
-fn idle() -> SeenContainer {
-    SeenContainer {
+fn idle() -> ObservedContainer {
+    ObservedContainer {
         id: "a".into(),
         started_ns: Some(at(-3600)),
         gpu_percent: Some(0.0),
@@ -31,7 +31,7 @@ fn idle() -> SeenContainer {
 }
 
 /// The activity at the last of the looks, each at so many seconds.
-fn after(looks: &[(i64, SeenContainer)]) -> Activity {
+fn after(looks: &[(i64, ObservedContainer)]) -> Activity {
     let mut history = ActivityHistory::default();
     let mut last = Activity::default();
     for (seconds, seen) in looks {
@@ -54,11 +54,11 @@ fn idleness_counts_from_the_first_look_that_found_it() {
 #[test]
 fn a_wall_clock_that_jumps_makes_nobody_idle() {
     let hour = 3600;
-    let quiet = SeenContainer {
+    let quiet = ObservedContainer {
         last_log_ns: Some(at(-5)),
         ..idle()
     };
-    let writes = SeenContainer {
+    let writes = ObservedContainer {
         last_log_ns: Some(at(55)),
         ..idle()
     };
@@ -78,7 +78,7 @@ fn a_wall_clock_that_jumps_makes_nobody_idle() {
     let mut history = ActivityHistory::default();
     let mut silent = None;
     for look in 0..10 {
-        let seen = SeenContainer {
+        let seen = ObservedContainer {
             last_log_ns: Some(at(look * 60 - 1)),
             ..idle()
         };
@@ -93,7 +93,7 @@ fn a_wall_clock_that_jumps_makes_nobody_idle() {
 
 #[test]
 fn a_new_line_in_the_log_ends_its_silence() {
-    let line = |seconds| SeenContainer {
+    let line = |seconds| ObservedContainer {
         last_log_ns: Some(at(seconds)),
         ..idle()
     };
@@ -121,7 +121,7 @@ fn another_boot_begins_anew() {
 #[test]
 fn the_lines_that_our_own_looks_write_are_no_work() {
     let look = |s: i64| {
-        let seen = SeenContainer {
+        let seen = ObservedContainer {
             last_log_ns: Some(at(s)),
             ..idle()
         };
@@ -133,15 +133,16 @@ fn the_lines_that_our_own_looks_write_are_no_work() {
 
 #[test]
 fn work_of_any_kind_begins_the_time_anew() {
-    let busy = SeenContainer {
+    let busy = ObservedContainer {
         gpu_percent: Some(40.0),
         ..idle()
     };
-    let looks = |middle: &SeenContainer| after(&[(0, idle()), (60, middle.clone()), (100, idle())]);
+    let looks =
+        |middle: &ObservedContainer| after(&[(0, idle()), (60, middle.clone()), (100, idle())]);
     assert_eq!(looks(&busy).gpu_idle_s, Some(0));
     assert_eq!(after(&[(0, idle()), (60, busy)]).gpu_idle_s, Some(0));
 
-    let running = SeenContainer {
+    let running = ObservedContainer {
         requests_now: Some(2),
         ..idle()
     };
@@ -149,7 +150,7 @@ fn work_of_any_kind_begins_the_time_anew() {
     assert_eq!(after(&[(0, idle()), (9, running)]).requests_idle_s, Some(0));
 
     // It came and went between two looks.
-    let counted = SeenContainer {
+    let counted = ObservedContainer {
         requests: Some(8),
         ..idle()
     };
@@ -161,31 +162,31 @@ fn work_of_any_kind_begins_the_time_anew() {
 #[test]
 fn what_is_not_known_is_never_idle() {
     for blank in [
-        |s: &mut SeenContainer| s.started_ns = None,
-        |s: &mut SeenContainer| s.gpu_percent = None,
-        |s: &mut SeenContainer| s.gpu_percent = Some(f64::NAN),
-        |s: &mut SeenContainer| s.requests = None,
-        |s: &mut SeenContainer| s.requests_now = None,
+        |s: &mut ObservedContainer| s.started_ns = None,
+        |s: &mut ObservedContainer| s.gpu_percent = None,
+        |s: &mut ObservedContainer| s.gpu_percent = Some(f64::NAN),
+        |s: &mut ObservedContainer| s.requests = None,
+        |s: &mut ObservedContainer| s.requests_now = None,
     ] {
         let mut seen = idle();
         blank(&mut seen);
         assert_eq!(after(&[(0, idle()), (60, seen)]).idle_s(), None);
     }
     // GPUs that could not be read for a while may have worked then.
-    let unread = SeenContainer {
+    let unread = ObservedContainer {
         gpu_percent: None,
         ..idle()
     };
     let looks = [(0, idle()), (60, unread), (100, idle())];
     assert_eq!(after(&looks).gpu_idle_s, Some(0));
     // The counter tells of the time in which it could not be read.
-    let uncounted = SeenContainer {
+    let uncounted = ObservedContainer {
         requests: None,
         ..idle()
     };
     let looks = [(0, idle()), (60, uncounted.clone()), (100, idle())];
     assert_eq!(after(&looks).requests_idle_s, Some(100));
-    let counted = SeenContainer {
+    let counted = ObservedContainer {
         requests: Some(8),
         ..idle()
     };
@@ -195,18 +196,18 @@ fn what_is_not_known_is_never_idle() {
 
 #[test]
 fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
-    let uncounted = SeenContainer {
+    let uncounted = ObservedContainer {
         requests: None,
         ..idle()
     };
     let hour = 60 * MINUTE_S;
-    let gpu = |between: i64, seen: &SeenContainer| {
+    let gpu = |between: i64, seen: &ObservedContainer| {
         after(&[(0, seen.clone()), (between, seen.clone())]).gpu_idle_s
     };
     assert_eq!(gpu(5 * MINUTE_S, &uncounted), Some(300));
     assert_eq!(gpu(5 * MINUTE_S + 1, &uncounted), Some(0));
     assert_eq!(gpu(hour, &idle()), Some(3600));
-    let counted = SeenContainer {
+    let counted = ObservedContainer {
         requests: Some(8),
         ..idle()
     };
@@ -216,7 +217,7 @@ fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
 
 #[test]
 fn a_container_or_an_engine_that_started_again_begins_anew() {
-    let again = SeenContainer {
+    let again = ObservedContainer {
         started_ns: Some(at(50)),
         ..idle()
     };
@@ -231,7 +232,7 @@ fn a_container_or_an_engine_that_started_again_begins_anew() {
         "older lines are of another life"
     );
     // The engine in it, which counts from 0 then.
-    let engine = SeenContainer {
+    let engine = ObservedContainer {
         requests: Some(0),
         ..idle()
     };
@@ -253,7 +254,7 @@ fn a_clock_that_was_set_back_begins_anew() {
 
 #[test]
 fn who_is_not_seen_for_a_day_is_forgotten() {
-    let other = SeenContainer {
+    let other = ObservedContainer {
         id: "b".into(),
         ..idle()
     };
@@ -284,7 +285,7 @@ fn a_file_of_another_version_is_read_as_far_as_it_goes() {
 }
 
 /// Looks at one container: seconds since the one before, and what was seen. The counter never falls.
-fn looks() -> impl Strategy<Value = Vec<(i64, SeenContainer)>> {
+fn looks() -> impl Strategy<Value = Vec<(i64, ObservedContainer)>> {
     let unknown = 0.9;
     let one = (
         prop_oneof![4 => 1..120i64, 1 => 290..310i64, 1 => 300..9000i64],
@@ -304,7 +305,7 @@ fn looks() -> impl Strategy<Value = Vec<(i64, SeenContainer)>> {
         each.map(|(wait, started, gpu, more, counted, running, log)| {
             now += wait;
             count += more.unwrap_or(0);
-            let seen = SeenContainer {
+            let seen = ObservedContainer {
                 id: "a".into(),
                 started_ns: started.map(at),
                 gpu_percent: gpu,

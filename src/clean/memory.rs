@@ -94,10 +94,10 @@ impl MemoryGate {
         let devices = backend.devices().len();
         let mut gate = MemoryGate::new(backend, GateScope::Container(container.to_owned()));
         gate.levels = vec![None; devices];
-        for sample in gate.read(false) {
+        for sample in gate.read_samples(false) {
             if let Some(level) = gate.levels.get_mut(sample.device as usize) {
                 *level = Some(DeviceLevel {
-                    used_bytes: used(&sample),
+                    used_bytes: used_without_cache(&sample),
                     others_bytes: None,
                 });
             }
@@ -130,7 +130,7 @@ impl MemoryGate {
         }
     }
 
-    fn read(&mut self, detail: bool) -> Vec<MemorySample> {
+    fn read_samples(&mut self, detail: bool) -> Vec<MemorySample> {
         let mut samples = Vec::new();
         let wanted = Wanted {
             detail,
@@ -147,20 +147,21 @@ impl MemoryGate {
     }
 
     /// How far a device is above its level, bytes.
-    fn more(&self, sample: &MemorySample) -> Option<u64> {
+    fn bytes_above_level(&self, sample: &MemorySample) -> Option<u64> {
         let level = self.levels.get(sample.device as usize).copied().flatten()?;
         let grown = match &self.whose {
             GateScope::Container(_) => 0,
             GateScope::Ended(mine) => grown(&level, sample, mine),
         };
-        Some(used(sample).saturating_sub(level.used_bytes.saturating_add(grown)))
+        Some(used_without_cache(sample).saturating_sub(level.used_bytes.saturating_add(grown)))
     }
 
     /// Whether a reading shows every device at its level.
     fn back(&self, samples: &[MemorySample]) -> bool {
-        let good = samples
-            .iter()
-            .all(|s| self.more(s).is_none_or(|more| more <= TOLERANCE));
+        let good = samples.iter().all(|s| {
+            self.bytes_above_level(s)
+                .is_none_or(|more| more <= TOLERANCE)
+        });
         match self.whose {
             // What is gone holds nothing.
             GateScope::Container(_) => good,
@@ -178,7 +179,7 @@ impl MemoryGate {
 
     /// Whether a reading has, for every device, the share of the other processes. Without it a
     /// reading can prove that memory is back, but not that it is missing.
-    fn whole(&self, samples: &[MemorySample]) -> bool {
+    fn has_all_lists(&self, samples: &[MemorySample]) -> bool {
         samples.iter().all(|s| {
             let level = self.levels.get(s.device as usize).copied().flatten();
             let compared = level.is_some_and(|level| level.others_bytes.is_some());
@@ -197,8 +198,8 @@ impl MemoryGate {
         let detail = matches!(self.whose, GateScope::Ended(_));
         let mut good = 0;
         loop {
-            let samples = self.read(detail);
-            let whole = self.whole(&samples);
+            let samples = self.read_samples(detail);
+            let whole = self.has_all_lists(&samples);
             good = match self.back(&samples) {
                 true => good + 1,
                 false if !whole => good,
@@ -210,23 +211,23 @@ impl MemoryGate {
             }
             let late = Instant::now() >= until + LIST_PATIENCE;
             if Instant::now() >= until && (good == 0 && whole || late) {
-                return Err(self.held(samples, deadline));
+                return Err(self.describe_held(samples, deadline));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
     /// Who holds which memory, by the last reading.
-    fn held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> HeldMemory {
+    fn describe_held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> HeldMemory {
         if let GateScope::Container(_) = self.whose {
-            samples = self.read(true);
+            samples = self.read_samples(true);
         }
         let devices = self.backend.devices();
         let id_of = |i: usize| devices.get(i).map_or_else(String::new, |d| d.id.clone());
         let mut parts = Vec::new();
         let mut held = Vec::new();
         for s in &mut samples {
-            let Some(more) = self.more(s).filter(|more| *more > TOLERANCE) else {
+            let Some(more) = self.bytes_above_level(s).filter(|more| *more > TOLERANCE) else {
                 continue;
             };
             // An older list names holders, and proves nothing.
@@ -291,7 +292,7 @@ fn grown(level: &DeviceLevel, sample: &MemorySample, mine: &IsOwnProcess) -> u64
 }
 
 /// In use, bytes; on a host without the page cache, which the kernel frees on demand.
-fn used(sample: &MemorySample) -> u64 {
+fn used_without_cache(sample: &MemorySample) -> u64 {
     let cache = sample.host.and_then(|h| h.file_bytes).unwrap_or(0);
     sample.used_bytes.saturating_sub(cache)
 }

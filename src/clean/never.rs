@@ -45,7 +45,7 @@ pub fn never_ended_because(process: &ProcessLook) -> Option<&'static str> {
     // A process may give itself another name, and then its command line still has the old one.
     let command = process.command.split_whitespace().next().unwrap_or("");
     let program = command.rsplit('/').next().unwrap_or(command);
-    let called = |name: &str| cut(&process.name) == cut(name) || program == name;
+    let called = |name: &str| kernel_name(&process.name) == kernel_name(name) || program == name;
     let mut kinds = SPARED.lines().filter_map(|line| line.split_once(": "));
     kinds.find_map(|(what, names)| names.split(' ').any(called).then_some(what))
 }
@@ -78,7 +78,7 @@ pub fn ruler_of(container: &ContainerLook) -> Option<String> {
 }
 
 /// As much of a name as the kernel keeps.
-fn cut(name: &str) -> &[u8] {
+fn kernel_name(name: &str) -> &[u8] {
     let bytes = name.as_bytes();
     &bytes[..bytes.len().min(NAME_BYTES)]
 }

@@ -32,7 +32,7 @@ pub struct CleanPlan<'a> {
 /// What would be done, what only people can do, and in a line what is kept.
 pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> String {
     let mut page = CleanPage::new(options);
-    page.simulated(plan.survey);
+    page.push_simulated(plan.survey);
     let mut todo: Vec<&CleanVerdict> = plan
         .verdicts
         .iter()
@@ -44,13 +44,13 @@ pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> Stri
     let (told, others): (Vec<&CleanVerdict>, Vec<&CleanVerdict>) =
         reports.partition(|v| scope::is_stuck(v));
     match (todo.as_slice(), told.as_slice()) {
-        ([], []) if *plan.ask == CleanRequest::default() => page.line("nothing is stuck"),
-        ([], _) => page.line("nothing to clean"),
-        _ => page.line(&format!("to clean: {}", totals(&todo, bytes))),
+        ([], []) if *plan.ask == CleanRequest::default() => page.push_line("nothing is stuck"),
+        ([], _) => page.push_line("nothing to clean"),
+        _ => page.push_line(&format!("to clean: {}", totals(&todo, bytes))),
     }
     if !todo.is_empty() {
-        page.line("");
-        page.table(plan.survey, &todo, verbose);
+        page.push_line("");
+        page.push_table(plan.survey, &todo, verbose);
     }
     page.section(
         "stuck, and nothing that plimsoll may do helps:",
@@ -58,10 +58,10 @@ pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> Stri
         verbose,
     );
     page.section("on a GPU, in no container, and not ours:", &others, verbose);
-    page.kept(plan, verbose);
+    page.push_kept(plan, verbose);
     if plan.dry && !todo.is_empty() {
-        page.line("");
-        page.line("nothing was touched: --apply does it");
+        page.push_line("");
+        page.push_line("nothing was touched: --apply does it");
     }
     for sentence in &plan.survey.blind {
         page.under("note: ", sentence);
@@ -80,20 +80,20 @@ pub fn render_outcomes(outcomes: &[ActOutcome], verbose: bool, options: TextOpti
         0 => String::new(),
         bytes => format!(", {} of GPU memory given back", Bytes(bytes)),
     };
-    page.line(&format!(
+    page.push_line(&format!(
         "cleaned {} of {}{freed}",
         done.len(),
         outcomes.len()
     ));
     // What went wrong is never left out.
     for outcome in others {
-        page.outcome(outcome);
+        page.push_outcome(outcome);
     }
     let shown = page.few(done.len(), verbose);
     for outcome in &done[..shown] {
-        page.outcome(outcome);
+        page.push_outcome(outcome);
     }
-    page.more(done.len() - shown);
+    page.push_more(done.len() - shown);
     page.text
 }
 
@@ -131,7 +131,7 @@ impl CleanPage {
         }
     }
 
-    fn line(&mut self, line: &str) {
+    fn push_line(&mut self, line: &str) {
         let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
@@ -143,15 +143,15 @@ impl CleanPage {
         let room = self.options.width.saturating_sub(indent).max(30);
         for (i, part) in wrap_text(sentence, room).iter().enumerate() {
             match i {
-                0 => self.line(&format!("{head}{part}")),
-                _ => self.line(&format!("{}{part}", " ".repeat(indent))),
+                0 => self.push_line(&format!("{head}{part}")),
+                _ => self.push_line(&format!("{}{part}", " ".repeat(indent))),
             }
         }
     }
 
-    fn simulated(&mut self, survey: &Survey) {
+    fn push_simulated(&mut self, survey: &Survey) {
         if has_simulated_device(survey) {
-            self.line("SIMULATED GPUs: these figures say nothing about hardware");
+            self.push_line("SIMULATED GPUs: these figures say nothing about hardware");
         }
     }
 
@@ -159,14 +159,14 @@ impl CleanPage {
         if verbose { all } else { all.min(LISTED) }
     }
 
-    fn more(&mut self, left: usize) {
+    fn push_more(&mut self, left: usize) {
         if left > 0 {
-            self.line(&format!("  and {left} more: -v lists them"));
+            self.push_line(&format!("  and {left} more: -v lists them"));
         }
     }
 
     /// A row for each, and below it why.
-    fn table(&mut self, survey: &Survey, verdicts: &[&CleanVerdict], verbose: bool) {
+    fn push_table(&mut self, survey: &Survey, verdicts: &[&CleanVerdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
         // On a host without GPUs the column would be empty.
@@ -179,7 +179,7 @@ impl CleanPage {
             let found = evidence_for(survey, &v.of);
             let unknown = || "-".to_owned();
             let image = match found {
-                Some(Evidence::Container(c)) => self.cut(&c.image),
+                Some(Evidence::Container(c)) => self.cut_image(&c.image),
                 _ => unknown(),
             };
             let mut row = vec![clean_text(&v.name, self.options.unicode), image];
@@ -188,24 +188,24 @@ impl CleanPage {
                 row.push(held.map_or_else(unknown, |b| Bytes(b).to_string()));
             }
             let ours = matches!(found, Some(Evidence::Container(c)) if c.ours);
-            row.push(words(v.act, ours).to_owned());
+            row.push(describe_act(v.act, ours).to_owned());
             table.add_row(row);
         }
         let mut lines = table.render_lines().into_iter();
         if let Some(head) = lines.next() {
-            self.line(&format!("  {head}"));
+            self.push_line(&format!("  {head}"));
         }
         for (v, row) in verdicts.iter().zip(lines) {
-            self.line(&format!("  {row}"));
-            self.under("      ", &why(v));
+            self.push_line(&format!("  {row}"));
+            self.under("      ", &reason_with_rule(v));
             if let Some(advice) = &v.advice {
                 self.under("      advice: ", advice);
             }
         }
-        self.more(left);
+        self.push_more(left);
     }
 
-    fn outcome(&mut self, outcome: &ActOutcome) {
+    fn push_outcome(&mut self, outcome: &ActOutcome) {
         let word = match outcome.done {
             ActResult::Cleaned => "cleaned",
             ActResult::AlreadyGone => "was gone",
@@ -228,20 +228,20 @@ impl CleanPage {
         if verdicts.is_empty() {
             return;
         }
-        self.line("");
-        self.line(head);
+        self.push_line("");
+        self.push_line(head);
         let shown = self.few(verdicts.len(), verbose);
         for v in &verdicts[..shown] {
-            self.told(v);
+            self.push_report(v);
         }
-        self.more(verdicts.len() - shown);
+        self.push_more(verdicts.len() - shown);
     }
 
-    fn told(&mut self, v: &CleanVerdict) {
+    fn push_report(&mut self, v: &CleanVerdict) {
         let sentence = if v.why.starts_with(&v.name) {
-            why(v)
+            reason_with_rule(v)
         } else {
-            format!("{}: {}", v.name, why(v))
+            format!("{}: {}", v.name, reason_with_rule(v))
         };
         self.under("  ", &sentence);
         if let Some(advice) = &v.advice {
@@ -249,7 +249,7 @@ impl CleanPage {
         }
     }
 
-    fn cut(&self, image: &str) -> String {
+    fn cut_image(&self, image: &str) -> String {
         let ellipsis = if self.options.unicode { "…" } else { "..." };
         let room = self.options.width.saturating_sub(BESIDE_IMAGE);
         let room = room.clamp(*IMAGE.start(), *IMAGE.end());
@@ -257,7 +257,7 @@ impl CleanPage {
     }
 
     /// What is kept: whatever the user named, with its reason; the rest in one line.
-    fn kept(&mut self, plan: CleanPlan, verbose: bool) {
+    fn push_kept(&mut self, plan: CleanPlan, verbose: bool) {
         let ids = verdict::named_ids(plan.survey, plan.ask);
         let kept = plan.verdicts.iter().filter(|v| v.act == CleanAct::Keep);
         let (named, others): (Vec<&CleanVerdict>, Vec<&CleanVerdict>) =
@@ -276,13 +276,13 @@ impl CleanPage {
             .iter()
             .map(|(rule, n)| format!("{n} {rule}"))
             .collect();
-        self.line("");
+        self.push_line("");
         self.under("kept: ", &format!("{}; -v says why", rules.join(", ")));
     }
 }
 
 /// The reason, with its rule's name.
-fn why(v: &CleanVerdict) -> String {
+fn reason_with_rule(v: &CleanVerdict) -> String {
     format!("{} [{}]", v.why.trim_end_matches('.'), rule_name(v.rule))
 }
 
@@ -294,7 +294,7 @@ pub fn rule_name(rule: CleanRule) -> String {
     }
 }
 
-fn words(act: CleanAct, ours: bool) -> &'static str {
+fn describe_act(act: CleanAct, ours: bool) -> &'static str {
     match act {
         CleanAct::Keep => "keep",
         CleanAct::Stop if ours => "stop and remove",

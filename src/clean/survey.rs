@@ -144,7 +144,8 @@ impl Surveyor {
                 .into_iter()
                 .filter_map(HostProcess::read)
                 .collect();
-            let look = |m: &ContainerDetails| self.container(m, now_ns, &zombies, &mut eyes);
+            let look =
+                |m: &ContainerDetails| self.look_at_container(m, now_ns, &zombies, &mut eyes);
             met.iter().map(look).collect()
         });
         let looked = met.into_iter().zip(looks);
@@ -152,7 +153,7 @@ impl Surveyor {
         for (look, one) in looks.iter_mut().zip(&met) {
             let health = healths.get(&look.id).filter(|_| one.is_running());
             look.health = health.copied().unwrap_or_default();
-            look.gpu_bytes = held(look, &reading);
+            look.gpu_bytes = gpu_bytes_of(look, &reading);
             let init = one.facts.state.pid.filter(|_| look.processes.is_some());
             let seen = init.map(|pid| eyes.namespace_sharers(pid, &look.id, &met));
             let shared = containers::namespace_sharers(&met, &look.id).into_iter();
@@ -171,7 +172,7 @@ impl Surveyor {
                 .iter()
                 .any(|l| l.id == m.facts.id && l.freezer.is_some())
         };
-        let unseen = containers::unseen_names(met.iter().filter(|m| !is_frozen(m)));
+        let unseen = containers::unanswered_names(met.iter().filter(|m| !is_frozen(m)));
         let survey = Survey {
             at: now.to_string(),
             containers: looks,
@@ -197,7 +198,7 @@ impl Surveyor {
     }
 
     /// One container, but for its health and its memory.
-    fn container(
+    fn look_at_container(
         &self,
         met: &ContainerDetails,
         now_ns: i64,
@@ -270,7 +271,7 @@ impl Surveyor {
                     Ok(Some(now)) if now.facts.state.status == "removing" => continue,
                     Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
                         met = met.inspected_again(now);
-                        let again = || self.container(&met, now_ns, &[], eyes);
+                        let again = || self.look_at_container(&met, now_ns, &[], eyes);
                         look = tokio::task::block_in_place(again);
                     }
                     _ => {}
@@ -404,7 +405,7 @@ fn without_own_marks(look: &mut ContainerLook, own: &BTreeSet<String>) {
 }
 
 /// Memory of a container's processes by device; `None` where the driver does not report all of it.
-fn held(look: &ContainerLook, reading: &GpuReading) -> Option<BTreeMap<String, u64>> {
+fn gpu_bytes_of(look: &ContainerLook, reading: &GpuReading) -> Option<BTreeMap<String, u64>> {
     if !reading.complete {
         return None;
     }
@@ -494,13 +495,13 @@ mod tests {
             (9, None, &[("GPU-b", 100)], false),
         ]);
         let mut look = container(&[7]);
-        look.gpu_bytes = held(&look, &all);
+        look.gpu_bytes = gpu_bytes_of(&look, &all);
         let expected = BTreeMap::from([("GPU-a".to_owned(), 15), ("GPU-b".to_owned(), 1)]);
         assert_eq!(look.gpu_bytes, Some(expected));
         assert_eq!(busy(&look, &all), Some(70));
         let mut none = container(&[3]);
         none.id = "d".into();
-        none.gpu_bytes = held(&none, &all);
+        none.gpu_bytes = gpu_bytes_of(&none, &all);
         assert_eq!(none.gpu_bytes, Some(BTreeMap::new()));
         assert_eq!(busy(&none, &all), Some(0));
     }
@@ -508,12 +509,12 @@ mod tests {
     #[test]
     fn what_the_driver_does_not_tell_is_unknown() {
         let mut all = reading(&[(7, Some("c"), &[("GPU-a", 10)], true)]);
-        assert_eq!(held(&container(&[7]), &all), None);
+        assert_eq!(gpu_bytes_of(&container(&[7]), &all), None);
         let mut other = container(&[]);
         other.id = "d".into();
-        assert_eq!(held(&other, &all), Some(BTreeMap::new()));
+        assert_eq!(gpu_bytes_of(&other, &all), Some(BTreeMap::new()));
         all.complete = false;
-        assert_eq!(held(&other, &all), None);
+        assert_eq!(gpu_bytes_of(&other, &all), None);
         assert_eq!(busy(&other, &all), None);
     }
 }

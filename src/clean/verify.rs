@@ -86,7 +86,7 @@ struct VerifyTarget {
 }
 
 impl VerifyTarget {
-    fn of(survey: &Survey, outcome: &ActOutcome) -> Option<VerifyTarget> {
+    fn with_ids(survey: &Survey, outcome: &ActOutcome) -> Option<VerifyTarget> {
         let verdict = &outcome.verdict;
         let look_of = |id: &str| survey.containers.iter().find(|c| c.id == id);
         let (container, ids, gpu_bytes) = match (&verdict.of, verdict.act) {
@@ -132,7 +132,7 @@ impl VerifyTarget {
         })
     }
 
-    fn holds(&self, process: &ProcessMemory) -> bool {
+    fn holds_memory(&self, process: &ProcessMemory) -> bool {
         let inside = self.container.is_some() && process.container_id == self.container;
         let same = |id: &&ProcessId| id.pid == process.pid;
         inside || self.ids.iter().find(same).is_some_and(|id| id.is_alive())
@@ -154,7 +154,7 @@ pub(super) async fn verify_memory(
     let mut ended: Vec<(&mut ActOutcome, VerifyTarget)> = outcomes
         .iter_mut()
         .filter(|o| matches!(o.done, ActResult::Cleaned | ActResult::AlreadyGone))
-        .filter_map(|o| VerifyTarget::of(survey, o).map(|target| (o, target)))
+        .filter_map(|o| VerifyTarget::with_ids(survey, o).map(|target| (o, target)))
         .collect();
     if survey.devices.is_empty() {
         return;
@@ -165,7 +165,7 @@ pub(super) async fn verify_memory(
             outcome.steps.push(words.into());
         }
     }
-    let (levels, unread) = levels(survey, ended.iter().map(|(_, t)| t));
+    let (levels, unread) = expected_levels(survey, ended.iter().map(|(_, t)| t));
     for (outcome, _) in ended
         .iter_mut()
         .filter(|(_, t)| unread.iter().any(|id| t.touches(id)))
@@ -176,7 +176,7 @@ pub(super) async fn verify_memory(
     let held = if levels.is_empty() {
         Ok(())
     } else {
-        wait(&levels, &ended, settle, cancel).await
+        wait_until_gone(&levels, &ended, settle, cancel).await
     };
     if cancel.is_cancelled() {
         let words = "whether its GPU memory came back was not waited for";
@@ -202,14 +202,14 @@ pub(super) async fn verify_memory(
     }
 }
 
-async fn wait(
+async fn wait_until_gone(
     levels: &BTreeMap<String, DeviceLevel>,
     ended: &[(&mut ActOutcome, VerifyTarget)],
     settle: Duration,
     cancel: &CancellationToken,
 ) -> Result<(), HeldMemory> {
     let mine: Vec<VerifyTarget> = ended.iter().map(|(_, t)| t.clone()).collect();
-    let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds(p)));
+    let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds_memory(p)));
     match MemoryGate::after_end(levels, mine) {
         Ok(mut gate) => gate.wait_until_back(settle, cancel).await,
         Err(failure) => Err(HeldMemory {
@@ -228,7 +228,7 @@ async fn wait(
 
 /// What is expected of each device that something held memory on, and those of which nothing can be
 /// expected because they could not be read.
-fn levels<'a>(
+fn expected_levels<'a>(
     survey: &Survey,
     ended: impl Iterator<Item = &'a VerifyTarget> + Clone,
 ) -> (BTreeMap<String, DeviceLevel>, BTreeSet<String>) {
@@ -270,7 +270,7 @@ fn blame(
     settle: Duration,
 ) {
     let own = |target: &VerifyTarget| -> Vec<ProcessMemory> {
-        let on_it = device.processes.iter().filter(|p| target.holds(p));
+        let on_it = device.processes.iter().filter(|p| target.holds_memory(p));
         on_it.cloned().collect()
     };
     let explained: u64 = ended

@@ -82,7 +82,7 @@ impl WatchService {
         }
         self.told.retain(|_, told| !told.is_empty());
         let mut lines: Vec<WatchLine> = (verdicts.iter())
-            .filter_map(|v| self.line(now, v))
+            .filter_map(|v| self.line_for(now, v))
             .collect();
         let seen: BTreeSet<&VerdictSubject> = verdicts.iter().map(|v| &v.of).collect();
         let gone: Vec<VerdictSubject> = (self.standing.keys())
@@ -100,7 +100,7 @@ impl WatchService {
         lines
     }
 
-    fn line(&mut self, now: Duration, v: &CleanVerdict) -> Option<WatchLine> {
+    fn line_for(&mut self, now: Duration, v: &CleanVerdict) -> Option<WatchLine> {
         let due = self.apply && v.act.changes_anything() && !self.tried.contains_key(&v.of);
         let doing = match (due, self.acts.len() < self.per_minute) {
             (true, true) => Doing::Now,

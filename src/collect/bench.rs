@@ -229,7 +229,7 @@ impl Bench<'_> {
     fn judge(&self, outcome: &ExecOutcome, last_words: Option<String>) -> Option<RunEnd> {
         let failed = |what: String| Some(RunEnd::BenchFailed(what));
         match &outcome.end {
-            ExecEnd::Exited(0) => match self.read(outcome) {
+            ExecEnd::Exited(0) => match self.read_result(outcome) {
                 Ok(result) if result.completed == Some(0) => {
                     let words = last_words
                         .filter(|_| self.setup.target.is_some())
@@ -266,12 +266,12 @@ impl Bench<'_> {
             ExecEnd::ContainerGone => Some(RunEnd::ContainerLost(
                 "the container ended while the bench ran".into(),
             )),
-            ExecEnd::Unknown if outcome.cut && self.read(outcome).is_ok() => None,
+            ExecEnd::Unknown if outcome.cut && self.read_result(outcome).is_ok() => None,
             ExecEnd::Unknown => failed("the daemon did not report how the bench ended".into()),
         }
     }
 
-    fn read(&self, outcome: &ExecOutcome) -> Result<BenchResult, String> {
+    fn read_result(&self, outcome: &ExecOutcome) -> Result<BenchResult, String> {
         let text = outcome.result.as_deref().ok_or_else(|| {
             outcome
                 .result_error

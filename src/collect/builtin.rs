@@ -8,7 +8,7 @@ use crate::capture::{
 };
 use crate::engine::defaults::NUM_PROMPTS;
 use crate::error::Failure;
-use crate::load::{self, Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadTarget, News};
+use crate::load::{self, Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadProgress, LoadTarget};
 use crate::progress::{Progress, Stage};
 use std::time::Duration;
 
@@ -168,13 +168,13 @@ impl Bench<'_> {
         let started_at_ns = recorder.clock.now();
         let mut zero_ns = started_at_ns;
         let done = load::run_load(target, &load, self.stop.token(), |news| match news {
-            News::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
-            News::Measuring => {
+            LoadProgress::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
+            LoadProgress::Measuring => {
                 zero_ns = recorder.clock.now();
                 recorder.mark_phase(Phase::Bench, Some(repeat));
                 recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
             }
-            News::Row { row, done, of } => {
+            LoadProgress::Row { row, done, of } => {
                 let mut row = row.clone().moved_to(zero_ns);
                 row.repeat = repeat;
                 recorder.record_request(&row);
@@ -202,7 +202,9 @@ impl Bench<'_> {
                     ExecEnd::Exited(0)
                 };
                 let errors = errors(&done.requests);
-                told(&done).into_iter().for_each(|t| say(Stream::Stdout, t));
+                outcome_lines(&done)
+                    .into_iter()
+                    .for_each(|t| say(Stream::Stdout, t));
                 for error in &errors {
                     say(Stream::Stderr, error.clone());
                 }
@@ -225,7 +227,7 @@ impl Bench<'_> {
 }
 
 /// The outcome in lines, like the output of the other benches.
-fn told(done: &LoadOutcome) -> Vec<String> {
+fn outcome_lines(done: &LoadOutcome) -> Vec<String> {
     let document = done.to_document();
     let mut lines = Vec::new();
     if let Some(object) = document.as_object() {

@@ -3,7 +3,7 @@
 use super::follow::OomCount;
 use super::recorder::Recorder;
 use super::stop::StopSignal;
-use super::{CapturePlan, Collected, RunObservations, ask, ending, explained};
+use super::{CapturePlan, Collected, RunObservations, ending, explained, probe_engine};
 use crate::capture::{
     AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
@@ -79,7 +79,7 @@ impl LoadedCapture {
         let last_word = async {
             match door.filter(|_| self.plan.attached.mode != Mode::Idle) {
                 // The state after the load is the one that counts.
-                Some(door) => ask(&self.plan, &self.recorder, door).await,
+                Some(door) => probe_engine(&self.plan, &self.recorder, door).await,
                 None => Vec::new(),
             }
         };

@@ -25,7 +25,7 @@ pub async fn follow_log(
     let clock = recorder.clock.clone();
     let take = |wall_ns, stream, text: String| {
         recorder.record_line(
-            clock.of_told(wall_ns),
+            clock.from_reported(wall_ns),
             LineSource::Container,
             stream,
             &text,
@@ -102,7 +102,7 @@ pub async fn follow_events(
         }
         recorder.container_event();
         events.push(ContainerEvent {
-            at_ns: clock.of_told(event.wall_ns),
+            at_ns: clock.from_reported(event.wall_ns),
             action: event.action,
             attributes: event.attributes,
         });

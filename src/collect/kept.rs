@@ -69,7 +69,7 @@ struct WrittenResult {
 }
 
 impl WrittenResult {
-    fn take(&mut self, piece: &str) {
+    fn take_piece(&mut self, piece: &str) {
         match serde_json::from_str(piece) {
             Ok(piece) => self.pieces.push(piece),
             Err(_) => self.broken = true,
@@ -77,7 +77,7 @@ impl WrittenResult {
     }
 
     /// The whole text; `None` if there is none, or some of it is invalid.
-    fn text(self) -> Option<String> {
+    fn into_text(self) -> Option<String> {
         (!self.broken && !self.pieces.is_empty()).then(|| self.pieces.concat())
     }
 }
@@ -183,7 +183,7 @@ impl KeptBench {
         }
         let deadline = request.deadline.unwrap_or(LONGEST);
         let ended = process.until_marked(cancel, deadline, &mut sink).await;
-        let written = std::mem::take(&mut process.written).text();
+        let written = std::mem::take(&mut process.written).into_text();
         match ended {
             OrderEnd::Over(result) => result.map(|ended| KeptRun {
                 ended,
@@ -254,7 +254,7 @@ impl KeptProcess {
                 continue;
             };
             if let Some(piece) = word.strip_prefix(" text ") {
-                self.written.take(piece);
+                self.written.take_piece(piece);
                 continue;
             }
             marks += 1;

@@ -218,7 +218,7 @@ impl CaptureRun<'_> {
                 .created_ns
                 .filter(|_| plan.shared.server.is_none());
             match created {
-                Some(wall_ns) => recorder.started_at(recorder.clock.of_told(wall_ns)),
+                Some(wall_ns) => recorder.started_at(recorder.clock.from_reported(wall_ns)),
                 None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
@@ -233,7 +233,7 @@ impl CaptureRun<'_> {
         let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
             // For an engine that served another run before: its current state.
-            ask(plan, recorder, &setup.door).await
+            probe_engine(plan, recorder, &setup.door).await
         } else {
             setup.probes
         };
@@ -355,7 +355,11 @@ async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
 }
 
 /// Reads the engine's endpoints now.
-async fn ask(plan: &CapturePlan, recorder: &Recorder, door: &EngineEndpoint) -> Vec<Probe> {
+async fn probe_engine(
+    plan: &CapturePlan,
+    recorder: &Recorder,
+    door: &EngineEndpoint,
+) -> Vec<Probe> {
     let Recorder {
         clock, redactor, ..
     } = recorder;
@@ -391,7 +395,7 @@ fn explained(failure: &Failure) -> String {
 }
 
 /// The failure for a plan that the engine refused.
-fn refused(e: PlanError) -> Failure {
+fn refused_plan(e: PlanError) -> Failure {
     let hint = match &e {
         PlanError::Lacking(_) => {
             return Failure::environment(e.to_string()).hint("use an image that has it");

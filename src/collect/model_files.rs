@@ -50,7 +50,7 @@ impl ModelFiles {
         let Some(model) = model else {
             return failed("the model is not known".into());
         };
-        let Some(folder) = folder(runtime, facts, model).await else {
+        let Some(folder) = find_folder(runtime, facts, model).await else {
             return failed(format!(
                 "`{model}` is neither a folder in the container nor in its Hugging Face cache"
             ));
@@ -124,7 +124,7 @@ async fn header(runtime: &Runtime, container: &str, path: &str) -> Option<String
 }
 
 /// The folder with the model's files.
-async fn folder(runtime: &Runtime, facts: &ContainerFacts, model: &str) -> Option<String> {
+async fn find_folder(runtime: &Runtime, facts: &ContainerFacts, model: &str) -> Option<String> {
     if model.starts_with('/') {
         return Some(model.trim_end_matches('/').to_owned());
     }

@@ -81,13 +81,13 @@ impl Recorder {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, RecorderState> {
+    fn lock_state(&self) -> MutexGuard<'_, RecorderState> {
         lock_data(&self.state)
     }
 
     /// Sets the sampler for samples at phase boundaries.
     pub fn watch_edges(&self, sampler: SamplerHandle) {
-        self.lock().sampler = Some(sampler);
+        self.lock_state().sampler = Some(sampler);
     }
 
     /// Records a line. `of_engine`: the engine's output, not a client's.
@@ -100,7 +100,7 @@ impl Recorder {
         of_engine: bool,
     ) {
         let redacted = self.redactor.redact_text(text);
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let line = LogLine {
             at_ns,
             source,
@@ -121,17 +121,17 @@ impl Recorder {
                 state.edge();
             }
         }
-        self.write(&mut state, |w| w.add_line(&line));
+        self.write_capture(&mut state, |w| w.add_line(&line));
     }
 
     /// Records a request of our own client.
     pub fn record_request(&self, row: &RequestRow) {
-        self.write(&mut self.lock(), |w| w.add_request(row));
+        self.write_capture(&mut self.lock_state(), |w| w.add_request(row));
     }
 
     /// Ignores lines and samples after `at_ns` from now on.
     pub(super) fn close_at(&self, at_ns: AtNs) {
-        self.lock().closed_at = Some(at_ns);
+        self.lock_state().closed_at = Some(at_ns);
     }
 
     /// Records when the engine was started, before this capture began.
@@ -141,16 +141,16 @@ impl Recorder {
             phase: Phase::Start,
             repeat: None,
         };
-        self.lock().marks.push(mark);
+        self.lock_state().marks.push(mark);
     }
 
     /// Records a sample.
     pub(super) fn record_sample(&self, sample: &MemorySample) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if state.closed_at.is_some_and(|end| sample.at_ns > end) {
             return;
         }
-        self.write(&mut state, |w| w.write_sample(sample));
+        self.write_capture(&mut state, |w| w.write_sample(sample));
     }
 
     /// Writes the samples from `samples` until the channel closes.
@@ -165,7 +165,8 @@ impl Recorder {
                     // A killed plimsoll loses at most this much, lines included.
                     if flushed.elapsed() >= FLUSH_EVERY {
                         flushed = Instant::now();
-                        recorder.write(&mut recorder.lock(), CaptureWriter::flush_files);
+                        recorder
+                            .write_capture(&mut recorder.lock_state(), CaptureWriter::flush_files);
                     }
                     let sample = match samples.recv_timeout(FLUSH_EVERY) {
                         Ok(sample) => sample,
@@ -182,7 +183,7 @@ impl Recorder {
     }
 
     /// Writes to the capture. A full disk ends the run; the data so far stay.
-    fn write(&self, state: &mut RecorderState, write: impl FnOnce(&mut CaptureWriter)) {
+    fn write_capture(&self, state: &mut RecorderState, write: impl FnOnce(&mut CaptureWriter)) {
         let Some(writer) = &mut state.writer else {
             return;
         };
@@ -195,7 +196,7 @@ impl Recorder {
 
     /// Marks the beginning of a phase, and requests a sample.
     pub fn mark_phase(&self, phase: Phase, repeat: Option<u32>) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.marks.push(PhaseMark {
             at_ns: self.clock.now(),
             phase,
@@ -206,7 +207,7 @@ impl Recorder {
 
     /// Reacts to a container event with a sample: memory may have changed hands.
     pub fn container_event(&self) {
-        if let Some(sampler) = &self.lock().sampler {
+        if let Some(sampler) = &self.lock_state().sampler {
             sampler.sample_now();
         }
     }
@@ -223,22 +224,22 @@ impl Recorder {
 
     /// Whether the engine reported that it is ready.
     pub fn engine_ready(&self) -> bool {
-        self.lock().live.ready()
+        self.lock_state().live.ready()
     }
 
     /// The engine's output line that best explains its failure.
     pub fn root_cause(&self) -> Option<String> {
-        self.lock().live.root_cause()
+        self.lock_state().live.root_cause()
     }
 
     /// The engine's last output line, redacted.
     pub fn last_line(&self) -> Option<String> {
-        Some(self.lock().last_line.clone()).filter(|line| !line.is_empty())
+        Some(self.lock_state().last_line.clone()).filter(|line| !line.is_empty())
     }
 
     /// Resets the parser of the engine's output for a new engine process.
     pub fn new_engine(&self, engine: EngineId) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.live = crate::engine::parser_of(engine);
         state.steps = 0;
     }
@@ -249,7 +250,7 @@ impl Recorder {
         &self,
         build: impl FnOnce(Vec<PhaseMark>, LogFacts) -> Capture,
     ) -> (Capture, Result<(), Failure>) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let marks = std::mem::take(&mut state.marks);
         let Some(mut writer) = state.writer.take() else {
             return (build(marks, LogFacts::default()), Ok(()));

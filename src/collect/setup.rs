@@ -3,7 +3,7 @@
 
 use super::endpoints::{EngineEndpoint, probe_endpoints};
 use super::model_files::find_models;
-use super::{CapturePlan, Setup, StopSignal, builtin, refused};
+use super::{CapturePlan, Setup, StopSignal, builtin, refused_plan};
 use crate::capture::{ContainerFacts, ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
 use crate::container::Runtime;
@@ -188,7 +188,7 @@ impl BenchSetup {
             repeat,
         };
         let planned = plan.attached.engine.bench(&job, self.help.as_deref());
-        planned.map_err(refused)
+        planned.map_err(refused_plan)
     }
 }
 

@@ -119,7 +119,7 @@ impl ServerLog {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ServerLogState> {
+    fn lock_state(&self) -> MutexGuard<'_, ServerLogState> {
         lock_data(&self.state)
     }
 
@@ -130,7 +130,7 @@ impl ServerLog {
             stream,
             text: text.into(),
         };
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         if !state.parser.ready() && state.head_bytes < HEAD_BYTES {
             state.parser.line(line.text.as_bytes(), None);
             state.head_bytes += line.text.len();
@@ -152,7 +152,7 @@ impl ServerLog {
 
     /// The output line that best explains why it failed to start.
     pub fn root_cause(&self) -> Option<String> {
-        self.lock().parser.root_cause()
+        self.lock_state().parser.root_cause()
     }
 
     /// Stops the run when the server ends.
@@ -171,7 +171,7 @@ impl ServerLog {
         mut take: impl FnMut(AtNs, Stream, &str),
     ) -> LogFacts {
         let (head, mut live) = {
-            let state = self.lock();
+            let state = self.lock_state();
             (state.head.clone(), state.live.subscribe())
         };
         let earlier = clock.zero_of(&self.clock);

@@ -65,16 +65,16 @@ pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<
             },
         }
     }
-    let place = CalibrationPlace::of(args.output.as_deref())?;
+    let place = CalibrationPlace::open_place(args.output.as_deref())?;
     let known = if args.fresh {
         Calibration::default()
     } else {
-        place.read()?
+        place.read_known()?
     };
     let calibration = known.with(learned);
     let mut text = serde_json::to_vec_pretty(&calibration)?;
     text.push(b'\n');
-    place.write(&text)?;
+    place.write_bytes(&text)?;
     console.show_document(args.json, &calibration, |options| {
         report::calibration::render_calibration(&calibration, &skipped, options)
     })?;
@@ -126,7 +126,7 @@ enum CalibrationPlace<'a> {
 }
 
 impl<'a> CalibrationPlace<'a> {
-    fn of(output: Option<&'a Path>) -> Result<CalibrationPlace<'a>, Failure> {
+    fn open_place(output: Option<&'a Path>) -> Result<CalibrationPlace<'a>, Failure> {
         match output {
             Some(file) => Ok(CalibrationPlace::File(file)),
             None => SharedFile::open_locked(CALIBRATION_FILE)
@@ -143,7 +143,7 @@ impl<'a> CalibrationPlace<'a> {
     }
 
     /// What is known already. What cannot be read is not written over.
-    fn read(&self) -> Result<Calibration, Failure> {
+    fn read_known(&self) -> Result<Calibration, Failure> {
         let bytes = match self {
             CalibrationPlace::File(file) => bounded::read_bytes(file, LONGEST).ok(),
             CalibrationPlace::State(shared) => shared.read_bytes(),
@@ -168,7 +168,7 @@ impl<'a> CalibrationPlace<'a> {
         }
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+    fn write_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         match self {
             CalibrationPlace::File(file) => write_atomically(file, bytes),
             CalibrationPlace::State(shared) => shared.write_bytes(bytes),

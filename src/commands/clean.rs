@@ -25,18 +25,18 @@ use crate::wording::did_you_mean;
 const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
 
 pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
-    let ask = ask(args);
+    let ask = clean_request(args);
     refuse(args, console.can_ask())?;
     run_until_stopped(console, args.apply.then_some(STOPPING), async |stop| {
         if args.watch {
             service::run_service(console, args, &ask, stop).await
         } else {
-            once(console, args, &ask, stop).await
+            clean_once(console, args, &ask, stop).await
         }
     })
 }
 
-fn ask(args: &CleanArgs) -> CleanRequest {
+fn clean_request(args: &CleanArgs) -> CleanRequest {
     CleanRequest {
         names: args.containers.clone(),
         labels: args.label.clone(),
@@ -47,7 +47,7 @@ fn ask(args: &CleanArgs) -> CleanRequest {
 }
 
 /// Whether containers are chosen that were not named.
-fn chosen(args: &CleanArgs) -> bool {
+fn chooses_unnamed(args: &CleanArgs) -> bool {
     args.all_gpu_containers || !args.label.is_empty() || !args.image.is_empty()
 }
 
@@ -56,12 +56,12 @@ fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
     if let BackendArg::Replay(_) = args.memory_backend {
         return Err(replayed());
     }
-    if args.idle.is_some() && args.containers.is_empty() && !chosen(args) {
+    if args.idle.is_some() && args.containers.is_empty() && !chooses_unnamed(args) {
         return Err(Failure::usage("--idle does not say which containers").hint(
             "name them, or choose them: --label KEY=VALUE, --image PATTERN or --all-gpu-containers",
         ));
     }
-    if !args.apply || args.yes || !chosen(args) {
+    if !args.apply || args.yes || !chooses_unnamed(args) {
         return Ok(());
     }
     if args.watch {
@@ -105,7 +105,7 @@ struct HostObserver {
 }
 
 impl HostObserver {
-    async fn open(args: &CleanArgs) -> Result<HostObserver, Failure> {
+    async fn open_surveyor(args: &CleanArgs) -> Result<HostObserver, Failure> {
         let memory = match &args.memory_backend {
             BackendArg::Live(word) => backend_choice(*word),
             BackendArg::Replay(_) => return Err(replayed()),
@@ -123,7 +123,7 @@ impl HostObserver {
         })
     }
 
-    async fn look(&mut self) -> Result<Survey, Failure> {
+    async fn look_once(&mut self) -> Result<Survey, Failure> {
         let mut look = self.surveyor.look_at_host().await?;
         if let Some(memory) = &mut self.memory {
             tokio::task::block_in_place(|| memory.complete_look(&mut look));
@@ -144,7 +144,7 @@ fn apply_options(args: &CleanArgs) -> ApplyOptions {
     }
 }
 
-async fn once(
+async fn clean_once(
     console: &Console,
     args: &CleanArgs,
     ask: &CleanRequest,
@@ -152,8 +152,8 @@ async fn once(
 ) -> anyhow::Result<ExitCode> {
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
-    let mut eyes = unless_stopped(stop, HostObserver::open(args)).await?;
-    let mut survey = unless_stopped(stop, eyes.look()).await?;
+    let mut eyes = unless_stopped(stop, HostObserver::open_surveyor(args)).await?;
+    let mut survey = unless_stopped(stop, eyes.look_once()).await?;
     check_names(&survey, ask)?;
     let ask = &bind_names(&survey, ask);
     scope::narrow_notes(&mut survey, ask);
@@ -166,7 +166,7 @@ async fn once(
     if !args.yes && scope::unnamed_choice(&survey, ask, &verdicts) {
         confirm(console, ask, &survey, &verdicts, stop).await?;
         // The answer may have been long in coming: what has changed meanwhile is left alone.
-        survey = unless_stopped(stop, eyes.look()).await?;
+        survey = unless_stopped(stop, eyes.look_once()).await?;
         scope::narrow_notes(&mut survey, ask);
         let now = scope::narrow_verdicts(&survey, ask, judge_survey(&survey, ask));
         verdicts = scope::still_confirmed(&verdicts, now);

@@ -29,7 +29,7 @@ pub fn run_compare(console: &Console, args: &CompareArgs) -> anyhow::Result<Exit
     }
 }
 
-fn read(path: &Path) -> Result<Subject, Failure> {
+fn read_subject(path: &Path) -> Result<Subject, Failure> {
     let shown = path.display().to_string();
     Ok(match read_profile(path)? {
         ProfileFile::Profile(profile) => Subject::subject_of_profile(&profile, &shown),
@@ -49,7 +49,7 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
                 .into(),
         );
     };
-    let mut pair = Pair::compare_subjects(&read(a)?, &read(b)?);
+    let mut pair = Pair::compare_subjects(&read_subject(a)?, &read_subject(b)?);
     if let Some(percent) = args.limits.fail_on {
         // A verdict on figures that do not answer the same question is none.
         if !args.force && !pair.incomparable.is_empty() {
@@ -85,7 +85,7 @@ fn against(
     let subjects = args
         .profiles
         .iter()
-        .map(|p| read(p))
+        .map(|p| read_subject(p))
         .collect::<Result<Vec<_>, _>>()?;
     let mut found = GivenReport::compare_with_given(&subjects, given);
     if let Some(percent) = args.limits.fail_on {

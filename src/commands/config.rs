@@ -17,8 +17,8 @@ const STARTER: &str = include_str!("../../configs/sweeps/starter.yaml");
 pub fn run_config(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ConfigCommand::Check { file } => {
-            let sweep = read(file)?;
-            let line = format!("{}: {}\n", file.display(), summary(&sweep.cells));
+            let sweep = read_file(file)?;
+            let line = format!("{}: {}\n", file.display(), summarise_cells(&sweep.cells));
             console.write_data(line.as_bytes())?;
         }
         ConfigCommand::Init { file: None } => console.write_data(STARTER.as_bytes())?,
@@ -38,17 +38,17 @@ pub fn run_config(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCo
 
 /// Reads a sweep file, `-` from standard input, with this environment and the presets that ship or
 /// lie in files.
-fn read(file: &Path) -> Result<SweepDefinition, Failure> {
+fn read_file(file: &Path) -> Result<SweepDefinition, Failure> {
     parse_sweep_text(file, &read_sweep_text(file)?)
 }
 
 /// What a sweep file means.
 pub(super) fn parse_sweep_text(file: &Path, text: &str) -> Result<SweepDefinition, Failure> {
     let var = |name: &str| std::env::var(name).ok();
-    matrix::read_sweep(&shown(file), text, &var, &preset::load_preset)
+    matrix::read_sweep(&shown_name(file), text, &var, &preset::load_preset)
 }
 
-fn shown(file: &Path) -> String {
+fn shown_name(file: &Path) -> String {
     match file.to_str() {
         Some("-") => matrix::STANDARD_INPUT.to_owned(),
         _ => file.display().to_string(),
@@ -57,7 +57,7 @@ fn shown(file: &Path) -> String {
 
 /// The text of a sweep file, `-` from standard input.
 pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
-    let shown = shown(file);
+    let shown = shown_name(file);
     let unreadable = |e: std::io::Error| {
         Failure::usage(format!("cannot read sweep file `{shown}`"))
             .hint("`plimsoll config init FILE` writes one to begin with")
@@ -79,7 +79,7 @@ pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
 }
 
 /// `30 cells in 2 groups, in container `vllm``
-fn summary(cells: &[Cell]) -> String {
+fn summarise_cells(cells: &[Cell]) -> String {
     let mut containers = Vec::new();
     let mut images = Vec::new();
     let mut groups = HashSet::new();

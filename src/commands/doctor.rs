@@ -92,7 +92,7 @@ async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
     let runtime = match Runtime::connect().await {
         Ok(runtime) => runtime,
         Err(failure) => {
-            checks.push(failed("docker", &failure));
+            checks.push(failed_check("docker", &failure));
             return false;
         }
     };
@@ -103,9 +103,9 @@ async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
             checks.push(engines(&runtime, &running).await);
-            checks.extend(memory(&runtime, &running).await);
+            checks.extend(check_memory(&runtime, &running).await);
         }
-        Err(failure) => checks.push(failed("engines", &failure)),
+        Err(failure) => checks.push(failed_check("engines", &failure)),
     }
     true
 }
@@ -146,7 +146,7 @@ async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
 
 /// Whether the memory of a running container can be read from here: not from a container that does
 /// not share the host's processes, nor where the daemon is on another machine. `None`: nothing runs.
-async fn memory(runtime: &Runtime, running: &[String]) -> Option<DoctorCheck> {
+async fn check_memory(runtime: &Runtime, running: &[String]) -> Option<DoctorCheck> {
     const NAME: &str = "container memory";
     let mut lack = None;
     for id in running.iter().take(CONTAINERS_TRIED) {
@@ -166,11 +166,11 @@ async fn memory(runtime: &Runtime, running: &[String]) -> Option<DoctorCheck> {
     lack.map(|failure| DoctorCheck {
         // The last hint is about a plimsoll in a container, which is what it mostly is.
         hint: failure.hints.last().cloned(),
-        ..failed(NAME, &failure)
+        ..failed_check(NAME, &failure)
     })
 }
 
-fn failed(name: &str, failure: &Failure) -> DoctorCheck {
+fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
     let cause = failure
         .source
         .as_ref()

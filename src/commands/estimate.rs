@@ -126,7 +126,7 @@ fn tell(
         if solved.is_some() {
             text.push('\n');
         }
-        let told = page::told(asked, deployment, &estimate, concurrency);
+        let told = page::build_page(asked, deployment, &estimate, concurrency);
         text.push_str(&report::render_estimate(
             &told,
             args.explain,

@@ -47,8 +47,8 @@ async fn experiment(
     let flags = levels.flags;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let target = target::resolve_target(console, flags, &runtime, stop).await?;
-    let options = options(flags, target.fresh)?;
-    let cells = cells(levels, &target)?;
+    let options = sweep_options(flags, target.fresh)?;
+    let cells = level_cells(levels, &target)?;
     if flags.dry_run {
         console.write_data(described(levels, &target).as_bytes())?;
         return Ok(ExitCode::Done);
@@ -68,7 +68,7 @@ async fn experiment(
             retry_oom: false,
         },
     )?;
-    let folder = folder(levels)?;
+    let folder = new_folder(levels)?;
     let (mut journal, history) = Journal::open_folder(folder.path())?;
     let started = jiff::Timestamp::now().to_string();
     journal.write_session(&SweepSession::new(&plan.name, started, target.fresh, None))?;
@@ -82,7 +82,8 @@ async fn experiment(
     };
     let ooms = OomFile::open_in_folder(folder.path())?;
     let board = console.show_board(BoardWords::EXPERIMENT, cells.len() as u64, 0);
-    let watcher = BoardWatcher::with_text(console.clone(), board.clone(), lines(levels, &cells));
+    let watcher =
+        BoardWatcher::with_text(console.clone(), board.clone(), level_lines(levels, &cells));
     let context = SweepContext::new(&runtime, &options, &folder, stop, &watcher, journal);
     let ended = crate::sweep::run_sweep(&context, &work, Forecast::default(), ooms).await;
     board.finish_board();
@@ -101,7 +102,7 @@ async fn experiment(
     Ok(results::exit_code(&written?))
 }
 
-fn options(flags: &ExperimentFlags, fresh: bool) -> Result<SweepOptions, Failure> {
+fn sweep_options(flags: &ExperimentFlags, fresh: bool) -> Result<SweepOptions, Failure> {
     Ok(SweepOptions {
         fresh,
         fresh_client: false,
@@ -120,7 +121,10 @@ fn options(flags: &ExperimentFlags, fresh: bool) -> Result<SweepOptions, Failure
 /// Seeds are less than this: benches take no more than 32 bits.
 const SEEDS: u64 = 1 << 32;
 
-fn cells(levels: &ExperimentLevels<'_>, target: &ExperimentTarget) -> Result<Vec<Cell>, Failure> {
+fn level_cells(
+    levels: &ExperimentLevels<'_>,
+    target: &ExperimentTarget,
+) -> Result<Vec<Cell>, Failure> {
     let server = Arc::new(target.server.clone());
     if levels.kind == crate::experiment::ExperimentKind::Concurrency
         && target.bench == BenchWord::Throughput
@@ -148,7 +152,7 @@ fn cells(levels: &ExperimentLevels<'_>, target: &ExperimentTarget) -> Result<Vec
 }
 
 /// The folder of this experiment: named by the user, or by kind and time.
-fn folder(levels: &ExperimentLevels<'_>) -> Result<Folder, Failure> {
+fn new_folder(levels: &ExperimentLevels<'_>) -> Result<Folder, Failure> {
     let now = jiff::Zoned::now();
     if let Some(path) = &levels.flags.output_dir {
         return Folder::create_at(path, &now).map_err(without_resume);
@@ -166,7 +170,7 @@ fn without_resume(mut failure: Failure) -> Failure {
 }
 
 /// The line when a level ends: its name, and its figures or why there are none.
-fn lines(
+fn level_lines(
     levels: &ExperimentLevels<'_>,
     cells: &[Cell],
 ) -> impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static {

@@ -35,12 +35,12 @@ struct HostGpu {
 }
 
 pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
-    let gpus = look(catalog::load_gpus()?);
-    console.show_document(args.json, &gpus, |_| text(&gpus))?;
+    let gpus = look_at_host(catalog::load_gpus()?);
+    console.show_document(args.json, &gpus, |_| render_text(&gpus))?;
     Ok(ExitCode::Done)
 }
 
-fn look(catalog: Vec<GpuModel>) -> Gpus {
+fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
     let mut backend = match telemetry::open_host() {
         Ok(backend) => backend,
         Err(failure) => {
@@ -75,7 +75,7 @@ fn look(catalog: Vec<GpuModel>) -> Gpus {
     }
 }
 
-fn text(gpus: &Gpus) -> String {
+fn render_text(gpus: &Gpus) -> String {
     let mut out = String::from("here:\n");
     if gpus.here.is_empty() {
         let why = gpus.problem.as_deref().unwrap_or("no GPU");

@@ -63,7 +63,7 @@ async fn loadline(
         .into());
     }
     let _lock = attached.take_lock()?;
-    let folder = folder(&args.results.dir, &name)?;
+    let folder = new_folder(&args.results.dir, &name)?;
     let mut runner = RoundRunner::new(console, attached, &args, stop, folder.clone())?;
 
     let (look, at) = match runner.look_at_engine().await {
@@ -103,7 +103,7 @@ async fn loadline(
         .hint("shorter requests: --input-len, --output-len; or a longer --max-model-len of the engine")
         .into());
     }
-    told(console, &line.prediction);
+    note_prediction(console, &line.prediction);
 
     let mut search = search(&args, &line);
     let mut failure = None;
@@ -115,7 +115,10 @@ async fn loadline(
             model: model.as_ref(),
             args: &args,
         };
-        failure = rounds.run(&mut line, &mut search, stop).await.err();
+        failure = rounds
+            .run_loadline(&mut line, &mut search, stop)
+            .await
+            .err();
     }
     line.outcome = match (stop.stop_reason(), &failure) {
         (Some(reason), _) => reason,
@@ -136,7 +139,7 @@ async fn loadline(
 }
 
 /// The folder of this run, new.
-fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
+fn new_folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
     let all = results.join("loadline");
     let unwritable = |e: std::io::Error| {
         Failure::environment(format!("cannot write results to `{}`", all.display()))
@@ -192,7 +195,7 @@ fn search(args: &LoadlineArgs, line: &Loadline) -> ConcurrencySearch {
     )
 }
 
-fn told(console: &Console, prediction: &Prediction) {
+fn note_prediction(console: &Console, prediction: &Prediction) {
     match (prediction.concurrency, prediction.resource) {
         (Some(n), Some(resource)) => console.print_note(&format!(
             "predicted: {n} requests in flight, limited by the {}",
@@ -212,7 +215,7 @@ struct Rounds<'a, 'b> {
 }
 
 impl Rounds<'_, '_> {
-    async fn run(
+    async fn run_loadline(
         self,
         line: &mut Loadline,
         search: &mut ConcurrencySearch,
@@ -306,7 +309,7 @@ impl Rounds<'_, '_> {
         self.console.print_note(&format!(
             "the server counts {input} tokens in a prompt that was to have {asked}"
         ));
-        told(self.console, &line.prediction);
+        note_prediction(self.console, &line.prediction);
         let near = self.args.start.is_none() && line.objectives.0.is_empty();
         if let Some(n) = line.prediction.concurrency.filter(|n| *n > 0 && near) {
             search.start_at(u32::try_from(n).unwrap_or(u32::MAX));

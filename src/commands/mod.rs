@@ -38,7 +38,7 @@ use crate::telemetry;
 pub fn run_command(cli: Cli) -> ExitCode {
     crate::store::private::restrict_umask();
     crate::host::allow_many_files();
-    let console = Console::new(options(cli.talk));
+    let console = Console::new(console_options(cli.talk));
     console.install_logger();
     if let Some(path) = cli.nvml_lib.filter(|p| !p.is_empty()) {
         telemetry::use_library(path.into());
@@ -81,7 +81,7 @@ pub fn run_command(cli: Cli) -> ExitCode {
     ended.unwrap_or_else(|error| console.print_error(&error))
 }
 
-fn options(talk: OutputArgs) -> ConsoleOptions {
+fn console_options(talk: OutputArgs) -> ConsoleOptions {
     let color = match talk.color {
         ColorWhen::Auto => ColorChoice::Auto,
         ColorWhen::Always => ColorChoice::Always,

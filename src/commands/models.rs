@@ -47,18 +47,18 @@ pub fn run_models(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCo
             Ok(model) => model,
             Err(unknown) => anyhow::bail!("{}: {unknown}", shipped.name),
         };
-        let line = line(&shipped, &model);
-        if words.iter().all(|word| line.says(word)) {
+        let line = model_line(&shipped, &model);
+        if words.iter().all(|word| line.matches_word(word)) {
             lines.push(line);
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    console.show_document(args.json, &lines, |_| text(&lines))?;
+    console.show_document(args.json, &lines, |_| render_text(&lines))?;
     Ok(ExitCode::Done)
 }
 
 impl ModelLine {
-    fn says(&self, word: &str) -> bool {
+    fn matches_word(&self, word: &str) -> bool {
         let quantization = self.quantization.as_deref().unwrap_or("");
         [self.name, &self.kind, quantization]
             .into_iter()
@@ -67,7 +67,7 @@ impl ModelLine {
     }
 }
 
-fn line(shipped: &Shipped, model: &Model) -> ModelLine {
+fn model_line(shipped: &Shipped, model: &Model) -> ModelLine {
     let keeps_state = |m: &&Mixer| {
         matches!(
             m,
@@ -98,7 +98,7 @@ fn quantization(config: &Value) -> Option<String> {
     Some(word.to_lowercase())
 }
 
-fn text(lines: &[ModelLine]) -> String {
+fn render_text(lines: &[ModelLine]) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
     }

@@ -14,10 +14,12 @@ use crate::error::ExitCode;
 use crate::progress::Progress;
 
 pub fn run_profile(console: &Console, args: ProfileArgs) -> anyhow::Result<ExitCode> {
-    run_stoppable(console, async |stop| profile(console, args, stop).await)
+    run_stoppable(console, async |stop| {
+        profile_container(console, args, stop).await
+    })
 }
 
-async fn profile(
+async fn profile_container(
     console: &Console,
     args: ProfileArgs,
     stop: &StopSignal,

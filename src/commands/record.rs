@@ -21,15 +21,17 @@ use std::time::{Duration, Instant};
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run_record(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    run_stoppable(console, async |stop| record(console, args, stop).await)
+    run_stoppable(console, async |stop| {
+        record_samples(console, args, stop).await
+    })
 }
 
-async fn record(
+async fn record_samples(
     console: &Console,
     args: &RecordArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let backend = open(args, stop).await?;
+    let backend = open_backend(args, stop).await?;
     let clock = Clock::start();
     let facts = backend.facts();
     let header = RecordingHeader {
@@ -58,14 +60,14 @@ async fn record(
     sampler.handle().sample_now();
     let full_disk = stop.clone();
     let writing = std::thread::spawn(move || {
-        let result = write(writer, &samples);
+        let result = write_samples(writer, &samples);
         if result.is_err() {
             full_disk.token().cancel();
         }
         result
     });
     tokio::select! {
-        () = wait(args.duration) => {}
+        () = wait_for(args.duration) => {}
         () = stop.token().cancelled() => {}
     }
     sampler.handle().sample_now();
@@ -78,7 +80,7 @@ async fn record(
         console.print_warning(&event.message);
     }
     let missed = sampling.missed_ticks + sampling.backed_off_ticks;
-    let failed = failed(&sampling);
+    let failed = failed_readings(&sampling);
     writer.finish_recording(sampling)?;
     console.finish_drawing();
     console.print_note(&format!(
@@ -92,7 +94,7 @@ async fn record(
 }
 
 /// Readings that failed: the recording of a container that ended reports them.
-fn failed(sampling: &SamplingFacts) -> Option<Failure> {
+fn failed_readings(sampling: &SamplingFacts) -> Option<Failure> {
     let failed = sampling.failed_readings;
     if failed == 0 {
         return None;
@@ -106,14 +108,17 @@ fn failed(sampling: &SamplingFacts) -> Option<Failure> {
     )
 }
 
-async fn wait(duration: Option<Duration>) {
+async fn wait_for(duration: Option<Duration>) {
     match duration {
         Some(time) => tokio::time::sleep(time).await,
         None => std::future::pending().await,
     }
 }
 
-async fn open(args: &RecordArgs, stop: &StopSignal) -> Result<Box<dyn MemoryBackend>, Failure> {
+async fn open_backend(
+    args: &RecordArgs,
+    stop: &StopSignal,
+) -> Result<Box<dyn MemoryBackend>, Failure> {
     match &args.container {
         None => telemetry::open_host()
             .map_err(|f| f.hint("to record a container's host memory: --container NAME")),
@@ -129,7 +134,7 @@ async fn open(args: &RecordArgs, stop: &StopSignal) -> Result<Box<dyn MemoryBack
 }
 
 /// Writes the samples that come until there are no more; the file, and how many there were.
-fn write(
+fn write_samples(
     mut writer: RecordingWriter,
     samples: &Samples,
 ) -> Result<(RecordingWriter, u64), Failure> {

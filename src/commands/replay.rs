@@ -24,7 +24,7 @@ const NAMED: usize = 20;
 const FRAME: Duration = Duration::from_millis(100);
 
 pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let stored = StoredRun::read(&args.path)?;
+    let stored = StoredRun::read_path(&args.path)?;
     let timeline = of_device(stored.timeline, &stored.profile, args.device)?;
     let view = window(&timeline, args)?;
     let about = RunHeader::describe_run(&stored.name, &stored.profile);
@@ -136,7 +136,7 @@ struct StoredRun {
 }
 
 impl StoredRun {
-    fn read(path: &Path) -> Result<StoredRun, Failure> {
+    fn read_path(path: &Path) -> Result<StoredRun, Failure> {
         let found = std::fs::metadata(path).map_err(|e| {
             Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
         })?;

@@ -25,7 +25,7 @@ pub fn run_schema(console: &Console, args: &SchemaArgs) -> anyhow::Result<ExitCo
 fn check_all(console: &Console, files: &[PathBuf]) -> anyhow::Result<()> {
     let mut invalid = Vec::new();
     for file in files {
-        match check(file) {
+        match check_document(file) {
             Ok(kind) => {
                 let line = format!("{}: valid, {kind}\n", file.display());
                 console.write_data(line.as_bytes())?;
@@ -66,7 +66,7 @@ fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), serde_json::Error> {
 }
 
 /// What a document is, by the schema of its own version.
-fn check(file: &Path) -> Result<String, Failure> {
+fn check_document(file: &Path) -> Result<String, Failure> {
     let shown = file.display();
     let bytes = bounded::read_document(file)
         .map_err(|e| Failure::usage(format!("cannot read `{shown}`")).caused_by(e))?;

@@ -40,7 +40,7 @@ pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<E
     let (sweep, text) = source::read_source(&args)?;
     let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose();
     let shard = shard.map_err(|e| Failure::usage(format!("--shard: {e}")))?;
-    let options = options(&args, &sweep)?;
+    let options = sweep_options(&args, &sweep)?;
     run_stoppable(console, async |stop| {
         if args.submit.is_some() {
             return slurm::submit_sweep(console, &args, &sweep, text.as_deref(), stop).await;
@@ -63,7 +63,7 @@ pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<E
     })
 }
 
-fn options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOptions, Failure> {
+fn sweep_options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOptions, Failure> {
     Ok(SweepOptions {
         fresh: args.fresh,
         fresh_client: args.fresh_client,
@@ -78,7 +78,7 @@ fn options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOptions,
     })
 }
 
-fn planned(
+fn plan_sweep(
     args: &SweepRunArgs,
     sweep: &SweepDefinition,
     shard: Option<Shard>,
@@ -105,12 +105,12 @@ async fn dry_run(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let absent = |path: &&PathBuf| args.begin_or_resume.is_none() && !folder::has_journal(path);
-    if let Some(path) = named(args).filter(|_| goes_on(args)).filter(absent) {
+    if let Some(path) = named_folder(args).filter(|_| goes_on(args)).filter(absent) {
         return Err(no_run_in(path).into());
     }
     let known = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = planned(args, sweep, shard, &known)?;
+    let mut plan = plan_sweep(args, sweep, shard, &known)?;
     // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
@@ -153,7 +153,7 @@ fn folder_of(
     shard: Option<Shard>,
 ) -> Result<(Folder, bool), Failure> {
     let now = jiff::Zoned::now();
-    match named(args) {
+    match named_folder(args) {
         Some(path) if goes_on(args) && path.join(folder::REMOTE_FILE).exists() => {
             Err(elsewhere_begun(path))
         }
@@ -182,7 +182,7 @@ fn folder_of(
 }
 
 /// The folder that the user names for the run.
-fn named(args: &SweepRunArgs) -> Option<&PathBuf> {
+fn named_folder(args: &SweepRunArgs) -> Option<&PathBuf> {
     let resumed = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
     (resumed.or(args.begin_or_resume.as_ref())).or(args.output_dir.as_ref())
 }
@@ -286,7 +286,7 @@ async fn sweep_through(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     // A mistyped id must leave no folder behind that would be the latest run.
-    planned(args, sweep, shard, &OomMemory::default())?;
+    plan_sweep(args, sweep, shard, &OomMemory::default())?;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let (folder, resumed) = folder_of(console, args, sweep, shard)?;
     let (mut journal, history) = Journal::open_folder(folder.path())?;
@@ -300,7 +300,7 @@ async fn sweep_through(
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = planned(args, sweep, shard, &remembered.without_records(mine))?;
+    let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(mine))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     // Where a cell was measured its engine fits, whatever the estimate predicts.
     let measured = |group: &GroupId| {

@@ -118,7 +118,7 @@ impl From<ArmRuns> for Arm {
     fn from(arm: ArmRuns) -> Arm {
         Arm {
             name: arm.name,
-            findings: findings(&arm.profiles),
+            findings: collect_arm_findings(&arm.profiles),
             engine_args: arm.engine_args,
             runs: arm.runs,
         }
@@ -126,7 +126,7 @@ impl From<ArmRuns> for Arm {
 }
 
 /// Warnings and errors of runs of the same settings, each code once.
-fn findings(profiles: &[Profile]) -> Vec<Finding> {
+fn collect_arm_findings(profiles: &[Profile]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for finding in profiles.iter().flat_map(|p| &p.findings) {
         if finding.severity >= Severity::Warning && findings.iter().all(|f| f.code != finding.code)

@@ -47,7 +47,7 @@ impl Item {
 
     /// Its name in documents, as people read it, and how far a calculation may be off, percent of what was measured:
     /// the accuracy that comparisons of calculators with engines expect of each part.
-    fn facts(self) -> (&'static str, &'static str, f64) {
+    fn item_facts(self) -> (&'static str, &'static str, f64) {
         match self {
             Item::Weights => ("weights", "Weights", 2.0),
             Item::KvPool => ("kv_pool", "KV pool", 15.0),
@@ -63,17 +63,17 @@ impl Item {
 
     /// Its name in documents.
     pub fn document_key(self) -> &'static str {
-        self.facts().0
+        self.item_facts().0
     }
 
     /// As people read it.
     pub fn display_label(self) -> &'static str {
-        self.facts().1
+        self.item_facts().1
     }
 
     /// How far a calculation may be off, percent.
     pub fn tolerance_percent(self) -> f64 {
-        self.facts().2
+        self.item_facts().2
     }
 }
 

@@ -52,7 +52,7 @@ pub fn learn_from_run(
         key: Key {
             engine: profile.engine_metadata.engine_type.clone(),
             version: version.clone(),
-            attention: attention(profile, config).into(),
+            attention: attention_kind_of(profile, config).into(),
             dtype: settings
                 .get("weights_dtype")
                 .map_or("unknown", String::as_str)
@@ -66,9 +66,9 @@ pub fn learn_from_run(
         max_model_len: number("max_model_len"),
         eager: settings.get("enforce_eager").map(|v| v == "true"),
         // The engine's own profile run, and not what this load took.
-        activation: figure(profile, Component::Activations, true),
-        non_torch: figure(profile, Component::NonTorch, false),
-        cuda_graphs: figure(profile, Component::CudaGraphs, false),
+        activation: best_evidence_bytes(profile, Component::Activations, true),
+        non_torch: best_evidence_bytes(profile, Component::NonTorch, false),
+        cuda_graphs: best_evidence_bytes(profile, Component::CudaGraphs, false),
     };
     match (run.activation, run.non_torch, run.cuda_graphs) {
         (None, None, None) => {
@@ -79,7 +79,7 @@ pub fn learn_from_run(
 }
 
 /// The best witness of a component on the GPU that has most of it, bytes.
-fn figure(profile: &Profile, component: Component, engines_word: bool) -> Option<u64> {
+fn best_evidence_bytes(profile: &Profile, component: Component, engines_word: bool) -> Option<u64> {
     let witnesses = profile.evidence.iter().filter(|e| e.component == component);
     let counts = |source: EvidenceSource| {
         if engines_word {
@@ -101,7 +101,7 @@ fn figure(profile: &Profile, component: Component, engines_word: bool) -> Option
 }
 
 /// What kind of attention the model has, by its configuration or its heads.
-fn attention(profile: &Profile, config: Option<&Value>) -> &'static str {
+fn attention_kind_of(profile: &Profile, config: Option<&Value>) -> &'static str {
     if let Some(model) = config.and_then(|c| from_config("the model", c, "the run").ok()) {
         return attention_kind(&model);
     }

@@ -201,7 +201,7 @@ pub fn correlation_coefficients(points: &[(f64, f64)]) -> Result<(f64, f64), Str
     let (xs, ys): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
     let still = || "no data: one of them is always the same".to_owned();
     let line = pearson(&xs, &ys).ok_or_else(still)?;
-    let order = pearson(&ranks(&xs), &ranks(&ys)).ok_or_else(still)?;
+    let order = pearson(&rank_figures(&xs), &rank_figures(&ys)).ok_or_else(still)?;
     Ok((line, order))
 }
 
@@ -226,7 +226,7 @@ fn pearson(xs: &[f64], ys: &[f64]) -> Option<f64> {
 }
 
 /// Ranks from 1; equal figures share the mean of theirs.
-fn ranks(figures: &[f64]) -> Vec<f64> {
+fn rank_figures(figures: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..figures.len()).collect();
     order.sort_by(|a, b| figures[*a].total_cmp(&figures[*b]));
     let mut ranks = vec![0.0; figures.len()];
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn ties_share_a_rank() {
-        assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0]), [2.5, 1.0, 2.5, 4.0]);
+        assert_eq!(rank_figures(&[5.0, 1.0, 5.0, 9.0]), [2.5, 1.0, 2.5, 4.0]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl ExternalFigures {
     }
 
     /// The sum, where all four were given.
-    fn total(&self) -> Option<u64> {
+    fn sum_of_figures(&self) -> Option<u64> {
         let parts = [self.weights?, self.kv?, self.activations?, self.overhead?];
         Some(parts.into_iter().fold(0, u64::saturating_add))
     }
@@ -129,13 +129,14 @@ pub struct GivenSummary {
 impl GivenReport {
     /// Holds the figures against each profile.
     pub fn compare_with_given(subjects: &[Subject], given: &ExternalFigures) -> GivenReport {
-        let profiles: Vec<GivenProfile> = subjects.iter().map(|s| profile(s, given)).collect();
+        let profiles: Vec<GivenProfile> =
+            subjects.iter().map(|s| compare_profile(s, given)).collect();
         GivenReport {
             document: "calculation".into(),
             schema_version: GIVEN_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
             kv_basis: given.basis,
-            summary: summary(&profiles),
+            summary: summarize_components(&profiles),
             profiles,
             limit: None,
         }
@@ -159,7 +160,7 @@ impl GivenReport {
     }
 }
 
-fn profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
+fn compare_profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
     let kv = match given.basis {
         KvBasis::Pool => subject.figure_bytes("kv_cache"),
         KvBasis::Used => subject.figure_bytes("kv_cache_used"),
@@ -177,7 +178,9 @@ fn profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
         (total, _) => total,
     };
     // With KV in use the rest of the pool would be missing.
-    let sum = given.total().filter(|_| given.basis == KvBasis::Pool);
+    let sum = given
+        .sum_of_figures()
+        .filter(|_| given.basis == KvBasis::Pool);
     let rows: Vec<GivenRow> = [
         ("model_weights", "Model weights", given.weights),
         ("kv_cache", kv_label, given.kv),
@@ -192,7 +195,7 @@ fn profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
             "total" => total.clone(),
             key => subject.figure_bytes(key),
         };
-        Some(row(key, label, calculated?, measured))
+        Some(compare_component(key, label, calculated?, measured))
     })
     .collect();
     GivenProfile {
@@ -203,7 +206,12 @@ fn profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
     }
 }
 
-fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -> GivenRow {
+fn compare_component(
+    key: &str,
+    label: &str,
+    calculated: u64,
+    measured: Result<f64, String>,
+) -> GivenRow {
     let known = measured.as_ref().ok().copied();
     let error = known.and_then(|m| error_pct(calculated as f64, m));
     GivenRow {
@@ -256,9 +264,13 @@ fn recommendations(subject: &Subject, given: &ExternalFigures, rows: &[GivenRow]
         }
         let size = match row.error_pct {
             Some(e) if e.abs() > WRONG_PERCENT => {
-                format!("{:.0} % too {}, which is wrong", e.abs(), word(e))
+                format!(
+                    "{:.0} % too {}, which is wrong",
+                    e.abs(),
+                    direction_of_error(e)
+                )
             }
-            Some(e) => format!("{:.0} % too {}", e.abs(), word(e)),
+            Some(e) => format!("{:.0} % too {}", e.abs(), direction_of_error(e)),
             None => "something, and there was nothing".into(),
         };
         let advice = match row.component.as_str() {
@@ -272,7 +284,7 @@ fn recommendations(subject: &Subject, given: &ExternalFigures, rows: &[GivenRow]
     all
 }
 
-fn word(error: f64) -> &'static str {
+fn direction_of_error(error: f64) -> &'static str {
     if error > 0.0 { "high" } else { "low" }
 }
 
@@ -320,7 +332,7 @@ fn kv_advice(subject: &Subject, given: &ExternalFigures, off: f64) -> String {
     "a token takes 2 x layers x KV heads x head size x bytes of the KV type: KV heads, not attention heads or the hidden size; layers with a window, latent attention or a shared cache take less".into()
 }
 
-fn summary(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
+fn summarize_components(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
     let mut all: Vec<GivenSummary> = Vec::new();
     for row in profiles.iter().flat_map(|p| &p.rows) {
         if all.iter().any(|s| s.component == row.component) {

@@ -262,8 +262,8 @@ impl GraphReport {
             ));
         }
         for (i, outcome) in outcomes.iter().enumerate() {
-            look(outcome, &settings, &mut findings);
-            reasons(i, outcome, &mut unknown);
+            find_arm_problems(outcome, &settings, &mut findings);
+            collect_arm_reasons(i, outcome, &mut unknown);
         }
         GraphReport {
             document: "cuda_graphs".into(),
@@ -351,17 +351,17 @@ const WITNESSES: [(&str, Usage); 4] = [
     ("host", |o| {
         let whole_run = o.probe.error.is_none();
         let host = o.host.as_ref().filter(|h| h.gpu && whole_run)?;
-        Some(whole(host.after_bytes) - whole(host.before_bytes))
+        Some(saturate_to_signed(host.after_bytes) - saturate_to_signed(host.before_bytes))
     }),
 ];
 
 fn grown(outcome: &ArmOutcome, pick: fn(&ProbeMemory) -> Option<u64>) -> Option<i64> {
     let before = pick(outcome.probe.memory_before.as_ref()?)?;
     let after = pick(outcome.probe.memory_after.as_ref()?)?;
-    Some(whole(after) - whole(before))
+    Some(saturate_to_signed(after) - saturate_to_signed(before))
 }
 
-fn whole(bytes: u64) -> i64 {
+fn saturate_to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX / 2)
 }
 
@@ -371,7 +371,9 @@ fn analysis(
     unknown: &mut BTreeMap<String, String>,
 ) -> Analysis {
     let graphs = |o| counted(o).map(|(m, _)| m.values().sum::<u64>());
-    let additional = graphs(a).zip(graphs(b)).map(|(a, b)| whole(b) - whole(a));
+    let additional = graphs(a)
+        .zip(graphs(b))
+        .map(|(a, b)| saturate_to_signed(b) - saturate_to_signed(a));
     let overheads: Vec<Overhead> = WITNESSES
         .iter()
         .filter_map(|(witness, usage)| {
@@ -416,7 +418,7 @@ fn analysis(
 }
 
 /// What is to be known of one arm's figures.
-fn look(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Finding>) {
+fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Finding>) {
     let name = experiment_name(outcome.max_concurrency);
     let mut found = |code, severity, message: String| {
         findings.push(Finding::new(code, severity, format!("{name}: {message}")));
@@ -482,7 +484,7 @@ fn look(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Findi
 }
 
 /// Why an arm's figures are missing.
-fn reasons(index: usize, outcome: &ArmOutcome, unknown: &mut BTreeMap<String, String>) {
+fn collect_arm_reasons(index: usize, outcome: &ArmOutcome, unknown: &mut BTreeMap<String, String>) {
     let mut why = |path: &str, reason: String| {
         unknown.insert(format!("arms[{index}].{path}"), reason);
     };

@@ -12,7 +12,7 @@ use crate::units::GIB;
 pub type MeasuredFigure = Result<(f64, String), String>;
 
 /// A figure that was observed: one that was itself calculated cannot check another calculation.
-fn seen(reading: MeasuredFigure) -> MeasuredFigure {
+fn reject_calculated(reading: MeasuredFigure) -> MeasuredFigure {
     let calculated = source_word(EvidenceSource::Architecture);
     match reading {
         Ok((_, source)) if source == calculated => {
@@ -41,17 +41,19 @@ impl<'a> MeasuredProfile<'a> {
     pub fn reading_of_item(&self, item: Item) -> MeasuredFigure {
         let on_host = self.on_host();
         match item {
-            Item::Weights if on_host => seen(self.alone(self.host_part(Component::ModelWeights))),
-            Item::Weights => seen(self.part(Component::ModelWeights)),
-            Item::KvPool => self.pool(),
-            Item::KvTokens => self.tokens(),
-            Item::KvUsed => self.used(),
+            Item::Weights if on_host => {
+                reject_calculated(self.alone(self.host_part(Component::ModelWeights)))
+            }
+            Item::Weights => reject_calculated(self.largest_device_part(Component::ModelWeights)),
+            Item::KvPool => self.pool_reading(),
+            Item::KvTokens => self.pool_tokens_reading(),
+            Item::KvUsed => self.kv_used_reading(),
             _ if on_host => Err("measured in host memory: what is calculated is of a GPU".into()),
             Item::Activation => self.activation(),
-            Item::CudaGraphs => self.graphs(),
-            Item::NonTorch => self.part(Component::NonTorch),
+            Item::CudaGraphs => self.cuda_graphs_reading(),
+            Item::NonTorch => self.largest_device_part(Component::NonTorch),
             Item::Overhead => self.overhead(),
-            Item::Total => self.total(),
+            Item::Total => self.total_reading(),
         }
     }
 
@@ -62,16 +64,16 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     /// Ranks that the engine runs on.
-    fn ranks(&self) -> f64 {
+    fn rank_count(&self) -> f64 {
         let sizes = [
             "tensor_parallel_size",
             "pipeline_parallel_size",
             "data_parallel_size",
         ];
-        sizes.iter().map(|name| self.size(name)).product()
+        sizes.iter().map(|name| self.parallel_size(name)).product()
     }
 
-    fn size(&self, name: &str) -> f64 {
+    fn parallel_size(&self, name: &str) -> f64 {
         let told = self
             .settings
             .get(name)
@@ -81,7 +83,7 @@ impl<'a> MeasuredProfile<'a> {
 
     /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
     fn alone(&self, reading: MeasuredFigure) -> MeasuredFigure {
-        if self.ranks() > 1.0 {
+        if self.rank_count() > 1.0 {
             Err("measured in host memory, over several ranks".into())
         } else {
             reading
@@ -91,24 +93,24 @@ impl<'a> MeasuredProfile<'a> {
     fn host_part(&self, component: Component) -> MeasuredFigure {
         let parts = &self.profile.memory_breakdown.components;
         let part = parts.iter().find(|p| p.component == component);
-        part.map(|p| (p.bytes as f64, self.sources(component, None)))
-            .ok_or_else(|| self.why(component))
+        part.map(|p| (p.bytes as f64, self.source_of_part(component, None)))
+            .ok_or_else(|| self.reason_for_component(component))
     }
 
     /// A part on the GPU that has most of it.
-    fn part(&self, component: Component) -> MeasuredFigure {
+    fn largest_device_part(&self, component: Component) -> MeasuredFigure {
         let most = (self.profile.memory_breakdown.per_gpu.iter())
             .filter_map(|d| {
                 let part = d.parts.iter().find(|p| p.component == component)?;
                 Some((part.bytes, d.gpu_id))
             })
             .max_by_key(|(bytes, _)| *bytes);
-        most.map(|(bytes, gpu)| (bytes as f64, self.sources(component, Some(gpu))))
-            .ok_or_else(|| self.why(component))
+        most.map(|(bytes, gpu)| (bytes as f64, self.source_of_part(component, Some(gpu))))
+            .ok_or_else(|| self.reason_for_component(component))
     }
 
     /// What a used part rests on.
-    fn sources(&self, component: Component, gpu: Option<u32>) -> String {
+    fn source_of_part(&self, component: Component, gpu: Option<u32>) -> String {
         let used = (self.profile.evidence.iter())
             .filter(|e| e.used && e.component == component)
             .find(|e| gpu.is_none_or(|g| g == e.gpu_id));
@@ -116,7 +118,7 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     /// Why a part is unknown.
-    fn why(&self, component: Component) -> String {
+    fn reason_for_component(&self, component: Component) -> String {
         let path = super::figures::reason_path(component);
         let told = self.profile.unknown.get(path).cloned();
         told.unwrap_or_else(|| "no witness of this run tells of it".into())
@@ -135,7 +137,7 @@ impl<'a> MeasuredProfile<'a> {
 
     /// The pool as reserved. Memory of a host is taken when it is first touched: there the engine's
     /// word counts, and not what was seen.
-    fn pool(&self) -> MeasuredFigure {
+    fn pool_reading(&self) -> MeasuredFigure {
         if self.grows() {
             return Err("this engine reserves no pool: its cache grows with each request".into());
         }
@@ -144,44 +146,44 @@ impl<'a> MeasuredProfile<'a> {
             (Some(reading), true) => self.alone(Ok(reading)),
             (Some(reading), false) => Ok(reading),
             (None, true) => self.alone(self.host_part(Component::KvCache)),
-            (None, false) => self.part(Component::KvCache),
+            (None, false) => self.largest_device_part(Component::KvCache),
         }
     }
 
-    fn tokens(&self) -> MeasuredFigure {
+    fn pool_tokens_reading(&self) -> MeasuredFigure {
         let tokens = self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens;
         // Engines beside each other have a pool each.
-        let pools = self.size("data_parallel_size");
+        let pools = self.parallel_size("data_parallel_size");
         tokens
             .map(|tokens| (tokens as f64 / pools, "the engine's word".into()))
             .ok_or_else(|| self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
     }
 
-    fn used(&self) -> MeasuredFigure {
+    fn kv_used_reading(&self) -> MeasuredFigure {
         if self.grows() {
-            return self.part(Component::KvCache);
+            return self.largest_device_part(Component::KvCache);
         }
         let used = self.profile.vllm_internal_metrics.kv_cache_used_gb;
         let source = "the pool times its highest usage";
-        used.map(|gib| (gib * GIB / self.ranks(), source.into()))
+        used.map(|gib| (gib * GIB / self.rank_count(), source.into()))
             .ok_or_else(|| self.reason("vllm_internal_metrics.kv_cache_used_gb"))
     }
 
     /// The peak of the engine's own profile run. What a load took is another question.
     fn activation(&self) -> MeasuredFigure {
         if self.grows() {
-            return self.part(Component::Activations);
+            return self.largest_device_part(Component::Activations);
         }
         let reported = self.engines_word(Component::Activations);
         reported.ok_or_else(|| "the engine did not tell the peak of its own profile run; what this load took is another figure".into())
     }
 
-    fn graphs(&self) -> MeasuredFigure {
+    fn cuda_graphs_reading(&self) -> MeasuredFigure {
         let eager = self
             .settings
             .get("enforce_eager")
             .is_some_and(|v| v == "true");
-        match self.part(Component::CudaGraphs) {
+        match self.largest_device_part(Component::CudaGraphs) {
             Err(_) if eager => Ok((0.0, "none: enforce_eager".into())),
             reading => reading,
         }
@@ -213,7 +215,7 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     /// The peak without what others and the driver held.
-    fn total(&self) -> MeasuredFigure {
+    fn total_reading(&self) -> MeasuredFigure {
         (self.profile.memory_breakdown.per_gpu.iter())
             .filter_map(|d| {
                 let of = |c| d.parts.iter().find(|p| p.component == c).map(|p| p.bytes);

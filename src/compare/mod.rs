@@ -91,7 +91,7 @@ pub enum Judgement {
 
 impl Side {
     /// Of the figures of a group's runs; `why` is the reason of an empty list.
-    fn of(mut figures: Vec<f64>, why: impl FnOnce() -> String) -> Side {
+    fn side_of_figures(mut figures: Vec<f64>, why: impl FnOnce() -> String) -> Side {
         figures.sort_by(f64::total_cmp);
         let median = quantile_of_sorted(&figures, 0.5);
         Side {
@@ -102,7 +102,7 @@ impl Side {
     }
 
     /// Highest less lowest; `None` for fewer than two runs.
-    fn range(&self) -> Option<f64> {
+    fn spread_range(&self) -> Option<f64> {
         self.spread.filter(|s| s.n > 1).map(|s| s.max - s.min)
     }
 }
@@ -117,7 +117,7 @@ impl Row {
             unit,
             difference,
             difference_percent: both.and_then(|(a, b)| difference_percent(a, b)),
-            judgement: difference.map(|d| judge(d, a.range(), b.range())),
+            judgement: difference.map(|d| judge(d, a.spread_range(), b.spread_range())),
             a,
             b,
         }
@@ -220,11 +220,11 @@ impl<'a> RunGroup<'a> {
 
     fn side(&self, pick: &dyn Fn(&Profile) -> Option<f64>, path: &str) -> Side {
         let figures = self.whole.iter().filter_map(|p| pick(p)).collect();
-        Side::of(figures, || self.why(path))
+        Side::side_of_figures(figures, || self.reason_for_path(path))
     }
 
     /// Why no run knows the figure at `path`.
-    fn why(&self, path: &str) -> String {
+    fn reason_for_path(&self, path: &str) -> String {
         if let Some(run) = self.whole.first() {
             let reason = run.unknown.get(path).cloned();
             return reason.unwrap_or_else(|| subject::SILENT.into());

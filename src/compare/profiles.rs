@@ -127,7 +127,7 @@ impl Limit {
 impl Pair {
     /// Holds the second against the first.
     pub fn compare_subjects(a: &Subject, b: &Subject) -> Pair {
-        let components = rows(a, b);
+        let components = component_rows(a, b);
         let total = components.iter().find(|r| r.kind == Kind::Total);
         let settings = setting_differences(a, b);
         let (incomparable, warnings) = verdicts(a, b, &settings, &components);
@@ -173,7 +173,7 @@ impl Pair {
 }
 
 /// The rows that either side knows, in the order of the first, those of the second alone in place.
-fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
+fn component_rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
     let parts = |s: &Subject| -> Vec<(String, String, Kind)> {
         let parts = s.figures.iter().filter(|f| f.kind != Kind::Other);
         parts

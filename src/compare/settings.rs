@@ -83,49 +83,49 @@ pub fn asked_flags(profile: &Profile) -> ProfileSettings {
 pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     let mut all = ProfileSettings::new();
     for (name, value) in profile.parameters.settings.named() {
-        put(&mut all, name, Some(value));
+        put_known(&mut all, name, Some(value));
     }
     all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 
     let told = &profile.vllm_internal_metrics;
-    put(&mut all, "max_model_len", told.max_model_len);
-    put(&mut all, "block_size", told.block_size);
-    put(
+    put_known(&mut all, "max_model_len", told.max_model_len);
+    put_known(&mut all, "block_size", told.block_size);
+    put_known(
         &mut all,
         "gpu_memory_utilization",
         told.gpu_memory_utilization,
     );
-    put(&mut all, "model", profile.model_info.name.as_deref());
-    put(
+    put_known(&mut all, "model", profile.model_info.name.as_deref());
+    put_known(
         &mut all,
         "engine",
         Some(&profile.engine_metadata.engine_type),
     );
-    put(
+    put_known(
         &mut all,
         "engine_version",
         profile.engine_metadata.engine_version.as_deref(),
     );
 
     let types = &profile.dtype_metadata;
-    put(&mut all, "weights_dtype", types.weights.as_deref());
-    put(&mut all, "activations_dtype", types.activations.as_deref());
-    put(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
-    put(&mut all, "quantization", types.quantization.as_deref());
+    put_known(&mut all, "weights_dtype", types.weights.as_deref());
+    put_known(&mut all, "activations_dtype", types.activations.as_deref());
+    put_known(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
+    put_known(&mut all, "quantization", types.quantization.as_deref());
 
     let load = &profile.parameters.workload;
-    put(&mut all, "bench", Some(&profile.parameters.bench));
-    put(
+    put_known(&mut all, "bench", Some(&profile.parameters.bench));
+    put_known(
         &mut all,
         "input_len",
         (load.input_len > 0).then_some(load.input_len),
     );
-    put(&mut all, "output_len", Some(load.output_len));
-    put(&mut all, "batch_size", load.batch_size);
-    put(&mut all, "num_prompts", load.num_prompts);
-    put(&mut all, "max_concurrency", load.max_concurrency);
-    put(&mut all, "request_rate", load.request_rate);
+    put_known(&mut all, "output_len", Some(load.output_len));
+    put_known(&mut all, "batch_size", load.batch_size);
+    put_known(&mut all, "num_prompts", load.num_prompts);
+    put_known(&mut all, "max_concurrency", load.max_concurrency);
+    put_known(&mut all, "request_rate", load.request_rate);
 
     let devices = &profile.gpu_info.devices;
     let on_host = devices.iter().any(|d| d.kind == DeviceKind::HostCgroup);
@@ -134,19 +134,19 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
         (false, true) => Some("host"),
         (false, false) => Some("GPU"),
     };
-    put(&mut all, "memory", memory);
+    put_known(&mut all, "memory", memory);
     if !on_host {
         let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         names.dedup();
-        put(
+        put_known(
             &mut all,
             "gpu",
             (!names.is_empty()).then(|| names.join(", ")),
         );
-        put(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
+        put_known(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
     }
-    put(&mut all, "mode", word(&profile.metadata.mode));
-    put(&mut all, "image", Some(&profile.metadata.container.image));
+    put_known(&mut all, "mode", variant_name(&profile.metadata.mode));
+    put_known(&mut all, "image", Some(&profile.metadata.container.image));
     tidy(&mut all);
     all
 }
@@ -197,7 +197,7 @@ pub fn of_older(document: &Value) -> ProfileSettings {
         ("gpus", &["/gpu_info/num_gpus"]),
     ] {
         let found = paths.iter().find_map(|p| scalar(document.pointer(p)?));
-        put(&mut all, name, found);
+        put_known(&mut all, name, found);
     }
     tidy(&mut all);
     all
@@ -224,7 +224,7 @@ pub fn parse_flags(words: &[String]) -> ProfileSettings {
 }
 
 /// Adds a value that is known; an empty text is not.
-fn put(all: &mut ProfileSettings, name: &str, value: Option<impl ToString>) {
+fn put_known(all: &mut ProfileSettings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())
         .filter(|v| !v.trim().is_empty())
@@ -260,7 +260,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// A unit variant's name.
-fn word(value: &impl serde::Serialize) -> Option<String> {
+fn variant_name(value: &impl serde::Serialize) -> Option<String> {
     scalar(&serde_json::to_value(value).ok()?)
 }
 

@@ -142,7 +142,7 @@ impl RunValidation {
     /// Holds what was calculated against the profile in `file`.
     pub fn validate_run(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
         let measured = MeasuredProfile::measured_of_profile(profile);
-        let items = Item::ALL.map(|item| row(item, &measured, calculated));
+        let items = Item::ALL.map(|item| validate_item(item, &measured, calculated));
         let mut warnings = Vec::new();
         warnings.extend(profile.metadata.outcome.describe());
         if profile.metadata.simulated {
@@ -173,7 +173,7 @@ impl RunValidation {
     }
 }
 
-fn row(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calculated) -> ItemRow {
+fn validate_item(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calculated) -> ItemRow {
     let (reading, claim) = (measured.reading_of_item(item), calculated.claim_for(item));
     let known = reading.as_ref().ok().map(|(value, _)| *value);
     let both = known.zip(claim.value.as_ref().ok().copied());

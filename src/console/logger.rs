@@ -20,7 +20,7 @@ fn level(verbose: u8) -> LevelFilter {
 
 /// Libraries that write whole requests into their log: bodies and environments can hold tokens,
 /// so they never say more than warnings.
-fn limit(target: &str, level: LevelFilter) -> LevelFilter {
+fn limit_for_target(target: &str, level: LevelFilter) -> LevelFilter {
     let library = target.split("::").next().unwrap_or(target);
     match library {
         "bollard" | "bollard_stubs" | "hyper" | "hyper_util" | "h2" => level.min(LevelFilter::Warn),
@@ -37,7 +37,7 @@ pub(super) fn install_logger(console: Console, verbose: u8) {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= limit(metadata.target(), self.level)
+        metadata.level() <= limit_for_target(metadata.target(), self.level)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -63,10 +63,19 @@ mod tests {
 
     #[test]
     fn libraries_that_log_requests_stay_at_warnings() {
-        assert_eq!(limit("bollard::uri", level(2)), LevelFilter::Warn);
-        assert_eq!(limit("hyper_util::client", level(2)), LevelFilter::Warn);
-        assert_eq!(limit("plimsoll::collect", level(2)), LevelFilter::Debug);
-        assert_eq!(limit("hyperfine", level(1)), LevelFilter::Info);
+        assert_eq!(
+            limit_for_target("bollard::uri", level(2)),
+            LevelFilter::Warn
+        );
+        assert_eq!(
+            limit_for_target("hyper_util::client", level(2)),
+            LevelFilter::Warn
+        );
+        assert_eq!(
+            limit_for_target("plimsoll::collect", level(2)),
+            LevelFilter::Debug
+        );
+        assert_eq!(limit_for_target("hyperfine", level(1)), LevelFilter::Info);
         assert_eq!(level(0), LevelFilter::Warn);
     }
 }

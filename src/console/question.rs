@@ -12,7 +12,7 @@ impl Console {
     /// Shows a page, also when quiet, and asks. Only `y` and `yes` mean yes; the end of input is a
     /// no. Dropping it gives the question up.
     pub async fn ask_user(&self, page: &str, question: &str) -> bool {
-        page.lines().for_each(|line| self.0.line(line));
+        page.lines().for_each(|line| self.0.print_line(line));
         self.0.prompt(question);
         let (answer, answered) = tokio::sync::oneshot::channel();
         // A thread of its own, because nothing can end a read: the runtime would wait for its own.

@@ -36,12 +36,12 @@ impl Inner {
         let bar = self.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             bar.set_prefix(stage.label());
-            drawing.start(&bar, self.spinner());
+            drawing.start_bar(&bar, self.spinner());
             bar
         });
         if bar.is_none() {
             // Printed at its start: the last line of a run that hangs names its stage.
-            self.plain(&stage.label());
+            self.print_plain(&stage.label());
         }
         *lock_data(&self.running) = Some(RunningStage {
             stage,
@@ -60,7 +60,7 @@ impl Inner {
         let (Some(bar), Some(drawing)) = (running.bar, &self.drawing) else {
             // The next stage's line marks the end of this one.
             if ended == StageEnd::Failed {
-                self.plain(&format!("{label}: failed"));
+                self.print_plain(&format!("{label}: failed"));
             }
             return true;
         };
@@ -72,7 +72,7 @@ impl Inner {
         let elapsed = format_duration(running.since.elapsed().as_secs_f64());
         let detail = format!("{elapsed}  {}", detail(running.memory));
         let detail = self.look.dim_text(detail.trim_end());
-        self.line(&format!("{mark} {label:<18}  {detail}"));
+        self.print_line(&format!("{mark} {label:<18}  {detail}"));
         true
     }
 

@@ -99,7 +99,7 @@ impl Console {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             let (counts, look, size) = (counts.clone(), console.look, drawing.size);
             let picture = move || overall_line(&lock_data(&counts).clone(), size().1, look);
-            drawing.start(&bar, style(console, "{line}", picture));
+            drawing.start_bar(&bar, style(console, "{line}", picture));
             bar
         });
         let board = Arc::new(Board {
@@ -115,7 +115,7 @@ impl Console {
             0 => String::new(),
             n => format!(", {n} of them done before"),
         };
-        board.plain(|| format!("{}: {cells} {}{before}", words.whole, words.parts));
+        board.print_plain(|| format!("{}: {cells} {}{before}", words.whole, words.parts));
         SweepBoard(board)
     }
 }
@@ -139,7 +139,7 @@ impl SweepBoard {
             now,
             lines: Mutex::default(),
         };
-        board.plain(|| format!("{}: begin", told.label()));
+        board.print_plain(|| format!("{}: begin", told.shown_label()));
         BoardLine {
             board: board.clone(),
             number,
@@ -178,7 +178,7 @@ impl BoardLine {
     /// The way in for the news of this group's runs.
     pub fn sink(&self) -> Sink {
         let told = self.told.clone();
-        Arc::new(move |news| told.take(news))
+        Arc::new(move |news| told.take_progress(news))
     }
 
     /// Which cell runs from now on.
@@ -190,7 +190,7 @@ impl BoardLine {
             now.begin_stage(None);
         }
         self.board
-            .plain(|| format!("{}: {words}", self.told.label()));
+            .print_plain(|| format!("{}: {words}", self.told.shown_label()));
     }
 }
 
@@ -201,7 +201,8 @@ impl Drop for BoardLine {
             drawing.erase(&bar);
         }
         self.told.sum_up();
-        self.board.plain(|| format!("{}: end", self.told.label()));
+        self.board
+            .print_plain(|| format!("{}: end", self.told.shown_label()));
     }
 }
 
@@ -220,7 +221,7 @@ impl Board {
                 // The spinner takes two.
                 let room = move || size().1.saturating_sub(2);
                 let picture = move || lane_line(&lock_data(&now).clone(), room(), look);
-                drawing.start(&bar, style(&self.console, "{spinner} {line}", picture));
+                drawing.start_bar(&bar, style(&self.console, "{spinner} {line}", picture));
                 drawn.lanes.insert(number, bar);
             }
         }
@@ -228,9 +229,9 @@ impl Board {
     }
 
     /// A line off a terminal.
-    fn plain(&self, text: impl FnOnce() -> String) {
+    fn print_plain(&self, text: impl FnOnce() -> String) {
         if !self.console.quiet && self.console.drawing.is_none() {
-            self.console.plain(&text());
+            self.console.print_plain(&text());
         }
     }
 
@@ -241,7 +242,7 @@ impl Board {
         let of = row.of.to_string();
         let count = format!("{:>1$}/{of}", row.done, of.len());
         let Some(drawing) = &self.console.drawing else {
-            self.plain(|| {
+            self.print_plain(|| {
                 let eta = counts
                     .eta_text()
                     .map_or(String::new(), |eta| format!(" ({eta})"));
@@ -263,7 +264,7 @@ impl Board {
             RowStatus::Done | RowStatus::Skipped => look.dim_text(&detail),
         };
         self.console
-            .line(&format!("{mark} {count}  {label}  {detail}"));
+            .print_line(&format!("{mark} {count}  {label}  {detail}"));
     }
 
     /// Takes everything off the terminal, and prints how far the sweep came. Once.
@@ -293,7 +294,7 @@ impl Board {
             counts.fault_text(", ")
         );
         if self.console.drawing.is_none() {
-            self.console.plain(&text);
+            self.console.print_plain(&text);
         } else {
             let mark = if counts.done == counts.of {
                 ResultMark::Done
@@ -301,7 +302,7 @@ impl Board {
                 ResultMark::Skipped
             };
             self.console
-                .line(&format!("{} {text}", self.console.look.mark_sign(mark)));
+                .print_line(&format!("{} {text}", self.console.look.mark_sign(mark)));
         }
     }
 }
@@ -324,7 +325,7 @@ impl Inner {
 }
 
 impl LaneMessages {
-    fn take(&self, news: Progress) {
+    fn take_progress(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => {
                 let mut now = lock_data(&self.now);
@@ -337,18 +338,18 @@ impl LaneMessages {
             }
             Progress::Step { .. } => {}
             Progress::Memory(bytes) => lock_data(&self.now).memory = Some(bytes),
-            Progress::Note(text) => self.tell(MessageKind::Note, text),
-            Progress::Warning(text) => self.tell(MessageKind::Warning, text),
+            Progress::Note(text) => self.print_once(MessageKind::Note, text),
+            Progress::Warning(text) => self.print_once(MessageKind::Warning, text),
         }
     }
 
     /// Prints a message with the lane and its cell, the first time that it comes.
-    fn tell(&self, kind: MessageKind, text: String) {
+    fn print_once(&self, kind: MessageKind, text: String) {
         let cell = lock_data(&self.now).cell.clone();
         let at = if cell.is_empty() {
-            self.label()
+            self.shown_label()
         } else {
-            format!("{}, {cell}", self.label())
+            format!("{}, {cell}", self.shown_label())
         };
         let line = format!("{at}: {text}");
         let times = {
@@ -359,7 +360,7 @@ impl LaneMessages {
         };
         match kind {
             _ if times > 1 => {}
-            MessageKind::Note => self.console.note(&line),
+            MessageKind::Note => self.console.print_note(&line),
             MessageKind::Warning => self.console.warning(&line),
         }
     }
@@ -372,14 +373,14 @@ impl LaneMessages {
                     1 => "once more".to_owned(),
                     n => format!("{n} times more"),
                 };
-                let line = format!("{}: came {again}: {text}", self.label());
+                let line = format!("{}: came {again}: {text}", self.shown_label());
                 self.console.warning(&line);
             }
         }
     }
 
     /// The lane's name, cut so that a message has room beside it on a terminal.
-    fn label(&self) -> String {
+    fn shown_label(&self) -> String {
         let label = lock_data(&self.now).label.clone();
         match &self.console.drawing {
             Some(drawing) => self.console.look.cut_middle(&label, (drawing.size)().1 / 2),

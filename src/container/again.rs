@@ -1,7 +1,7 @@
 //! Repeats read-only questions to the daemon: connections break, answers get lost, and a restarting
 //! daemon is away for some seconds.
 
-use super::{Runtime, answer};
+use super::{Runtime, daemon_answer};
 use crate::sync::lock_data;
 use bollard::errors::Error;
 use std::sync::Mutex;
@@ -43,7 +43,7 @@ impl Runtime {
                 }
             };
             let tried = match &error {
-                e if answer(e).is_some() || is_garbled(e) => began.elapsed() < FAILING,
+                e if daemon_answer(e).is_some() || is_garbled(e) => began.elapsed() < FAILING,
                 // There is time for one more attempt only.
                 Error::RequestTimeoutError => began.elapsed() < ANSWER * 2,
                 _ => {
@@ -62,7 +62,7 @@ impl Runtime {
 
 /// Whether the error may be transient. A refusal is final.
 pub(super) fn is_transient(e: &Error) -> bool {
-    match answer(e) {
+    match daemon_answer(e) {
         Some((code, _)) => code >= 500 && code != 501,
         None => is_broken(e) || is_garbled(e),
     }

@@ -33,7 +33,7 @@ const AGAIN: [Duration; 3] = [
 const HEADERS: u64 = 120;
 
 pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
-    if let Some(host) = variable("DOCKER_HOST") {
+    if let Some(host) = environment_variable("DOCKER_HOST") {
         return to_host(&host, "DOCKER_HOST").await;
     }
     if let Some((name, host)) = context_host() {
@@ -65,7 +65,7 @@ pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
     Err(refused.unwrap_or_else(|| no_daemon("no Docker socket was found")))
 }
 
-fn variable(name: &str) -> Option<String> {
+fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.trim().is_empty())
 }
 
@@ -88,7 +88,8 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
     let plain = host
         .strip_prefix("tcp://")
         .or_else(|| host.strip_prefix("http://"));
-    let Some(address) = plain.filter(|_| variable("DOCKER_TLS_VERIFY").is_none()) else {
+    let Some(address) = plain.filter(|_| environment_variable("DOCKER_TLS_VERIFY").is_none())
+    else {
         return Err(Failure::environment(format!("cannot use `{host}`, which {from} names: plimsoll speaks unix:// and plain tcp://"))
             .hint("forward the daemon's socket, for example with `ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST`, and set DOCKER_HOST=unix:///tmp/docker.sock")
             .hint("GPU memory is sampled on the machine that plimsoll runs on: run it beside the containers"));
@@ -149,9 +150,9 @@ fn denied(path: &Path) -> Failure {
 
 /// Usual sockets: Docker, rootless Docker, Docker Desktop, then podman.
 fn usual_sockets() -> Vec<PathBuf> {
-    let run = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let run = environment_variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid_run = PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
-    let home = variable("HOME").map(PathBuf::from);
+    let home = environment_variable("HOME").map(PathBuf::from);
     let mut paths = vec![PathBuf::from("/var/run/docker.sock")];
     paths.extend(run.as_ref().map(|r| r.join("docker.sock")));
     paths.push(uid_run.join("docker.sock"));
@@ -166,13 +167,13 @@ fn usual_sockets() -> Vec<PathBuf> {
 
 /// Name and host of the Docker context in use, unless it is the default one.
 fn context_host() -> Option<(String, String)> {
-    let dir = variable("DOCKER_CONFIG")
+    let dir = environment_variable("DOCKER_CONFIG")
         .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".docker")))?;
+        .or_else(|| Some(PathBuf::from(environment_variable("HOME")?).join(".docker")))?;
     let read = |path: PathBuf| {
         serde_json::from_slice::<serde_json::Value>(&std::fs::read(path).ok()?).ok()
     };
-    let name = variable("DOCKER_CONTEXT")
+    let name = environment_variable("DOCKER_CONTEXT")
         .or_else(|| {
             read(dir.join("config.json"))?
                 .get("currentContext")?

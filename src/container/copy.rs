@@ -3,7 +3,7 @@
 use super::archive::{Archive, first_file, start_of_first_file};
 use super::exec::{ExecRequest, Input, Output};
 use super::request::argv_of;
-use super::{Runtime, answer, checked_name, failed};
+use super::{Runtime, checked_name, daemon_answer, daemon_failure};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
 use bollard::body_full;
@@ -86,8 +86,8 @@ impl Runtime {
             }
             Ok(_) => Ok(None),
             // The answer to a HEAD has no body with details.
-            Err(e) if answer(&e).is_some() => Ok(None),
-            Err(e) => Err(failed(
+            Err(e) if daemon_answer(&e).is_some() => Ok(None),
+            Err(e) => Err(daemon_failure(
                 format!("cannot look at `{path}` in the container"),
                 e,
             )),
@@ -111,7 +111,7 @@ impl Runtime {
                 let bytes = folders(paths).map_err(|e| cannot_write(first).caused_by(e))?;
                 self.upload(container, first, bytes).await
             }
-            _ => Err(refused(first, &output)),
+            _ => Err(refused_copy(first, &output)),
         }
     }
 
@@ -161,7 +161,7 @@ impl Runtime {
                     .map_err(|e| cannot_write(path).caused_by(e))?;
                 self.upload(container, path, bytes).await
             }
-            _ => Err(refused(path, &output)),
+            _ => Err(refused_copy(path, &output)),
         }
     }
 
@@ -228,7 +228,7 @@ impl Runtime {
                 body_full(tar.into()),
             )
             .await
-            .map_err(|e| failed(format!("cannot write `{path}` in the container"), e))
+            .map_err(|e| daemon_failure(format!("cannot write `{path}` in the container"), e))
     }
 
     async fn read_archive(
@@ -263,7 +263,7 @@ impl Runtime {
                 match chunk {
                     Ok(chunk) => bytes.extend_from_slice(&chunk),
                     // Podman answers 500 for what it cannot stat; `cat` finds out why.
-                    Err(e) if answer(&e).is_some() => return Ok(None),
+                    Err(e) if daemon_answer(&e).is_some() => return Ok(None),
                     Err(e) => return Err(e),
                 }
                 if bytes.len() > limit + TAR_OVERHEAD {
@@ -280,7 +280,7 @@ impl Runtime {
                     PATIENCE.as_secs()
                 ))
             })?;
-        read.map_err(|e| failed(format!("cannot read `{path}` from the container"), e))
+        read.map_err(|e| daemon_failure(format!("cannot read `{path}` from the container"), e))
     }
 }
 
@@ -295,7 +295,7 @@ fn cannot_write(path: &str) -> Failure {
     Failure::environment(format!("cannot write `{path}` in the container"))
 }
 
-fn refused(path: &str, output: &Output) -> Failure {
+fn refused_copy(path: &str, output: &Output) -> Failure {
     let said = output.stderr.lines().next_back().unwrap_or_default().trim();
     let failure = cannot_write(path);
     match (said.is_empty(), &output.end) {

@@ -72,7 +72,7 @@ impl Ending<'_> {
             }
             sleep(LOOK).await;
         }
-        if tracker.met_strangers() {
+        if tracker.met_unreadable_processes() {
             self.end_from_inside().await
         } else {
             (0, 0)
@@ -83,7 +83,11 @@ impl Ending<'_> {
     /// survived.
     pub(super) async fn end_everything(&mut self) -> (u32, u32) {
         let (killed, survivors) = self.end_from_host().await;
-        if self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
+        if self
+            .tracker
+            .as_ref()
+            .is_none_or(Tracker::met_unreadable_processes)
+        {
             let (more, left) = self.end_from_inside().await;
             (killed + more, survivors.max(left))
         } else {
@@ -105,7 +109,7 @@ impl Ending<'_> {
                 // An exec that was being started has no process yet: look once more after the
                 // daemon reported that it does not run.
                 if quiet {
-                    return (count(asked.len()), 0);
+                    return (saturating_count(asked.len()), 0);
                 }
                 quiet = matches!(
                     timeout(GRACE, self.runtime.exit_code(self.exec_id)).await,
@@ -119,8 +123,8 @@ impl Ending<'_> {
                 // No process is visible, but the daemon reports that the command runs.
                 let survivors = alive.len().max(usize::from(!quiet));
                 return (
-                    count(asked.iter().filter(|p| !alive.contains(p)).count()),
-                    count(survivors),
+                    saturating_count(asked.iter().filter(|p| !alive.contains(p)).count()),
+                    saturating_count(survivors),
                 );
             }
             let signal = if kill { Signal::KILL } else { Signal::TERM };
@@ -168,17 +172,17 @@ impl Ending<'_> {
             let none_left = told.is_empty();
             ended.extend(told);
             if over && none_left {
-                return (count(ended.len()), 0);
+                return (saturating_count(ended.len()), 0);
             }
             if begin.elapsed() > GRACE + AFTER_KILL {
-                return (count(ended.len()), u32::from(!over));
+                return (saturating_count(ended.len()), u32::from(!over));
             }
             sleep(Duration::from_millis(300)).await;
         }
     }
 }
 
-fn count(n: usize) -> u32 {
+fn saturating_count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 

@@ -1,6 +1,6 @@
 //! Events of a container: died, killed, out of memory, restarted, removed.
 
-use super::{Runtime, answer, checked_name};
+use super::{Runtime, checked_name, daemon_answer};
 use bollard::models::EventMessage;
 use bollard::query_parameters::EventsOptionsBuilder;
 use futures::StreamExt;
@@ -91,7 +91,7 @@ impl Runtime {
             };
             // A refusal is final unless the daemon is still starting; a broken connection or
             // podman's missing header is transient.
-            if let Some((status, message)) = failure.as_ref().and_then(answer) {
+            if let Some((status, message)) = failure.as_ref().and_then(daemon_answer) {
                 refusals += u32::from(status < 500);
                 if refusals >= REFUSALS {
                     return Some(format!("the daemon gives no events: {}", message.trim()));

@@ -15,7 +15,7 @@ pub use super::request::ExecRequest;
 pub use super::request::Input;
 use super::request::{exec_options, run_mark};
 use super::running::{BoundCommand, RunningExec};
-use super::{EXEC_VARIABLE, Runtime, answer, failed};
+use super::{EXEC_VARIABLE, Runtime, daemon_answer, daemon_failure};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
 use std::ops::ControlFlow;
@@ -167,7 +167,7 @@ impl Runtime {
             Err(e) if is_gone(&e) => return Ok(gone()),
             Err(e) => {
                 let what = format!("cannot run a command in container `{name}`");
-                return Err(failed(what, e));
+                return Err(daemon_failure(what, e));
             }
         };
         if cancel.is_cancelled() {
@@ -195,7 +195,7 @@ impl Runtime {
             Some(StartedExec::Refused(e)) if is_gone(&e) => return Ok(gone()),
             // Newer daemons report a missing program here instead of in the output.
             Some(StartedExec::Refused(e)) => {
-                return match answer(&e).filter(|(_, message)| is_missing_program(message)) {
+                return match daemon_answer(&e).filter(|(_, message)| is_missing_program(message)) {
                     Some((_, message)) => Ok(ExecResult {
                         end: ExecEnd::NotFound(message.trim().to_owned()),
                         bound,
@@ -203,7 +203,7 @@ impl Runtime {
                     }),
                     None => {
                         let what = format!("cannot start a command in container `{name}`");
-                        Err(failed(what, e))
+                        Err(daemon_failure(what, e))
                     }
                 };
             }

@@ -5,7 +5,7 @@ use super::again::{ANSWER, is_transient};
 use super::frames::Frames;
 use super::missing::is_missing_program;
 use super::processes::HostView;
-use super::{Runtime, answer, is_not_found};
+use super::{Runtime, daemon_answer, is_not_found};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
@@ -58,7 +58,7 @@ impl Runtime {
                 Ok(StartExecResults::Detached) => return StartedExec::Unheard,
                 Err(e) => e,
             };
-            let refused = answer(&error).is_some_and(|(_, text)| is_missing_program(text));
+            let refused = daemon_answer(&error).is_some_and(|(_, text)| is_missing_program(text));
             if refused || (attempt == 1 && !is_transient(&error)) {
                 return StartedExec::Refused(error);
             }
@@ -190,7 +190,7 @@ impl Runtime {
 /// Whether the error means that the exec, or its container, no longer exists.
 pub(super) fn is_gone(e: &Error) -> bool {
     is_not_found(e)
-        || answer(e).is_some_and(|(code, message)| {
+        || daemon_answer(e).is_some_and(|(code, message)| {
             // Podman uses its own words for a container that does not run.
             (code == 409 && message.contains("not running"))
                 || message.contains("container state improper")

@@ -1,7 +1,7 @@
 //! Finds the container that the user named, and never another one.
 
 use super::inspect::{InspectedContainer, known_states, status_word};
-use super::{RUN_LABEL, Runtime, checked_name, failed};
+use super::{RUN_LABEL, Runtime, checked_name, daemon_failure};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use crate::wording::did_you_mean;
@@ -29,12 +29,12 @@ impl Runtime {
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {
             Some(label) => {
-                let with_label = self.list(true, &[label]).await?;
+                let with_label = self.list_containers(true, &[label]).await?;
                 choose_labelled(label, &with_label)?
             }
             None => {
                 let name = checked_name(wanted.strip_prefix('/').unwrap_or(wanted))?;
-                choose(name, &self.list(true, &[]).await?)?
+                choose(name, &self.list_containers(true, &[]).await?)?
             }
         };
         let gone = || Failure::environment(format!("container `{wanted}` was removed just now"));
@@ -44,20 +44,20 @@ impl Runtime {
     /// The running containers with the fields in Docker's list: ids, names, images, labels, state,
     /// ports.
     pub async fn list_running(&self) -> Result<Vec<ContainerFacts>, Failure> {
-        self.list(false, &[]).await
+        self.list_containers(false, &[]).await
     }
 
     /// All containers, running or not, with the fields in Docker's list.
     pub async fn list_all(&self) -> Result<Vec<ContainerFacts>, Failure> {
-        self.list(true, &[]).await
+        self.list_containers(true, &[]).await
     }
 
     /// The containers that plimsoll created, running or not.
     pub async fn list_ours(&self) -> Result<Vec<ContainerFacts>, Failure> {
-        self.list(true, &[RUN_LABEL]).await
+        self.list_containers(true, &[RUN_LABEL]).await
     }
 
-    async fn list(
+    async fn list_containers(
         &self,
         stopped_too: bool,
         labels: &[&str],
@@ -74,14 +74,14 @@ impl Runtime {
                 asked.map(known_states)
             })
             .await
-            .map_err(|e| failed("cannot list the containers", e))?;
-        let mut facts: Vec<ContainerFacts> = listed.into_iter().map(summary).collect();
+            .map_err(|e| daemon_failure("cannot list the containers", e))?;
+        let mut facts: Vec<ContainerFacts> = listed.into_iter().map(summarize_container).collect();
         facts.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(facts)
     }
 }
 
-fn summary(c: ContainerSummary) -> ContainerFacts {
+fn summarize_container(c: ContainerSummary) -> ContainerFacts {
     // Linked containers have further names, `/other/alias`; the own name has one slash.
     let names = c.names.unwrap_or_default();
     let own = names
@@ -141,7 +141,7 @@ fn choose(wanted: &str, all: &[ContainerFacts]) -> Result<String, Failure> {
             several => return Err(ambiguous(&format!("the id `{wanted}`"), several)),
         }
     }
-    Err(unknown(wanted, all))
+    Err(unknown_container(wanted, all))
 }
 
 fn choose_labelled(label: &str, with_label: &[ContainerFacts]) -> Result<String, Failure> {
@@ -173,7 +173,7 @@ fn ambiguous(what: &str, several: &[&ContainerFacts]) -> Failure {
         .hint(format!("name one of them: {}", list.join(", ")))
 }
 
-fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
+fn unknown_container(wanted: &str, all: &[ContainerFacts]) -> Failure {
     let failure = Failure::environment(format!("no container is named `{wanted}`"));
     let failure = match did_you_mean(wanted, all.iter().map(|c| c.name.as_str()), 3) {
         Some(suggestion) => failure.hint(suggestion),

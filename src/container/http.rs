@@ -128,7 +128,7 @@ impl Runtime {
         let memory = (facts.id.clone(), port);
         let known = lock_data(&self.shared.routes).get(&memory).cloned();
         if let Some(route) = known {
-            match self.ask(&route, question).await {
+            match self.ask_route(&route, question).await {
                 Ok(reply) => return reply,
                 Err(_) => drop(lock_data(&self.shared.routes).remove(&memory)),
             }
@@ -170,7 +170,7 @@ impl Runtime {
             else {
                 continue;
             };
-            match self.ask(&route, question).await {
+            match self.ask_route(&route, question).await {
                 Ok(_) => return Ok(to.clone()),
                 Err(e) => errors.push(format!("{}: {e}", route.name())),
             }
@@ -193,14 +193,14 @@ impl Runtime {
         let mut errors: Vec<String> = Vec::new();
         let mut outside = Vec::new();
         for route in routes {
-            let mut asked = self.ask(&route, question).await;
+            let mut asked = self.ask_route(&route, question).await;
             let mut answers = route;
             if asked.is_ok() && !answers.is_outside() {
                 // The engine may have begun to listen since the outside routes were tried. The
                 // remembered route is used for the engine's whole life, and each inside route costs
                 // a process in the container.
                 for route in std::mem::take(&mut outside) {
-                    if let Ok(reply) = self.ask(&route, question).await {
+                    if let Ok(reply) = self.ask_route(&route, question).await {
                         (asked, answers) = (Ok(reply), route);
                         break;
                     }
@@ -255,7 +255,7 @@ impl Runtime {
         routes
     }
 
-    async fn ask(&self, route: &Route, question: Question<'_>) -> Result<HttpReply, String> {
+    async fn ask_route(&self, route: &Route, question: Question<'_>) -> Result<HttpReply, String> {
         let reply = match route {
             Route::Published(to) | Route::Address(to) | Route::HostNetwork(to) => {
                 timeout(PATIENCE, direct(to, question.path, question.bearer))

@@ -2,7 +2,7 @@
 
 use super::environment::{NOT_KEPT, is_kept};
 use super::lines::parse_stamp;
-use super::{Runtime, answer, checked_name, failed, is_not_found};
+use super::{Runtime, checked_name, daemon_answer, daemon_failure, is_not_found};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use crate::redact::Secrets;
@@ -68,7 +68,10 @@ impl Runtime {
         match self.ask_again(|| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(parse_inspection(response))),
             Err(e) if is_not_found(&e) => Ok(None),
-            Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
+            Err(e) => Err(daemon_failure(
+                format!("cannot inspect container `{id}`"),
+                e,
+            )),
         }
     }
 
@@ -108,7 +111,7 @@ impl Runtime {
                 Ok(Some(labels.into_iter().collect()))
             }
             Err(e) if is_not_found(&e) => Ok(None),
-            Err(e) => Err(failed(format!("cannot inspect image `{image}`"), e)),
+            Err(e) => Err(daemon_failure(format!("cannot inspect image `{image}`"), e)),
         }
     }
 
@@ -117,10 +120,12 @@ impl Runtime {
         match self.ask_again(|| self.docker.inspect_image(image)).await {
             Ok(found) => Ok(Some(found.id.unwrap_or_default())),
             // Docker answers 400 for an invalid name: no such image either.
-            Err(e) if is_not_found(&e) || answer(&e).is_some_and(|(code, _)| code == 400) => {
+            Err(e)
+                if is_not_found(&e) || daemon_answer(&e).is_some_and(|(code, _)| code == 400) =>
+            {
                 Ok(None)
             }
-            Err(e) => Err(failed(format!("cannot inspect image `{image}`"), e)),
+            Err(e) => Err(daemon_failure(format!("cannot inspect image `{image}`"), e)),
         }
     }
 }
@@ -179,7 +184,7 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
     mounts.sort();
 
     let mut state = c.state.unwrap_or_default();
-    let check = state.health.take().and_then(check);
+    let check = state.health.take().and_then(health_status);
     let status = status_word(state.status);
     let cgroup_parent = host.cgroup_parent.clone().filter(|p| !p.is_empty());
     let lives_in = (host.pid_mode.as_deref())
@@ -234,7 +239,7 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         addresses,
         published_ports: published(network.ports.unwrap_or_default()),
         gpu_request: gpu_request(&host),
-        devices: devices(&host),
+        devices: host_devices(&host),
         mounts,
         network_mode: host.network_mode.unwrap_or_default(),
         memory_limit_bytes: positive(host.memory),
@@ -299,7 +304,7 @@ pub(super) fn status_word(told: Option<impl ToString>) -> String {
     }
 }
 
-fn check(health: Health) -> Option<HealthStatus> {
+fn health_status(health: Health) -> Option<HealthStatus> {
     match health.status? {
         HealthStatusEnum::STARTING => Some(HealthStatus::Starting),
         HealthStatusEnum::HEALTHY => Some(HealthStatus::Healthy),
@@ -379,7 +384,7 @@ fn gpu_request(host: &HostConfig) -> Vec<String> {
 }
 
 /// Host devices passed through; `/dev` as a whole for a privileged container.
-fn devices(host: &HostConfig) -> Vec<String> {
+fn host_devices(host: &HostConfig) -> Vec<String> {
     let mut devices: Vec<String> = host
         .devices
         .iter()

@@ -2,7 +2,9 @@
 
 use super::again::is_transient;
 use super::inspect::InspectedContainer;
-use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed};
+use super::{
+    CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, checked_name, daemon_answer, daemon_failure,
+};
 use crate::error::Failure;
 pub use crate::preset::GpuRequest;
 use bollard::errors::Error;
@@ -90,7 +92,7 @@ impl Runtime {
                 return Err(self.undone(spec, name, failure).await);
             }
         };
-        if let Err(e) = self.started(&id).await {
+        if let Err(e) = self.start_container(&id).await {
             return Err(self.undone(spec, &id, not_started(spec, e)).await);
         }
         match self.inspect_container(&id).await {
@@ -120,7 +122,7 @@ impl Runtime {
             };
             let passing = is_transient(&error);
             // The name is taken; podman answers 500 for that.
-            let taken = answer(&error).is_some_and(|(_, m)| m.contains("already in use"));
+            let taken = daemon_answer(&error).is_some_and(|(_, m)| m.contains("already in use"));
             if (!passing || taken) && attempt == 1 {
                 return Err(NotCreated::Refused(not_created(spec, error)));
             }
@@ -145,7 +147,7 @@ impl Runtime {
     }
 
     /// Starts a container. Repeating is safe, because a running one is not started again.
-    async fn started(&self, id: &str) -> Result<(), Error> {
+    async fn start_container(&self, id: &str) -> Result<(), Error> {
         let mut attempt = 1;
         loop {
             let start = self
@@ -157,7 +159,7 @@ impl Runtime {
                 Err(e) => e,
             };
             // The daemon answers 500 for a failed start; only a lost answer is retried.
-            if answer(&error).is_some() || attempt == ATTEMPTS {
+            if daemon_answer(&error).is_some() || attempt == ATTEMPTS {
                 return Err(error);
             }
             // It may have run and ended: then its log is more useful than a second start.
@@ -203,10 +205,10 @@ impl Runtime {
                             "cannot pull `{image}`: {message}"
                         )))
                     }
-                    None => progress(said(&info)),
+                    None => progress(pull_message(&info)),
                 },
                 // The stream can end with an error although the pull succeeded: the image decides.
-                Err(e) => error = Some(failed(format!("cannot pull `{image}`"), e)),
+                Err(e) => error = Some(daemon_failure(format!("cannot pull `{image}`"), e)),
             }
         }
         match (self.image_id(image).await?, error) {
@@ -229,7 +231,7 @@ fn with_tag(image: &str) -> String {
     }
 }
 
-fn said(info: &CreateImageInfo) -> String {
+fn pull_message(info: &CreateImageInfo) -> String {
     let status = info.status.clone().unwrap_or_default();
     let id = info
         .id
@@ -266,7 +268,7 @@ fn body(spec: &LaunchSpec) -> ContainerCreateBody {
         (format!("{port}/tcp"), Some(vec![binding]))
     });
     let host_config = HostConfig {
-        device_requests: gpus(&spec.gpus).map(|r| vec![r]),
+        device_requests: gpu_device_request(&spec.gpus).map(|r| vec![r]),
         devices: spec.amd.then(|| devices.to_vec()),
         group_add: spec
             .amd
@@ -293,7 +295,7 @@ fn body(spec: &LaunchSpec) -> ContainerCreateBody {
     }
 }
 
-fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
+fn gpu_device_request(request: &GpuRequest) -> Option<DeviceRequest> {
     let (count, ids) = match request {
         GpuRequest::None => return None,
         GpuRequest::All => (Some(-1), None),
@@ -343,7 +345,7 @@ pub fn owner_label() -> String {
 
 fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
     let (name, image) = (&spec.name, &spec.image);
-    match answer(&e) {
+    match daemon_answer(&e) {
         Some((404, message)) if message.to_ascii_lowercase().contains("image") => {
             Failure::environment(format!("image `{image}` is not on this machine"))
                 .hint(format!("get it: `docker pull {image}`"))
@@ -356,7 +358,7 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
         }
         told => {
             let no_init = told.is_some_and(|(_, m)| m.contains("container-init binary"));
-            let failure = failed(
+            let failure = daemon_failure(
                 format!("cannot create container `{name}` from `{image}`"),
                 e,
             );
@@ -371,8 +373,10 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
 
 fn not_started(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
     let name = &spec.name;
-    let message = answer(&e).map(|(_, m)| m.to_owned()).unwrap_or_default();
-    let failure = failed(format!("cannot start container `{name}`"), e);
+    let message = daemon_answer(&e)
+        .map(|(_, m)| m.to_owned())
+        .unwrap_or_default();
+    let failure = daemon_failure(format!("cannot start container `{name}`"), e);
     if message.contains("could not select device driver")
         || message.contains("nvidia-container-cli")
     {

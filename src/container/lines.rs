@@ -43,19 +43,19 @@ impl LineCutter {
             if self.after == After::Torn {
                 self.after = After::Piece;
                 if is_of_a_word(next) {
-                    self.keep(b"\r")
+                    self.keep_bytes(b"\r")
                 } else {
-                    emit(self.take())
+                    emit(self.take_line())
                 }
             }
             let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) else {
                 break;
             };
-            self.keep(&bytes[..at]);
+            self.keep_bytes(&bytes[..at]);
             let empty = self.kept.is_empty() && self.cut == 0;
             if bytes[at] == b'\n' {
                 if !(empty && self.after == After::Piece) {
-                    emit(self.take());
+                    emit(self.take_line());
                 }
                 self.after = After::Text;
             } else if empty {
@@ -67,12 +67,12 @@ impl LineCutter {
             } else if self.ends_like_a_token() {
                 self.after = After::Torn;
             } else {
-                emit(self.take());
+                emit(self.take_line());
                 self.after = After::Piece;
             }
             bytes = &bytes[at + 1..];
         }
-        self.keep(bytes);
+        self.keep_bytes(bytes);
     }
 
     /// Whether the kept bytes end in a possible part of a secret: letters with a digit or a hyphen.
@@ -85,12 +85,12 @@ impl LineCutter {
     /// Ends the stream: `emit` receives the text without a newline.
     pub fn finish_line(&mut self, emit: impl FnOnce(String)) {
         if !self.kept.is_empty() || self.cut > 0 {
-            emit(self.take());
+            emit(self.take_line());
         }
         self.after = After::Text;
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn keep_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -102,7 +102,7 @@ impl LineCutter {
         self.cut += bytes.len() - room;
     }
 
-    fn take(&mut self) -> String {
+    fn take_line(&mut self) -> String {
         if self.cut > 0 {
             // The last word may be the beginning of a secret, which is recognised only when
             // complete.
@@ -145,17 +145,19 @@ impl ExecLines {
         bytes: &[u8],
         mut emit: impl FnMut(Stream, String),
     ) {
-        self.of(stream).feed_bytes(bytes, |line| emit(stream, line));
+        self.cutter_for(stream)
+            .feed_bytes(bytes, |line| emit(stream, line));
     }
 
     /// Ends the output.
     pub fn finish_lines(&mut self, mut emit: impl FnMut(Stream, String)) {
         for stream in [Stream::Stdout, Stream::Stderr, Stream::Console] {
-            self.of(stream).finish_line(|line| emit(stream, line));
+            self.cutter_for(stream)
+                .finish_line(|line| emit(stream, line));
         }
     }
 
-    fn of(&mut self, stream: Stream) -> &mut LineCutter {
+    fn cutter_for(&mut self, stream: Stream) -> &mut LineCutter {
         match stream {
             Stream::Stdout => &mut self.out,
             Stream::Stderr => &mut self.err,

@@ -1,8 +1,8 @@
 //! A container's log: its history, and following it across restarts without gaps or duplicates.
 
 use super::lines::{LogAssembler, LogEntry};
-use super::seen::{LineReplay, SECOND_NS, SeenLines, latest_time};
-use super::{Runtime, answer, checked_name, is_not_found};
+use super::seen::{LineReplay, ObservedLines, SECOND_NS, latest_time};
+use super::{Runtime, checked_name, daemon_answer, is_not_found};
 use crate::capture::{ContainerFacts, LogFacts, Stream};
 use bollard::container::LogOutput;
 use bollard::errors::Error;
@@ -44,7 +44,7 @@ pub struct LogHistory {
     /// Wall time of the last line that was read, nanoseconds since the Unix epoch.
     pub last_ns: Option<i64>,
     /// Its last lines, where following continues.
-    seen: SeenLines,
+    seen: ObservedLines,
 }
 
 impl Runtime {
@@ -86,9 +86,9 @@ impl Runtime {
             return history;
         };
         // After a broken connection the next one repeats earlier lines.
-        let mut seen = SeenLines::new(from);
+        let mut seen = ObservedLines::new(from);
         let mut replay = seen.begin_replay();
-        let (mut frames, mut attempts) = (self.docker.logs(id, Some(options(false, from))), 1);
+        let (mut frames, mut attempts) = (self.docker.logs(id, Some(log_options(false, from))), 1);
         loop {
             let frame = tokio::select! {
                 frame = timeout(SILENCE, frames.next()) => frame,
@@ -123,7 +123,9 @@ impl Runtime {
             }
             assembler.reset_streams();
             replay = seen.begin_replay();
-            frames = self.docker.logs(id, Some(options(false, seen.since_ns())));
+            frames = self
+                .docker
+                .logs(id, Some(log_options(false, seen.since_ns())));
         }
         let mut stop = false;
         assembler.finish_entries(|entry| stop |= take(entry, &mut history));
@@ -143,7 +145,7 @@ impl Runtime {
         cancel: &CancellationToken,
         sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
-        self.follow(facts, SeenLines::new(from_ns), cancel, sink)
+        self.follow(facts, ObservedLines::new(from_ns), cancel, sink)
             .await
     }
 
@@ -161,7 +163,7 @@ impl Runtime {
     async fn follow(
         &self,
         facts: &ContainerFacts,
-        mut seen: SeenLines,
+        mut seen: ObservedLines,
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
@@ -182,13 +184,15 @@ impl Runtime {
             }
             first = false;
             let mut replay = seen.begin_replay();
-            let mut take = |entry: LogEntry, seen: &mut SeenLines, log: &mut LogFacts| {
+            let mut take = |entry: LogEntry, seen: &mut ObservedLines, log: &mut LogFacts| {
                 if seen.is_new(&entry, &mut replay) {
                     give(&entry, seen, log, &mut sink);
                 }
             };
             let lines_before = log.lines;
-            let mut frames = self.docker.logs(id, Some(options(true, seen.since_ns())));
+            let mut frames = self
+                .docker
+                .logs(id, Some(log_options(true, seen.since_ns())));
             let mut stopping: Option<Instant> = None;
             let ended = loop {
                 let patience = match stopping {
@@ -294,7 +298,7 @@ impl Runtime {
         id: &str,
         cancel: &CancellationToken,
         mut pause: Duration,
-        seen: &SeenLines,
+        seen: &ObservedLines,
         open: &[LogEntry],
     ) -> Next {
         loop {
@@ -324,7 +328,7 @@ impl Runtime {
     }
 
     /// Whether a silent follow has missed lines.
-    async fn stalled(&self, id: &str, seen: &SeenLines) -> bool {
+    async fn stalled(&self, id: &str, seen: &ObservedLines) -> bool {
         match self.container_state(id).await {
             Ok(Some(state)) if state.status == "running" => {
                 self.has_unseen(id, seen).await == Some(true)
@@ -334,7 +338,7 @@ impl Runtime {
     }
 
     /// Whether the log's last line is newer than all seen lines; `None` if it cannot be read.
-    async fn has_unseen(&self, id: &str, seen: &SeenLines) -> Option<bool> {
+    async fn has_unseen(&self, id: &str, seen: &ObservedLines) -> Option<bool> {
         let mut unseen = false;
         let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns && wall_ns >= seen.from_ns;
         let read = self.last_line(id, LogAssembler::new(false, true), newer);
@@ -346,7 +350,7 @@ impl Runtime {
     async fn rest(
         &self,
         facts: &ContainerFacts,
-        seen: &mut SeenLines,
+        seen: &mut ObservedLines,
         log: &mut LogFacts,
         sink: &mut (impl FnMut(i64, Stream, String) + Send),
     ) -> Result<bool, String> {
@@ -356,7 +360,7 @@ impl Runtime {
         let read = async {
             let mut frames = self
                 .docker
-                .logs(&facts.id, Some(options(false, seen.since_ns())));
+                .logs(&facts.id, Some(log_options(false, seen.since_ns())));
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
                 let (stream, bytes) = parts(&frame);
@@ -421,7 +425,7 @@ enum Next {
 /// Passes on a line.
 fn give(
     entry: &LogEntry,
-    seen: &SeenLines,
+    seen: &ObservedLines,
     log: &mut LogFacts,
     sink: &mut impl FnMut(i64, Stream, String),
 ) {
@@ -474,7 +478,7 @@ pub fn life_began(facts: &ContainerFacts) -> i64 {
     }
 }
 
-fn options(follow: bool, since_ns: i64) -> LogsOptions {
+fn log_options(follow: bool, since_ns: i64) -> LogsOptions {
     // Docker's `since` has whole seconds; lines that are repeated are dropped later.
     let since = i32::try_from(since_ns.max(0) / 1_000_000_000).unwrap_or(i32::MAX);
     LogsOptionsBuilder::default()
@@ -497,7 +501,7 @@ fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
 
 /// Errors after which following again makes sense: broken connections, and podman's late headers.
 fn is_passing(e: &Error) -> bool {
-    match answer(e) {
+    match daemon_answer(e) {
         Some((status, message)) => status >= 500 && status != 501 && !is_unreadable(message),
         None => !matches!(e, Error::DockerStreamError { .. }),
     }
@@ -505,7 +509,7 @@ fn is_passing(e: &Error) -> bool {
 
 /// Whether a refusal may come from a daemon that is still starting.
 fn passes_later(e: &Error) -> bool {
-    answer(e).is_some_and(|(code, message)| code != 501 && !is_unreadable(message))
+    daemon_answer(e).is_some_and(|(code, message)| code != 501 && !is_unreadable(message))
 }
 
 fn is_unreadable(message: &str) -> bool {
@@ -514,7 +518,7 @@ fn is_unreadable(message: &str) -> bool {
 
 fn reason(e: &Error) -> String {
     let text = e.to_string();
-    match answer(e) {
+    match daemon_answer(e) {
         _ if is_unreadable(&text) => {
             "the container's logging driver keeps no log that Docker can read back (start it with `--log-driver json-file` or `local`)".to_owned()
         }

@@ -178,7 +178,7 @@ impl Runtime {
 }
 
 /// Status code and message of an error answer; `None` for other errors.
-fn answer(error: &Error) -> Option<(u16, &str)> {
+fn daemon_answer(error: &Error) -> Option<(u16, &str)> {
     match error {
         Error::DockerResponseServerError {
             status_code,
@@ -189,11 +189,11 @@ fn answer(error: &Error) -> Option<(u16, &str)> {
 }
 
 fn is_not_found(error: &Error) -> bool {
-    answer(error).is_some_and(|(code, _)| code == 404)
+    daemon_answer(error).is_some_and(|(code, _)| code == 404)
 }
 
 /// The failure for an error during `what` (`cannot inspect container `x``).
-fn failed(what: impl Into<String>, error: Error) -> Failure {
+fn daemon_failure(what: impl Into<String>, error: Error) -> Failure {
     let what = what.into();
     match &error {
         Error::DockerResponseServerError { message, .. } => {

@@ -67,7 +67,7 @@ impl HostProcess {
         let process = HostProcess {
             id: stat.id,
             name: name_in(&text),
-            command: command(&file("cmdline").unwrap_or_default()),
+            command: command_text(&file("cmdline").unwrap_or_default()),
             uid: effective_uid(&String::from_utf8_lossy(&status)),
             parent: (stat.parent > 0).then_some(stat.parent),
             state: char::from(stat.state),
@@ -104,7 +104,7 @@ impl HostProcess {
                 let text = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
                 Some(Uninterruptible {
                     id: stat.id,
-                    waits_in: text("wchan").and_then(|t| place(&t)),
+                    waits_in: text("wchan").and_then(|t| kernel_function(&t)),
                     switches: text("status").and_then(|t| switches(&t)),
                 })
             })
@@ -143,7 +143,7 @@ fn name_in(stat: &[u8]) -> String {
 }
 
 /// A command line for people, without the secrets in it.
-fn command(cmdline: &[u8]) -> String {
+fn command_text(cmdline: &[u8]) -> String {
     let cut = &cmdline[..cmdline.len().min(LONGEST_COMMAND)];
     let argv: Vec<String> = cut
         .split(|b| *b == 0)
@@ -180,7 +180,7 @@ fn marks(environ: &[u8]) -> Marks {
 }
 
 /// `0` and `-` stand for nothing.
-fn place(wchan: &str) -> Option<String> {
+fn kernel_function(wchan: &str) -> Option<String> {
     let word = wchan.trim();
     (!matches!(word, "" | "0" | "-")).then(|| word.to_owned())
 }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_command_line_is_shown_without_its_secrets() {
-        let shown = command(b"vllm\0serve\0m\0--api-key\0sesame123\0\x1b[2J\0");
+        let shown = command_text(b"vllm\0serve\0m\0--api-key\0sesame123\0\x1b[2J\0");
         assert!(shown.starts_with("vllm serve m --api-key "), "{shown}");
         assert!(
             !shown.contains("sesame123") && !shown.contains('\x1b'),
@@ -273,10 +273,10 @@ mod tests {
         assert_eq!(switches(status), Some(12));
         assert_eq!((effective_uid(""), switches("")), (None, None));
         assert_eq!(
-            place("nfs_wait_bit_killable"),
+            kernel_function("nfs_wait_bit_killable"),
             Some("nfs_wait_bit_killable".into())
         );
-        assert_eq!((place("0"), place("")), (None, None));
+        assert_eq!((kernel_function("0"), kernel_function("")), (None, None));
         assert_eq!(name_in(b"7 (a) (b)) S 1"), "a) (b)");
         assert_eq!(name_in(b")("), "");
     }

@@ -171,16 +171,16 @@ impl HostView {
 
     /// Host pids of the container's processes.
     pub fn list_pids(&self) -> impl Iterator<Item = u32> {
-        self.processes().into_iter().map(|p| p.id.pid)
+        self.read_processes().into_iter().map(|p| p.id.pid)
     }
 
     /// The container's processes, each for ever distinct.
     pub fn distinct_processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.processes().into_iter().map(|p| p.id)
+        self.read_processes().into_iter().map(|p| p.id)
     }
 
     /// All processes of the container, zombies left out.
-    fn processes(&self) -> Vec<Stat> {
+    fn read_processes(&self) -> Vec<Stat> {
         let stats = self.member_pids().into_iter().filter_map(Stat::read);
         stats.filter(Stat::is_alive).collect()
     }
@@ -194,12 +194,12 @@ impl HostView {
                 collect_procs(dir, &mut pids, 0);
                 pids
             }
-            None => all_pids().filter(|pid| self.holds(*pid)).collect(),
+            None => all_pids().filter(|pid| self.holds_pid(*pid)).collect(),
         }
     }
 
     /// Whether the process is in the container's cgroup or a child of it.
-    fn holds(&self, pid: u32) -> bool {
+    fn holds_pid(&self, pid: u32) -> bool {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
             return false;
         };
@@ -277,7 +277,7 @@ pub struct Signalled {
 impl Tracker {
     /// Remembers what runs in the container now. To be called before the exec is started.
     pub fn before_exec(view: HostView, mark: &str) -> Self {
-        let now = view.processes();
+        let now = view.read_processes();
         Tracker {
             view,
             mark: mark.as_bytes().to_vec(),
@@ -310,7 +310,7 @@ impl Tracker {
             return;
         }
         match Stat::read(pid) {
-            Some(stat) if self.view.holds(pid) => self.root = Some(stat.id),
+            Some(stat) if self.view.holds_pid(pid) => self.root = Some(stat.id),
             // Another process has the number already.
             Some(stat) if stat.is_alive() => return,
             // It has ended; its children are in its session all the same.
@@ -323,7 +323,7 @@ impl Tracker {
     /// Looks again; returns the exec's processes that are alive, in order of their pids. Cheap
     /// enough for once a second: it is how a grandchild is known before it leaves home.
     pub fn observe_processes(&mut self) -> Vec<ProcessId> {
-        let now = self.view.processes();
+        let now = self.view.read_processes();
         let by_pid: HashMap<u32, &Stat> = now.iter().map(|s| (s.id.pid, s)).collect();
         let candidates: Vec<&Stat> = now
             .iter()
@@ -372,7 +372,7 @@ impl Tracker {
 
     /// Whether the last scan met processes with an unreadable environment (plimsoll without root):
     /// a marked process that left the session is then invisible.
-    pub fn met_strangers(&self) -> bool {
+    pub fn met_unreadable_processes(&self) -> bool {
         self.strangers
     }
 
@@ -410,7 +410,7 @@ impl Tracker {
             return Ok(false);
         };
         // The descriptor holds whoever has the number now; only then is it checked who that is.
-        if !id.is_alive() || !self.view.holds(id.pid) {
+        if !id.is_alive() || !self.view.holds_pid(id.pid) {
             return Ok(false);
         }
         match pidfd_send_signal(&fd, signal) {

@@ -225,7 +225,7 @@ where
         }
         let took = self.began.elapsed();
         ExecResult {
-            end: self.end(code, took).await,
+            end: self.exec_end(code, took).await,
             exit_code: code.exit_number(),
             took,
             killed,
@@ -324,7 +324,7 @@ where
     }
 
     /// How it ended, from what stopped it and the daemon's exit code.
-    async fn end(&mut self, code: Code, took: Duration) -> ExecEnd {
+    async fn exec_end(&mut self, code: Code, took: Duration) -> ExecEnd {
         let inside_deadline = self.command.bound == CommandBound::Inside
             && self.command.request.deadline.is_some_and(|d| took >= d)
             && matches!(code, Code::Exited(124 | 137 | 143));

@@ -21,7 +21,7 @@ pub(super) fn latest_time(stamp_ns: i64) -> i64 {
 /// enough: lines are counted by their nanosecond, stream and text. (The text, because podman's
 /// timestamps are whole seconds, and its follow sometimes omits a line that a replay contains.)
 #[derive(Debug, Clone)]
-pub(super) struct SeenLines {
+pub(super) struct ObservedLines {
     /// Lines before this are not asked for.
     pub from_ns: i64,
     /// Stamp of the latest line.
@@ -46,16 +46,16 @@ pub(super) struct LineReplay {
 /// Seconds that are remembered before the newest.
 const REMEMBERED: i64 = 2;
 
-impl Default for SeenLines {
+impl Default for ObservedLines {
     fn default() -> Self {
-        SeenLines::new(0)
+        ObservedLines::new(0)
     }
 }
 
-impl SeenLines {
+impl ObservedLines {
     /// Nothing was met yet.
     pub fn new(from_ns: i64) -> Self {
-        SeenLines {
+        ObservedLines {
             from_ns,
             newest_ns: i64::MIN,
             whole: false,
@@ -148,7 +148,7 @@ mod tests {
     fn a_stamp_of_a_whole_second_stands_for_all_of_it() {
         let s = SECOND_NS;
         // A line of the second in which following began may be of after that moment.
-        let mut seen = SeenLines::new(7 * s + 500);
+        let mut seen = ObservedLines::new(7 * s + 500);
         assert!(seen.is_new(&entry(7 * s, Stream::Stdout), &mut LineReplay::default()));
         assert!(!seen.is_new(
             &entry(7 * s + 499, Stream::Stdout),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_read_again_within_a_connection_gives_no_line_twice() {
-        let mut seen = SeenLines::new(0);
+        let mut seen = ObservedLines::new(0);
         let mut replay = seen.begin_replay();
         let base = 1_000 * SECOND_NS;
         let line = |n: i64| entry(base + n * 1_000_000 + 7, Stream::Stdout);
@@ -196,7 +196,7 @@ mod tests {
                 let text = n.to_string().into_bytes();
                 LogEntry { text, ..entry(at - i64::from(*err) * 500, stream) }
             }).collect();
-            let mut seen = SeenLines::new(0);
+            let mut seen = ObservedLines::new(0);
             let mut got = Vec::new();
             let mut ends: Vec<usize> = breaks.into_iter().filter(|b| *b <= log.len()).collect();
             ends.sort_unstable();

@@ -5,7 +5,9 @@
 //! finished by the next.
 
 use super::inspect::parse_inspection;
-use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
+use super::{
+    OWNER_LABEL, RUN_LABEL, Runtime, checked_name, daemon_answer, daemon_failure, is_not_found,
+};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
 use bollard::query_parameters::{
@@ -142,10 +144,10 @@ impl Runtime {
         cancel: &CancellationToken,
     ) -> Result<ContainerStatus, String> {
         let mut act = TeardownRun::new(self, id, patience, may, cancel);
-        let mut seen = act.look().await;
+        let mut seen = act.read_status().await;
         if let Err(trouble) = &seen {
             if act.pause(trouble).await {
-                seen = act.look().await;
+                seen = act.read_status().await;
             }
         }
         seen.map_err(|trouble| trouble.words)
@@ -176,7 +178,7 @@ struct TeardownTrouble {
 }
 
 impl TeardownTrouble {
-    fn of(words: String, status: &str) -> TeardownTrouble {
+    fn for_grace(words: String, status: &str) -> TeardownTrouble {
         TeardownTrouble {
             words,
             status: status.to_owned(),
@@ -226,7 +228,7 @@ impl<'a> TeardownRun<'a> {
     }
 
     /// The container as it is, whether it may be touched or not.
-    async fn facts(&mut self) -> Result<Option<ContainerFacts>, TeardownTrouble> {
+    async fn read_facts(&mut self) -> Result<Option<ContainerFacts>, TeardownTrouble> {
         let trouble = |words: String| TeardownTrouble {
             words,
             status: String::new(),
@@ -251,7 +253,7 @@ impl<'a> TeardownRun<'a> {
                 Ok(Some(facts))
             }
             Ok(Err(e)) if is_not_found(&e) => Ok(None),
-            Ok(Err(e)) => Err(trouble(words("cannot look at it", e))),
+            Ok(Err(e)) => Err(trouble(error_words("cannot look at it", e))),
             Err(_) => Err(trouble(format!(
                 "cannot look at it: the daemon did not answer in {} s",
                 LOOK_LIMIT.as_secs()
@@ -260,10 +262,10 @@ impl<'a> TeardownRun<'a> {
     }
 
     /// The container, once it may be touched or it is known that it may not.
-    async fn look(&mut self) -> Result<ContainerStatus, TeardownTrouble> {
+    async fn read_status(&mut self) -> Result<ContainerStatus, TeardownTrouble> {
         let until = Instant::now() + self.patience.grace + self.patience.kill_wait;
         loop {
-            let Some(facts) = self.facts().await? else {
+            let Some(facts) = self.read_facts().await? else {
                 return Ok(ContainerStatus::Gone);
             };
             match (self.may)(&facts) {
@@ -278,7 +280,7 @@ impl<'a> TeardownRun<'a> {
     }
 
     async fn attempt(&mut self) -> Result<Torn, TeardownTrouble> {
-        let mut seen = self.look().await?;
+        let mut seen = self.read_status().await?;
         if matches!(&seen, ContainerStatus::Here(facts) if is_running(facts)) {
             seen = self.stop(seen).await?;
         }
@@ -307,12 +309,12 @@ impl<'a> TeardownRun<'a> {
         let began = Instant::now();
         let mut complaint = self.ask_to_stop().await;
         self.stopped = true;
-        let mut now = self.look().await?;
+        let mut now = self.read_status().await?;
         if was_paused && complaint.is_some() && is_paused(&now) {
             // What is frozen takes no signal, and not every daemon thaws it for that.
             self.unpause().await;
             complaint = self.ask_to_stop().await;
-            now = self.look().await?;
+            now = self.read_status().await?;
         }
         if !still_runs(&now) {
             self.told_stop(&now, began);
@@ -320,14 +322,15 @@ impl<'a> TeardownRun<'a> {
         }
         // It was perhaps never asked, and then it has a right to its grace.
         if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
-            return Err(TeardownTrouble::of(words, status(&now)));
+            return Err(TeardownTrouble::for_grace(words, status(&now)));
         }
         let complaint = self.kill().await;
         let until = Instant::now() + self.patience.kill_wait;
         loop {
-            now = self.look().await?;
+            now = self.read_status().await?;
             if !still_runs(&now) {
-                self.steps.push(format!("killed after {}", seconds(began)));
+                self.steps
+                    .push(format!("killed after {}", elapsed_seconds(began)));
                 self.told_policy(&now);
                 return Ok(now);
             }
@@ -340,7 +343,7 @@ impl<'a> TeardownRun<'a> {
                 if let Some(complaint) = complaint {
                     words = format!("{words}: {complaint}");
                 }
-                return Err(TeardownTrouble::of(words, status(&now)));
+                return Err(TeardownTrouble::for_grace(words, status(&now)));
             }
             sleep(LOOK).await;
         }
@@ -348,7 +351,7 @@ impl<'a> TeardownRun<'a> {
 
     fn told_stop(&mut self, now: &ContainerStatus, began: Instant) {
         let how = stopped_how(now);
-        self.steps.push(format!("{how} {}", seconds(began)));
+        self.steps.push(format!("{how} {}", elapsed_seconds(began)));
         self.told_policy(now);
     }
 
@@ -409,7 +412,7 @@ impl<'a> TeardownRun<'a> {
                 "it does not carry plimsoll's labels: it is not removed".into(),
             ));
         }
-        let trouble = |words: String| TeardownTrouble::of(words, &facts.state.status);
+        let trouble = |words: String| TeardownTrouble::for_grace(words, &facts.state.status);
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
         let docker = self.patient(REMOVE_LIMIT);
@@ -420,24 +423,24 @@ impl<'a> TeardownRun<'a> {
                 Ok(Torn::Gone { by_us: true })
             }
             // It was there a moment ago: whether it is gone is looked at, not believed.
-            Ok(Err(e)) if is_not_found(&e) => match self.facts().await? {
-                Some(_) => Err(trouble(words("cannot remove it", e))),
+            Ok(Err(e)) if is_not_found(&e) => match self.read_facts().await? {
+                Some(_) => Err(trouble(error_words("cannot remove it", e))),
                 None => Ok(Torn::Gone {
                     by_us: self.stopped || self.asked_removal,
                 }),
             },
             // Another client removes it, or it was started again.
-            Ok(Err(e)) if answer(&e).is_some_and(|(code, _)| code == 409) => {
-                Err(trouble(match answer(&e) {
+            Ok(Err(e)) if daemon_answer(&e).is_some_and(|(code, _)| code == 409) => {
+                Err(trouble(match daemon_answer(&e) {
                     Some((_, message)) if message.contains("already in progress") => {
                         "its removal is in progress already".into()
                     }
-                    _ => words("cannot remove it", e),
+                    _ => error_words("cannot remove it", e),
                 }))
             }
             Ok(Err(e)) => {
                 self.asked_removal = true;
-                Err(trouble(words("cannot remove it", e)))
+                Err(trouble(error_words("cannot remove it", e)))
             }
             Err(_) => {
                 self.asked_removal = true;
@@ -457,7 +460,7 @@ impl<'a> TeardownRun<'a> {
             }
             let left = self.patience.retry_after.saturating_sub(began.elapsed());
             sleep(LOOK.min(left)).await;
-            let now = match self.facts().await {
+            let now = match self.read_facts().await {
                 Ok(Some(facts)) => facts.state.status,
                 Ok(None) => break,
                 Err(_) => continue,
@@ -469,7 +472,7 @@ impl<'a> TeardownRun<'a> {
                 break;
             }
         }
-        let waited = seconds(began);
+        let waited = elapsed_seconds(began);
         self.steps
             .push(format!("{}; looked again after {waited}", trouble.words));
         true
@@ -482,7 +485,7 @@ impl<'a> TeardownRun<'a> {
     ) -> Result<Torn, TeardownTrouble> {
         let until = Instant::now() + self.patience.kill_wait;
         while Instant::now() < until && !self.cancel.is_cancelled() {
-            match self.facts().await {
+            match self.read_facts().await {
                 Ok(None) => return Ok(Torn::Gone { by_us: true }),
                 Ok(Some(facts)) if facts.state.status == "removing" => sleep(LOOK).await,
                 Ok(Some(_)) | Err(_) => break,
@@ -530,23 +533,23 @@ fn is_paused(seen: &ContainerStatus) -> bool {
 /// What went wrong, unless it was done already: 404 for what is gone, 304 and 409 for what does
 /// not run.
 fn complaint(what: &str, e: Error) -> Option<String> {
-    match answer(&e) {
+    match daemon_answer(&e) {
         Some((304 | 404, _)) => None,
         Some((409, message)) if message.contains("is not running") => None,
-        _ => Some(words(what, e)),
+        _ => Some(error_words(what, e)),
     }
 }
 
 /// A failure with its cause, as one sentence.
-fn words(what: &str, e: Error) -> String {
-    let failure = failed(what, e);
+fn error_words(what: &str, e: Error) -> String {
+    let failure = daemon_failure(what, e);
     match &failure.source {
         Some(cause) => format!("{}: {cause}", failure.message),
         None => failure.message,
     }
 }
 
-fn seconds(since: Instant) -> String {
+fn elapsed_seconds(since: Instant) -> String {
     let elapsed = since.elapsed().as_secs_f64();
     if elapsed < 10.0 {
         format!("{elapsed:.1} s")

@@ -33,7 +33,7 @@ const ABOUT: &[&str] = &[
 ];
 
 /// Whether a command only mentions other commands.
-pub fn is_talker(argv: &[String]) -> bool {
+pub fn only_mentions_commands(argv: &[String]) -> bool {
     argv.first().is_some_and(|w| TALKERS.contains(&basename(w)))
 }
 

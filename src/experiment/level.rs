@@ -295,7 +295,7 @@ fn of_requests(requests: &[RequestRow]) -> ExperimentLevel {
         mean_latency_s: arithmetic_mean(&latencies),
         p95_latency_s: quantile_of_sorted(&latencies, 0.95),
         mean_tokens_per_s: all(tokens_per_s),
-        total_tokens_per_s: throughput(requests),
+        total_tokens_per_s: mean_throughput(requests),
         mean_ttft_s: all(|r| r.ttft_ms().map(|ms| ms / 1e3)),
         ..ExperimentLevel::default()
     }
@@ -309,7 +309,7 @@ pub fn tokens_per_s(row: &RequestRow) -> Option<f64> {
 
 /// Generated tokens per second of all requests together, mean over the repeats: from the first
 /// intended moment of a repeat to the end of its last request that ended by itself.
-fn throughput(requests: &[RequestRow]) -> Option<f64> {
+fn mean_throughput(requests: &[RequestRow]) -> Option<f64> {
     let mut repeats: BTreeMap<u32, Vec<&RequestRow>> = BTreeMap::new();
     for row in requests {
         repeats.entry(row.repeat).or_default().push(row);
@@ -420,7 +420,7 @@ pub(super) fn not_measured(
                     Some(n) => format!(
                         "the engine's gauge is read once a second, and saw less in use than {n} prompts take together: longer answers show it"
                     ),
-                    None => why(figure, profile),
+                    None => reason_for_figure(figure, profile),
                 };
                 reasons.insert(figure.to_owned(), reason);
             }
@@ -430,7 +430,7 @@ pub(super) fn not_measured(
 }
 
 /// Why a figure of one level is not known.
-fn why(figure: &str, profile: &Profile) -> String {
+fn reason_for_figure(figure: &str, profile: &Profile) -> String {
     let bench = &profile.parameters.bench;
     let torch = match (&profile.torch_memory, bench.as_str()) {
         (Some(_), _) => "torch keeps no account of memory on CPU".to_owned(),
@@ -438,7 +438,7 @@ fn why(figure: &str, profile: &Profile) -> String {
                       this load came from outside: the peak of the devices holds what it reserved"
             .to_owned(),
     };
-    let by_path = |path: &str| unknown(profile, path);
+    let by_path = |path: &str| reason_on_path(profile, path);
     match figure {
         "kv_used_share" => by_path("vllm_internal_metrics.kv_cache_usage_peak"),
         "peak_alloc_bytes" | "peak_reserved_bytes" => Some(torch),
@@ -456,7 +456,7 @@ fn why(figure: &str, profile: &Profile) -> String {
 }
 
 /// The profile's own reason for a null; that of the nearest part above it.
-fn unknown(profile: &Profile, path: &str) -> Option<String> {
+fn reason_on_path(profile: &Profile, path: &str) -> Option<String> {
     let mut path = path;
     loop {
         if let Some(why) = profile.unknown.get(path) {

@@ -9,19 +9,22 @@ const FLAT: f64 = 0.02;
 /// The sentences.
 pub(super) fn describe_results(e: &Experiment) -> Vec<String> {
     let mut said = Vec::new();
-    said.extend(throughput(e));
-    said.extend(latency(e));
+    said.extend(describe_throughput(e));
+    said.extend(describe_latency(e));
     said.extend(mixture(e));
-    said.extend(memory(e));
+    said.extend(describe_memory(e));
     said.extend(kv(e));
-    said.extend(ended(e));
+    said.extend(describe_incomplete_levels(e));
     said
 }
 
 /// A level that has a figure, and the figure.
 type With<'a, T> = (&'a ExperimentLevel, T);
 
-fn with<T>(e: &Experiment, pick: impl Fn(&ExperimentLevel) -> Option<T>) -> Vec<With<'_, T>> {
+fn levels_with_figure<T>(
+    e: &Experiment,
+    pick: impl Fn(&ExperimentLevel) -> Option<T>,
+) -> Vec<With<'_, T>> {
     e.completed_levels()
         .filter_map(|l| Some((l, pick(l)?)))
         .collect()
@@ -35,7 +38,7 @@ fn ends<'a, T: Copy>(all: &[With<'a, T>]) -> Option<(With<'a, T>, With<'a, T>)> 
 }
 
 /// `with 8 at once`, `with 256 prompt tokens`, `in mixed`: where a figure was measured.
-fn at(e: &Experiment, level: &ExperimentLevel) -> String {
+fn name_of_level(e: &Experiment, level: &ExperimentLevel) -> String {
     match e.kind {
         ExperimentKind::Concurrency => format!("with {} at once", level.name),
         ExperimentKind::Seqlen => format!("with {} prompt tokens", level.name),
@@ -43,13 +46,13 @@ fn at(e: &Experiment, level: &ExperimentLevel) -> String {
     }
 }
 
-fn throughput(e: &Experiment) -> Option<String> {
-    let all = with(e, |l| l.total_tokens_per_s);
+fn describe_throughput(e: &Experiment) -> Option<String> {
+    let all = levels_with_figure(e, |l| l.total_tokens_per_s);
     let ((first, a), (last, b)) = ends(&all)?;
     let mut text = format!(
         "Total throughput: {a:.1} tok/s {}, {b:.1} tok/s {}",
-        at(e, first),
-        at(e, last)
+        name_of_level(e, first),
+        name_of_level(e, last)
     );
     if a > 0.0 {
         text.push_str(&format!(", {:.2} times as much", b / a));
@@ -62,21 +65,21 @@ fn throughput(e: &Experiment) -> Option<String> {
         text.push_str(&format!(
             "; the most is {:.1} tok/s {}",
             best.1,
-            at(e, best.0)
+            name_of_level(e, best.0)
         ));
     }
     Some(text + ".")
 }
 
-fn latency(e: &Experiment) -> Option<String> {
-    let all = with(e, |l| l.mean_latency_s);
+fn describe_latency(e: &Experiment) -> Option<String> {
+    let all = levels_with_figure(e, |l| l.mean_latency_s);
     let ((first, a), (last, b)) = ends(&all)?;
     let mut text = format!(
         "Mean latency: {a:.3} s {}, {b:.3} s {}",
-        at(e, first),
-        at(e, last)
+        name_of_level(e, first),
+        name_of_level(e, last)
     );
-    let ttft = with(e, |l| l.mean_ttft_s);
+    let ttft = levels_with_figure(e, |l| l.mean_ttft_s);
     if let Some(((f, a), (l, b))) = ends(&ttft) {
         if f.name == first.name && l.name == last.name {
             text.push_str(&format!("; time to first token {a:.3} s and {b:.3} s"));
@@ -109,8 +112,8 @@ fn mixture(e: &Experiment) -> Vec<String> {
         .collect()
 }
 
-fn memory(e: &Experiment) -> Option<String> {
-    let all = with(e, |l| l.peak_bytes);
+fn describe_memory(e: &Experiment) -> Option<String> {
+    let all = levels_with_figure(e, |l| l.peak_bytes);
     let ((first, a), (last, b)) = ends(&all)?;
     let low = all.iter().map(|l| l.1).min()?;
     let high = all.iter().map(|l| l.1).max()?;
@@ -132,9 +135,9 @@ fn memory(e: &Experiment) -> Option<String> {
         format!(
             "Peak {whose}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
             to_gib(a),
-            at(e, first),
+            name_of_level(e, first),
             to_gib(b),
-            at(e, last),
+            name_of_level(e, last),
             to_gib(low),
             to_gib(high)
         )
@@ -143,21 +146,23 @@ fn memory(e: &Experiment) -> Option<String> {
 
 fn kv(e: &Experiment) -> Vec<String> {
     let mut said = Vec::new();
-    let pools = with(e, |l| l.kv_pool_bytes);
+    let pools = levels_with_figure(e, |l| l.kv_pool_bytes);
     if let Some((_, pool)) = pools.first() {
         said.push(if pools.iter().all(|(_, p)| p == pool) { format!(
                 "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: the memory of a device tells that a pool is there, not how much of it is used.",
                 to_gib(*pool)
             ) } else { format!(
                 "The engine's KV pool is not the same in all levels: {}.",
-                list(e, &pools)
+                list_level_bytes(e, &pools)
             ) });
     }
-    let used = with(e, |l| l.kv_used_bytes);
+    let used = levels_with_figure(e, |l| l.kv_used_bytes);
     if used.is_empty() {
-        let shares = with(e, |l| l.kv_used_share);
+        let shares = levels_with_figure(e, |l| l.kv_used_share);
         if !shares.is_empty() {
-            let one = |(l, share): &With<'_, f64>| format!("{:.1} % {}", share * 100.0, at(e, l));
+            let one = |(l, share): &With<'_, f64>| {
+                format!("{:.1} % {}", share * 100.0, name_of_level(e, l))
+            };
             said.push(format!(
                 "KV used, by the engine's own gauge, read about once a second: {} of its pool.",
                 shares.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -174,7 +179,7 @@ fn kv(e: &Experiment) -> Vec<String> {
         });
         said.push(format!(
             "KV used, by the engine's own gauge, read about once a second: {}{}.",
-            list(e, &used),
+            list_level_bytes(e, &used),
             share.unwrap_or_default()
         ));
     }
@@ -182,12 +187,13 @@ fn kv(e: &Experiment) -> Vec<String> {
 }
 
 /// `512.00 KiB with 1 at once, …`.
-fn list(e: &Experiment, figures: &[With<'_, u64>]) -> String {
-    let one = |(level, bytes): &With<'_, u64>| format!("{} {}", Bytes(*bytes), at(e, level));
+fn list_level_bytes(e: &Experiment, figures: &[With<'_, u64>]) -> String {
+    let one =
+        |(level, bytes): &With<'_, u64>| format!("{} {}", Bytes(*bytes), name_of_level(e, level));
     figures.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn ended(e: &Experiment) -> Vec<String> {
+fn describe_incomplete_levels(e: &Experiment) -> Vec<String> {
     let without = e.levels.iter().filter(|l| l.state != LevelState::Done);
     let mut said: Vec<String> = without
         .map(|l| {

@@ -50,12 +50,12 @@ pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<Request
                 run.wall_start_ns
             };
             let rows = run.request_rows().into_owned().into_iter();
-            rows.map(move |row| record(experiment, level, wall_start_ns, &row))
+            rows.map(move |row| record_of_request(experiment, level, wall_start_ns, &row))
         })
         .collect()
 }
 
-fn record(
+fn record_of_request(
     experiment: &Experiment,
     level: &ExperimentLevel,
     wall_ns: i64,

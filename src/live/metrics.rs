@@ -10,7 +10,7 @@ pub fn metrics_text(look: &MemoryScan) -> String {
         "plimsoll_look_timestamp_seconds",
         "When these figures were read, seconds since the Unix epoch.",
     );
-    page.line(&[], Some(look.timestamp));
+    page.write_line(&[], Some(look.timestamp));
     page.family(
         "plimsoll_gpu_simulated",
         "1 where the GPUs are simulated: the figures are not measurements of hardware.",
@@ -113,7 +113,7 @@ fn containers(look: &MemoryScan, page: &mut MetricsPage) {
                 ("gpu", gpu),
                 ("component", component),
             ];
-            page.line(&labels, bytes.map(|b| b as f64));
+            page.write_line(&labels, bytes.map(|b| b as f64));
         }
     }
     page.family(
@@ -121,7 +121,7 @@ fn containers(look: &MemoryScan, page: &mut MetricsPage) {
         "Share of the KV pool in use, 0 to 1.",
     );
     for c in &look.containers {
-        page.line(&[("container", &c.name)], c.kv_usage);
+        page.write_line(&[("container", &c.name)], c.kv_usage);
     }
     page.family("plimsoll_container_requests", "Requests by state.");
     for c in &look.containers {
@@ -130,7 +130,7 @@ fn containers(look: &MemoryScan, page: &mut MetricsPage) {
             ("waiting", c.requests_waiting),
         ] {
             let labels = [("container", c.name.as_str()), ("state", state)];
-            page.line(&labels, n.map(|n| n as f64));
+            page.write_line(&labels, n.map(|n| n as f64));
         }
     }
 }
@@ -152,10 +152,10 @@ impl MetricsPage {
     fn gauge(&mut self, gpu: &GpuLook, labels: &[(&str, &str)], value: Option<f64>) {
         let mut all = vec![("gpu", gpu.uuid.as_str()), ("name", gpu.name.as_str())];
         all.extend(labels);
-        self.line(&all, value);
+        self.write_line(&all, value);
     }
 
-    fn line(&mut self, labels: &[(&str, &str)], value: Option<f64>) {
+    fn write_line(&mut self, labels: &[(&str, &str)], value: Option<f64>) {
         let Some(value) = value else { return };
         let name = self.name;
         if let Some(help) = self.help.take() {

@@ -21,7 +21,7 @@ pub fn render_text(look: &MemoryScan) -> String {
             "BUSY",
             "TEMP",
         ];
-        table(&mut out, head, &rows);
+        write_table(&mut out, head, &rows);
     }
     if !look.containers.is_empty() {
         if !out.is_empty() {
@@ -37,13 +37,13 @@ pub fn render_text(look: &MemoryScan) -> String {
             "RUNNING",
             "WAITING",
         ];
-        table(&mut out, head, &rows);
+        write_table(&mut out, head, &rows);
     }
     if look.gpus.is_empty() && look.containers.is_empty() {
         out.push_str("no GPU, and no container with a known engine\n");
     }
     for note in &look.notes {
-        out.push_str(&format!("note: {}\n", plain(note)));
+        out.push_str(&format!("note: {}\n", plain_text(note)));
     }
     out
 }
@@ -51,9 +51,9 @@ pub fn render_text(look: &MemoryScan) -> String {
 fn gpu_rows(gpu: &GpuLook) -> Vec<[String; 7]> {
     let mut rows = vec![[
         gpu.index.to_string(),
-        plain(&gpu.name),
-        bytes(gpu.used_bytes),
-        bytes(gpu.total_bytes),
+        plain_text(&gpu.name),
+        format_bytes(gpu.used_bytes),
+        format_bytes(gpu.total_bytes),
         gpu.power_w.map_or(UNKNOWN.into(), |w| format!("{w:.0} W")),
         gpu.utilization_pct
             .map_or(UNKNOWN.into(), |p| format!("{p} %")),
@@ -64,8 +64,8 @@ fn gpu_rows(gpu: &GpuLook) -> Vec<[String; 7]> {
         let empty = String::new;
         rows.push([
             empty(),
-            format!("  {}", plain(&name)),
-            bytes(Some(held)),
+            format!("  {}", plain_text(&name)),
+            format_bytes(Some(held)),
             empty(),
             empty(),
             empty(),
@@ -102,10 +102,10 @@ fn container_row(c: &ContainerScan) -> [String; 7] {
         _ => UNKNOWN.into(),
     };
     [
-        plain(&c.name),
+        plain_text(&c.name),
         engine,
-        bytes(c.host_bytes),
-        bytes(c.kv_pool_bytes),
+        format_bytes(c.host_bytes),
+        format_bytes(c.kv_pool_bytes),
         used,
         count(c.requests_running),
         count(c.requests_waiting),
@@ -115,19 +115,19 @@ fn container_row(c: &ContainerScan) -> [String; 7] {
 /// Shown for an unknown figure.
 const UNKNOWN: &str = "-";
 
-fn bytes(b: Option<u64>) -> String {
+fn format_bytes(b: Option<u64>) -> String {
     b.map_or(UNKNOWN.into(), |b| Bytes(b).to_string())
 }
 
 /// Removes characters that control a terminal.
-fn plain(text: &str) -> String {
+fn plain_text(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
 /// Writes a table with columns as wide as needed; all but the first two are right-aligned figures.
-fn table(out: &mut String, head: [&str; 7], rows: &[[String; 7]]) {
+fn write_table(out: &mut String, head: [&str; 7], rows: &[[String; 7]]) {
     let width: Vec<usize> = (0..7)
         .map(|i| {
             let cells = rows.iter().map(|r| r[i].chars().count());

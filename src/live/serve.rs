@@ -54,7 +54,7 @@ impl MetricsServer {
         loop {
             let accepted = tokio::select! {
                 accepted = self.0.accept() => accepted,
-                () = ended(&mut gone) => return,
+                () = await_end(&mut gone) => return,
             };
             // A connection broken before it was accepted is the client's problem; without free file
             // handles the only remedy is to wait.
@@ -71,7 +71,7 @@ impl MetricsServer {
             let pages = pages.clone();
             let connection = tokio::spawn(async move {
                 let service = service_fn(|request| {
-                    let answer = answer(&request, &pages);
+                    let answer = answer_request(&request, &pages);
                     async move { Ok::<_, Infallible>(answer) }
                 });
                 let connection = http1::Builder::new()
@@ -86,11 +86,14 @@ impl MetricsServer {
     }
 }
 
-async fn ended(pages: &mut watch::Receiver<String>) {
+async fn await_end(pages: &mut watch::Receiver<String>) {
     while pages.changed().await.is_ok() {}
 }
 
-fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Response<Full<Bytes>> {
+fn answer_request(
+    request: &Request<Incoming>,
+    pages: &watch::Receiver<String>,
+) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") if pages.borrow().is_empty() => (
             StatusCode::SERVICE_UNAVAILABLE,

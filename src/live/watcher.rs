@@ -140,7 +140,7 @@ impl MemoryWatcher {
             .zip(&self.last)
             .map(|(device, last)| {
                 let now = samples.iter().find(|s| s.device == device.index);
-                gpu(device, now, last)
+                gpu_look(device, now, last)
             })
             .collect()
     }
@@ -178,7 +178,7 @@ impl MemoryWatcher {
                 continue;
             };
             if known.engine.is_some() || on_gpu(&container.id) {
-                looks.push(known.look(&runtime, &clock).await);
+                looks.push(known.scan_memory(&runtime, &clock).await);
             }
         }
         looks
@@ -212,7 +212,7 @@ impl MemoryWatcher {
     }
 }
 
-fn gpu(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {
+fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {
     let gauge = now.map(|_| &last.sample);
     let tenants = now.and(last.tenants.as_ref());
     let mut held: Vec<TenantLook> = tenants
@@ -259,7 +259,7 @@ impl KnownContainer {
         self.visible && !shows(&self.found.facts)
     }
 
-    async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerScan {
+    async fn scan_memory(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerScan {
         let mut host = Vec::new();
         if let Some(backend) = &mut self.host {
             // A container that has just ended uses no memory.
@@ -275,13 +275,13 @@ impl KnownContainer {
             ..ContainerScan::default()
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {
-            self.ask(runtime, clock, engine, &mut look).await;
+            self.ask_engine(runtime, clock, engine, &mut look).await;
         }
         look
     }
 
     /// Reads the engine's pool and load.
-    async fn ask(
+    async fn ask_engine(
         &mut self,
         runtime: &Runtime,
         clock: &Clock,
@@ -294,12 +294,12 @@ impl KnownContainer {
             self.first.clear();
             for path in engine.endpoints().iter().filter(|p| **p != METRICS) {
                 self.first
-                    .extend(get(runtime, facts, port, path, clock).await);
+                    .extend(get_endpoint(runtime, facts, port, path, clock).await);
             }
         }
         let mut probes = self.first.clone();
         if engine.endpoints().contains(&METRICS) {
-            probes.extend(get(runtime, facts, port, METRICS, clock).await);
+            probes.extend(get_endpoint(runtime, facts, port, METRICS, clock).await);
         }
         let said = engine.read_probes(&probes);
         look.kv_pool_bytes = said.kv_cache_bytes;
@@ -313,7 +313,7 @@ impl KnownContainer {
     }
 }
 
-async fn get(
+async fn get_endpoint(
     runtime: &Runtime,
     facts: &ContainerFacts,
     port: u16,

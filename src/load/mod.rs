@@ -96,7 +96,7 @@ impl LoadPlan {
 
 /// News of a run.
 #[derive(Debug)]
-pub enum News<'a> {
+pub enum LoadProgress<'a> {
     /// The prompts are made, and the first request is sent.
     WarmingUp,
     /// The measured part begins: all times in rows count from now.
@@ -143,14 +143,14 @@ pub async fn run_load(
     target: &LoadTarget,
     plan: &LoadPlan,
     cancel: &CancellationToken,
-    mut news: impl FnMut(News<'_>),
+    mut news: impl FnMut(LoadProgress<'_>),
 ) -> Result<LoadOutcome, Failure> {
     let http = HttpClient::new(&target.address, target.key.as_deref(), &target.redactor)
         .map_err(Failure::usage)?;
     let prepared = tokio::select! {
         biased;
         () = cancel.cancelled() => None,
-        prepared = prepare::prepare_prompts(&http, target, plan, || news(News::WarmingUp)) => Some(prepared?),
+        prepared = prepare::prepare_prompts(&http, target, plan, || news(LoadProgress::WarmingUp)) => Some(prepared?),
     };
     let Some(Prepared {
         prompts,
@@ -166,7 +166,7 @@ pub async fn run_load(
 
     let watch = LatenessWatch::start();
     let zero = Instant::now();
-    news(News::Measuring);
+    news(LoadProgress::Measuring);
     let prompts = Arc::new(prompts);
     let shared = Arc::new((http, target.clone(), cancel.clone()));
     let (n, patience) = (prompts.len(), plan.patience);
@@ -192,7 +192,7 @@ pub async fn run_load(
         |row: RequestRow| {
             rows.push(row);
             if let Some(row) = rows.last() {
-                news(News::Row {
+                news(LoadProgress::Row {
                     row,
                     done: rows.len() as u64,
                     of: n as u64,

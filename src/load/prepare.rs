@@ -74,7 +74,7 @@ pub async fn prepare_prompts(
     plan: &LoadPlan,
     warming_up: impl FnOnce(),
 ) -> Result<Prepared, Failure> {
-    let counter = Counter::find(http, target).await;
+    let counter = Counter::find_tokenizer(http, target).await;
     let per_word = match &counter {
         Some(counter) => counter.tokens_per_word(plan.seed).await,
         None => 1.0,
@@ -194,7 +194,7 @@ async fn make_prompt(
     let mut fitting = Fitting::new(seed, number, length.input, per_word);
     let mut text = fitting.current_text();
     loop {
-        match fitting.take_count(counter.count(&text).await?) {
+        match fitting.take_count(counter.count_tokens(&text).await?) {
             FitStep::Count(next) => text = next,
             FitStep::Done { text, tokens } => {
                 return Ok(Prompt {
@@ -217,21 +217,24 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     /// The first request format that the server answers with a count.
-    async fn find<'a>(http: &'a HttpClient, target: &'a LoadTarget) -> Option<Counter<'a>> {
+    async fn find_tokenizer<'a>(
+        http: &'a HttpClient,
+        target: &'a LoadTarget,
+    ) -> Option<Counter<'a>> {
         for tokenizer in Tokenizer::candidates_for(target.dialect) {
             let counter = Counter {
                 http,
                 target,
                 tokenizer: *tokenizer,
             };
-            if counter.count("The sea is deep.").await.is_ok() {
+            if counter.count_tokens("The sea is deep.").await.is_ok() {
                 return Some(counter);
             }
         }
         None
     }
 
-    async fn count(&self, text: &str) -> Result<u64, RequestError> {
+    async fn count_tokens(&self, text: &str) -> Result<u64, RequestError> {
         let body = self
             .tokenizer
             .request_body(&self.target.model, text)
@@ -251,7 +254,7 @@ impl Counter<'_> {
     async fn tokens_per_word(&self, seed: u64) -> f64 {
         const SAMPLE: u32 = 200;
         let text = prompts::of_words(seed, u64::MAX, SAMPLE);
-        match self.count(&text).await {
+        match self.count_tokens(&text).await {
             Ok(tokens) => tokens as f64 / f64::from(SAMPLE),
             // Too long for a short model: the prompts are fitted one by one.
             Err(_) => TOKENS_PER_WORD,

@@ -43,7 +43,7 @@ const NUMBER_WORDS: usize = 3;
 const MOST_TRIES: u32 = 24;
 
 /// An endless sequence of words for prompt `number`.
-fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
+fn prompt_words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
     // The lowest byte first, each rotated by the seed: consecutive prompts differ in their first
     // word.
     let turn = Random::new(seed, 0).next_bits().to_le_bytes();
@@ -56,7 +56,9 @@ fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
 
 /// Prompt `number` of `seed`, with `count` words.
 pub fn of_words(seed: u64, number: u64, count: u32) -> String {
-    let words: Vec<&str> = words(seed, number).take(count.max(1) as usize).collect();
+    let words: Vec<&str> = prompt_words(seed, number)
+        .take(count.max(1) as usize)
+        .collect();
     words.join(" ")
 }
 
@@ -141,11 +143,11 @@ impl Fitting {
                 },
             };
         }
-        self.step(tokens);
+        self.adjust_words(tokens);
         FitStep::Count(self.current_text())
     }
 
-    fn step(&mut self, tokens: u64) {
+    fn adjust_words(&mut self, tokens: u64) {
         let per_word = (tokens as f64 / self.words as f64).max(0.1);
         if tokens > self.target {
             // That tail was too long; the next candidate, which is already due, may fit.
@@ -227,7 +229,7 @@ mod tests {
         #[test]
         fn no_prompt_begins_like_another(seed: u64, a in 0..1u64 << 24, b in 0..1u64 << 24) {
             prop_assume!(a != b);
-            let begin = |number| words(seed, number).take(NUMBER_WORDS).collect::<Vec<_>>();
+            let begin = |number| prompt_words(seed, number).take(NUMBER_WORDS).collect::<Vec<_>>();
             prop_assert_ne!(begin(a), begin(b));
             // The next in line differs in the very first word.
             prop_assert_ne!(begin(a)[0], begin(a + 1)[0]);

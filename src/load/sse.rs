@@ -34,9 +34,9 @@ impl SseReader {
                 continue;
             }
             let Some(end) = memchr2(b'\n', b'\r', bytes) else {
-                return self.keep(bytes);
+                return self.keep_bytes(bytes);
             };
-            self.keep(&bytes[..end])?;
+            self.keep_bytes(&bytes[..end])?;
             self.after_return = bytes[end] == b'\r';
             bytes = &bytes[end + 1..];
             self.line_ends(&mut event)?;
@@ -54,7 +54,7 @@ impl SseReader {
         Ok(())
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+    fn keep_bytes(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         if self.line.len() + bytes.len() > LONGEST_EVENT {
             return Err(TooLong);
         }

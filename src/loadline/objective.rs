@@ -32,7 +32,7 @@ impl Metric {
         }
     }
 
-    fn figures(self, result: &BenchResult) -> &BTreeMap<String, f64> {
+    fn figures_of_metric(self, result: &BenchResult) -> &BTreeMap<String, f64> {
         match self {
             Metric::Ttft => &result.ttft_ms,
             Metric::Itl => &result.itl_ms,
@@ -77,7 +77,7 @@ impl Objective {
             "p50" => "median",
             other => other,
         };
-        let figures = self.metric.figures(result);
+        let figures = self.metric.figures_of_metric(result);
         figures.get(name).or(figures.get(&self.statistic)).copied()
     }
 }
@@ -98,7 +98,7 @@ impl Objectives {
             if part.is_empty() {
                 return Err("a limit is empty".into());
             }
-            let objective = one(part, percentile)?;
+            let objective = parse_objective(part, percentile)?;
             let twin = |o: &Objective| {
                 (o.metric, &o.statistic) == (objective.metric, &objective.statistic)
             };
@@ -112,7 +112,7 @@ impl Objectives {
     }
 }
 
-fn one(part: &str, percentile: u32) -> Result<Objective, String> {
+fn parse_objective(part: &str, percentile: u32) -> Result<Objective, String> {
     let (name, time) = part
         .split_once('=')
         .ok_or_else(|| format!("`{part}` is no limit: write it as ttft=500ms"))?;
@@ -167,13 +167,15 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Objectives, String> {
+    fn parse_objectives(text: &str) -> Result<Objectives, String> {
         Objectives::parse_objectives(&[text.to_owned()], 95)
     }
 
     #[test]
     fn limits_are_read_as_people_write_them() {
-        let read = parse("ttft=500ms, itl.p99=0.05s,e2e.mean=2s").unwrap().0;
+        let read = parse_objectives("ttft=500ms, itl.p99=0.05s,e2e.mean=2s")
+            .unwrap()
+            .0;
         let told: Vec<String> = read.iter().map(Objective::to_string).collect();
         assert_eq!(
             told,
@@ -204,7 +206,7 @@ mod tests {
             ("itl=5ms,,", "empty"),
             ("", "empty"),
         ] {
-            let said = parse(text).unwrap_err();
+            let said = parse_objectives(text).unwrap_err();
             assert!(said.contains(word), "{text}: {said}");
         }
     }
@@ -216,7 +218,7 @@ mod tests {
             itl_ms: figures.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             ..BenchResult::default()
         };
-        let figure = |text: &str| parse(text).unwrap().0[0].measured_figure(&result);
+        let figure = |text: &str| parse_objectives(text).unwrap().0[0].measured_figure(&result);
         assert_eq!(
             [
                 figure("itl.p50=1s"),

@@ -55,7 +55,7 @@ impl RoundObservation {
         let failed: Vec<&RequestRow> = rows.iter().filter(|r| r.has_failed()).collect();
         let generation_s = generation_s(&whole);
         let queue = engine.and_then(|e| queue(e, &capture.probes));
-        let during: Vec<_> = match load(capture) {
+        let during: Vec<_> = match load_window(capture) {
             Some((from, to)) => (capture.gauges.iter())
                 .filter(|g| g.at_ns >= from && g.at_ns <= to)
                 .collect(),
@@ -99,7 +99,7 @@ impl RoundObservation {
 }
 
 /// The measured part of the load.
-fn load(capture: &Capture) -> Option<(AtNs, AtNs)> {
+fn load_window(capture: &Capture) -> Option<(AtNs, AtNs)> {
     let at = |phase: Phase| (capture.marks.iter()).find(|m| m.phase == phase);
     let from = at(Phase::Bench)?.at_ns;
     let to = (capture.marks.iter())

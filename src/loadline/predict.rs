@@ -76,7 +76,7 @@ pub fn predict_concurrency(
         lengths,
     };
     let mut prediction = Prediction::default();
-    about.pool(&mut prediction);
+    about.predict_pool_limit(&mut prediction);
     prediction
         .limits
         .extend(about.sequences(&mut prediction.notes));
@@ -104,26 +104,26 @@ struct PredictionInput<'a> {
 }
 
 impl PredictionInput<'_> {
-    fn count(&self, name: &str) -> Option<u64> {
+    fn setting_count(&self, name: &str) -> Option<u64> {
         let text = self.settings.get(name)?.trim();
         text.parse().ok().filter(|n| *n > 0)
     }
 
     /// Engines beside each other, each with a pool and a scheduler of its own.
     fn replicas(&self) -> u64 {
-        self.count("data_parallel_size").unwrap_or(1)
+        self.setting_count("data_parallel_size").unwrap_or(1)
     }
 
     /// Tokens that a request keeps at its longest: nothing is computed of the last token that is
     /// sampled, for none follows it.
-    fn kept(&self) -> u64 {
+    fn kept_tokens(&self) -> u64 {
         (self.lengths.total_tokens()).saturating_sub(self.engine.unkept_tokens)
     }
 
     /// The pool, and what of it is not certain.
-    fn pool(&self, to: &mut Prediction) {
+    fn predict_pool_limit(&self, to: &mut Prediction) {
         let told = &self.profile.vllm_internal_metrics;
-        let (kept, replicas) = (self.kept().max(1), self.replicas());
+        let (kept, replicas) = (self.kept_tokens().max(1), self.replicas());
         let block = told.block_size.filter(|b| *b > 0);
         let tokens = told.total_gpu_kv_cache_tokens.filter(|t| *t > 0);
         let half = self.lengths.input + self.lengths.output / 2;
@@ -202,7 +202,7 @@ impl PredictionInput<'_> {
                 source,
             }
         };
-        if let Some(n) = self.count(named) {
+        if let Some(n) = self.setting_count(named) {
             return Some(limit(n, "the engine's settings".into()));
         }
         match self.engine.unset_sequences {
@@ -238,7 +238,7 @@ impl PredictionInput<'_> {
     }
 
     fn batch_tokens(&self) -> Option<ResourceLimit> {
-        let tokens = self.count("max_batch_total_tokens")?;
+        let tokens = self.setting_count("max_batch_total_tokens")?;
         let each = self.lengths.total_tokens().max(1);
         Some(ResourceLimit {
             resource: Resource::BatchTokens,
@@ -249,7 +249,7 @@ impl PredictionInput<'_> {
     }
 
     fn connections(&self) -> Option<ResourceLimit> {
-        let n = self.count("max_concurrent_requests")?;
+        let n = self.setting_count("max_concurrent_requests")?;
         Some(ResourceLimit {
             resource: Resource::Connections,
             concurrency: n,
@@ -261,7 +261,7 @@ impl PredictionInput<'_> {
     /// A request that is longer than the engine takes fits no time.
     fn length(&self) -> Option<ResourceLimit> {
         let longest = self.profile.vllm_internal_metrics.max_model_len;
-        let longest = longest.or_else(|| self.count("max_model_len"))?;
+        let longest = longest.or_else(|| self.setting_count("max_model_len"))?;
         let whole = self.lengths.total_tokens();
         (whole > longest).then(|| ResourceLimit {
             resource: Resource::Length,

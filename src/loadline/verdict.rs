@@ -212,14 +212,14 @@ mod tests {
         }
     }
 
-    fn words(seen: &RoundObservation) -> Vec<String> {
+    fn describe_fault(seen: &RoundObservation) -> Vec<String> {
         let faults = check_round(32, seen, &Objectives::default());
         faults.iter().map(RoundFailure::describe_fault).collect()
     }
 
     #[test]
     fn a_round_without_a_fault_holds_though_a_reading_found_a_queue() {
-        assert_eq!(words(&good()), [""; 0]);
+        assert_eq!(describe_fault(&good()), [""; 0]);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             ..good()
         };
         assert_eq!(
-            words(&seen),
+            describe_fault(&seen),
             [
                 "3 failed (refused: 429)",
                 "1 preemption",
@@ -243,12 +243,12 @@ mod tests {
             queued_long: Some(7),
             ..good()
         };
-        assert_eq!(words(&long), ["queueing: 7 waited long"]);
+        assert_eq!(describe_fault(&long), ["queueing: 7 waited long"]);
         let nothing = RoundObservation {
             completed: 0,
             ..good()
         };
-        assert_eq!(words(&nothing), ["0 failed"]);
+        assert_eq!(describe_fault(&nothing), ["0 failed"]);
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
             running_most: Some(24),
             ..good()
         };
-        assert_eq!(words(&late), ["queueing: 24 of 32 at once"]);
+        assert_eq!(describe_fault(&late), ["queueing: 24 of 32 at once"]);
         let seldom = RoundObservation {
             readings: 2,
             ..late.clone()
@@ -294,7 +294,10 @@ mod tests {
             generation_s: Some(0.1),
             ..late
         };
-        assert_eq!((words(&seldom).len(), words(&short).len()), (0, 0));
+        assert_eq!(
+            (describe_fault(&seldom).len(), describe_fault(&short).len()),
+            (0, 0)
+        );
     }
 
     #[test]
@@ -307,12 +310,12 @@ mod tests {
             queued_long: Some(0),
             ..good()
         };
-        assert_eq!(words(&short), [""; 0]);
+        assert_eq!(describe_fault(&short), [""; 0]);
         let fewer = RoundObservation {
             running_most: Some(31),
             ..short
         };
-        assert_eq!(words(&fewer), ["queueing: 30 of 32 at once"]);
+        assert_eq!(describe_fault(&fewer), ["queueing: 30 of 32 at once"]);
     }
 
     #[test]
@@ -326,14 +329,14 @@ mod tests {
             kv_usage_most: None,
             ..good()
         };
-        assert_eq!(words(&dark), [""; 0]);
+        assert_eq!(describe_fault(&dark), [""; 0]);
         let one_token = RoundObservation {
             together: None,
             readings: 10,
             readings_waiting: Some(9),
             ..dark
         };
-        assert_eq!(words(&one_token), ["queueing"]);
+        assert_eq!(describe_fault(&one_token), ["queueing"]);
     }
 
     #[test]

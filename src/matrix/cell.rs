@@ -25,7 +25,7 @@ impl Cell {
     /// A cell with its ids.
     pub fn new(server: Arc<ServerConfig>, load: CellLoad) -> Cell {
         let group = GroupId::of_server(&server);
-        let id = CellId(hash(&(server.identity(), &load)));
+        let id = CellId(hash(&(server.identity_key(), &load)));
         Cell {
             id,
             group,
@@ -61,7 +61,7 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// What its id follows from: all that can change a measurement. A token that is renewed
     /// changes none.
-    fn identity(&self) -> impl Serialize + '_ {
+    fn identity_key(&self) -> impl Serialize + '_ {
         (
             &self.model,
             &self.engine,
@@ -291,7 +291,7 @@ pub struct GroupId(pub String);
 impl GroupId {
     /// Of a server configuration.
     pub fn of_server(server: &ServerConfig) -> GroupId {
-        GroupId(hash(&server.identity()))
+        GroupId(hash(&server.identity_key()))
     }
 }
 

@@ -139,7 +139,7 @@ impl Matrix {
     fn loops(&self) -> Vec<AxisLoop> {
         let mut order: Vec<usize> = (0..self.axes.len()).collect();
         // Arguments of the engine keep the order of the file.
-        order.sort_by_key(|&i| rank(&self.axes[i].key));
+        order.sort_by_key(|&i| axis_rank(&self.axes[i].key));
         let mut loops: Vec<AxisLoop> = Vec::new();
         for i in order {
             let zip = self.zips.iter().find(|z| z.contains(&self.axes[i].key));
@@ -192,9 +192,9 @@ impl Matrix {
                 }
             }
             if kept {
-                cells.push(maker.cell(&values));
+                cells.push(maker.make_cell(&values));
             }
-            more = step(&mut at, &loops);
+            more = next_combination(&mut at, &loops);
         }
         for given in &self.include {
             let mut values: Vec<(&AxisKey, &AxisValue)> =
@@ -206,7 +206,7 @@ impl Matrix {
                     }
                 }
             }
-            cells.push(maker.cell(&values));
+            cells.push(maker.make_cell(&values));
         }
         beside_each_other(&mut cells);
         Expanded { cells, left_out }
@@ -214,7 +214,7 @@ impl Matrix {
 }
 
 /// The next combination; false behind the last.
-fn step(at: &mut [usize], loops: &[AxisLoop]) -> bool {
+fn next_combination(at: &mut [usize], loops: &[AxisLoop]) -> bool {
     for (i, l) in at.iter_mut().zip(loops).rev() {
         *i += 1;
         if *i < l.len {
@@ -246,7 +246,7 @@ fn beside_each_other(cells: &mut [Cell]) {
 }
 
 /// All arguments have one rank: among them the file's order counts.
-fn rank(key: &AxisKey) -> AxisKey {
+fn axis_rank(key: &AxisKey) -> AxisKey {
     match key {
         AxisKey::Argument(_) => AxisKey::Argument("".into()),
         other => other.clone(),
@@ -260,18 +260,18 @@ struct CellMaker<'t> {
 }
 
 impl CellMaker<'_> {
-    fn cell(&mut self, values: &[(&AxisKey, &AxisValue)]) -> Cell {
-        let server = server(self.template, values);
+    fn make_cell(&mut self, values: &[(&AxisKey, &AxisValue)]) -> Cell {
+        let server = server_of(self.template, values);
         let server = match &self.last {
             Some(last) if **last == server => last.clone(),
             _ => Arc::new(server),
         };
         self.last = Some(server.clone());
-        Cell::new(server, load(self.template, values))
+        Cell::new(server, load_of(self.template, values))
     }
 }
 
-fn server(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> ServerConfig {
+fn server_of(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> ServerConfig {
     let mut model = String::new();
     let mut place = String::new();
     let mut settings = RequestedSettings::default();
@@ -328,7 +328,7 @@ fn server(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> ServerC
     }
 }
 
-fn load(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> CellLoad {
+fn load_of(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> CellLoad {
     let number = |key: AxisKey| {
         values.iter().find_map(|(k, v)| match v {
             AxisValue::Number(n) if **k == key => u32::try_from(*n).ok(),

@@ -132,7 +132,7 @@ fn sweep(
     };
     let sweep = SweepDefinition {
         name: match top.value_of("name") {
-            Some(node) => name(node)?,
+            Some(node) => parse_name(node)?,
             None => name_of_file(shown),
         },
         cells: Vec::new(),
@@ -168,13 +168,13 @@ fn sweep(
         }
     }
     Ok(SweepDefinition {
-        cells: cells(root, &entries)?,
+        cells: expand_entries(root, &entries)?,
         ..sweep
     })
 }
 
 /// The cells of all entries. Each is there once, and each pattern of `exclude` matches one.
-fn cells(root: &YamlNode, entries: &[ModelEntry]) -> Result<Vec<Cell>, FileFault> {
+fn expand_entries(root: &YamlNode, entries: &[ModelEntry]) -> Result<Vec<Cell>, FileFault> {
     let mut cells: Vec<Cell> = Vec::new();
     // Of which entry a cell is: where each entry's cells end.
     let mut ends: Vec<usize> = Vec::new();
@@ -226,7 +226,7 @@ fn is_sound(c: char) -> bool {
 }
 
 /// A name that can be a folder's.
-fn name(node: &YamlNode) -> Result<String, FileFault> {
+fn parse_name(node: &YamlNode) -> Result<String, FileFault> {
     let name = scalars::read_text("name", node)?;
     let sound = name.chars().all(is_sound) && !name.starts_with('.') && name.len() <= LONGEST_NAME;
     if sound {

@@ -52,11 +52,13 @@ impl FlagMatrix {
             .map_err(|(message, hint)| Failure::usage(message).hint(hint))?;
         let texts = |key, values: &[String]| MatrixAxis {
             key,
-            values: once(values).map(AxisValue::Text).collect(),
+            values: each_once(values).map(AxisValue::Text).collect(),
         };
         let numbers = |key, values: &[u32]| MatrixAxis {
             key,
-            values: once(values).map(|n| AxisValue::Number(n.into())).collect(),
+            values: each_once(values)
+                .map(|n| AxisValue::Number(n.into()))
+                .collect(),
         };
         let lists = [
             texts(AxisKey::Model, &self.models),
@@ -88,7 +90,7 @@ impl FlagMatrix {
     }
 }
 
-fn once<T: Clone + Eq + std::hash::Hash>(values: &[T]) -> impl Iterator<Item = T> {
+fn each_once<T: Clone + Eq + std::hash::Hash>(values: &[T]) -> impl Iterator<Item = T> {
     let mut seen = HashSet::new();
     values.iter().filter(move |v| seen.insert(*v)).cloned()
 }

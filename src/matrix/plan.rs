@@ -89,10 +89,10 @@ impl SweepPlan {
         // What is remembered of earlier runs, and what is asked for by its id, may differ from
         // machine to machine; the parts must not. So the groups are dealt out with all their cells.
         if let Some(shard) = options.shard {
-            groups = shard.part(groups);
+            groups = shard.groups_of_part(groups);
         }
         for group in &mut groups {
-            let wanted = |cell: &Cell| only.iter().any(|word| begins(cell, word));
+            let wanted = |cell: &Cell| only.iter().any(|word| id_begins_with(cell, word));
             group.cells.retain(|cell| only.is_empty() || wanted(cell));
         }
         let mut skipped = Vec::new();
@@ -172,7 +172,7 @@ impl CellGroup {
 fn checked_beginnings(cells: &[Cell], words: &[String]) -> Result<Vec<String>, Failure> {
     let words: Vec<String> = words.iter().map(|w| w.to_ascii_lowercase()).collect();
     for word in &words {
-        if !cells.iter().any(|cell| begins(cell, word)) {
+        if !cells.iter().any(|cell| id_begins_with(cell, word)) {
             return Err(Failure::usage(format!(
                 "no cell of this sweep has an id that begins with `{word}`"
             ))
@@ -182,7 +182,7 @@ fn checked_beginnings(cells: &[Cell], words: &[String]) -> Result<Vec<String>, F
     Ok(words)
 }
 
-fn begins(cell: &Cell, word: &str) -> bool {
+fn id_begins_with(cell: &Cell, word: &str) -> bool {
     !word.is_empty() && cell.id.0.starts_with(word)
 }
 
@@ -268,7 +268,7 @@ pub struct Shard {
 impl Shard {
     /// The groups of this part. Every machine deals them out alike, without a word to the others:
     /// the largest first, each to the part that has the fewest cells so far.
-    fn part(self, groups: Vec<CellGroup>) -> Vec<CellGroup> {
+    fn groups_of_part(self, groups: Vec<CellGroup>) -> Vec<CellGroup> {
         let mut order: Vec<&CellGroup> = groups.iter().collect();
         order.sort_by_key(|group| (Reverse(group.cells.len()), &group.id));
         let mut loads = vec![0usize; self.of as usize];

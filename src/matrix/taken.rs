@@ -16,7 +16,7 @@ impl ArgumentFlag {
 
     /// `--no-x` of `--x`, and `--x` of `--no-x`: the two say one thing.
     pub(super) fn opposite_flag(&self) -> ArgumentFlag {
-        let plain = plain(&self.0);
+        let plain = plain_flag(&self.0);
         ArgumentFlag(match plain.strip_prefix("--no-") {
             Some(rest) => format!("--{rest}"),
             None => format!("--no-{}", plain.trim_start_matches('-')),
@@ -54,7 +54,7 @@ impl fmt::Display for ArgumentFlag {
 
 impl PartialEq for ArgumentFlag {
     fn eq(&self, other: &ArgumentFlag) -> bool {
-        plain(&self.0) == plain(&other.0)
+        plain_flag(&self.0) == plain_flag(&other.0)
     }
 }
 
@@ -68,18 +68,18 @@ impl PartialOrd for ArgumentFlag {
 
 impl Ord for ArgumentFlag {
     fn cmp(&self, other: &ArgumentFlag) -> std::cmp::Ordering {
-        plain(&self.0).cmp(&plain(&other.0))
+        plain_flag(&self.0).cmp(&plain_flag(&other.0))
     }
 }
 
 impl Hash for ArgumentFlag {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        plain(&self.0).hash(state);
+        plain_flag(&self.0).hash(state);
     }
 }
 
 /// Without its value, and with one spelling for all.
-fn plain(word: &str) -> String {
+fn plain_flag(word: &str) -> String {
     word.split('=').next().unwrap_or(word).replace('_', "-")
 }
 
@@ -137,7 +137,7 @@ const CLEAR: usize = "--tens".len();
 /// The key that a flag has of its own: `--max-model-len` → `max_model_len`. Other names for it,
 /// its opposite and beginnings of it count as well.
 pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
-    let plain = plain(flag);
+    let plain = plain_flag(flag);
     let flag = match plain.strip_prefix("--no-") {
         Some(rest) => format!("--{rest}"),
         None => plain,
@@ -158,7 +158,7 @@ pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
 
 /// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
 pub(super) fn is_address(flag: &str) -> bool {
-    ADDRESS.contains(&plain(flag).as_str())
+    ADDRESS.contains(&plain_flag(flag).as_str())
 }
 
 #[cfg(test)]

@@ -92,8 +92,8 @@ impl ProcessListColumn {
                 used_bytes: p.used_bytes,
                 peak_bytes: p.peak_bytes,
                 ours: p.ours,
-                name: p.name.and_then(|n| self.place(n)),
-                container: p.container_id.and_then(|id| self.place(id)),
+                name: p.name.and_then(|n| self.place_of_name(n)),
+                container: p.container_id.and_then(|id| self.place_of_name(id)),
             };
             self.entries.push(entry);
         }
@@ -101,7 +101,7 @@ impl ProcessListColumn {
     }
 
     /// Index of a kept name; `None` above the limits, which no real host reaches.
-    fn place(&mut self, name: String) -> Option<u32> {
+    fn place_of_name(&mut self, name: String) -> Option<u32> {
         if let Some(place) = self.places.get(&name) {
             return Some(*place);
         }

@@ -475,7 +475,7 @@ pub(super) fn compare_settings(
         "enforce_eager",
     ] {
         if let Some(fact) = log.facts.get(key) {
-            effective.insert(key.to_owned(), plain(&fact.value));
+            effective.insert(key.to_owned(), plain_text(&fact.value));
         }
     }
     // The endpoints speak of what runs now; the log of what was announced.
@@ -542,7 +542,7 @@ fn another_model(
     })
 }
 
-fn plain(value: &FactValue) -> String {
+fn plain_text(value: &FactValue) -> String {
     match value {
         FactValue::List(v) => v.iter().map(f64::to_string).collect::<Vec<_>>().join(","),
         other => other.to_string(),

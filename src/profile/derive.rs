@@ -53,7 +53,7 @@ pub fn derive_profile(
     if o.overload_threads().is_some() || o.coarsely_timed() || o.swapped_bytes().is_some() {
         memory_breakdown.doubt_differences();
     }
-    let latency_stats = latency(&o);
+    let latency_stats = collect_latency(&o);
     let findings = findings::collect_findings(
         &o,
         &evidence,
@@ -93,12 +93,12 @@ pub fn derive_profile(
             omitted_bytes: omitted_engine + omitted_bench,
         },
     };
-    profile.unknown = reasons(&profile, &o).into_map();
+    profile.unknown = collect_null_reasons(&profile, &o).into_map();
     profile
 }
 
 /// Why each null of the document is null.
-fn reasons(profile: &Profile, o: &CaptureObservation<'_>) -> NullReasons {
+fn collect_null_reasons(profile: &Profile, o: &CaptureObservation<'_>) -> NullReasons {
     let mut reasons = NullReasons::default();
     let out = &mut reasons;
     metadata_reasons(&profile.metadata, out);
@@ -320,7 +320,7 @@ fn dtypes(
     }
 }
 
-fn latency(o: &CaptureObservation<'_>) -> Option<LatencyStats> {
+fn collect_latency(o: &CaptureObservation<'_>) -> Option<LatencyStats> {
     let kind = load_kind(o.capture)?;
     let repeats: Vec<RepeatResult> = o
         .capture

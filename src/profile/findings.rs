@@ -37,10 +37,10 @@ pub fn collect_findings(
     if metrics.gpu_memory_utilization.is_some() {
         findings.retain(|f| f.code != DEFAULT_UTILIZATION);
     }
-    outcome(o, &mut findings);
+    find_run_end(o, &mut findings);
     findings.extend(requests(latency));
     torch::find_probe_problems(o, &mut findings);
-    simulated(o, &mut findings);
+    find_simulation(o, &mut findings);
     let placed = o.rank_placement() != Placement::Unknown;
     let speaks_of_its_device =
         |e: &&Evidence| placed || e.source.names_its_device() || o.is_host(e.gpu_id as usize);
@@ -137,7 +137,7 @@ impl Finding {
     }
 }
 
-fn outcome(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
+fn find_run_end(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let c = o.capture;
     let failed = |code: &str, message: String| {
         Finding::new_error(code, message).quoting(o.root_cause.clone())
@@ -206,7 +206,7 @@ fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
     Some(Finding::new("requests_failed", severity, message))
 }
 
-fn simulated(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
+fn find_simulation(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     if o.engine.is_some_and(|e| e.simulated()) {
         findings.push(Finding::new_warning("simulated_engine", "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
     }

@@ -279,7 +279,7 @@ pub struct MemoryUsage {
     pub unit: String,
 }
 
-fn usage(bytes: u64) -> MemoryUsage {
+fn usage_in_mib(bytes: u64) -> MemoryUsage {
     MemoryUsage {
         value: bytes as f64 / 1024.0 / 1024.0,
         unit: "MB".into(),
@@ -358,8 +358,8 @@ impl DetailedGpuMetrics {
                             container_id: p.container_id.clone(),
                             container_name: (p.ours == Some(true))
                                 .then(|| capture.container.name.clone()),
-                            memory_usage: p.used_bytes.map(usage),
-                            peak_memory_usage: p.peak_bytes.map(usage),
+                            memory_usage: p.used_bytes.map(usage_in_mib),
+                            peak_memory_usage: p.peak_bytes.map(usage_in_mib),
                         })
                         .collect(),
                 })

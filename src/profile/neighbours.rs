@@ -58,7 +58,7 @@ impl Neighbours {
     }
 
     /// Whether others were there and how much they hold is not known.
-    pub fn is_untold(&self) -> bool {
+    pub fn is_amount_unknown(&self) -> bool {
         self.untold
     }
 }
@@ -101,7 +101,7 @@ pub fn find_neighbours(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) 
             warn("other_process_entered", message);
         }
         let neighbours = o.neighbours_of(device);
-        if neighbours.is_untold() {
+        if neighbours.is_amount_unknown() {
             let message = format!(
                 "the driver does not tell how much the processes of others hold on device {device}: what they took during the run is counted as this engine's"
             );
@@ -154,14 +154,14 @@ mod tests {
         let series = SampleSeries::new([list(0, Some(5)), list(100, Some(9))]);
         let n = Neighbours::neighbours_on(&series, 0);
         assert_eq!([-5, 40, 50, 60, 900].map(|t| n.held_at(t)), [5, 5, 5, 9, 9]);
-        assert!(!n.is_untold());
+        assert!(!n.is_amount_unknown());
     }
 
     #[test]
     fn a_figure_that_is_not_told_leaves_no_difference() {
         let series = SampleSeries::new([list(0, Some(5)), list(100, None)]);
         let n = Neighbours::neighbours_on(&series, 0);
-        assert!(n.is_untold());
+        assert!(n.is_amount_unknown());
         assert_eq!(n.held_at(0), n.held_at(100));
     }
 }

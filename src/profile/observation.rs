@@ -118,10 +118,10 @@ impl<'a> CaptureObservation<'a> {
             if line.source == LineSource::Container {
                 first_line_ns = Some(first_line_ns.map_or(line.at_ns, |f| f.min(line.at_ns)));
             }
-            reader.take(&line);
+            reader.take_line(&line);
         }
         let number = top.and_then(|t| repeats[t].number);
-        let (log, root_cause) = reader.report(number);
+        let (log, root_cause) = reader.report_for_repeat(number);
         let torch = engine.and_then(|e| torch_report(e, capture, number));
         let neighbours = (0..series.device_count())
             .map(|device| Neighbours::neighbours_on(&series, device))
@@ -157,7 +157,7 @@ impl<'a> CaptureObservation<'a> {
     /// with the next phase or with the bench's start, whichever comes first: a bench that loads
     /// its own engine warms up only once the engine is in memory.
     pub fn baseline_window(&self) -> Option<TimeWindow> {
-        let from = mark(self.capture, Phase::Baseline)?;
+        let from = mark_of_phase(self.capture, Phase::Baseline)?;
         let marks = self.capture.marks.iter();
         let phases = marks
             .filter(|m| m.phase != Phase::Baseline)
@@ -328,7 +328,7 @@ pub fn file_bytes(s: &MemorySample) -> i64 {
     s.host.and_then(|h| h.file_bytes).unwrap_or(0) as i64
 }
 
-fn mark(capture: &Capture, phase: Phase) -> Option<AtNs> {
+fn mark_of_phase(capture: &Capture, phase: Phase) -> Option<AtNs> {
     capture
         .marks
         .iter()
@@ -374,8 +374,8 @@ fn repeats(capture: &Capture, series: &SampleSeries) -> Vec<Repeat> {
     // Without a load of ours there is what was watched, and of an engine that ran out of memory
     // before its load what led to that; another bench that never began has nothing.
     if repeats.is_empty() {
-        let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
-        let watched = mark(capture, Phase::Bench).filter(|_| observes_only(capture));
+        let to = mark_of_phase(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
+        let watched = mark_of_phase(capture, Phase::Bench).filter(|_| observes_only(capture));
         let killed = matches!(OomVerdict::of_capture(capture), OomVerdict::Killed(_));
         let watched = watched.map(|from| TimeWindow { from, to });
         let start = TimeWindow {
@@ -458,10 +458,10 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    fn take(&mut self, line: &LogLine) {
+    fn take_line(&mut self, line: &LogLine) {
         match line.source {
             LineSource::Container => {
-                self.engine_excerpt.push(&line.text);
+                self.engine_excerpt.push_line(&line.text);
                 if let Some(parser) = &mut self.container {
                     parser.line(line.text.as_bytes(), Some(line.at_ns));
                 }
@@ -471,7 +471,7 @@ impl<'a> LineReader<'a> {
                 if exec.is_none_or(|e| e.role != ExecRole::Bench) {
                     return;
                 }
-                self.bench_excerpt.push(&line.text);
+                self.bench_excerpt.push_line(&line.text);
                 // Beside a serving engine the bench is a client: its words are not the engine's.
                 if self.capture.mode == Mode::Idle {
                     if let Some(engine) = self.engine {
@@ -486,7 +486,7 @@ impl<'a> LineReader<'a> {
     }
 
     /// The report of the engine that this repeat loaded, else of the container.
-    fn report(&self, repeat: Option<u32>) -> (LogReport, Option<String>) {
+    fn report_for_repeat(&self, repeat: Option<u32>) -> (LogReport, Option<String>) {
         let exec = self
             .execs
             .iter()
@@ -522,7 +522,7 @@ pub struct LogExcerpt {
 }
 
 impl LogExcerpt {
-    fn push(&mut self, line: &str) {
+    fn push_line(&mut self, line: &str) {
         if self.tail.is_empty() && self.head.len() + line.len() < EXCERPT_BYTES {
             self.head.push_str(line);
             self.head.push('\n');
@@ -584,7 +584,7 @@ mod tests {
         let mut excerpt = LogExcerpt::default();
         let line = "x".repeat(999);
         for i in 0..1000 {
-            excerpt.push(&format!("{i} {line}"));
+            excerpt.push_line(&format!("{i} {line}"));
         }
         let (text, omitted) = excerpt.into_text();
         assert!(text.starts_with("0 x") && text.contains("999 x"));

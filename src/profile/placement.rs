@@ -28,7 +28,7 @@ impl Placement {
         series: &SampleSeries,
         ranks: u64,
     ) -> Placement {
-        let gpus = gpus(capture);
+        let gpus = measured_gpus(capture);
         let open = numbers_are_open(capture, settings);
         let as_many = |devices: &Vec<u32>| devices.len() as u64 == ranks;
         // Among GPUs of one model CUDA keeps the driver's order; one alone has no order.
@@ -37,7 +37,7 @@ impl Placement {
             !open || !differ(devices.iter().filter_map(of))
         };
         let all = || gpus.iter().map(|d| d.index).collect::<Vec<u32>>();
-        let visible = variable(capture, settings, VISIBLE);
+        let visible = environment_variable(capture, settings, VISIBLE);
         // Whatever the numbers mean, rising ones keep the order.
         let rising = visible.is_none_or(|list| ranks < 2 || !open || rises(list));
         let told = match visible {
@@ -66,16 +66,16 @@ impl Placement {
 /// Whether CUDA may number the GPUs otherwise than the driver lists them: they are of different
 /// models, and the order need not be the driver's.
 pub fn numbers_are_open(capture: &Capture, settings: &ServerSettings) -> bool {
-    let order = variable(capture, settings, ORDER);
+    let order = environment_variable(capture, settings, ORDER);
     let pinned = order.is_some_and(|o| o.trim() == "PCI_BUS_ID");
     // CUDA's GPUs are called so by NVML; others are numbered by their own drivers' rules.
-    let cuda = gpus(capture)
+    let cuda = measured_gpus(capture)
         .into_iter()
         .filter(|d| d.id.starts_with("GPU-"));
     !pinned && differ(cuda.collect::<Vec<_>>().iter())
 }
 
-fn gpus(capture: &Capture) -> Vec<&DeviceFacts> {
+fn measured_gpus(capture: &Capture) -> Vec<&DeviceFacts> {
     let gpu = |d: &&DeviceFacts| d.kind == DeviceKind::Gpu;
     capture.devices.iter().filter(gpu).collect()
 }
@@ -86,7 +86,7 @@ fn differ<'a>(mut gpus: impl Iterator<Item = &'a &'a DeviceFacts>) -> bool {
 }
 
 /// A variable of the engine's environment: its command's, else its container's.
-fn variable<'a>(
+fn environment_variable<'a>(
     capture: &'a Capture,
     settings: &'a ServerSettings,
     name: &str,

@@ -28,7 +28,7 @@ impl EngineRanks {
         let devices = log
             .facts
             .get("weights_gib")
-            .map_or(0, |f| devices(&f.value));
+            .map_or(0, |f| count_devices(&f.value));
         EngineRanks {
             tensor,
             per_engine: (tensor * size("pipeline_parallel_size")).max(devices),
@@ -55,7 +55,7 @@ impl EngineRanks {
                 Some(sum * like_them)
             }
             FactValue::Record(entries) => {
-                let of_ranks: Vec<f64> = numbered(entries).map(|(_, v)| v).collect();
+                let of_ranks: Vec<f64> = numbered_figures(entries).map(|(_, v)| v).collect();
                 let sum: f64 = of_ranks.iter().sum();
                 let like_them = match of_ranks.len() {
                     0 => 1.0,
@@ -89,7 +89,7 @@ impl EngineRanks {
                 .copied(),
             // What lies on a device, in however many buffers (`CUDA0`, `CUDA0_Split`).
             FactValue::Record(entries) => {
-                let here = || numbered(entries).filter(|(n, _)| *n == rank as u64);
+                let here = || numbered_figures(entries).filter(|(n, _)| *n == rank as u64);
                 here().next()?;
                 Some(here().map(|(_, v)| v).sum())
             }
@@ -99,7 +99,7 @@ impl EngineRanks {
 }
 
 /// How many devices the labels of a record name: `CUDA1` is the second of two at least.
-fn devices(value: &FactValue) -> u64 {
+fn count_devices(value: &FactValue) -> u64 {
     let FactValue::Record(entries) = value else {
         return 0;
     };
@@ -130,7 +130,9 @@ pub fn sum_of_parts(value: &FactValue) -> FactValue {
 }
 
 /// The figures of a record with labels that name a rank or device, with its number.
-fn numbered(entries: &BTreeMap<String, FactValue>) -> impl Iterator<Item = (u64, f64)> + '_ {
+fn numbered_figures(
+    entries: &BTreeMap<String, FactValue>,
+) -> impl Iterator<Item = (u64, f64)> + '_ {
     entries
         .iter()
         .filter_map(|(label, v)| Some((number_of(label)?, v.number()?)))
@@ -179,7 +181,7 @@ mod tests {
             FactValue::Record(pairs.collect())
         };
         let devices = record(&[("CUDA0", 1.0), ("CUDA3", 2.0), ("CPU", 5.0)]);
-        assert_eq!(super::devices(&devices), 4);
+        assert_eq!(super::count_devices(&devices), 4);
         let mamba = record(&[("conv_gib", 0.25), ("ssm_gib", 1.5), ("slots", 30.0)]);
         assert_eq!(sum_of_parts(&mamba), FactValue::Float(1.75));
         assert_eq!(four.figure_of_rank(&devices, 3), Some(2.0));

@@ -81,7 +81,7 @@ fn plain_id(id: &str) -> String {
 }
 
 /// The probe's figures of one measured device.
-fn on<'a>(
+fn probe_of_device<'a>(
     o: &'a CaptureObservation<'_>,
     device: usize,
 ) -> Option<(&'a TorchMemory, &'a TorchDevice)> {
@@ -101,7 +101,7 @@ pub fn is_spread(o: &CaptureObservation<'_>) -> bool {
 
 /// Weights that are pages of the checkpoint's files, on a host, bytes; 0 where unknown.
 pub fn file_mapped_bytes(o: &CaptureObservation<'_>, device: usize) -> i64 {
-    on(o, device)
+    probe_of_device(o, device)
         .filter(|_| o.is_host(device))
         .and_then(|(memory, _)| memory.weights.file_mapped_bytes)
         .and_then(|b| i64::try_from(b).ok())
@@ -111,7 +111,7 @@ pub fn file_mapped_bytes(o: &CaptureObservation<'_>, device: usize) -> i64 {
 
 /// The probe's witnesses for one device.
 pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence> {
-    let Some((memory, d)) = on(o, device) else {
+    let Some((memory, d)) = probe_of_device(o, device) else {
         return Vec::new();
     };
     let rss = memory.measured_by == MeasuredBy::Rss;

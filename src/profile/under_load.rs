@@ -93,7 +93,7 @@ pub(super) fn under_load(o: &CaptureObservation<'_>) -> Option<UnderLoad> {
             .zip(before)
             .map(|(after, before)| after - before.point.memory_gb),
     };
-    UnderLoad::of(&load)
+    UnderLoad::classify_load(&load)
 }
 
 /// What the samples of a load say.
@@ -106,7 +106,7 @@ struct LoadSamples {
 }
 
 impl UnderLoad {
-    fn of(load: &LoadSamples) -> Option<UnderLoad> {
+    fn classify_load(load: &LoadSamples) -> Option<UnderLoad> {
         let levels = load.levels.as_slice();
         let sorted = |levels: &[f64]| {
             let mut sorted = levels.to_vec();
@@ -167,7 +167,7 @@ mod tests {
     fn the_shape_is_told_from_the_samples() {
         let of = |levels: &[f64], peak_gb, seconds, kept_gb| {
             let levels = levels.to_vec();
-            UnderLoad::of(&LoadSamples {
+            UnderLoad::classify_load(&LoadSamples {
                 levels,
                 seconds,
                 peak_gb,

@@ -461,7 +461,7 @@ impl EvidenceCollector<'_, '_> {
             let (told, less) = self.told_beside_activations();
             let neighbours = self.o.neighbours_of(self.device);
             let own = peak.bytes as i64 - neighbours.held_at(peak.nearest.at_ns);
-            let source = if neighbours.is_untold() {
+            let source = if neighbours.is_amount_unknown() {
                 EvidenceSource::MeasuredShared
             } else {
                 EvidenceSource::MeasuredDelta

@@ -13,12 +13,12 @@ pub fn render_ablation(ablation: &Ablation, options: TextOptions) -> String {
         text: String::new(),
         options,
     };
-    page.head(ablation);
-    page.findings(ablation);
-    page.memory(ablation);
+    page.write_head(ablation);
+    page.write_findings(ablation);
+    page.write_memory(ablation);
     page.others(ablation);
-    page.unknown(ablation);
-    page.graphs(ablation);
+    page.write_reasons(ablation);
+    page.write_graphs(ablation);
     page.text
 }
 
@@ -31,17 +31,17 @@ struct AblationPage {
 }
 
 impl AblationPage {
-    fn line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    fn table(&mut self, title: &str, table: &TextTable) {
-        self.line("");
-        self.line(title);
+    fn write_table(&mut self, title: &str, table: &TextTable) {
+        self.write_line("");
+        self.write_line(title);
         for line in table.render_lines() {
-            self.line(&format!("  {line}"));
+            self.write_line(&format!("  {line}"));
         }
     }
 
@@ -50,11 +50,11 @@ impl AblationPage {
         let room = self.options.width.saturating_sub(4).max(24);
         for (i, part) in wrap_text(text, room).iter().enumerate() {
             let indent = if i == 0 { "  " } else { "    " };
-            self.line(&format!("{indent}{part}"));
+            self.write_line(&format!("{indent}{part}"));
         }
     }
 
-    fn head(&mut self, ablation: &Ablation) {
+    fn write_head(&mut self, ablation: &Ablation) {
         let version = ablation.engine_version.as_deref().unwrap_or("—");
         let mut title = format!(
             "{}: {} against {}",
@@ -63,15 +63,15 @@ impl AblationPage {
         if ablation.simulated {
             title.push_str("  SIMULATED");
         }
-        self.line(&title);
-        self.line(&format!(
+        self.write_line(&title);
+        self.write_line(&format!(
             "{} {version}, {}, {} bench, memory read by {}",
             ablation.engine,
             ablation.model.as_deref().unwrap_or("model —"),
             ablation.bench,
             ablation.memory_backend
         ));
-        self.line("");
+        self.write_line("");
         for (letter, arm) in [("A", &ablation.a), ("B", &ablation.b)] {
             self.arm(letter, arm);
         }
@@ -100,13 +100,13 @@ impl AblationPage {
     }
 
     /// What the runs warn of: an argument without effect makes two arms that are the same.
-    fn findings(&mut self, ablation: &Ablation) {
+    fn write_findings(&mut self, ablation: &Ablation) {
         let arms = [("A", &ablation.a), ("B", &ablation.b)];
         if arms.iter().all(|(_, arm)| arm.findings.is_empty()) {
             return;
         }
-        self.line("");
-        self.line("Findings");
+        self.write_line("");
+        self.write_line("Findings");
         let in_both = |message: &str| {
             (arms.iter()).all(|(_, arm)| arm.findings.iter().any(|f| f.message == message))
         };
@@ -121,7 +121,7 @@ impl AblationPage {
         }
     }
 
-    fn memory(&mut self, ablation: &Ablation) {
+    fn write_memory(&mut self, ablation: &Ablation) {
         let mut table = TextTable::new(&[
             ("", Align::Left),
             ("A", Align::Right),
@@ -133,9 +133,9 @@ impl AblationPage {
         let c = &ablation.comparison;
         let both = c.components.iter().chain([&c.remainder]);
         for row in [&c.total].into_iter().chain(both) {
-            table.add_row(cells(row));
+            table.add_row(row_cells(row));
         }
-        self.table("Memory at the peak, MiB (medians)", &table);
+        self.write_table("Memory at the peak, MiB (medians)", &table);
     }
 
     fn others(&mut self, ablation: &Ablation) {
@@ -154,23 +154,26 @@ impl AblationPage {
             ("", Align::Left),
         ]);
         for row in others {
-            let [label, a, b, tail @ ..] = &cells(row)[..] else {
+            let [label, a, b, tail @ ..] = &row_cells(row)[..] else {
                 continue;
             };
             let label = match row.unit {
                 Unit::Bytes => format!("{label}, MiB"),
                 _ => label.clone(),
             };
-            let (in_a, in_b) = (range(row.unit, &row.a), range(row.unit, &row.b));
+            let (in_a, in_b) = (
+                format_range(row.unit, &row.a),
+                format_range(row.unit, &row.b),
+            );
             let mut cells = vec![label, a.clone(), in_a, b.clone(), in_b];
             cells.extend_from_slice(tail);
             table.add_row(cells);
         }
-        self.table("Pool, latency, throughput (medians)", &table);
+        self.write_table("Pool, latency, throughput (medians)", &table);
     }
 
     /// Why figures are missing, each once.
-    fn unknown(&mut self, ablation: &Ablation) {
+    fn write_reasons(&mut self, ablation: &Ablation) {
         let c = &ablation.comparison;
         let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
         let mut said = Vec::new();
@@ -188,18 +191,18 @@ impl AblationPage {
             }
         }
         if !said.is_empty() {
-            self.line("");
-            self.line("Unknown");
+            self.write_line("");
+            self.write_line("Unknown");
         }
         said.iter().for_each(|s| self.aside(s));
     }
 
-    fn graphs(&mut self, ablation: &Ablation) {
+    fn write_graphs(&mut self, ablation: &Ablation) {
         let Some(graphs) = &ablation.graphs else {
             return;
         };
-        self.line("");
-        self.line("CUDA graphs");
+        self.write_line("");
+        self.write_line("CUDA graphs");
         match (graphs.overhead_bytes, graphs.reading) {
             (Some(bytes), Some(reading)) => self.aside(&format!(
                 "{:.1} MiB, {}: {}",
@@ -213,19 +216,20 @@ impl AblationPage {
 }
 
 /// Label, A, B, difference, percent, judgement.
-fn cells(row: &Row) -> Vec<String> {
+fn row_cells(row: &Row) -> Vec<String> {
     vec![
         row.label.clone(),
-        value(row.unit, row.a.median),
-        value(row.unit, row.b.median),
+        format_value(row.unit, row.a.median),
+        format_value(row.unit, row.b.median),
         difference(row),
-        row.difference_percent.map_or_else(String::new, percent),
+        row.difference_percent
+            .map_or_else(String::new, format_percent),
         judgement(row).into(),
     ]
 }
 
 /// Of next to nothing everything is very many times as much.
-fn percent(p: f64) -> String {
+fn format_percent(p: f64) -> String {
     match p {
         p if p >= 1000.0 => "> 999".into(),
         p if p <= -1000.0 => "< -999".into(),
@@ -243,7 +247,7 @@ fn judgement(row: &Row) -> &'static str {
     }
 }
 
-fn value(unit: Unit, value: Option<f64>) -> String {
+fn format_value(unit: Unit, value: Option<f64>) -> String {
     match (unit, value) {
         (_, None) => "—".into(),
         (Unit::Bytes, Some(bytes)) => nought(format!("{:.1}", bytes / MIB)),
@@ -254,7 +258,7 @@ fn value(unit: Unit, value: Option<f64>) -> String {
 fn difference(row: &Row) -> String {
     match row.difference {
         None => "—".into(),
-        Some(d) => plus(d, value(row.unit, Some(d))),
+        Some(d) => plus(d, format_value(row.unit, Some(d))),
     }
 }
 
@@ -277,13 +281,13 @@ fn nought(text: String) -> String {
     }
 }
 
-fn range(unit: Unit, side: &Side) -> String {
+fn format_range(unit: Unit, side: &Side) -> String {
     match side.spread.filter(|s| s.n > 1) {
         None => String::new(),
         Some(s) => format!(
             "{} to {}",
-            value(unit, Some(s.min)),
-            value(unit, Some(s.max))
+            format_value(unit, Some(s.min)),
+            format_value(unit, Some(s.max))
         ),
     }
 }

@@ -17,13 +17,13 @@ pub fn render_pair(pair: &Pair, options: TextOptions) -> String {
     for (letter, who) in [("A", &pair.profile1), ("B", &pair.profile2)] {
         page.write_aside(&format!("{letter} = {}", describe_profile(who)));
     }
-    settings(&mut page, pair);
+    write_settings(&mut page, pair);
     page.write_asides("NOT COMPARABLE", &pair.incomparable);
-    memory(&mut page, pair);
+    write_memory(&mut page, pair);
     others(&mut page, pair);
     page.write_asides("To know", &pair.warnings);
-    page.write_asides("Unknown", &unknown(pair));
-    verdict(&mut page, pair);
+    page.write_asides("Unknown", &collect_reasons(pair));
+    write_verdict(&mut page, pair);
     page.into_text()
 }
 
@@ -45,7 +45,7 @@ pub(super) fn describe_profile(who: &Who) -> String {
     text
 }
 
-fn settings(page: &mut TextPage, pair: &Pair) {
+fn write_settings(page: &mut TextPage, pair: &Pair) {
     page.write_title("Settings that differ");
     if pair.settings.is_empty() {
         page.write_line("  none that is known");
@@ -63,7 +63,7 @@ fn settings(page: &mut TextPage, pair: &Pair) {
     page.write_table(&table);
 }
 
-fn memory(page: &mut TextPage, pair: &Pair) {
+fn write_memory(page: &mut TextPage, pair: &Pair) {
     page.write_title("Memory at the peak, GiB");
     let mut table = TextTable::new(&[
         ("", Align::Left),
@@ -125,7 +125,7 @@ fn others(page: &mut TextPage, pair: &Pair) {
 }
 
 /// Why figures are missing: each reason once, with all that it is the reason of.
-fn unknown(pair: &Pair) -> Vec<String> {
+fn collect_reasons(pair: &Pair) -> Vec<String> {
     let mut reasons: Vec<(&str, &str, Vec<&str>)> = Vec::new();
     for row in &pair.components {
         for (letter, why) in [("A", &row.profile1_unknown), ("B", &row.profile2_unknown)] {
@@ -145,7 +145,7 @@ fn unknown(pair: &Pair) -> Vec<String> {
     reasons.into_iter().map(sentence).collect()
 }
 
-fn verdict(page: &mut TextPage, pair: &Pair) {
+fn write_verdict(page: &mut TextPage, pair: &Pair) {
     let Some(limit) = &pair.limit else { return };
     let labels = |keys: &[String]| {
         let rows = pair

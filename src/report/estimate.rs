@@ -56,10 +56,10 @@ pub struct PoolFigures {
 /// The page.
 pub fn render_estimate(told: &EstimatePage<'_>, explain: bool, options: TextOptions) -> String {
     let mut page = TextPage::new(options);
-    page.head(told);
+    page.write_head(told);
     page.terms(told);
     page.cache(told);
-    page.verdict(told);
+    page.write_verdict(told);
     if explain {
         page.explain(told);
     }
@@ -173,13 +173,13 @@ pub fn render_table(title: &str, entries: &[Entry], options: TextOptions) -> Str
 }
 
 impl TextPage {
-    fn head(&mut self, told: &EstimatePage<'_>) {
+    fn write_head(&mut self, told: &EstimatePage<'_>) {
         let gpus = told.gpus.as_ref().map(|g| format!(" on {g}"));
         let gpus = gpus.unwrap_or_default();
         self.write_sentence(0, &format!("{}, {}{gpus}", told.model, told.engine));
         let size = match told.parameters {
             0 => String::new(),
-            n => format!("{} parameters; ", parameters(n)),
+            n => format!("{} parameters; ", format_parameters(n)),
         };
         self.write_sentence(0, &format!("{size}facts from {}", told.source));
         if !told.settings.is_empty() {
@@ -308,7 +308,7 @@ impl TextPage {
         }
     }
 
-    fn verdict(&mut self, told: &EstimatePage<'_>) {
+    fn write_verdict(&mut self, told: &EstimatePage<'_>) {
         self.write_line("");
         let reading = match &told.reading {
             Ok(reading) => reading,
@@ -438,7 +438,7 @@ fn input(value: &Value) -> String {
 }
 
 /// `8.19 B`, `494 M`.
-fn parameters(n: u64) -> String {
+fn format_parameters(n: u64) -> String {
     match n {
         n if n >= 1_000_000_000 => format!("{:.2} B", n as f64 / 1e9),
         n if n >= 1_000_000 => format!("{:.0} M", n as f64 / 1e6),

@@ -19,7 +19,7 @@ pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
     for (key, fact) in &report.facts {
         text.push_str(&format!("  {key:width$}  {}\n", fact.value));
         for quote in fact.quote.iter().filter(|q| shown.insert(q.as_str())) {
-            text.push_str(&format!("  {:width$}  | {}\n", "", short(quote)));
+            text.push_str(&format!("  {:width$}  | {}\n", "", shorten_quote(quote)));
         }
     }
     for finding in &report.findings {
@@ -36,7 +36,7 @@ pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
     text
 }
 
-fn short(quote: &str) -> String {
+fn shorten_quote(quote: &str) -> String {
     if quote.chars().count() <= SHOWN {
         return quote.to_owned();
     }

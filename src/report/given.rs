@@ -35,7 +35,7 @@ pub fn render_given(report: &GivenReport, options: TextOptions) -> String {
                 gib_change(row.diff_gb),
                 format_percent(row.error_pct),
                 row.grade.map_or("", |g| g.display_label()).into(),
-                mark(row).into(),
+                grade_mark(row).into(),
             ]);
         }
         page.write_table(&table);
@@ -55,7 +55,7 @@ pub fn render_given(report: &GivenReport, options: TextOptions) -> String {
         }
     }
     if report.profiles.len() > 1 {
-        summary(&mut page, report);
+        write_summary(&mut page, report);
     }
     if let Some(limit) = &report.limit {
         page.write_line("");
@@ -81,7 +81,7 @@ pub fn render_given(report: &GivenReport, options: TextOptions) -> String {
     page.into_text()
 }
 
-fn mark(row: &GivenRow) -> &'static str {
+fn grade_mark(row: &GivenRow) -> &'static str {
     match (row.measured_gb, row.error_pct) {
         (None, _) => "",
         (Some(_), Some(e)) if e.abs() <= LOOK_PERCENT => "",
@@ -90,7 +90,7 @@ fn mark(row: &GivenRow) -> &'static str {
     }
 }
 
-fn summary(page: &mut TextPage, report: &GivenReport) {
+fn write_summary(page: &mut TextPage, report: &GivenReport) {
     page.write_title(&format!("Over {} profiles", report.profiles.len()));
     let mut table = TextTable::new(&[
         ("", Align::Left),

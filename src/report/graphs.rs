@@ -11,12 +11,12 @@ pub fn render_graphs(report: &GraphReport, options: TextOptions) -> String {
         text: String::new(),
         options,
     };
-    page.head(report);
+    page.write_head(report);
     for arm in &report.arms {
         page.arm(arm);
     }
     page.analysis(report);
-    page.findings(report);
+    page.write_findings(report);
     page.text
 }
 
@@ -26,7 +26,7 @@ struct GraphsPage {
 }
 
 impl GraphsPage {
-    fn line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
@@ -37,11 +37,11 @@ impl GraphsPage {
         let room = self.options.width.saturating_sub(18).max(24);
         for (i, part) in wrap_text(value, room).iter().enumerate() {
             let label = if i == 0 { label } else { "" };
-            self.line(&format!("  {label:14}  {part}"));
+            self.write_line(&format!("  {label:14}  {part}"));
         }
     }
 
-    fn head(&mut self, report: &GraphReport) {
+    fn write_head(&mut self, report: &GraphReport) {
         let version = report.engine_version.as_deref().unwrap_or("—");
         let mut title = format!(
             "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
@@ -50,17 +50,17 @@ impl GraphsPage {
         if report.simulated {
             title.push_str("  SIMULATED");
         }
-        self.line(&title);
+        self.write_line(&title);
         let s = &report.settings;
-        self.line(&format!(
+        self.write_line(&format!(
             "{} ({}), batches up to {}, drafts of {}, sequences up to {}",
             report.model_name, report.model_path, s.max_batch_size, s.max_draft_len, s.max_seq_len
         ));
     }
 
     fn arm(&mut self, arm: &GraphArm) {
-        self.line("");
-        self.line(&format!("Experiment {}", arm.experiment));
+        self.write_line("");
+        self.write_line(&format!("Experiment {}", arm.experiment));
         if let Some(error) = &arm.error {
             self.pair("FAILED", &format!("{} ({})", error.message, error.kind));
         }
@@ -69,7 +69,7 @@ impl GraphsPage {
             ("memory after", &arm.memory_after),
         ] {
             if let Some(memory) = memory {
-                self.pair(label, &levels(memory));
+                self.pair(label, &memory_levels(memory));
             }
         }
         if let Some(host) = &arm.host {
@@ -117,8 +117,8 @@ impl GraphsPage {
 
     fn analysis(&mut self, report: &GraphReport) {
         let analysis = &report.analysis;
-        self.line("");
-        self.line("ANALYSIS");
+        self.write_line("");
+        self.write_line("ANALYSIS");
         let unknown = |path: &str| {
             let why = report.unknown.get(&format!("analysis.{path}"));
             format!("— ({})", why.map_or("not known", String::as_str))
@@ -147,7 +147,7 @@ impl GraphsPage {
                 ]);
             }
             for line in table.render_lines() {
-                self.line(&format!("  {line}"));
+                self.write_line(&format!("  {line}"));
             }
         }
         let added = match analysis.additional_cuda_graphs {
@@ -170,12 +170,12 @@ impl GraphsPage {
         );
     }
 
-    fn findings(&mut self, report: &GraphReport) {
+    fn write_findings(&mut self, report: &GraphReport) {
         if report.findings.is_empty() {
             return;
         }
-        self.line("");
-        self.line("Findings");
+        self.write_line("");
+        self.write_line("Findings");
         for f in &report.findings {
             let severity = format!("{:?}", f.severity).to_lowercase();
             self.pair(&severity, &format!("{} [{}]", f.message, f.code));
@@ -192,7 +192,7 @@ fn witness(name: &str) -> &'static str {
     }
 }
 
-fn levels(memory: &MemoryMb) -> String {
+fn memory_levels(memory: &MemoryMb) -> String {
     let one = |name: &str, mb: Option<f64>| match mb {
         Some(mb) => format!("{name} {mb:.1}"),
         None => format!("{name} —"),

@@ -41,7 +41,10 @@ pub fn of_capture(
     let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
     let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
     // What was read at the very edges belongs to it.
-    let range_s = (seconds(range.0) - 1.0, seconds(range.1) + 1.0);
+    let range_s = (
+        capture_seconds(range.0) - 1.0,
+        capture_seconds(range.1) + 1.0,
+    );
     let devices = &capture.devices;
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
@@ -49,7 +52,7 @@ pub fn of_capture(
     let mut put = |kind, device, at: AtNs, low: f64, high: f64| {
         let lane = found.entry((kind, device));
         lane.or_insert_with(|| Envelope::new(range_s, each))
-            .add(seconds(at), low, high);
+            .add(capture_seconds(at), low, high);
     };
     for sample in samples {
         if !devices.iter().any(|d| d.index == sample.device) {
@@ -83,7 +86,7 @@ pub fn of_capture(
     }
     let lanes = found
         .into_iter()
-        .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
+        .map(|((kind, device), envelope)| kind.lane(device_facts(devices, device), envelope));
     let mut lanes: Vec<TimelineLane> = lanes.collect();
     let empty = without_far_capacities(&mut lanes);
     let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
@@ -95,9 +98,9 @@ pub fn of_capture(
         note: sentences([thinned.then(|| THINNED.to_owned()), empty]),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
-        range_s: (first.min(0.0), seconds(range.1)),
+        range_s: (first.min(0.0), capture_seconds(range.1)),
         phases: phases(capture, &told.steps, first),
-        events: events(capture, told, profile),
+        events: timeline_events(capture, told, profile),
         lanes,
         ..ChartTimeline::default()
     }
@@ -244,7 +247,7 @@ impl LaneKind {
     }
 }
 
-fn facts(devices: &[DeviceFacts], index: u32) -> Option<&DeviceFacts> {
+fn device_facts(devices: &[DeviceFacts], index: u32) -> Option<&DeviceFacts> {
     devices.iter().find(|d| d.index == index)
 }
 
@@ -310,27 +313,27 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<TimelinePhas
     let mut all: Vec<TimelinePhase> = Vec::new();
     for ((from, label), to) in begins.into_iter().zip(ends) {
         // A stretch shorter than one sample interval is not a phase; what lies before the samples is unseen.
-        if to - from < 1_000_000 || seconds(to) <= first {
+        if to - from < 1_000_000 || capture_seconds(to) <= first {
             continue;
         }
         match all.last_mut() {
-            Some(last) if last.label == label => last.to_s = seconds(to),
+            Some(last) if last.label == label => last.to_s = capture_seconds(to),
             _ => all.push(TimelinePhase {
                 label,
-                from_s: seconds(from).max(first),
-                to_s: seconds(to),
+                from_s: capture_seconds(from).max(first),
+                to_s: capture_seconds(to),
             }),
         }
     }
     all
 }
 
-fn events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<TimelineEvent> {
+fn timeline_events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<TimelineEvent> {
     let of_container = capture.events.iter().filter_map(|e| {
         let bad = matches!(e.action.as_str(), "die" | "oom" | "kill" | "destroy");
         let known = bad || matches!(e.action.as_str(), "start" | "restart" | "stop" | "pause");
         known.then(|| TimelineEvent {
-            at_s: seconds(e.at_ns),
+            at_s: capture_seconds(e.at_ns),
             label: match e.attributes.get("exitCode") {
                 Some(code) => format!("container: {}, exit code {code}", e.action),
                 None => format!("container: {}", e.action),
@@ -339,12 +342,12 @@ fn events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<Timeli
         })
     });
     let of_devices = capture.sampling.events.iter().map(|e| TimelineEvent {
-        at_s: seconds(e.at_ns),
+        at_s: capture_seconds(e.at_ns),
         label: e.message.clone(),
         bad: true,
     });
     let of_findings = told.findings.iter().map(|(at, code, bad)| TimelineEvent {
-        at_s: seconds(*at),
+        at_s: capture_seconds(*at),
         label: code.replace('_', " "),
         bad: *bad,
     });
@@ -352,7 +355,7 @@ fn events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<Timeli
     all.extend(peak_event(profile));
     if !matches!(capture.end, RunEnd::Completed) {
         all.push(TimelineEvent {
-            at_s: seconds(capture.ended_at_ns),
+            at_s: capture_seconds(capture.ended_at_ns),
             label: super::chapters::outcome_label(&capture.end).to_owned(),
             bad: true,
         });
@@ -374,7 +377,7 @@ fn events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<Timeli
 fn peak_event(profile: &Profile) -> Option<TimelineEvent> {
     let peak = profile.memory_measurements.peak.as_ref()?;
     Some(TimelineEvent {
-        at_s: seconds(peak.at_ns),
+        at_s: capture_seconds(peak.at_ns),
         label: format!("peak: {:.3} GiB", peak.total_gb),
         bad: false,
     })
@@ -385,7 +388,7 @@ fn origin(wall_ns: i64) -> Option<String> {
     Some(format!("{at:.3}"))
 }
 
-fn seconds(at: AtNs) -> f64 {
+fn capture_seconds(at: AtNs) -> f64 {
     at as f64 / 1e9
 }
 

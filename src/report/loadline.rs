@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 /// The page.
 pub fn render_loadline(line: &Loadline, options: TextOptions) -> String {
     let mut page = TextPage::new(options);
-    head(&mut page, line);
-    answer(&mut page, line);
-    limits(&mut page, line);
+    write_head(&mut page, line);
+    write_answer(&mut page, line);
+    write_limits(&mut page, line);
     rounds(&mut page, line);
     page.write_asides("Setting to change", &line.advice);
     let notes: Vec<String> = (line.prediction.notes.iter().chain(&line.notes))
@@ -22,7 +22,7 @@ pub fn render_loadline(line: &Loadline, options: TextOptions) -> String {
     page.into_text()
 }
 
-fn head(page: &mut TextPage, line: &Loadline) {
+fn write_head(page: &mut TextPage, line: &Loadline) {
     let mut title = format!("Load line of {}", line.container);
     if line.simulated {
         title.push_str("  SIMULATED");
@@ -47,7 +47,7 @@ fn head(page: &mut TextPage, line: &Loadline) {
     }
 }
 
-fn answer(page: &mut TextPage, line: &Loadline) {
+fn write_answer(page: &mut TextPage, line: &Loadline) {
     page.write_line("");
     let mut table = TextTable::new(&[
         ("", Align::Left),
@@ -67,7 +67,7 @@ fn answer(page: &mut TextPage, line: &Loadline) {
         by(line.prediction.resource),
     ]);
     if let Some(m) = &line.measured {
-        table.add_row(vec!["measured".into(), holds(m), by(m.limiting)]);
+        table.add_row(vec!["measured".into(), describe_holds(m), by(m.limiting)]);
         table.add_row(vec!["".into(), "".into(), bracket(m, line)]);
     }
     if let Some(percent) = line.difference_percent {
@@ -83,7 +83,7 @@ fn answer(page: &mut TextPage, line: &Loadline) {
     }
 }
 
-fn holds(m: &MeasuredLine) -> String {
+fn describe_holds(m: &MeasuredLine) -> String {
     match (m.concurrency, m.fails_at) {
         (Some(n), None) => format!(">= {}", grouped_count(n.into())),
         (Some(n), Some(f)) if !m.closed && f > n + 1 => {
@@ -115,7 +115,7 @@ fn bracket(m: &MeasuredLine, line: &Loadline) -> String {
     }
 }
 
-fn limits(page: &mut TextPage, line: &Loadline) {
+fn write_limits(page: &mut TextPage, line: &Loadline) {
     if line.prediction.limits.is_empty() {
         return;
     }
@@ -158,13 +158,13 @@ fn rounds(page: &mut TextPage, line: &Loadline) {
         ("", Align::Left),
     ]);
     for round in &line.rounds {
-        table.add_row(cells(round));
+        table.add_row(round_cells(round));
     }
     page.write_table(&table);
     page.write_aside("queue: mean waiting in the engine; KV used: highest of all readings; latency in ms, by the client");
 }
 
-fn cells(round: &LoadlineRound) -> Vec<String> {
+fn round_cells(round: &LoadlineRound) -> Vec<String> {
     let seen = &round.seen;
     let dash = || "—".to_owned();
     let p95 = |figures: &BTreeMap<String, f64>| {

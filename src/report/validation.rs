@@ -19,7 +19,7 @@ pub fn render_validation(validation: &Validation, options: TextOptions) -> Strin
     let runs = if n == 1 { "run" } else { "runs" };
     page.write_line(&format!("Measured against calculated: {n} {runs}"));
     if n <= MOST_RUNS_IN_FULL {
-        validation.runs.iter().for_each(|r| run(&mut page, r));
+        validation.runs.iter().for_each(|r| write_run(&mut page, r));
     }
     for g in validation.groups.iter().filter(|g| !g.items.is_empty()) {
         // One run is shown above.
@@ -56,7 +56,7 @@ pub fn render_validation(validation: &Validation, options: TextOptions) -> Strin
     page.into_text()
 }
 
-fn run(page: &mut TextPage, run: &RunValidation) {
+fn write_run(page: &mut TextPage, run: &RunValidation) {
     page.write_line("");
     let version = run
         .engine_version
@@ -79,8 +79,8 @@ fn run(page: &mut TextPage, run: &RunValidation) {
     for row in &run.items {
         table.add_row(vec![
             row.item.display_label().into(),
-            value(row.item, row.measured),
-            value(row.item, row.calculated.map(|c| c as f64)),
+            format_value(row.item, row.measured),
+            format_value(row.item, row.calculated.map(|c| c as f64)),
             format_percent(row.error_pct),
             format!("{}", row.tolerance_pct),
             judgement(row),
@@ -114,7 +114,7 @@ fn judgement(row: &ItemRow) -> String {
     }
 }
 
-fn value(item: Item, figure: Option<f64>) -> String {
+fn format_value(item: Item, figure: Option<f64>) -> String {
     match (item, figure) {
         (Item::KvTokens, Some(tokens)) => grouped_count(tokens.max(0.0).round() as u64),
         (_, figure) => gib_of(figure),

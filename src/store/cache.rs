@@ -11,13 +11,13 @@ const LONGEST: u64 = 64 << 20;
 
 /// The text that was kept under a key.
 pub fn read_cached(kind: &str, key: &str) -> Option<String> {
-    let file = file(kind, key)?;
+    let file = cache_file(kind, key)?;
     String::from_utf8(bounded::read_bytes(&file, LONGEST).ok()?).ok()
 }
 
 /// Keeps a text under a key.
 pub fn write_cached(kind: &str, key: &str, text: &str) {
-    let Some(file) = file(kind, key) else {
+    let Some(file) = cache_file(kind, key) else {
         return;
     };
     let made = file.parent().map(private::create_folders);
@@ -28,7 +28,7 @@ pub fn write_cached(kind: &str, key: &str, text: &str) {
 }
 
 /// `$XDG_CACHE_HOME/plimsoll/<kind>/<hash of the key>`, or in `~/.cache`.
-fn file(kind: &str, key: &str) -> Option<PathBuf> {
+fn cache_file(kind: &str, key: &str) -> Option<PathBuf> {
     let base = user_folder("XDG_CACHE_HOME", ".cache")?;
     let digest = Sha256::digest(key.as_bytes());
     let word: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();

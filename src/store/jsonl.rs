@@ -116,7 +116,7 @@ impl JsonLines {
     pub fn append_value(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let written = json_line(value)
             .map_err(io::Error::from)
-            .and_then(|line| self.add(&line));
+            .and_then(|line| self.add_line(&line));
         written.map_err(|e| {
             // Half a line on a full disk would spoil the next one.
             let _ = self.file.set_len(self.whole);
@@ -124,7 +124,7 @@ impl JsonLines {
         })
     }
 
-    fn add(&mut self, line: &[u8]) -> io::Result<()> {
+    fn add_line(&mut self, line: &[u8]) -> io::Result<()> {
         self.file.write_all(line)?;
         self.file.sync_data()?;
         self.whole += line.len() as u64;
@@ -147,15 +147,18 @@ pub fn append_shared(path: &Path, value: &impl Serialize) -> Result<(), Failure>
 /// Reads a file of lines without touching it; one that is not there has none.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<FoundLines<T>, Failure> {
     let read = match bounded::open_records(path, RECORD_BYTES) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => parse(io::empty(), path),
-        opened => opened.and_then(|reader| parse(reader, path)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => parse_lines(io::empty(), path),
+        opened => opened.and_then(|reader| parse_lines(reader, path)),
     };
     read.map_err(|e| bounded::unreadable_file(path, e))
 }
 
 /// What the lines hold. Only the last line can be torn; another that cannot be read, or was damaged, was spoilt by
 /// something else, and stays where it is.
-fn parse<T: DeserializeOwned>(mut reader: impl BufRead, path: &Path) -> io::Result<FoundLines<T>> {
+fn parse_lines<T: DeserializeOwned>(
+    mut reader: impl BufRead,
+    path: &Path,
+) -> io::Result<FoundLines<T>> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let mut found = FoundLines {

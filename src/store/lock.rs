@@ -41,7 +41,7 @@ impl FileLock {
 pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
     let file = match cgroup {
         Some(directory) => File::open(directory),
-        None => file_there(&folder(), container_id),
+        None => file_there(&lock_folder(), container_id),
     };
     let Ok(file) = file else {
         return false;
@@ -52,7 +52,7 @@ pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
             rustix::fs::minor(place.dev()),
         );
         let wanted = format!("{major:02x}:{minor:02x}:{}", place.ino());
-        listed(|place| place == wanted)
+        listed_holder(|place| place == wanted)
     });
     match told {
         Some(pid) => pid != std::process::id(),
@@ -98,7 +98,7 @@ impl ContainerLock {
     pub fn try_lock(container_id: &str, cgroup: Option<&Path>) -> Result<Self, LockRefusal> {
         let file = match cgroup {
             Some(directory) => File::open(directory),
-            None => own_file(&folder(), container_id),
+            None => own_file(&lock_folder(), container_id),
         };
         let lock = FileLock::take_lock(file.map_err(LockRefusal::Cannot)?)?;
         Ok(ContainerLock { _lock: lock })
@@ -108,11 +108,11 @@ impl ContainerLock {
 /// Holder of the lock on a file, as reported by the kernel.
 fn holder(file: &File) -> Option<u32> {
     let inode = format!(":{}", file.metadata().ok()?.ino());
-    listed(|place| place.ends_with(&inode))
+    listed_holder(|place| place.ends_with(&inode))
 }
 
 /// Holder of the first lock with a matching inode (`major:minor:inode`).
-fn listed(wanted: impl Fn(&str) -> bool) -> Option<u32> {
+fn listed_holder(wanted: impl Fn(&str) -> bool) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks
         .lines()
@@ -124,7 +124,7 @@ fn listed(wanted: impl Fn(&str) -> bool) -> Option<u32> {
 }
 
 /// The user's own folder for locks.
-fn folder() -> PathBuf {
+fn lock_folder() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
         Some(dir) => PathBuf::from(dir).join("plimsoll"),
         None => {

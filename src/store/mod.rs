@@ -54,14 +54,18 @@ impl RunPaths {
 
 /// Whether results can be written where they shall go, before it is known what they are called.
 pub fn check_output(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
-    let (folder, _) = place(results, output, "model")?;
+    let (folder, _) = output_place(results, output, "model")?;
     private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
     private::try_folder(&folder).map_err(|e| unwritable(&folder, e))?;
     Ok(())
 }
 
 /// The folder of the results, and the name of a run's in it without its ending.
-fn place(results: &Path, output: Option<&Path>, stem: &str) -> Result<(PathBuf, String), Failure> {
+fn output_place(
+    results: &Path,
+    output: Option<&Path>,
+    stem: &str,
+) -> Result<(PathBuf, String), Failure> {
     let Some(file) = output else {
         return Ok((results.join("memory-profiles"), stem.to_owned()));
     };
@@ -119,7 +123,7 @@ pub fn claim_paths(
     now: &jiff::Zoned,
 ) -> Result<RunPaths, Failure> {
     let time = now.strftime("%Y%m%d_%H%M%S");
-    let (folder, stem) = place(
+    let (folder, stem) = output_place(
         results,
         output,
         &format!("{}-profile_{time}", file_word(model)),

@@ -31,13 +31,13 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 
 /// A file that is not there yet. A link in its place is an error, wherever it leads.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    options().write(true).create_new(true).open(path)
+    private_options().write(true).create_new(true).open(path)
 }
 
 /// A file to be added to, made where it is not there. A link in its place is not followed, and a
 /// pipe's other end is not waited for.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
-    options()
+    private_options()
         .append(true)
         .create(true)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
@@ -47,7 +47,7 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
 /// A file that another program made for us and named, to be added to: links are followed, as the
 /// name is its own.
 pub fn open_named_to_append(path: &Path) -> io::Result<File> {
-    options().append(true).create(true).open(path)
+    private_options().append(true).create(true).open(path)
 }
 
 /// A file to be locked, made where it is not there; `writable` for network file systems, which lock
@@ -202,7 +202,7 @@ pub fn restrict_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
-fn options() -> OpenOptions {
+fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE);
     options

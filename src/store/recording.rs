@@ -108,14 +108,14 @@ impl RecordingWriter {
             path: path.to_owned(),
             out: BufWriter::new(file),
         };
-        writer.line(&header)?;
+        writer.write_line(&header)?;
         writer.flush_file()?;
         Ok(writer)
     }
 
     /// Adds a sample.
     pub fn write_sample(&mut self, sample: &MemorySample) -> Result<(), Failure> {
-        self.line(sample)
+        self.write_line(sample)
     }
 
     /// Hands everything to the system, so that it survives the end of this process.
@@ -125,11 +125,11 @@ impl RecordingWriter {
 
     /// Ends the recording.
     pub fn finish_recording(mut self, sampling: SamplingFacts) -> Result<(), Failure> {
-        self.line(&Footer { sampling })?;
+        self.write_line(&Footer { sampling })?;
         self.flush_file()
     }
 
-    fn line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    fn write_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.out, value)
             .map_err(std::io::Error::from)
             .and_then(|()| self.out.write_all(b"\n"))
@@ -141,7 +141,7 @@ impl RecordingWriter {
 mod tests {
     use super::*;
 
-    fn sample(at_ns: i64) -> MemorySample {
+    fn write_sample(at_ns: i64) -> MemorySample {
         MemorySample {
             at_ns,
             used_bytes: 7,
@@ -160,8 +160,8 @@ mod tests {
             ..RecordingHeader::default()
         };
         let mut writer = RecordingWriter::create_file(&path, header).unwrap();
-        writer.write_sample(&sample(1)).unwrap();
-        writer.write_sample(&sample(2)).unwrap();
+        writer.write_sample(&write_sample(1)).unwrap();
+        writer.write_sample(&write_sample(2)).unwrap();
         writer.flush_file().unwrap();
         let cut = Recording::read_recording(&path).unwrap();
         assert_eq!((cut.samples.len(), &cut.sampling), (2, &None));
@@ -171,7 +171,7 @@ mod tests {
         };
         writer.finish_recording(sampling.clone()).unwrap();
         let whole = Recording::read_recording(&path).unwrap();
-        assert_eq!(whole.samples, [sample(1), sample(2)]);
+        assert_eq!(whole.samples, [write_sample(1), write_sample(2)]);
         assert_eq!(whole.sampling, Some(sampling));
         assert_eq!(whole.header.interval_ns, 5);
         let again = RecordingWriter::create_file(&path, RecordingHeader::default()).unwrap_err();

@@ -30,7 +30,7 @@ pub struct StartedContainer {
 
 /// Writes it down. Without a folder for that nothing is written.
 pub fn note_started(started: &StartedContainer) -> Result<(), Failure> {
-    match folder() {
+    match started_folder() {
         Some(folder) => note_in(&folder, started),
         None => Ok(()),
     }
@@ -38,18 +38,18 @@ pub fn note_started(started: &StartedContainer) -> Result<(), Failure> {
 
 /// Strikes a container out: it is gone, with all its processes.
 pub fn forget_started(container: &str) {
-    if let Some(folder) = folder() {
+    if let Some(folder) = started_folder() {
         forget_in(&folder, container);
     }
 }
 
 /// All that were started in this boot and not struck out. Those of other boots are struck out.
 pub fn list_started(boot: &str) -> Vec<StartedContainer> {
-    folder().map_or_else(Vec::new, |folder| all_in(&folder, boot))
+    started_folder().map_or_else(Vec::new, |folder| all_in(&folder, boot))
 }
 
 /// `$XDG_STATE_HOME/plimsoll/started`, or in `~/.local/state`.
-fn folder() -> Option<PathBuf> {
+fn started_folder() -> Option<PathBuf> {
     Some(state::state_folder()?.join("started"))
 }
 
@@ -58,7 +58,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn file(folder: &Path, container: &str) -> PathBuf {
+fn started_file(folder: &Path, container: &str) -> PathBuf {
     folder.join(format!("{container}.json"))
 }
 
@@ -74,13 +74,13 @@ fn note_in(folder: &Path, started: &StartedContainer) -> Result<(), Failure> {
         Failure::environment(message).caused_by(e)
     })?;
     let text = serde_json::to_vec(started).unwrap_or_default();
-    write_atomically(&file(folder, &started.container), &text)
+    write_atomically(&started_file(folder, &started.container), &text)
 }
 
 fn forget_in(folder: &Path, container: &str) {
     if is_id(container) {
         // What is not there need not go; what cannot go is looked at again.
-        let _ = std::fs::remove_file(file(folder, container));
+        let _ = std::fs::remove_file(started_file(folder, container));
     }
 }
 
@@ -159,8 +159,8 @@ mod tests {
         note_in(&folder, &one).unwrap();
         // Another container's word under this name, a broken file, a name that is no id.
         let text = serde_json::to_vec(&started('3', "boot")).unwrap();
-        std::fs::write(file(&folder, &"4".repeat(64)), &text).unwrap();
-        std::fs::write(file(&folder, &"5".repeat(64)), "{").unwrap();
+        std::fs::write(started_file(&folder, &"4".repeat(64)), &text).unwrap();
+        std::fs::write(started_file(&folder, &"5".repeat(64)), "{").unwrap();
         std::fs::write(folder.join("notes.json"), &text).unwrap();
         assert_eq!(all_in(&folder, "boot"), [one]);
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

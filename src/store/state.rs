@@ -49,7 +49,7 @@ impl SharedFile {
 
     /// What is in a file of this name, for who only looks: it is replaced as a whole.
     pub fn read_unlocked(name: &str) -> Option<Vec<u8>> {
-        read(&state_folder()?.join(name))
+        read_bytes(&state_folder()?.join(name))
     }
 
     /// Where it lies.
@@ -59,7 +59,7 @@ impl SharedFile {
 
     /// What is in it; `None` where there is nothing that could be read.
     pub fn read_bytes(&self) -> Option<Vec<u8>> {
-        read(&self.path)
+        read_bytes(&self.path)
     }
 
     /// Writes it, whole or not at all.
@@ -68,7 +68,7 @@ impl SharedFile {
     }
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+fn read_bytes(path: &Path) -> Option<Vec<u8>> {
     let found = std::fs::symlink_metadata(path).ok()?;
     let ours = found.is_file() && found.len() <= LONGEST;
     ours.then(|| bounded::read_bytes(path, LONGEST).ok())

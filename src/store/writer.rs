@@ -76,7 +76,7 @@ impl CaptureWriter {
         let written = serde_json::to_writer(&mut self.samples, sample)
             .map_err(std::io::Error::from)
             .and_then(|()| self.samples.write_all(b"\n"));
-        self.note(written, SAMPLES_FILE);
+        self.note_failure(written, SAMPLES_FILE);
     }
 
     /// Adds a request with redacted texts.
@@ -85,7 +85,7 @@ impl CaptureWriter {
             return;
         }
         let written = self.write_request(row);
-        self.note(written, REQUESTS_FILE);
+        self.note_failure(written, REQUESTS_FILE);
     }
 
     fn write_request(&mut self, row: &RequestRow) -> std::io::Result<()> {
@@ -106,7 +106,7 @@ impl CaptureWriter {
             return;
         }
         if self.log.bytes + line.text.len() as u64 <= self.log_cap_bytes && self.tail.is_empty() {
-            self.keep(line);
+            self.keep_tail(line);
             return;
         }
         // Beyond the cap the newest lines are kept: they show how it ended.
@@ -121,11 +121,11 @@ impl CaptureWriter {
         }
     }
 
-    fn keep(&mut self, line: &LogLine) {
+    fn keep_tail(&mut self, line: &LogLine) {
         self.log.lines += 1;
         self.log.bytes += line.text.len() as u64;
         let written = write_line(&mut self.lines, line);
-        self.note(written, LOG_FILE);
+        self.note_failure(written, LOG_FILE);
     }
 
     /// Hands everything to the system, so that it survives the end of this process. After a
@@ -135,7 +135,7 @@ impl CaptureWriter {
             return;
         }
         let written = self.flush_streams();
-        self.note(written, LOG_FILE);
+        self.note_failure(written, LOG_FILE);
     }
 
     fn flush_streams(&mut self) -> std::io::Result<()> {
@@ -152,12 +152,12 @@ impl CaptureWriter {
     /// Writes what is left of the log; returns what was kept of it.
     pub fn end_log(&mut self) -> LogFacts {
         for line in std::mem::take(&mut self.tail) {
-            self.keep(&line);
+            self.keep_tail(&line);
         }
         self.log.clone()
     }
 
-    fn note(&mut self, written: std::io::Result<()>, file: &str) {
+    fn note_failure(&mut self, written: std::io::Result<()>, file: &str) {
         if let Err(e) = written {
             self.failure
                 .get_or_insert(write_failure(&self.folder.join(file), e));
@@ -169,7 +169,7 @@ impl CaptureWriter {
         self.ballast = None;
         // Buffers that could not be written for want of space may fit now.
         let written = self.flush_streams();
-        self.note(written, LOG_FILE);
+        self.note_failure(written, LOG_FILE);
         let path = self.folder.join(CAPTURE_FILE);
         let mut bytes =
             serde_json::to_vec_pretty(capture).map_err(|e| write_failure(&path, e.into()))?;

@@ -137,7 +137,7 @@ impl<'a> SweepContext<'a> {
 }
 
 /// A sink that passes each warning and note once: the cells of a group would repeat them.
-pub fn told_once(sink: Sink) -> Sink {
+pub fn without_repeats(sink: Sink) -> Sink {
     let told: Mutex<BTreeSet<String>> = Mutex::default();
     Arc::new(move |news| {
         if let Progress::Warning(text) | Progress::Note(text) = &news {

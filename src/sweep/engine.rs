@@ -77,7 +77,7 @@ pub(super) enum OwnedPart {
 }
 
 impl RunningEngine {
-    fn of(
+    fn with_own(
         context: &SweepContext<'_>,
         attached: AttachedEngine,
         need: EngineNeed,
@@ -153,7 +153,7 @@ async fn in_container(
     let attached = AttachedEngine::find(runtime, name, named, stop).await;
     let attached = attached.map_err(|f| CellTrouble::while_preparing(&f))?;
     let serves = attached.is_serving();
-    let mut running = RunningEngine::of(
+    let mut running = RunningEngine::with_own(
         context,
         attached,
         need,
@@ -393,7 +393,7 @@ async fn launched(
         attached.mode = Mode::Idle;
     }
     let own = OwnedPart::Container { name: spec.name };
-    let mut running = RunningEngine::of(context, attached, need, own, gate, None);
+    let mut running = RunningEngine::with_own(context, attached, need, own, gate, None);
     match running.attached.take_lock() {
         Ok(lock) => running.lock = Some(lock),
         // It ended at once: the reason is in its log, which is read below.

@@ -50,11 +50,11 @@ impl Folder {
         private::create_folders(&place).map_err(|e| cannot_write(&place, e))?;
         let stamp = time_stamp(now);
         for n in 1..1000 {
-            let path = numbered(&place, &stamp, n);
+            let path = numbered_path(&place, &stamp, n);
             match private::create_folder(&path) {
                 Ok(()) => {
-                    let lock = lock(&path)?;
-                    return Folder::of(path, stamp, lock);
+                    let lock = lock_folder(&path)?;
+                    return Folder::with_lock(path, stamp, lock);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(cannot_write(&place, e)),
@@ -70,7 +70,7 @@ impl Folder {
     pub fn create_at(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
         private::create_folders(path).map_err(|e| cannot_write(path, e))?;
         let shown = path.display();
-        let lock = lock(path)?;
+        let lock = lock_folder(path)?;
         if is_run(path) {
             return Err(Failure::usage(format!("`{shown}` holds a run already"))
                 .hint(format!("`--resume={shown}` goes on with it"))
@@ -83,7 +83,7 @@ impl Folder {
             return Err(Failure::usage(format!("`{shown}` is not empty"))
                 .hint("name a new folder: a run does not mix with other files"));
         }
-        Folder::of(path.to_owned(), time_stamp(now), lock)
+        Folder::with_lock(path.to_owned(), time_stamp(now), lock)
     }
 
     /// The folder of an earlier run, to go on with it.
@@ -96,7 +96,7 @@ impl Folder {
             .hint(JOURNAL_FILE_HINT));
         }
         let stamp = stamp_of(path).unwrap_or_else(|| time_stamp(now));
-        Folder::of(path.to_owned(), stamp, lock(path)?)
+        Folder::with_lock(path.to_owned(), stamp, lock_folder(path)?)
     }
 
     /// Gives up a run of which nothing came: its folder goes, unless there is more in it than a
@@ -109,7 +109,7 @@ impl Folder {
         let _ = fs::remove_dir(&self.path);
     }
 
-    fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
+    fn with_lock(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
         let cells = path.join(CELLS_FOLDER);
         private::create_folders(&cells).map_err(|e| cannot_write(&path, e))?;
         let id = id_of(&path)?;
@@ -229,12 +229,12 @@ impl ResultPaths {
 
 /// `stem` in a folder, with a number behind it where two of one second bear the name.
 pub fn free_path(parent: &Path, stem: &str) -> PathBuf {
-    let mut paths = (1..1000).map(|n| numbered(parent, stem, n));
+    let mut paths = (1..1000).map(|n| numbered_path(parent, stem, n));
     let free = paths.find(|path| !path.exists());
-    free.unwrap_or_else(|| numbered(parent, stem, 1000))
+    free.unwrap_or_else(|| numbered_path(parent, stem, 1000))
 }
 
-fn numbered(parent: &Path, stem: &str, n: u32) -> PathBuf {
+fn numbered_path(parent: &Path, stem: &str, n: u32) -> PathBuf {
     match n {
         1 => parent.join(stem),
         n => parent.join(format!("{stem}-{n}")),
@@ -357,7 +357,7 @@ fn slug(cell: &Cell) -> String {
 
 /// Locks a folder. The file names the last holder, for those who share it over a network and see no
 /// other host's processes.
-fn lock(folder: &Path) -> Result<FileLock, Failure> {
+fn lock_folder(folder: &Path) -> Result<FileLock, Failure> {
     let path = folder.join(LOCK_FILE);
     let open = || -> io::Result<(File, File)> {
         // Over NFS only a file that is open for writing can be locked.
@@ -376,7 +376,7 @@ fn lock(folder: &Path) -> Result<FileLock, Failure> {
                 .and_then(|()| writer.write_all(me.as_bytes()));
             Ok(lock)
         }
-        Err(LockRefusal::Held(pid)) => Err(held(folder, &who(pid, &mut writer))),
+        Err(LockRefusal::Held(pid)) => Err(already_running(folder, &who(pid, &mut writer))),
         Err(LockRefusal::Cannot(e)) => Err(Failure::environment(format!(
             "cannot lock the sweep in `{}`",
             folder.display()
@@ -408,7 +408,7 @@ fn who(pid: Option<u32>, file: &mut File) -> String {
     }
 }
 
-fn held(folder: &Path, who: &str) -> Failure {
+fn already_running(folder: &Path, who: &str) -> Failure {
     Failure::environment(format!(
         "the sweep in `{}` is being run: it is held by {who}",
         folder.display()

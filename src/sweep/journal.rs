@@ -125,7 +125,7 @@ pub struct SweepHistory {
 impl SweepHistory {
     /// Reads a folder's journal without touching it. A folder without one has no history.
     pub fn read_journal(folder: &Path) -> Result<SweepHistory, Failure> {
-        SweepHistory::of(read_lines(&folder.join(JOURNAL_FILE))?, folder)
+        SweepHistory::from_records(read_lines(&folder.join(JOURNAL_FILE))?, folder)
     }
 
     /// The process that began a folder's run. However long its journal is, no more of it is read.
@@ -156,13 +156,16 @@ impl SweepHistory {
     }
 
     /// The process that works on it now was at it at this moment.
-    fn seen(&mut self, at: &str) {
+    fn note_seen(&mut self, at: &str) {
         if let Some(last) = self.last_seen.last_mut() {
             at.clone_into(last);
         }
     }
 
-    fn of(found: FoundLines<JournalRecord>, folder: &Path) -> Result<SweepHistory, Failure> {
+    fn from_records(
+        found: FoundLines<JournalRecord>,
+        folder: &Path,
+    ) -> Result<SweepHistory, Failure> {
         let mut history = SweepHistory {
             warnings: found.warnings,
             ..SweepHistory::default()
@@ -189,18 +192,18 @@ impl SweepHistory {
                     history.sessions.push(session);
                 }
                 JournalRecord::Begin(begin) => {
-                    history.seen(&begin.at);
+                    history.note_seen(&begin.at);
                     run(&mut history.run_ids, &begin.run_id);
                     history.attempted(&begin.cell, begin.attempt);
                     open.insert(begin.cell.clone(), begin);
                 }
                 JournalRecord::Start(start) => {
-                    history.seen(&start.at);
+                    history.note_seen(&start.at);
                     run(&mut history.run_ids, &start.run_id);
                     history.starts.push(start);
                 }
                 JournalRecord::End { row } => {
-                    history.seen(&row.ended);
+                    history.note_seen(&row.ended);
                     history.attempted(&row.cell, row.attempt);
                     open.remove(&row.cell);
                     let cell = row.cell.clone();
@@ -260,7 +263,7 @@ impl Journal {
         let whole = found.whole;
         // A journal of a newer plimsoll is refused before it is touched: what looks torn may be
         // its way.
-        let history = SweepHistory::of(found, folder)?;
+        let history = SweepHistory::from_records(found, folder)?;
         history.check_profiles(folder)?;
         let lines = JsonLines::go_on(&path, whole)?;
         Ok((Journal { lines }, history))

@@ -1,7 +1,7 @@
 //! One group from its first cell to its last: an engine for as many of them as it serves, another
 //! where it ended, and a row for each cell whatever happens.
 
-use super::context::{LaneWatcher, SweepContext, told_once};
+use super::context::{LaneWatcher, SweepContext, without_repeats};
 use super::engine::{self, EngineNeed, RunningEngine, now_rfc3339};
 use super::journal::CellBegin;
 use super::measure::{CellAttempt, CellMeasurement, measure_cell};
@@ -47,7 +47,7 @@ struct StartBlockers {
 }
 
 impl StartBlockers {
-    fn of(&self, need: EngineNeed) -> Option<&CellTrouble> {
+    fn blocker_for(&self, need: EngineNeed) -> Option<&CellTrouble> {
         let own = self.unsettled.as_ref().map(|u| &u.trouble);
         let found = self.of_need.iter().find(|(of, _)| *of == need);
         let held = self.before.as_ref().or(own);
@@ -55,7 +55,7 @@ impl StartBlockers {
     }
 
     /// An engine has ended; its memory may not be given back.
-    fn ended(&mut self, held: Option<UnsettledMemory>) {
+    fn note_unsettled(&mut self, held: Option<UnsettledMemory>) {
         self.unsettled = self.unsettled.take().or(held);
     }
 }
@@ -77,10 +77,10 @@ impl GroupRunner<'_> {
             before,
             unsettled: None,
         };
-        let news = told_once(watcher.sink());
+        let news = without_repeats(watcher.sink());
         let mut running = None;
         let ended = self
-            .cells(watcher, &news, known, &mut hopeless, &mut running)
+            .run_each_cell(watcher, &news, known, &mut hopeless, &mut running)
             .await;
         // The last cell needs the engine no more either.
         let last = async {
@@ -96,12 +96,12 @@ impl GroupRunner<'_> {
             }
         };
         let (ended, held) = tokio::join!(last, end);
-        hopeless.ended(held);
+        hopeless.note_unsettled(held);
         (ended, hopeless.unsettled)
     }
 
     /// Gives what is left to do of the last cell.
-    async fn cells<'l>(
+    async fn run_each_cell<'l>(
         &'l self,
         watcher: &dyn LaneWatcher,
         news: &'l Sink,
@@ -129,7 +129,7 @@ impl GroupRunner<'_> {
                 followed: !self.context.options.fresh
                     && next.is_some_and(|next| self.need(next) == self.need(cell)),
             };
-            if let Some(trouble) = hopeless.of(self.need(cell)) {
+            if let Some(trouble) = hopeless.blocker_for(self.need(cell)) {
                 let row = match trouble.cause {
                     RowCause::Oom => {
                         attempt.skipped_row(RowCause::ImpliedOom, trouble.message.clone())
@@ -163,7 +163,7 @@ impl GroupRunner<'_> {
                         let row = unwritten
                             .write_results(self.context, &attempt, news)
                             .await?;
-                        self.keep(cell, row)
+                        self.keep_row(cell, row)
                     }));
                     continue;
                 }
@@ -171,14 +171,14 @@ impl GroupRunner<'_> {
             if row.cause == Some(RowCause::Oom) {
                 ooms.add_record(OomRecord::of_row(cell, &row));
             }
-            self.keep(cell, row)?;
+            self.keep_row(cell, row)?;
         }
         Ok(before)
     }
 
     /// Takes a row. Where results cannot be written the sweep ends: every further cell would be
     /// measured for nothing, and this one is still to be measured.
-    fn keep(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
+    fn keep_row(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
         match row.cause {
             Some(RowCause::Storage) => {
                 let why = row.message.unwrap_or_default();
@@ -237,9 +237,9 @@ impl GroupRunner<'_> {
         let context = self.context;
         let need = self.need(attempt.cell);
         if let Some(other) = running.take_if(|r| r.need != need || r.server_ended().is_some()) {
-            hopeless.ended(release::end_engine(context, other, news).await);
+            hopeless.note_unsettled(release::end_engine(context, other, news).await);
         }
-        if running.is_none() && hopeless.of(need).is_none() {
+        if running.is_none() && hopeless.blocker_for(need).is_none() {
             let preset = self.preset.as_ref();
             let started =
                 engine::start_engine(context, self.group, preset, need, &attempt.run_id, news);
@@ -257,7 +257,7 @@ impl GroupRunner<'_> {
             attempt.began = Instant::now();
         }
         let Some(ready) = running.as_mut() else {
-            let trouble = hopeless.of(need);
+            let trouble = hopeless.blocker_for(need);
             let row = trouble.map_or_else(
                 || attempt.skipped_row(RowCause::NotReady, "there is no engine".into()),
                 |t| attempt.failed_row(t),
@@ -289,7 +289,7 @@ impl GroupRunner<'_> {
         };
         if spent {
             if let Some(used) = running.take() {
-                hopeless.ended(release::end_engine(context, used, news).await);
+                hopeless.note_unsettled(release::end_engine(context, used, news).await);
             }
         }
         Ok(measured)

@@ -38,7 +38,7 @@ impl CellAttempt<'_> {
             cause: Some(trouble.cause),
             phase: Some(trouble.phase),
             message: Some(trouble.message.clone()),
-            ..self.row()
+            ..self.empty_row()
         }
     }
 
@@ -48,7 +48,7 @@ impl CellAttempt<'_> {
             status: RowStatus::Skipped,
             cause: Some(cause),
             message: Some(message),
-            ..self.row()
+            ..self.empty_row()
         }
     }
 
@@ -57,7 +57,7 @@ impl CellAttempt<'_> {
         self.failed_row(&CellTrouble::while_storing(failure))
     }
 
-    fn row(&self) -> CellRow {
+    fn empty_row(&self) -> CellRow {
         CellRow {
             cell: self.cell.id.clone(),
             group: self.cell.group.clone(),
@@ -118,7 +118,7 @@ impl UnwrittenCell {
             return Ok(attempt.unstored(failure));
         }
         let row = match &ended.failure {
-            None => attempt.row(),
+            None => attempt.empty_row(),
             Some(failure) => attempt.failed_row(&CellTrouble::of_run(
                 &ended.profile,
                 failure,

@@ -40,7 +40,7 @@ struct MergeSource {
 /// before one that failed, and that before one that was skipped; of two alike the later is kept.
 /// The folder appears whole or not at all.
 pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merged, Failure> {
-    let sources = sources(dirs)?;
+    let sources = read_sources(dirs)?;
     let parent = must_be_new(output)?;
     let mut notes = notes_on(&sources);
     let mut chosen = choose(&sources, &mut notes);
@@ -66,7 +66,7 @@ pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<
         .iter()
         .map(|c| (c.row.cell.clone(), c.row.clone()))
         .collect();
-    let mut results = Results::new(&name(&sources), cells.cells.iter(), &rows);
+    let mut results = Results::new(&merged_name(&sources), cells.cells.iter(), &rows);
     let sessions = || sources.iter().flat_map(|s| &s.history.sessions);
     results.started = sessions().map(|s| s.started.clone()).min();
     results.took_s = Some(sources.iter().map(|s| s.history.worked_s()).sum());
@@ -100,7 +100,7 @@ pub fn default_output(dirs: &[PathBuf], now: &jiff::Zoned) -> PathBuf {
 }
 
 /// Reads every run before anything is written.
-fn sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
+fn read_sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
     let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
     let mut sources = Vec::new();
     for dir in dirs {
@@ -150,7 +150,7 @@ fn must_be_new(output: &Path) -> Result<&Path, Failure> {
 }
 
 /// The name that all have; of stages of different names both.
-fn name(sources: &[MergeSource]) -> String {
+fn merged_name(sources: &[MergeSource]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for session in sources.iter().filter_map(|s| s.history.sessions.last()) {
         if !names.contains(&session.name.as_str()) {

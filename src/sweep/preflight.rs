@@ -47,7 +47,7 @@ pub async fn check_needs(
             let EnginePlace::Image(preset) = &group.server.place else {
                 let name = group.server.place.place_name();
                 let first = seen.insert((name.to_owned(), group.server.model.as_str()));
-                return container(runtime, plan, group, first, stop, &mut found).await;
+                return check_container(runtime, plan, group, first, stop, &mut found).await;
             };
             // One image is looked at once, however many groups are on it.
             let key = serde_json::to_string(preset).unwrap_or_default();
@@ -83,7 +83,7 @@ pub async fn check_needs(
     Ok(found)
 }
 
-async fn container(
+async fn check_container(
     runtime: &Runtime,
     plan: &SweepPlan,
     group: &CellGroup,

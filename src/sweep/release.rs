@@ -88,7 +88,7 @@ pub struct UnsettledMemory {
 
 impl UnsettledMemory {
     /// Looks again. `None`: it was given back meanwhile.
-    async fn look(mut self, cancel: &CancellationToken) -> Option<UnsettledMemory> {
+    async fn look_again(mut self, cancel: &CancellationToken) -> Option<UnsettledMemory> {
         match self.gate.wait_until_back(Duration::ZERO, cancel).await {
             Ok(()) => None,
             Err(_) => Some(self),
@@ -118,7 +118,7 @@ impl MemoryDebts {
     ) -> Option<CellTrouble> {
         let mut found = None;
         for (devices, held) in std::mem::take(&mut self.0) {
-            let Some(held) = held.look(cancel).await else {
+            let Some(held) = held.look_again(cancel).await else {
                 continue;
             };
             if found.is_none() && !devices.is_disjoint(taken) {

@@ -121,7 +121,7 @@ pub async fn run_sweep(
         .filter(|s| !work.is_finished(&s.cell))
     {
         let row = untried(&skip.cell, RowStatus::Skipped, skip.cause, skip.why.clone());
-        ledger.take(&skip.cell, row)?;
+        ledger.take_row(&skip.cell, row)?;
     }
     let mut waiting = Vec::new();
     let mut claims = DeviceClaims::new(context.runtime, context.options.memory);
@@ -137,7 +137,7 @@ pub async fn run_sweep(
                     let message = trouble.message.clone();
                     let row = untried(cell, RowStatus::Failed, trouble.cause, message);
                     let phase = Some(trouble.phase);
-                    ledger.take(cell, CellRow { phase, ..row })?;
+                    ledger.take_row(cell, CellRow { phase, ..row })?;
                 }
             }
         }
@@ -180,9 +180,11 @@ async fn side_by_side(
                     group,
                     preset,
                     attempts: &work.history.attempts,
-                    take: &|cell, row| ledger.take(cell, row),
+                    take: &|cell, row| ledger.take_row(cell, row),
                 };
-                let watcher = context.watcher.begin_lane(&label(group, &taken.chosen));
+                let watcher = context
+                    .watcher
+                    .begin_lane(&group_label(group, &taken.chosen));
                 let (ended, held) = lane.run_cells(&*watcher, met, hopeless, before).await;
                 (taken.taken, ended, held)
             });
@@ -203,7 +205,7 @@ async fn side_by_side(
 }
 
 /// `llama-8b in container c`, with the GPUs that were chosen.
-fn label(group: &CellGroup, gpus: &[String]) -> String {
+fn group_label(group: &CellGroup, gpus: &[String]) -> String {
     let server = &group.server;
     let mut words = match &server.place {
         EnginePlace::Container(name) => format!("{} in {name}", server.model),
@@ -307,7 +309,7 @@ impl<'a> RowLedger<'a> {
         }
     }
 
-    fn take(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
+    fn take_row(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
         self.context.journal().write_end(&row)?;
         let mut state = lock_data(&self.state);
         if row.cause == Some(RowCause::Oom) {

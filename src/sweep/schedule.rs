@@ -89,7 +89,7 @@ async fn claim(
     match &group.server.place {
         EnginePlace::Container(name) => {
             let found = runtime.find_container(name).await?;
-            let mut claim = devices(choice, &MeasuredContainer::of_container(&found.facts))?;
+            let mut claim = claim_devices(choice, &MeasuredContainer::of_container(&found.facts))?;
             claim.fixed.insert(format!("container {}", found.facts.id));
             Ok(claim)
         }
@@ -104,7 +104,7 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failu
             devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
             ..MeasuredContainer::default()
         };
-        return devices(choice, &all);
+        return claim_devices(choice, &all);
     }
     let request = collect::gpu_request(preset)?;
     let words = collect::gpu_words(&request);
@@ -142,11 +142,14 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failu
         BackendChoice::Auto => BackendChoice::Nvml,
         other => other,
     };
-    devices(choice, &target)
+    claim_devices(choice, &target)
 }
 
 /// The devices that a target is measured on.
-fn devices(choice: BackendChoice, target: &MeasuredContainer) -> Result<DeviceClaim, Failure> {
+fn claim_devices(
+    choice: BackendChoice,
+    target: &MeasuredContainer,
+) -> Result<DeviceClaim, Failure> {
     let devices = telemetry::open_backend(choice, target)?.devices();
     let name = |d: crate::capture::DeviceFacts| match d.kind {
         DeviceKind::Gpu => d.id,

@@ -55,7 +55,7 @@ fn in_path(path: &str) -> Vec<ContainerRef> {
     let mut before: [&str; 2] = [""; 2];
     let mut kubernetes = false;
     for part in path.split('/').filter(|p| !p.is_empty()) {
-        if let Some((runtime, id)) = named(part, before, kubernetes) {
+        if let Some((runtime, id)) = container_named(part, before, kubernetes) {
             let id = id.to_owned();
             found.push(ContainerRef { runtime, id });
         }
@@ -66,7 +66,7 @@ fn in_path(path: &str) -> Vec<ContainerRef> {
 }
 
 /// The container that one component of a path names; `before` are the two components before it.
-fn named<'a>(
+fn container_named<'a>(
     part: &'a str,
     before: [&str; 2],
     kubernetes: bool,
@@ -243,7 +243,7 @@ impl Attribution {
                 let process = self.look_at(pid)?;
                 let ours_by_group = members.contains(&pid);
                 let target = self.target.as_ref().map(|(id, _)| id.as_str());
-                let (container_id, ours) = place(&process, target, ours_by_group);
+                let (container_id, ours) = assign_container(&process, target, ours_by_group);
                 Some(ProcessMemory {
                     pid,
                     used_bytes,
@@ -281,7 +281,7 @@ impl Attribution {
         }
         // An opened directory stays that of this process: if the pid is reused meanwhile, its files
         // fail to open.
-        let process = self.open(pid)?;
+        let process = self.open_process(pid)?;
         let (started, name) = self.stat(&process)?;
         if let Some(known) = self.known.get_mut(&pid) {
             if known.started == started && started.is_some() {
@@ -289,7 +289,7 @@ impl Attribution {
                 return Some(known.clone());
             }
         }
-        let read = self.read(&process, "cgroup");
+        let read = self.read_file(&process, "cgroup");
         // Empty where the process has just become a zombie.
         let containers = (read && !self.text.is_empty()).then(|| containers_of(&self.text));
         let in_target = read
@@ -311,7 +311,7 @@ impl Attribution {
 
     /// Start time and name of a process.
     fn stat(&mut self, process: &OwnedFd) -> Option<(Option<u64>, Option<String>)> {
-        if !self.read(process, "stat") {
+        if !self.read_file(process, "stat") {
             return None;
         }
         let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
@@ -327,13 +327,13 @@ impl Attribution {
     }
 
     /// The directory of a process.
-    fn open(&self, pid: u32) -> Option<OwnedFd> {
+    fn open_process(&self, pid: u32) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(self.proc.join(pid.to_string()), flags, Mode::empty()).ok()
     }
 
     /// Reads a file of a process into `text`. A process name may contain any bytes.
-    fn read(&mut self, process: &OwnedFd, file: &str) -> bool {
+    fn read_file(&mut self, process: &OwnedFd, file: &str) -> bool {
         self.text.clear();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::openat(process, file, flags, Mode::empty()) else {
@@ -358,7 +358,7 @@ impl Attribution {
 }
 
 /// The container of a process, and whether it is the one of interest.
-fn place(
+fn assign_container(
     process: &CachedProcess,
     target: Option<&str>,
     in_group: bool,

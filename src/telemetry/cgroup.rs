@@ -76,7 +76,7 @@ const V2: FileNames = FileNames {
 };
 
 impl CgroupVersion {
-    fn names(self) -> &'static FileNames {
+    fn file_names(self) -> &'static FileNames {
         match self {
             CgroupVersion::V1 => &V1,
             CgroupVersion::V2 => &V2,
@@ -111,11 +111,11 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 impl Cgroup {
     /// Whether the kernel shows the memory of this cgroup.
     fn is_there(&self) -> bool {
-        self.dir.join(self.version.names().usage).exists()
+        self.dir.join(self.version.file_names().usage).exists()
     }
 
     /// This cgroup and its visible ancestors, the innermost first.
-    fn levels(&self) -> Vec<Cgroup> {
+    fn visible_levels(&self) -> Vec<Cgroup> {
         let mut levels = vec![self.clone()];
         let mut level = self.clone();
         while level.dir != level.mount && level.dir.pop() {
@@ -137,13 +137,13 @@ impl Cgroup {
 
     /// The limit set at this level, whatever the levels above allow.
     fn own_limit(&self) -> Option<u64> {
-        number_of(&self.dir, self.version.names().limit).filter(|b| *b < NO_LIMIT_BYTES)
+        number_of(&self.dir, self.version.file_names().limit).filter(|b| *b < NO_LIMIT_BYTES)
     }
 
     /// The smallest limit from this cgroup up to the root, or the host's memory.
     pub fn effective_limit(&self, host_bytes: Option<u64>) -> Option<MemoryLimit> {
         let limit = |bytes, level| MemoryLimit { bytes, level };
-        let levels = self.levels();
+        let levels = self.visible_levels();
         let visible = levels.iter().enumerate().filter_map(|(place, level)| {
             Some(limit(level.own_limit()?, level.level_name(place == 0)))
         });
@@ -203,7 +203,7 @@ pub struct OomLook {
 impl OomWatch {
     /// Starts counting; with `since_start`, earlier kills in the container count too.
     pub fn start_counting(cgroup: &Cgroup, since_start: bool) -> OomWatch {
-        let levels = cgroup.levels();
+        let levels = cgroup.visible_levels();
         // Read before the container's own counter: a kill between the two readings must not be in
         // this one.
         let host_kills = host_kills();
@@ -290,7 +290,7 @@ impl OomWatch {
 impl OomWatch {
     /// The innermost level that ever reached its limit.
     fn level_at_limit(&self) -> Option<usize> {
-        let names = self.levels.first()?.version.names().highest;
+        let names = self.levels.first()?.version.file_names().highest;
         names.iter().find_map(|(highest, limit)| {
             self.levels.iter().position(|level| {
                 let highest = number_of(&level.dir, highest);
@@ -303,7 +303,7 @@ impl OomWatch {
 
 fn own_kills(cgroup: &Cgroup) -> Option<u64> {
     field(
-        &text_in(&cgroup.dir, cgroup.version.names().kills)?,
+        &text_in(&cgroup.dir, cgroup.version.file_names().kills)?,
         "oom_kill",
     )
 }
@@ -316,10 +316,10 @@ fn host_kills() -> Option<u64> {
 fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
     let count = |level: &Cgroup, name: &str| {
         let text = text_in(&level.dir, name)?;
-        number(&text).or_else(|| field(&text, "oom"))
+        parse_number(&text).or_else(|| field(&text, "oom"))
     };
     let counts = |(place, level): (usize, &Cgroup)| {
-        let names = level.version.names();
+        let names = level.version.file_names();
         let name = |name: &&'static str| match (place, level.version) {
             // Includes sub-cgroups: a limit inside the container counts as the container's own.
             (0, CgroupVersion::V2) => names.kills,
@@ -337,14 +337,14 @@ fn text_in(dir: &Path, name: &str) -> Option<String> {
 }
 
 fn number_of(dir: &Path, name: &str) -> Option<u64> {
-    number(&text_in(dir, name)?)
+    parse_number(&text_in(dir, name)?)
 }
 
 /// A line `name number` of a table.
 fn field(table: &str, name: &str) -> Option<u64> {
     table
         .lines()
-        .find_map(|l| number(l.strip_prefix(name)?.strip_prefix(' ')?))
+        .find_map(|l| parse_number(l.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
 /// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten. All
@@ -369,7 +369,7 @@ pub struct CgroupFiles {
 impl CgroupFiles {
     /// Opens the files that exist.
     pub fn open(cgroup: &Cgroup) -> io::Result<CgroupFiles> {
-        let names = cgroup.version.names();
+        let names = cgroup.version.file_names();
         let open = |name: &str| File::open(cgroup.dir.join(name));
         let optional = |name: Option<&str>| open(name?).ok();
         Ok(CgroupFiles {
@@ -417,7 +417,7 @@ impl CgroupFiles {
         let kernel = self.kernel.as_ref();
         let kernel = kernel.and_then(|f| number_in(f, &mut self.buffer).ok());
         let stat = read_at_start(self.stat.as_ref()?, &mut self.buffer).ok()?;
-        let split = split(self.version, stat, kernel);
+        let split = read_split(self.version, stat, kernel);
         self.swap_cached = field(stat, "swapcached").unwrap_or(0);
         let swap_bytes = match self.version {
             CgroupVersion::V1 => split.swap_bytes,
@@ -455,8 +455,8 @@ pub fn find_cgroup(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
     match candidates.into_iter().find(Cgroup::is_there) {
         Some(cgroup) => Ok(cgroup),
         None => Err(NotFound::Invisible(
-            lines(&membership)
-                .map(|l| cut(l.path, container_id).to_owned())
+            membership_lines(&membership)
+                .map(|l| container_path(l.path, container_id).to_owned())
                 .collect(),
         )),
     }
@@ -466,7 +466,7 @@ pub fn find_cgroup(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
 /// in the v1 lines only, so every line counts.
 pub fn names_container(membership: &str, container_id: &str) -> bool {
     !container_id.is_empty()
-        && lines(membership).any(|l| l.path.split('/').any(|c| is_of(c, container_id)))
+        && membership_lines(membership).any(|l| l.path.split('/').any(|c| is_of(c, container_id)))
 }
 
 /// The cgroups that could hold the container's memory charge, the most likely first.
@@ -476,12 +476,12 @@ pub fn candidate_cgroups(membership: &str, mountinfo: &str, container_id: &str) 
     [CgroupVersion::V1, CgroupVersion::V2]
         .into_iter()
         .flat_map(|version| {
-            lines(membership)
+            membership_lines(membership)
                 .filter(move |l| l.version == Some(version))
                 .map(move |l| (version, l))
         })
         .flat_map(|(version, line)| {
-            let path = cut(line.path, container_id);
+            let path = container_path(line.path, container_id);
             let here = mounts.iter().filter(move |m| m.version == version);
             here.filter_map(move |m| {
                 Some(Cgroup {
@@ -501,7 +501,7 @@ struct MembershipLine<'a> {
     path: &'a str,
 }
 
-fn lines(membership: &str) -> impl Iterator<Item = MembershipLine<'_>> {
+fn membership_lines(membership: &str) -> impl Iterator<Item = MembershipLine<'_>> {
     membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -531,7 +531,7 @@ fn is_of(component: &str, container_id: &str) -> bool {
 
 /// The path down to the container's own component. Process 1 may be deeper: Podman has `/container`
 /// below the scope, and an init system makes its own cgroups, all of them charged to the container.
-fn cut<'a>(path: &'a str, container_id: &str) -> &'a str {
+fn container_path<'a>(path: &'a str, container_id: &str) -> &'a str {
     if container_id.is_empty() {
         return path;
     }
@@ -629,12 +629,12 @@ fn unescape(text: &str) -> String {
 }
 
 /// Parses a file with one number; `None` for `max` (no limit).
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
 /// The kinds of memory in `memory.stat`; `kernel` is v1's separate kernel memory figure.
-fn split(version: CgroupVersion, stat: &str, kernel: Option<u64>) -> HostSplit {
+fn read_split(version: CgroupVersion, stat: &str, kernel: Option<u64>) -> HostSplit {
     let field = |name: &str| field(stat, name);
     match version {
         CgroupVersion::V1 => {
@@ -701,7 +701,7 @@ pub(super) fn read_at_start<'a>(file: &File, buffer: &'a mut Vec<u8>) -> io::Res
 
 fn number_in(file: &File, buffer: &mut Vec<u8>) -> io::Result<u64> {
     let text = read_at_start(file, buffer)?;
-    number(text).ok_or_else(|| {
+    parse_number(text).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("`{}` is not a number", text.trim()),

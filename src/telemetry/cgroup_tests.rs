@@ -204,8 +204,8 @@ fn memory_stat_of_v1() {
         kernel_bytes: Some(77),
         swap_bytes: Some(12),
     };
-    assert_eq!(split(CgroupVersion::V1, stat, Some(77)), expected);
-    let flat = split(CgroupVersion::V1, "cache 7\nrss 6\nshmem 1\n", None);
+    assert_eq!(read_split(CgroupVersion::V1, stat, Some(77)), expected);
+    let flat = read_split(CgroupVersion::V1, "cache 7\nrss 6\nshmem 1\n", None);
     assert_eq!(
         (
             flat.anon_bytes,
@@ -227,22 +227,25 @@ fn memory_stat_of_v2() {
         kernel_bytes: Some(460),
         swap_bytes: None,
     };
-    assert_eq!(split(CgroupVersion::V2, old, None), expected);
+    assert_eq!(read_split(CgroupVersion::V2, old, None), expected);
     assert_eq!(
-        split(CgroupVersion::V2, &format!("{old}kernel 999\n"), None).kernel_bytes,
+        read_split(CgroupVersion::V2, &format!("{old}kernel 999\n"), None).kernel_bytes,
         Some(999)
     );
-    assert_eq!(split(CgroupVersion::V2, "", None), HostSplit::default());
+    assert_eq!(
+        read_split(CgroupVersion::V2, "", None),
+        HostSplit::default()
+    );
 }
 
 #[test]
 fn a_number_is_a_number() {
     assert_eq!(
-        number("9223372036854771712\n"),
+        parse_number("9223372036854771712\n"),
         Some(9_223_372_036_854_771_712)
     );
-    assert_eq!(number("max\n"), None);
-    assert_eq!(number(""), None);
+    assert_eq!(parse_number("max\n"), None);
+    assert_eq!(parse_number(""), None);
 }
 
 proptest! {
@@ -250,7 +253,7 @@ proptest! {
     fn no_text_makes_the_parsers_panic(a in "\\PC{0,200}", b in "[0-9a-z:/ .\n\\\\-]{0,200}", id in "[0-9a-f]{0,64}") {
         for (x, y) in [(&a, &b), (&b, &a)] {
             let _ = (candidate_cgroups(x, y, &id), names_container(x, &id), unescape(x));
-            let _ = (split(CgroupVersion::V1, x, None), split(CgroupVersion::V2, x, None));
+            let _ = (read_split(CgroupVersion::V1, x, None), read_split(CgroupVersion::V2, x, None));
         }
     }
 
@@ -260,7 +263,7 @@ proptest! {
             (CgroupVersion::V1, format!("total_cache {cache}\ntotal_shmem {shmem}\n")),
             (CgroupVersion::V2, format!("file {cache}\nshmem {shmem}\n")),
         ] {
-            let found = split(version, &stat, None);
+            let found = read_split(version, &stat, None);
             prop_assert!(found.file_bytes.unwrap() <= cache);
             prop_assert_eq!(found.shmem_bytes, Some(shmem));
         }

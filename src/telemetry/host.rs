@@ -30,10 +30,10 @@ impl HostBackend {
         };
         let cgroup =
             cgroup::find_cgroup(pid, &target.container_id).map_err(|e| not_found(e, pid))?;
-        Self::read(cgroup, reason)
+        Self::open_cgroup(cgroup, reason)
     }
 
-    fn read(cgroup: Cgroup, reason: String) -> Result<HostBackend, Failure> {
+    fn open_cgroup(cgroup: Cgroup, reason: String) -> Result<HostBackend, Failure> {
         let files = CgroupFiles::open(&cgroup).map_err(|e| {
             Failure::environment(format!(
                 "the container's memory files in `{}` cannot be read",
@@ -50,7 +50,7 @@ impl HostBackend {
         })
     }
 
-    fn usage(&mut self) -> Result<u64, ReadingError> {
+    fn read_usage(&mut self) -> Result<u64, ReadingError> {
         let first = self.files.used_bytes();
         // A removed cgroup returns ENODEV forever, even if the container has restarted under the
         // same path.
@@ -114,7 +114,7 @@ impl MemoryBackend for HostBackend {
         // The total last, so that the sample's timestamp is that of the total.
         let host = self.files.read_split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
-        let used_bytes = self.usage()?;
+        let used_bytes = self.read_usage()?;
         let at_ns = clock.now();
         let kernel_peak_bytes = self.files.peak_bytes();
         into.push(MemorySample {
@@ -134,7 +134,7 @@ impl MemoryBackend for HostBackend {
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
         into.clear();
-        into.push(self.usage()?);
+        into.push(self.read_usage()?);
         Ok(())
     }
 }

@@ -156,7 +156,7 @@ fn laid_out(version: CgroupVersion, files: &[(&str, &str)]) -> (tempfile::TempDi
         dir: dir.path().to_owned(),
         mount: dir.path().to_owned(),
     };
-    let backend = HostBackend::read(cgroup, "a test".into()).unwrap();
+    let backend = HostBackend::open_cgroup(cgroup, "a test".into()).unwrap();
     (dir, backend)
 }
 
@@ -314,7 +314,7 @@ fn a_cgroup_that_is_removed_is_gone_until_it_is_there_again() {
     if std::fs::create_dir(&below.0).is_err() || !below.0.join("memory.stat").exists() {
         return eprintln!("SKIPPED: this user may not make a memory cgroup here");
     }
-    let mut backend = HostBackend::read(cgroup, "a test".into()).unwrap();
+    let mut backend = HostBackend::open_cgroup(cgroup, "a test".into()).unwrap();
     let clock = Clock::start();
     let mut sample = || {
         let mut samples = Vec::new();

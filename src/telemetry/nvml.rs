@@ -98,7 +98,7 @@ impl NvmlBackend {
             .filter(|_| !target.container_id.is_empty())
             .map(|pid| (pid, target.container_id.as_str()));
         let whose = Attribution::new(of_interest);
-        Self::read(devices, &chosen, found, notes, whose)
+        Self::open_chosen(devices, &chosen, found, notes, whose)
     }
 
     /// Opens every GPU of the host, for all its containers.
@@ -115,12 +115,13 @@ impl NvmlBackend {
         let (chosen, _) = asked_for(&all, &devices)?;
         let found = format!("the host has {}", count_noun(chosen.len(), "GPU"));
         let unknown = notes.clone();
-        let mut backend = Self::read(devices, &chosen, found, notes, Attribution::new(None))?;
+        let mut backend =
+            Self::open_chosen(devices, &chosen, found, notes, Attribution::new(None))?;
         backend.unopened.extend(unknown);
         Ok(backend)
     }
 
-    fn read(
+    fn open_chosen(
         devices: Vec<(Device<'static>, Listed)>,
         chosen: &[u32],
         found: String,
@@ -152,7 +153,7 @@ impl NvmlBackend {
                 notes.join("; ")
             )));
         }
-        let lists = describe(&gpus, driver.as_deref(), &whose, &mut notes);
+        let lists = describe_readings(&gpus, driver.as_deref(), &whose, &mut notes);
         let whole = gpus
             .iter()
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
@@ -203,7 +204,7 @@ fn broken_lists(driver: Option<&str>) -> bool {
 }
 
 /// Adds to `notes` what is read in an unusual way or not at all.
-fn describe(
+fn describe_readings(
     gpus: &[NvmlGpu],
     driver: Option<&str>,
     whose: &Attribution,

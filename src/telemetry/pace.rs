@@ -106,7 +106,7 @@ pub struct Probing {
 /// Splits a tick into equal parts, none longer than `longest` if parts of at least `floor` allow
 /// it, with a probe at the end of each part but the last. `None` where there is no room for one.
 /// Parts of a fixed length would leave a longer gap before the full reading.
-fn share(tick_ns: i64, longest: i64, floor: i64) -> Option<i64> {
+fn split_tick(tick_ns: i64, longest: i64, floor: i64) -> Option<i64> {
     let wanted = tick_ns.saturating_add(longest - 1) / longest;
     let parts = wanted.min(tick_ns / floor);
     (parts >= 2).then(|| tick_ns / parts)
@@ -117,7 +117,7 @@ impl Probing {
     pub fn new(floor: Option<Duration>, options: SamplerOptions, devices: usize) -> Probing {
         let tick_ns = to_nanos(options.interval);
         let base_ns = floor.and_then(|floor| {
-            share(
+            split_tick(
                 tick_ns,
                 to_nanos(options.probe_interval).max(1),
                 to_nanos(floor).max(1),

@@ -43,7 +43,7 @@ impl SessionMemory {
     /// Anonymous memory of all its processes, bytes; `None` when none is left.
     pub fn read_bytes(&mut self, now: AtNs) -> Option<u64> {
         if self.listed_at.is_none_or(|at| now - at >= LIST_AGE_NS) {
-            self.list(now);
+            self.list_members(now);
         }
         let page = rustix::param::page_size() as u64;
         let mut sum = None;
@@ -69,7 +69,7 @@ impl SessionMemory {
         sum
     }
 
-    fn list(&mut self, now: AtNs) {
+    fn list_members(&mut self, now: AtNs) {
         self.listed_at = Some(now);
         let mut pids = Vec::new();
         pids_below(&self.cgroup, 0, &mut pids);

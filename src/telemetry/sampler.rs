@@ -113,19 +113,19 @@ impl SamplerHandle {
 }
 
 impl SharedWishes {
-    fn lock(&self) -> MutexGuard<'_, Wishes> {
+    fn lock_wishes(&self) -> MutexGuard<'_, Wishes> {
         // Plain values: a panic elsewhere cannot leave them inconsistent.
         lock_data(&self.wishes)
     }
 
     fn change(&self, change: impl FnOnce(&mut Wishes)) {
-        change(&mut self.lock());
+        change(&mut self.lock_wishes());
         self.changed.notify_one();
     }
 
     /// Waits at most until `due`, and returns the reason for returning.
-    fn wait(&self, clock: &Clock, due: AtNs) -> Wake {
-        let mut wishes = self.lock();
+    fn wait_until(&self, clock: &Clock, due: AtNs) -> Wake {
+        let mut wishes = self.lock_wishes();
         loop {
             if std::mem::take(&mut wishes.sample_now) {
                 return Wake::Asked;
@@ -151,7 +151,7 @@ impl SharedWishes {
 
     /// Waits shortly for the reader of the samples; false when the sampler must stop instead.
     fn wait_for_reader(&self) -> bool {
-        let wishes = self.lock();
+        let wishes = self.lock_wishes();
         if wishes.stop {
             return false;
         }
@@ -191,7 +191,7 @@ impl MemorySampler {
         let shared = Arc::clone(&handle.shared);
         let thread = std::thread::Builder::new()
             .name("sampler".into())
-            .spawn(move || SamplerRun::new(backend, clock, options, shared, samples).run())
+            .spawn(move || SamplerRun::new(backend, clock, options, shared, samples).run_loop())
             .map_err(|e| {
                 Failure::new(
                     ExitCode::Environment,
@@ -315,7 +315,7 @@ impl SamplerRun {
         }
     }
 
-    fn run(mut self) -> Stopped {
+    fn run_loop(mut self) -> Stopped {
         // When an engine keeps every core busy, a thread of normal priority wakes too late for
         // short intervals. Without permission it stays normal, and the jitter figures show it.
         if !self.clock.is_manual() {
@@ -351,18 +351,18 @@ impl SamplerRun {
         let mut between = Between::Nothing;
         loop {
             let wake_at = between.at().map_or(due, |at| at.min(due));
-            let go_on = match self.shared.wait(&self.clock, wake_at) {
+            let go_on = match self.shared.wait_until(&self.clock, wake_at) {
                 Wake::Stop => false,
                 Wake::Asked => {
-                    if std::mem::take(&mut self.shared.lock().burst) {
+                    if std::mem::take(&mut self.shared.lock_wishes().burst) {
                         self.pace.begin_burst(self.clock.now());
                     }
-                    self.reading(Reason::Asked)
+                    self.take_reading(Reason::Asked)
                 }
                 Wake::Due if self.clock.now() < due => match between {
                     Between::Burst(_) => {
                         self.facts.burst_readings += 1;
-                        self.reading(Reason::Burst)
+                        self.take_reading(Reason::Burst)
                     }
                     Between::Nothing | Between::Probe(_) => {
                         let start = self.clock.now();
@@ -375,7 +375,7 @@ impl SamplerRun {
                     let late = self.clock.now() - due;
                     self.lateness.add_duration(late.unsigned_abs());
                     self.facts.ticks += 1;
-                    let go_on = self.reading(Reason::Tick);
+                    let go_on = self.take_reading(Reason::Tick);
                     // What was missed is not made up for: a burst would only show the same memory again.
                     let passed = late / interval;
                     let (next, missed) =
@@ -403,10 +403,10 @@ impl SamplerRun {
     }
 
     /// One full reading, handed on. False ends the sampling.
-    fn reading(&mut self, reason: Reason) -> bool {
+    fn take_reading(&mut self, reason: Reason) -> bool {
         let wanted = Wanted {
             detail: reason == Reason::Asked,
-            bench_client: self.shared.lock().bench_client,
+            bench_client: self.shared.lock_wishes().bench_client,
         };
         self.batch.clear();
         let start = self.clock.now();

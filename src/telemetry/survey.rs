@@ -18,8 +18,8 @@ pub struct BackendSurvey {
 /// Looks at every backend.
 pub fn survey_backends() -> Vec<BackendSurvey> {
     vec![
-        gpus("backend nvml (NVIDIA)", nvml::survey_gpus()),
-        gpus(
+        survey_gpus("backend nvml (NVIDIA)", nvml::survey_gpus()),
+        survey_gpus(
             "backend amd (AMD)",
             amd::survey_gpus(&amd::Roots::from_environment()),
         ),
@@ -27,7 +27,7 @@ pub fn survey_backends() -> Vec<BackendSurvey> {
     ]
 }
 
-fn gpus(name: &str, survey: Result<String, nvml::Unusable>) -> BackendSurvey {
+fn survey_gpus(name: &str, survey: Result<String, nvml::Unusable>) -> BackendSurvey {
     let name = name.to_owned();
     match survey {
         Ok(found) => BackendSurvey {

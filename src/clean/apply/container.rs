@@ -1,6 +1,6 @@
 //! Ending a container: stopped, killed if it must be, removed if plimsoll created it.
 
-use super::{ActOutcome, ActResult, ApplyWork, HeldLock, chosen, process_identity, spared};
+use super::{ActOutcome, ActResult, ApplyWork, HeldLock, is_user_choice, process_identity, spared};
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
 use crate::clean::verdict::{CleanAct, CleanRule, CleanVerdict};
@@ -19,7 +19,7 @@ const THAWED: &str = "thawed";
 
 impl ApplyWork<'_> {
     pub(super) async fn end_container(&self, verdict: &CleanVerdict, id: &str) -> ActOutcome {
-        let Some(look) = self.look(id) else {
+        let Some(look) = self.container_look(id) else {
             return ActOutcome::not_done(verdict, "it was not looked at");
         };
         let judged = self.survey.at.parse::<jiff::Timestamp>();
@@ -39,7 +39,7 @@ impl ApplyWork<'_> {
             if let Some(why) = why {
                 return May::Not(why);
             }
-            let may = locked.take(facts);
+            let may = locked.take_lock(facts);
             if may == May::Act {
                 began = true;
                 members.add_members(facts);
@@ -67,7 +67,7 @@ impl ApplyWork<'_> {
             Torn::Gone { by_us: false } | Torn::Ended { by_us: false } => {
                 ActOutcome::new(verdict, ActResult::AlreadyGone)
             }
-            Torn::Left(why) => ActOutcome::kept(verdict, why),
+            Torn::Left(why) => ActOutcome::kept_because(verdict, why),
             Torn::Failed(why) => ActOutcome::not_done(verdict, why),
         };
         outcome.steps = thawed.into_iter().chain(done.steps).collect();
@@ -150,7 +150,7 @@ fn changed(
     began: bool,
 ) -> Option<String> {
     let ours = teardown::is_ours(facts);
-    if !(chosen(verdict.rule) || look.ours && ours) {
+    if !(is_user_choice(verdict.rule) || look.ours && ours) {
         return Some("it was not created by plimsoll, and nobody chose it".into());
     }
     if verdict.rule == CleanRule::OwnerDead && owner_of(facts) != Owner::Dead {

@@ -19,12 +19,12 @@ impl ApplyWork<'_> {
         started: Option<u64>,
     ) -> ActOutcome {
         let Some(started) = started else {
-            return ActOutcome::kept(verdict, "when it started is not known");
+            return ActOutcome::kept_because(verdict, "when it started is not known");
         };
         let id = ProcessId { pid, started };
         let mut strays = self.survey.strays.iter();
         let Some(look) = strays.find(|p| process_identity(p) == Some(id)) else {
-            return ActOutcome::kept(verdict, "it was not looked at");
+            return ActOutcome::kept_because(verdict, "it was not looked at");
         };
         // What was written down when its container was started is what makes it ours.
         let record = look.record.as_ref();
@@ -33,10 +33,13 @@ impl ApplyWork<'_> {
             .as_deref()
             .filter(|c| record.is_some_and(|r| r.container == *c))
         else {
-            return ActOutcome::kept(verdict, "it is in no container that plimsoll started");
+            return ActOutcome::kept_because(
+                verdict,
+                "it is in no container that plimsoll started",
+            );
         };
         if verdict.rule != CleanRule::Orphan || look.kernel || look.ancestor {
-            return ActOutcome::kept(verdict, "it is no process of plimsoll's");
+            return ActOutcome::kept_because(verdict, "it is no process of plimsoll's");
         }
         // Never once Docker knows the container again: then it is that which is to be ended.
         let mut may = |_: &ContainerFacts| May::Act;
@@ -51,10 +54,10 @@ impl ApplyWork<'_> {
                 let daemon = self.runtime.daemon_identity().await;
                 if daemon.is_none() || daemon.as_deref() != record.map(|r| r.daemon.as_str()) {
                     let why = "whether this Docker daemon started its container is not known";
-                    return ActOutcome::kept(verdict, why);
+                    return ActOutcome::kept_because(verdict, why);
                 }
             }
-            Ok(_) => return ActOutcome::kept(verdict, "Docker knows its container"),
+            Ok(_) => return ActOutcome::kept_because(verdict, "Docker knows its container"),
             Err(why) => return ActOutcome::not_done(verdict, why),
         }
         let stray = Stray {
@@ -64,7 +67,7 @@ impl ApplyWork<'_> {
         };
         match stray::end_stray(stray, self.options.kill_wait).await {
             StrayEnd::Gone => ActOutcome::new(verdict, ActResult::AlreadyGone),
-            StrayEnd::Changed(why) => ActOutcome::kept(verdict, why),
+            StrayEnd::Changed(why) => ActOutcome::kept_because(verdict, why),
             StrayEnd::Ended { killed, after } => {
                 let mut outcome = ActOutcome::new(verdict, ActResult::Cleaned);
                 let how = if killed { "killed after" } else { "ended in" };
@@ -81,11 +84,14 @@ impl ApplyWork<'_> {
     }
 
     pub(super) async fn marked(&self, verdict: &CleanVerdict, id: &str) -> ActOutcome {
-        let Some(look) = self.look(id) else {
+        let Some(look) = self.container_look(id) else {
             return ActOutcome::not_done(verdict, "it was not looked at");
         };
         if verdict.rule != CleanRule::Leftover {
-            return ActOutcome::kept(verdict, "no dead plimsoll's commands were seen in it");
+            return ActOutcome::kept_because(
+                verdict,
+                "no dead plimsoll's commands were seen in it",
+            );
         }
         let dead: Vec<_> = look
             .processes
@@ -99,7 +105,7 @@ impl ApplyWork<'_> {
         let mut locked = HeldLock::default();
         let mut may = |facts: &ContainerFacts| match spared(facts) {
             Some(why) => May::Not(why),
-            None => locked.take(facts),
+            None => locked.take_lock(facts),
         };
         let patience = self.options.patience();
         let seen = self
@@ -111,7 +117,7 @@ impl ApplyWork<'_> {
             Ok(ContainerStatus::Here(_) | ContainerStatus::Gone) => {
                 return ActOutcome::new(verdict, ActResult::AlreadyGone);
             }
-            Ok(ContainerStatus::Left(why)) => return ActOutcome::kept(verdict, why),
+            Ok(ContainerStatus::Left(why)) => return ActOutcome::kept_because(verdict, why),
             Err(why) => return ActOutcome::not_done(verdict, why),
         };
         let seen_here = (facts.state.pid).is_some_and(|pid| HostView::open(pid, id).is_some());
@@ -122,7 +128,7 @@ impl ApplyWork<'_> {
         let ours = || dead.iter().filter(|(_, mark)| !own.contains(&mark.run_id));
         let of_dead: BTreeSet<&str> = ours().map(|(_, m)| m.run_id.as_str()).collect();
         if of_dead.is_empty() {
-            return ActOutcome::kept(verdict, "the mark in it is the container's own");
+            return ActOutcome::kept_because(verdict, "the mark in it is the container's own");
         }
         let known = ours().filter_map(|(p, _)| process_identity(p)).collect();
         let (mut there, mut left) = (0, 0);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine that is process 1 of a container.
-fn serving(met: &ContainerDetails) -> Option<EngineId> {
+fn serving_engine(met: &ContainerDetails) -> Option<EngineId> {
     let (engine, seen) = engine::recognise(&met.facts)?;
     seen.serving.then_some(engine)
 }
@@ -111,7 +111,7 @@ pub async fn engine_health(
     if let Some(check) = met.check {
         return by_check(check, now_ns);
     }
-    let (Some(engine), Some(up)) = (serving(met), up) else {
+    let (Some(engine), Some(up)) = (serving_engine(met), up) else {
         return EngineState::Is(EngineHealth::Unknown);
     };
     if up < starting.as_secs() {
@@ -166,7 +166,7 @@ pub async fn observe_container(
     };
     let last = timeout(PATIENCE, runtime.log_last(&met.facts));
     seen.last_log_ns = last.await.ok().flatten();
-    let Some(engine) = serving(met).filter(|_| !ill) else {
+    let Some(engine) = serving_engine(met).filter(|_| !ill) else {
         return seen;
     };
     let Some(path) = engine.gauges_endpoint() else {

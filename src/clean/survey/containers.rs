@@ -66,13 +66,13 @@ pub async fn list_containers(
                 // Removed meanwhile.
                 Ok(Ok(None)) => (None, None),
                 Ok(Err(failure)) => (
-                    Some(ContainerDetails::listed(facts)),
+                    Some(ContainerDetails::from_list(facts)),
                     Some(failure.to_string()),
                 ),
                 Err(_) => {
                     let s = INSPECT.as_secs();
                     let why = format!("Docker did not tell of container `{name}` in {s} s");
-                    (Some(ContainerDetails::listed(facts)), Some(why))
+                    (Some(ContainerDetails::from_list(facts)), Some(why))
                 }
             };
             blind.extend(why);
@@ -106,7 +106,7 @@ impl ContainerDetails {
         }
     }
 
-    fn listed(facts: ContainerFacts) -> ContainerDetails {
+    fn from_list(facts: ContainerFacts) -> ContainerDetails {
         ContainerDetails {
             facts,
             ..ContainerDetails::default()
@@ -182,7 +182,7 @@ async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<InspectedContai
 }
 
 /// Names of those with our labels that cannot be judged for want of an answer.
-pub fn unseen_names<'a>(met: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
+pub fn unanswered_names<'a>(met: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
     let unseen = |m: &&ContainerDetails| labelled(m) && (!m.inspected || m.untold);
     let names = met.filter(unseen).map(|m| m.facts.name.clone());
     names.collect()
@@ -328,7 +328,7 @@ mod tests {
                 ..ContainerFacts::default()
             };
             facts.state.status = status.into();
-            let mut met = ContainerDetails::listed(facts);
+            let mut met = ContainerDetails::from_list(facts);
             met.lives_in = lives_in.map(str::to_owned);
             met.ours = ours;
             met
@@ -401,7 +401,7 @@ mod tests {
 
     /// Ours, of an owner of this boot that has ended.
     fn abandoned() -> ContainerDetails {
-        let mut met = ContainerDetails::listed(ContainerFacts::default());
+        let mut met = ContainerDetails::from_list(ContainerFacts::default());
         met.ours = true;
         // No pid is as great as this one.
         let owner =

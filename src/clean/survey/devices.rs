@@ -107,7 +107,7 @@ impl HostGpus {
             }
             for sample in &samples {
                 if let Some(track) = tracks.get_mut(sample.device as usize) {
-                    track.take(sample);
+                    track.take_sample(sample);
                 }
             }
             made += 1;
@@ -119,10 +119,10 @@ impl HostGpus {
         }
         // The error of a lost device is reported with the device.
         errors.retain(|e| !self.broken.values().any(|b| b == e));
-        self.said(&tracks, errors)
+        self.sum_up(&tracks, errors)
     }
 
-    fn said(&self, tracks: &[DeviceTrack], errors: BTreeSet<String>) -> GpuReading {
+    fn sum_up(&self, tracks: &[DeviceTrack], errors: BTreeSet<String>) -> GpuReading {
         let facts = self.backend.as_ref().map(|b| b.facts());
         let unopened = self.backend.as_ref().map(|b| b.unopened());
         // What is lost holds nothing that could be given back.
@@ -202,7 +202,7 @@ struct DeviceTrack {
 }
 
 impl DeviceTrack {
-    fn take(&mut self, sample: &MemorySample) {
+    fn take_sample(&mut self, sample: &MemorySample) {
         self.used = Some(sample.used_bytes);
         self.reserved |= sample.reserved_bytes.is_some();
         self.busy = self.busy.max(sample.utilization_pct);
@@ -283,9 +283,9 @@ mod tests {
     #[test]
     fn the_least_that_nobody_was_listed_with_counts() {
         let mut track = DeviceTrack::default();
-        track.take(&sample(100, &[Some(20), Some(30)]));
-        track.take(&sample(110, &[Some(90)]));
-        track.take(&sample(90, &[Some(50)]));
+        track.take_sample(&sample(100, &[Some(20), Some(30)]));
+        track.take_sample(&sample(110, &[Some(90)]));
+        track.take_sample(&sample(90, &[Some(50)]));
         assert_eq!((track.unlisted, track.in_a_row), (Some(20), 3));
         assert_eq!(
             (track.used, track.busy, track.lists),
@@ -294,20 +294,20 @@ mod tests {
         // A reading without a list says nothing about it.
         let mut bare = sample(500, &[]);
         bare.processes = None;
-        track.take(&bare);
+        track.take_sample(&bare);
         assert_eq!((track.unlisted, track.used), (Some(20), Some(500)));
         // Figures of two moments.
-        track.take(&sample(10, &[Some(50)]));
+        track.take_sample(&sample(10, &[Some(50)]));
         assert_eq!(track.unlisted, Some(0));
     }
 
     #[test]
     fn a_process_without_a_figure_leaves_the_rest_unknown() {
         let mut track = DeviceTrack::default();
-        track.take(&sample(100, &[Some(20)]));
-        track.take(&sample(100, &[Some(20), None]));
+        track.take_sample(&sample(100, &[Some(20)]));
+        track.take_sample(&sample(100, &[Some(20), None]));
         assert_eq!((track.unlisted, track.in_a_row), (None, 0));
-        track.take(&sample(100, &[Some(30)]));
+        track.take_sample(&sample(100, &[Some(30)]));
         assert_eq!((track.unlisted, track.in_a_row), (Some(70), 1));
     }
 

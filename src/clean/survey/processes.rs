@@ -24,7 +24,7 @@ pub struct StuckThreads {
 
 impl StuckThreads {
     /// The threads with how long they were seen in the same wait.
-    fn note(&mut self, threads: Vec<Uninterruptible>, now: Instant) -> Vec<StuckThread> {
+    fn note_threads(&mut self, threads: Vec<Uninterruptible>, now: Instant) -> Vec<StuckThread> {
         let mut looks = Vec::new();
         for thread in threads {
             let first = (thread.switches, now);
@@ -152,7 +152,9 @@ impl<'a> ProcessLooker<'a> {
         };
         // Where it cannot be seen nothing is ended: it is looked at again before.
         let shared_by = shared_by.unwrap_or_default();
-        let stuck = self.stuck.note(process.uninterruptible_threads(), self.now);
+        let stuck = self
+            .stuck
+            .note_threads(process.uninterruptible_threads(), self.now);
         let on = self.reading.processes.get(&process.id.pid);
         ProcessLook {
             pid: process.id.pid,
@@ -251,7 +253,7 @@ mod tests {
         let mut stuck = StuckThreads::default();
         let begin = Instant::now();
         let mut look = |threads: Vec<Uninterruptible>, s: u64| -> Vec<u64> {
-            let looks = stuck.note(threads, begin + Duration::from_secs(s));
+            let looks = stuck.note_threads(threads, begin + Duration::from_secs(s));
             stuck.end_look();
             looks.iter().map(|t| t.for_s).collect()
         };

@@ -51,7 +51,7 @@ pub(super) fn judge_container(
 ) -> CleanVerdict {
     let ruling = shielded(look, chosen)
         .or_else(|| helpless(look))
-        .unwrap_or_else(|| reasons(look, chosen, idle));
+        .unwrap_or_else(|| reason_ruling(look, chosen, idle));
     let ruling = if ruling.act.changes_anything() && unseen(look) {
         blind(&ruling)
     } else {
@@ -88,7 +88,7 @@ fn shielded(look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Option<Ruling
         return Some(ruling.advise(format!("end its job or pod with {who}'s own tools")));
     }
     if let Some((process, what)) =
-        processes(look).find_map(|p| Some((p, never::never_ended_because(p)?)))
+        processes_of(look).find_map(|p| Some((p, never::never_ended_because(p)?)))
     {
         let why = format!("{} in it {what}", words::describe_process(process));
         return Some(Ruling::keep(CleanRule::NeverTouched, why));
@@ -97,13 +97,13 @@ fn shielded(look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Option<Ruling
 }
 
 fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
-    let marks = || processes(look).filter_map(|p| p.mark.as_ref());
+    let marks = || processes_of(look).filter_map(|p| p.mark.as_ref());
     let why = if look.owner == Owner::Alive {
-        format!("its owner{} lives", run(look))
+        format!("its owner{} lives", run_label(look))
     } else if look.locked {
         "a plimsoll that lives works on it".into()
     } else if let Some(mark) = marks().find(|mark| mark.owner == Owner::Alive) {
-        format!("run {} works in it, and lives", said(&mark.run_id))
+        format!("run {} works in it, and lives", shorten_word(&mark.run_id))
     } else {
         return None;
     };
@@ -120,7 +120,7 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
         if look.ours && look.owner == Owner::Dead {
             let why = format!(
                 "its owner{} has ended; {frozen}{}",
-                run(look),
+                run_label(look),
                 and_holds(look)
             );
             return Some(Ruling::new(CleanAct::Stop, CleanRule::OwnerDead, why));
@@ -152,7 +152,7 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
             ),
         });
     }
-    let mut all = processes(look).filter_map(|p| Some((p, words::longest_stuck(p)?)));
+    let mut all = processes_of(look).filter_map(|p| Some((p, words::longest_stuck(p)?)));
     let (process, thread) = all.next()?;
     let ruling = Ruling::report(
         CleanRule::Uninterruptible,
@@ -162,7 +162,11 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
 }
 
 /// The reasons to act, and if there is none, why it is kept.
-fn reasons(look: &ContainerLook, chosen: Option<ChosenBy<'_>>, idle: Option<Duration>) -> Ruling {
+fn reason_ruling(
+    look: &ContainerLook,
+    chosen: Option<ChosenBy<'_>>,
+    idle: Option<Duration>,
+) -> Ruling {
     let (granted, refused) = parted(chosen.and_then(|chosen| wished(look, chosen, idle)));
     let (collected, uncollected) = parted(zombies(look));
     owner_dead(look)
@@ -187,7 +191,7 @@ fn owner_dead(look: &ContainerLook) -> Option<Ruling> {
     if !look.ours || look.owner != Owner::Dead {
         return None;
     }
-    let (run, held) = (run(look), and_holds(look));
+    let (run, held) = (run_label(look), and_holds(look));
     let why = format!("its owner{run} has ended{held}");
     match phase(look) {
         ContainerPhase::Live => Some(Ruling::new(CleanAct::Stop, CleanRule::OwnerDead, why)),
@@ -291,7 +295,7 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
 /// Ended processes that were not collected and still hold memory.
 fn zombies(look: &ContainerLook) -> Option<Ruling> {
     let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total_bytes(&p.gpu_bytes) > 0;
-    let all: Vec<&ProcessLook> = processes(look).filter(zombie).collect();
+    let all: Vec<&ProcessLook> = processes_of(look).filter(zombie).collect();
     if all.is_empty() || phase(look) != ContainerPhase::Live {
         return None;
     }
@@ -301,7 +305,10 @@ fn zombies(look: &ContainerLook) -> Option<Ruling> {
         *so_far = so_far.saturating_add(*bytes);
     }
     let held = words::describe_held(&sum).unwrap_or_default();
-    let why = format!("{} ended and not collected; hold {held}", count(all.len()));
+    let why = format!(
+        "{} ended and not collected; hold {held}",
+        count_processes(all.len())
+    );
     let ruling = if unowned(look) {
         Ruling::new(CleanAct::Stop, CleanRule::Zombies, why)
     } else {
@@ -316,7 +323,7 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
     if look.ours || phase(look) != ContainerPhase::Live {
         return None;
     }
-    let left = processes(look).filter(|p| {
+    let left = processes_of(look).filter(|p| {
         let alive = p.state.is_some_and(|s| !matches!(s, 'Z' | 'X' | 'x'));
         alive && p.started.is_some()
     });
@@ -324,7 +331,7 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
     let mut number = 0;
     for mark in left.filter_map(|p| p.mark.as_ref()) {
         if mark.owner == Owner::Dead {
-            runs.insert(said(&mark.run_id));
+            runs.insert(shorten_word(&mark.run_id));
             number += 1;
         }
     }
@@ -334,7 +341,7 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
     let runs: Vec<String> = runs.into_iter().collect();
     let why = format!(
         "{} that run {} left in it when it ended",
-        count(number),
+        count_processes(number),
         runs.join(", ")
     );
     Some(if look.status == "paused" {
@@ -402,7 +409,11 @@ fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<ChosenBy<'_
     if ruling.act != CleanAct::Stop || look.shared_by.is_empty() {
         return ruling;
     }
-    let names: Vec<String> = look.shared_by.iter().map(|name| said(name)).collect();
+    let names: Vec<String> = look
+        .shared_by
+        .iter()
+        .map(|name| shorten_word(name))
+        .collect();
     let (names, why) = (names.join(", "), &ruling.why);
     if chosen == Some(ChosenBy::Name) {
         let why = format!("{why}; with it ends what shares its pid namespace: {names}");
@@ -417,7 +428,7 @@ fn unowned(look: &ContainerLook) -> bool {
     look.ours && look.owner == Owner::Unknown && phase(look) == ContainerPhase::Live
 }
 
-fn processes(look: &ContainerLook) -> impl Iterator<Item = &ProcessLook> {
+fn processes_of(look: &ContainerLook) -> impl Iterator<Item = &ProcessLook> {
     look.processes.iter().flatten()
 }
 
@@ -426,17 +437,17 @@ fn and_holds(look: &ContainerLook) -> String {
 }
 
 /// ` (run 0a1b)`, where the label names the run.
-fn run(look: &ContainerLook) -> String {
+fn run_label(look: &ContainerLook) -> String {
     let run = look.labels.get(RUN_LABEL).filter(|run| !run.is_empty());
-    run.map_or_else(String::new, |run| format!(" (run {})", said(run)))
+    run.map_or_else(String::new, |run| format!(" (run {})", shorten_word(run)))
 }
 
 /// A word from outside, made harmless and short.
-fn said(word: &str) -> String {
+fn shorten_word(word: &str) -> String {
     layout::truncate_text(&layout::clean_text(word, true), 40, "…")
 }
 
-fn count(processes: usize) -> String {
+fn count_processes(processes: usize) -> String {
     match processes {
         1 => "1 process".into(),
         more => format!("{more} processes"),

@@ -112,7 +112,7 @@ struct OutcomeLine<'a> {
 impl<'a> OutcomeLine<'a> {
     fn new(outcome: &'a ActOutcome) -> OutcomeLine<'a> {
         OutcomeLine {
-            at: now(),
+            at: now_text(),
             event: "outcome",
             verdict: &outcome.verdict,
             done: outcome.done,
@@ -130,7 +130,7 @@ impl Service<'_> {
         let found = tokio::select! {
             // A look that is given up leaves nothing behind.
             () = self.stop.token().cancelled() => return Ok(true),
-            found = self.look() => found,
+            found = self.look_at_host() => found,
         };
         let mut survey = match found {
             Ok(survey) => survey,
@@ -160,7 +160,7 @@ impl Service<'_> {
         let verdicts = scope::narrow_verdicts(&survey, &ask, judge_survey(&survey, &ask));
         let lines = self.watch.decide_lines(self.began.elapsed(), &verdicts);
         for line in &lines {
-            if !self.tell(&survey, line)? {
+            if !self.report_decision(&survey, line)? {
                 return Ok(false);
             }
         }
@@ -176,19 +176,19 @@ impl Service<'_> {
             if matches!(outcome.done, ActResult::Cleaned | ActResult::AlreadyGone) {
                 self.watch.forget_cleaned(&outcome.verdict.of);
             }
-            if !self.line(&OutcomeLine::new(outcome))? {
+            if !self.write_line(&OutcomeLine::new(outcome))? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    async fn look(&mut self) -> Result<Survey, Failure> {
+    async fn look_at_host(&mut self) -> Result<Survey, Failure> {
         let eyes = match &mut self.eyes {
             Some(eyes) => eyes,
-            none => none.insert(HostObserver::open(self.args).await?),
+            none => none.insert(HostObserver::open_surveyor(self.args).await?),
         };
-        eyes.look().await
+        eyes.look_once().await
     }
 
     fn is_away(&mut self, failure: &Failure) -> anyhow::Result<bool> {
@@ -200,13 +200,13 @@ impl Service<'_> {
     }
 
     fn daemon(&self, event: &'static str, why: Option<&str>) -> anyhow::Result<bool> {
-        let at = now();
-        self.line(&Daemon { at, event, why })
+        let at = now_text();
+        self.write_line(&Daemon { at, event, why })
     }
 
-    fn tell(&self, survey: &Survey, line: &WatchLine) -> anyhow::Result<bool> {
+    fn report_decision(&self, survey: &Survey, line: &WatchLine) -> anyhow::Result<bool> {
         let found = evidence_for(survey, &line.verdict.of);
-        self.line(&Decided {
+        self.write_line(&Decided {
             at: &survey.at,
             line,
             gpu_bytes: found.and_then(Evidence::gpu_bytes),
@@ -215,13 +215,13 @@ impl Service<'_> {
         })
     }
 
-    fn line(&self, line: &impl Serialize) -> anyhow::Result<bool> {
+    fn write_line(&self, line: &impl Serialize) -> anyhow::Result<bool> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         Ok(self.console.stream_data(&text)?)
     }
 }
 
-fn now() -> String {
+fn now_text() -> String {
     jiff::Timestamp::now().to_string()
 }

@@ -10,7 +10,7 @@ use crate::report::layout::grouped_count;
 use crate::units::to_gib;
 
 /// The content of the page.
-pub fn told<'a>(
+pub fn build_page<'a>(
     asked: &Asked,
     deployment: &Deployment,
     estimate: &'a Estimate,

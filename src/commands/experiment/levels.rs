@@ -31,13 +31,23 @@ impl<'a> ExperimentLevels<'a> {
     pub fn of_command(command: &'a ExperimentCommand) -> Result<ExperimentLevels<'a>, Failure> {
         let (kind, flags, levels) = match command {
             ExperimentCommand::Concurrency(args) => {
-                let level = |n: u32| (n.to_string(), asked(&args.flags, n, args.prompt_toks));
-                let levels = once(&args.levels).map(level).collect();
+                let level = |n: u32| {
+                    (
+                        n.to_string(),
+                        level_request(&args.flags, n, args.prompt_toks),
+                    )
+                };
+                let levels = each_once(&args.levels).map(level).collect();
                 (ExperimentKind::Concurrency, &args.flags, levels)
             }
             ExperimentCommand::Seqlen(args) => {
-                let level = |n: u32| (n.to_string(), asked(&args.flags, args.concurrency, n));
-                let levels = once(&args.seqlens).map(level).collect();
+                let level = |n: u32| {
+                    (
+                        n.to_string(),
+                        level_request(&args.flags, args.concurrency, n),
+                    )
+                };
+                let levels = each_once(&args.seqlens).map(level).collect();
                 (ExperimentKind::Seqlen, &args.flags, levels)
             }
             ExperimentCommand::Mixed(args) => {
@@ -48,7 +58,7 @@ impl<'a> ExperimentLevels<'a> {
                     ))
                     .hint("give --short and --long"));
                 }
-                let of = |tokens| asked(&args.flags, args.concurrency, tokens);
+                let of = |tokens| level_request(&args.flags, args.concurrency, tokens);
                 let mixed = RequestedLoad {
                     short_prompts: Some(ShortPrompts {
                         input_len: args.short,
@@ -107,7 +117,7 @@ impl<'a> ExperimentLevels<'a> {
     }
 }
 
-fn asked(flags: &ExperimentFlags, concurrency: u32, prompt_tokens: u32) -> RequestedLoad {
+fn level_request(flags: &ExperimentFlags, concurrency: u32, prompt_tokens: u32) -> RequestedLoad {
     let enough = concurrency.saturating_mul(ROUNDS).max(FEWEST);
     RequestedLoad {
         concurrency,
@@ -120,7 +130,7 @@ fn asked(flags: &ExperimentFlags, concurrency: u32, prompt_tokens: u32) -> Reque
 }
 
 /// Each number once, the lowest first.
-fn once(numbers: &[u32]) -> impl Iterator<Item = u32> {
+fn each_once(numbers: &[u32]) -> impl Iterator<Item = u32> {
     let sorted: std::collections::BTreeSet<u32> = numbers.iter().copied().collect();
     sorted.into_iter()
 }

@@ -40,7 +40,7 @@ pub fn write_results(
             name: name.clone(),
             asked: asked.clone(),
             state: row.map_or(LevelState::NotRun, |row| state(row.status)),
-            why: row.and_then(why),
+            why: row.and_then(row_cause),
             profile,
             profile_path: row.and_then(|row| row.profile.clone()),
             requests,
@@ -69,7 +69,7 @@ pub fn write_results(
     };
     let experiment = Experiment::experiment_of_runs(head, &runs);
     store(folder, &experiment, &runs)?;
-    let drawn = draw(folder.path(), &page::experiment_charts(&experiment))?;
+    let drawn = draw_charts(folder.path(), &page::experiment_charts(&experiment))?;
     if levels.flags.json {
         console.write_data(&page::document_json(&experiment)?)?
     } else {
@@ -106,7 +106,7 @@ fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow:
 }
 
 /// Writes the figures; gives the names of the files.
-fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
+fn draw_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
     let mut drawn = Vec::new();
     for chart in charts {
         let picture = svg::chart_svg(chart, ChartStyle::Standalone);
@@ -165,7 +165,7 @@ fn state(status: RowStatus) -> LevelState {
     }
 }
 
-fn why(row: &CellRow) -> Option<(String, String)> {
+fn row_cause(row: &CellRow) -> Option<(String, String)> {
     let cause = row.cause?.as_str().to_owned();
     Some((cause, row.message.clone().unwrap_or_default()))
 }

@@ -44,7 +44,7 @@ pub async fn resolve_target(
     match flags.container() {
         Some(name) => attached(console, flags, name, server, runtime, stop).await,
         None if flags.image.is_some() || flags.preset.is_some() => {
-            started(console, flags, server, runtime, stop).await
+            resolve_started(console, flags, server, runtime, stop).await
         }
         None => Err(Failure::usage("say where to measure")
             .hint("name a container: plimsoll experiment concurrency CONTAINER --levels 1 2 4 8")
@@ -125,7 +125,7 @@ async fn reported_model(
 }
 
 /// In a container that is started for it.
-async fn started(
+async fn resolve_started(
     console: &Console,
     flags: &ExperimentFlags,
     server: ServerConfig,

@@ -42,12 +42,12 @@ pub(in crate::commands) fn read_beside(
     let samples = stored.read_samples().ok()?;
     let mut reader = CaptureReader::new(&stored.capture, profile);
     for (i, line) in stored.read_lines().ok().into_iter().flatten().enumerate() {
-        reader.take(i + 1, &line);
+        reader.take_line(i + 1, &line);
     }
-    reader.endpoints();
+    reader.search_endpoints();
     let told = CaptureLog {
         steps: reader.steps(),
-        findings: reader.findings(),
+        findings: reader.placed_findings(),
     };
     Some(CaptureExtras {
         timeline: of_capture(&stored.capture, samples, &told, profile, most),
@@ -96,7 +96,7 @@ impl<'a> CaptureReader<'a> {
         }
     }
 
-    fn take(&mut self, number: usize, line: &LogLine) {
+    fn take_line(&mut self, number: usize, line: &LogLine) {
         if line.source == self.engine {
             if let Some(parser) = &mut self.parser {
                 parser.line(line.text.as_bytes(), Some(line.at_ns));
@@ -115,7 +115,7 @@ impl<'a> CaptureReader<'a> {
     }
 
     /// Words that no line has: an endpoint may have reported them.
-    fn endpoints(&mut self) {
+    fn search_endpoints(&mut self) {
         let found = &mut self.found;
         for words in &self.sought {
             let said = self.capture.probes.iter().find(|p| p.body.contains(words));
@@ -136,7 +136,7 @@ impl<'a> CaptureReader<'a> {
     }
 
     /// Findings with a line that has a moment.
-    fn findings(&self) -> Vec<(AtNs, String, bool)> {
+    fn placed_findings(&self) -> Vec<(AtNs, String, bool)> {
         let findings = self.profile.findings.iter();
         findings
             .filter(|f| f.severity > Severity::Info)

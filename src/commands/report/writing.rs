@@ -157,7 +157,7 @@ pub(super) fn write_report(
     // All are looked at before the first is written.
     if !force {
         for (path, bytes) in &all {
-            check(path, bytes)?;
+            check_target(path, bytes)?;
         }
     }
     for (path, bytes) in &all {
@@ -178,7 +178,7 @@ fn several(format: &str, files: usize) -> Failure {
 }
 
 /// A file that is not a report stays, whatever its name.
-fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+fn check_target(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if !path.exists() || is_report(path, bytes) {
         return Ok(());
     }
@@ -293,7 +293,7 @@ mod tests {
         let at = |name: &str, text: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
-            check(&path, b"a,b\n3,4").is_ok()
+            check_target(&path, b"a,b\n3,4").is_ok()
         };
         assert!(at("mine.html", &format!("<html>{}", format::html::MARK)));
         assert!(at("a.svg", &format!("<svg>{}", chart::svg::MARK)));
@@ -303,6 +303,6 @@ mod tests {
         assert!(!at("notes.md", "my notes on plimsoll"));
         assert!(!at("profile.json", r#"{"profiler_version": "plimsoll"}"#));
         assert!(at("parts.csv", "a,b\n1,2") && !at("parts.csv", "a,c\n1,2"));
-        assert!(check(&dir.path().join("new.html"), b"").is_ok());
+        assert!(check_target(&dir.path().join("new.html"), b"").is_ok());
     }
 }

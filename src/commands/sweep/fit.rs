@@ -45,7 +45,7 @@ pub async fn ask_estimates(
         let at = match known {
             Some(at) => at,
             None => {
-                let looked = look(group, runtime, choice, stop).await;
+                let looked = look_at_place(group, runtime, choice, stop).await;
                 places.push((&server.place, named, looked));
                 places.len() - 1
             }
@@ -152,7 +152,7 @@ fn under_volume(preset: &Preset, path: &str) -> Option<String> {
     })
 }
 
-async fn look(
+async fn look_at_place(
     group: &CellGroup,
     runtime: Option<&Runtime>,
     choice: BackendChoice,
@@ -170,7 +170,7 @@ async fn look(
                 return Err("it is given no GPU".into());
             }
             let backend = telemetry::open_host_as(choice).map_err(wrong)?;
-            Ok((engine, gpus(&*backend)?))
+            Ok((engine, gpus_of(&*backend)?))
         }
         EnginePlace::Container(name) => {
             let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
@@ -187,7 +187,7 @@ async fn look(
                 &MeasuredContainer::of_container(&attached.found.facts),
             )
             .map_err(wrong)?;
-            Ok((attached.engine, gpus(&*backend)?))
+            Ok((attached.engine, gpus_of(&*backend)?))
         }
     }
 }
@@ -200,7 +200,7 @@ fn wants_gpus(preset: &Preset) -> Result<bool, Unclear> {
 }
 
 /// The GPUs with their whole memory, the largest first: what is in use now may not be so then.
-fn gpus(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
+fn gpus_of(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
     let devices = backend.devices().into_iter();
     let devices = devices.filter(|d| d.kind == DeviceKind::Gpu);
     let gpus: Option<Vec<Gpu>> = devices

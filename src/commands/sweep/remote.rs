@@ -1,6 +1,6 @@
 //! A sweep on another machine over ssh: plimsoll runs there, and its results come here.
 
-use super::{go_on, goes_on, named, no_earlier_run, no_run_in};
+use super::{go_on, goes_on, named_folder, no_earlier_run, no_run_in};
 use crate::cli::SweepRunArgs;
 use crate::collect::StopSignal;
 use crate::console::Console;
@@ -25,7 +25,7 @@ pub async fn run_remotely(
     let remote = RemoteHost::parse_url(url)?;
     remote.check_version().await?;
     let ask = async |there: Option<&str>| {
-        let words = words(args, sweep, text.is_some(), there);
+        let words = remote_words(args, sweep, text.is_some(), there);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut data = |bytes: &[u8]| console.write_data(bytes);
         let mut talk = |line: &str| console.print_relayed(line);
@@ -55,7 +55,7 @@ pub async fn run_remotely(
         }
         Err(failure) => return Err(failure.hint(go_on).into()),
     };
-    tell(console, &fetched);
+    warn_left_out(console, &fetched);
     console.print_note(&format!("results: {}", here.display()));
     if matches!(code, ExitCode::Interrupted | ExitCode::Environment) {
         console.print_note(&go_on);
@@ -72,7 +72,7 @@ fn folder_of(
 ) -> Result<(Folder, RemotePlace, bool), Failure> {
     let now = jiff::Zoned::now();
     let host = format!("ssh://{remote}");
-    let earlier = match named(args) {
+    let earlier = match named_folder(args) {
         _ if !goes_on(args) => None,
         Some(path) => Some(path.clone()),
         None => {
@@ -109,7 +109,7 @@ fn folder_of(
             None => return Err(no_run_in(&path)),
         }
     }
-    let folder = match named(args) {
+    let folder = match named_folder(args) {
         Some(path) => Folder::create_at(path, &now)?,
         None => Folder::create_new(&args.results.dir, &sweep.name, &now)?,
     };
@@ -130,7 +130,7 @@ fn folder_of(
 }
 
 /// What plimsoll is asked for over there.
-fn words(
+fn remote_words(
     args: &SweepRunArgs,
     sweep: &SweepDefinition,
     has_file: bool,
@@ -156,7 +156,7 @@ fn words(
 }
 
 /// Warns of files that came and were not taken.
-fn tell(console: &Console, fetched: &UnpackedFiles) {
+fn warn_left_out(console: &Console, fetched: &UnpackedFiles) {
     for path in &fetched.left_out {
         console.print_warning(&format!("`{path}` was not fetched"));
     }

@@ -22,10 +22,10 @@ pub async fn submit_sweep(
     text: Option<&str>,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let plan = super::planned(args, sweep, None, &OomMemory::default())?;
+    let plan = super::plan_sweep(args, sweep, None, &OomMemory::default())?;
     let cells: Vec<&Cell> = plan.planned_cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
-    let dir = absolute(&place(args, sweep)?)?;
+    let dir = absolute(&run_folder(args, sweep)?)?;
     let results = absolute(&args.results.dir)?;
     let mut words = args.words();
     words.push(format!("--results-dir={}", results.display()));
@@ -155,8 +155,8 @@ fn over(
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
-fn place(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<PathBuf, Failure> {
-    if let Some(path) = super::named(args) {
+fn run_folder(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<PathBuf, Failure> {
+    if let Some(path) = super::named_folder(args) {
         return if super::goes_on(args) && folder::list_shards(path).is_empty() {
             Err(super::no_run_in(path))
         } else {

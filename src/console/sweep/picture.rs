@@ -78,7 +78,7 @@ impl BoardCounts {
             .forecast
             .map(|(seconds, said)| seconds - said.elapsed().as_secs_f64())
             .filter(|left| *left > 0.0)
-            .map_or_else(|| "?".to_owned(), |left| short(left.ceil()));
+            .map_or_else(|| "?".to_owned(), |left| short_duration(left.ceil()));
         (self.done < self.of).then(|| format!("eta {left}"))
     }
 
@@ -118,7 +118,7 @@ pub(super) fn overall_line(counts: &BoardCounts, cells: usize, look: TerminalSty
 /// `llama-8b tp2 on gpu 0,1 · in 256 out 128 · bench 1/2 · 12s · 12.3 GiB  ━━━╸    5/10`
 pub(super) fn lane_line(now: &LaneState, cells: usize, look: TerminalStyle) -> String {
     let stage = now.stage.map(Stage::label);
-    let elapsed = short(now.since.elapsed().as_secs_f64());
+    let elapsed = short_duration(now.since.elapsed().as_secs_f64());
     let memory = now.memory.map(|bytes| Bytes(bytes).to_string());
     let facts = |elapsed: Option<&str>| -> String {
         [
@@ -153,7 +153,7 @@ pub(super) fn lane_line(now: &LaneState, cells: usize, look: TerminalStyle) -> S
 }
 
 /// A length of time where room is short: `12s`, `3m 20s`, `2h 07m`.
-fn short(seconds: f64) -> String {
+fn short_duration(seconds: f64) -> String {
     // Not negative: it saturates.
     let whole = seconds as u64;
     match whole {

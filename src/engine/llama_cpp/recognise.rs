@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{flags_alone, image_is, is_talker, of_process};
+use crate::engine::process::{flags_alone, image_is, of_process, only_mentions_commands};
 
 /// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
 const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
@@ -27,7 +27,7 @@ pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
 }
 
 fn server_words(argv: &[String], image: bool) -> Option<usize> {
-    if is_talker(argv) {
+    if only_mentions_commands(argv) {
         return None;
     }
     (0..argv.len()).find_map(|i| {

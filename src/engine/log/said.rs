@@ -7,14 +7,14 @@ const QUOTED: &[&str] = &[
 
 /// The text after `needle` where `needle` begins a message: at the start of the line or after a log
 /// prefix (level, time, place, carrier's name), and not in quotes.
-pub fn said<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
+pub fn text_after_sign<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     let at = memchr::memmem::find(text.as_bytes(), needle.as_bytes())?;
     let before = text[..at].trim_end();
-    (begins(before) && !handed_over(before)).then(|| &text[at + needle.len()..])
+    (begins(before) && !belongs_to_request(before)).then(|| &text[at + needle.len()..])
 }
 
 /// Whether the text before a message shows that it belongs to a request or a response.
-pub fn handed_over(before: &str) -> bool {
+pub fn belongs_to_request(before: &str) -> bool {
     before.contains(['"', '\'', '`']) || QUOTED.iter().any(|word| before.contains(word))
 }
 
@@ -31,10 +31,13 @@ fn begins(before: &str) -> bool {
 }
 
 /// The first text after any of `needles`, with the needle.
-pub fn said_any<'a>(text: &'a str, needles: &[&'static str]) -> Option<(&'static str, &'a str)> {
+pub fn text_after_any<'a>(
+    text: &'a str,
+    needles: &[&'static str],
+) -> Option<(&'static str, &'a str)> {
     needles
         .iter()
-        .find_map(|needle| Some((*needle, said(text, needle)?)))
+        .find_map(|needle| Some((*needle, text_after_sign(text, needle)?)))
 }
 
 #[cfg(test)]
@@ -52,7 +55,7 @@ mod tests {
             "INFO Blocks: 5",
             "a_b::c: src/d.rs:12: Blocks: 5",
         ] {
-            assert_eq!(said(text, "Blocks: "), Some("5"), "{text}");
+            assert_eq!(text_after_sign(text, "Blocks: "), Some("5"), "{text}");
         }
         for text in [
             "they say Blocks: 5",
@@ -62,8 +65,8 @@ mod tests {
             "{stop: [\"x\"]}: Blocks: 5",
             "nothing",
         ] {
-            assert_eq!(said(text, "Blocks: "), None, "{text}");
+            assert_eq!(text_after_sign(text, "Blocks: "), None, "{text}");
         }
-        assert_eq!(said_any("b 1", &["a ", "b "]), Some(("b ", "1")));
+        assert_eq!(text_after_any("b 1", &["a ", "b "]), Some(("b ", "1")));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Line;
 use super::figures::{Number, after, gib, number, number_before};
-use super::said::said;
+use super::said::text_after_sign;
 use super::sheet::Sheet;
 use super::words::Words;
 use crate::engine::facts::FactValue;
@@ -153,7 +153,7 @@ impl<H: Copy> Row<H> {
 /// sign.
 pub fn read_message(rows: &[Row<&str>], line: &Line<'_>, sheet: &mut Sheet) {
     for row in rows {
-        let Some(rest) = said(line.text, row.sign) else {
+        let Some(rest) = text_after_sign(line.text, row.sign) else {
             continue;
         };
         if row.when.is_none_or(|when| line.text.contains(when)) {

@@ -4,14 +4,14 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, is_talker, of_process};
+use crate::engine::process::{image_is, of_process, only_mentions_commands};
 
 const IMAGES: &[&str] = &["ollama"];
 
 /// The server that process 1 is, if it is one.
 pub fn server(facts: &ContainerFacts) -> Option<Command> {
     let serves = |c: &Command| {
-        !is_talker(&c.argv)
+        !only_mentions_commands(&c.argv)
             && c.argv
                 .windows(2)
                 .any(|w| basename(&w[0]) == "ollama" && matches!(w[1].as_str(), "serve" | "start"))

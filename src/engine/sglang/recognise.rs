@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, is_idle, is_talker, of_process};
+use crate::engine::process::{image_is, is_idle, of_process, only_mentions_commands};
 
 /// Names of its images: `lmsysorg/sglang`, `rocm/sgl-dev`.
 const IMAGES: &[&str] = &["sglang", "sgl-dev"];
@@ -23,7 +23,7 @@ pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
 }
 
 fn server_words(argv: &[String]) -> Option<usize> {
-    if is_talker(argv) {
+    if only_mentions_commands(argv) {
         return None;
     }
     // Any wrapper may come first: an init, `numactl`, the entrypoint of NVIDIA's images.

@@ -5,7 +5,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_name, is_about, is_idle, is_talker, not_by_name};
+use crate::engine::process::{image_name, is_about, is_idle, not_by_name, only_mentions_commands};
 
 /// Modules and files that are the server.
 const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
@@ -39,7 +39,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
 
 fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
     let argv = &command.argv;
-    if is_talker(argv) {
+    if only_mentions_commands(argv) {
         return None;
     }
     // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may come first.

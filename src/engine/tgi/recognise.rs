@@ -4,7 +4,9 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{flags_alone, image_name, is_about, is_idle, is_talker, not_by_name};
+use crate::engine::process::{
+    flags_alone, image_name, is_about, is_idle, not_by_name, only_mentions_commands,
+};
 
 /// Programs that are the server, or start it.
 const PROGRAMS: &[&str] = &[
@@ -33,7 +35,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
     let all = commands(&facts.argv, &facts.env);
     let ours = image_is_tgi(&facts.image);
     for command in all {
-        if is_talker(&command.argv) {
+        if only_mentions_commands(&command.argv) {
             continue;
         }
         let begins = |word: &str| {

@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{flags_alone, image_is, is_idle, is_talker, of_process};
+use crate::engine::process::{flags_alone, image_is, is_idle, of_process, only_mentions_commands};
 
 /// Modules that are servers when run with `python -m`.
 const MODULES: &[&str] = &[
@@ -68,7 +68,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
 }
 
 fn server_words(argv: &[String]) -> Option<(usize, bool)> {
-    if is_talker(argv) {
+    if only_mentions_commands(argv) {
         return None;
     }
     // Any wrapper may come first: an init, `numactl`, a profiler, an entrypoint script.

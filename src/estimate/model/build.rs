@@ -192,7 +192,7 @@ fn one_layer(
         ref other => recurrent::recurrent(t, f, other)?,
     }
     match layer.mlp {
-        Mlp::Said => plan.said(t, f, i.into())?,
+        Mlp::Said => plan.configured_mlp(t, f, i.into())?,
         Mlp::None => {}
         Mlp::Dense => plan.dense(t, f)?,
         Mlp::Experts => plan.experts(t, f)?,

@@ -88,7 +88,7 @@ impl Plan {
     }
 
     /// The MLP of layer `i` by the configuration.
-    pub fn said(&self, t: &mut Table, f: &Facts<'_>, i: u64) -> Result<(), Unknown> {
+    pub fn configured_mlp(&self, t: &mut Table, f: &Facts<'_>, i: u64) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) if f.family.experts == Experts::Beside => {
                 self.dense(t, f)?;

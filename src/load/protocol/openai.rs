@@ -12,7 +12,7 @@ pub fn completion_body(asked: &RequestInput<'_>, extras: Extras) -> Value {
         "temperature": 0.0,
         "stream": true,
     });
-    with(body, asked, extras)
+    with_common_fields(body, asked, extras)
 }
 
 /// Body for `/v1/chat/completions`. Every engine accepts `max_tokens`, but not OpenAI's newer name
@@ -25,10 +25,10 @@ pub fn chat_body(asked: &RequestInput<'_>, extras: Extras) -> Value {
         "temperature": 0.0,
         "stream": true,
     });
-    with(body, asked, extras)
+    with_common_fields(body, asked, extras)
 }
 
-fn with(mut body: Value, asked: &RequestInput<'_>, extras: Extras) -> Value {
+fn with_common_fields(mut body: Value, asked: &RequestInput<'_>, extras: Extras) -> Value {
     if extras <= Extras::Usage {
         body["stream_options"] = json!({"include_usage": true});
     }

@@ -87,7 +87,7 @@ impl<'n> GivenKeys<'n> {
 
 /// An entry's map of this name, below it the defaults'. A null in the entry removes the defaults'
 /// map.
-fn layers<'n>(own: &GivenKeys<'n>, defaults: &GivenKeys<'n>, name: &str) -> Vec<&'n YamlNode> {
+fn map_layers<'n>(own: &GivenKeys<'n>, defaults: &GivenKeys<'n>, name: &str) -> Vec<&'n YamlNode> {
     let mine = own.value_of(name);
     let theirs = if own.0.contains_key(name) && mine.is_none() {
         None
@@ -118,9 +118,9 @@ pub fn read_entry(
         repeats: 1,
         ..CellTemplate::default()
     };
-    let place = place(&own, &given, defaults, node.at, presets, &mut template)?;
-    engine(&given, &mut template)?;
-    load(&given, &mut template)?;
+    let place = read_place(&own, &given, defaults, node.at, presets, &mut template)?;
+    read_engine(&given, &mut template)?;
+    read_load(&given, &mut template)?;
     for name in keys::ARCHITECTURE {
         if let Some(value) = given.value_of(name) {
             let number = scalars::read_positive(name, value)?;
@@ -132,7 +132,7 @@ pub fn read_entry(
     let zipped = |key: &AxisKey| zips.iter().any(|z| z.axes.contains(key));
     let mut axes = Vec::new();
     match given.value_of("model_id") {
-        Some(value) => axes.push(axis(
+        Some(value) => axes.push(read_axis(
             AxisKey::Model,
             "model_id",
             value,
@@ -148,7 +148,7 @@ pub fn read_entry(
     }
     axes.push(match place {
         PlaceSource::Named(name, value) => {
-            axis(AxisKey::Place, name, value, zipped(&AxisKey::Place))?
+            read_axis(AxisKey::Place, name, value, zipped(&AxisKey::Place))?
         }
         PlaceSource::OfPreset(image) => single(AxisKey::Place, image),
     });
@@ -157,13 +157,13 @@ pub fn read_entry(
     {
         if let (Some(key), Some(value)) = (keys::axis_of(name), given.value_of(name)) {
             let zipped = zipped(&key);
-            axes.push(axis(key, name, value, zipped)?);
+            axes.push(read_axis(key, name, value, zipped)?);
         }
     }
     for (flag, name, value) in arguments(&own, defaults)? {
         let key = AxisKey::Argument(flag);
         let zipped = zipped(&key);
-        axes.push(axis(key, name, value, zipped)?);
+        axes.push(read_axis(key, name, value, zipped)?);
     }
 
     said_once(&given, &template, &axes)?;
@@ -204,7 +204,7 @@ enum PlaceSource<'n> {
     OfPreset(String),
 }
 
-fn place<'n>(
+fn read_place<'n>(
     own: &GivenKeys<'n>,
     given: &GivenKeys<'n>,
     defaults: &GivenKeys<'n>,
@@ -290,9 +290,9 @@ fn started_for_it<'n>(
         }
     }
     if let Some(value) = given.value_of("gpus") {
-        preset.gpus = Some(gpus(value)?);
+        preset.gpus = Some(read_gpus(value)?);
     }
-    for value in layers(own, defaults, "env") {
+    for value in map_layers(own, defaults, "env") {
         for (name, value) in scalars::map_entries("env", value)? {
             environment(&name.name, name.at, value, &mut preset.env)?;
         }
@@ -370,7 +370,7 @@ fn volumes(node: &YamlNode) -> Result<Vec<String>, FileFault> {
 }
 
 /// A request of GPUs, its ids also as a list.
-fn gpus(node: &YamlNode) -> Result<String, FileFault> {
+fn read_gpus(node: &YamlNode) -> Result<String, FileFault> {
     let wanted = "none, all, a count, or a list of ids";
     let text = match &node.value {
         YamlValue::Int(n) if (0..1024).contains(n) => n.to_string(),
@@ -399,7 +399,7 @@ fn known_engine(name: &str, at: NodePlace) -> Result<String, FileFault> {
         .map_err(|(message, hint)| FileFault::new(at, message).with_hint(hint))
 }
 
-fn engine(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
+fn read_engine(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
     if let Some(value) = given.value_of("engine") {
         let name = scalars::read_text("engine", value)?;
         template.engine = Some(known_engine(&name, value.at)?);
@@ -453,7 +453,7 @@ fn has_a_key(at: NodePlace, flag: &str, own: &str) -> FileFault {
         .with_hint("what is given there is also kept with the results")
 }
 
-fn load(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
+fn read_load(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
     if let Some(value) = given.value_of("bench") {
         template.bench = scalars::read_choice("bench", value, &BenchWord::ALL)?;
     }
@@ -503,7 +503,7 @@ fn arguments<'n>(
     defaults: &GivenKeys<'n>,
 ) -> Result<Vec<(ArgumentFlag, &'n str, &'n YamlNode)>, FileFault> {
     let mut found: Vec<(ArgumentFlag, &str, &YamlNode)> = Vec::new();
-    for node in layers(own, defaults, "engine_args") {
+    for node in map_layers(own, defaults, "engine_args") {
         let mut here: HashMap<ArgumentFlag, NodePlace> = HashMap::new();
         for (key, value) in scalars::map_entries("engine_args", node)? {
             let flag = argument_flag(key)?;
@@ -549,7 +549,12 @@ fn said_once(
 }
 
 /// The values of an axis. In a zip a value may stand several times.
-fn axis(key: AxisKey, name: &str, node: &YamlNode, zipped: bool) -> Result<MatrixAxis, FileFault> {
+fn read_axis(
+    key: AxisKey,
+    name: &str,
+    node: &YamlNode,
+    zipped: bool,
+) -> Result<MatrixAxis, FileFault> {
     let list = match (&key, &node.value) {
         // A comma in an argument is the argument's own.
         (AxisKey::Argument(_), YamlValue::Text(_)) => vec![node.clone()],

@@ -52,7 +52,7 @@ pub fn read_zips(given: &GivenKeys<'_>) -> Result<Vec<Zip>, FileFault> {
             at: Vec::new(),
         };
         for name in names {
-            let key = named(&scalars::read_text("zip", name)?, name)?;
+            let key = axis_named(&scalars::read_text("zip", name)?, name)?;
             if let Some(first) = seen.insert(key.clone(), name.at) {
                 let message = format!("{} is in `zip` twice", name.describe_value());
                 return Err(FileFault::new(name.at, message).with_other(first));
@@ -66,7 +66,7 @@ pub fn read_zips(given: &GivenKeys<'_>) -> Result<Vec<Zip>, FileFault> {
 }
 
 /// The axis of a name in `zip`: a key, or an argument of the engine as `engine_args.NAME` or `--NAME`.
-fn named(name: &str, node: &YamlNode) -> Result<AxisKey, FileFault> {
+fn axis_named(name: &str, node: &YamlNode) -> Result<AxisKey, FileFault> {
     let argument = name
         .strip_prefix("engine_args.")
         .or(Some(name).filter(|n| n.starts_with('-')));
@@ -106,9 +106,9 @@ pub fn check_zips(zips: &[Zip], axes: &[MatrixAxis]) -> Result<(), FileFault> {
                         format!(
                             "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
                             keys::name_of(&first.key),
-                            values(first.values.len()),
+                            count_values(first.values.len()),
                             keys::name_of(key),
-                            values(axis.values.len()),
+                            count_values(axis.values.len()),
                         ),
                     ));
                 }
@@ -131,7 +131,7 @@ pub fn check_zips(zips: &[Zip], axes: &[MatrixAxis]) -> Result<(), FileFault> {
     Ok(())
 }
 
-fn values(n: usize) -> String {
+fn count_values(n: usize) -> String {
     match n {
         1 => "1 value".into(),
         n => format!("{n} values"),
@@ -214,7 +214,7 @@ pub fn read_include(
                     at,
                     format!(
                         "this cell does not say which of the {} in `{}`",
-                        values(open.values.len()),
+                        count_values(open.values.len()),
                         keys::name_of(&open.key)
                     ),
                 )),
@@ -255,7 +255,7 @@ fn axes_of<'n>(
         if key.name == "engine_args" {
             for (flag, value) in scalars::map_entries("engine_args", value)? {
                 let axis = AxisKey::Argument(argument_flag(flag)?);
-                push(&mut found, axis, flag, value)?;
+                push_axis(&mut found, axis, flag, value)?;
             }
             continue;
         }
@@ -275,12 +275,12 @@ fn axes_of<'n>(
             let message = format!("`{place}` is not where this entry runs");
             return Err(FileFault::new(key.at, message));
         }
-        push(&mut found, axis, key, value)?;
+        push_axis(&mut found, axis, key, value)?;
     }
     Ok(found)
 }
 
-fn push<'n>(
+fn push_axis<'n>(
     found: &mut Vec<(AxisKey, &'n str, &'n YamlNode)>,
     axis: AxisKey,
     key: &'n YamlKey,

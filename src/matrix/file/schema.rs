@@ -32,7 +32,7 @@ fn properties(keys: &[keys::KeySpec]) -> Value {
     let mut properties = Map::new();
     for key in keys {
         for name in key.aliases.iter().chain([&key.name]) {
-            let mut schema = of(key.kind);
+            let mut schema = schema_of(key.kind);
             if let Some(map) = schema.as_object_mut() {
                 let about = if *name == key.name {
                     key.about.to_owned()
@@ -47,29 +47,29 @@ fn properties(keys: &[keys::KeySpec]) -> Value {
     properties.into()
 }
 
-fn variable() -> Value {
+fn variable_schema() -> Value {
     json!({"$ref": "#/$defs/variable"})
 }
 
 /// A number of this kind, as a number or as a text that holds one.
-fn number(schema: Value) -> Value {
-    json!({"anyOf": [schema, {"type": "string", "pattern": "^ *[0-9.+eE]+ *$"}, variable()]})
+fn number_schema(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "string", "pattern": "^ *[0-9.+eE]+ *$"}, variable_schema()]})
 }
 
-fn count(from: u64) -> Value {
-    number(json!({"type": "number", "minimum": from}))
+fn count_schema(from: u64) -> Value {
+    number_schema(json!({"type": "number", "minimum": from}))
 }
 
 fn above_zero() -> Value {
-    number(json!({"type": "number", "exclusiveMinimum": 0}))
+    number_schema(json!({"type": "number", "exclusiveMinimum": 0}))
 }
 
-fn text() -> Value {
+fn text_schema() -> Value {
     json!({"type": "string", "minLength": 1})
 }
 
-fn flag() -> Value {
-    json!({"anyOf": [{"type": "boolean"}, variable()]})
+fn flag_schema() -> Value {
+    json!({"anyOf": [{"type": "boolean"}, variable_schema()]})
 }
 
 fn or_null(schema: Value) -> Value {
@@ -87,40 +87,42 @@ fn map(values: Value) -> Value {
     json!({"type": "object", "additionalProperties": values})
 }
 
-fn of(kind: KeyKind) -> Value {
+fn schema_of(kind: KeyKind) -> Value {
     let scalar = || json!({"type": ["string", "number", "boolean", "null"]});
     let words = || json!({"type": "array", "items": {"type": ["string", "number"]}});
     match kind {
-        KeyKind::Texts => one_or_more(text()),
-        KeyKind::TextsOrNull => one_or_more(or_null(text())),
-        KeyKind::Counts => one_or_more(count(1)),
-        KeyKind::CountsOrNull => one_or_more(or_null(count(1))),
-        KeyKind::Shares => one_or_more(or_null(number(
+        KeyKind::Texts => one_or_more(text_schema()),
+        KeyKind::TextsOrNull => one_or_more(or_null(text_schema())),
+        KeyKind::Counts => one_or_more(count_schema(1)),
+        KeyKind::CountsOrNull => one_or_more(or_null(count_schema(1))),
+        KeyKind::Shares => one_or_more(or_null(number_schema(
             json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
         ))),
         KeyKind::Rates => one_or_more(or_null(above_zero())),
-        KeyKind::Flags => one_or_more(or_null(flag())),
-        KeyKind::Text => or_null(text()),
+        KeyKind::Flags => one_or_more(or_null(flag_schema())),
+        KeyKind::Text => or_null(text_schema()),
         KeyKind::Size => or_null(json!({"type": ["string", "number"]})),
         KeyKind::Time => or_null(json!({"type": ["string", "number"]})),
-        KeyKind::Count => or_null(count(1)),
-        KeyKind::CountFromZero => or_null(count(0)),
+        KeyKind::Count => or_null(count_schema(1)),
+        KeyKind::CountFromZero => or_null(count_schema(0)),
         KeyKind::Number => or_null(above_zero()),
-        KeyKind::Flag => or_null(flag()),
+        KeyKind::Flag => or_null(flag_schema()),
         KeyKind::Gpus => or_null(json!({"anyOf": [{"type": ["string", "integer"]}, words()]})),
         KeyKind::Bench => {
             let names: Vec<&str> = BenchWord::ALL.iter().map(|(n, _)| *n).collect();
-            or_null(json!({"anyOf": [{"enum": names}, variable()]}))
+            or_null(json!({"anyOf": [{"enum": names}, variable_schema()]}))
         }
         KeyKind::Environment => or_null(map(scalar())),
-        KeyKind::Volumes => or_null(json!({"anyOf": [text(), {"type": "array", "items": text()}]})),
+        KeyKind::Volumes => {
+            or_null(json!({"anyOf": [text_schema(), {"type": "array", "items": text_schema()}]}))
+        }
         KeyKind::Arguments => or_null(map(
             json!({"anyOf": [scalar(), {"type": "array", "minItems": 1, "items": scalar()}]}),
         )),
-        KeyKind::Words => or_null(json!({"anyOf": [text(), words()]})),
+        KeyKind::Words => or_null(json!({"anyOf": [text_schema(), words()]})),
         KeyKind::Zip => or_null(json!({"type": "array", "items": {"anyOf": [
-            text(),
-            {"type": "array", "minItems": 2, "items": text()},
+            text_schema(),
+            {"type": "array", "minItems": 2, "items": text_schema()},
         ]}})),
         KeyKind::Include | KeyKind::Exclude => {
             or_null(json!({"type": "array", "items": {"type": "object", "minProperties": 1}}))

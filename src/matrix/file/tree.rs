@@ -239,7 +239,7 @@ impl<'t> Composer<'t> {
         if depth > MAX_DEPTH {
             return Err(FileFault::new(at, "nested too deeply"));
         }
-        self.count(at, 1)?;
+        self.count_nodes(at, 1)?;
         let before = self.nodes;
         let (anchor, value) = match event {
             Event::Alias(anchor) => return self.repeat(anchor, at),
@@ -288,7 +288,7 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn count(&mut self, at: NodePlace, nodes: u32) -> Result<(), FileFault> {
+    fn count_nodes(&mut self, at: NodePlace, nodes: u32) -> Result<(), FileFault> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > MAX_NODES {
             let message = "more values than a sweep file can hold";
@@ -311,7 +311,7 @@ impl<'t> Composer<'t> {
             return Err(FileFault::new(at, message));
         }
         let mut number = self.nodes;
-        self.count(at, size)?;
+        self.count_nodes(at, size)?;
         renumber(&mut node, &mut number);
         Ok(node)
     }

@@ -55,7 +55,7 @@ impl VariableExpander<'_, '_> {
                 Ok(())
             }),
             YamlValue::Text(text) if text.contains('$') => {
-                let done = self.text(text).map_err(|(message, hint)| {
+                let done = self.expand_text(text).map_err(|(message, hint)| {
                     FileFault::new(node.at, message).with_hint_if(hint)
                 })?;
                 self.made += done.text.len();
@@ -74,7 +74,7 @@ impl VariableExpander<'_, '_> {
         }
     }
 
-    fn text(&mut self, text: &str) -> Result<ExpandedText, (String, Option<String>)> {
+    fn expand_text(&mut self, text: &str) -> Result<ExpandedText, (String, Option<String>)> {
         let mut done = ExpandedText::default();
         let mut rest = text;
         while let Some(dollar) = rest.find('$') {
@@ -91,7 +91,7 @@ impl VariableExpander<'_, '_> {
                         Some(hint.to_owned()),
                     )
                 })?;
-                let (value, secret) = self.value(&inner[..end])?;
+                let (value, secret) = self.variable_value(&inner[..end])?;
                 done.text.push_str(&value);
                 done.variable = true;
                 done.secret |= secret;
@@ -105,7 +105,7 @@ impl VariableExpander<'_, '_> {
     }
 
     /// The value of the expression in the braces, and whether it is a secret.
-    fn value(&mut self, inner: &str) -> Result<(String, bool), (String, Option<String>)> {
+    fn variable_value(&mut self, inner: &str) -> Result<(String, bool), (String, Option<String>)> {
         let end = inner
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(inner.len());

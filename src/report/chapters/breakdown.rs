@@ -32,10 +32,10 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     }
     let many = runs.len() > 1;
     let mut blocks = Vec::new();
-    blocks.extend(bars(material, sources).map(ContentBlock::Chart));
+    blocks.extend(breakdown_bars(material, sources).map(ContentBlock::Chart));
     for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
         let mut figures = SourcedFigures { sources, run, many };
-        blocks.push(ContentBlock::Table(table(&mut figures, i)));
+        blocks.push(ContentBlock::Table(parts_table(&mut figures, i)));
     }
     blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
     let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
@@ -61,7 +61,7 @@ fn torn(run: &ReportRun) -> Option<Note> {
 }
 
 /// A bar for each device of each run; of many runs one for each run.
-fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
+fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     let runs = &material.runs;
     let many = runs.len() > 1;
     let known: Vec<&ReportRun> = (runs.iter())
@@ -160,7 +160,7 @@ fn bar(
 }
 
 /// The parts of one run, each with what it rests on; the devices in columns where there are several.
-fn table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
+fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
     let (run, many) = (figures.run, figures.many);
     let b = &run.profile.memory_breakdown;
     let devices: Vec<_> = match b.per_gpu.len() {
@@ -253,7 +253,7 @@ fn table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         rows.push(row);
     }
     Grid {
-        id: super::numbered("parts", i, many),
+        id: super::numbered_id("parts", i, many),
         caption: super::of_run("The peak in parts", run, many),
         columns,
         rows,

@@ -35,8 +35,12 @@ pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Source
             blocks.push(ContentBlock::Text(nothing(run, found)));
             continue;
         }
-        blocks.extend(bars(run, found, i, many, material, sources).map(ContentBlock::Chart));
-        blocks.push(ContentBlock::Table(items(run, found, i, many, sources)));
+        blocks.extend(
+            calculated_bars(run, found, i, many, material, sources).map(ContentBlock::Chart),
+        );
+        blocks.push(ContentBlock::Table(items_table(
+            run, found, i, many, sources,
+        )));
         if !found.basis.is_empty() {
             blocks.push(ContentBlock::Text(format!(
                 "Calculated from: {}.",
@@ -74,14 +78,14 @@ fn nothing(run: &ReportRun, found: &RunValidation) -> String {
 }
 
 /// A figure of an item as people read it: GiB, or tokens.
-fn shown(item: Item, value: f64) -> (f64, String, &'static str) {
+fn format_item(item: Item, value: f64) -> (f64, String, &'static str) {
     match item {
         Item::KvTokens => (value, grouped_count(value.max(0.0) as u64), "tokens"),
         _ => (value / GIB, gib_text(value / GIB), "GiB"),
     }
 }
 
-fn items(
+fn items_table(
     run: &ReportRun,
     found: &RunValidation,
     i: usize,
@@ -92,7 +96,7 @@ fn items(
         let why = || r.unknown.clone().unwrap_or_else(|| "not known".into());
         let measured = match r.measured.filter(|v| v.is_finite()) {
             Some(value) => {
-                let (number, text, _) = shown(r.item, value);
+                let (number, text, _) = format_item(r.item, value);
                 TableCell::number_cell(number, text)
                     .from(sources.note_source(of_measured(run, r, value, many)))
             }
@@ -100,7 +104,7 @@ fn items(
         };
         let (calculated, source) = match r.calculated {
             Some(value) => {
-                let (number, text, _) = shown(r.item, value as f64);
+                let (number, text, _) = format_item(r.item, value as f64);
                 let id = sources.note_source(of_calculated(run, found, r, value, many));
                 (TableCell::number_cell(number, text).from(id), Some(id))
             }
@@ -124,7 +128,7 @@ fn items(
             TableCell::text_cell(r.item.display_label()),
             measured,
             calculated,
-            TableCell::text_cell(shown(r.item, 0.0).2),
+            TableCell::text_cell(format_item(r.item, 0.0).2),
             off,
             match r.grade {
                 Some(grade) => TableCell::text_cell(format!(
@@ -143,7 +147,7 @@ fn items(
         ]
     });
     Grid {
-        id: super::numbered("against", i, many),
+        id: super::numbered_id("against", i, many),
         caption: super::of_run("Per GPU, the one that has most", run, many),
         columns: vec![
             column("item", "item"),
@@ -159,7 +163,7 @@ fn items(
 }
 
 fn of_measured(run: &ReportRun, r: &ItemRow, value: f64, many: bool) -> FigureSource {
-    let (_, text, unit) = shown(r.item, value);
+    let (_, text, unit) = format_item(r.item, value);
     let value = format!("{text} {unit}");
     FigureSource {
         title: super::of_run(
@@ -189,7 +193,7 @@ fn of_calculated(
     value: u64,
     many: bool,
 ) -> FigureSource {
-    let (_, text, unit) = shown(r.item, value as f64);
+    let (_, text, unit) = format_item(r.item, value as f64);
     let value = format!("{text} {unit}");
     FigureSource {
         title: super::of_run(
@@ -213,7 +217,7 @@ fn of_calculated(
 }
 
 /// Two bars an item: what was measured above what was calculated.
-fn bars(
+fn calculated_bars(
     run: &ReportRun,
     found: &RunValidation,
     i: usize,
@@ -243,7 +247,7 @@ fn bars(
         bar("calculated", 1, calculated as f64, source);
     }
     (!all.is_empty()).then(|| Chart {
-        id: super::numbered("measured_calculated", i, many),
+        id: super::numbered_id("measured_calculated", i, many),
         title: super::of_run("Measured against calculated", run, many),
         note: Some("Items that only one side knows have no bars.".into()),
         simulated: words::simulated_parts(material).is_some(),

@@ -18,7 +18,7 @@ pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) 
     let mut blocks = Vec::new();
     match material.runs.as_slice() {
         [] => return Vec::new(),
-        [run] => one(&mut blocks, run),
+        [run] => write_run_settings(&mut blocks, run),
         runs => blocks.push(ContentBlock::Table(side_by_side(runs))),
     }
     vec![Chapter {
@@ -28,7 +28,7 @@ pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) 
     }]
 }
 
-fn one(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
+fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
     let c = &run.profile.configuration;
     if !c.differences.is_empty() {
         let n = counted_noun(c.differences.len(), "setting");
@@ -131,7 +131,7 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
         if columns {
             row.extend(all.iter().map(|s| cell(s.get(name))));
         } else {
-            row.push(TableCell::text_cell(values(&all, name)));
+            row.push(TableCell::text_cell(distinct_values(&all, name)));
         }
         row
     });
@@ -154,7 +154,7 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
 }
 
 /// The values of a setting over many runs, the commonest first.
-fn values(all: &[settings::ProfileSettings], name: &str) -> String {
+fn distinct_values(all: &[settings::ProfileSettings], name: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for settings in all {
         let value = settings.get(name).map_or("not told", String::as_str);

@@ -24,7 +24,9 @@ pub(super) fn write_correlations_chapter(
     let mut blocks = Vec::new();
     if known > 0 || enough {
         let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<TableCell>> {
-            list.iter().map(|c| row(of, c, sources)).collect()
+            list.iter()
+                .map(|c| correlation_row(of, c, sources))
+                .collect()
         };
         let mut all = if enough {
             rows("over the runs", &found.across_runs, sources)
@@ -61,7 +63,7 @@ pub(super) fn write_correlations_chapter(
     }]
 }
 
-fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<TableCell> {
+fn correlation_row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<TableCell> {
     let id = sources.note_source(FigureSource {
         title: format!("{} with {}, {of}", c.x, c.y),
         value: format!("{} points of {}", c.n, counted_noun(c.runs as usize, "run")),

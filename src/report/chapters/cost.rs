@@ -41,7 +41,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     }
     let rows = material.runs.iter().map(|run| {
         let mut figures = SourcedFigures { sources, run, many };
-        row(&mut figures, price)
+        cost_row(&mut figures, price)
     });
     blocks.push(ContentBlock::Table(Grid {
         id: "cost".into(),
@@ -67,7 +67,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
 }
 
 /// GPUs that are paid for: those that were measured.
-fn gpus(profile: &Profile) -> Result<f64, String> {
+fn billed_gpus(profile: &Profile) -> Result<f64, String> {
     let devices = &profile.gpu_info.devices;
     match devices.iter().filter(|d| d.kind == DeviceKind::Gpu).count() {
         0 => Err("no GPU was measured: the container's host memory was".into()),
@@ -75,7 +75,7 @@ fn gpus(profile: &Profile) -> Result<f64, String> {
     }
 }
 
-fn row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
+fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
     let run = figures.run;
     let p = &run.profile;
     let stats = p.latency_stats.as_ref();
@@ -90,7 +90,7 @@ fn row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
     );
     let tokens = positive(stats.and_then(|s| s.tokens_per_second), tokens_path);
     let requests = positive(stats.and_then(|s| s.requests_per_second), requests_path);
-    let gpus = gpus(p);
+    let gpus = billed_gpus(p);
     let given = figures.sources.note_source(FigureSource {
         title: "Price of a GPU's hour".into(),
         value: price.to_string(),

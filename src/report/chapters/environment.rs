@@ -17,7 +17,10 @@ pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) ->
     let Some(first) = shown.first() else {
         return Vec::new();
     };
-    let all: Vec<Vec<EnvironmentFact>> = shown.iter().map(|r| facts(&r.profile)).collect();
+    let all: Vec<Vec<EnvironmentFact>> = shown
+        .iter()
+        .map(|r| environment_facts(&r.profile))
+        .collect();
     let many = shown.len() > 1;
     let mut columns = vec![column("fact", "fact")];
     if many {
@@ -30,7 +33,7 @@ pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) ->
     } else {
         columns.push(column("value", "value"))
     }
-    let rows = facts(&first.profile)
+    let rows = environment_facts(&first.profile)
         .into_iter()
         .enumerate()
         .map(|(i, (label, _))| {
@@ -55,7 +58,7 @@ pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) ->
 }
 
 /// Every fact in the same order for every run.
-fn facts(p: &Profile) -> Vec<EnvironmentFact> {
+fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
     let m = &p.metadata;
     let (host, container, backend) = (&m.host, &m.container, &m.memory_backend);
     let known = |text: &str, why: &'static str| match text {

@@ -155,7 +155,7 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         ("fig3_latency", "latency", &LATENCY),
     ];
     for (fig, title, figures) in pictures {
-        let chart = curves(document, &levels, across, title, figures);
+        let chart = level_curves(document, &levels, across, title, figures);
         blocks.extend(chart.map(|plot| {
             ContentBlock::Chart(Chart {
                 id: format!("{prefix}{fig}_vs_{word}"),
@@ -166,7 +166,9 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
             })
         }));
     }
-    blocks.push(ContentBlock::Table(table(document, &levels, across, &id)));
+    blocks.push(ContentBlock::Table(levels_table(
+        document, &levels, across, &id,
+    )));
     Chapter {
         title: if several {
             format!("Experiment: {}", stored.name)
@@ -208,12 +210,12 @@ fn is_done(level: &Value) -> bool {
     text_at(level, "/state").is_none_or(|s| s == "done")
 }
 
-fn value(level: &Value, figure: &DocumentFigure) -> Option<f64> {
+fn level_value(level: &Value, figure: &DocumentFigure) -> Option<f64> {
     let value = figure.value_in_row(level)?;
     (value.is_finite() && is_done(level)).then_some(value)
 }
 
-fn curves(
+fn level_curves(
     document: &Value,
     levels: &[&Value],
     across: &str,
@@ -224,7 +226,7 @@ fn curves(
         let dot = |level: &&Value| {
             Some(Dot {
                 x: number_at(level, "/x")?,
-                y: value(level, figure)?,
+                y: level_value(level, figure)?,
                 range: None,
                 label: text_at(level, "/name"),
             })
@@ -267,7 +269,7 @@ fn curves(
 }
 
 /// The reason that the document gives for a figure.
-fn why(document: &Value, figure: &DocumentFigure) -> Option<String> {
+fn reason_for_figure(document: &Value, figure: &DocumentFigure) -> Option<String> {
     let reasons = document.get("not_measured")?;
     text_at(reasons.get(figure.key)?, "")
 }
@@ -275,8 +277,8 @@ fn why(document: &Value, figure: &DocumentFigure) -> Option<String> {
 fn not_drawn(document: &Value, levels: &[&Value], figures: &[DocumentFigure]) -> Option<String> {
     let mut said: Vec<String> = figures
         .iter()
-        .filter(|f| levels.iter().all(|l| value(l, f).is_none()))
-        .filter_map(|f| Some(format!("{}: {}", f.title, why(document, f)?)))
+        .filter(|f| levels.iter().all(|l| level_value(l, f).is_none()))
+        .filter_map(|f| Some(format!("{}: {}", f.title, reason_for_figure(document, f)?)))
         .collect();
     let without: Vec<String> = levels
         .iter()
@@ -296,14 +298,14 @@ fn not_drawn(document: &Value, levels: &[&Value], figures: &[DocumentFigure]) ->
     (!said.is_empty()).then(|| format!("Not drawn: {}.", said.join("; ")))
 }
 
-fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
+fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
     let all = MEMORY
         .iter()
         .chain(&THROUGHPUT)
         .chain(&LATENCY)
         .chain(&COUNTS);
     let figures: Vec<&DocumentFigure> = all
-        .filter(|f| levels.iter().any(|l| value(l, f).is_some()))
+        .filter(|f| levels.iter().any(|l| level_value(l, f).is_some()))
         .collect();
     let asked = [
         ("concurrency", "at once"),
@@ -324,7 +326,7 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
     columns.push(text_column("message", "message"));
     columns.push(text_column("profile", "profile"));
     let count = |value: Option<f64>| match value {
-        Some(value) => TableCell::number_cell(value, whole(value)),
+        Some(value) => TableCell::number_cell(value, format_whole(value)),
         None => TableCell::missing_cell("the document does not have it"),
     };
     let row = |level: &&Value| {
@@ -341,12 +343,12 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
                 .unwrap_or_default()
                 .replace('_', " "),
         ));
-        row.extend(figures.iter().map(|f| match value(level, f) {
-            Some(value) => TableCell::number_cell(value, shown(f, value)),
+        row.extend(figures.iter().map(|f| match level_value(level, f) {
+            Some(value) => TableCell::number_cell(value, format_figure(f, value)),
             None if !is_done(level) => TableCell::missing_cell("the level was not measured"),
-            None => {
-                TableCell::missing_cell(why(document, f).unwrap_or_else(|| "not measured".into()))
-            }
+            None => TableCell::missing_cell(
+                reason_for_figure(document, f).unwrap_or_else(|| "not measured".into()),
+            ),
         }));
         row.push(word("/message"));
         row.push(word("/profile"));
@@ -361,7 +363,7 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
 }
 
 /// A number as short as it is.
-fn whole(value: f64) -> String {
+fn format_whole(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         layout::unsigned_zero(format!("{value:.0}"))
     } else {
@@ -369,10 +371,10 @@ fn whole(value: f64) -> String {
     }
 }
 
-fn shown(figure: &DocumentFigure, value: f64) -> String {
+fn format_figure(figure: &DocumentFigure, value: f64) -> String {
     match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),
-        "" => whole(value),
+        "" => format_whole(value),
         _ => layout::format_figure(value),
     }
 }

@@ -38,7 +38,11 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
             severity: finding.severity,
             code: Some(finding.code.clone()),
             message: if many {
-                format!("{}: {}", named(&runs, material.runs.len()), finding.message)
+                format!(
+                    "{}: {}",
+                    name_runs(&runs, material.runs.len()),
+                    finding.message
+                )
             } else {
                 finding.message.clone()
             },
@@ -68,7 +72,7 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
 }
 
 /// The runs that have a finding.
-fn named(runs: &[&str], of: usize) -> String {
+fn name_runs(runs: &[&str], of: usize) -> String {
     match runs.len() {
         n if n == of => format!("all {n} runs"),
         n if n > NAMED => {

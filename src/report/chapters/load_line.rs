@@ -105,7 +105,7 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         .collect();
     let mut blocks = vec![
         ContentBlock::Text(of_what(document)),
-        ContentBlock::Text(line(document)),
+        ContentBlock::Text(describe_load_line(document)),
     ];
     if flag_at(document, "/simulated") {
         let words = "the engine or a device of this load line only pretends";
@@ -120,15 +120,15 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         let told = sentences_at(document, path).into_iter();
         blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_load_line", n)));
     }
-    blocks.extend(limits(document, &id).map(ContentBlock::Table));
+    blocks.extend(limits_table(document, &id).map(ContentBlock::Table));
     let drawn = FIGURES.iter().filter(|f| DRAWN.contains(&f.1));
     blocks.extend(
         drawn
-            .filter_map(|f| curves(document, &rounds, f, &id))
+            .filter_map(|f| round_curves(document, &rounds, f, &id))
             .map(ContentBlock::Chart),
     );
     if !rounds.is_empty() {
-        blocks.push(ContentBlock::Table(table(&rounds, &id)));
+        blocks.push(ContentBlock::Table(rounds_table(&rounds, &id)));
     }
     Chapter {
         title: if several {
@@ -163,7 +163,7 @@ fn of_what(document: &Value) -> String {
 }
 
 /// Predicted against measured in sentences.
-fn line(document: &Value) -> String {
+fn describe_load_line(document: &Value) -> String {
     let count = |path: &str| number_at(document, path).filter(|n| *n >= 0.0);
     let resource = |path: &str| text_at(document, path).map(|r| words_of(&r));
     let behind = |what: Option<String>| what.map_or(String::new(), |r| format!(" ({r} runs out)"));
@@ -216,12 +216,12 @@ fn words_of(word: &str) -> String {
     }
 }
 
-fn limits(document: &Value, id: &str) -> Option<Grid> {
+fn limits_table(document: &Value, id: &str) -> Option<Grid> {
     let rows = list_at(document, "/prediction/limits", MOST).map(|limit| {
         let word = |path: &str| TableCell::text_cell(text_at(limit, path).unwrap_or_default());
         vec![
             TableCell::text_cell(words_of(&text_at(limit, "/resource").unwrap_or_default())),
-            figure(number_at(limit, "/concurrency"), ""),
+            figure_cell(number_at(limit, "/concurrency"), ""),
             word("/formula"),
             word("/source"),
         ]
@@ -240,7 +240,7 @@ fn limits(document: &Value, id: &str) -> Option<Grid> {
     })
 }
 
-fn figure(value: Option<f64>, unit: &str) -> TableCell {
+fn figure_cell(value: Option<f64>, unit: &str) -> TableCell {
     match value {
         Some(value) if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1e15 => {
             TableCell::number_cell(value, layout::unsigned_zero(format!("{value:.0}")))
@@ -250,12 +250,17 @@ fn figure(value: Option<f64>, unit: &str) -> TableCell {
     }
 }
 
-fn value(round: &Value, figure: &RoundFigure) -> Option<f64> {
+fn round_value(round: &Value, figure: &RoundFigure) -> Option<f64> {
     number_at(round, figure.0).map(|v| v / figure.4)
 }
 
 /// Rounds that held and rounds that did not, and the predicted line.
-fn curves(document: &Value, rounds: &[&Value], figure: &RoundFigure, id: &str) -> Option<Chart> {
+fn round_curves(
+    document: &Value,
+    rounds: &[&Value],
+    figure: &RoundFigure,
+    id: &str,
+) -> Option<Chart> {
     let (_, key, title, unit, _) = *figure;
     let dots = |held: bool| -> Vec<Dot> {
         let mut dots: Vec<Dot> = rounds
@@ -264,7 +269,7 @@ fn curves(document: &Value, rounds: &[&Value], figure: &RoundFigure, id: &str) -
             .filter_map(|r| {
                 Some(Dot {
                     x: number_at(r, "/concurrency")?,
-                    y: value(r, figure)?,
+                    y: round_value(r, figure)?,
                     range: None,
                     label: number_at(r, "/number").map(|n| format!("round {n:.0}")),
                 })
@@ -316,10 +321,10 @@ fn curves(document: &Value, rounds: &[&Value], figure: &RoundFigure, id: &str) -
     })
 }
 
-fn table(rounds: &[&Value], id: &str) -> Grid {
+fn rounds_table(rounds: &[&Value], id: &str) -> Grid {
     let figures: Vec<&RoundFigure> = FIGURES
         .iter()
-        .filter(|f| rounds.iter().any(|r| value(r, f).is_some()))
+        .filter(|f| rounds.iter().any(|r| round_value(r, f).is_some()))
         .collect();
     let mut columns = vec![
         number_column("round", "round"),
@@ -337,9 +342,9 @@ fn table(rounds: &[&Value], id: &str) -> Grid {
     let row = |round: &&Value| {
         let faults: Vec<String> = list_at(round, "/faults", 10).map(fault).collect();
         let mut row = vec![
-            figure(number_at(round, "/number"), ""),
-            figure(number_at(round, "/concurrency"), ""),
-            figure(number_at(round, "/requests"), ""),
+            figure_cell(number_at(round, "/number"), ""),
+            figure_cell(number_at(round, "/concurrency"), ""),
+            figure_cell(number_at(round, "/requests"), ""),
             TableCell::text_cell(if flag_at(round, "/held") { "yes" } else { "no" }),
             TableCell::text_cell(faults.join("; ")),
             TableCell::text_cell(
@@ -348,7 +353,11 @@ fn table(rounds: &[&Value], id: &str) -> Grid {
                     .unwrap_or_default(),
             ),
         ];
-        row.extend(figures.iter().map(|f| figure(value(round, f), f.3)));
+        row.extend(
+            figures
+                .iter()
+                .map(|f| figure_cell(round_value(round, f), f.3)),
+        );
         row.push(TableCell::text_cell(
             text_at(round, "/profile").unwrap_or_default(),
         ));

@@ -23,7 +23,7 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             }
             blocks.push(ContentBlock::Listing(Listing {
                 title: super::of_run(title, run, many),
-                text: cut(text, most),
+                text: cut_middle(text, most),
                 folded: true,
             }));
         }
@@ -45,7 +45,7 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
 }
 
 /// Beginning and end: engines report their memory first, and why they died last.
-fn cut(text: &str, most: usize) -> String {
+fn cut_middle(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }

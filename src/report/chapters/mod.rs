@@ -114,7 +114,7 @@ pub fn build_report(title: String, about: Vec<(String, String)>, material: &Mate
 }
 
 /// A word for links: with the number of its run where there are several.
-fn numbered(word: &str, i: usize, many: bool) -> String {
+fn numbered_id(word: &str, i: usize, many: bool) -> String {
     if many {
         format!("{word}-{}", i + 1)
     } else {

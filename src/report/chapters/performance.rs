@@ -179,7 +179,7 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
     let mut heads = vec![column("ms", "kind")];
     heads.extend(columns.iter().map(|c| number_column(c, &format!("{c}_ms"))));
     Some(Grid {
-        id: super::numbered("latency", i, figures.many),
+        id: super::numbered_id("latency", i, figures.many),
         caption: super::of_run("Latency, means over the repeats", figures.run, figures.many),
         columns: heads,
         rows,
@@ -266,7 +266,7 @@ fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> 
         .filter(|c| *c < 3 || rows.iter().any(|row| row[*c].missing.is_none()))
         .collect();
     Grid {
-        id: super::numbered("repeats", i, figures.many),
+        id: super::numbered_id("repeats", i, figures.many),
         caption: super::of_run("Each repeat", figures.run, figures.many),
         columns: kept.iter().map(|c| heads[*c].clone()).collect(),
         rows: (rows.into_iter())

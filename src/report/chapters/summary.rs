@@ -24,10 +24,10 @@ pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) 
     let mut blocks = Vec::new();
     match material.runs.as_slice() {
         [] => {}
-        [run] => one(&mut blocks, run, sources),
+        [run] => write_run_summary(&mut blocks, run, sources),
         runs => {
             // Of very many, the findings chapter has the others.
-            blocks.extend(runs.iter().filter_map(ended).take(20));
+            blocks.extend(runs.iter().filter_map(note_run_end).take(20));
             super::runs::add_run_blocks(&mut blocks, runs, sources);
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) 
 }
 
 /// A run that did not come to its end: what is to be known before any figure.
-fn ended(run: &ReportRun) -> Option<ContentBlock> {
+fn note_run_end(run: &ReportRun) -> Option<ContentBlock> {
     let end = &run.profile.metadata.outcome;
     let severity = match end {
         RunEnd::Completed => return None,
@@ -68,9 +68,9 @@ fn ended(run: &ReportRun) -> Option<ContentBlock> {
     }))
 }
 
-fn one(blocks: &mut Vec<ContentBlock>, run: &ReportRun, sources: &mut Sources) {
+fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun, sources: &mut Sources) {
     let p = &run.profile;
-    blocks.extend(ended(run));
+    blocks.extend(note_run_end(run));
     let facts = [
         ("model", words::model_label(p)),
         ("engine", words::engine_label(p)),
@@ -106,11 +106,11 @@ fn one(blocks: &mut Vec<ContentBlock>, run: &ReportRun, sources: &mut Sources) {
             .map(|(label, value)| vec![TableCell::text_cell(label), TableCell::text_cell(value)])
             .collect(),
     }));
-    blocks.push(ContentBlock::Table(figures(run, sources)));
+    blocks.push(ContentBlock::Table(figures_table(run, sources)));
 }
 
 /// The figures of one run: label, figure, unit, share of the peak, how sure.
-fn figures(run: &ReportRun, sources: &mut Sources) -> Grid {
+fn figures_table(run: &ReportRun, sources: &mut Sources) -> Grid {
     let p = &run.profile;
     let (b, m, l) = (
         &p.memory_breakdown,

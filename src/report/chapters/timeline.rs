@@ -16,7 +16,7 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
             continue;
         }
         blocks.push(ContentBlock::Timeline(ChartTimeline {
-            id: super::numbered("timeline", i, many),
+            id: super::numbered_id("timeline", i, many),
             title: super::of_run(&run.timeline.title, run, many),
             ..run.timeline.clone()
         }));

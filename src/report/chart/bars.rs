@@ -41,7 +41,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     }
     let top = legend::draw_legend(pen, &entries, top) + 4.0;
 
-    let rows = BarRows::of(bars);
+    let rows = BarRows::lay_out_rows(bars);
     let common = common_limit(&bars.bars);
     let first = match common {
         Some(_) => top + 18.0,
@@ -99,7 +99,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
             );
         }
         if common.is_none() {
-            row.limit(pen, rows.above >= 12.0);
+            row.draw_limit(pen, rows.above >= 12.0);
         }
     }
     if let Some((value, said)) = common {
@@ -107,10 +107,10 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     }
     let zero = ruler.place_of(0.0);
     pen.draw_line((zero, first - 4.0), (zero, bottom), Ink::Muted, "");
-    let bottom = axis(pen, &ruler, &harmless_text(&bars.axis.title), &unit, bottom);
+    let bottom = draw_axis(pen, &ruler, &harmless_text(&bars.axis.title), &unit, bottom);
     DrawnPlot {
         bottom,
-        description: describe(bars, entries.len()),
+        description: describe_bars(bars, entries.len()),
         told: left_out(missing).into_iter().collect(),
     }
 }
@@ -124,7 +124,7 @@ struct BarRows {
 }
 
 impl BarRows {
-    fn of(bars: &Bars) -> BarRows {
+    fn lay_out_rows(bars: &Bars) -> BarRows {
         let (thick, gap, letters) = match bars.bars.len() {
             0..=3 => (32.0, 14.0, 13.0),
             4..=12 => (24.0, 10.0, 13.0),
@@ -224,7 +224,7 @@ impl BarRow<'_> {
     }
 
     /// The line across this bar alone.
-    fn limit(&self, pen: &mut SvgWriter, labelled: bool) {
+    fn draw_limit(&self, pen: &mut SvgWriter, labelled: bool) {
         let Some((value, said)) = &self.bar.limit else {
             return;
         };
@@ -400,7 +400,7 @@ fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named
 }
 
 /// The axis below: ticks, words, unit; where it ends.
-fn axis(pen: &mut SvgWriter, ruler: &AxisScale, title: &str, unit: &str, bottom: f64) -> f64 {
+fn draw_axis(pen: &mut SvgWriter, ruler: &AxisScale, title: &str, unit: &str, bottom: f64) -> f64 {
     for (value, said) in &ruler.ticks {
         let at = (ruler.place_of(*value), bottom + 15.0);
         pen.draw_words(at, 11.0, Anchor::Middle, Ink::Muted, said);
@@ -408,7 +408,7 @@ fn axis(pen: &mut SvgWriter, ruler: &AxisScale, title: &str, unit: &str, bottom:
     axis_words(pen, title, unit, (WIDTH / 2.0, bottom + 33.0))
 }
 
-fn describe(bars: &Bars, kinds: usize) -> String {
+fn describe_bars(bars: &Bars, kinds: usize) -> String {
     let count = bars.bars.len();
     let names: Vec<String> = bars
         .bars

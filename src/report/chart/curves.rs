@@ -65,7 +65,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     let x = if curves.x_names.is_empty() {
         AxisScale::new(curves.x.scale, across, (left, right), 12, true)
     } else {
-        named(&curves.x_names, across, (left, right))
+        named_ruler(&curves.x_names, across, (left, right))
     };
 
     let shown = fit_text(&y_words, 12.0, WIDTH - 2.0 * SIDE);
@@ -96,7 +96,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
         ((left + right) / 2.0, plot_bottom + 33.0),
     );
 
-    let mut taken = levels(pen, curves, &y, (left, right), &units.1);
+    let mut taken = draw_levels(pen, curves, &y, (left, right), &units.1);
     let pointed_at = kept.len() <= POINTED_AT;
     let spots: Vec<Vec<Option<Spot<'_>>>> = curves
         .curves
@@ -132,13 +132,17 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     );
     DrawnPlot {
         bottom,
-        description: describe(curves, across, heights, &units),
+        description: describe_curves(curves, across, heights, &units),
         told,
     }
 }
 
 /// A horizontal axis of named values, with half a step of room at its ends.
-fn named(names: &[(f64, String)], (from, to): (f64, f64), (left, right): (f64, f64)) -> AxisScale {
+fn named_ruler(
+    names: &[(f64, String)],
+    (from, to): (f64, f64),
+    (left, right): (f64, f64),
+) -> AxisScale {
     let room = ((right - left) / names.len() as f64 - 8.0).clamp(60.0, 240.0);
     let ticks = names
         .iter()
@@ -218,7 +222,7 @@ pub fn ticks_words(pen: &mut SvgWriter, x: &AxisScale, bottom: f64) {
 type PixelSpan = (f64, f64, f64, f64);
 
 /// Lines right across, each with its words at the right end, none over another's.
-fn levels(
+fn draw_levels(
     pen: &mut SvgWriter,
     curves: &Curves,
     y: &AxisScale,
@@ -475,7 +479,7 @@ fn along(a: (f64, f64), b: (f64, f64)) -> impl Iterator<Item = PixelSpan> {
     })
 }
 
-fn describe(
+fn describe_curves(
     curves: &Curves,
     (from, to): (f64, f64),
     (low, high): (f64, f64),

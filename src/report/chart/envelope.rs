@@ -53,13 +53,13 @@ impl Envelope {
         };
         self.samples += 1;
         if let Some(parts) = &mut self.parts {
-            return put(parts, self.range_s, stretch);
+            return put_stretch(parts, self.range_s, stretch);
         }
         self.kept.push(stretch);
         if self.kept.len() > self.most {
             let mut parts = vec![None; self.most];
             for stretch in std::mem::take(&mut self.kept) {
-                put(&mut parts, self.range_s, stretch);
+                put_stretch(&mut parts, self.range_s, stretch);
             }
             self.parts = Some(parts);
         }
@@ -83,7 +83,7 @@ impl Envelope {
     }
 }
 
-fn put(parts: &mut [Option<Stretch>], (from, to): (f64, f64), new: Stretch) {
+fn put_stretch(parts: &mut [Option<Stretch>], (from, to): (f64, f64), new: Stretch) {
     let share = (new.from_s - from) / (to - from);
     // The last moment of the range belongs to the last part; of a range of no length all do.
     let at = ((share * parts.len() as f64) as usize).min(parts.len() - 1);

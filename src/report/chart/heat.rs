@@ -24,8 +24,8 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
         return draw_nothing(pen, top);
     }
     let unit = harmless_unit(&heat.figure.unit);
-    let shades = Shades::of(heat);
-    let top = key(pen, heat, &shades, &unit, top);
+    let shades = Shades::shades_of_heat(heat);
+    let top = draw_colour_key(pen, heat, &shades, &unit, top);
 
     let titles = (harmless_text(&heat.x.0), harmless_text(&heat.y.0));
     let squares = Squares::new(heat, columns, rows, top + 20.0);
@@ -52,15 +52,15 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
             }
         }
     };
-    each(&mut |square, place| squares.draw(pen, heat, &shades, square, place, &unit));
+    each(&mut |square, place| squares.draw_heat(pen, heat, &shades, square, place, &unit));
     pen.open_group(r#"pointer-events="none""#);
-    each(&mut |square, place| squares.write(pen, heat, &shades, square, place));
+    each(&mut |square, place| squares.write_value(pen, heat, &shades, square, place));
     pen.close_group();
     let below = squares.name_columns(pen, heat, columns);
     let bottom = axis_words(pen, &titles.0, "", (squares.middle(columns), below + 16.0));
     DrawnPlot {
         bottom,
-        description: describe(heat, rows, columns, &shades, &unit),
+        description: describe_heat(heat, rows, columns, &shades, &unit),
         told: Vec::new(),
     }
 }
@@ -74,7 +74,7 @@ struct Shades {
 }
 
 impl Shades {
-    fn of(heat: &Heat) -> Shades {
+    fn shades_of_heat(heat: &Heat) -> Shades {
         let scale = heat.figure.scale;
         let figures = heat.squares.iter().flatten().filter_map(|s| s.value);
         let range = figures.filter_map(|v| scaled_value(scale, v)).fold(
@@ -112,7 +112,7 @@ impl Shades {
 }
 
 /// What colours mean, above; where it ends.
-fn key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
+fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
     const STEPS: usize = 9;
     const STEP: f64 = 18.0;
     // Room for the words: of the figure, and of its lowest and highest.
@@ -204,7 +204,7 @@ impl Squares {
     }
 
     /// Where a square is, and how large.
-    fn place(&self, (row, column): (usize, usize)) -> ((f64, f64), (f64, f64)) {
+    fn place_of_square(&self, (row, column): (usize, usize)) -> ((f64, f64), (f64, f64)) {
         let gap = if self.wide > 8.0 && self.high > 8.0 {
             1.5
         } else {
@@ -218,7 +218,7 @@ impl Squares {
     }
 
     /// The coloured square.
-    fn draw(
+    fn draw_heat(
         &self,
         pen: &mut SvgWriter,
         heat: &Heat,
@@ -227,7 +227,7 @@ impl Squares {
         place: (usize, usize),
         unit: &str,
     ) {
-        let (at, size) = self.place(place);
+        let (at, size) = self.place_of_square(place);
         let value = square
             .value
             .and_then(|v| scaled_value(heat.figure.scale, v));
@@ -261,7 +261,7 @@ impl Squares {
     }
 
     /// Its content.
-    fn write(
+    fn write_value(
         &self,
         pen: &mut SvgWriter,
         heat: &Heat,
@@ -269,7 +269,7 @@ impl Squares {
         square: &Square,
         place: (usize, usize),
     ) {
-        let (at, size) = self.place(place);
+        let (at, size) = self.place_of_square(place);
         let value = square
             .value
             .and_then(|v| scaled_value(heat.figure.scale, v));
@@ -380,7 +380,7 @@ impl Squares {
     }
 }
 
-fn describe(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
+fn describe_heat(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
     let from = if shades.any() {
         format!(
             " from {} to {}",

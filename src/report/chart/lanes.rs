@@ -25,17 +25,17 @@ pub fn draw_lanes(
     top: f64,
     look: ChartStyle,
 ) -> DrawnPlot {
-    let Some(range) = range(timeline) else {
+    let Some(range) = time_range(timeline) else {
         return draw_nothing(pen, top);
     };
-    let lanes: Vec<LaneDrawing<'_>> = LaneDrawing::all(timeline, range);
+    let lanes: Vec<LaneDrawing<'_>> = LaneDrawing::drawings_of_timeline(timeline, range);
     let ticks = lanes.iter().flat_map(|l| &l.ruler.ticks);
     let ticks = ticks.map(|t| text_width(&t.1, 10.0)).fold(0.0, f64::max);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
     let (x, clock) = time_ruler(range, (left, right), 10);
 
-    let phases = PlacedNames::place(phase_names(timeline, &x), (left, right));
-    let events = PlacedNames::place(event_names(timeline, &x), (left, right));
+    let phases = PlacedNames::place_names(phase_names(timeline, &x), (left, right));
+    let events = PlacedNames::place_names(event_names(timeline, &x), (left, right));
     let event_top = top + LINE * phases.lines as f64;
     let lanes_top = event_top + LINE * events.lines as f64 + if events.any { 12.0 } else { 6.0 };
     let lanes_bottom = lanes.iter().map(|l| l.below).fold(0.0, f64::max) + lanes_top;
@@ -57,7 +57,7 @@ pub fn draw_lanes(
         pen.open_group("");
     }
     for lane in &lanes {
-        lane.draw(pen, &x, (left, right), lanes_top, look);
+        lane.draw_lanes(pen, &x, (left, right), lanes_top, look);
     }
     pen.close_group();
     phases.draw(pen, top);
@@ -76,7 +76,7 @@ pub fn draw_lanes(
     let unnamed = phases.left_out + events.left_out;
     DrawnPlot {
         bottom,
-        description: describe(timeline, range),
+        description: describe_lanes(timeline, range),
         told: match unnamed {
             0 => Vec::new(),
             1 => vec!["The name of one phase or event has no room and is not written.".into()],
@@ -88,7 +88,7 @@ pub fn draw_lanes(
 }
 
 /// First and last moment; from its content where none is given.
-fn range(timeline: &ChartTimeline) -> Option<(f64, f64)> {
+fn time_range(timeline: &ChartTimeline) -> Option<(f64, f64)> {
     let real = |(a, b): (f64, f64)| Some((finite_value(a)?, finite_value(b)?));
     let said = real(timeline.range_s).filter(|r| r.0 < r.1);
     said.or_else(|| {
@@ -115,7 +115,10 @@ struct LaneDrawing<'a> {
 }
 
 impl<'a> LaneDrawing<'a> {
-    fn all(timeline: &'a ChartTimeline, range: (f64, f64)) -> Vec<LaneDrawing<'a>> {
+    fn drawings_of_timeline(
+        timeline: &'a ChartTimeline,
+        range: (f64, f64),
+    ) -> Vec<LaneDrawing<'a>> {
         let high = match timeline.lanes.len() {
             0..=1 => 220.0,
             2 => 130.0,
@@ -172,7 +175,7 @@ impl<'a> LaneDrawing<'a> {
         }
     }
 
-    fn draw(
+    fn draw_lanes(
         &self,
         pen: &mut SvgWriter,
         x: &AxisScale,
@@ -246,12 +249,12 @@ impl<'a> LaneDrawing<'a> {
             pen.draw_line((left, at), (right, at), Ink::Text, attributes);
         }
         pen.draw_line((left, below), (right, below), Ink::Muted, "");
-        self.name(pen, &label, &unit, (left, right), above - 6.0);
+        self.draw_lane_name(pen, &label, &unit, (left, right), above - 6.0);
         pen.close_group();
     }
 
     /// What it is, and how much there is of it, in the line above.
-    fn name(
+    fn draw_lane_name(
         &self,
         pen: &mut SvgWriter,
         label: &str,
@@ -347,7 +350,11 @@ fn bands(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bot
         };
         let mark = ChartMark {
             label: harmless_text(&phase.label),
-            value: format!("{} s to {} s", seconds(phase.from_s), seconds(phase.to_s)),
+            value: format!(
+                "{} s to {} s",
+                format_seconds(phase.from_s),
+                format_seconds(phase.to_s)
+            ),
             ..ChartMark::default()
         };
         pen.marked_rect(
@@ -360,7 +367,7 @@ fn bands(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bot
     }
 }
 
-fn seconds(value: f64) -> String {
+fn format_seconds(value: f64) -> String {
     value_with_unit((value * 100.0).round() / 100.0, "")
 }
 
@@ -374,7 +381,7 @@ fn phases(timeline: &ChartTimeline) -> Vec<&TimelinePhase> {
 }
 
 /// Events that have a place, in order of time.
-fn events(timeline: &ChartTimeline) -> Vec<&TimelineEvent> {
+fn visible_events(timeline: &ChartTimeline) -> Vec<&TimelineEvent> {
     let mut events: Vec<&TimelineEvent> = timeline
         .events
         .iter()
@@ -386,13 +393,13 @@ fn events(timeline: &ChartTimeline) -> Vec<&TimelineEvent> {
 
 /// A line through all lanes for each event, with a point above.
 fn marks(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bottom): (f64, f64)) {
-    for event in events(timeline) {
+    for event in visible_events(timeline) {
         let at = x.place_of(event.at_s);
         let ink = if event.bad { Ink::Bad } else { Ink::Muted };
         let stroke = pen.paint_for(ink);
         let mark = ChartMark {
             label: harmless_text(&event.label),
-            value: format!("{} s", seconds(event.at_s)),
+            value: format!("{} s", format_seconds(event.at_s)),
             number: Some(event.at_s),
             unit: "s",
             ..ChartMark::default()
@@ -439,7 +446,7 @@ fn event_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
         words: harmless_text(&event.label),
         ink: if event.bad { Ink::Bad } else { Ink::Text },
     };
-    events(timeline).iter().map(wish).collect()
+    visible_events(timeline).iter().map(wish).collect()
 }
 
 /// Names in lines, none over another.
@@ -451,7 +458,7 @@ struct PlacedNames {
 }
 
 impl PlacedNames {
-    fn place(wishes: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
+    fn place_names(wishes: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
         let mut free = [left; MOST_LINES];
         let mut names = PlacedNames {
             placed: Vec::new(),
@@ -491,7 +498,7 @@ impl PlacedNames {
     }
 }
 
-fn describe(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
+fn describe_lanes(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
     let lanes: Vec<String> = timeline
         .lanes
         .iter()
@@ -520,12 +527,12 @@ fn describe(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
     };
     let of = phases(timeline).into_iter().take(12);
     let phases = named(of.map(|p| harmless_text(&p.label)).collect(), "Phases");
-    let of = events(timeline).into_iter().take(12);
+    let of = visible_events(timeline).into_iter().take(12);
     let events = named(of.map(|e| harmless_text(&e.label)).collect(), "Events");
     format!(
         "From second {} to {}: {}.{phases}{events}",
-        seconds(from),
-        seconds(to),
+        format_seconds(from),
+        format_seconds(to),
         lanes.join("; "),
     )
 }

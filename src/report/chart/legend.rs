@@ -52,14 +52,14 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
 
 /// One entry at a place.
 pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
-    sign.draw(pen, (at.0, at.1 - 4.0));
+    sign.draw_legend(pen, (at.0, at.1 - 4.0));
     let ink = pen.paint_for(Ink::Text);
     let beside = (at.0 + 24.0, at.1);
     pen.draw_text(beside, SIZE, Anchor::Start, &ink, shown, whole);
 }
 
 impl Sign {
-    fn draw(self, pen: &mut SvgWriter, (x, middle): (f64, f64)) {
+    fn draw_legend(self, pen: &mut SvgWriter, (x, middle): (f64, f64)) {
         let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
         match self {
             Sign::Square(n) => {

@@ -85,7 +85,7 @@ pub fn heat_colour(share: f64, high_is_bad: bool) -> (String, &'static str) {
     let steps = if high_is_bad { &BAD } else { &GOOD };
     let at = (share.clamp(0.0, 1.0) * (steps.len() - 1) as f64).round() as usize;
     let step = steps[at.min(steps.len() - 1)];
-    (hex(step), on(step))
+    (hex(step), text_colour_on(step))
 }
 
 fn property(ink: Ink) -> String {
@@ -122,7 +122,7 @@ fn hex(colour: u32) -> String {
     format!("#{colour:06x}")
 }
 
-fn on(colour: u32) -> &'static str {
+fn text_colour_on(colour: u32) -> &'static str {
     match black_or_white(colour) {
         0 => "#000000",
         _ => "#ffffff",

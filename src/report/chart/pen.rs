@@ -81,7 +81,7 @@ impl SvgWriter {
 
     /// A pattern as an attribute's value.
     pub fn pattern_url(&self, pattern: FillPattern) -> String {
-        format!("url(#{})", self.scoped_id(pattern.word()))
+        format!("url(#{})", self.scoped_id(pattern.pattern_name()))
     }
 
     /// Text as it is; must be well formed.
@@ -91,7 +91,7 @@ impl SvgWriter {
 
     /// Opens a group. `attributes` must be well formed.
     pub fn open_group(&mut self, attributes: &str) {
-        self.put(format_args!("<g {attributes}>"));
+        self.put_arguments(format_args!("<g {attributes}>"));
     }
 
     /// Closes it.
@@ -101,7 +101,7 @@ impl SvgWriter {
 
     /// A rectangle.
     pub fn draw_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), fill: &str) {
-        self.put(format_args!(
+        self.put_arguments(format_args!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}"/>"#,
             format_number(x),
             format_number(y),
@@ -118,34 +118,34 @@ impl SvgWriter {
         fill: &str,
         mark: &ChartMark<'_>,
     ) {
-        self.put(format_args!(
+        self.put_arguments(format_args!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}""#,
             format_number(at.0),
             format_number(at.1),
             format_number(size.0.max(0.0)),
             format_number(size.1.max(0.0)),
         ));
-        self.mark(mark);
+        self.draw_mark(mark);
         self.out.push_str("</rect>");
     }
 
     /// A path with a tooltip. `attributes` must be well formed.
     pub fn marked_path(&mut self, d: &str, attributes: &str, mark: &ChartMark<'_>) {
-        self.put(format_args!(r#"<path d="{d}" {attributes}"#));
-        self.mark(mark);
+        self.put_arguments(format_args!(r#"<path d="{d}" {attributes}"#));
+        self.draw_mark(mark);
         self.out.push_str("</path>");
     }
 
     /// A path. `attributes` must be well formed.
     pub fn draw_path(&mut self, d: &str, attributes: &str) {
-        self.put(format_args!(r#"<path d="{d}" {attributes}/>"#));
+        self.put_arguments(format_args!(r#"<path d="{d}" {attributes}/>"#));
     }
 
     /// A straight line.
     pub fn draw_line(&mut self, from: (f64, f64), to: (f64, f64), ink: Ink, attributes: &str) {
         let stroke = self.paint_for(ink);
         let gap = if attributes.is_empty() { "" } else { " " };
-        self.put(format_args!(
+        self.put_arguments(format_args!(
             r#"<path d="{}{}" stroke="{stroke}"{gap}{attributes}/>"#,
             path_step('M', from),
             path_step('L', to),
@@ -170,16 +170,16 @@ impl SvgWriter {
         if shown.is_empty() {
             return;
         }
-        self.put(format_args!(
+        self.put_arguments(format_args!(
             r#"<text x="{}" y="{}" font-size="{}"{anchor} fill="{fill}">"#,
             format_number(x),
             format_number(y),
             format_number(size),
         ));
         if shown != whole {
-            self.put(format_args!("<title>{}</title>", escape_text(whole)));
+            self.put_arguments(format_args!("<title>{}</title>", escape_text(whole)));
         }
-        self.put(format_args!("{}</text>", escape_text(shown)));
+        self.put_arguments(format_args!("{}</text>", escape_text(shown)));
     }
 
     /// Words in a colour of the palette.
@@ -194,8 +194,8 @@ impl SvgWriter {
         let muted = self.paint_for(Ink::Muted);
         let band = self.paint_for(Ink::Band);
         let ids = [FillPattern::Hatch, FillPattern::Dots, FillPattern::Void]
-            .map(|p| self.scoped_id(p.word()));
-        self.put(format_args!(
+            .map(|p| self.scoped_id(p.pattern_name()));
+        self.put_arguments(format_args!(
             concat!(
                 r#"<defs><pattern id="{}" width="6" height="6" patternUnits="userSpaceOnUse" "#,
                 r#"patternTransform="rotate(45)"><path d="M1.5 0V6" stroke="{}" "#,
@@ -220,7 +220,7 @@ impl SvgWriter {
         desc: &str,
     ) {
         let (titled, told) = (self.scoped_id("title"), self.scoped_id("desc"));
-        self.put(format_args!(
+        self.put_arguments(format_args!(
             concat!(
                 r#"<svg xmlns="http://www.w3.org/2000/svg" class="chart {}" role="img" "#,
                 r#"aria-labelledby="{} {}" viewBox="0 0 {} {}" width="{}" height="{}" "#,
@@ -241,47 +241,47 @@ impl SvgWriter {
         ));
         self.write_patterns();
         if self.look == ChartStyle::Standalone {
-            self.put(format_args!("{}", super::svg::MARK));
+            self.put_arguments(format_args!("{}", super::svg::MARK));
             let ground = self.paint_for(Ink::Ground);
             self.draw_rect((0.0, 0.0), (width, height), &ground);
         }
     }
 
     /// Attributes and title of a mark; ends its start tag.
-    fn mark(&mut self, mark: &ChartMark<'_>) {
+    fn draw_mark(&mut self, mark: &ChartMark<'_>) {
         if self.look == ChartStyle::Inline {
-            self.put(format_args!(
+            self.put_arguments(format_args!(
                 r#" class="mark" data-label="{}" data-value="{}""#,
                 escape_text(&mark.label),
                 escape_text(&mark.value),
             ));
             if let Some(number) = mark.number.filter(|n| n.is_finite()) {
-                self.put(format_args!(r#" data-number="{number}""#));
+                self.put_arguments(format_args!(r#" data-number="{number}""#));
             }
             if !mark.unit.is_empty() {
-                self.put(format_args!(
+                self.put_arguments(format_args!(
                     r#" data-unit="{}""#,
                     escape_text(&harmless_text(mark.unit))
                 ));
             }
             if let Some(more) = &mark.more {
-                self.put(format_args!(r#" data-more="{}""#, escape_text(more)));
+                self.put_arguments(format_args!(r#" data-more="{}""#, escape_text(more)));
             }
             if let Some(SourceId(source)) = mark.source {
-                self.put(format_args!(r#" data-source="{source}""#));
+                self.put_arguments(format_args!(r#" data-source="{source}""#));
             }
         }
-        self.put(format_args!("><title>{}", escape_text(&mark.label)));
+        self.put_arguments(format_args!("><title>{}", escape_text(&mark.label)));
         if !mark.value.is_empty() {
-            self.put(format_args!(": {}", escape_text(&mark.value)));
+            self.put_arguments(format_args!(": {}", escape_text(&mark.value)));
         }
         if let Some(more) = &mark.more {
-            self.put(format_args!(" ({})", escape_text(more)));
+            self.put_arguments(format_args!(" ({})", escape_text(more)));
         }
         self.out.push_str("</title>");
     }
 
-    fn put(&mut self, text: std::fmt::Arguments<'_>) {
+    fn put_arguments(&mut self, text: std::fmt::Arguments<'_>) {
         let written = self.out.write_fmt(text);
         // Writing to a string cannot fail.
         debug_assert!(written.is_ok());
@@ -289,7 +289,7 @@ impl SvgWriter {
 }
 
 impl FillPattern {
-    fn word(self) -> &'static str {
+    fn pattern_name(self) -> &'static str {
         match self {
             FillPattern::Hatch => "hatch",
             FillPattern::Dots => "dots",

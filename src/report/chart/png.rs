@@ -67,7 +67,7 @@ mod drawing {
     /// # Errors
     /// Where `svg` cannot be read.
     pub fn png(svg: &str) -> Result<Vec<u8>, PngError> {
-        let tree = Tree::from_str(&drawable(svg), &options())?;
+        let tree = Tree::from_str(&drawable(svg), &font_options())?;
         let (wide, high) = (tree.size().width(), tree.size().height());
         let scale = SCALE.min((MOST_PIXELS / (wide * high)).sqrt());
         let pixels = |units: f32| (units * scale).ceil() as u32;
@@ -90,7 +90,7 @@ mod drawing {
         Ok(bytes)
     }
 
-    fn options() -> Options<'static> {
+    fn font_options() -> Options<'static> {
         static FONTS: OnceLock<Arc<fontdb::Database>> = OnceLock::new();
         let fonts = FONTS.get_or_init(|| {
             let mut fonts = fontdb::Database::new();
@@ -128,7 +128,7 @@ mod drawing {
     /// Width of the first text of a picture as it is drawn.
     #[cfg(test)]
     pub fn measured(svg: &str) -> Option<f64> {
-        let tree = Tree::from_str(&drawable(svg), &options()).ok()?;
+        let tree = Tree::from_str(&drawable(svg), &font_options()).ok()?;
         match tree.root().children().first()? {
             resvg::usvg::Node::Text(text) => Some(f64::from(text.bounding_box().width())),
             _ => None,

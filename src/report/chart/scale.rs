@@ -121,7 +121,7 @@ fn even(
         // One value alone is in the middle.
         false => (low - largest * 0.1, high + largest * 0.1),
     };
-    let step = step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);
+    let step = round_step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);
     let (low, high) = if round {
         (
             (low / step + SAME).floor().max(-1e15) * step,
@@ -142,7 +142,7 @@ fn even(
 }
 
 /// The smallest of `roundness` times a power of ten that is at least `least`.
-fn step(least: f64, roundness: &[f64]) -> f64 {
+fn round_step(least: f64, roundness: &[f64]) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     roundness
         .iter()
@@ -251,11 +251,11 @@ pub fn time_ruler(
         12.0 * HOUR,
         24.0 * HOUR,
     ];
-    let fine = step(least.min(1.0), &[1.0, 2.0, 5.0, 10.0]);
+    let fine = round_step(least.min(1.0), &[1.0, 2.0, 5.0, 10.0]);
     let step = match rounds.iter().find(|r| **r >= least) {
         Some(_) if least <= 0.5 => fine,
         Some(round) => *round,
-        None => 24.0 * HOUR * step(least / (24.0 * HOUR), &[1.0, 2.0, 5.0, 10.0]),
+        None => 24.0 * HOUR * round_step(least / (24.0 * HOUR), &[1.0, 2.0, 5.0, 10.0]),
     };
     let largest = from.abs().max(to.abs());
     let unit = match largest {

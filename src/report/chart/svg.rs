@@ -112,7 +112,7 @@ impl Heading<'_> {
     ) -> String {
         let id = safe_identifier(self.id);
         let mut body = SvgWriter::new(look, id.clone());
-        let top = self.draw(&mut body);
+        let top = self.draw_heading(&mut body);
         let drawn = plot(&mut body, top);
         let mut bottom = drawn.bottom;
         for line in drawn
@@ -146,7 +146,7 @@ impl Heading<'_> {
     }
 
     /// Title, note and the word that nothing here is real; where they end.
-    fn draw(&self, pen: &mut SvgWriter) -> f64 {
+    fn draw_heading(&self, pen: &mut SvgWriter) -> f64 {
         const TITLE: f64 = 16.0;
         const NOTE: f64 = 12.0;
         let mut room = WIDTH - 2.0 * SIDE;

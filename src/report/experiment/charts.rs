@@ -68,7 +68,7 @@ pub fn experiment_charts(e: &Experiment) -> Vec<Chart> {
     .map(|(id, title, y, series)| Chart {
         id,
         title: format!("{title} ({})", e.model),
-        note: note(e, series),
+        note: chart_note(e, series),
         simulated: e.simulated,
         plot: Plot::Curves(Curves {
             x: ChartAxis {
@@ -116,7 +116,7 @@ fn curve(e: &Experiment, (label, _, value): &ChartSeries) -> Option<Curve> {
 }
 
 /// What is not in the figure, and why.
-fn note(e: &Experiment, series: &[ChartSeries]) -> Option<String> {
+fn chart_note(e: &Experiment, series: &[ChartSeries]) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
     for (label, key, value) in series {
         let known = e.completed_levels().filter(|l| value(l).is_some()).count();

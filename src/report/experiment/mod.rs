@@ -20,7 +20,7 @@ const NOT_MEASURED: &str = "not measured";
 /// The page.
 pub fn render_experiment(e: &Experiment, options: TextOptions) -> String {
     let mut page = TextPage::new(options);
-    head(&mut page, e);
+    write_head(&mut page, e);
     page.write_title("Levels");
     page.write_table(&requests_table(e));
     page.write_title("Memory");
@@ -31,12 +31,12 @@ pub fn render_experiment(e: &Experiment, options: TextOptions) -> String {
     }
     page.write_asides("What it shows", &e.readings);
     page.write_asides("To know", &e.notes);
-    page.write_asides("Not measured", &unknown(e));
+    page.write_asides("Not measured", &collect_reasons(e));
     page.into_text()
 }
 
 /// What is not known and why; figures that lack for one reason stand together.
-fn unknown(e: &Experiment) -> Vec<String> {
+fn collect_reasons(e: &Experiment) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (figure, why) in &e.not_measured {
         // The share is shown with the bytes.
@@ -44,8 +44,8 @@ fn unknown(e: &Experiment) -> Vec<String> {
             continue;
         }
         match reasons.iter_mut().find(|(known, _)| known == why) {
-            Some((_, figures)) => figures.push(words(figure)),
-            None => reasons.push((why, vec![words(figure)])),
+            Some((_, figures)) => figures.push(figure_label(figure)),
+            None => reasons.push((why, vec![figure_label(figure)])),
         }
     }
     reasons
@@ -54,7 +54,7 @@ fn unknown(e: &Experiment) -> Vec<String> {
         .collect()
 }
 
-fn head(page: &mut TextPage, e: &Experiment) {
+fn write_head(page: &mut TextPage, e: &Experiment) {
     let place = e.container.as_deref().or(e.image.as_deref());
     let mut title = format!("Experiment {}: {}", e.kind.as_str(), e.model);
     if let Some(place) = place {
@@ -132,23 +132,23 @@ fn requests_table(e: &Experiment) -> TextTable {
     for level in &e.levels {
         let mut row = vec![level.name.clone()];
         if level.state != LevelState::Done && level.total.is_none() {
-            row.push(ended(level));
+            row.push(describe_level_end(level));
             table.add_row(row);
             continue;
         }
         row.extend([
-            figure(level.total, grouped_count),
-            figure(level.successful, grouped_count),
-            figure(level.failed, grouped_count),
-            figure(level.error_rate, |r| format!("{:.1} %", r * 100.0)),
-            figure(level.mean_latency_s, seconds),
-            figure(level.p95_latency_s, seconds),
-            figure(level.mean_tokens_per_s, |t| format!("{t:.1}")),
-            figure(level.total_tokens_per_s, |t| format!("{t:.1}")),
-            figure(level.mean_ttft_s, seconds),
+            format_figure(level.total, grouped_count),
+            format_figure(level.successful, grouped_count),
+            format_figure(level.failed, grouped_count),
+            format_figure(level.error_rate, |r| format!("{:.1} %", r * 100.0)),
+            format_figure(level.mean_latency_s, format_seconds),
+            format_figure(level.p95_latency_s, format_seconds),
+            format_figure(level.mean_tokens_per_s, |t| format!("{t:.1}")),
+            format_figure(level.total_tokens_per_s, |t| format!("{t:.1}")),
+            format_figure(level.mean_ttft_s, format_seconds),
         ]);
         if level.state != LevelState::Done {
-            row.push(ended(level));
+            row.push(describe_level_end(level));
         }
         table.add_row(row);
     }
@@ -167,16 +167,16 @@ fn memory_table(e: &Experiment) -> TextTable {
     for level in &e.levels {
         let mut row = vec![level.name.clone()];
         if level.state != LevelState::Done && level.peak_bytes.is_none() {
-            row.push(ended(level));
+            row.push(describe_level_end(level));
             table.add_row(row);
             continue;
         }
         row.extend([
-            figure(level.peak_bytes, size),
-            figure(level.kv_pool_bytes, size),
+            format_figure(level.peak_bytes, format_size),
+            format_figure(level.kv_pool_bytes, format_size),
             kv_used(level),
-            figure(level.peak_alloc_bytes, size),
-            figure(level.peak_reserved_bytes, size),
+            format_figure(level.peak_alloc_bytes, format_size),
+            format_figure(level.peak_reserved_bytes, format_size),
         ]);
         table.add_row(row);
     }
@@ -195,15 +195,15 @@ fn lengths_table(e: &Experiment) -> Option<TextTable> {
         table.add_row(vec![
             grouped_count(length.prompt_tokens.into()),
             grouped_count(length.successful),
-            figure(length.mean_latency_s, seconds),
-            figure(length.mean_ttft_s, seconds),
+            format_figure(length.mean_latency_s, format_seconds),
+            format_figure(length.mean_ttft_s, format_seconds),
         ]);
     }
     Some(table)
 }
 
 /// `failed: oom`.
-fn ended(level: &ExperimentLevel) -> String {
+fn describe_level_end(level: &ExperimentLevel) -> String {
     match &level.cause {
         Some(cause) => format!("{}: {cause}", level.state.as_str()),
         None => level.state.as_str().into(),
@@ -214,28 +214,28 @@ fn ended(level: &ExperimentLevel) -> String {
 fn kv_used(level: &ExperimentLevel) -> String {
     match (level.kv_used_bytes, level.kv_used_share) {
         (None, Some(share)) => format!("{:.1} % of it", share * 100.0),
-        (bytes, _) => figure(bytes, size),
+        (bytes, _) => format_figure(bytes, format_size),
     }
 }
 
-fn figure<T>(figure: Option<T>, write: impl Fn(T) -> String) -> String {
+fn format_figure<T>(figure: Option<T>, write: impl Fn(T) -> String) -> String {
     figure.map_or_else(|| NOT_MEASURED.into(), write)
 }
 
-fn seconds(s: f64) -> String {
+fn format_seconds(s: f64) -> String {
     format!("{s:.3}")
 }
 
 /// With the unit that suits it: a pool is GiB, what is used of it may be KiB.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
 /// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
 /// line, as it ends.
 pub fn level_line(figures: &LevelLine) -> String {
-    let latency = figure(figures.mean_latency_s, |s| format!("latency {s:.3} s"));
-    let speed = figure(figures.tokens_per_s, |t| format!("{t:.1} tok/s"));
+    let latency = format_figure(figures.mean_latency_s, |s| format!("latency {s:.3} s"));
+    let speed = format_figure(figures.tokens_per_s, |t| format!("{t:.1} tok/s"));
     let bytes = |what: &str, bytes: Option<u64>| match bytes {
         Some(b) => format!("{what} {}", Bytes(b)),
         None => format!("{what} {NOT_MEASURED}"),
@@ -279,7 +279,7 @@ pub struct LevelLine {
 }
 
 /// A figure's key in words.
-fn words(key: &str) -> &str {
+fn figure_label(key: &str) -> &str {
     match key {
         "total" => "counts of requests",
         "mean_latency_s" => "mean latency",

@@ -61,7 +61,7 @@ pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8
     let why = fields
         .into_iter()
         .filter_map(|f| Some((f, e.reason_for_figure(f)?)));
-    json(&Requests {
+    json_bytes(&Requests {
         document: "experiment_requests",
         schema_version: &e.schema_version,
         simulated: e.simulated,
@@ -72,10 +72,10 @@ pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8
 
 /// The document.
 pub fn document_json(e: &Experiment) -> Result<Vec<u8>, RenderError> {
-    json(e)
+    json_bytes(e)
 }
 
-fn json(value: &impl Serialize) -> Result<Vec<u8>, RenderError> {
+fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, RenderError> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| RenderError {
         format: "json",
         source: e.into(),

@@ -25,7 +25,7 @@ impl ReportFormat for Csv {
             .map(|grid| {
                 Ok(File {
                     stem: names.take_name(&grid.id),
-                    bytes: table(grid, report.simulated.as_deref())?,
+                    bytes: grid_csv(grid, report.simulated.as_deref())?,
                 })
             })
             .collect()
@@ -34,14 +34,14 @@ impl ReportFormat for Csv {
 
 /// The last argument: what of the report is simulated. A table travels alone, so each row of it carries that, unless it has a
 /// column for that.
-fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
+fn grid_csv(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
     const SIMULATED: &str = "simulated";
     let pretends = pretends.filter(|_| grid.columns.iter().all(|c| c.key != SIMULATED));
-    let mut heads: Vec<String> = grid.columns.iter().map(head).collect();
+    let mut heads: Vec<String> = grid.columns.iter().map(column_head).collect();
     heads.extend(pretends.map(|_| SIMULATED.to_owned()));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = grid.rows.iter().map(|row| {
-        let mut cells: Vec<String> = row.iter().map(cell).collect();
+        let mut cells: Vec<String> = row.iter().map(cell_text).collect();
         cells.resize(grid.columns.len(), String::new());
         cells.extend(pretends.map(|what| spreadsheet::harmless_field(words::one_line(what))));
         cells
@@ -49,7 +49,7 @@ fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
     spreadsheet::write_table(&heads, &rows.collect::<Vec<_>>())
 }
 
-fn head(column: &TableColumn) -> String {
+fn column_head(column: &TableColumn) -> String {
     spreadsheet::harmless_field(words::one_line(if column.key.is_empty() {
         &column.title
     } else {
@@ -57,7 +57,7 @@ fn head(column: &TableColumn) -> String {
     }))
 }
 
-fn cell(cell: &TableCell) -> String {
+fn cell_text(cell: &TableCell) -> String {
     match cell.number {
         Some(number) => spreadsheet::figure_cell(Some(number).filter(|n| n.is_finite())),
         None => words::one_line(&cell.text),

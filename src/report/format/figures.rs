@@ -27,10 +27,10 @@ pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
         vec![
             TableCell::text_cell(&lane.label),
             TableCell::text_cell(&lane.unit),
-            value(low, none),
-            value(high, none),
-            value(last, none),
-            value(lane.capacity, "not known"),
+            value_cell(low, none),
+            value_cell(high, none),
+            value_cell(last, none),
+            value_cell(lane.capacity, "not known"),
             TableCell::number_cell(lane.samples as f64, grouped_count(lane.samples)),
         ]
     });
@@ -81,7 +81,7 @@ fn of_bars(bars: &Bars) -> Grid {
     for bar in &bars.bars {
         for segment in &bar.segments {
             let part = bars.parts.get(segment.part).map_or("", String::as_str);
-            let mut cell = value(Some(segment.value), "");
+            let mut cell = value_cell(Some(segment.value), "");
             cell.source = segment.source;
             let confidence = segment.confidence.clone().unwrap_or_default();
             rows.push(vec![
@@ -92,7 +92,7 @@ fn of_bars(bars: &Bars) -> Grid {
             ]);
         }
         if let Some((limit, words)) = &bar.limit {
-            let cell = value(Some(*limit), "");
+            let cell = value_cell(Some(*limit), "");
             rows.push(vec![
                 TableCell::text_cell(&bar.label),
                 TableCell::text_cell(words),
@@ -119,10 +119,10 @@ fn of_curves(curves: &Curves) -> Grid {
         for dot in &curve.points {
             rows.push(vec![
                 TableCell::text_cell(&curve.label),
-                on(&curves.x, dot.x),
-                on(&curves.y, dot.y),
-                value(dot.range.map(|r| r.0), "no spread was measured"),
-                value(dot.range.map(|r| r.1), "no spread was measured"),
+                axis_cell(&curves.x, dot.x),
+                axis_cell(&curves.y, dot.y),
+                value_cell(dot.range.map(|r| r.0), "no spread was measured"),
+                value_cell(dot.range.map(|r| r.1), "no spread was measured"),
                 TableCell::text_cell(dot.label.clone().unwrap_or_default()),
             ]);
         }
@@ -131,7 +131,7 @@ fn of_curves(curves: &Curves) -> Grid {
         let mut row = vec![
             TableCell::text_cell(words),
             TableCell::default(),
-            value(Some(*level), ""),
+            value_cell(Some(*level), ""),
         ];
         row.resize(6, TableCell::default());
         rows.push(row);
@@ -180,7 +180,7 @@ fn of_heat(heat: &Heat) -> Grid {
     let rows = heat.squares.iter().enumerate().map(|(i, squares)| {
         let label = heat.y.1.get(i).map_or("", String::as_str);
         let cells = squares.iter().map(|square| match square.value {
-            Some(v) if square.text.is_empty() => value(Some(v), ""),
+            Some(v) if square.text.is_empty() => value_cell(Some(v), ""),
             Some(v) => TableCell::number_cell(v, &square.text),
             None if square.text.is_empty() => TableCell::missing_cell("not asked for"),
             None => TableCell::text_cell(&square.text),
@@ -200,15 +200,15 @@ fn of_heat(heat: &Heat) -> Grid {
 }
 
 /// A value of an axis: a count has no decimals.
-fn on(axis: &ChartAxis, at: f64) -> TableCell {
+fn axis_cell(axis: &ChartAxis, at: f64) -> TableCell {
     if axis.unit.is_empty() && at.fract() == 0.0 && (0.0..1e15).contains(&at) {
         TableCell::number_cell(at, grouped_count(at as u64))
     } else {
-        value(Some(at), "")
+        value_cell(Some(at), "")
     }
 }
 
-fn value(value: Option<f64>, why: &str) -> TableCell {
+fn value_cell(value: Option<f64>, why: &str) -> TableCell {
     match value.filter(|v| v.is_finite()) {
         Some(v) => TableCell::number_cell(v, format_figure(v)),
         None => TableCell::missing_cell(why),

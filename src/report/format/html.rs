@@ -66,7 +66,7 @@ fn page(report: &Report) -> String {
         .iter()
         .map(|c| names.take_name(&c.id))
         .collect();
-    head(&mut html, &report.title);
+    write_head(&mut html, &report.title);
     html.write_raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
     masthead(&mut html, report);
     html.write_raw("<div class=\"columns\">\n");
@@ -82,7 +82,7 @@ fn page(report: &Report) -> String {
         }
         html.write_raw("</section>\n");
     }
-    sources(&mut html, report);
+    write_sources(&mut html, report);
     html.write_raw("</main>\n</div>\n");
     html.write_raw("<footer><p>Written by plimsoll. GiB is 2<sup>30</sup> bytes. — is not known.</p></footer>\n");
     html.write_raw(
@@ -97,7 +97,7 @@ fn page(report: &Report) -> String {
 /// By this a file is known as a report of ours when it is about to be written over.
 pub const MARK: &str = "<meta name=\"generator\" content=\"plimsoll\">";
 
-fn head(html: &mut Markup, title: &str) {
+fn write_head(html: &mut Markup, title: &str) {
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; \
          form-action 'none'",
@@ -164,7 +164,7 @@ fn contents(html: &mut Markup, report: &Report, ids: &[String]) {
 }
 
 /// Where every figure comes from: what the drawer shows, and a chapter without scripts.
-fn sources(html: &mut Markup, report: &Report) {
+fn write_sources(html: &mut Markup, report: &Report) {
     if report.sources.is_empty() {
         return;
     }

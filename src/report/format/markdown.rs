@@ -30,12 +30,12 @@ impl ReportFormat for Markdown {
     fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         Ok(vec![File {
             stem: "report".into(),
-            bytes: text(report).into_bytes(),
+            bytes: markdown_text(report).into_bytes(),
         }])
     }
 }
 
-fn text(report: &Report) -> String {
+fn markdown_text(report: &Report) -> String {
     let mut parts = vec![format!("# {}\n", inert(&report.title))];
     if let Some(what) = &report.simulated {
         parts.push(format!(
@@ -53,7 +53,7 @@ fn text(report: &Report) -> String {
         parts.extend(chapter.blocks.iter().map(|b| format!("\n{}", block(b))));
     }
     if !report.sources.is_empty() {
-        parts.push(format!("\n## Sources\n\n{}", sources(report)));
+        parts.push(format!("\n## Sources\n\n{}", sources_markdown(report)));
     }
     bounded(parts)
 }
@@ -86,7 +86,7 @@ fn bounded(parts: Vec<String>) -> String {
 fn block(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => format!("{}\n", paragraph(text)),
-        ContentBlock::Note(of) => note(of),
+        ContentBlock::Note(of) => note_markdown(of),
         ContentBlock::Table(of) => grid(of, OPEN),
         ContentBlock::Chart(chart) => {
             let marked = if chart.simulated { " (simulated)" } else { "" };
@@ -116,7 +116,7 @@ fn with_remark(mut text: String, note: Option<&str>) -> String {
     text
 }
 
-fn note(note: &Note) -> String {
+fn note_markdown(note: &Note) -> String {
     let kind = match note.severity {
         Severity::Info => "NOTE",
         Severity::Warning => "WARNING",
@@ -162,7 +162,7 @@ fn grid(grid: &Grid, open: usize) -> String {
         .map(|c| if c.numeric { "---:" } else { "---" });
     text.push_str(&row(rules.map(str::to_owned).collect()));
     for cells in grid.rows.iter().take(ROWS) {
-        text.push_str(&row(cells.iter().map(cell).collect()));
+        text.push_str(&row(cells.iter().map(cell_markdown).collect()));
     }
     if let Some(more) = grid.rows.len().checked_sub(ROWS).filter(|n| *n > 0) {
         text.push_str(&format!("\nand {more} more rows\n"));
@@ -180,14 +180,14 @@ fn grid(grid: &Grid, open: usize) -> String {
     }
 }
 
-fn cell(cell: &TableCell) -> String {
+fn cell_markdown(cell: &TableCell) -> String {
     match &cell.missing {
         Some(_) if cell.text.is_empty() => "—".into(),
         _ => inert(&cell.text),
     }
 }
 
-fn sources(report: &Report) -> String {
+fn sources_markdown(report: &Report) -> String {
     let mut text = String::new();
     for source in &report.sources {
         let confidence = source.confidence.as_ref();

@@ -26,12 +26,12 @@ impl ReportFormat for Plain {
     fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         Ok(vec![File {
             stem: "report".into(),
-            bytes: text(report).into_bytes(),
+            bytes: plain_text(report).into_bytes(),
         }])
     }
 }
 
-fn text(report: &Report) -> String {
+fn plain_text(report: &Report) -> String {
     let mut page = TextPage::new(TextOptions {
         width: 100,
         color: false,
@@ -51,7 +51,7 @@ fn text(report: &Report) -> String {
     for chapter in &report.chapters {
         self::chapter(&mut page, chapter);
     }
-    sources(&mut page, report);
+    write_sources(&mut page, report);
     page.into_text()
 }
 
@@ -70,7 +70,7 @@ fn chapter(page: &mut TextPage, chapter: &Chapter) {
 fn block(page: &mut TextPage, block: &ContentBlock) {
     match block {
         ContentBlock::Text(text) => page.write_aside(&words::one_line(text)),
-        ContentBlock::Note(of) => note(page, of),
+        ContentBlock::Note(of) => write_note(page, of),
         ContentBlock::Table(of) => grid(page, of, usize::MAX),
         ContentBlock::Chart(chart) => {
             grid(page, &figures::of_chart(chart), FIGURES);
@@ -91,7 +91,7 @@ fn block(page: &mut TextPage, block: &ContentBlock) {
     }
 }
 
-fn note(page: &mut TextPage, note: &Note) {
+fn write_note(page: &mut TextPage, note: &Note) {
     let word = match note.severity {
         Severity::Info => "note",
         Severity::Warning => "warning",
@@ -140,7 +140,7 @@ fn grid(page: &mut TextPage, grid: &Grid, most: usize) {
         .collect();
     let mut table = TextTable::new(&columns);
     for row in grid.rows.iter().take(most) {
-        table.add_row(row.iter().map(cell).collect());
+        table.add_row(row.iter().map(cell_text).collect());
     }
     page.write_table(&table);
     if let Some(more) = grid.rows.len().checked_sub(most).filter(|n| *n > 0) {
@@ -151,7 +151,7 @@ fn grid(page: &mut TextPage, grid: &Grid, most: usize) {
     }
 }
 
-fn cell(cell: &TableCell) -> String {
+fn cell_text(cell: &TableCell) -> String {
     match (&cell.missing, cell.number) {
         (Some(_), _) if cell.text.is_empty() => "—".into(),
         (_, Some(_)) => words::one_line(&cell.text),
@@ -190,7 +190,7 @@ fn remark(page: &mut TextPage, simulated: bool, note: Option<&str>) {
     }
 }
 
-fn sources(page: &mut TextPage, report: &Report) {
+fn write_sources(page: &mut TextPage, report: &Report) {
     if report.sources.is_empty() {
         return;
     }

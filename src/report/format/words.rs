@@ -11,13 +11,13 @@ pub const LISTING: usize = 256 * 1024;
 
 /// One line: no control characters, nothing that turns the reading order, no dump.
 pub fn one_line(text: &str) -> String {
-    cut(text, LINE, |part| clean_text(part, true))
+    cut_text(text, LINE, |part| clean_text(part, true))
 }
 
 /// Lines as they are, each one harmless and their whole bounded.
 pub fn clean_listing(text: &str) -> String {
     let text = text.trim_end_matches(['\n', '\r']);
-    cut(text, LISTING, |part| {
+    cut_text(text, LISTING, |part| {
         let lines: Vec<String> = part
             .lines()
             .map(|l| one_line(&l.replace('\t', "    ")))
@@ -27,7 +27,7 @@ pub fn clean_listing(text: &str) -> String {
 }
 
 /// The first `most` bytes, made harmless, and how many more there were.
-fn cut(text: &str, most: usize, harmless: impl Fn(&str) -> String) -> String {
+fn cut_text(text: &str, most: usize, harmless: impl Fn(&str) -> String) -> String {
     if text.len() <= most {
         return harmless(text);
     }

@@ -21,110 +21,124 @@ enum Field {
 
 /// The columns, in order. New ones come at the end.
 const COLUMNS: &[CellColumn] = &[
-    ("cell", |o| words(&o.cell.id)),
-    ("group", |o| words(&o.cell.group)),
-    ("model", |o| words(&o.cell.server.model)),
+    ("cell", |o| text_field(&o.cell.id)),
+    ("group", |o| text_field(&o.cell.group)),
+    ("model", |o| text_field(&o.cell.server.model)),
     // Recognised where it ran; as the file names it where it did not.
     ("engine", |o| {
         let ran = o.row.as_ref().and_then(|r| r.figures.engine.as_deref());
-        word(ran.or(o.cell.server.engine.as_deref()))
+        optional_text_field(ran.or(o.cell.server.engine.as_deref()))
     }),
     ("container", |o| match &o.cell.server.place {
-        EnginePlace::Container(name) => words(name),
+        EnginePlace::Container(name) => text_field(name),
         EnginePlace::Image(_) => Field::Nothing,
     }),
     ("image", |o| match &o.cell.server.place {
         EnginePlace::Container(_) => Field::Nothing,
-        EnginePlace::Image(preset) => word(preset.image.as_deref()),
+        EnginePlace::Image(preset) => optional_text_field(preset.image.as_deref()),
     }),
-    ("input_len", |o| number(Some(o.cell.load.input_len))),
-    ("output_len", |o| number(Some(o.cell.load.output_len))),
-    ("batch_size", |o| number(o.cell.load.batch_size)),
-    ("request_rate", |o| number(o.cell.load.request_rate)),
-    ("bench", |o| words(o.cell.load.bench.as_str())),
-    ("dtype", |o| word(o.cell.server.settings.dtype.as_deref())),
+    ("input_len", |o| number_field(Some(o.cell.load.input_len))),
+    ("output_len", |o| number_field(Some(o.cell.load.output_len))),
+    ("batch_size", |o| number_field(o.cell.load.batch_size)),
+    ("request_rate", |o| number_field(o.cell.load.request_rate)),
+    ("bench", |o| text_field(o.cell.load.bench.as_str())),
+    ("dtype", |o| {
+        optional_text_field(o.cell.server.settings.dtype.as_deref())
+    }),
     ("quantization", |o| {
-        word(o.cell.server.settings.quantization.as_deref())
+        optional_text_field(o.cell.server.settings.quantization.as_deref())
     }),
     ("kv_cache_dtype", |o| {
-        word(o.cell.server.settings.kv_cache_dtype.as_deref())
+        optional_text_field(o.cell.server.settings.kv_cache_dtype.as_deref())
     }),
     ("tensor_parallel_size", |o| {
-        number(o.cell.server.settings.tensor_parallel_size)
+        number_field(o.cell.server.settings.tensor_parallel_size)
     }),
     ("gpu_memory_utilization", |o| {
-        number(o.cell.server.settings.gpu_memory_utilization)
+        number_field(o.cell.server.settings.gpu_memory_utilization)
     }),
     ("max_model_len", |o| {
-        number(o.cell.server.settings.max_model_len)
+        number_field(o.cell.server.settings.max_model_len)
     }),
     ("engine_args", |o| {
         match o.cell.server.engine_args.as_slice() {
             [] => Field::Nothing,
-            args => words(args.join(" ")),
+            args => text_field(args.join(" ")),
         }
     }),
-    ("status", |o| words(o.status_word())),
+    ("status", |o| text_field(o.status_word())),
     ("cause", |o| {
-        word(o.row.as_ref().and_then(|r| r.cause).map(RowCause::as_str))
+        optional_text_field(o.row.as_ref().and_then(|r| r.cause).map(RowCause::as_str))
     }),
     ("phase", |o| {
-        word(o.row.as_ref().and_then(|r| r.phase).map(RowPhase::as_str))
+        optional_text_field(o.row.as_ref().and_then(|r| r.phase).map(RowPhase::as_str))
     }),
     ("message", |o| {
-        word(o.row.as_ref().and_then(|r| r.message.as_deref()))
+        optional_text_field(o.row.as_ref().and_then(|r| r.message.as_deref()))
     }),
-    ("attempt", |o| number(o.row.as_ref().map(|r| r.attempt))),
-    ("took_s", |o| number(o.row.as_ref().map(|r| r.took_s))),
-    ("peak_gib", |o| bytes(o, |f| f.peak_bytes)),
-    ("baseline_gib", |o| bytes(o, |f| f.baseline_bytes)),
-    ("model_weights_gib", |o| bytes(o, |f| f.model_weights_bytes)),
-    ("kv_cache_gib", |o| bytes(o, |f| f.kv_cache_bytes)),
-    ("kv_pool_gib", |o| bytes(o, |f| f.kv_pool_bytes)),
-    ("kv_pool_tokens", |o| figure(o, |f| f.kv_pool_tokens)),
-    ("activations_gib", |o| bytes(o, |f| f.activations_bytes)),
-    ("overhead_gib", |o| bytes(o, |f| f.overhead_bytes)),
+    ("attempt", |o| {
+        number_field(o.row.as_ref().map(|r| r.attempt))
+    }),
+    ("took_s", |o| number_field(o.row.as_ref().map(|r| r.took_s))),
+    ("peak_gib", |o| bytes_field(o, |f| f.peak_bytes)),
+    ("baseline_gib", |o| bytes_field(o, |f| f.baseline_bytes)),
+    ("model_weights_gib", |o| {
+        bytes_field(o, |f| f.model_weights_bytes)
+    }),
+    ("kv_cache_gib", |o| bytes_field(o, |f| f.kv_cache_bytes)),
+    ("kv_pool_gib", |o| bytes_field(o, |f| f.kv_pool_bytes)),
+    ("kv_pool_tokens", |o| figure_field(o, |f| f.kv_pool_tokens)),
+    ("activations_gib", |o| {
+        bytes_field(o, |f| f.activations_bytes)
+    }),
+    ("overhead_gib", |o| bytes_field(o, |f| f.overhead_bytes)),
     ("unexplained_gib", |o| {
-        figure(o, |f| f.unexplained_bytes.map(gib_signed))
+        figure_field(o, |f| f.unexplained_bytes.map(gib_signed))
     }),
-    ("mean_latency_ms", |o| figure(o, |f| f.mean_latency_ms)),
-    ("tokens_per_second", |o| figure(o, |f| f.tokens_per_second)),
+    ("mean_latency_ms", |o| {
+        figure_field(o, |f| f.mean_latency_ms)
+    }),
+    ("tokens_per_second", |o| {
+        figure_field(o, |f| f.tokens_per_second)
+    }),
     ("requests_per_second", |o| {
-        figure(o, |f| f.requests_per_second)
+        figure_field(o, |f| f.requests_per_second)
     }),
-    ("ttft_mean_ms", |o| figure(o, |f| f.ttft_mean_ms)),
-    ("tpot_mean_ms", |o| figure(o, |f| f.tpot_mean_ms)),
-    ("requests_completed", |o| figure(o, |f| f.completed)),
-    ("requests_failed", |o| figure(o, |f| f.failed)),
+    ("ttft_mean_ms", |o| figure_field(o, |f| f.ttft_mean_ms)),
+    ("tpot_mean_ms", |o| figure_field(o, |f| f.tpot_mean_ms)),
+    ("requests_completed", |o| figure_field(o, |f| f.completed)),
+    ("requests_failed", |o| figure_field(o, |f| f.failed)),
     ("simulated", |o| {
-        number(o.row.as_ref().map(|r| r.figures.simulated))
+        number_field(o.row.as_ref().map(|r| r.figures.simulated))
     }),
     ("memory_backend", |o| {
-        word(
+        optional_text_field(
             o.row
                 .as_ref()
                 .and_then(|r| r.figures.memory_backend.as_deref()),
         )
     }),
     ("engine_version", |o| {
-        word(
+        optional_text_field(
             o.row
                 .as_ref()
                 .and_then(|r| r.figures.engine_version.as_deref()),
         )
     }),
     ("profile", |o| {
-        word(o.row.as_ref().and_then(|r| r.profile.as_deref()))
+        optional_text_field(o.row.as_ref().and_then(|r| r.profile.as_deref()))
     }),
     // The bench that ran, where `bench` is `auto`.
     ("bench_run", |o| {
-        word(o.row.as_ref().and_then(|r| r.figures.bench.as_deref()))
+        optional_text_field(o.row.as_ref().and_then(|r| r.figures.bench.as_deref()))
     }),
-    ("repeats", |o| number(Some(o.cell.load.repeats))),
-    ("num_prompts", |o| number(o.cell.load.num_prompts)),
-    ("num_iters", |o| number(o.cell.load.num_iters)),
-    ("num_iters_warmup", |o| number(o.cell.load.num_iters_warmup)),
-    ("seed", |o| number(o.cell.load.seed)),
+    ("repeats", |o| number_field(Some(o.cell.load.repeats))),
+    ("num_prompts", |o| number_field(o.cell.load.num_prompts)),
+    ("num_iters", |o| number_field(o.cell.load.num_iters)),
+    ("num_iters_warmup", |o| {
+        number_field(o.cell.load.num_iters_warmup)
+    }),
+    ("seed", |o| number_field(o.cell.load.seed)),
     ("model_params", |o| architecture(o, "model_params")),
     ("num_layers", |o| architecture(o, "num_layers")),
     ("num_heads", |o| architecture(o, "num_heads")),
@@ -132,15 +146,15 @@ const COLUMNS: &[CellColumn] = &[
     ("head_dim", |o| architecture(o, "head_dim")),
     ("hidden_size", |o| architecture(o, "hidden_size")),
     ("mean_latency_stddev_ms", |o| {
-        figure(o, |f| f.mean_latency_stddev_ms)
+        figure_field(o, |f| f.mean_latency_stddev_ms)
     }),
     ("tokens_per_second_stddev", |o| {
-        figure(o, |f| f.tokens_per_second_stddev)
+        figure_field(o, |f| f.tokens_per_second_stddev)
     }),
     ("peak_stddev_gib", |o| {
-        figure(o, |f| f.peak_stddev_bytes.map(|b| b / GIB))
+        figure_field(o, |f| f.peak_stddev_bytes.map(|b| b / GIB))
     }),
-    ("kv_used_gib", |o| bytes(o, |f| f.kv_used_bytes)),
+    ("kv_used_gib", |o| bytes_field(o, |f| f.kv_used_bytes)),
 ];
 
 /// The table, with a head.
@@ -157,29 +171,29 @@ pub fn render_csv(results: &Results) -> Result<Vec<u8>, RenderError> {
     Ok(table.into_bytes())
 }
 
-fn words(words: impl ToString) -> Field {
+fn text_field(words: impl ToString) -> Field {
     Field::Words(words.to_string())
 }
 
-fn word(word: Option<&str>) -> Field {
-    word.map_or(Field::Nothing, words)
+fn optional_text_field(word: Option<&str>) -> Field {
+    word.map_or(Field::Nothing, text_field)
 }
 
-fn number(number: Option<impl ToString>) -> Field {
+fn number_field(number: Option<impl ToString>) -> Field {
     number.map_or(Field::Nothing, |n| Field::Number(n.to_string()))
 }
 
-fn figure<T: ToString>(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<T>) -> Field {
-    number(outcome.row.as_ref().and_then(|row| pick(&row.figures)))
+fn figure_field<T: ToString>(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<T>) -> Field {
+    number_field(outcome.row.as_ref().and_then(|row| pick(&row.figures)))
 }
 
 /// The model of the file.
 fn architecture(outcome: &CellOutcome, name: &str) -> Field {
-    number(outcome.cell.server.architecture.get(name))
+    number_field(outcome.cell.server.architecture.get(name))
 }
 
-fn bytes(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<u64>) -> Field {
-    number(
+fn bytes_field(outcome: &CellOutcome, pick: fn(&RowFigures) -> Option<u64>) -> Field {
+    number_field(
         outcome
             .row
             .as_ref()

@@ -103,7 +103,7 @@ impl Results {
 
     /// Cells with a simulated engine or device.
     pub fn count_simulated(&self) -> usize {
-        self.cells.iter().filter(|o| o.simulated()).count()
+        self.cells.iter().filter(|o| o.count_simulated()).count()
     }
 
     /// The cells by group, in the order in which groups first come.
@@ -126,7 +126,7 @@ impl CellOutcome {
         self.row.as_ref().map(|row| row.status)
     }
 
-    fn simulated(&self) -> bool {
+    fn count_simulated(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.figures.simulated)
     }
 

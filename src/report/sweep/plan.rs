@@ -28,7 +28,7 @@ pub fn render_plan(
 ) -> String {
     let mut page = TextPage::new(options);
     let shown = if every_cell { usize::MAX } else { SHOWN };
-    head(&mut page, plan, &forecast.estimate_plan(plan));
+    write_head(&mut page, plan, &forecast.estimate_plan(plan));
     for (i, one) in plan.groups.iter().take(shown).enumerate() {
         group(&mut page, i + 1, one, plan, forecast);
         if every_cell {
@@ -37,8 +37,8 @@ pub fn render_plan(
             }
         }
     }
-    more(&mut page, plan.groups.len(), shown, "group");
-    untold(&mut page, plan);
+    write_more(&mut page, plan.groups.len(), shown, "group");
+    write_unknown_fits(&mut page, plan);
     if !plan.skipped.is_empty() {
         page.write_title(&format!(
             "{} skipped",
@@ -49,7 +49,7 @@ pub fn render_plan(
     for line in skipped.iter().take(shown) {
         page.write_sentence(2, line);
     }
-    more(&mut page, skipped.len(), shown, "skipped cell");
+    write_more(&mut page, skipped.len(), shown, "skipped cell");
     page.into_text()
 }
 
@@ -95,7 +95,7 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
 }
 
 /// The groups of which it is unknown whether they fit, in one line.
-fn untold(page: &mut TextPage, plan: &SweepPlan) {
+fn write_unknown_fits(page: &mut TextPage, plan: &SweepPlan) {
     let whys = plan.groups.iter().filter_map(|group| {
         let verdict = plan.verdicts.get(&group.id)?;
         (verdict.answer == Answer::Unknown).then_some(verdict.why.as_str())
@@ -131,7 +131,7 @@ fn fit(verdict: &Verdict) -> Option<String> {
     Some(format!("{word} by the estimate: {}", verdict.why))
 }
 
-fn head(page: &mut TextPage, plan: &SweepPlan, estimate: &TimeEstimate) {
+fn write_head(page: &mut TextPage, plan: &SweepPlan, estimate: &TimeEstimate) {
     let part = plan
         .shard
         .map_or(String::new(), |s| format!(", part {s} of it"));
@@ -209,7 +209,7 @@ fn axes(cells: &[Cell]) -> String {
         let mut values: Vec<f64> = cells.iter().filter_map(|c| pick(&c.load)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        (!values.is_empty()).then(|| format!("{name} {}", listed(&values)))
+        (!values.is_empty()).then(|| format!("{name} {}", list_values(&values)))
     };
     let mut benches: Vec<&str> = Vec::new();
     for (name, bench) in BenchWord::ALL {
@@ -229,7 +229,7 @@ fn axes(cells: &[Cell]) -> String {
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        (!numbers.is_empty()).then(|| format!("{name} {}", listed(&numbers)))
+        (!numbers.is_empty()).then(|| format!("{name} {}", list_values(&numbers)))
     });
     let parts = [
         axis("input", &|l| Some(l.input_len.into())),
@@ -243,7 +243,7 @@ fn axes(cells: &[Cell]) -> String {
 }
 
 /// Values in order; many are shown by their ends.
-fn listed<T: ToString>(values: &[T]) -> String {
+fn list_values<T: ToString>(values: &[T]) -> String {
     match values {
         [first, .., last] if values.len() > VALUES => format!(
             "{} to {} ({} values)",
@@ -255,7 +255,7 @@ fn listed<T: ToString>(values: &[T]) -> String {
     }
 }
 
-fn more(page: &mut TextPage, all: usize, shown: usize, what: &str) {
+fn write_more(page: &mut TextPage, all: usize, shown: usize, what: &str) {
     if all > shown {
         page.write_line("");
         page.write_line(&format!(

@@ -30,13 +30,13 @@ const NAMED: usize = 4;
 /// The page.
 pub fn render_results(results: &Results, options: TextOptions) -> String {
     let mut page = TextPage::new(options);
-    head(&mut page, results);
+    write_head(&mut page, results);
     let done = results.cell_counts().done;
     let mixed = (1..done).contains(&results.count_simulated());
     let mut narrow = false;
     for mut group in results.groups() {
         group.sort_by(|a, b| by_lengths(&a.cell.load, &b.cell.load));
-        narrow |= table(&mut page, &group, mixed);
+        narrow |= write_table(&mut page, &group, mixed);
     }
     if narrow {
         page.write_line("");
@@ -45,8 +45,8 @@ pub fn render_results(results: &Results, options: TextOptions) -> String {
             "Parts of the peak that have no room here are in results.csv.",
         );
     }
-    reasons(&mut page, results, RowStatus::Failed, "Failed");
-    reasons(&mut page, results, RowStatus::Skipped, "Skipped");
+    write_reasons(&mut page, results, RowStatus::Failed, "Failed");
+    write_reasons(&mut page, results, RowStatus::Skipped, "Skipped");
     if !results.notes.is_empty() {
         page.write_title("Notes");
     }
@@ -56,7 +56,7 @@ pub fn render_results(results: &Results, options: TextOptions) -> String {
     page.into_text()
 }
 
-fn head(page: &mut TextPage, results: &Results) {
+fn write_head(page: &mut TextPage, results: &Results) {
     let simulated = results.count_simulated();
     let tag = if simulated > 0 { "  SIMULATED" } else { "" };
     page.write_line(&format!("Sweep {}{tag}", results.name));
@@ -116,7 +116,7 @@ fn by_lengths(a: &CellLoad, b: &CellLoad) -> Ordering {
 
 /// One group's table. Returns whether the page was too narrow for all of it. `mixed`: some cells of
 /// the sweep are simulated, and each has the mark.
-fn table(page: &mut TextPage, group: &[&CellOutcome], mixed: bool) -> bool {
+fn write_table(page: &mut TextPage, group: &[&CellOutcome], mixed: bool) -> bool {
     let Some(first) = group.first() else {
         return false;
     };
@@ -134,7 +134,7 @@ fn table(page: &mut TextPage, group: &[&CellOutcome], mixed: bool) -> bool {
     if columns.iter().any(|c| c.0 == "peak") {
         page.write_line("  memory at the peak and its parts in GiB, mean latency in ms");
     }
-    let mut lines = rows(group, &columns, mixed);
+    let mut lines = render_rows(group, &columns, mixed);
     let mut narrow = false;
     // From the right, the parts first: the profile describes a part better.
     while lines.iter().any(|l| text_width(l) + 2 > page.options.width) {
@@ -142,7 +142,7 @@ fn table(page: &mut TextPage, group: &[&CellOutcome], mixed: bool) -> bool {
             break;
         };
         columns.remove(last);
-        lines = rows(group, &columns, mixed);
+        lines = render_rows(group, &columns, mixed);
         narrow = true;
     }
     for line in lines {
@@ -159,7 +159,7 @@ type LoadColumn = (
 );
 
 /// What distinguishes the loads of a group.
-fn said(group: &[&CellOutcome]) -> Vec<LoadColumn> {
+fn load_columns(group: &[&CellOutcome]) -> Vec<LoadColumn> {
     let loads = || group.iter().map(|o| &o.cell.load);
     let mut said: Vec<LoadColumn> = vec![
         (
@@ -200,12 +200,12 @@ fn said(group: &[&CellOutcome]) -> Vec<LoadColumn> {
     said
 }
 
-fn rows(
+fn render_rows(
     group: &[&CellOutcome],
     figures: &[&(&str, bool, FigureOfCell)],
     mixed: bool,
 ) -> Vec<String> {
-    let said = said(group);
+    let said = load_columns(group);
     let mut columns: Vec<_> = said.iter().map(|c| (c.0, c.1)).collect();
     columns.extend(figures.iter().map(|c| (c.0, Align::Right)));
     columns.push(("", Align::Left));
@@ -230,7 +230,7 @@ fn ending(outcome: &CellOutcome, mixed: bool) -> String {
         None => "not run",
         Some(row) => row.cause.map_or(row.status.as_str(), |c| c.as_str()),
     };
-    if mixed && outcome.simulated() {
+    if mixed && outcome.count_simulated() {
         format!("{word}, simulated")
     } else {
         word.to_owned()
@@ -238,7 +238,7 @@ fn ending(outcome: &CellOutcome, mixed: bool) -> String {
 }
 
 /// Why cells have no figures; cells of a group that ended alike stand together.
-fn reasons(page: &mut TextPage, results: &Results, status: RowStatus, title: &str) {
+fn write_reasons(page: &mut TextPage, results: &Results, status: RowStatus, title: &str) {
     let mut alike: HashMap<(&str, String, &str), usize> = HashMap::new();
     let mut said: Vec<(String, Vec<String>, String)> = Vec::new();
     for outcome in &results.cells {

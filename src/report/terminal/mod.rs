@@ -85,11 +85,11 @@ pub fn render_timeline(
     for lane in gauges {
         now.gauge(&mut page, lane);
     }
-    now.axis(&mut page);
+    now.draw_axis(&mut page);
     now.marks(&mut page, &events);
     now.bands(&mut page, &timeline.phases);
     if view.until_s.is_none() {
-        list(&mut page, timeline, span, &events);
+        write_event_list(&mut page, timeline, span, &events);
     }
     page.into_text()
 }
@@ -103,7 +103,7 @@ struct Shown {
 
 impl Shown {
     /// What a lane has in each column, until now.
-    fn seen(&self, lane: &TimelineLane) -> Vec<Option<ColumnRange>> {
+    fn lane_columns(&self, lane: &TimelineLane) -> Vec<Option<ColumnRange>> {
         let mut seen = lane_columns(lane, self.span);
         if self.until.is_finite() {
             let last = if self.until < self.span.from_s {
@@ -118,13 +118,13 @@ impl Shown {
 
     /// A chart of memory.
     fn chart(&self, page: &mut TextPage, lane: &TimelineLane, rows: usize) {
-        let seen = self.seen(lane);
+        let seen = self.lane_columns(lane);
         let known = || seen.iter().flatten();
         let highest = known().map(|s| s.high).fold(f64::NEG_INFINITY, f64::max);
         let lowest = known().map(|s| s.low).fold(f64::INFINITY, f64::min);
         let of = lane
             .capacity
-            .map_or(String::new(), |c| format!(" of {}", gib(c)));
+            .map_or(String::new(), |c| format!(" of {}", format_gib(c)));
         page.write_line("");
         if known().next().is_none() {
             page.write_line(&format!("{}: nothing was sampled here", lane.label));
@@ -133,8 +133,8 @@ impl Shown {
         page.write_line(&format!(
             "{}: {} to {}{of} GiB",
             lane.label,
-            gib(lowest),
-            gib(highest)
+            format_gib(lowest),
+            format_gib(highest)
         ));
         // The whole range decides while it is played, or the scale would jump.
         let all = highest_of(lane, highest);
@@ -144,12 +144,15 @@ impl Shown {
         };
         for row in (0..rows).rev() {
             let label = match row {
-                _ if row + 1 == rows => gib(top),
+                _ if row + 1 == rows => format_gib(top),
                 0 => "0".to_owned(),
-                _ if row == rows / 2 => gib(top * row as f64 / rows as f64),
+                _ if row == rows / 2 => format_gib(top * row as f64 / rows as f64),
                 _ => String::new(),
             };
-            let cells: String = seen.iter().map(|s| self.cell(*s, row, rows, top)).collect();
+            let cells: String = seen
+                .iter()
+                .map(|s| self.glyph_at(*s, row, rows, top))
+                .collect();
             page.write_line(&format!(
                 "{}{}{cells}",
                 pad_right_aligned(&label, SCALE - 1),
@@ -163,7 +166,7 @@ impl Shown {
     }
 
     /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
-    fn cell(&self, seen: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
+    fn glyph_at(&self, seen: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
         let Some(seen) = seen else { return ' ' };
         let unicode = self.options.unicode;
         // Eighths of rows; what was seen is never drawn as nothing.
@@ -190,7 +193,7 @@ impl Shown {
 
     /// A gauge in one line.
     fn gauge(&self, page: &mut TextPage, lane: &TimelineLane) {
-        let seen = self.seen(lane);
+        let seen = self.lane_columns(lane);
         let highest = seen.iter().flatten().map(|s| s.high).reduce(f64::max);
         let Some(highest) = highest else { return };
         let all = highest_of(lane, highest);
@@ -221,20 +224,20 @@ impl Shown {
         page.write_line(&format!(
             "{}: at most {}{unit}",
             lane.label,
-            number(highest)
+            format_number(highest)
         ));
         let cells: String = seen.iter().map(cell).collect();
         page.write_line(&format!(
             "{}{}{cells}",
-            pad_right_aligned(&number(top), SCALE - 1),
+            pad_right_aligned(&format_number(top), SCALE - 1),
             self.edge()
         ));
     }
 
     /// The seconds under the charts.
-    fn axis(&self, page: &mut TextPage) {
+    fn draw_axis(&self, page: &mut TextPage) {
         let (span, unicode) = (self.span, self.options.unicode);
-        let step = step((span.to_s - span.from_s) / (span.columns as f64 / 12.0).max(1.0));
+        let step = round_step((span.to_s - span.from_s) / (span.columns as f64 / 12.0).max(1.0));
         let mut line: Vec<char> = vec![if unicode { '─' } else { '-' }; span.columns];
         let mut labels = vec![' '; span.columns];
         let mut free = 0;
@@ -249,10 +252,10 @@ impl Shown {
                 if let Some(tick) = line.get_mut(column) {
                     *tick = if unicode { '┬' } else { '+' };
                 }
-                let label = format!("{} s", seconds(moment, step));
+                let label = format!("{} s", format_seconds(moment, step));
                 let fits = column + label.len() <= span.columns;
                 if column >= free && fits {
-                    put(&mut labels, column, &label);
+                    put_text(&mut labels, column, &label);
                     free = column + label.len() + 1;
                 }
                 at += 1.0;
@@ -284,9 +287,9 @@ impl Shown {
                 .any(|c| *c != ' ');
             if taken {
                 // Two at one place: the list below has both.
-                put(&mut line, column, "*")
+                put_text(&mut line, column, "*")
             } else {
-                put(&mut line, column, &number)
+                put_text(&mut line, column, &number)
             }
         }
         let line: String = line.into_iter().collect();
@@ -338,7 +341,7 @@ impl Shown {
                 .filter(|c| text_width(&c.to_string()) == 1)
                 .collect();
             let name = truncate_text(&name, room.saturating_sub(1), "");
-            put(row, first + 1, &name);
+            put_text(row, first + 1, &name);
         }
         for (i, row) in rows.into_iter().enumerate() {
             let label = if i == 0 { "phases" } else { "" };
@@ -349,7 +352,7 @@ impl Shown {
 }
 
 /// What the marks and bands stand for.
-fn list(
+fn write_event_list(
     page: &mut TextPage,
     timeline: &ChartTimeline,
     span: Span,
@@ -364,7 +367,7 @@ fn list(
         page.write_aside(&format!(
             "{}: {} s, for {}",
             phase.label,
-            seconds(phase.from_s, 0.1),
+            format_seconds(phase.from_s, 0.1),
             format_duration(phase.to_s - phase.from_s)
         ));
     }
@@ -376,7 +379,7 @@ fn list(
         page.write_aside(&format!(
             "{}  {} s  {}{bad}",
             i + 1,
-            seconds(event.at_s, 0.1),
+            format_seconds(event.at_s, 0.1),
             event.label
         ));
     }
@@ -417,17 +420,17 @@ fn highest_of(lane: &TimelineLane, seen: f64) -> f64 {
 /// A row's character by the eighths that are filled, from one.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-fn put(line: &mut [char], at: usize, text: &str) {
+fn put_text(line: &mut [char], at: usize, text: &str) {
     for (cell, c) in line.iter_mut().skip(at).zip(text.chars()) {
         *cell = c;
     }
 }
 
-fn gib(value: f64) -> String {
+fn format_gib(value: f64) -> String {
     unsigned_zero(format!("{value:.2}"))
 }
 
-fn number(value: f64) -> String {
+fn format_number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e6 {
         unsigned_zero(format!("{value:.0}"))
     } else {
@@ -436,7 +439,7 @@ fn number(value: f64) -> String {
 }
 
 /// A moment with the decimals that steps of this size need.
-fn seconds(at: f64, step: f64) -> String {
+fn format_seconds(at: f64, step: f64) -> String {
     let decimals = match step {
         s if s >= 1.0 => 0,
         s if s >= 0.1 => 1,
@@ -447,7 +450,7 @@ fn seconds(at: f64, step: f64) -> String {
 }
 
 /// The next of 1, 2, 5, 10, … that is at least as large.
-fn step(at_least: f64) -> f64 {
+fn round_step(at_least: f64) -> f64 {
     if !(at_least.is_finite() && at_least > 0.0) {
         return 0.0;
     }
@@ -463,7 +466,7 @@ fn step(at_least: f64) -> f64 {
 fn above(highest: f64) -> f64 {
     if highest > 0.0 && highest.is_finite() {
         // Ten steps of the scale hold it.
-        (highest / step(highest / 10.0)).ceil() * step(highest / 10.0)
+        (highest / round_step(highest / 10.0)).ceil() * round_step(highest / 10.0)
     } else {
         1.0
     }

@@ -222,9 +222,9 @@ proptest! {
             prop_assert!(here.high >= s.high && here.low <= s.low);
             // And something is drawn at the height of the highest.
             let row = ((here.high / 80.0 * 80.0).clamp(1.0, 80.0).round() as usize - 1) / 8;
-            prop_assert_ne!(shown.cell(Some(here), row, 10, 80.0), ' ');
+            prop_assert_ne!(shown.glyph_at(Some(here), row, 10, 80.0), ' ');
             if row < 9 {
-                prop_assert_eq!(shown.cell(Some(here), row + 1, 10, 80.0), ' ');
+                prop_assert_eq!(shown.glyph_at(Some(here), row + 1, 10, 80.0), ' ');
             }
         }
         let highest = stretches.iter().map(|s| s.high).fold(0.0, f64::max);

@@ -90,7 +90,7 @@ pub(super) fn write_breakdown(page: &mut ProfilePage, profile: &Profile) {
             Some(p),
         ));
     }
-    draw(page, &rows);
+    draw_rows(page, &rows);
     let why = |page: &mut ProfilePage, label: &str, known: bool, path: &str| {
         if !known {
             if let Some(why) = profile.unknown.get(path) {
@@ -112,7 +112,7 @@ pub(super) fn write_breakdown(page: &mut ProfilePage, profile: &Profile) {
     }
 }
 
-fn draw(page: &mut ProfilePage, rows: &[PartRow]) {
+fn draw_rows(page: &mut ProfilePage, rows: &[PartRow]) {
     let cells = |pick: &dyn Fn(&PartRow) -> String, head: &str| {
         rows.iter()
             .map(|r| text_width(&pick(r)))

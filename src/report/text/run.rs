@@ -61,9 +61,9 @@ pub(super) fn write_headline(page: &mut ProfilePage, profile: &Profile) {
         }
         page.write_line("");
     }
-    page.write_pair("load", &load(profile, page));
+    page.write_pair("load", &describe_load(profile, page));
     page.write_pair("mode", mode_label(profile));
-    page.write_pair("memory", &memory(profile, page));
+    page.write_pair("memory", &describe_memory(profile, page));
     let run = format!(
         "{}, {}, {}",
         profile.metadata.timestamp,
@@ -95,7 +95,7 @@ fn tags(profile: &Profile, page: &ProfilePage) -> Vec<(&'static str, anstyle::St
     tags
 }
 
-fn load(profile: &Profile, page: &ProfilePage) -> String {
+fn describe_load(profile: &Profile, page: &ProfilePage) -> String {
     let request = &profile.parameters;
     if request.bench == "none" || request.bench.is_empty() {
         return "none of our own: observed only".into();
@@ -126,7 +126,7 @@ fn load(profile: &Profile, page: &ProfilePage) -> String {
     parts.join(page.glyphs.dot)
 }
 
-fn memory(profile: &Profile, page: &ProfilePage) -> String {
+fn describe_memory(profile: &Profile, page: &ProfilePage) -> String {
     let devices = &profile.gpu_info.devices;
     let backend = &profile.metadata.memory_backend.name;
     let Some(first) = devices.first() else {

@@ -122,7 +122,7 @@ pub(super) fn write_layers(page: &mut ProfilePage, profile: &Profile) {
         ]);
     }
     page.write_table(&table.render_lines());
-    more(page, told.layers.len(), "layer_profile.layers");
+    write_more(page, told.layers.len(), "layer_profile.layers");
 }
 
 fn operators(page: &mut ProfilePage, head: &str, all: &[Operator]) {
@@ -148,10 +148,10 @@ fn operators(page: &mut ProfilePage, head: &str, all: &[Operator]) {
         ]);
     }
     page.write_table(&table.render_lines());
-    more(page, all.len(), "layer_profile");
+    write_more(page, all.len(), "layer_profile");
 }
 
-fn more(page: &mut ProfilePage, all: usize, path: &str) {
+fn write_more(page: &mut ProfilePage, all: usize, path: &str) {
     if all > ROWS {
         let rest = all - ROWS;
         page.write_aside(&format!("{rest} more in {path}"));

@@ -165,7 +165,7 @@ impl RemoteHost {
         let install = format!(
             "plimsoll {ours} must be in its PATH, in ~/.local/bin or in ~/.cargo/bin: build it there, or copy this one: \
              ssh {0} mkdir -p .local/bin && scp {1}\"$(command -v plimsoll)\" {2}:.local/bin/",
-            self.words(),
+            self.ssh_words(),
             (self.port).map_or(String::new(), |p| format!("-P {p} ")),
             self.address(),
         );
@@ -210,12 +210,12 @@ impl RemoteHost {
         };
         Failure::environment(format!("`{self}` is not reached by ssh{why}")).hint(format!(
             "it must work without a question: ssh -o BatchMode=yes {} true",
-            self.words()
+            self.ssh_words()
         ))
     }
 
     /// As arguments of ssh.
-    fn words(&self) -> String {
+    fn ssh_words(&self) -> String {
         let port = (self.port).map_or(String::new(), |p| format!("-p {p} "));
         let user = (self.user.as_ref()).map_or(String::new(), |u| format!("{u}@"));
         format!("{port}{user}{}", self.host)

@@ -23,7 +23,10 @@ pub type DataSink<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send)
 /// Receives the remote stderr.
 pub type TalkSink<'a> = &'a mut (dyn FnMut(&str) + Send);
 
-async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
+async fn read_pipe(
+    pipe: &mut Option<impl AsyncRead + Unpin>,
+    into: &mut [u8],
+) -> io::Result<usize> {
     match pipe {
         Some(pipe) => pipe.read(into).await,
         None => Ok(0),
@@ -67,13 +70,13 @@ impl RemoteHost {
         let (mut buffer, mut complaint) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         while out.is_some() || err.is_some() {
             tokio::select! {
-                read = read(&mut out, &mut buffer), if out.is_some() => match read.map_err(broken)? {
+                read = read_pipe(&mut out, &mut buffer), if out.is_some() => match read.map_err(broken)? {
                     0 => out = None,
                     n => if let Some(rest) = front.after_mark(&buffer[..n]) {
                         tell(lines.whole_lines(&rest))?;
                     },
                 },
-                read = read(&mut err, &mut complaint), if err.is_some() => match read.map_err(broken)? {
+                read = read_pipe(&mut err, &mut complaint), if err.is_some() => match read.map_err(broken)? {
                     0 => err = None,
                     n => complaints.whole_lines(&complaint[..n]).iter().for_each(|line| talk(line)),
                 },

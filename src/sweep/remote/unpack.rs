@@ -95,7 +95,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
                 folders(into, &path).map_err(unwritable)?;
             }
             EntryType::Regular | EntryType::Continuous if plain => {
-                file(&mut entry, into, &path).map_err(unwritable)?;
+                write_entry(&mut entry, into, &path).map_err(unwritable)?;
                 done.files += 1;
             }
             _ => done.leave_out(&path),
@@ -160,7 +160,7 @@ fn folders(into: &Path, path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Writes one file. What was fetched before is replaced; when it was measured stays known.
-fn file(entry: &mut Entry<'_, impl Read>, into: &Path, path: &Path) -> io::Result<()> {
+fn write_entry(entry: &mut Entry<'_, impl Read>, into: &Path, path: &Path) -> io::Result<()> {
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::other("a file without a name"))?;

@@ -45,7 +45,7 @@ impl TaskPlace {
         OVER.split(' ').any(|state| state == self.state)
     }
 
-    fn words(&self) -> String {
+    fn describe_place(&self) -> String {
         let state = self.state.to_lowercase();
         match &self.reason {
             Some(reason) => format!("{state} ({reason})"),
@@ -79,7 +79,7 @@ impl Slurm {
         let mut silent = false;
         loop {
             let answer = tokio::select! {
-                answer = self.ask(job) => answer?,
+                answer = self.ask_queue(job) => answer?,
                 () = stop.cancelled() => return Ok(WaitOutcome::Left),
             };
             look();
@@ -89,7 +89,7 @@ impl Slurm {
                     for line in changes(&known, &tasks) {
                         news(Progress::Note(line));
                     }
-                    for line in held(&job.id, &known, &tasks) {
+                    for line in describe_held(&job.id, &known, &tasks) {
                         news(Progress::Warning(line));
                     }
                     let over = tasks.values().all(TaskPlace::is_over);
@@ -116,7 +116,7 @@ impl Slurm {
         }
     }
 
-    async fn ask(&self, job: &SubmittedJob) -> Result<QueueAnswer, Failure> {
+    async fn ask_queue(&self, job: &SubmittedJob) -> Result<QueueAnswer, Failure> {
         let mut command = self.command_for("squeue");
         command.args(["--noheader", "--array", "--states=all", "--format=%i|%T|%r"]);
         command.arg(format!("--jobs={}", job.id));
@@ -160,9 +160,9 @@ fn changes(before: &BTreeMap<u32, TaskPlace>, now: &BTreeMap<u32, TaskPlace>) ->
         if old != Some(place) {
             let back = old.is_some_and(|o| o.state != "PENDING") && place.state == "PENDING";
             let words = if back {
-                format!("back in the queue, {}", place.words())
+                format!("back in the queue, {}", place.describe_place())
             } else {
-                place.words()
+                place.describe_place()
             };
             moved.entry(words).or_default().push(*shard);
         }
@@ -176,7 +176,7 @@ fn changes(before: &BTreeMap<u32, TaskPlace>, now: &BTreeMap<u32, TaskPlace>) ->
 
 /// Tasks that Slurm starts no more by itself, since the look before: a launch that failed, or an
 /// administrator. Who waits for them would wait for ever.
-fn held(
+fn describe_held(
     id: &str,
     before: &BTreeMap<u32, TaskPlace>,
     now: &BTreeMap<u32, TaskPlace>,
@@ -233,8 +233,8 @@ mod tests {
             "12|RUNNING|None",
         ]);
         assert_eq!(tasks.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
-        assert_eq!(tasks[&2].words(), "pending ((JobHeldAdmin|x))");
-        assert_eq!(tasks[&3].words(), "node_fail");
+        assert_eq!(tasks[&2].describe_place(), "pending ((JobHeldAdmin|x))");
+        assert_eq!(tasks[&3].describe_place(), "node_fail");
         assert!(tasks[&3].is_over() && !tasks[&1].is_over());
     }
 
@@ -275,11 +275,11 @@ mod tests {
             "12_1|PENDING|JobHeldAdmin",
             "12_2|PENDING|launch failed requeued held",
         ]);
-        assert!(held("12", &BTreeMap::new(), &waiting).is_empty());
-        let told = held("12", &waiting, &now);
+        assert!(describe_held("12", &BTreeMap::new(), &waiting).is_empty());
+        let told = describe_held("12", &waiting, &now);
         assert_eq!(told.len(), 2);
         assert!(told[1].contains("`scontrol release 12_2`"), "{told:?}");
-        assert!(held("12", &now, &now).is_empty());
+        assert!(describe_held("12", &now, &now).is_empty());
     }
 
     #[test]

@@ -99,12 +99,12 @@ pub fn render_script(job: &SlurmJob) -> Result<String, Failure> {
         script.push('\n');
     }
     script.push('\n');
-    script.push_str(&command(job, dir)?);
+    script.push_str(&task_command(job, dir)?);
     Ok(script)
 }
 
 /// The one command of each task.
-fn command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
+fn task_command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
     let mut words = vec![quote_word(text_of(&job.program)?)?, "sweep".to_owned()];
     if job.has_file {
         words.push(quote_word(text_of(&job.sweep_file())?)?);

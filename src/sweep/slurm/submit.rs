@@ -76,7 +76,7 @@ impl SubmittedJob {
         )
     }
 
-    fn parse(said: &str, job: &SlurmJob) -> Option<SubmittedJob> {
+    fn parse_answer(said: &str, job: &SlurmJob) -> Option<SubmittedJob> {
         // A line before it may be the site's own.
         let line = said.lines().map(str::trim).rfind(|l| !l.is_empty())?;
         let (id, cluster) = match line.split_once(';') {
@@ -133,7 +133,7 @@ impl Slurm {
             news(Progress::Warning(format!("sbatch: {complaint}")));
         }
         let said = String::from_utf8_lossy(&output.stdout);
-        SubmittedJob::parse(&said, job).ok_or_else(|| {
+        SubmittedJob::parse_answer(&said, job).ok_or_else(|| {
             Failure::environment(format!(
                 "sbatch took the script and did not give the job's number: `{}`",
                 said.trim()
@@ -189,7 +189,7 @@ mod tests {
 
     fn parsed(said: &str) -> Option<(String, Option<String>)> {
         let job = SlurmJob::default();
-        SubmittedJob::parse(said, &job).map(|s| (s.id, s.cluster))
+        SubmittedJob::parse_answer(said, &job).map(|s| (s.id, s.cluster))
     }
 
     #[test]

@@ -25,7 +25,7 @@ enum GpuSelector {
 
 /// Whether the container was given AMD GPUs by request, or graphics devices of any vendor.
 pub fn requests_gpus(target: &MeasuredContainer) -> bool {
-    !items(target).is_empty()
+    !gpu_selectors(target).is_empty()
 }
 
 /// Positions of the cards that the container was given, and the source of that, to be read after
@@ -34,7 +34,7 @@ pub fn given_cards(
     target: &MeasuredContainer,
     cards: &[Card],
 ) -> Option<(Vec<usize>, &'static str)> {
-    let items = items(target);
+    let items = gpu_selectors(target);
     if items.is_empty() {
         return None;
     }
@@ -68,7 +68,7 @@ pub fn given_cards(
     Some((chosen, found_in))
 }
 
-fn items(target: &MeasuredContainer) -> Vec<GpuSelector> {
+fn gpu_selectors(target: &MeasuredContainer) -> Vec<GpuSelector> {
     let requested = target
         .gpu_request
         .iter()

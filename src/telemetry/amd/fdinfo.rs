@@ -43,7 +43,7 @@ impl Client {
         let memory = |region: &str| {
             field(&format!("drm-resident-{region}"))
                 .or_else(|| field(&format!("drm-memory-{region}")))
-                .and_then(bytes)
+                .and_then(parse_bytes)
         };
         Some(Client {
             bdf: field("drm-pdev")?.to_lowercase(),
@@ -55,7 +55,7 @@ impl Client {
 }
 
 /// `2068 KiB`, `2 MiB`, `4096`: without a unit, bytes.
-fn bytes(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let factor = match unit.trim() {
         "" | "B" => 1,
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(Client::parse_fdinfo(&new).unwrap().vram_bytes, Some(4096));
         assert_eq!(Client::parse_fdinfo(&OLD.replace("amdgpu", "i915")), None);
         assert_eq!(Client::parse_fdinfo("pos: 0\n"), None);
-        assert_eq!(bytes("5 pages"), None);
+        assert_eq!(parse_bytes("5 pages"), None);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic(text in "(\\PC|\\n|drm-driver:\tamdgpu\n|drm-memory-vram:)*") {
             let _ = Client::parse_fdinfo(&text);
-            let _ = bytes(&text);
+            let _ = parse_bytes(&text);
         }
     }
 }

@@ -175,18 +175,18 @@ impl Processes {
     ) -> Vec<Option<Vec<ProcessMemory>>> {
         let start = clock.now();
         if self.listing.is_due(start, on_request) {
-            self.list();
+            self.list_processes();
             self.listing.note_reading(start, clock.now());
         }
         if !on_request && !self.reading.is_due(start, false) {
             return self.told.iter().map(|_| None).collect();
         }
         let read_start = clock.now();
-        let used = self.used();
+        let used = self.used_per_gpu();
         self.reading.note_reading(read_start, clock.now());
         let mut result = Vec::with_capacity(used.len());
         for (gpu, listed) in used.into_iter().enumerate() {
-            let listed = self.with(listed, beside(gpu));
+            let listed = self.merge_lists(listed, beside(gpu));
             let told = &mut self.told[gpu];
             let news = told.as_ref().is_none_or(|(at, before)| {
                 on_request || start - at >= LIST_AGE_NS || *before != listed
@@ -204,7 +204,7 @@ impl Processes {
 
     /// Merges the driver's list with another source's. Both count all memory of a process, so the
     /// larger figure is taken, not the sum.
-    fn with(&self, mut listed: Vec<ProcessMemory>, beside: Vec<Raw>) -> Vec<ProcessMemory> {
+    fn merge_lists(&self, mut listed: Vec<ProcessMemory>, beside: Vec<Raw>) -> Vec<ProcessMemory> {
         let mut unknown = Vec::new();
         for (pid, bytes) in beside {
             match listed.iter_mut().find(|p| p.pid == pid) {
@@ -223,7 +223,7 @@ impl Processes {
         listed
     }
 
-    fn used(&mut self) -> Vec<Vec<ProcessMemory>> {
+    fn used_per_gpu(&mut self) -> Vec<Vec<ProcessMemory>> {
         let mut per_gpu: Vec<Vec<ProcessMemory>> = vec![Vec::new(); self.gpu_ids.len()];
         self.watched.retain(|watched| {
             let mut sums: Vec<(usize, u64)> = Vec::new();
@@ -249,7 +249,7 @@ impl Processes {
         per_gpu
     }
 
-    fn list(&mut self) {
+    fn list_processes(&mut self) {
         let mut pids: Vec<u32> = numbers_in(&self.directory).collect();
         pids.sort_unstable();
         // The driver keeps the directories of some ended processes; these are dropped here.
@@ -290,8 +290,8 @@ impl Processes {
 
     /// Positions of the GPUs used by a process of the container at this moment.
     pub fn in_use(&mut self) -> Vec<usize> {
-        self.list();
-        let used = self.used();
+        self.list_processes();
+        let used = self.used_per_gpu();
         (0..used.len())
             .filter(|gpu| used[*gpu].iter().any(|p| p.ours == Some(true)))
             .collect()

@@ -65,7 +65,7 @@ pub fn open_backend(
     roots: &Roots,
 ) -> Result<Box<dyn MemoryBackend>, Unusable> {
     if !sysfs::list_cards(&roots.sys).is_empty() {
-        return Ok(Box::new(AmdBackend::open(target, roots, PATIENCE)?));
+        return Ok(Box::new(AmdBackend::open_backend(target, roots, PATIENCE)?));
     }
     if !choose::requests_gpus(target) {
         return Err(no_gpu());
@@ -92,7 +92,7 @@ fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Unusable
 impl AmdBackend {
     /// Opens the GPUs that the container was given, has inside, or has a process on. A full
     /// reading waits for the sensors at most `patience`.
-    pub fn open(
+    pub fn open_backend(
         target: &MeasuredContainer,
         roots: &Roots,
         patience: Duration,
@@ -120,7 +120,7 @@ impl AmdBackend {
             Processes::new(&roots.sys, &roots.proc, &target.container_id, ids)
         };
         let all: Vec<&Card> = cards.iter().collect();
-        let (chosen, found) = chosen(target, roots, &cards, || processes(&all).in_use())?;
+        let (chosen, found) = choose_cards(target, roots, &cards, || processes(&all).in_use())?;
 
         let mut notes = Vec::new();
         let mut opened: Vec<(&Card, CardMemoryFiles)> = Vec::new();
@@ -187,7 +187,7 @@ impl AmdBackend {
             sensors,
             processes,
             clients,
-            version: version(roots),
+            version: driver_version(roots),
             emulated: roots.is_emulated(),
             reason,
         })
@@ -195,7 +195,7 @@ impl AmdBackend {
 }
 
 /// Positions of the container's GPUs among the cards, and how they were found.
-fn chosen(
+fn choose_cards(
     target: &MeasuredContainer,
     roots: &Roots,
     cards: &[Card],
@@ -273,7 +273,7 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
             hint: Some("load the kernel driver: `modprobe amdgpu`"),
         });
     }
-    let version = version(roots).unwrap_or_else(|| "of unknown version".into());
+    let version = driver_version(roots).unwrap_or_else(|| "of unknown version".into());
     Ok(format!(
         "driver {version}, {}: {}",
         count_noun(cards.len(), "AMD GPU"),
@@ -300,7 +300,7 @@ fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
 }
 
 /// The driver's version; a driver built with the kernel has the kernel's.
-fn version(roots: &Roots) -> Option<String> {
+fn driver_version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
     text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
 }

@@ -40,7 +40,7 @@ impl Card {
         }
     }
 
-    fn read(number: u32, device: &Path) -> Option<Card> {
+    fn read_card(number: u32, device: &Path) -> Option<Card> {
         let file = |name: &str| text_in(&device.join(name));
         if file("vendor")? != VENDOR {
             return None;
@@ -62,7 +62,7 @@ impl Card {
             number,
             bdf: address.or_else(by_path)?,
             device: device.to_owned(),
-            render_minor: numbered(&device.join("drm"), "renderD").next(),
+            render_minor: numbered_entries(&device.join("drm"), "renderD").next(),
             device_id: hexadecimal("device"),
             revision: hexadecimal("revision"),
             unique_id: file("unique_id")
@@ -77,8 +77,8 @@ impl Card {
 pub fn list_cards(sys: &Path) -> Vec<Card> {
     let drm = sys.join("class/drm");
     // `card0-DP-1` is a connector, not a card.
-    let mut cards: Vec<Card> = numbered(&drm, "card")
-        .filter_map(|n| Card::read(n, &drm.join(format!("card{n}/device"))))
+    let mut cards: Vec<Card> = numbered_entries(&drm, "card")
+        .filter_map(|n| Card::read_card(n, &drm.join(format!("card{n}/device"))))
         .collect();
     cards.sort_by(|a, b| (&a.bdf, a.number).cmp(&(&b.bdf, b.number)));
     cards.dedup_by(|a, b| a.bdf == b.bdf);
@@ -86,7 +86,7 @@ pub fn list_cards(sys: &Path) -> Vec<Card> {
 }
 
 /// The numbers N of a directory's entries named `<prefix>N`.
-fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
+fn numbered_entries(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
     std::fs::read_dir(directory)
         .into_iter()
         .flatten()

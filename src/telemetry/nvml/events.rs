@@ -50,7 +50,7 @@ impl EventWatch {
         let ended = Arc::clone(&end);
         std::thread::Builder::new()
             .name("gpu-events".into())
-            .spawn(move || wait(&set, &sender, &ended))
+            .spawn(move || wait_for_events(&set, &sender, &ended))
             .ok()?;
         Some(EventWatch { events, end })
     }
@@ -97,13 +97,13 @@ fn register(nvml: &'static Nvml, devices: Vec<Device<'static>>) -> Option<EventS
     None
 }
 
-fn wait(set: &EventSet<'static>, sender: &SyncSender<GpuEvent>, end: &AtomicBool) {
+fn wait_for_events(set: &EventSet<'static>, sender: &SyncSender<GpuEvent>, end: &AtomicBool) {
     let mut troubles = 0;
     while !end.load(Ordering::Relaxed) {
         match set.wait(PATIENCE_MS) {
             Ok(data) => {
                 // A full queue means that nothing reads it, or that the GPU repeats itself.
-                let _ = sender.try_send(told(&data));
+                let _ = sender.try_send(received_event(&data));
                 std::thread::sleep(BREATH);
             }
             Err(NvmlError::Timeout) => troubles = 0,
@@ -117,7 +117,7 @@ fn wait(set: &EventSet<'static>, sender: &SyncSender<GpuEvent>, end: &AtomicBool
     }
 }
 
-fn told(data: &EventData<'_>) -> GpuEvent {
+fn received_event(data: &EventData<'_>) -> GpuEvent {
     let (code, message) = match data.event_data {
         Some(XidError::Value(xid)) => (
             "gpu_xid",

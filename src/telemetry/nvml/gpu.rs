@@ -171,24 +171,27 @@ impl NvmlGpu {
     }
 
     fn read_gauges(&mut self, sample: &mut MemorySample) {
-        sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
+        sample.energy_mj = self.ask_gauge(0, |d| d.total_energy_consumption());
         // Some drivers report nonsense while a GPU changes its state.
         let sane = |figure: Option<u32>, most: u32| figure.filter(|f| *f <= most);
-        sample.power_mw = sane(self.ask(1, |d| d.power_usage()), MOST_MILLIWATTS);
-        let temperature = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
+        sample.power_mw = sane(self.ask_gauge(1, |d| d.power_usage()), MOST_MILLIWATTS);
+        let temperature = self.ask_gauge(2, |d| d.temperature(TemperatureSensor::Gpu));
         sample.temperature_c = sane(temperature, MOST_DEGREES);
-        if let Some(rates) = self.ask(3, |d| d.utilization_rates()) {
+        if let Some(rates) = self.ask_gauge(3, |d| d.utilization_rates()) {
             sample.utilization_pct = Some(rates.gpu).filter(|pct| *pct <= 100);
             sample.mem_utilization_pct = Some(rates.memory).filter(|pct| *pct <= 100);
         }
-        sample.clock_gfx_mhz = sane(self.ask(4, |d| d.clock_info(ClockKind::SM)), MOST_MHZ);
-        sample.clock_mem_mhz = sane(self.ask(5, |d| d.clock_info(ClockKind::Memory)), MOST_MHZ);
-        sample.throttle = self.ask(6, |d| d.current_throttle_reasons().map(|r| r.bits()));
-        sample.memory_temp_c = sane(self.ask(7, memory_temperature), MOST_DEGREES);
+        sample.clock_gfx_mhz = sane(self.ask_gauge(4, |d| d.clock_info(ClockKind::SM)), MOST_MHZ);
+        sample.clock_mem_mhz = sane(
+            self.ask_gauge(5, |d| d.clock_info(ClockKind::Memory)),
+            MOST_MHZ,
+        );
+        sample.throttle = self.ask_gauge(6, |d| d.current_throttle_reasons().map(|r| r.bits()));
+        sample.memory_temp_c = sane(self.ask_gauge(7, memory_temperature), MOST_DEGREES);
     }
 
     /// Reads a gauge, unless an earlier call showed that the GPU lacks it.
-    fn ask<T>(
+    fn ask_gauge<T>(
         &mut self,
         gauge: u16,
         read: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,

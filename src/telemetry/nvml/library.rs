@@ -41,11 +41,11 @@ pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
     if let Some(nvml) = NVML.get() {
         return Ok(nvml);
     }
-    let nvml = load()?;
+    let nvml = load_library()?;
     Ok(NVML.get_or_init(|| nvml))
 }
 
-fn load() -> Result<Nvml, Unusable> {
+fn load_library() -> Result<Nvml, Unusable> {
     let from = |path: &OsStr| Nvml::builder().lib_path(path).init();
     if let Some(path) = NAMED.get() {
         return from(path.as_os_str()).map_err(|e| Unusable {

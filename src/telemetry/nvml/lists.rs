@@ -80,10 +80,10 @@ impl ProcessLists {
             kinds: KINDS.to_vec(),
             room: vec![Slot::default(); FIRST_ROOM],
         };
-        match lists.ask(nvml, device, ListKind::Compute) {
+        match lists.read_list(nvml, device, ListKind::Compute) {
             Err(ListTrouble::Driver(e)) if absent(&e) => {
                 lists.call = ListCall::V2;
-                match lists.ask(nvml, device, ListKind::Compute) {
+                match lists.read_list(nvml, device, ListKind::Compute) {
                     Err(ListTrouble::Driver(e)) if absent(&e) => None,
                     Err(ListTrouble::Driver(NvmlError::NotSupported)) => None,
                     _ => Some(lists),
@@ -103,7 +103,7 @@ impl ProcessLists {
     ) -> Result<Vec<Raw>, ListError> {
         let mut lists = Vec::with_capacity(self.kinds.len());
         for kind in self.kinds.clone() {
-            match self.ask(nvml, device, kind) {
+            match self.read_list(nvml, device, kind) {
                 Ok(list) => lists.push(list),
                 Err(ListTrouble::Nonsense) => return Err(ListError::Nonsense),
                 Err(ListTrouble::Driver(_)) if kind == ListKind::Compute => {
@@ -122,7 +122,7 @@ impl ProcessLists {
     }
 
     /// One list, in a single call if the room suffices, which halves the driver's cost.
-    fn ask(
+    fn read_list(
         &mut self,
         nvml: &Nvml,
         device: &Device,

@@ -22,7 +22,7 @@ use crate::engine::facts::{EngineStep, FactValue, Severity};
 use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
 use crate::engine::log::cause::Weight;
 use crate::engine::log::figures::{gib, number_after};
-use crate::engine::log::said::said;
+use crate::engine::log::said::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
@@ -430,7 +430,9 @@ impl Messages for Ollama {
         }
         match Record::read(line.text) {
             Some(record) => self.record(&record, line, sheet),
-            None if said(line.text, "Error: ").is_some_and(|e| e.contains(MORE_MEMORY)) => {
+            None if text_after_sign(line.text, "Error: ")
+                .is_some_and(|e| e.contains(MORE_MEMORY)) =>
+            {
                 failed(line.text, line, sheet);
             }
             None => {

@@ -6,7 +6,7 @@ use crate::engine::cuda_graphs::{CAPTURED, Graph};
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::after;
-use crate::engine::log::said::{said, said_any};
+use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ impl Graphs {
     pub fn read(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
         let text = line.text;
         let creating = "Creating CUDA graph instances for ";
-        if let Some(n) = said(text, creating).and_then(whole) {
+        if let Some(n) = text_after_sign(text, creating).and_then(whole) {
             sheet.count("cuda_graph_batch_sizes_configured", n, line, creating);
             if self.series.len() >= MOST {
                 self.series.remove(0);
@@ -81,11 +81,11 @@ impl Graphs {
                 ..Series::default()
             });
         }
-        if let Some((needle, rest)) = said_any(text, CAPTURED) {
+        if let Some((needle, rest)) = text_after_any(text, CAPTURED) {
             self.captured(rest, needle, rank, line);
         }
         let piecewise = "Run piecewise CUDA graph warmup for ";
-        if let Some(rest) = said(text, piecewise) {
+        if let Some(rest) = text_after_sign(text, piecewise) {
             if let Some(n) = after(rest, "num tokens=")
                 .or(after(rest, "batch size="))
                 .and_then(whole)
@@ -100,7 +100,7 @@ impl Graphs {
                 }
             }
         }
-        if said(text, "Skipping CUDA graph warmup").is_some() {
+        if text_after_sign(text, "Skipping CUDA graph warmup").is_some() {
             let before = sheet.number("cuda_graphs_skipped").unwrap_or(0.0);
             sheet.count(
                 "cuda_graphs_skipped",
@@ -117,7 +117,7 @@ impl Graphs {
             );
         }
         let dynamic = "Dynamic draft length enabled for one-model path. Capturing ";
-        if let Some(n) = said(text, dynamic).and_then(whole) {
+        if let Some(n) = text_after_sign(text, dynamic).and_then(whole) {
             sheet.count("cuda_graphs_planned", n, line, dynamic);
         }
         if let Some(limit) = MAX_CONCURRENCY.iter().find_map(|name| after(text, name)) {

@@ -4,7 +4,7 @@ use super::whole;
 use crate::engine::facts::FactValue;
 use crate::engine::log::Line;
 use crate::engine::log::figures::after;
-use crate::engine::log::said::{said, said_any};
+use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 /// Reads one line. Returns a lower bound of the number of ranks.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     let text = line.text;
-    let version = said_any(text, &["TensorRT-LLM version: ", "TensorRT-LLM Version: "]);
+    let version = text_after_any(text, &["TensorRT-LLM version: ", "TensorRT-LLM Version: "]);
     if let Some(word) = version.and_then(|(_, rest)| rest.split_whitespace().next()) {
         sheet.version(word.trim_end_matches(','));
     }
@@ -28,14 +28,14 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
 
 fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     let text = line.text;
-    if let Some(n) = said(text, "MPI size: ")
+    if let Some(n) = text_after_sign(text, "MPI size: ")
         .and_then(whole)
         .filter(|n| (1..=65_536).contains(n))
     {
         sheet.count("world_size", n, line, "MPI size: ");
         return n;
     }
-    if let Some(rest) = said(text, "Rank ") {
+    if let Some(rest) = text_after_sign(text, "Rank ") {
         if let Some(gpu) = after(rest, " is using GPU ").and_then(whole) {
             if let Some(rank) = whole(rest).filter(|n| *n < 65_536) {
                 if let Ok(gpu) = i64::try_from(gpu) {

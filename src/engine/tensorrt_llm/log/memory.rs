@@ -4,7 +4,7 @@ use super::table;
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
-use crate::engine::log::said::said;
+use crate::engine::log::said::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::read_message;
 
@@ -101,18 +101,20 @@ impl Memory {
 
     fn engine(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let text = line.text;
-        if let Some((size, _)) = said(text, "Loaded engine size: ").and_then(gib) {
+        if let Some((size, _)) = text_after_sign(text, "Loaded engine size: ").and_then(gib) {
             self.engine.add(size, line, "Loaded engine size");
         }
         let figures = [&mut self.context, &mut self.buffers, &mut self.decoder];
         for (needle, printed) in ALLOCATED.into_iter().zip(figures) {
-            if let Some((size, rest)) = said(text, "Allocated ").and_then(amount) {
+            if let Some((size, rest)) = text_after_sign(text, "Allocated ").and_then(amount) {
                 if rest.starts_with(needle) {
                     printed.add(size, line, needle);
                 }
             }
         }
-        if let Some(rest) = said(text, "[MemUsageChange] TensorRT-managed allocation in ") {
+        if let Some(rest) =
+            text_after_sign(text, "[MemUsageChange] TensorRT-managed allocation in ")
+        {
             if let Some(size) = now_on_gpu(rest) {
                 let printed = if rest.starts_with("engine deserialization") {
                     &mut self.deserialised
@@ -123,7 +125,7 @@ impl Memory {
             }
         }
         // Of the whole device, including other processes.
-        if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
+        if let Some(size) = text_after_sign(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
             sheet.figure("device_used_gib", size, line, "now: ");
         }
     }
@@ -156,7 +158,10 @@ fn now_on_gpu(text: &str) -> Option<f64> {
 /// Findings of the PyTorch backend's profile run.
 fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if said(text, table::WEIGHTS).and_then(gib).is_some() {
+    if text_after_sign(text, table::WEIGHTS)
+        .and_then(gib)
+        .is_some()
+    {
         sheet.finding(
             "weights_upper_bound",
             Severity::Info,
@@ -168,7 +173,7 @@ fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ")
         .or(gib_after(text, "tmp kv_mem "))
     {
-        if said(text, "Peak memory during memory usage profiling").is_some() {
+        if text_after_sign(text, "Peak memory during memory usage profiling").is_some() {
             sheet.figure("temporary_kv_gib", size, line, "kv");
             if size > 0.0 {
                 sheet.finding(
@@ -190,9 +195,9 @@ fn checkpoint(line: &Line<'_>, sheet: &mut Sheet) {
     if !text.contains(" GB for model weights") {
         return;
     }
-    if let Some((n, _)) = said(text, "Use ").and_then(number) {
+    if let Some((n, _)) = text_after_sign(text, "Use ").and_then(number) {
         sheet.figure("weights_hint_gb", n.value, line, "Use ");
-    } else if let Some((rank, rest)) = said(text, "Rank ").and_then(number) {
+    } else if let Some((rank, rest)) = text_after_sign(text, "Rank ").and_then(number) {
         if let Some(n) = number_after(rest, " uses ").filter(|_| rank.whole) {
             let label = format!("rank{}", rank.value as u64);
             sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);

@@ -38,7 +38,7 @@ pub(super) use identity::iteration;
 
 use crate::engine::facts::EngineStep;
 use crate::engine::log::figures::{number, number_after};
-use crate::engine::log::said::{said, said_any};
+use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
@@ -212,7 +212,7 @@ impl Messages for TrtLlmMessages {
 
 /// Whether the line is the first of a start. Every process prints it.
 fn begins(text: &str) -> bool {
-    said_any(text, &["TensorRT-LLM version: ", "MPI size: "]).is_some()
+    text_after_any(text, &["TensorRT-LLM version: ", "MPI size: "]).is_some()
 }
 
 /// The rank in a record's prefix: `[TRT-LLM] [RANK 1] [E]`, `[batchmgr][RANK 0]`.
@@ -272,24 +272,24 @@ const TRITON_LOADED: &str = "successfully loaded 'tensorrt_llm";
 fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> Option<&'static str> {
     let text = line.text;
     for (needle, step) in STEPS {
-        if said(text, needle).is_some() {
+        if text_after_sign(text, needle).is_some() {
             sheet.step(*step, line, needle);
         }
     }
-    let (needle, _) = said_any(text, PROFILE_ENDS)?;
+    let (needle, _) = text_after_any(text, PROFILE_ENDS)?;
     sheet.step(EngineStep::Profiled, line, needle);
     Some(needle)
 }
 
 fn ready(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    let needle = match said_any(text, SERVES) {
+    let needle = match text_after_any(text, SERVES) {
         Some((needle, _)) => needle,
         None if text.contains("model_lifecycle.cc") && text.contains(TRITON_LOADED) => {
             TRITON_LOADED
         }
         None => {
-            if said(text, "Shutting down").is_some() {
+            if text_after_sign(text, "Shutting down").is_some() {
                 sheet.step(EngineStep::Stopping, line, "Shutting down");
             }
             return;

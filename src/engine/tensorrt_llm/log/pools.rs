@@ -6,7 +6,7 @@ use super::whole;
 use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
-use crate::engine::log::said::said;
+use crate::engine::log::said::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,11 +103,11 @@ impl Pools {
         self.announcement(line, rank, sheet);
         self.taken(line, rank, sheet);
         let text = line.text;
-        if said(text, "Draft KV cache").is_some() {
+        if text_after_sign(text, "Draft KV cache").is_some() {
             self.draft = true;
         }
         let sized = "Primary/secondary blocks for window sizes set to ";
-        if let Some(rest) = said(text, sized) {
+        if let Some(rest) = text_after_sign(text, sized) {
             if rest.contains("for estimation dry run") {
                 self.estimating = true;
                 self.estimation.append(&mut self.current);
@@ -133,7 +133,7 @@ impl Pools {
         if self.announced.len() >= MOST {
             self.announced.clear();
         }
-        if let Some(rest) = said(text, "Max KV cache blocks per sequence: ") {
+        if let Some(rest) = text_after_sign(text, "Max KV cache blocks per sequence: ") {
             let part = |name: &str| after(rest, name).and_then(whole);
             if let Some(blocks) = part("primary blocks=") {
                 let window = part("[window size=");
@@ -148,16 +148,16 @@ impl Pools {
             }
         }
         if let Some(blocks) =
-            said(text, "Number of blocks in KV cache primary pool: ").and_then(whole)
+            text_after_sign(text, "Number of blocks in KV cache primary pool: ").and_then(whole)
         {
             self.announced.push(announce(blocks, None, None));
         }
         let secondary = "Number of blocks in KV cache secondary pool: ";
-        if let Some(blocks) = said(text, secondary).and_then(whole) {
+        if let Some(blocks) = text_after_sign(text, secondary).and_then(whole) {
             sheet.count("num_cpu_blocks", blocks, line, secondary);
         }
         let each = "Number of tokens per block: ";
-        if let Some(size) = said(text, each).and_then(whole) {
+        if let Some(size) = text_after_sign(text, each).and_then(whole) {
             self.size(size, line, each, sheet);
         }
     }
@@ -170,7 +170,7 @@ impl Pools {
     fn taken(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
         let text = line.text;
         let paged = " for max tokens in paged KV cache (";
-        if let Some(rest) = said(text, "[MemUsageChange] Allocated ") {
+        if let Some(rest) = text_after_sign(text, "[MemUsageChange] Allocated ") {
             if let Some((size, behind)) = gib(rest) {
                 if let Some(tokens) = behind.strip_prefix(paged) {
                     let tokens = whole(tokens).filter(|_| tokens.contains(')'));
@@ -185,7 +185,7 @@ impl Pools {
             }
         }
         // Until 0.9 bytes and tokens are on separate lines.
-        if let Some(rest) = said(text, "Allocate ") {
+        if let Some(rest) = text_after_sign(text, "Allocate ") {
             if rest.contains(" bytes for k/v cache") {
                 if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
                     let size = bytes.value / 1_073_741_824.0;
@@ -193,7 +193,7 @@ impl Pools {
                 }
             }
         }
-        if let Some(rest) = said(text, "Using ") {
+        if let Some(rest) = text_after_sign(text, "Using ") {
             if rest.contains(" tokens in paged KV cache")
                 || rest.contains(" total tokens in paged KV cache")
             {

@@ -5,7 +5,7 @@ use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
 use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::number;
-use crate::engine::log::said::{handed_over, said, said_any};
+use crate::engine::log::said::{belongs_to_request, text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
 use crate::engine::log::torch;
@@ -61,7 +61,9 @@ impl Refusal {
     /// Reads one line; returns whether it was part of a refusal.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) -> bool {
         let text = line.text;
-        if text.contains(REFUSED) && !handed_over(text.split(REFUSED).next().unwrap_or_default()) {
+        if text.contains(REFUSED)
+            && !belongs_to_request(text.split(REFUSED).next().unwrap_or_default())
+        {
             sheet.out_of_memory(line, REFUSED);
             // Every rank refuses, and the parent repeats it: the first one is read.
             self.open = !self.done;
@@ -73,7 +75,10 @@ impl Refusal {
         }
         self.lines += 1;
         self.open = self.lines < MOST_LINES;
-        if let Some(name) = said(text, FAILED).map(str::trim).filter(|n| !n.is_empty()) {
+        if let Some(name) = text_after_sign(text, FAILED)
+            .map(str::trim)
+            .filter(|n| !n.is_empty())
+        {
             self.failed = Some(Fact {
                 value: FactValue::Text(name.to_owned()),
                 quote: vec![line.quote(FAILED)],
@@ -88,12 +93,12 @@ impl Refusal {
             ("Total GPU memory (GiB): ", "device_total_gib"),
             (FREE, "free_before_failed_component_gib"),
         ] {
-            if let Some((n, _)) = said(text, needle).and_then(number) {
+            if let Some((n, _)) = text_after_sign(text, needle).and_then(number) {
                 sheet.figure(key, n.value, line, needle);
                 return true;
             }
         }
-        if said(text, BEFORE).is_some() {
+        if text_after_sign(text, BEFORE).is_some() {
             self.listing = true;
             return true;
         }
@@ -151,10 +156,10 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     }
     if let Some(needle) = CAUSES.iter().find(|n| text.contains(**n)) {
         sheet.cause(Weight::Cause, line, needle);
-    } else if let Some((needle, _)) = said_any(text, CONSEQUENCES) {
+    } else if let Some((needle, _)) = text_after_any(text, CONSEQUENCES) {
         sheet.cause(Weight::Consequence, line, needle);
     } else {
-        let message = said(text, "[E] ").unwrap_or_else(|| bare(text));
+        let message = text_after_sign(text, "[E] ").unwrap_or_else(|| bare(text));
         if is_exception(message.trim()) {
             sheet.cause(Weight::Cause, line, "");
         }
@@ -168,5 +173,5 @@ fn is_request_text(before: &str) -> bool {
     let failed = ["[E] ", "[ERROR]", "Error"]
         .iter()
         .any(|own| before.contains(own));
-    handed_over(before) && !failed
+    belongs_to_request(before) && !failed
 }

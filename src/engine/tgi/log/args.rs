@@ -3,7 +3,7 @@
 
 use crate::engine::facts::{EngineStep, FactValue};
 use crate::engine::log::Line;
-use crate::engine::log::said::said;
+use crate::engine::log::said::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
 
@@ -73,7 +73,7 @@ pub const FIELDS: &[(&str, &str, Kind)] = &[
 
 /// Whether the line begins the launcher's arguments.
 pub fn begins(text: &str) -> bool {
-    said(text, "Args {").is_some()
+    text_after_sign(text, "Args {").is_some()
 }
 
 /// A block that is read.
@@ -93,7 +93,7 @@ impl Block {
 
     /// Reads one line; whether it was of the arguments.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) -> bool {
-        if let Some(rest) = said(line.text, "Args {") {
+        if let Some(rest) = text_after_sign(line.text, "Args {") {
             sheet.step(EngineStep::Started, line, "Args {");
             *self = Block::default();
             self.open = rest.trim().is_empty();

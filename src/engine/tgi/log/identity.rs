@@ -3,7 +3,7 @@
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, number, number_after};
-use crate::engine::log::said::{said, said_any};
+use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use serde_json::{Map, Value};
 
@@ -35,11 +35,11 @@ impl Shards {
     /// Reads one line.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let text = line.text;
-        if let Some(n) = said(text, "Sharding model on ").and_then(whole) {
+        if let Some(n) = text_after_sign(text, "Sharding model on ").and_then(whole) {
             sheet.count("tensor_parallel_size", n, line, "Sharding model on ");
         }
         self.zero_started |= starting(text) == Some(0);
-        if let Some(rest) = said(text, "Shard ready in ") {
+        if let Some(rest) = text_after_sign(text, "Shard ready in ") {
             if let Some(rank) = rank(rest) {
                 self.zero_ready |= rank == 0;
                 if self.highest.as_ref().is_none_or(|(h, _)| rank > *h) {
@@ -60,7 +60,7 @@ impl Shards {
             "KV-cache blocks: ",
             "Setting max batch total tokens to ",
         ];
-        let all_ready = said_any(text, &after_all).is_some() || text.contains("warmup{");
+        let all_ready = text_after_any(text, &after_all).is_some() || text.contains("warmup{");
         if all_ready && sheet.get("tensor_parallel_size").is_none() {
             if let Some((rank, fact)) = &self.highest {
                 let quote = fact.quote.first().cloned().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Shards {
 }
 
 fn starting(text: &str) -> Option<u64> {
-    rank(said(text, "Starting shard")?)
+    rank(text_after_sign(text, "Starting shard")?)
 }
 
 fn rank(text: &str) -> Option<u64> {
@@ -119,7 +119,9 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) {
     attention(line, sheet);
     let text = line.text;
     for (needle, key, first) in NAMES {
-        if let Some(word) = said(text, needle).and_then(|rest| rest.split_whitespace().next()) {
+        if let Some(word) =
+            text_after_sign(text, needle).and_then(|rest| rest.split_whitespace().next())
+        {
             if *first {
                 sheet.set_first(key, FactValue::Text(word.to_owned()), line, needle);
             } else {
@@ -127,37 +129,37 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) {
             }
         }
     }
-    if let Some(config) = said(text, "Using config Some(") {
+    if let Some(config) = text_after_sign(text, "Using config Some(") {
         let end = config.find(|c: char| !c.is_alphanumeric() && c != '_');
         if let Some(family) = end.map(|end| &config[..end]).filter(|f| !f.is_empty()) {
             sheet.text("model_family", family, line, "Using config ");
         }
     }
-    if said(text, "PyTorch TunableOp").is_some_and(|rest| rest.contains("is enabled")) {
+    if text_after_sign(text, "PyTorch TunableOp").is_some_and(|rest| rest.contains("is enabled")) {
         sheet.flag("tunable_op", true, line, "TunableOp");
     }
 }
 
 fn attention(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if let Some(rest) = said(text, "Using Attention = ") {
+    if let Some(rest) = text_after_sign(text, "Using Attention = ") {
         backend(rest, line, sheet);
     }
-    if let Some(rest) = said(text, "Using attention ") {
+    if let Some(rest) = text_after_sign(text, "Using attention ") {
         backend(rest, line, sheet);
         if let Some(on) = after(rest, "Prefix caching ").and_then(switch) {
             sheet.flag("prefix_caching", on, line, "Prefix caching ");
         }
     }
     for (needle, key) in SWITCHES {
-        if let Some(on) = said(text, needle).and_then(switch) {
+        if let Some(on) = text_after_sign(text, needle).and_then(switch) {
             sheet.flag(key, on, line, needle);
         }
     }
-    if said(text, "Disabling prefix caching because ").is_some() {
+    if text_after_sign(text, "Disabling prefix caching because ").is_some() {
         sheet.flag("prefix_caching", false, line, "Disabling prefix caching");
     }
-    if let Some(rest) = said(text, "ROCm: using Flash Attention 2 ") {
+    if let Some(rest) = text_after_sign(text, "ROCm: using Flash Attention 2 ") {
         for (word, name) in [
             ("Composable Kernel", "composable_kernel"),
             ("Triton", "triton"),

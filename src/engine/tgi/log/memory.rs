@@ -3,7 +3,7 @@
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
-use crate::engine::log::said::{said, said_any};
+use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 
 /// TGI divides by 1e9 and writes `GB`.
@@ -46,7 +46,7 @@ impl Memory {
 
     /// `Free memory 21.50GB , (real: 23.10GB` and `Free RAM before cuda graph 32 20.10GB`.
     fn free(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
-        if let Some(rest) = said(line.text, "Free memory on device") {
+        if let Some(rest) = text_after_sign(line.text, "Free memory on device") {
             // Gaudi writes its own units: `Free memory on device hpu: 40.1 GiB used_for_graph: …`.
             if let Some((value, _)) = rest.split_once(": ").and_then(|(_, r)| gib(r)) {
                 sheet.figure("free_memory_gib", value, line, "Free memory");
@@ -56,7 +56,7 @@ impl Memory {
             }
             return;
         }
-        if let Some(rest) = said(line.text, "Free memory ") {
+        if let Some(rest) = text_after_sign(line.text, "Free memory ") {
             if let Some(value) = decimal_gb(rest) {
                 sheet.figure("free_memory_gib", value, line, "Free memory ");
             }
@@ -64,7 +64,7 @@ impl Memory {
                 sheet.figure("free_memory_real_gib", value, line, "(real: ");
             }
         }
-        if let Some(rest) = said(line.text, "Free RAM before cuda graph ") {
+        if let Some(rest) = text_after_sign(line.text, "Free RAM before cuda graph ") {
             if let Some((_, rest)) = number(rest) {
                 if let Some(value) = decimal_gb(rest) {
                     if self.before_graphs.is_none() {
@@ -73,7 +73,7 @@ impl Memory {
                 }
             }
         }
-        if let Some(rest) = said(line.text, "Free RAM after cuda graphs ") {
+        if let Some(rest) = text_after_sign(line.text, "Free RAM after cuda graphs ") {
             if let Some(after) = decimal_gb(rest) {
                 if let Some((before, quote)) = &self.before_graphs {
                     // The figure is clamped at 0 and then omits part of the graphs' memory.
@@ -105,7 +105,7 @@ fn count(text: &str) -> Option<(u64, &str)> {
 
 fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if let Some(rest) = said(text, "KV-cache blocks: ") {
+    if let Some(rest) = text_after_sign(text, "KV-cache blocks: ") {
         if let Some((blocks, rest)) = count(rest) {
             sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
             if let Some((size, _)) = after(rest, "size: ").and_then(count) {
@@ -121,7 +121,7 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
         }
     }
     let unknown = "Model does not support automatic max batch total tokens";
-    if said(text, unknown).is_some() {
+    if text_after_sign(text, unknown).is_some() {
         sheet.flag("max_batch_total_tokens_inferred", false, line, unknown);
         sheet.finding(
             "capacity_is_a_default",
@@ -132,11 +132,11 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
         );
     }
     let inferred = "Inferred max batch total tokens: ";
-    if said(text, inferred).is_some_and(|rest| count(rest).is_some()) {
+    if text_after_sign(text, inferred).is_some_and(|rest| count(rest).is_some()) {
         sheet.flag("max_batch_total_tokens_inferred", true, line, inferred);
     }
     let used = "Setting max batch total tokens to ";
-    if let Some((tokens, _)) = said(text, used).and_then(count) {
+    if let Some((tokens, _)) = text_after_sign(text, used).and_then(count) {
         sheet.count("max_batch_total_tokens", tokens, line, used);
         if sheet.get("num_gpu_blocks").is_some() {
             if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
@@ -147,7 +147,7 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.enough_memory(line, used);
         }
     } else if sheet.get("max_batch_total_tokens").is_some() {
-        if let Some((needle, _)) = said_any(text, ROUTER_GOES_ON) {
+        if let Some((needle, _)) = text_after_any(text, ROUTER_GOES_ON) {
             sheet.enough_memory(line, needle);
         }
     }
@@ -170,7 +170,7 @@ fn pool_of(used: Fact, sheet: &mut Sheet) {
 fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     let enabled = "Cuda Graphs are enabled for sizes ";
-    if let Some(sizes) = said(text, enabled).and_then(list) {
+    if let Some(sizes) = text_after_sign(text, enabled).and_then(list) {
         // With speculation, a batch smaller than its tokens has no graph.
         let least = sheet.number("speculate").map_or(0.0, |n| n + 1.0);
         let captured = sizes.iter().filter(|size| **size >= least).count();
@@ -178,11 +178,11 @@ fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
         sheet.set("cuda_graph_sizes", FactValue::List(sizes), line, enabled);
     }
     let disabled = "Cuda Graphs are disabled";
-    if said(text, disabled).is_some() {
+    if text_after_sign(text, disabled).is_some() {
         sheet.count("cuda_graphs", 0, line, disabled);
     }
     if let Some((needle, sizes)) =
-        said_any(text, &["Using default cuda graphs ", "Using cuda graphs "])
+        text_after_any(text, &["Using default cuda graphs ", "Using cuda graphs "])
             .and_then(|(needle, rest)| Some((needle, list(rest)?)))
     {
         let sizes = FactValue::List(sizes);
@@ -240,7 +240,7 @@ pub const WARM_UP: &[(&str, &str)] = &[
 fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (needle, key) in LIMITS {
-        if let Some((tokens, _)) = said(text, needle).and_then(count) {
+        if let Some((tokens, _)) = text_after_sign(text, needle).and_then(count) {
             sheet.count(key, tokens, line, needle);
         }
     }

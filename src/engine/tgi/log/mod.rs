@@ -210,9 +210,9 @@ const STEPS: &[(&str, EngineStep)] = &[
 ];
 
 fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
-    use crate::engine::log::said::{said, said_any};
+    use crate::engine::log::said::{text_after_any, text_after_sign};
     let text = line.text;
-    if let Some((needle, _)) = said_any(text, ENDS) {
+    if let Some((needle, _)) = text_after_any(text, ENDS) {
         sheet.step(EngineStep::Stopping, line, needle);
     }
     if sheet.ready() {
@@ -221,25 +221,25 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     // Shards print these while they import their models. The process that downloads the models
     // imports the same and holds no device memory.
     if shards_started {
-        if let Some((needle, _)) = said_any(text, IMPORTS) {
+        if let Some((needle, _)) = text_after_any(text, IMPORTS) {
             if !sheet.passed(EngineStep::WeightsLoaded) {
                 sheet.step(EngineStep::LoadingWeights, line, needle);
             }
         }
     }
     for (needle, step) in STEPS {
-        if said(text, needle).is_some() {
+        if text_after_sign(text, needle).is_some() {
             sheet.step(*step, line, needle);
         }
     }
     let warmed_up = "Setting max batch total tokens to ";
-    if said(text, warmed_up).is_some() {
+    if text_after_sign(text, warmed_up).is_some() {
         sheet.step(EngineStep::KvCacheAllocated, line, warmed_up);
         if sheet.get("cuda_graphs").is_some() {
             sheet.step(EngineStep::GraphsCaptured, line, warmed_up);
         }
     }
-    if said(text, "Connected").is_some_and(|rest| rest.trim().is_empty()) {
+    if text_after_sign(text, "Connected").is_some_and(|rest| rest.trim().is_empty()) {
         sheet.step(EngineStep::Ready, line, "Connected");
     }
 }

@@ -3,7 +3,7 @@
 use super::memory::refused_limits;
 use crate::engine::log::Line;
 use crate::engine::log::cause::{Weight, is_exception};
-use crate::engine::log::said::{handed_over, said, said_any};
+use crate::engine::log::said::{belongs_to_request, text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::torch;
 
@@ -49,7 +49,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
         return torch::read(line, sheet);
     }
     let message = message(line.text);
-    if let Some((needle, _)) = said_any(line.text, CONSEQUENCES) {
+    if let Some((needle, _)) = text_after_any(line.text, CONSEQUENCES) {
         let killed = line.text.contains("signaled to shutdown with signal");
         let weight = if killed {
             Weight::Death
@@ -57,7 +57,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
             Weight::Consequence
         };
         sheet.cause(weight, line, needle);
-    } else if let Some((needle, _)) = said_any(line.text, CAUSES) {
+    } else if let Some((needle, _)) = text_after_any(line.text, CAUSES) {
         sheet.cause(Weight::Cause, line, needle);
     } else if !sheet.ready() && (is_exception(message) || line.text.contains("panicked at ")) {
         // While it serves, an error concerns one request and does not end the server.
@@ -75,9 +75,10 @@ pub const IN_WARM_UP: &[&str] = &[
 
 /// Whether the line is of a warm-up that fails: the weights are loaded then.
 pub fn in_warm_up(text: &str) -> bool {
-    IN_WARM_UP
-        .iter()
-        .any(|sign| text.find(sign).is_some_and(|at| !handed_over(&text[..at])))
+    IN_WARM_UP.iter().any(|sign| {
+        text.find(sign)
+            .is_some_and(|at| !belongs_to_request(&text[..at]))
+    })
 }
 
 fn own_lack(text: &str) -> Option<&'static str> {
@@ -91,14 +92,16 @@ fn is_request_text(before: &str) -> bool {
     let failed = ["Unable to warmup", "Server error: ", "(\"", "Error: "]
         .iter()
         .any(|own| before.contains(own));
-    handed_over(before) && !failed || before.contains("Input: ") || before.contains("Output: ")
+    belongs_to_request(before) && !failed
+        || before.contains("Input: ")
+        || before.contains("Output: ")
 }
 
 /// The text without the launcher's prefix of a shard's line.
 fn message(text: &str) -> &str {
     ["text_generation_launcher: ", " | "]
         .iter()
-        .find_map(|prefix| said(text, prefix))
+        .find_map(|prefix| text_after_sign(text, prefix))
         .unwrap_or(text)
         .trim()
 }

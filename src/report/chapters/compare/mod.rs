@@ -40,7 +40,7 @@ pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec
 }
 
 /// GiB, or why they are unknown.
-fn gib(value: Option<f64>, why: &str) -> TableCell {
+fn gib_cell(value: Option<f64>, why: &str) -> TableCell {
     match value {
         Some(gib) => TableCell::number_cell(gib, layout::unsigned_zero(format!("{gib:.3}"))),
         None => TableCell::missing_cell(why),
@@ -48,7 +48,7 @@ fn gib(value: Option<f64>, why: &str) -> TableCell {
 }
 
 /// A figure, or why it is unknown.
-fn figure(value: Option<f64>, why: &str) -> TableCell {
+fn figure_cell(value: Option<f64>, why: &str) -> TableCell {
     match value {
         Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
         None => TableCell::missing_cell(why),
@@ -56,7 +56,7 @@ fn figure(value: Option<f64>, why: &str) -> TableCell {
 }
 
 /// Percent with a sign.
-fn percent(value: Option<f64>) -> TableCell {
+fn percent_cell(value: Option<f64>) -> TableCell {
     match value {
         Some(percent) => TableCell::number_cell(
             percent,

@@ -1,6 +1,6 @@
 //! Two runs side by side.
 
-use super::{change, difference, figure, gib, gib_text, percent};
+use super::{change, difference, figure_cell, gib_cell, gib_text, percent_cell};
 use crate::capture::DeviceKind;
 use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
@@ -33,10 +33,10 @@ pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> Vec<ContentBlock> {
             .collect()
     };
     blocks.extend(told(Severity::Error, "not_comparable", &pair.incomparable));
-    blocks.extend(settings(&pair));
+    blocks.extend(settings_blocks(&pair));
     blocks.extend(hosts(&a.profile, &b.profile));
-    blocks.extend(bars(&pair, &a.profile, &b.profile).map(ContentBlock::Chart));
-    blocks.push(ContentBlock::Table(memory(&pair)));
+    blocks.extend(comparison_bars(&pair, &a.profile, &b.profile).map(ContentBlock::Chart));
+    blocks.push(ContentBlock::Table(memory_table(&pair)));
     blocks.push(ContentBlock::Table(performance(
         &pair, &a.profile, &b.profile,
     )));
@@ -89,7 +89,7 @@ fn told_apart(pair: &Pair, row: &PairRow) -> bool {
     }
 }
 
-fn settings(pair: &Pair) -> Vec<ContentBlock> {
+fn settings_blocks(pair: &Pair) -> Vec<ContentBlock> {
     if pair.settings.is_empty() {
         return vec![ContentBlock::Text(
             "No setting that is known differs.".into(),
@@ -173,7 +173,7 @@ fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
 }
 
 /// Both peaks in their parts.
-fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
+fn comparison_bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
     let rows: Vec<&PairRow> = pair
         .components
         .iter()
@@ -195,7 +195,7 @@ fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
         Bar {
             label: letter.to_owned(),
             segments: rows.iter().enumerate().filter_map(segment).collect(),
-            limit: limit(profile),
+            limit: device_capacity(profile),
         }
     };
     let bars = vec![
@@ -244,7 +244,7 @@ fn confidence(profile: &Profile, row: &PairRow) -> Option<String> {
 }
 
 /// What the devices have together.
-fn limit(profile: &Profile) -> Option<(f64, String)> {
+fn device_capacity(profile: &Profile) -> Option<(f64, String)> {
     let devices = &profile.gpu_info.devices;
     let known = devices.iter().map(|d| d.total_bytes);
     let total = known.sum::<Option<u64>>().filter(|_| !devices.is_empty())?;
@@ -256,7 +256,7 @@ fn limit(profile: &Profile) -> Option<(f64, String)> {
     Some((to_gib(total), what.to_owned()))
 }
 
-fn memory(pair: &Pair) -> Grid {
+fn memory_table(pair: &Pair) -> Grid {
     let word = |v: &Option<String>| TableCell::text_cell(v.clone().unwrap_or_default());
     let why = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
     let rows = pair.components.iter().map(|r| {
@@ -266,10 +266,10 @@ fn memory(pair: &Pair) -> Grid {
         };
         vec![
             TableCell::text_cell(format!("{indent}{}", r.label)),
-            gib(r.profile1_gb, &why(&r.profile1_unknown)),
-            gib(r.profile2_gb, &why(&r.profile2_unknown)),
+            gib_cell(r.profile1_gb, &why(&r.profile1_unknown)),
+            gib_cell(r.profile2_gb, &why(&r.profile2_unknown)),
             difference(r.diff_gb, gib_text),
-            percent(r.diff_pct),
+            percent_cell(r.diff_pct),
             word(&r.profile1_source),
             word(&r.profile2_source),
         ]
@@ -296,10 +296,10 @@ fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
         let (first, second) = (scaled(first), scaled(second));
         vec![
             TableCell::text_cell(label),
-            figure(first, "not measured"),
-            figure(second, "not measured"),
+            figure_cell(first, "not measured"),
+            figure_cell(second, "not measured"),
             difference(first.zip(second).map(|(a, b)| b - a), layout::format_figure),
-            percent(change(first, second)),
+            percent_cell(change(first, second)),
         ]
     };
     let mut rows: Vec<Vec<TableCell>> = pair

@@ -1,6 +1,6 @@
 //! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
 
-use super::{change, difference, figure, gib, gib_text, percent};
+use super::{change, difference, figure_cell, gib_cell, gib_text, percent_cell};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chapters::document::DocumentFigure;
@@ -28,7 +28,7 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
         SweepDocument::read_sweep(&a.document, a_name),
         SweepDocument::read_sweep(&b.document, b_name),
     );
-    let matched = Matched::of(&a, &b);
+    let matched = Matched::match_cells(&a, &b);
     let mut blocks = vec![
         ContentBlock::Text(format!("A is the sweep {} in {a_name}.", a.name)),
         ContentBlock::Text(format!("B is the sweep {} in {b_name}.", b.name)),
@@ -54,7 +54,7 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
                 .map(ContentBlock::Text),
         );
     }
-    blocks.extend(settings(&a, &b).map(ContentBlock::Table));
+    blocks.extend(settings_table(&a, &b).map(ContentBlock::Table));
     blocks.extend(
         [&PEAK, &THROUGHPUT]
             .into_iter()
@@ -62,7 +62,7 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
             .map(ContentBlock::Chart),
     );
     if !matched.pairs.is_empty() {
-        blocks.push(ContentBlock::Table(cells(&matched)));
+        blocks.push(ContentBlock::Table(cells_table(&matched)));
     }
     for (letter, alone) in [("A", &matched.only_a), ("B", &matched.only_b)] {
         blocks.extend(only(letter, alone).map(ContentBlock::Text));
@@ -81,7 +81,7 @@ struct Matched<'a> {
 }
 
 impl<'a> Matched<'a> {
-    fn of(a: &'a SweepDocument, b: &'a SweepDocument) -> Matched<'a> {
+    fn match_cells(a: &'a SweepDocument, b: &'a SweepDocument) -> Matched<'a> {
         let mut matched = Matched::default();
         let mut taken = vec![false; b.cells.len()];
         let by = |key: &dyn Fn(&SweepCell) -> String| {
@@ -92,7 +92,7 @@ impl<'a> Matched<'a> {
             found
         };
         let mut by_id = by(&|c| c.id.clone());
-        let mut by_load = by(&load);
+        let mut by_load = by(&describe_load);
         let mut left = Vec::new();
         let mut pairs: BTreeMap<usize, usize> = BTreeMap::new();
         for (i, cell) in a.cells.iter().enumerate() {
@@ -109,7 +109,7 @@ impl<'a> Matched<'a> {
         }
         for i in left {
             let Some(cell) = a.cells.get(i) else { continue };
-            let same = by_load.entry(load(cell)).or_default();
+            let same = by_load.entry(describe_load(cell)).or_default();
             same.retain(|j| taken.get(*j) == Some(&false));
             match same.pop() {
                 Some(other) => {
@@ -140,7 +140,7 @@ impl<'a> Matched<'a> {
 }
 
 /// The model, its settings and its load in words; where it ran, and in which image, may differ.
-fn load(cell: &SweepCell) -> String {
+fn describe_load(cell: &SweepCell) -> String {
     const PLACE: [&str; 2] = ["container", "image"];
     let settings = cell.settings.iter();
     let settings: Vec<String> = settings
@@ -193,7 +193,7 @@ fn moved(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<String> {
 }
 
 /// Which settings were swept otherwise.
-fn settings(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
+fn settings_table(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
     let values = |sweep: &SweepDocument| {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut put = |name: &str, value: &str| {
@@ -308,7 +308,7 @@ fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
     })
 }
 
-fn cells(matched: &Matched<'_>) -> Grid {
+fn cells_table(matched: &Matched<'_>) -> Grid {
     // A figure that no pair has gets no column.
     let known = |f: &&&DocumentFigure| {
         let mut pairs = matched.pairs.iter();
@@ -361,8 +361,8 @@ fn cells(matched: &Matched<'_>) -> Grid {
                     cell.failure_reason()
                 };
                 match f.unit {
-                    "GiB" => gib(value, &why),
-                    _ => figure(value, &why),
+                    "GiB" => gib_cell(value, &why),
+                    _ => figure_cell(value, &why),
                 }
             };
             row.push(value(a, first));
@@ -372,7 +372,7 @@ fn cells(matched: &Matched<'_>) -> Grid {
                 "GiB" => difference(moved, gib_text),
                 _ => difference(moved, layout::format_figure),
             });
-            row.push(percent(change(first, second)));
+            row.push(percent_cell(change(first, second)));
         }
         row.push(TableCell::text_cell(a.id.clone()));
         row.push(TableCell::text_cell(b.id.clone()));

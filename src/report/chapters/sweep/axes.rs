@@ -42,7 +42,11 @@ impl SweepAxis {
 
     /// A cell's value.
     pub fn value_in_cell(&self, cell: &SweepCell) -> String {
-        let values: Vec<&str> = self.names.iter().map(|name| value(cell, name)).collect();
+        let values: Vec<&str> = self
+            .names
+            .iter()
+            .map(|name| cell_value(cell, name))
+            .collect();
         values.join(" / ")
     }
 
@@ -52,7 +56,7 @@ impl SweepAxis {
     }
 }
 
-fn value<'a>(cell: &'a SweepCell, name: &str) -> &'a str {
+fn cell_value<'a>(cell: &'a SweepCell, name: &str) -> &'a str {
     cell.settings.get(name).map_or(DEFAULT, String::as_str)
 }
 
@@ -81,7 +85,7 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
     };
     let mut axes: Vec<SweepAxis> = Vec::new();
     for name in names {
-        let one = |cell: &SweepCell| (value(cell, name).to_owned(), String::new());
+        let one = |cell: &SweepCell| (cell_value(cell, name).to_owned(), String::new());
         let own = distinct(&one);
         if own < 2 {
             continue;
@@ -91,7 +95,7 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
         }
         // As many pairs as values of either: each determines the other.
         let together = axes.iter_mut().find(|axis| {
-            let pairs = distinct(&|c| (axis.value_in_cell(c), value(c, name).to_owned()));
+            let pairs = distinct(&|c| (axis.value_in_cell(c), cell_value(c, name).to_owned()));
             pairs == own && pairs == distinct(&|c| (axis.value_in_cell(c), String::new()))
         });
         match together {
@@ -114,12 +118,12 @@ pub(in crate::report::chapters) fn order_values(
 ) -> Vec<String> {
     let each: BTreeSet<String> = values.collect();
     let mut each: Vec<String> = each.into_iter().collect();
-    each.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(a.cmp(b)));
+    each.sort_by(|a, b| sort_key(a).partial_cmp(&sort_key(b)).unwrap_or(a.cmp(b)));
     each
 }
 
 /// The numbers that a value is made of; words count as endless.
-fn key(value: &str) -> Vec<f64> {
+fn sort_key(value: &str) -> Vec<f64> {
     let number = |v: &str| v.parse::<f64>().ok().filter(|n| n.is_finite());
     value
         .split(" / ")
@@ -145,7 +149,7 @@ pub(super) fn split_by_axes<'a>(
         }
     }
     parts.sort_by(|a, b| {
-        let order = |v: &[String]| v.iter().flat_map(|v| key(v)).collect::<Vec<f64>>();
+        let order = |v: &[String]| v.iter().flat_map(|v| sort_key(v)).collect::<Vec<f64>>();
         let sizes = order(&a.0).partial_cmp(&order(&b.0));
         sizes
             .unwrap_or(std::cmp::Ordering::Equal)

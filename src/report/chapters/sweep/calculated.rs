@@ -50,7 +50,11 @@ pub(super) fn calculated_table(
         }
     }
     let rows: Vec<Vec<TableCell>> = (groups.iter())
-        .flat_map(|(cell, runs)| ITEMS.iter().filter_map(|item| row(cell, runs, *item)))
+        .flat_map(|(cell, runs)| {
+            ITEMS
+                .iter()
+                .filter_map(|item| calculated_row(cell, runs, *item))
+        })
         .collect();
     (!rows.is_empty()).then(|| Grid {
         id: format!("{prefix}_calculated"),
@@ -68,7 +72,7 @@ pub(super) fn calculated_table(
     })
 }
 
-fn row(cell: &SweepCell, runs: &[&RunValidation], item: Item) -> Option<Vec<TableCell>> {
+fn calculated_row(cell: &SweepCell, runs: &[&RunValidation], item: Item) -> Option<Vec<TableCell>> {
     let both: Vec<(f64, f64, f64)> = (runs.iter())
         .flat_map(|r| &r.items)
         .filter(|i| i.item == item)

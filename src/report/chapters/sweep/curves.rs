@@ -56,7 +56,7 @@ pub(super) fn sweep_curves(sweep: &SweepDocument, prefix: &str) -> (Vec<Chart>, 
                 charts.push(Chart {
                     id: format!("{prefix}_curve{}_{}", charts.len() + 1, figure.csv),
                     title,
-                    note: note(across, name, &lines, figure),
+                    note: curve_note(across, name, &lines, figure),
                     simulated: lines.iter().any(|l| l.1.iter().any(|c| c.simulated)),
                     plot: Plot::Curves(Curves {
                         x: x_axis(name, &drawn),
@@ -168,7 +168,7 @@ fn x_axis(name: &str, curves: &[Curve]) -> chart::ChartAxis {
 }
 
 /// What else changes along the line, and what could not be drawn.
-fn note(
+fn curve_note(
     across: &SweepAxis,
     name: &str,
     lines: &CurveLines<'_>,

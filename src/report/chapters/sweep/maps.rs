@@ -62,7 +62,7 @@ pub(super) fn sweep_maps(sweep: &SweepDocument, prefix: &str) -> (Vec<Chart>, us
                     charts.push(Chart {
                         id: format!("{prefix}_map{}_{}", charts.len() + 1, figure.csv),
                         title,
-                        note: note(all_in_one.then_some(words.as_str()), torn),
+                        note: map_note(all_in_one.then_some(words.as_str()), torn),
                         simulated: cells.iter().any(|c| c.simulated),
                         plot: Plot::Heat(heat),
                     });
@@ -85,7 +85,7 @@ fn pairs(axes: &[SweepAxis]) -> Vec<(&SweepAxis, &SweepAxis)> {
         .collect()
 }
 
-fn note(over: Option<&str>, torn: usize) -> Option<String> {
+fn map_note(over: Option<&str>, torn: usize) -> Option<String> {
     let mut sentences = Vec::new();
     if let Some(over) = over {
         sentences.push(format!(
@@ -126,12 +126,16 @@ fn heat(
                 torn += usize::from(!whole);
                 Square {
                     value: Some(highest),
-                    text: format!("{}{}", short(figure, highest), if whole { "" } else { "*" }),
+                    text: format!(
+                        "{}{}",
+                        format_short(figure, highest),
+                        if whole { "" } else { "*" }
+                    ),
                 }
             }
             None => Square {
                 value: None,
-                text: reasons(cells),
+                text: list_reasons(cells),
             },
         }
     };
@@ -157,7 +161,7 @@ fn heat(
 
 /// Why none of these has a figure, each word once: `oom`, `oom / timeout`. One that was measured
 /// lacks this figure only.
-fn reasons(cells: &[&SweepCell]) -> String {
+fn list_reasons(cells: &[&SweepCell]) -> String {
     let mut words: Vec<String> = Vec::new();
     for cell in cells {
         let word = if cell.is_done() {
@@ -173,7 +177,7 @@ fn reasons(cells: &[&SweepCell]) -> String {
     words.join(" / ")
 }
 
-fn short(figure: &DocumentFigure, value: f64) -> String {
+fn format_short(figure: &DocumentFigure, value: f64) -> String {
     match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.2}")),
         _ => layout::format_figure(value),

@@ -116,7 +116,7 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
             "memory was measured by",
             SweepCell::backend as fn(&SweepCell) -> Option<&str>,
         ),
-        ("several_engines", "engines", SweepCell::engine),
+        ("several_engines", "engines", SweepCell::engine_name),
     ] {
         let mut seen: Vec<String> = Vec::new();
         for word in cells.iter().filter(|c| c.is_done()).filter_map(|c| pick(c)) {
@@ -188,7 +188,7 @@ impl SweepCell {
         self.backend.as_deref()
     }
 
-    fn engine(&self) -> Option<&str> {
+    fn engine_name(&self) -> Option<&str> {
         self.engine.as_deref()
     }
 }

@@ -145,15 +145,16 @@ impl SweepDocument {
         let cells = document.get("cells").and_then(Value::as_array);
         let notes = document.get("notes").and_then(Value::as_array);
         SweepDocument {
-            name: text(document, "/name", NAME).unwrap_or_else(|| cut(place, NAME)),
-            started: text(document, "/started", NAME),
+            name: bounded_text(document, "/name", NAME)
+                .unwrap_or_else(|| cut_to_cells(place, NAME)),
+            started: bounded_text(document, "/started", NAME),
             took_s: document.get("took_s").and_then(Value::as_f64),
             notes: (notes.into_iter().flatten())
-                .filter_map(|n| Some(cut(n.as_str()?, SENTENCE)))
+                .filter_map(|n| Some(cut_to_cells(n.as_str()?, SENTENCE)))
                 .collect(),
             cells: (cells.into_iter().flatten())
                 .filter(|c| c.is_object())
-                .map(SweepCell::of)
+                .map(SweepCell::read_sweep)
                 .collect(),
         }
     }
@@ -176,13 +177,13 @@ impl SweepDocument {
 }
 
 impl SweepCell {
-    fn of(cell: &Value) -> SweepCell {
+    fn read_sweep(cell: &Value) -> SweepCell {
         let mut settings = BTreeMap::new();
         for path in ["/settings", "/load"] {
             let all = cell.pointer(path).and_then(Value::as_object);
             for (name, value) in all.into_iter().flatten().take(SETTINGS) {
                 if let Some(value) = scalar(value) {
-                    settings.insert(cut(name, NAME), cut(&value, NAME));
+                    settings.insert(cut_to_cells(name, NAME), cut_to_cells(&value, NAME));
                 }
             }
         }
@@ -192,37 +193,39 @@ impl SweepCell {
             .filter_map(|w| w.as_str().map(str::to_owned))
             .collect();
         for (name, value) in parse_flags(&words).into_iter().take(SETTINGS) {
-            settings.insert(cut(&name, NAME), cut(&value, NAME));
+            settings.insert(cut_to_cells(&name, NAME), cut_to_cells(&value, NAME));
         }
         for (name, paths) in [
             ("container", &["/place/container"][..]),
             ("image", &["/place/image/image", "/place/image/name"][..]),
         ] {
-            if let Some(value) = paths.iter().find_map(|p| text(cell, p, NAME)) {
+            if let Some(value) = paths.iter().find_map(|p| bounded_text(cell, p, NAME)) {
                 settings.insert(name.into(), value);
             }
         }
         let row = cell.get("row").unwrap_or(&Value::Null);
-        let engine = text(row, "/figures/engine", NAME).or_else(|| text(cell, "/engine", NAME));
-        let version = text(row, "/figures/engine_version", NAME);
-        let status = text(cell, "/status", NAME).or_else(|| text(row, "/status", NAME));
+        let engine = bounded_text(row, "/figures/engine", NAME)
+            .or_else(|| bounded_text(cell, "/engine", NAME));
+        let version = bounded_text(row, "/figures/engine_version", NAME);
+        let status =
+            bounded_text(cell, "/status", NAME).or_else(|| bounded_text(row, "/status", NAME));
         let figures = FIGURES
             .iter()
             .filter_map(|f| Some((f.key, f.value_in_row(row.get("figures")?)?)));
         SweepCell {
-            id: text(cell, "/cell", NAME).unwrap_or_default(),
-            group: text(cell, "/group", NAME).unwrap_or_default(),
-            model: text(cell, "/model", NAME).unwrap_or_else(|| "unknown model".into()),
+            id: bounded_text(cell, "/cell", NAME).unwrap_or_default(),
+            group: bounded_text(cell, "/group", NAME).unwrap_or_default(),
+            model: bounded_text(cell, "/model", NAME).unwrap_or_else(|| "unknown model".into()),
             status: status.unwrap_or_else(|| "not_run".into()),
-            cause: text(row, "/cause", NAME),
-            phase: text(row, "/phase", NAME),
-            message: text(row, "/message", SENTENCE),
-            profile: text(row, "/profile", 2 * NAME),
+            cause: bounded_text(row, "/cause", NAME),
+            phase: bounded_text(row, "/phase", NAME),
+            message: bounded_text(row, "/message", SENTENCE),
+            profile: bounded_text(row, "/profile", 2 * NAME),
             engine: engine.map(|e| match version {
                 Some(version) => format!("{e} {version}"),
                 None => e,
             }),
-            backend: text(row, "/figures/memory_backend", NAME),
+            backend: bounded_text(row, "/figures/memory_backend", NAME),
             simulated: row.pointer("/figures/simulated") == Some(&Value::Bool(true)),
             figures: figures.collect(),
             settings,
@@ -280,12 +283,12 @@ impl SweepCell {
     }
 }
 
-fn text(value: &Value, path: &str, cells: usize) -> Option<String> {
+fn bounded_text(value: &Value, path: &str, cells: usize) -> Option<String> {
     let text = value.pointer(path)?.as_str()?.trim();
-    (!text.is_empty()).then(|| cut(text, cells))
+    (!text.is_empty()).then(|| cut_to_cells(text, cells))
 }
 
-fn cut(text: &str, cells: usize) -> String {
+fn cut_to_cells(text: &str, cells: usize) -> String {
     // A text of megabytes is not measured to its end.
     let few: String = text.chars().take(4 * cells).collect();
     truncate_text(&few, cells, "…")

@@ -25,7 +25,7 @@ pub(crate) fn number_column(title: impl Into<String>, key: &str) -> TableColumn 
 }
 
 /// A figure as a cell of a table, in the unit of the column.
-fn shown(figure: &DocumentFigure, value: f64) -> TableCell {
+fn figure_cell(figure: &DocumentFigure, value: f64) -> TableCell {
     let text = match figure.unit {
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),
         "tokens" | "" => layout::unsigned_zero(format!("{value:.0}")),
@@ -34,7 +34,7 @@ fn shown(figure: &DocumentFigure, value: f64) -> TableCell {
     TableCell::number_cell(value, text)
 }
 
-fn count(n: usize) -> TableCell {
+fn count_cell(n: usize) -> TableCell {
     TableCell::number_cell(n as f64, layout::grouped_count(n as u64))
 }
 
@@ -66,7 +66,7 @@ pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> 
                 TableCell::text_cell(status.replace('_', " ")),
                 TableCell::text_cell(cause.replace('_', " ")),
                 TableCell::text_cell(phase),
-                count(n),
+                count_cell(n),
                 TableCell::text_cell(message),
             ]
         });
@@ -123,12 +123,12 @@ pub(super) fn best_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
                 TableCell::text_cell(*words),
                 TableCell::text_cell(setting.join(", ")),
             ];
-            row.extend([&PEAK, &THROUGHPUT].map(|f| told(cell, f)));
+            row.extend([&PEAK, &THROUGHPUT].map(|f| cell_or_reason(cell, f)));
             row.push(match per_gib(cell) {
                 Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
                 None => TableCell::missing_cell("throughput or peak was not measured"),
             });
-            row.extend([&TTFT, &LATENCY].map(|f| told(cell, f)));
+            row.extend([&TTFT, &LATENCY].map(|f| cell_or_reason(cell, f)));
             row.push(TableCell::text_cell(cell.id.clone()));
             rows.push(row);
         }
@@ -212,7 +212,9 @@ pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid>
                 },
             ];
             for lack in LACKS {
-                row.push(count(by_size(&|c| c.cause.as_deref() == Some(lack)).len()));
+                row.push(count_cell(
+                    by_size(&|c| c.cause.as_deref() == Some(lack)).len(),
+                ));
             }
             row.push(TableCell::text_cell(*id));
             row
@@ -236,9 +238,9 @@ pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid>
     .filter(|grid| !grid.rows.is_empty())
 }
 
-fn told(cell: &SweepCell, figure: &DocumentFigure) -> TableCell {
+fn cell_or_reason(cell: &SweepCell, figure: &DocumentFigure) -> TableCell {
     match cell.figure_value(figure) {
-        Some(value) => shown(figure, value),
+        Some(value) => figure_cell(figure, value),
         None if cell.is_done() => TableCell::missing_cell("not measured"),
         None => TableCell::missing_cell(cell.failure_reason()),
     }
@@ -297,7 +299,7 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
             cell.status.replace('_', " ")
         )));
         row.push(TableCell::text_cell(cell.cause.clone().unwrap_or_default()));
-        row.extend(figures.iter().map(|f| told(cell, f)));
+        row.extend(figures.iter().map(|f| cell_or_reason(cell, f)));
         for text in [
             &cell.engine,
             &Some(cell.group.clone()),

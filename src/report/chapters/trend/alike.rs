@@ -22,7 +22,10 @@ pub(super) struct Alike<'a> {
 pub(super) fn group_alike_runs<'a>(runs: &[&'a ReportRun]) -> Vec<Alike<'a>> {
     let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&ReportRun>> = BTreeMap::new();
     for run in runs {
-        groups.entry(key(&run.profile)).or_default().push(run);
+        groups
+            .entry(comparison_key(&run.profile))
+            .or_default()
+            .push(run);
     }
     let mut groups: Vec<Alike> = groups
         .into_iter()
@@ -61,7 +64,7 @@ pub(super) fn group_alike_runs<'a>(runs: &[&'a ReportRun]) -> Vec<Alike<'a>> {
     groups
 }
 
-fn key(profile: &Profile) -> BTreeMap<String, String> {
+fn comparison_key(profile: &Profile) -> BTreeMap<String, String> {
     let all = settings::settings_of_profile(profile);
     let is_same = |name: &str| {
         let role = settings::role_of(name);

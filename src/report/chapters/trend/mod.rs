@@ -86,7 +86,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
         .filter(|r| r.profile.metadata.outcome == crate::capture::RunEnd::Completed)
         .collect();
     let groups = group_alike_runs(&whole);
-    let trends: Vec<Trend> = groups.iter().filter_map(Trend::of).collect();
+    let trends: Vec<Trend> = groups.iter().filter_map(Trend::trend_of_runs).collect();
     if trends.is_empty() {
         return Vec::new();
     }
@@ -98,7 +98,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
         } else {
             "trend".into()
         };
-        blocks.extend(trend.blocks(&prefix));
+        blocks.extend(trend.trend_blocks(&prefix));
     }
     if trends.len() > MOST {
         let more = trends.len() - MOST;
@@ -127,7 +127,7 @@ enum By {
 }
 
 impl By {
-    fn word(self) -> &'static str {
+    fn step_word(self) -> &'static str {
         match self {
             By::Version => "engine version",
             By::Image => "image",
@@ -167,7 +167,7 @@ impl<'a> Step<'a> {
         quantile_of_sorted(&self.sorted(watched), 0.5)
     }
 
-    fn range(&self, watched: &WatchedFigure) -> Option<(f64, f64)> {
+    fn figure_range(&self, watched: &WatchedFigure) -> Option<(f64, f64)> {
         let all = self.sorted(watched);
         all.first().copied().zip(all.last().copied())
     }
@@ -185,7 +185,7 @@ struct Trend<'a> {
 }
 
 impl<'a> Trend<'a> {
-    fn of(alike: &'a Alike<'a>) -> Option<Trend<'a>> {
+    fn trend_of_runs(alike: &'a Alike<'a>) -> Option<Trend<'a>> {
         let version = |run: &ReportRun| run.profile.engine_metadata.engine_version.clone();
         let image = |run: &ReportRun| {
             Some(run.profile.metadata.container.image.clone()).filter(|i| !i.is_empty())
@@ -233,7 +233,7 @@ impl<'a> Trend<'a> {
         })
     }
 
-    fn blocks(&self, prefix: &str) -> Vec<ContentBlock> {
+    fn trend_blocks(&self, prefix: &str) -> Vec<ContentBlock> {
         let runs: usize = self.steps.iter().map(|s| s.runs.len()).sum();
         let hosts: std::collections::BTreeSet<&str> = (self.steps.iter())
             .flat_map(|s| &s.runs)
@@ -243,7 +243,7 @@ impl<'a> Trend<'a> {
             "{} of {}, by {}",
             counted_words(runs, "run", "runs"),
             self.alike.title,
-            self.by.word()
+            self.by.step_word()
         );
         if hosts.len() > 1 {
             text.push_str(&format!(", on {} hosts", hosts.len()));
@@ -275,11 +275,11 @@ impl<'a> Trend<'a> {
             blocks.push(ContentBlock::Text(format!(
                 "{} left out: the {} is not known.",
                 counted_words(self.unknown, "run is", "runs are"),
-                self.by.word()
+                self.by.step_word()
             )));
         }
         blocks.extend(self.charts(prefix).into_iter().map(ContentBlock::Chart));
-        blocks.push(ContentBlock::Table(self.table(prefix)));
+        blocks.push(ContentBlock::Table(self.steps_table(prefix)));
         blocks
     }
 
@@ -297,9 +297,9 @@ impl<'a> Trend<'a> {
         sentences
     }
 
-    fn table(&self, prefix: &str) -> Grid {
+    fn steps_table(&self, prefix: &str) -> Grid {
         let mut columns = vec![
-            text_column(self.by.word(), "step"),
+            text_column(self.by.step_word(), "step"),
             number_column("runs", "runs"),
         ];
         columns.extend(
@@ -321,7 +321,7 @@ impl<'a> Trend<'a> {
                     } else {
                         String::new()
                     };
-                    TableCell::number_cell(value, format!("{}{of}", shown(w, value)))
+                    TableCell::number_cell(value, format!("{}{of}", format_figure(w, value)))
                 }
                 None => TableCell::missing_cell("no run of it knows"),
             }));
@@ -329,7 +329,7 @@ impl<'a> Trend<'a> {
         };
         Grid {
             id: format!("{prefix}_figures"),
-            caption: format!("{}, by {}", self.alike.title, self.by.word()),
+            caption: format!("{}, by {}", self.alike.title, self.by.step_word()),
             columns,
             rows: self.steps.iter().map(row).collect(),
         }
@@ -359,12 +359,12 @@ impl<'a> Trend<'a> {
             let unit = drawn.first()?.unit;
             (!curves.is_empty()).then(|| Chart {
                 id: format!("{prefix}_{id}"),
-                title: format!("{title} by {}: {}", self.by.word(), self.alike.model),
+                title: format!("{title} by {}: {}", self.by.step_word(), self.alike.model),
                 note: None,
                 simulated: self.alike.simulated,
                 plot: Plot::Curves(Curves {
                     x: chart::ChartAxis {
-                        title: self.by.word().to_owned(),
+                        title: self.by.step_word().to_owned(),
                         unit: String::new(),
                         scale: Scale::Linear,
                     },
@@ -387,7 +387,7 @@ impl<'a> Trend<'a> {
             Some(Dot {
                 x: (i + 1) as f64,
                 y: step.median(watched)?,
-                range: step.range(watched).filter(|_| step.runs.len() > 1),
+                range: step.figure_range(watched).filter(|_| step.runs.len() > 1),
                 label: Some(step.label.clone()),
             })
         });
@@ -400,7 +400,7 @@ impl<'a> Trend<'a> {
 }
 
 /// Percent, with a decimal where it is small.
-fn share(percent: f64) -> String {
+fn format_share(percent: f64) -> String {
     if percent < 10.0 {
         format!("{percent:.1}").trim_end_matches(".0").to_owned()
     } else {
@@ -421,18 +421,18 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
             continue;
         };
         told.push(watched.title);
-        let Some(percent) = percent(before, after).filter(|p| p.abs() > MOVED) else {
+        let Some(percent) = percent_change(before, after).filter(|p| p.abs() > MOVED) else {
             continue;
         };
         let verb = if percent < 0.0 { "shrank" } else { "grew" };
         let mut sentence = format!(
             "{} {verb} {} % from {} to {} ({} to {} {}",
             watched.title,
-            share(percent.abs()),
+            format_share(percent.abs()),
             a.label,
             b.label,
-            shown(watched, before),
-            shown(watched, after),
+            format_figure(watched, before),
+            format_figure(watched, after),
             watched.unit
         );
         let (n, m) = (a.sorted(watched).len(), b.sorted(watched).len());
@@ -440,7 +440,7 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
             sentence.push_str(&format!("; medians of {n} and {m} runs"));
         }
         sentence.push(')');
-        let overlap = a.range(watched).zip(b.range(watched));
+        let overlap = a.figure_range(watched).zip(b.figure_range(watched));
         if overlap.is_some_and(|(a, b)| (n > 1 || m > 1) && a.0 <= b.1 && b.0 <= a.1) {
             sentence.push_str(", within the spread of the runs");
         }
@@ -467,11 +467,11 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
 }
 
 /// The change in percent of the first; none of nothing.
-fn percent(before: f64, after: f64) -> Option<f64> {
+fn percent_change(before: f64, after: f64) -> Option<f64> {
     (before != 0.0).then(|| (after - before) / before.abs() * 100.0)
 }
 
-fn shown(watched: &WatchedFigure, value: f64) -> String {
+fn format_figure(watched: &WatchedFigure, value: f64) -> String {
     match watched.unit {
         "tokens" => layout::grouped_count(value.max(0.0).round() as u64),
         "GiB" => layout::unsigned_zero(format!("{value:.3}")),

@@ -40,7 +40,7 @@ pub fn write_block(
         ContentBlock::Text(text) => {
             html.write_raw("<p>").write_text(text).write_raw("</p>\n");
         }
-        ContentBlock::Note(of) => note(html, of),
+        ContentBlock::Note(of) => write_note(html, of),
         ContentBlock::Table(grid) => {
             if grid.id == FIGURES {
                 cards(html, grid, report);
@@ -48,7 +48,7 @@ pub fn write_block(
             html.write_raw("<figure")
                 .write_attribute("id", &names.take_name(&grid.id))
                 .write_raw(" class=\"table\">");
-            table(html, grid, report);
+            write_table(html, grid, report);
             html.write_raw("</figure>\n");
         }
         ContentBlock::Chart(of) => chart(html, of, report, names),
@@ -57,7 +57,7 @@ pub fn write_block(
     }
 }
 
-fn note(html: &mut Markup, note: &Note) {
+fn write_note(html: &mut Markup, note: &Note) {
     html.write_raw(match note.severity {
         Severity::Info => "<aside class=\"note info\"><p><strong>Note</strong> ",
         Severity::Warning => "<aside class=\"note warning\"><p><strong>Warning</strong> ",
@@ -90,7 +90,7 @@ fn listing(html: &mut Markup, listing: &Listing) {
         .write_raw("</pre></details>\n");
 }
 
-fn table(html: &mut Markup, grid: &Grid, report: &Report) {
+fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
     html.write_raw("<div role=\"region\" tabindex=\"0\"");
     html.write_attribute("aria-label", &grid.caption);
     html.write_raw(match (grid.rows.len() > TALL, grid.columns.len() > WIDE) {
@@ -127,7 +127,7 @@ fn table(html: &mut Markup, grid: &Grid, report: &Report) {
                     .write_raw("\"");
             }
             html.write_raw(">");
-            self::cell(html, cell, report);
+            self::write_cell(html, cell, report);
             html.write_raw(if name { "</th>" } else { "</td>" });
         }
         html.write_raw("</tr>\n");
@@ -148,7 +148,7 @@ fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
     for row in rows.into_iter().take(CARDS) {
         html.write_raw("<div><dt>").write_text(&row[0].text);
         html.write_raw("</dt><dd><span class=\"value\">");
-        cell(html, &row[1], report);
+        write_cell(html, &row[1], report);
         html.write_raw("</span> ");
         if let Some(unit) = row.get(2) {
             html.write_raw("<span class=\"unit\">")
@@ -161,7 +161,7 @@ fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
 }
 
 /// The content of a cell: a figure with a source is a link to it.
-fn cell(html: &mut Markup, cell: &TableCell, report: &Report) {
+fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
     match (&cell.missing, cell.source) {
         (Some(why), _) if cell.text.is_empty() => {
             html.write_raw("<span class=\"missing\"")
@@ -189,7 +189,7 @@ fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut UsedName
         .write_drawing(&svg::chart_svg(chart, ChartStyle::Inline))
         .write_raw("</div>");
     html.write_raw("<details class=\"figures\"><summary>Figures of this chart</summary>");
-    table(html, &figures::of_chart(chart), report);
+    write_table(html, &figures::of_chart(chart), report);
     html.write_raw("</details></figure>\n");
 }
 
@@ -207,7 +207,7 @@ fn timeline(html: &mut Markup, timeline: &ChartTimeline, report: &Report, names:
         .iter()
         .filter(|g| !g.rows.is_empty())
     {
-        table(html, grid, report);
+        write_table(html, grid, report);
     }
     html.write_raw("</details></figure>\n");
 }

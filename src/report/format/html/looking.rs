@@ -50,9 +50,12 @@ fn lane(lane: &TimelineLane, text: impl Fn(&str) -> String) -> Value {
     let (mut at, mut low) = (0, 0);
     for stretch in &known {
         let (from, to) = (ticks(stretch.from_s), ticks(stretch.to_s));
-        let (below, above) = (whole(stretch.low, quantum), whole(stretch.high, quantum));
+        let (below, above) = (
+            whole_quanta(stretch.low, quantum),
+            whole_quanta(stretch.high, quantum),
+        );
         for difference in [from - at, to - from, below - low, above - below] {
-            put(difference, &mut bytes);
+            put_varint(difference, &mut bytes);
         }
         (at, low) = (to, below);
     }
@@ -79,11 +82,11 @@ fn ticks(seconds: f64) -> i64 {
     (seconds * TICKS).round() as i64
 }
 
-fn whole(value: f64, quantum: f64) -> i64 {
+fn whole_quanta(value: f64, quantum: f64) -> i64 {
     (value / quantum).round() as i64
 }
 
-fn put(number: i64, bytes: &mut Vec<u8>) {
+fn put_varint(number: i64, bytes: &mut Vec<u8>) {
     let mut rest = ((number << 1) ^ (number >> 63)) as u64;
     while rest >= 0x80 {
         bytes.push(rest as u8 | 0x80);

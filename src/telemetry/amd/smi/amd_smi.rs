@@ -13,20 +13,25 @@ use serde_json::{Map, Value};
 pub fn parse_output(output: &str) -> Vec<GpuReport> {
     let mut all = Vec::new();
     for document in documents::find_documents(output) {
-        combine_reports(&mut all, one_reading(plain(document.value)));
+        combine_reports(&mut all, one_reading(plain_keys(document.value)));
     }
     all
 }
 
 /// Keys in one spelling: some releases write them in capitals, some with spaces.
-fn plain(value: Value) -> Value {
+fn plain_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
             map.into_iter()
-                .map(|(key, value)| (key.to_lowercase().replace([' ', '-'], "_"), plain(value)))
+                .map(|(key, value)| {
+                    (
+                        key.to_lowercase().replace([' ', '-'], "_"),
+                        plain_keys(value),
+                    )
+                })
                 .collect(),
         ),
-        Value::Array(list) => Value::Array(list.into_iter().map(plain).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(plain_keys).collect()),
         other => other,
     }
 }
@@ -77,7 +82,7 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
             .get("xcp")
             .and_then(parse_whole)
             .is_some_and(|n| n > 0);
-        return vec![(report(gpu, entry), part)];
+        return vec![(gpu_report(gpu, entry), part)];
     }
     // Sorted by pid, the GPUs are nested below the processes.
     let info = entry.get("process_info").and_then(Value::as_object);
@@ -89,7 +94,7 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
     list.iter()
         .filter_map(Value::as_object)
         .filter_map(|on| {
-            let mut of = self::process(process)?;
+            let mut of = self::parse_process(process)?;
             of.vram_bytes = process_memory(on).or(of.vram_bytes);
             let report = GpuReport {
                 gpu: index(on)?,
@@ -117,7 +122,7 @@ fn first<T>(
     })
 }
 
-fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
+fn gpu_report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     // ROCm 5.7 nests everything below one more key.
     let inner = entry.get("values").and_then(Value::as_object);
     let entry = inner.unwrap_or(entry);
@@ -125,7 +130,7 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     let degrees = |places: &str| first(entry, places, parse_celsius);
     let share = |places: &str| first(entry, places, parse_percent);
     let said = |places: &str| first(entry, places, available_text);
-    let number = |places: &str| first(entry, places, numbered);
+    let number = |places: &str| first(entry, places, trailing_number);
     GpuReport {
         gpu,
         bdf: said("bdf gpu_bdf bus.bdf").map(|b| b.to_lowercase()),
@@ -156,7 +161,7 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
         memory_busy_pct: share("usage.umc_activity usage.mem_activity usage.mem_usage mem"),
         gfx_mhz: clock(entry, "gfx", "gfx_clk gfx_clock"),
         memory_mhz: clock(entry, "mem", "mem_clk mem_clock"),
-        processes: processes(entry),
+        processes: listed_processes(entry),
     }
 }
 
@@ -180,7 +185,7 @@ fn clock(entry: &Map<String, Value>, domain: &str, plain: &str) -> Option<u32> {
 }
 
 /// `renderD128`, `card57`, or the number alone.
-fn numbered(value: &Value) -> Option<u32> {
+fn trailing_number(value: &Value) -> Option<u32> {
     match value.as_str() {
         Some(name) => name
             .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -191,7 +196,7 @@ fn numbered(value: &Value) -> Option<u32> {
 }
 
 /// The processes of an entry; `None` if it has no process list.
-fn processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
+fn listed_processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
     let list = entry
         .get("process_list")
         .or_else(|| entry.get("process_info"))?;
@@ -201,14 +206,14 @@ fn processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
         let map = item.as_object()?;
         // Without processes this is a sentence.
         match map.get("process_info") {
-            Some(info) => process(info.as_object()?),
-            None => process(map),
+            Some(info) => parse_process(info.as_object()?),
+            None => parse_process(map),
         }
     });
     Some(found.collect())
 }
 
-fn process(map: &Map<String, Value>) -> Option<ToolProcess> {
+fn parse_process(map: &Map<String, Value>) -> Option<ToolProcess> {
     let pid = u32::try_from(parse_whole(map.get("pid")?)?).ok()?;
     (pid > 0).then(|| ToolProcess {
         pid,

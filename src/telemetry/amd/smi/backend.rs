@@ -57,7 +57,7 @@ impl ToolBackend {
     pub fn open(tools: &Tools, proc: &Path, container_id: &str) -> Result<ToolBackend, String> {
         let tool =
             Tool::installed(tools).ok_or("neither amd-smi nor rocm-smi is installed here")?;
-        let first = tool.read();
+        let first = tool.read_gpus();
         let gpus: Vec<&GpuReport> = match &first.gpus {
             Ok(gpus) => gpus
                 .iter()
@@ -68,7 +68,7 @@ impl ToolBackend {
         if gpus.is_empty() {
             return Err(format!("{} reports the memory of no GPU", tool.name));
         }
-        let facts = tool.facts();
+        let facts = tool.static_facts();
         let devices = gpus
             .iter()
             .enumerate()
@@ -100,7 +100,7 @@ impl ToolBackend {
                 let mut wait = EVERY;
                 while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     let start = Instant::now();
-                    let reading = tool.read();
+                    let reading = tool.read_gpus();
                     wait = EVERY.max(start.elapsed() * COST_FACTOR);
                     if tell.send(reading).is_err() {
                         return;
@@ -135,7 +135,7 @@ impl ToolBackend {
                 at_ns,
                 device: device.index,
                 used_bytes,
-                processes: self.processes(gpu, device.total_bytes),
+                processes: self.gpu_processes(gpu, device.total_bytes),
                 power_mw: gpu.power_mw,
                 temperature_c: gpu.edge_c,
                 hotspot_temp_c: gpu.hotspot_c,
@@ -149,7 +149,7 @@ impl ToolBackend {
         }
     }
 
-    fn processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
+    fn gpu_processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
         let listed = gpu.processes.as_ref()?;
         let raw: Vec<Raw> = listed.iter().map(|p| (p.pid, p.vram_bytes)).collect();
         let merged = gpu_process::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
@@ -172,7 +172,7 @@ impl Tool {
         })
     }
 
-    fn read(&self) -> ToolReading {
+    fn read_gpus(&self) -> ToolReading {
         let gpus = if self.name == "amd-smi" {
             self.amd()
         } else {
@@ -185,7 +185,7 @@ impl Tool {
     }
 
     /// Standard output, first line of standard error, and the tool's own pid.
-    fn ask(&self, arguments: &str) -> Result<(String, Option<String>, u32), String> {
+    fn run_tool(&self, arguments: &str) -> Result<(String, Option<String>, u32), String> {
         match self.tools.run_tool(&self.path, arguments, PATIENCE) {
             ToolOutcome::Text { text, error, pid } => Ok((text, error, pid)),
             ToolOutcome::Failed(why) | ToolOutcome::StillRunning(why) => Err(why),
@@ -193,13 +193,13 @@ impl Tool {
     }
 
     fn amd(&self) -> Result<Vec<GpuReport>, String> {
-        let (text, error, _) = self.ask("metric --json")?;
+        let (text, error, _) = self.run_tool("metric --json")?;
         let mut gpus = amd_smi::parse_output(&text);
         if gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
         // Without a process list the memory is still valid.
-        if let Ok((text, _, pid)) = self.ask("process --json") {
+        if let Ok((text, _, pid)) = self.run_tool("process --json") {
             combine_reports(&mut gpus, amd_smi::parse_output(&text));
             for gpu in &mut gpus {
                 without(gpu.processes.as_mut(), pid);
@@ -209,7 +209,7 @@ impl Tool {
     }
 
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
-        let (text, error, pid) = self.ask(ROCM_ARGUMENTS)?;
+        let (text, error, pid) = self.run_tool(ROCM_ARGUMENTS)?;
         let mut said = rocm_smi::parse_output(&text);
         // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
         if let [only] = said.gpus.as_mut_slice() {
@@ -223,11 +223,11 @@ impl Tool {
     }
 
     /// Static facts: names and UUIDs.
-    fn facts(&self) -> Vec<GpuReport> {
+    fn static_facts(&self) -> Vec<GpuReport> {
         let mut facts = Vec::new();
         if self.name == "amd-smi" {
             for arguments in ["list --json", "static --asic --bus --vram --json"] {
-                if let Ok((text, ..)) = self.ask(arguments) {
+                if let Ok((text, ..)) = self.run_tool(arguments) {
                     combine_reports(&mut facts, amd_smi::parse_output(&text));
                 }
             }

@@ -74,15 +74,15 @@ pub struct ToolProcess {
 impl GpuReport {
     /// Takes over the values of a newer report of the same GPU.
     pub fn update_from(&mut self, newer: GpuReport) {
-        self.take(newer, true);
+        self.take_fields(newer, true);
     }
 
     /// Takes over only the values that are not known yet.
     pub fn fill_from(&mut self, other: GpuReport) {
-        self.take(other, false);
+        self.take_fields(other, false);
     }
 
-    fn take(&mut self, other: GpuReport, over: bool) {
+    fn take_fields(&mut self, other: GpuReport, over: bool) {
         macro_rules! take {
             ($($field:ident),*) => {
                 $(if other.$field.is_some() && (over || self.$field.is_none()) {

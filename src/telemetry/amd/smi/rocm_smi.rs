@@ -22,22 +22,22 @@ pub fn parse_output(output: &str) -> RocmReport {
     let mut found = RocmReport::default();
     for document in documents::find_documents(output) {
         if let Value::Object(map) = &document.value {
-            found.read(map);
+            found.read_document(map);
         }
     }
     found
 }
 
 impl RocmReport {
-    fn read(&mut self, map: &Map<String, Value>) {
+    fn read_document(&mut self, map: &Map<String, Value>) {
         for (key, value) in map {
             let Some(inner) = value.as_object() else {
                 continue;
             };
             if let Some(gpu) = key.strip_prefix("card").and_then(|n| n.parse().ok()) {
-                super::combine_reports(&mut self.gpus, vec![report(gpu, inner)]);
+                super::combine_reports(&mut self.gpus, vec![gpu_report(gpu, inner)]);
             } else if key == "system" {
-                let listed = inner.iter().filter_map(|(k, v)| process(k, v));
+                let listed = inner.iter().filter_map(|(k, v)| parse_process(k, v));
                 let listed: Vec<ToolProcess> = listed.collect();
                 if !listed.is_empty() {
                     self.processes = Some(listed);
@@ -47,7 +47,7 @@ impl RocmReport {
     }
 }
 
-fn report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
+fn gpu_report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
     // The spelling of keys changed in capitals only, or in a word at their beginning.
     let find = |wanted: &[&str]| {
         wanted.iter().find_map(|w| {
@@ -93,7 +93,7 @@ fn report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
 }
 
 /// `"PID123": "name, gpus, vram, sdma, cu"`. The name may hold commas, so it is read from the right.
-fn process(key: &str, value: &Value) -> Option<ToolProcess> {
+fn parse_process(key: &str, value: &Value) -> Option<ToolProcess> {
     let pid = key.strip_prefix("PID")?.parse().ok()?;
     let mut fields = value.as_str()?.rsplitn(5, ',');
     let _compute_units = fields.next()?;
@@ -159,7 +159,7 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic(text in "\\PC*") {
             let _ = parse_output(&text);
-            let _ = process(&text, &Value::from(text.as_str()));
+            let _ = parse_process(&text, &Value::from(text.as_str()));
         }
 
         #[test]

@@ -126,14 +126,14 @@ pub fn parse_bytes(value: &Value, bare: Bare) -> Option<u64> {
 pub fn parse_milliwatts(value: &Value) -> Option<u32> {
     let q = parse_quantity(value)?;
     let factor = q.unit.as_deref().map_or(Some(1e3), watt_factor)?;
-    told(&q, q.value * factor, 1e8)
+    available_figure(&q, q.value * factor, 1e8)
 }
 
 /// Degrees Celsius.
 pub fn parse_celsius(value: &Value) -> Option<u32> {
     let q = parse_quantity(value)?;
     match q.unit.as_deref() {
-        None | Some("c") => told(&q, q.value, 1000.0),
+        None | Some("c") => available_figure(&q, q.value, 1000.0),
         Some(_) => None,
     }
 }
@@ -142,7 +142,7 @@ pub fn parse_celsius(value: &Value) -> Option<u32> {
 pub fn parse_percent(value: &Value) -> Option<u32> {
     let q = parse_quantity(value)?;
     match q.unit.as_deref() {
-        None | Some("%") => told(&q, q.value, 100.5),
+        None | Some("%") => available_figure(&q, q.value, 100.5),
         Some(_) => None,
     }
 }
@@ -151,10 +151,10 @@ pub fn parse_percent(value: &Value) -> Option<u32> {
 pub fn parse_megahertz(value: &Value) -> Option<u32> {
     let q = parse_quantity(value)?;
     let factor = q.unit.as_deref().map_or(Some(1.0), hertz_factor)?;
-    told(&q, q.value * factor, 1e6)
+    available_figure(&q, q.value * factor, 1e6)
 }
 
-fn told(q: &Quantity, figure: f64, below: f64) -> Option<u32> {
+fn available_figure(q: &Quantity, figure: f64, below: f64) -> Option<u32> {
     (q.value != NOT_TOLD && (0.0..below).contains(&figure)).then(|| figure.round() as u32)
 }
 
