@@ -149,7 +149,7 @@ proptest! {
             let parts = device.parts.iter().map(|p| i128::from(p.bytes));
             prop_assert_eq!(parts.sum::<i128>(), i128::from(device.peak_bytes));
         }
-        render_text(&profile, TextOptions::default());
+        render_text(&profile, None, TextOptions::default());
         serde_json::to_string(&profile).unwrap();
     }
 }

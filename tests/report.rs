@@ -15,7 +15,7 @@ fn plain(profile: &Profile, unicode: bool, width: usize) -> String {
         color: false,
         unicode,
     };
-    render_text(profile, options)
+    render_text(profile, None, options)
 }
 
 /// A profile that uses every block of the page.
@@ -51,7 +51,7 @@ fn summary_in_colour() {
         color: true,
         unicode: true,
     };
-    let text = render_text(&eventful(), options);
+    let text = render_text(&eventful(), None, options);
     insta::assert_snapshot!(text.replace('\x1b', "␛"));
 }
 
@@ -93,7 +93,7 @@ fn colour_adds_nothing_that_is_not_said_without() {
         unicode: true,
     };
     let profile = eventful();
-    let stripped = anstream::adapter::strip_str(&render_text(&profile, options)).to_string();
+    let stripped = anstream::adapter::strip_str(&render_text(&profile, None, options)).to_string();
     let trimmed: Vec<&str> = stripped.lines().map(str::trim_end).collect();
     assert_eq!(trimmed.join("\n") + "\n", plain(&profile, true, 100));
 }

@@ -26,6 +26,7 @@ fn run(name: &str, profile: Profile) -> ReportRun {
         name: name.into(),
         timeline: lanes::of_profile(&profile),
         profile: Box::new(profile),
+        plan: None,
         calculated: None,
         places: BTreeMap::new(),
         in_full: true,

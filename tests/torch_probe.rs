@@ -257,7 +257,7 @@ fn operators_and_layers_are_told() {
         .iter()
         .map(|o| o.self_memory_bytes);
     assert!(memory.clone().is_sorted_by(|a, b| a >= b) && memory.count() > 5);
-    let page = render_text(&profile, TextOptions::default());
+    let page = render_text(&profile, None, TextOptions::default());
     for text in [
         "Inside the process",
         "aten::",
@@ -306,7 +306,7 @@ fn figures_that_cannot_be_are_survived() {
                 let levels = vec![GIB; devices.len()];
                 let profile = probed(devices, &levels, 0, &result.to_string()).derive();
                 sums(&profile);
-                render_text(&profile, TextOptions::default());
+                render_text(&profile, None, TextOptions::default());
             }
         }
     }

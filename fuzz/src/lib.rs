@@ -224,7 +224,7 @@ pub fn documents(bytes: &[u8]) {
 }
 
 fn shown(profile: Profile) {
-    let page = text::render_text(&profile, text::TextOptions::default());
+    let page = text::render_text(&profile, None, text::TextOptions::default());
     assert!(
         !page.contains('\x1b') && !page.contains('\u{202e}'),
         "a terminal would obey it"
@@ -233,6 +233,7 @@ fn shown(profile: Profile) {
         name: name.into(),
         profile: Box::new(profile.clone()),
         timeline: ChartTimeline::default(),
+        plan: None,
         calculated: None,
         places: BTreeMap::new(),
         in_full: true,

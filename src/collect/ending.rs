@@ -81,9 +81,9 @@ pub fn is_running(state: &ContainerState) -> bool {
 
 /// The end of a run with its explanation.
 pub fn explain_run_end(end: RunEnd, causes: Causes<'_>) -> RunEnd {
-    // A bench error about a server that is gone is only a consequence.
+    // A bench error about a server that is gone is only a consequence, and the container's own end has its exit code.
     let end = match (end, &causes.lost) {
-        (RunEnd::BenchFailed(_) | RunEnd::Failed(_), Some(lost)) => {
+        (RunEnd::BenchFailed(_) | RunEnd::Failed(_) | RunEnd::ContainerLost(_), Some(lost)) => {
             RunEnd::ContainerLost(lost.clone())
         }
         (end, _) => end,

@@ -1,5 +1,6 @@
 //! `plimsoll derive`: the profile of a stored capture, made again.
 
+use super::report::reading::answer_of_profile;
 use crate::cli::DeriveArgs;
 use crate::console::Console;
 use crate::error::ExitCode;
@@ -28,7 +29,9 @@ pub fn run_derive(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCo
         None => stored.profile_path()?,
     };
     write_atomically(&path, &document)?;
-    console.write_data(report::text::render_text(&profile, console.text_options()).as_bytes())?;
+    let answer = answer_of_profile(&profile, &path);
+    let page = report::text::render_text(&profile, answer.as_ref(), console.text_options());
+    console.write_data(page.as_bytes())?;
     console.print_note(&format!("profile: {}", path.display()));
     Ok(ExitCode::Done)
 }

@@ -100,6 +100,12 @@ fn tell(
             map.insert("source".into(), json!(asked.model.source));
             map.insert("concurrency".into(), json!(concurrency));
             map.insert("risk".into(), json!(risk));
+            let page = page::build_page(asked, deployment, &estimate, concurrency);
+            let answer = report::answer_of_estimate(&page);
+            map.insert("verdict".into(), json!(answer.verdict));
+            let actions = answer.actions.iter();
+            let actions = actions.map(|a| json!({"setting": a.setting, "effect": a.effect}));
+            map.insert("actions".into(), actions.collect());
             if let Some(found) = solved {
                 // A share is a fraction; all else that is solved for is counted.
                 let value = found.value.map(|v| match found.what {
@@ -253,7 +259,7 @@ fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::
 }
 
 impl Asked {
-    fn reading(&self, deployment: &Deployment) -> Result<Reading, Unknown> {
+    pub(in crate::commands) fn reading(&self, deployment: &Deployment) -> Result<Reading, Unknown> {
         let estimate = self.estimated(deployment)?;
         Reading::of(&self.model, deployment, &estimate)
     }

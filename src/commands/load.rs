@@ -1,5 +1,6 @@
 //! What the measuring commands share: from flags to a request, results, signals, the end of a run.
 
+use super::report::reading::answer_of_profile;
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
 use crate::collect::{Collected, MemorySource, StopSignal, derive_and_store};
@@ -279,9 +280,10 @@ pub fn conclude_run(
     if args.json {
         console.write_data(&ended.document)?;
     } else {
-        console.write_data(
-            report::text::render_text(&ended.profile, console.text_options()).as_bytes(),
-        )?;
+        let answer = answer_of_profile(&ended.profile, &paths.profile);
+        let options = console.text_options();
+        let page = report::text::render_text(&ended.profile, answer.as_ref(), options);
+        console.write_data(page.as_bytes())?;
     }
     if ended.stored.is_ok() {
         console.print_note(&format!("profile: {}", paths.profile.display()));

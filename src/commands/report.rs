@@ -1,7 +1,7 @@
 //! `plimsoll report`: what was measured, as one file to read or to hand on.
 
 pub(super) mod capture;
-mod reading;
+pub(super) mod reading;
 mod writing;
 
 use crate::cli::ReportArgs;

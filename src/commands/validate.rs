@@ -10,7 +10,7 @@ use crate::estimate::model::from_config;
 use crate::estimate::{Model, estimate};
 use crate::models;
 use crate::profile::Profile;
-use crate::report::{self, text::TextOptions};
+use crate::report::{self, material::RunPlan, text::TextOptions};
 use crate::store::{
     ProfileFile, find_profiles, model_config, private, read_profile, write_atomically,
 };
@@ -22,7 +22,7 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let runs: Vec<RunValidation> = profiles
         .iter()
         .map(|(file, profile)| {
-            let calculated = calculate(profile, file);
+            let (calculated, _) = calculate(profile, file);
             RunValidation::validate_run(profile, &file.display().to_string(), &calculated)
         })
         .collect();
@@ -53,16 +53,22 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 
 /// What is calculated for the deployment of a profile. What own runs have taught is left out: they
 /// may be these.
-pub(super) fn calculate(profile: &Profile, file: &Path) -> Calculated {
-    let deployment = match deployment_of(profile) {
-        Ok(deployment) => deployment,
-        Err(why) => return Calculated::nothing_calculated(&why.to_string()),
-    };
-    let (model, facts) = match model_of(profile, file) {
-        Ok(found) => found,
-        Err(why) => return Calculated::nothing_calculated(&why),
-    };
-    let estimate = estimate(&model, &deployment);
+pub(super) fn calculate(profile: &Profile, file: &Path) -> (Calculated, Option<RunPlan>) {
+    match plan_of(profile, file) {
+        Ok((plan, facts)) => (calculate_plan(profile, &plan, facts), Some(plan)),
+        Err(why) => (Calculated::nothing_calculated(&why), None),
+    }
+}
+
+/// The model and the deployment of a profile, and where the model's facts are from.
+fn plan_of(profile: &Profile, file: &Path) -> Result<(RunPlan, String), String> {
+    let deployment = deployment_of(profile).map_err(|why| why.to_string())?;
+    let (model, facts) = model_of(profile, file)?;
+    Ok((RunPlan { model, deployment }, facts))
+}
+
+fn calculate_plan(profile: &Profile, plan: &RunPlan, facts: String) -> Calculated {
+    let estimate = estimate(&plan.model, &plan.deployment);
     let pool = estimate.pool.as_ref().map(|p| (p.bytes, p.tokens));
     let total = estimate.total.as_ref().copied();
     let mut calculated = Calculated::of_terms(facts, &estimate.terms, pool, total);

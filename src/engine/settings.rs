@@ -132,6 +132,13 @@ impl Setting {
     }
 }
 
+/// The argument that sets one setting of an engine, as a person types it: `--max-model-len 8192`;
+/// `None` where the engine has no such setting.
+pub fn argument_text(engine: EngineId, name: &str, value: &str) -> Option<String> {
+    let words = Setting::named(name)?.written(engine, value);
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
 /// The arguments, each with its value, that set these settings of an engine; settings that the
 /// engine lacks are left out.
 pub fn arguments_of(engine: EngineId, settings: &RequestedSettings) -> Vec<Vec<String>> {

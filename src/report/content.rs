@@ -5,6 +5,7 @@
 //! format makes them harmless in its own way.
 
 use super::chart::{Chart, ChartTimeline};
+use crate::breakdown::Component;
 use crate::engine::facts::Severity;
 
 /// A report.
@@ -16,10 +17,112 @@ pub struct Report {
     pub about: Vec<(String, String)>,
     /// Set where an engine or a device is simulated, with what; shown wherever figures are.
     pub simulated: Option<String>,
+    /// What a reader wants to know first; every format opens with it, a terminal ends with it.
+    pub answer: Option<Answer>,
     /// Its parts, in order.
     pub chapters: Vec<Chapter>,
     /// Where figures come from; [`SourceId`] counts in it.
     pub sources: Vec<FigureSource>,
+}
+
+/// Whether memory suffices, how much is left, and what to change.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answer {
+    /// How good or bad it is.
+    pub state: AnswerState,
+    /// One sentence with the figure that decides.
+    pub verdict: String,
+    /// The device or limit that binds; `None` where its size is unknown.
+    pub gauge: Option<Gauge>,
+    /// The main figures, four at most.
+    pub figures: Vec<KeyFigure>,
+    /// What to change, three at most, the best first.
+    pub actions: Vec<Action>,
+}
+
+/// How good or bad an answer is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnswerState {
+    /// It cannot be decided.
+    #[default]
+    Unknown,
+    /// Memory suffices.
+    Safe,
+    /// Memory suffices with little to spare.
+    Tight,
+    /// The next allocation may fail.
+    Critical,
+    /// It failed, or does not fit.
+    Failed,
+}
+
+impl AnswerState {
+    /// The word in classes of the page and in tests.
+    pub fn state_name(self) -> &'static str {
+        match self {
+            AnswerState::Unknown => "unknown",
+            AnswerState::Safe => "safe",
+            AnswerState::Tight => "tight",
+            AnswerState::Critical => "critical",
+            AnswerState::Failed => "failed",
+        }
+    }
+}
+
+/// How full a device or a limit is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Gauge {
+    /// Which: `GPU 1, NVIDIA H100 80GB HBM3`.
+    pub label: String,
+    /// Bytes in use at the peak.
+    pub used: u64,
+    /// Bytes that it has.
+    pub total: u64,
+    /// What is in use, by component; bytes, together no more than `used`.
+    pub parts: Vec<(Component, u64)>,
+}
+
+impl Gauge {
+    /// Bytes that are free at the peak.
+    pub fn free_bytes(&self) -> u64 {
+        self.total.saturating_sub(self.used)
+    }
+
+    /// Percent of the total in use; more than 100 where more is needed than there is.
+    pub fn used_percent(&self) -> f64 {
+        self.used as f64 / self.total.max(1) as f64 * 100.0
+    }
+}
+
+/// A main figure.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct KeyFigure {
+    /// What it is: `Model weights`.
+    pub label: String,
+    /// The figure.
+    pub value: TableCell,
+    /// Its unit: `GiB`.
+    pub unit: String,
+}
+
+/// Something to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// The setting with its value, as a person types it; empty where it is no setting.
+    pub setting: String,
+    /// What it gives, or the advice itself: a sentence's end.
+    pub effect: String,
+}
+
+impl Action {
+    /// As one line: `--max-model-len 32992: holds 1 request of 32,992 tokens`.
+    pub fn action_text(&self) -> String {
+        if self.setting.is_empty() {
+            self.effect.clone()
+        } else {
+            format!("{}: {}", self.setting, self.effect)
+        }
+    }
 }
 
 /// A part of a report.

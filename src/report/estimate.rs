@@ -1,9 +1,11 @@
 //! An estimate as a page: each component with its band, the pool, whether it fits, and with
 //! `--explain` each formula with its inputs.
 
+use super::content::{Action, Answer, AnswerState, Gauge};
 use super::layout::{Align, TextTable, grouped_count, text_width, wrap_text};
 use super::page::TextPage;
 use super::text::TextOptions;
+use crate::breakdown::Component as Part;
 use crate::estimate::question::{Choice, Entry, Reading, Risk, Solution};
 use crate::estimate::{Component, Term, Unknown};
 use crate::units::{Bytes, to_gib};
@@ -42,6 +44,10 @@ pub struct EstimatePage<'a> {
     pub reading: Result<Reading, Unknown>,
     /// Sentences.
     pub warnings: Vec<String>,
+    /// The GPU: its name, its memory and what others hold of it, bytes.
+    pub gpu: Option<(String, u64, u64)>,
+    /// What makes it fit, each estimated with its new value.
+    pub actions: Vec<Action>,
 }
 
 /// The pool for keys and values.
@@ -59,12 +65,118 @@ pub fn render_estimate(told: &EstimatePage<'_>, explain: bool, options: TextOpti
     page.write_head(told);
     page.terms(told);
     page.cache(told);
-    page.write_verdict(told);
     if explain {
         page.explain(told);
     }
     page.warnings(&told.warnings);
+    page.write_line("");
+    page.write_answer(&answer_of_estimate(told));
     page.into_text()
+}
+
+/// Whether it fits, how full the GPU is, and what makes it fit.
+pub fn answer_of_estimate(page: &EstimatePage<'_>) -> Answer {
+    let (state, verdict) = verdict_of_estimate(page);
+    let used: Option<u64> = page.terms.iter().try_fold(0u64, |sum, term| {
+        sum.checked_add(*term.bytes.as_ref().ok()?)
+    });
+    let gauge = page
+        .gpu
+        .as_ref()
+        .zip(used)
+        .map(|((name, total, in_use), used)| {
+            let known = page.terms.iter();
+            let parts =
+                known.filter_map(|t| Some((part_of_term(t.component), *t.bytes.as_ref().ok()?)));
+            let others = Some((Part::Baseline, *in_use)).filter(|(_, bytes)| *bytes > 0);
+            Gauge {
+                label: name.clone(),
+                used: used.saturating_add(*in_use),
+                total: *total,
+                parts: others.into_iter().chain(parts).collect(),
+            }
+        });
+    Answer {
+        state,
+        verdict,
+        gauge,
+        figures: Vec::new(),
+        actions: page.actions.clone(),
+    }
+}
+
+fn part_of_term(component: Component) -> Part {
+    match component {
+        Component::Weights | Component::Draft => Part::ModelWeights,
+        Component::KvCache => Part::KvCache,
+        Component::Activation => Part::Activations,
+        Component::CudaGraphs => Part::CudaGraphs,
+        Component::NonTorch => Part::NonTorch,
+    }
+}
+
+fn verdict_of_estimate(page: &EstimatePage<'_>) -> (AnswerState, String) {
+    let unknown = |text: String| (AnswerState::Unknown, text);
+    let reading = match &page.reading {
+        Ok(reading) => reading,
+        Err(why) => {
+            let hint = why
+                .hint
+                .as_ref()
+                .map_or(String::new(), |h| format!(": {h}"));
+            return unknown(format!("Unknown whether it fits: {why}{hint}"));
+        }
+    };
+    let Some(risk) = reading.risk(page.concurrency) else {
+        return unknown("Whether it fits depends on the GPU: name it with --gpu".into());
+    };
+    let asked = match (page.concurrency, page.longest) {
+        (0 | 1, _) => String::new(),
+        (n, Some(longest)) => {
+            let (n, longest) = (grouped_count(n), grouped_count(longest));
+            format!(", {n} requests of {longest} tokens")
+        }
+        (n, None) => format!(", {} requests", grouped_count(n)),
+    };
+    let fits = || format!("{asked}; risk {}: {}", risk.as_str(), reading.meaning(risk));
+    match risk {
+        Risk::Low => (AnswerState::Safe, format!("Fits{}", fits())),
+        Risk::Medium => (AnswerState::Tight, format!("Fits{}", fits())),
+        Risk::High => (AnswerState::Critical, format!("May not fit{}", fits())),
+        Risk::DoesNotFit => {
+            let (short, why) = shortage(page, reading);
+            let short = short.map_or(String::new(), |b| format!(" by {}", Bytes(b)));
+            (
+                AnswerState::Failed,
+                format!("Does not fit{short}{asked}: {why}"),
+            )
+        }
+    }
+}
+
+/// Bytes that are lacking on each GPU, where that is one figure, and what they are for.
+fn shortage(page: &EstimatePage<'_>, reading: &Reading) -> (Option<u64>, String) {
+    let Some(on) = &reading.on else {
+        return (None, Risk::DoesNotFit.meaning().into());
+    };
+    if on.concurrency <= 0.0 && !page.reason.is_empty() {
+        return (None, page.reason.clone());
+    }
+    if reading.besides >= on.budget {
+        let why = format!(
+            "everything but the KV cache needs {} per GPU; the engine may take {}",
+            Bytes(reading.besides),
+            Bytes(on.budget)
+        );
+        return (Some(reading.besides - on.budget), why);
+    }
+    let needed = reading.request.saturating_mul(page.concurrency.max(1));
+    let why = format!(
+        "the KV cache needs {} per GPU; {} available",
+        Bytes(needed),
+        Bytes(on.pool)
+    );
+    (needed.checked_sub(on.pool).filter(|b| *b > 0), why)
 }
 
 /// The answer of `--solve`, in a sentence, to be read above its page.
@@ -306,69 +418,6 @@ impl TextPage {
             };
             self.pair(label, &text);
         }
-    }
-
-    fn write_verdict(&mut self, told: &EstimatePage<'_>) {
-        self.write_line("");
-        let reading = match &told.reading {
-            Ok(reading) => reading,
-            Err(why) => {
-                let hint = why.hint.as_ref().map(|h| format!(": {h}"));
-                let text = format!(
-                    "whether it fits is not known: {why}{}",
-                    hint.unwrap_or_default()
-                );
-                return self.write_sentence(0, &text);
-            }
-        };
-        let Some(risk) = reading.risk(told.concurrency) else {
-            return self
-                .write_sentence(0, "whether it fits depends on the GPU: name it with --gpu");
-        };
-        let asked = match (told.concurrency, told.longest) {
-            (0 | 1, _) => String::new(),
-            (n, Some(longest)) => {
-                format!(
-                    ", {} requests of {} tokens",
-                    grouped_count(n),
-                    grouped_count(longest)
-                )
-            }
-            (n, None) => format!(", {} requests", grouped_count(n)),
-        };
-        let text = match risk {
-            Risk::DoesNotFit => format!("does not fit{asked}: {}", self.lack(told, reading)),
-            risk => format!(
-                "fits{asked}; risk {}: {}",
-                risk.as_str(),
-                reading.meaning(risk)
-            ),
-        };
-        self.write_sentence(0, &text);
-    }
-
-    /// What is lacking, in figures.
-    fn lack(&self, told: &EstimatePage<'_>, reading: &Reading) -> String {
-        let Some(on) = &reading.on else {
-            return Risk::DoesNotFit.meaning().into();
-        };
-        let wanted = told.concurrency.max(1);
-        if on.concurrency <= 0.0 && !told.reason.is_empty() {
-            return told.reason.clone();
-        }
-        if reading.besides >= on.budget {
-            return format!(
-                "all but the cache is {}, and the engine may take {}",
-                Bytes(reading.besides),
-                Bytes(on.budget)
-            );
-        }
-        let needed = reading.request.saturating_mul(wanted);
-        format!(
-            "{} of cache are needed on each GPU, and {} are left",
-            Bytes(needed),
-            Bytes(on.pool)
-        )
     }
 
     fn explain(&mut self, told: &EstimatePage<'_>) {

@@ -2,6 +2,7 @@
 
 use super::chart::ChartTimeline;
 use crate::compare::validate::RunValidation;
+use crate::estimate::{Deployment, Model};
 use crate::profile::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,10 +42,21 @@ pub struct ReportRun {
     pub timeline: ChartTimeline,
     /// What is calculated for the same deployment, held against it.
     pub calculated: Option<RunValidation>,
+    /// What was deployed, as far as it can be estimated.
+    pub plan: Option<RunPlan>,
     /// Words that a figure rests on, by themselves → where they stand: `log.txt, line 12`.
     pub places: BTreeMap<String, String>,
     /// Whether it is shown in full: timeline, repeats, log. Of very many runs only the first are.
     pub in_full: bool,
+}
+
+/// A model and how it was served, to estimate what a change would do.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// The model.
+    pub model: Model,
+    /// How it was served.
+    pub deployment: Deployment,
 }
 
 impl ReportRun {

@@ -1,7 +1,10 @@
 //! The page that texts for people are written on: lines, sentences, tables, made harmless as they come.
 
+use super::content::{Answer, AnswerState, Gauge, KeyFigure};
 use super::layout::{TextTable, clean_text, wrap_text};
 use super::text::TextOptions;
+use crate::units::Bytes;
+use anstyle::{AnsiColor, Style};
 
 /// Lines of text, made harmless as they come.
 pub(super) struct TextPage {
@@ -21,6 +24,40 @@ impl TextPage {
         let line = clean_text(line, self.options.unicode);
         self.text.push_str(line.trim_end());
         self.text.push('\n');
+    }
+
+    /// A line in a colour, where the page has colours.
+    pub(super) fn write_painted(&mut self, style: Style, line: &str) {
+        if !self.options.color {
+            return self.write_line(line);
+        }
+        let line = clean_text(line, self.options.unicode);
+        let line = line.trim_end();
+        self.text.push_str(&format!("{style}{line}{style:#}\n"));
+    }
+
+    /// The answer: verdict, gauge, main figures, what to change.
+    pub(super) fn write_answer(&mut self, answer: &Answer) {
+        let colour = match answer.state {
+            AnswerState::Safe => AnsiColor::Green,
+            AnswerState::Tight => AnsiColor::Yellow,
+            AnswerState::Critical | AnswerState::Failed => AnsiColor::Red,
+            AnswerState::Unknown => AnsiColor::Cyan,
+        };
+        let room = self.options.width.saturating_sub(2).max(24);
+        for line in wrap_text(&answer.verdict, room) {
+            self.write_painted(colour.on_default().bold(), &line);
+        }
+        if let Some(gauge) = &answer.gauge {
+            self.write_painted(colour.on_default(), &gauge_line(gauge, self.options));
+        }
+        let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
+        if !figures.is_empty() {
+            self.write_sentence(2, &figures.join(" · "));
+        }
+        for action in &answer.actions {
+            self.write_sentence(2, &format!("→ {}", action.action_text()));
+        }
     }
 
     /// A title after an empty line.
@@ -62,4 +99,24 @@ impl TextPage {
     pub(super) fn into_text(self) -> String {
         self.text
     }
+}
+
+/// `  [######----] 57 % of 4.00 GiB, container memory`, as wide as there is room.
+fn gauge_line(gauge: &Gauge, options: TextOptions) -> String {
+    let percent = gauge.used_percent();
+    let words = format!("{percent:.0} % of {}, {}", Bytes(gauge.total), gauge.label);
+    let cells = options.width.saturating_sub(words.len() + 5).clamp(10, 40);
+    format!("  {} {words}", gauge_bar(percent, cells, options.unicode))
+}
+
+/// The bar of a gauge in text, `cells` wide.
+pub(super) fn gauge_bar(percent: f64, cells: usize, unicode: bool) -> String {
+    let full = ((percent / 100.0).clamp(0.0, 1.0) * cells as f64).round() as usize;
+    let (used, free) = if unicode { ("█", "░") } else { ("#", "-") };
+    format!("{}{}", used.repeat(full), free.repeat(cells - full))
+}
+
+/// `model weights 14.96 GiB`.
+pub(super) fn figure_text(figure: &KeyFigure) -> String {
+    format!("{} {} {}", figure.label, figure.value.text, figure.unit)
 }

@@ -1,14 +1,15 @@
 //! A report with a block of every kind, as the tests of the formats want it.
 #![allow(dead_code, missing_docs)]
 
+use plimsoll::breakdown::Component;
 use plimsoll::engine::facts::Severity;
 use plimsoll::report::chart::{
     Bar, Bars, Chart, ChartAxis, ChartTimeline, Curve, Curves, Dot, Heat, Plot, Scale, Segment,
     Square, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use plimsoll::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Listing, Note, Report, SourceDetail, SourceId,
-    TableCell, TableColumn,
+    Action, Answer, AnswerState, Chapter, ContentBlock, FigureSource, Gauge, Grid, KeyFigure,
+    Listing, Note, Report, SourceDetail, SourceId, TableCell, TableColumn,
 };
 use plimsoll::report::format::by_name;
 
@@ -40,6 +41,28 @@ pub fn report(words: Words, stretches: usize) -> Report {
         ]
         .map(|(a, b)| (s(a), s(b)))
         .to_vec(),
+        answer: Some(Answer {
+            state: AnswerState::Tight,
+            verdict: s("Tight: peak 77.60 GiB of 79.65 GiB (97 %), 2.05 GiB free."),
+            gauge: Some(Gauge {
+                label: s("GPU 1, NVIDIA H100 80GB"),
+                used: 83_322_765_312,
+                total: 85_520_809_984,
+                parts: vec![
+                    (Component::ModelWeights, 16_063_569_920),
+                    (Component::KvCache, 64_424_509_440),
+                ],
+            }),
+            figures: vec![KeyFigure {
+                label: s("Peak"),
+                value: TableCell::number_cell(77.6, s("77.600")),
+                unit: s("GiB"),
+            }],
+            actions: vec![Action {
+                setting: s("--gpu-memory-utilization 0.89"),
+                effect: s("leaves 5 % of the GPU free"),
+            }],
+        }),
         simulated: Some(s("an engine or a GPU here only pretends")),
         chapters: vec![
             chapter(words, "summary", "Summary", summary(words)),

@@ -6,12 +6,15 @@ use crate::commands::validate::calculate;
 use crate::compare::validate::RunValidation;
 use crate::error::Failure;
 use crate::profile::Profile;
+use crate::report::chapters::build_report;
+use crate::report::chart::ChartTimeline;
+use crate::report::content::Answer;
 use crate::report::lanes;
 use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::store::{
     ProfileFile, StoredCapture, bounded, find_profiles, read_document, read_profile,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
@@ -179,6 +182,25 @@ fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failu
     Ok(())
 }
 
+/// What a profile that lies, or will lie, in `file` answers.
+pub(in crate::commands) fn answer_of_profile(profile: &Profile, file: &Path) -> Option<Answer> {
+    let (calculated, plan) = calculate(profile, file);
+    let shown = file.display().to_string();
+    let material = Material {
+        runs: vec![ReportRun {
+            calculated: Some(RunValidation::validate_run(profile, &shown, &calculated)),
+            name: shown,
+            profile: Box::new(profile.clone()),
+            timeline: ChartTimeline::default(),
+            plan,
+            places: BTreeMap::new(),
+            in_full: true,
+        }],
+        ..Material::default()
+    };
+    build_report(String::new(), Vec::new(), &material).answer
+}
+
 /// Each with its capture, if it exists.
 fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
     let files: Vec<&Path> = found.iter().map(|(file, _)| file.as_path()).collect();
@@ -197,12 +219,14 @@ fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
             CaptureExtras::default()
         };
         let shown = file.display().to_string();
-        let calculated = RunValidation::validate_run(&profile, &shown, &calculate(&profile, &file));
+        let (calculated, plan) = calculate(&profile, &file);
+        let calculated = RunValidation::validate_run(&profile, &shown, &calculated);
         ReportRun {
             name,
             profile,
             timeline,
             calculated: Some(calculated),
+            plan,
             places,
             in_full,
         }

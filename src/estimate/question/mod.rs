@@ -3,6 +3,7 @@
 
 pub mod reading;
 pub mod recommend;
+pub mod remedies;
 pub mod search;
 pub mod solve;
 pub mod table;
@@ -10,6 +11,7 @@ pub mod verdict;
 
 pub use reading::{OnGpu, Reading, Risk};
 pub use recommend::{Choice, recommend};
+pub use remedies::{Remedy, find_remedies, find_smaller_share};
 pub use solve::{Holds, Solution, What, solve};
 pub use table::{Entry, table};
 pub use verdict::{Answer, Verdict};

@@ -1,6 +1,7 @@
 //! The chapters of a report: one file each, and one line in [`ALL`]. A chapter is left out where
 //! the material has nothing for it.
 
+mod answer;
 mod breakdown;
 mod calculated;
 mod compare;
@@ -100,6 +101,7 @@ pub fn build_report(title: String, about: Vec<(String, String)>, material: &Mate
         crowded: material.runs.len() > CROWD,
         ..Sources::default()
     };
+    let answer = answer::answer_of_material(material, &mut sources);
     let chapters = ALL
         .iter()
         .flat_map(|write| write(material, &mut sources))
@@ -108,6 +110,7 @@ pub fn build_report(title: String, about: Vec<(String, String)>, material: &Mate
         title,
         about,
         simulated: words::simulated_parts(material),
+        answer,
         chapters,
         sources: sources.all,
     }

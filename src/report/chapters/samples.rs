@@ -24,6 +24,7 @@ pub(super) fn sample_run(name: &str, change: impl FnOnce(&mut Profile)) -> Repor
         profile: Box::new(profile),
         timeline: crate::report::chart::ChartTimeline::default(),
         calculated: None,
+        plan: None,
         places: BTreeMap::new(),
         in_full: true,
     }

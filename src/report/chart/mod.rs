@@ -6,6 +6,7 @@
 mod bars;
 mod curves;
 pub mod envelope;
+pub mod gauge;
 mod heat;
 mod lanes;
 mod legend;

@@ -73,6 +73,8 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
                 concurrency: 9.07,
             }),
         }),
+        gpu: Some(("H100 SXM 80GB".into(), 85_017_493_504, 0)),
+        actions: Vec::new(),
         warnings: warnings.to_vec(),
     }
 }

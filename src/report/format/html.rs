@@ -58,7 +58,7 @@ fn page(report: &Report) -> String {
     let mut html = Markup::default();
     let mut names = UsedNames::default();
     // Names of the page's own elements.
-    for own in ["report-body", "report-drawer", "sources"] {
+    for own in ["answer", "report-body", "report-drawer", "sources"] {
         names.take_name(own);
     }
     let ids: Vec<String> = report
@@ -69,6 +69,9 @@ fn page(report: &Report) -> String {
     write_head(&mut html, &report.title);
     html.write_raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
     masthead(&mut html, report);
+    if let Some(answer) = &report.answer {
+        blocks::write_answer(&mut html, answer, report);
+    }
     html.write_raw("<div class=\"columns\">\n");
     contents(&mut html, report, &ids);
     html.write_raw("<main id=\"report-body\" tabindex=\"-1\">\n");

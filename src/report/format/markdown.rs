@@ -8,7 +8,11 @@ use super::plain::missing_reasons;
 use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
-use crate::report::content::{ContentBlock, Grid, Listing, Note, Report, TableCell};
+use crate::report::content::{
+    Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
+};
+use crate::report::page::{figure_text, gauge_bar};
+use crate::units::Bytes;
 
 /// Bytes of the whole; GitHub takes 1 MiB and shows nothing of more.
 const MOST: usize = 1_000_000;
@@ -43,6 +47,9 @@ fn markdown_text(report: &Report) -> String {
             inert(what)
         ));
     }
+    if let Some(answer) = &report.answer {
+        parts.push(format!("\n{}", answer_markdown(answer)));
+    }
     if !report.about.is_empty() {
         let about = report.about.iter();
         let about = about.map(|(label, value)| format!("- {}: {}\n", inert(label), inert(value)));
@@ -56,6 +63,45 @@ fn markdown_text(report: &Report) -> String {
         parts.push(format!("\n## Sources\n\n{}", sources_markdown(report)));
     }
     bounded(parts)
+}
+
+/// The answer as one of GitHub's alerts: verdict, gauge, main figures, what to change.
+fn answer_markdown(answer: &Answer) -> String {
+    let kind = match answer.state {
+        AnswerState::Safe => "TIP",
+        AnswerState::Tight => "WARNING",
+        AnswerState::Critical | AnswerState::Failed => "CAUTION",
+        AnswerState::Unknown => "NOTE",
+    };
+    let mut text = format!("> [!{kind}]\n> **{}**\n", inert(&answer.verdict));
+    if let Some(gauge) = &answer.gauge {
+        let bar = gauge_bar(gauge.used_percent(), 30, true);
+        text.push_str(&format!(
+            ">\n> `{bar}` {:.0} % of {}, {}\n",
+            gauge.used_percent(),
+            Bytes(gauge.total),
+            inert(&gauge.label)
+        ));
+    }
+    if !answer.figures.is_empty() {
+        let figures: Vec<String> = answer
+            .figures
+            .iter()
+            .map(|f| inert(&figure_text(f)))
+            .collect();
+        text.push_str(&format!(">\n> {}\n", figures.join(" · ")));
+    }
+    if !answer.actions.is_empty() {
+        text.push_str(">\n");
+    }
+    for action in &answer.actions {
+        let setting = match action.setting.as_str() {
+            "" => String::new(),
+            setting => format!("{}: ", code(setting)),
+        };
+        text.push_str(&format!("> - {setting}{}\n", inert(&action.effect)));
+    }
+    text
 }
 
 /// As many parts as there is room for, each of them whole, and a sentence for the others.

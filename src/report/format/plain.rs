@@ -41,6 +41,11 @@ fn plain_text(report: &Report) -> String {
     if let Some(what) = &report.simulated {
         page.write_sentence(0, &format!("SIMULATED: {}", words::one_line(what)));
     }
+    if let Some(answer) = &report.answer {
+        page.write_line("");
+        page.write_answer(answer);
+        page.write_line("");
+    }
     for (label, value) in &report.about {
         page.write_aside(&format!(
             "{}: {}",

@@ -7,6 +7,8 @@ mod run;
 mod torch;
 mod verdicts;
 
+use super::content::Answer;
+use super::page::TextPage;
 use super::{RenderError, Renderer};
 use crate::profile::Profile;
 use page::ProfilePage;
@@ -41,12 +43,12 @@ impl Renderer for Text {
     }
 
     fn render_profile(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
-        Ok(render_text(profile, TextOptions::default()).into_bytes())
+        Ok(render_text(profile, None, TextOptions::default()).into_bytes())
     }
 }
 
-/// The summary as it suits a terminal.
-pub fn render_text(profile: &Profile, options: TextOptions) -> String {
+/// The summary as it suits a terminal: the answer comes last, where a reader looks.
+pub fn render_text(profile: &Profile, answer: Option<&Answer>, options: TextOptions) -> String {
     let mut page = ProfilePage::new(options, profile);
     run::write_headline(&mut page, profile);
     memory::write_breakdown(&mut page, profile);
@@ -59,5 +61,10 @@ pub fn render_text(profile: &Profile, options: TextOptions) -> String {
     verdicts::write_confidence(&mut page, profile);
     verdicts::write_settings(&mut page, profile);
     verdicts::write_findings(&mut page, profile);
-    page.into_text()
+    let mut last = TextPage::new(options);
+    if let Some(answer) = answer {
+        last.write_line("");
+        last.write_answer(answer);
+    }
+    page.into_text() + &last.into_text()
 }

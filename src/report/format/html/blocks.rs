@@ -3,31 +3,17 @@
 use super::super::{figures, words, words::UsedNames};
 use super::{looking, markup::Markup};
 use crate::engine::facts::Severity;
+use crate::report::chart::gauge::gauge_svg;
 use crate::report::chart::svg::{self, ChartStyle};
 use crate::report::chart::{Chart, ChartTimeline};
-use crate::report::content::{ContentBlock, Grid, Listing, Note, Report, TableCell};
+use crate::report::content::{Answer, ContentBlock, Gauge, Grid, Listing, Note, Report, TableCell};
+use crate::units::Bytes;
 
 /// Rows above which a table scrolls in its own box.
 const TALL: usize = 30;
 
 /// Columns above which a table scrolls sideways instead of breaking its words into narrow lines.
 const WIDE: usize = 6;
-
-/// The table of which the page shows a few figures large: the name of a figure, the figure, its
-/// unit.
-const FIGURES: &str = "figures";
-
-/// Which of them, where they are known; the next take the place of what is not.
-const FOREMOST: [&str; 5] = [
-    "Peak",
-    "Model weights",
-    "KV cache pool",
-    "Throughput",
-    "Mean latency",
-];
-
-/// How many.
-const CARDS: usize = 4;
 
 /// One block.
 pub fn write_block(
@@ -42,9 +28,6 @@ pub fn write_block(
         }
         ContentBlock::Note(of) => write_note(html, of),
         ContentBlock::Table(grid) => {
-            if grid.id == FIGURES {
-                cards(html, grid, report);
-            }
             html.write_raw("<figure")
                 .write_attribute("id", &names.take_name(&grid.id))
                 .write_raw(" class=\"table\">");
@@ -135,29 +118,61 @@ fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
     html.write_raw("</tbody></table></div>\n");
 }
 
-/// A few figures large. They stand in the table below it as well.
-fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
-    let known = |row: &&Vec<TableCell>| row.get(1).is_some_and(|c| c.number.is_some());
-    let place = |row: &Vec<TableCell>| FOREMOST.iter().position(|w| row[0].text == *w);
-    let mut rows: Vec<&Vec<TableCell>> = grid.rows.iter().filter(known).collect();
-    rows.sort_by_key(|row| place(row).unwrap_or(FOREMOST.len()));
-    if rows.is_empty() {
-        return;
+/// The answer: verdict, gauge, main figures, what to change.
+pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
+    html.write_raw("<section id=\"answer\"")
+        .write_attribute("class", &format!("answer {}", answer.state.state_name()));
+    html.write_raw("><p class=\"verdict\">")
+        .write_text(&answer.verdict)
+        .write_raw("</p>");
+    if let Some(gauge) = &answer.gauge {
+        write_gauge(html, gauge);
     }
-    html.write_raw("<dl class=\"cards\">");
-    for row in rows.into_iter().take(CARDS) {
-        html.write_raw("<div><dt>").write_text(&row[0].text);
-        html.write_raw("</dt><dd><span class=\"value\">");
-        write_cell(html, &row[1], report);
-        html.write_raw("</span> ");
-        if let Some(unit) = row.get(2) {
-            html.write_raw("<span class=\"unit\">")
-                .write_text(&unit.text)
-                .write_raw("</span>");
+    if !answer.figures.is_empty() {
+        html.write_raw("<dl class=\"cards\">");
+        for figure in &answer.figures {
+            html.write_raw("<div><dt>").write_text(&figure.label);
+            html.write_raw("</dt><dd><span class=\"value\">");
+            write_cell(html, &figure.value, report);
+            html.write_raw("</span> <span class=\"unit\">")
+                .write_text(&figure.unit)
+                .write_raw("</span></dd></div>");
         }
-        html.write_raw("</dd></div>");
+        html.write_raw("</dl>");
     }
-    html.write_raw("</dl>\n");
+    if !answer.actions.is_empty() {
+        html.write_raw("<h2>What to change</h2><ul class=\"actions\">");
+        for action in &answer.actions {
+            html.write_raw("<li>");
+            if !action.setting.is_empty() {
+                html.write_raw("<code>")
+                    .write_text(&action.setting)
+                    .write_raw("</code> ");
+            }
+            html.write_text(&action.effect).write_raw("</li>");
+        }
+        html.write_raw("</ul>");
+    }
+    html.write_raw("</section>\n");
+}
+
+/// A bar of what is in use by component and what is free, with its words.
+fn write_gauge(html: &mut Markup, gauge: &Gauge) {
+    let percent = gauge.used_percent();
+    let words = format!(
+        "{}: {} of {} in use ({percent:.0} %), {} free",
+        gauge.label,
+        Bytes(gauge.used),
+        Bytes(gauge.total),
+        Bytes(gauge.free_bytes())
+    );
+    html.write_raw("<figure class=\"gauge\"")
+        .write_attribute("aria-label", &words)
+        .write_raw(">");
+    html.write_drawing(&gauge_svg(gauge));
+    html.write_raw("<figcaption>")
+        .write_text(&words)
+        .write_raw("</figcaption></figure>");
 }
 
 /// The content of a cell: a figure with a source is a link to it.
