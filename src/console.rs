@@ -13,7 +13,7 @@ mod terminal;
 use crate::error::{ExitCode, Failure, exit_verdict};
 use crate::progress::{Progress, Sink};
 use crate::redact::{redact_bytes, redact_distinct};
-use crate::report::layout::clean_text;
+use crate::report::layout::{clean_text, wrap_line};
 use crate::report::text::TextOptions;
 use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
@@ -67,9 +67,14 @@ struct Inner {
     running: Mutex<Option<RunningStage>>,
     /// The sweep that is shown.
     board: Mutex<Weak<Board>>,
+    /// Cells of a line on stderr now.
+    width: LineWidth,
     /// Where lines go. indicatif's own `println` prints nothing when its target is hidden.
     out: Mutex<Box<dyn Write + Send>>,
 }
+
+/// Asked for each message: a window changes its size while a run goes on.
+type LineWidth = Box<dyn Fn() -> usize + Send + Sync>;
 
 /// Where and how often is drawn.
 struct DrawingState {
@@ -112,7 +117,14 @@ impl Console {
             size: terminal::stderr_size,
             tick: TICK,
         });
-        Console::with_parts(options, look, summary, drawing, Box::new(io::stderr()))
+        let width = Box::new(terminal::stderr_width);
+        Console::with_parts(
+            options,
+            look,
+            summary,
+            drawing,
+            (width, Box::new(io::stderr())),
+        )
     }
 
     fn with_parts(
@@ -120,7 +132,7 @@ impl Console {
         look: TerminalStyle,
         summary: TextOptions,
         drawing: Option<DrawingState>,
-        out: Box<dyn Write + Send>,
+        (width, out): (LineWidth, Box<dyn Write + Send>),
     ) -> Console {
         Console(Arc::new(Inner {
             quiet: options.quiet,
@@ -131,6 +143,7 @@ impl Console {
             began: Instant::now(),
             running: Mutex::new(None),
             board: Mutex::new(Weak::new()),
+            width,
             out: Mutex::new(out),
         }))
     }
@@ -143,6 +156,20 @@ impl Console {
     /// How a summary should look on this process' stdout.
     pub fn text_options(&self) -> TextOptions {
         self.0.summary
+    }
+
+    /// How a page of lines and tables should look on stdout: as wide as the terminal is now, off a
+    /// terminal of unlimited width.
+    pub fn page_options(&self) -> TextOptions {
+        TextOptions {
+            width: self.page_size().map_or(usize::MAX, |(_, columns)| columns),
+            ..self.0.summary
+        }
+    }
+
+    /// Rows and columns of the terminal on stdout; `None` off a terminal.
+    pub fn page_size(&self) -> Option<(usize, usize)> {
+        terminal::terminal_size(&io::stdout())
     }
 
     /// Sends the `log` messages of this program and its libraries here. Once per process; later
@@ -169,7 +196,7 @@ impl Console {
 
     /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
     pub fn print_relayed(&self, line: &str) {
-        self.0.print_line(&clean_text(line, self.0.look.unicode));
+        self.0.print_text(line);
     }
 
     /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
@@ -314,7 +341,7 @@ impl Inner {
 
     fn print_note(&self, text: &str) {
         if !self.quiet {
-            self.print_line(&clean_text(text, self.look.unicode));
+            self.print_text(text);
         }
     }
 
@@ -323,11 +350,22 @@ impl Inner {
     }
 
     fn labelled(&self, label: &str, style: Style, text: &str) {
-        let label = self.look.paint_text(style, &format!("{label}:"));
-        self.print_line(&format!("{label} {}", clean_text(text, self.look.unicode)));
+        let label = format!("{label}:");
+        let text = clean_text(&format!("{label} {text}"), self.look.unicode);
+        let mut lines = wrap_line(&text, (self.width)());
+        if let Some(rest) = lines.first().and_then(|line| line.strip_prefix(&label)) {
+            lines[0] = format!("{}{rest}", self.look.paint_text(style, &label));
+        }
+        self.print_line(&lines.join("\n"));
     }
 
-    /// One whole line to stderr, above whatever is drawn. A failure to write cannot be reported.
+    /// Text to stderr, wrapped at words where it is wider than the terminal.
+    fn print_text(&self, text: &str) {
+        let text = clean_text(text, self.look.unicode);
+        self.print_line(&wrap_line(&text, (self.width)()).join("\n"));
+    }
+
+    /// Whole lines to stderr, above whatever is drawn. A failure to write cannot be reported.
     fn print_line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);
@@ -343,7 +381,7 @@ impl Inner {
     /// Something that happened off a terminal: when, since the console began, and what.
     fn print_plain(&self, text: &str) {
         let at = self.began.elapsed().as_secs_f64();
-        self.print_line(&format!("[{at:>7.1} s] {text}"));
+        self.print_text(&format!("[{at:>7.1} s] {text}"));
     }
 }
 

@@ -21,8 +21,17 @@ pub fn read_facts() -> HostFacts {
 
 /// Physical memory, bytes.
 pub fn memory_bytes() -> Option<u64> {
+    meminfo_field("MemTotal:")
+}
+
+/// Memory that can be allocated without swapping, by the kernel's estimate; bytes.
+pub fn available_memory() -> Option<u64> {
+    meminfo_field("MemAvailable:")
+}
+
+fn meminfo_field(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let line = text.lines().find(|l| l.starts_with(name))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }

@@ -22,7 +22,7 @@
 //! breakdown
 //! estimate
 //! engine
-//! bounded, catalog, clock, error, host, preset, progress, redact, sync, tables, units, wording
+//! bounded, catalog, clock, error, headroom, host, preset, progress, redact, sync, tables, units, wording
 //! capture
 //! ```
 
@@ -42,6 +42,7 @@ pub mod engine;
 pub mod error;
 pub mod estimate;
 pub mod experiment;
+pub mod headroom;
 pub mod host;
 pub mod live;
 pub mod load;

@@ -65,7 +65,7 @@ pub enum Progress {
         /// In all.
         of: u64,
     },
-    /// Detail for the running stage: memory in use, bytes.
+    /// Detail for the running stage: most memory in use since the last report, bytes.
     Memory(u64),
     /// Something worth a line of its own.
     Note(String),

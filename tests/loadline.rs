@@ -226,7 +226,7 @@ fn ctrl_c_in_a_round_keeps_the_rounds_before_it() {
         "--baseline=100ms",
         "--start=2",
     ]));
-    live.until("round 1: 2 in flight held");
+    live.until("round 1: 2 concurrent: sustained");
     live.until("round 2 of at most");
     live.signal(Signal::INT);
     let ended = live.end().expect(130);

@@ -109,8 +109,8 @@ const LAYERS: &[&[&str]] = &[
     &["estimate"],
     &["engine"],
     &[
-        "bounded", "catalog", "clock", "error", "host", "preset", "progress", "redact", "sync",
-        "tables", "units", "wording",
+        "bounded", "catalog", "clock", "error", "headroom", "host", "preset", "progress", "redact",
+        "sync", "tables", "units", "wording",
     ],
     &["capture"],
 ];

@@ -5,16 +5,14 @@ use super::document::{Evidence, evidence_for, has_simulated_device};
 use super::facts::Survey;
 use super::scope;
 use super::verdict::{self, CleanAct, CleanRequest, CleanRule, CleanVerdict, VerdictSubject};
-use crate::report::layout::{Align, TextTable, clean_text, text_width, truncate_text, wrap_text};
+use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
+use crate::report::layout::Align;
 use crate::report::text::TextOptions;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
 /// Entries listed one by one; more only with `-v`.
 const LISTED: usize = 20;
-/// Cells for the name of an image, and for the other columns of its row.
-const IMAGE: std::ops::RangeInclusive<usize> = 16..=40;
-const BESIDE_IMAGE: usize = 60;
 
 /// What is to be rendered.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +42,16 @@ pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> Stri
     let (told, others): (Vec<&CleanVerdict>, Vec<&CleanVerdict>) =
         reports.partition(|v| scope::is_stuck(v));
     match (todo.as_slice(), told.as_slice()) {
-        ([], []) if *plan.ask == CleanRequest::default() => page.push_line("nothing is stuck"),
-        ([], _) => page.push_line("nothing to clean"),
-        _ => page.push_line(&format!("to clean: {}", totals(&todo, bytes))),
+        ([], []) if *plan.ask == CleanRequest::default() => {
+            page.page.write_line("nothing is stuck")
+        }
+        ([], _) => page.page.write_line("nothing to clean"),
+        _ => page
+            .page
+            .write_line(&format!("to clean: {}", totals(&todo, bytes))),
     }
     if !todo.is_empty() {
-        page.push_line("");
+        page.page.write_line("");
         page.push_table(plan.survey, &todo, verbose);
     }
     page.section(
@@ -60,13 +62,13 @@ pub fn render_plan(plan: CleanPlan, verbose: bool, options: TextOptions) -> Stri
     page.section("on a GPU, in no container, and not ours:", &others, verbose);
     page.push_kept(plan, verbose);
     if plan.dry && !todo.is_empty() {
-        page.push_line("");
-        page.push_line("nothing was touched: --apply does it");
+        page.page.write_line("");
+        page.page.write_line("nothing was touched: --apply does it");
     }
     for sentence in &plan.survey.blind {
-        page.under("note: ", sentence);
+        page.page.write_under("note: ", sentence);
     }
-    page.text
+    page.page.into_text()
 }
 
 /// Results of the acts: a line for each, and what is left, if anything.
@@ -80,7 +82,7 @@ pub fn render_outcomes(outcomes: &[ActOutcome], verbose: bool, options: TextOpti
         0 => String::new(),
         bytes => format!(", {} of GPU memory given back", Bytes(bytes)),
     };
-    page.push_line(&format!(
+    page.page.write_line(&format!(
         "cleaned {} of {}{freed}",
         done.len(),
         outcomes.len()
@@ -94,7 +96,7 @@ pub fn render_outcomes(outcomes: &[ActOutcome], verbose: bool, options: TextOpti
         page.push_outcome(outcome);
     }
     page.push_more(done.len() - shown);
-    page.text
+    page.page.into_text()
 }
 
 fn totals(todo: &[&CleanVerdict], bytes: impl Fn(&CleanVerdict) -> Option<u64>) -> String {
@@ -119,39 +121,22 @@ fn totals(todo: &[&CleanVerdict], bytes: impl Fn(&CleanVerdict) -> Option<u64>) 
 }
 
 struct CleanPage {
-    text: String,
+    page: FittedPage,
     options: TextOptions,
 }
 
 impl CleanPage {
     fn new(options: TextOptions) -> CleanPage {
         CleanPage {
-            text: String::new(),
+            page: FittedPage::new(options),
             options,
-        }
-    }
-
-    fn push_line(&mut self, line: &str) {
-        let line = clean_text(line, self.options.unicode);
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
-    }
-
-    /// A sentence, wrapped under what it begins with.
-    fn under(&mut self, head: &str, sentence: &str) {
-        let indent = text_width(head);
-        let room = self.options.width.saturating_sub(indent).max(30);
-        for (i, part) in wrap_text(sentence, room).iter().enumerate() {
-            match i {
-                0 => self.push_line(&format!("{head}{part}")),
-                _ => self.push_line(&format!("{}{part}", " ".repeat(indent))),
-            }
         }
     }
 
     fn push_simulated(&mut self, survey: &Survey) {
         if has_simulated_device(survey) {
-            self.push_line("SIMULATED GPUs: these figures say nothing about hardware");
+            self.page
+                .write_line("SIMULATED GPUs: these figures say nothing about hardware");
         }
     }
 
@@ -161,7 +146,8 @@ impl CleanPage {
 
     fn push_more(&mut self, left: usize) {
         if left > 0 {
-            self.push_line(&format!("  and {left} more: -v lists them"));
+            self.page
+                .write_line(&format!("  and {left} more: -v lists them"));
         }
     }
 
@@ -169,37 +155,36 @@ impl CleanPage {
     fn push_table(&mut self, survey: &Survey, verdicts: &[&CleanVerdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
-        // On a host without GPUs the column would be empty.
-        let memory = (!survey.devices.is_empty()).then_some(("GPU MEMORY", Align::Right));
-        let mut heads = vec![("CONTAINER", Align::Left), ("IMAGE", Align::Left)];
-        heads.extend(memory);
-        heads.push(("ACT", Align::Left));
-        let mut table = TextTable::new(&heads);
+        let mut table = FittedTable::new(&[
+            ("CONTAINER", Align::Left, ColumnFit::Wrap),
+            ("IMAGE", Align::Left, ColumnFit::Wrap),
+            // Empty on a host without GPUs.
+            ("GPU MEMORY", Align::Right, ColumnFit::Whole),
+            ("ACT", Align::Left, ColumnFit::Whole),
+        ]);
         for v in verdicts {
             let found = evidence_for(survey, &v.of);
-            let unknown = || "-".to_owned();
             let image = match found {
-                Some(Evidence::Container(c)) => self.cut_image(&c.image),
-                _ => unknown(),
+                Some(Evidence::Container(c)) => c.image.as_str(),
+                _ => "-",
             };
-            let mut row = vec![clean_text(&v.name, self.options.unicode), image];
-            if memory.is_some() {
-                let held = found.and_then(Evidence::gpu_bytes);
-                row.push(held.map_or_else(unknown, |b| Bytes(b).to_string()));
-            }
+            let held = found.and_then(Evidence::gpu_bytes);
+            let memory = match held {
+                _ if survey.devices.is_empty() => StyledCell::default(),
+                Some(bytes) => Bytes(bytes).to_string().into(),
+                None => "-".into(),
+            };
             let ours = matches!(found, Some(Evidence::Container(c)) if c.ours);
-            row.push(describe_act(v.act, ours).to_owned());
-            table.add_row(row);
+            let act = describe_act(v.act, ours);
+            table.add_row(vec![(&v.name).into(), image.into(), memory, act.into()]);
         }
-        let mut lines = table.render_lines().into_iter();
-        if let Some(head) = lines.next() {
-            self.push_line(&format!("  {head}"));
-        }
-        for (v, row) in verdicts.iter().zip(lines) {
-            self.push_line(&format!("  {row}"));
-            self.under("      ", &reason_with_rule(v));
+        let mut rows = table.render_rows(2, self.options).into_iter();
+        self.page.write_rendered(&rows.next().unwrap_or_default());
+        for (v, row) in verdicts.iter().zip(rows) {
+            self.page.write_rendered(&row);
+            self.page.write_under("      ", &reason_with_rule(v));
             if let Some(advice) = &v.advice {
-                self.under("      advice: ", advice);
+                self.page.write_under("      advice: ", advice);
             }
         }
         self.push_more(left);
@@ -218,9 +203,9 @@ impl CleanPage {
         parts.extend(outcome.problem.clone());
         let colon = if parts.is_empty() { "" } else { ": " };
         let sentence = format!("{}{colon}{}", outcome.verdict.name, parts.join("; "));
-        self.under(&format!("  {word:<8}  "), &sentence);
+        self.page.write_under(&format!("  {word:<8}  "), &sentence);
         for holder in &outcome.holders {
-            self.under("            still there: ", holder);
+            self.page.write_under("            still there: ", holder);
         }
     }
 
@@ -228,8 +213,8 @@ impl CleanPage {
         if verdicts.is_empty() {
             return;
         }
-        self.push_line("");
-        self.push_line(head);
+        self.page.write_line("");
+        self.page.write_line(head);
         let shown = self.few(verdicts.len(), verbose);
         for v in &verdicts[..shown] {
             self.push_report(v);
@@ -243,17 +228,10 @@ impl CleanPage {
         } else {
             format!("{}: {}", v.name, reason_with_rule(v))
         };
-        self.under("  ", &sentence);
+        self.page.write_under("  ", &sentence);
         if let Some(advice) = &v.advice {
-            self.under("      advice: ", advice);
+            self.page.write_under("      advice: ", advice);
         }
-    }
-
-    fn cut_image(&self, image: &str) -> String {
-        let ellipsis = if self.options.unicode { "…" } else { "..." };
-        let room = self.options.width.saturating_sub(BESIDE_IMAGE);
-        let room = room.clamp(*IMAGE.start(), *IMAGE.end());
-        truncate_text(&clean_text(image, self.options.unicode), room, ellipsis)
     }
 
     /// What is kept: whatever the user named, with its reason; the rest in one line.
@@ -276,8 +254,9 @@ impl CleanPage {
             .iter()
             .map(|(rule, n)| format!("{n} {rule}"))
             .collect();
-        self.push_line("");
-        self.under("kept: ", &format!("{}; -v says why", rules.join(", ")));
+        self.page.write_line("");
+        self.page
+            .write_under("kept: ", &format!("{}; -v says why", rules.join(", ")));
     }
 }
 

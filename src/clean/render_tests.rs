@@ -3,6 +3,7 @@
 use super::super::document::CleanDocument;
 use super::super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use super::*;
+use crate::report::layout::text_width;
 
 const GIB: u64 = 1 << 30;
 
@@ -193,6 +194,23 @@ fn what_was_named_and_is_kept_is_told_with_its_reason() {
     );
     let by_id = page(&survey, &verdicts, &["DB00"], false, 100);
     assert!(by_id.contains("  db: it is somebody else's"), "{by_id}");
+}
+
+#[test]
+fn the_page_fits_every_terminal() {
+    let (survey, verdicts) = everything();
+    for width in [60, 80, 120, 200] {
+        for verbose in [false, true] {
+            let text = page(&survey, &verdicts, &["web"], verbose, width);
+            let widest = text.lines().map(text_width).max();
+            assert!(widest <= Some(width), "{width}: {text}");
+        }
+    }
+    let wide = page(&survey, &verdicts, &["web"], true, 200);
+    assert_eq!(wide, page(&survey, &verdicts, &["web"], true, usize::MAX));
+    for container in &survey.containers[..2] {
+        assert!(wide.contains(&container.image), "not cut: {wide}");
+    }
 }
 
 #[test]

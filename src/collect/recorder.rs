@@ -160,6 +160,8 @@ impl Recorder {
             .name("samples".into())
             .spawn(move || {
                 let mut shown = AtNs::MIN;
+                // The peak between two reports is not lost.
+                let mut peak = 0;
                 let mut flushed = Instant::now();
                 loop {
                     // A killed plimsoll loses at most this much, lines included.
@@ -174,9 +176,13 @@ impl Recorder {
                         Err(RecvTimeoutError::Disconnected) => return,
                     };
                     recorder.record_sample(&sample);
-                    if sample.device == 0 && sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
+                    if sample.device != 0 {
+                        continue;
+                    }
+                    peak = sample.used_bytes.max(peak);
+                    if sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
                         shown = sample.at_ns;
-                        (recorder.news)(Progress::Memory(sample.used_bytes));
+                        (recorder.news)(Progress::Memory(std::mem::take(&mut peak)));
                     }
                 }
             })

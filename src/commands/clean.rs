@@ -187,7 +187,7 @@ async fn clean_once(
     if args.json {
         console.print_json(&CleanDocument::new(&survey, &verdicts, Some(&outcomes)))?;
     } else if !outcomes.is_empty() {
-        let page = render::render_outcomes(&outcomes, console.is_verbose(), console.text_options());
+        let page = render::render_outcomes(&outcomes, console.is_verbose(), console.page_options());
         console.write_data(format!("\n{page}").as_bytes())?;
     }
     let left = scope::count_left(&survey, ask, &verdicts, &outcomes);
@@ -226,7 +226,7 @@ fn page(
         verdicts,
         dry,
     };
-    render::render_plan(plan, console.is_verbose(), console.text_options())
+    render::render_plan(plan, console.is_verbose(), console.page_options())
 }
 
 /// What was found and what follows, to stdout.

@@ -5,9 +5,13 @@ use crate::cli::DoctorArgs;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::telemetry::{BackendChoice, MeasuredContainer};
+use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
+use crate::report::layout::Align;
+use crate::report::text::TextOptions;
+use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
+use anstyle::AnsiColor;
 use serde::Serialize;
 
 /// Most containers to try for their memory: some may end while they are looked at.
@@ -22,9 +26,32 @@ struct DoctorCheck {
     found: String,
     /// Whether profiling can do with it.
     ok: bool,
+    /// The same, with the reason in a word.
+    state: CheckState,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum CheckState {
+    Ok,
+    /// Absent, and needed only by some hosts.
+    Missing,
+    /// Needed and unusable.
+    Broken,
+}
+
+impl CheckState {
+    fn mark(self) -> StyledCell {
+        match self {
+            CheckState::Ok => StyledCell::new("ok", AnsiColor::Green.on_default()),
+            CheckState::Missing => StyledCell::new("missing", AnsiColor::Yellow.on_default()),
+            CheckState::Broken => StyledCell::new("broken", AnsiColor::Red.on_default().bold()),
+        }
+    }
 }
 
 impl DoctorCheck {
@@ -34,6 +61,7 @@ impl DoctorCheck {
             name: name.into(),
             found,
             ok: true,
+            state: CheckState::Ok,
             hint: None,
         }
     }
@@ -45,31 +73,47 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
     checks.extend(
         telemetry::survey_backends()
             .into_iter()
-            .map(|s| DoctorCheck {
-                name: s.name,
-                found: s.found,
-                ok: s.usable,
-                hint: s.hint,
+            .map(|survey| DoctorCheck {
+                state: match survey {
+                    BackendSurvey { usable: true, .. } => CheckState::Ok,
+                    BackendSurvey { optional: true, .. } => CheckState::Missing,
+                    _ => CheckState::Broken,
+                },
+                name: survey.name,
+                found: survey.found,
+                ok: survey.usable,
+                hint: survey.hint,
             }),
     );
     if args.json {
         console.print_json(&checks)?;
     } else {
-        let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
-        for check in &checks {
-            let mark = if check.ok { "ok" } else { "--" };
-            let found = check.found.replace('\n', &format!("\n    {:width$}  ", ""));
-            console.write_data(format!("{mark}  {:width$}  {found}\n", check.name).as_bytes())?;
-            if let Some(hint) = &check.hint {
-                console.write_data(format!("    {:width$}  hint: {hint}\n", "").as_bytes())?;
-            }
-        }
+        console.write_data(render_text(&checks, console.page_options()).as_bytes())?;
     }
     Ok(if docker_ok {
         ExitCode::Done
     } else {
         ExitCode::Environment
     })
+}
+
+fn render_text(checks: &[DoctorCheck], options: TextOptions) -> String {
+    let mut table = FittedTable::new(&[
+        ("", Align::Left, ColumnFit::Whole),
+        ("", Align::Left, ColumnFit::Whole),
+        ("", Align::Left, ColumnFit::Wrap),
+    ]);
+    for check in checks {
+        let mark = check.state.mark();
+        table.add_row(vec![mark, (&check.name).into(), (&check.found).into()]);
+        if let Some(hint) = &check.hint {
+            let empty = StyledCell::default;
+            table.add_row(vec![empty(), empty(), format!("hint: {hint}").into()]);
+        }
+    }
+    let mut page = FittedPage::new(options);
+    page.write_table(0, &table);
+    page.into_text()
 }
 
 fn platform() -> DoctorCheck {
@@ -180,6 +224,48 @@ fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
         name: name.into(),
         found: format!("{failure}{cause}"),
         ok: false,
+        state: CheckState::Broken,
         hint: failure.hints.first().cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fitted::assert_fits;
+
+    #[test]
+    fn the_page_fits_every_terminal() {
+        let failure = Failure::environment("cannot reach Docker at `/run/user/1000/a/long/path/to/a/socket/of/somebody/docker.sock`")
+            .caused_by("permission denied while connecting to the socket of the daemon")
+            .hint("add yourself to the group `docker`, or set DOCKER_HOST");
+        let checks = [
+            DoctorCheck::good(
+                "engines",
+                "one (vllm, idle)\ntwo (reference, serving, simulated)".into(),
+            ),
+            failed_check("container memory", &failure),
+            DoctorCheck {
+                state: CheckState::Missing,
+                ..failed_check("backend amd (AMD)", &failure)
+            },
+        ];
+        assert_fits(|options| render_text(&checks, options));
+        let page = render_text(
+            &checks,
+            TextOptions {
+                width: usize::MAX,
+                ..TextOptions::default()
+            },
+        );
+        let marks: Vec<&str> = page.lines().filter(|l| !l.starts_with(' ')).collect();
+        assert!(marks[0].starts_with("ok       engines"), "{page}");
+        assert!(marks[1].starts_with("broken   container memory"), "{page}");
+        assert!(marks[2].starts_with("missing  backend amd (AMD)"), "{page}");
+        assert!(
+            page.lines()
+                .any(|l| l.ends_with("  two (reference, serving, simulated)")),
+            "{page}"
+        );
     }
 }

@@ -214,7 +214,7 @@ fn described(levels: &ExperimentLevels<'_>, target: &ExperimentTarget) -> String
     for (name, asked) in &levels.levels {
         let words = levels
             .cell_load(asked, target.bench, levels.flags.seed)
-            .describe_load();
+            .spell_load();
         text.push_str(&format!("  level {name}: {words}\n"));
     }
     text

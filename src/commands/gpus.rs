@@ -6,8 +6,12 @@ use crate::cli::GpusArgs;
 use crate::clock::Clock;
 use crate::console::Console;
 use crate::error::ExitCode;
+use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
+use crate::report::layout::Align;
+use crate::report::text::TextOptions;
 use crate::telemetry::{self, Wanted};
 use crate::units::Bytes;
+use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 /// What is here and what is known.
@@ -36,7 +40,9 @@ struct HostGpu {
 
 pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
     let gpus = look_at_host(catalog::load_gpus()?);
-    console.show_document(args.json, &gpus, |_| render_text(&gpus))?;
+    console.show_document(args.json, &gpus, |_| {
+        render_text(&gpus, console.page_options())
+    })?;
     Ok(ExitCode::Done)
 }
 
@@ -75,11 +81,13 @@ fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
     }
 }
 
-fn render_text(gpus: &Gpus) -> String {
-    let mut out = String::from("here:\n");
+fn render_text(gpus: &Gpus, options: TextOptions) -> String {
+    let (title, bad) = (Style::new().bold(), AnsiColor::Yellow.on_default());
+    let mut page = FittedPage::new(options);
+    page.write_styled(title, "this host:");
     if gpus.here.is_empty() {
         let why = gpus.problem.as_deref().unwrap_or("no GPU");
-        out.push_str(&format!("  none: {why}\n"));
+        page.write_styled(bad, &format!("  none: {why}"));
     }
     for gpu in &gpus.here {
         let total = gpu
@@ -93,27 +101,57 @@ fn render_text(gpus: &Gpus) -> String {
             .model
             .as_ref()
             .map_or(String::new(), |m| format!(", {} GB/s", m.bandwidth_gb_s));
-        out.push_str(&format!(
-            "  {}  {} ({}): {total}, {used}{bandwidth}\n",
+        page.write_line(&format!(
+            "  {}  {} ({}): {total}, {used}{bandwidth}",
             gpu.device.index, gpu.device.name, gpu.device.id
         ));
     }
     if let Some(backend) = &gpus.backend {
         let simulated = if backend.simulated { ", SIMULATED" } else { "" };
-        out.push_str(&format!(
-            "  read by {} ({}{simulated}); {}\n",
-            backend.name,
-            backend.version.as_deref().unwrap_or("version unknown"),
-            backend.reason
-        ));
+        let style = if backend.simulated { bad } else { Style::new() };
+        page.write_styled(
+            style,
+            &format!(
+                "  read by {} ({}{simulated}); {}",
+                backend.name,
+                backend.version.as_deref().unwrap_or("version unknown"),
+                backend.reason
+            ),
+        );
     }
-    out.push_str("\nfor planning, as sold:\n");
-    let width = gpus.catalog.iter().map(|m| m.name.len()).max().unwrap_or(0);
+    page.write_line("");
+    page.write_styled(title, "GPU catalogue (vendor specs):");
+    let mut table = FittedTable::new(&[
+        ("", Align::Left, ColumnFit::Whole),
+        ("", Align::Left, ColumnFit::Wrap),
+        ("", Align::Right, ColumnFit::Whole),
+        ("", Align::Right, ColumnFit::Whole),
+    ]);
     for m in &gpus.catalog {
-        out.push_str(&format!(
-            "  {:<6}  {:<width$}  {:>4} GiB  {:>6} GB/s\n",
-            m.vendor, m.name, m.memory_gib, m.bandwidth_gb_s
-        ));
+        table.add_row(vec![
+            StyledCell::new(m.vendor.to_string(), Style::new().dimmed()),
+            (&m.name).into(),
+            format!("{} GiB", m.memory_gib).into(),
+            format!("{} GB/s", m.bandwidth_gb_s).into(),
+        ]);
     }
-    out
+    page.write_table(2, &table);
+    page.into_text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fitted::assert_fits;
+
+    #[test]
+    fn the_page_fits_every_terminal() {
+        let gpus = Gpus {
+            here: Vec::new(),
+            backend: None,
+            problem: Some("no GPU can be read: a libloading error occurred: /nowhere/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.1: cannot open shared object file: No such file or directory".into()),
+            catalog: catalog::load_gpus().unwrap(),
+        };
+        assert_fits(|options| render_text(&gpus, options));
+    }
 }

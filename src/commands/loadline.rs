@@ -198,10 +198,10 @@ fn search(args: &LoadlineArgs, line: &Loadline) -> ConcurrencySearch {
 fn note_prediction(console: &Console, prediction: &Prediction) {
     match (prediction.concurrency, prediction.resource) {
         (Some(n), Some(resource)) => console.print_note(&format!(
-            "predicted: {n} requests in flight, limited by the {}",
+            "predicted: {n} concurrent requests, limited by the {}",
             resource.label()
         )),
-        _ => console.print_note("nothing is predicted: the engine tells none of its limits"),
+        _ => console.print_note("no prediction: the engine reports none of its limits"),
     }
 }
 
@@ -230,8 +230,8 @@ impl Rounds<'_, '_> {
             let requests = ahead.concurrency.saturating_mul(self.args.waves);
             let again = if ahead.again { ", again" } else { "" };
             self.console.print_note(&format!(
-                "round {number} of at most {}: {} in flight, {requests} requests{again}",
-                self.args.max_rounds, ahead.concurrency
+                "round {number} of at most {}: {requests} requests, {} concurrent, input {}, output {} tokens{again}",
+                self.args.max_rounds, ahead.concurrency, self.args.input_len, self.args.output_len
             ));
             let made = self
                 .runner
@@ -256,12 +256,12 @@ impl Rounds<'_, '_> {
             let held = faults.is_empty() && made.failure.is_none();
             let words: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
             self.console.print_note(&format!(
-                "round {number}: {} in flight {}",
+                "round {number}: {} concurrent: {}",
                 ahead.concurrency,
                 if held {
-                    "held".to_owned()
+                    "sustained".to_owned()
                 } else {
-                    format!("did not hold: {}", words.join(", "))
+                    format!("failed: {}", words.join(", "))
                 }
             ));
             // A round ended by a lost engine or by a timeout does not measure this load.

@@ -6,6 +6,10 @@ use crate::error::ExitCode;
 use crate::estimate::Mixer;
 use crate::estimate::model::{self, Model};
 use crate::models::shipped::{self, Shipped};
+use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
+use crate::report::layout::Align;
+use crate::report::text::TextOptions;
+use anstyle::Style;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -53,7 +57,9 @@ pub fn run_models(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCo
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    console.show_document(args.json, &lines, |_| render_text(&lines))?;
+    console.show_document(args.json, &lines, |_| {
+        render_text(&lines, console.page_options())
+    })?;
     Ok(ExitCode::Done)
 }
 
@@ -98,40 +104,63 @@ fn quantization(config: &Value) -> Option<String> {
     Some(word.to_lowercase())
 }
 
-fn render_text(lines: &[ModelLine]) -> String {
+fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
     }
-    let width = |column: fn(&ModelLine) -> usize, head: usize| {
-        lines.iter().map(column).max().unwrap_or(0).max(head)
-    };
-    let name = width(|l| l.name.len(), 4);
-    let kind = width(|l| l.kind.len(), 4);
-    let mut out = format!(
-        "{:<name$}  {:<kind$}  {:>10}  {:>6}  {:>12}  {}\n",
-        "name", "kind", "parameters", "layers", "KV B/token", "quantisation"
-    );
+    let mut table = FittedTable::new(&[
+        ("name", Align::Left, ColumnFit::Wrap),
+        ("kind", Align::Left, ColumnFit::Drop(3)),
+        ("parameters", Align::Right, ColumnFit::Whole),
+        ("layers", Align::Right, ColumnFit::Drop(2)),
+        ("state layers", Align::Right, ColumnFit::Drop(4)),
+        ("KV B/token", Align::Right, ColumnFit::Whole),
+        ("quantisation", Align::Left, ColumnFit::Drop(1)),
+    ]);
+    let faint = Style::new().dimmed();
     for line in lines {
-        let quantization = line.quantization.as_deref().unwrap_or("-");
-        let state = match line.state_layers {
-            0 => String::new(),
-            n => format!("  ({n} layers keep a state for each sequence)"),
-        };
-        out.push_str(&format!(
-            "{:<name$}  {:<kind$}  {:>10}  {:>6}  {:>12}  {quantization}{state}\n",
-            line.name,
-            line.kind,
-            billions(line.parameters),
-            line.layers,
-            line.kv_bytes_per_token
-                .map_or("-".into(), |b| b.to_string()),
-        ));
+        let kv = line.kv_bytes_per_token;
+        table.add_row(vec![
+            line.name.into(),
+            StyledCell::new(&line.kind, faint),
+            billions(line.parameters).into(),
+            line.layers.to_string().into(),
+            (Some(line.state_layers).filter(|n| *n > 0))
+                .map_or_else(StyledCell::default, |n| n.to_string().into()),
+            kv.map_or("-".into(), |b| b.to_string()).into(),
+            line.quantization.as_deref().unwrap_or("-").into(),
+        ]);
     }
-    out.push_str("\nKV: keys and values of one token at 16 bits, all layers, before any window is full and without parallelism\n");
-    out
+    let mut page = FittedPage::new(options);
+    page.write_table(0, &table);
+    page.write_line("");
+    page.write_styled(faint, "KV: keys and values of one token at 16 bits, all layers, before any window is full and without parallelism");
+    page.write_styled(
+        faint,
+        "state layers: layers that keep a state for each sequence, and no keys and values",
+    );
+    page.into_text()
 }
 
 /// `8.03 B`
 fn billions(parameters: u64) -> String {
     format!("{:.2} B", parameters as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fitted::assert_fits;
+
+    #[test]
+    fn the_page_fits_every_terminal() {
+        let lines: Vec<ModelLine> = shipped::all()
+            .map(|shipped| {
+                let (config, source) = shipped.read().unwrap();
+                let model = model::from_config(shipped.name, &config, &source).unwrap();
+                model_line(&shipped, &model)
+            })
+            .collect();
+        assert_fits(|options| render_text(&lines, options));
+    }
 }

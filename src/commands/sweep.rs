@@ -14,9 +14,10 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{
-    GroupId, OomMemory, OomRecord, PlanOptions, RowCause, RowStatus, Shard, SweepDefinition,
-    SweepPlan,
+    Forecast, GroupId, OomMemory, OomRecord, PlanOptions, RowCause, RowStatus, Shard,
+    SweepDefinition, SweepPlan,
 };
+use crate::report::layout::{counted_noun, format_duration};
 use crate::report::sweep::plan as plan_page;
 use crate::sweep::oom::machine_bytes;
 use crate::sweep::{
@@ -143,6 +144,26 @@ async fn dry_run(
         n => format!("{n} of {} groups cannot be measured", plan.groups.len()),
     });
     Err(hints.iter().cloned().fold(failure, Failure::hint).into())
+}
+
+/// The plan: a line, or with -v the page.
+fn note_plan(console: &Console, plan: &SweepPlan, forecast: &Forecast) {
+    if console.is_verbose() {
+        let page = plan_page::render_plan(plan, forecast, true, console.text_options());
+        return page.lines().for_each(|line| console.print_note(line));
+    }
+    let skipped = match plan.skipped.len() {
+        0 => String::new(),
+        n => format!(" ({n} skipped)"),
+    };
+    console.print_note(&format!(
+        "sweep {}: {}{skipped} in {}, {}, about {}; -v shows the plan",
+        plan.name,
+        counted_noun(plan.planned_cells().count(), "cell"),
+        counted_noun(plan.groups.len(), "group"),
+        counted_noun(plan.engine_starts(), "engine start"),
+        format_duration(forecast.estimate_plan(plan).seconds),
+    ));
 }
 
 /// The folder of this run, and whether it goes on with an earlier one.
@@ -316,13 +337,7 @@ async fn sweep_through(
         retry_failed: args.retry_failed,
         retry_oom: args.retry_oom,
     };
-    let page = plan_page::render_plan(
-        &plan,
-        &forecast,
-        console.is_verbose(),
-        console.text_options(),
-    );
-    page.lines().for_each(|line| console.print_note(line));
+    note_plan(console, &plan, &forecast);
     let total = (plan.planned_cells().count() + plan.skipped.len()) as u64;
     let skips = plan.skipped.iter().filter(|s| !work.is_finished(&s.cell));
     let left = work
@@ -348,7 +363,9 @@ async fn sweep_through(
     journal.write_session(&session)?;
     results::write_head(&folder, &plan, &runtime)?;
     let board = console.show_sweep(total, total - left);
-    let watcher = BoardWatcher::new(console.clone(), board.clone());
+    let skipped = plan.skipped.iter().map(|skip| &skip.cell);
+    let cells = plan.planned_cells().chain(skipped);
+    let watcher = BoardWatcher::new(console.clone(), board.clone(), cells);
     let context = SweepContext::new(&runtime, options, &folder, stop, &watcher, journal);
     let ended = crate::sweep::run_sweep(&context, &work, forecast, ooms).await;
     board.finish_board();

@@ -5,6 +5,7 @@ use crate::cli::TopArgs;
 use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::ExitCode;
+use crate::live::render::ScanDetail;
 use crate::live::serve::MetricsServer;
 use crate::live::{MemoryScan, MemoryWatcher, metrics, render};
 use tokio::sync::watch;
@@ -71,9 +72,18 @@ fn show(console: &Console, args: &TopArgs, look: &MemoryScan) -> anyhow::Result<
         };
         text.push(b'\n');
         Ok(console.stream_data(&text)?)
-    } else if args.once {
-        Ok(console.stream_data(render::render_text(look).as_bytes())?)
     } else {
-        Ok(console.redraw_page(&render::render_text(look))?)
+        let detail = match console.page_size() {
+            // The cursor is below the page.
+            Some((rows, _)) if !args.once => ScanDetail::Screen { rows: rows - 1 },
+            Some(_) => ScanDetail::Screen { rows: usize::MAX },
+            None => ScanDetail::Everything,
+        };
+        let page = render::render_text(look, console.page_options(), detail);
+        if args.once {
+            Ok(console.stream_data(page.as_bytes())?)
+        } else {
+            Ok(console.redraw_page(&page)?)
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Style of messages: colours, marks and bars, with characters that the terminal has.
 
-use crate::report::layout::{text_width, truncate_text};
+use crate::report::layout::truncate_middle;
 use anstyle::{AnsiColor, Style};
 
 /// Colours and marks on stderr.
@@ -88,27 +88,14 @@ impl TerminalStyle {
 
     /// Cuts to at most `cells`. The end is kept, too: names that begin alike differ there.
     pub(super) fn cut_middle(self, text: &str, cells: usize) -> String {
-        let room = cells.saturating_sub(text_width(self.ellipsis()));
-        if text_width(text) <= cells || room < 8 {
-            return truncate_text(text, cells, self.ellipsis());
-        }
-        let end = room * 3 / 4;
-        let from = text
-            .char_indices()
-            .rev()
-            .map(|(at, _)| at)
-            .take_while(|at| text_width(&text[*at..]) <= end)
-            .last()
-            .unwrap_or(text.len());
-        let ending = &text[from..];
-        let beginning = truncate_text(text, cells - text_width(ending), self.ellipsis());
-        format!("{beginning}{}", ending.trim_start())
+        truncate_middle(text, cells, self.ellipsis())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::layout::text_width;
     use proptest::prelude::*;
 
     const LOOK: TerminalStyle = TerminalStyle {

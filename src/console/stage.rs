@@ -13,8 +13,12 @@ pub(super) struct RunningStage {
     stage: Stage,
     since: Instant,
     bar: Option<ProgressBar>,
-    memory: Option<u64>,
+    /// Most memory in use so far, bytes.
+    peak: Option<u64>,
 }
+
+/// A stage that was shorter than this, in seconds, had nothing to do: `0.0 s`.
+const NOTHING_DONE: f64 = 0.05;
 
 /// How a stage ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Inner {
             stage,
             since: Instant::now(),
             bar,
-            memory: None,
+            peak: None,
         });
     }
 
@@ -65,12 +69,15 @@ impl Inner {
             return true;
         };
         drawing.erase(&bar);
+        let seconds = running.since.elapsed().as_secs_f64();
+        if ended == StageEnd::Done && seconds < NOTHING_DONE {
+            return true;
+        }
         let mark = self.look.mark_sign(match ended {
             StageEnd::Done => ResultMark::Done,
             StageEnd::Failed => ResultMark::Failed,
         });
-        let elapsed = format_duration(running.since.elapsed().as_secs_f64());
-        let detail = format!("{elapsed}  {}", detail(running.memory));
+        let detail = format!("{}  {}", format_duration(seconds), peak_text(running.peak));
         let detail = self.look.dim_text(detail.trim_end());
         self.print_line(&format!("{mark} {label:<18}  {detail}"));
         true
@@ -80,7 +87,7 @@ impl Inner {
         let mut running = lock_data(&self.running);
         if let Some(RunningStage {
             bar: Some(bar),
-            memory,
+            peak,
             ..
         }) = running.as_mut()
         {
@@ -90,7 +97,7 @@ impl Inner {
                     bar.set_length(of);
                 }
                 bar.set_position(done.min(of));
-                bar.set_message(detail(*memory));
+                bar.set_message(peak_text(*peak));
             }
         }
     }
@@ -98,9 +105,9 @@ impl Inner {
     pub(super) fn set_memory(&self, bytes: u64) {
         let mut running = lock_data(&self.running);
         if let Some(running) = running.as_mut() {
-            running.memory = Some(bytes);
+            running.peak = running.peak.max(Some(bytes));
             if let Some(bar) = &running.bar {
-                bar.set_message(detail(running.memory));
+                bar.set_message(peak_text(running.peak));
             }
         }
     }
@@ -121,6 +128,6 @@ impl Inner {
     }
 }
 
-fn detail(memory: Option<u64>) -> String {
-    memory.map_or_else(String::new, |b| Bytes(b).to_string())
+fn peak_text(peak: Option<u64>) -> String {
+    peak.map_or_else(String::new, |b| format!("peak {}", Bytes(b)))
 }

@@ -11,7 +11,7 @@ use super::stage::StageEnd;
 use super::{Console, Inner};
 use crate::matrix::RowStatus;
 use crate::progress::{Progress, Sink};
-use crate::report::layout::{clean_text, text_width};
+use crate::report::layout::{clean_text, text_width, wrap_within};
 use crate::sync::lock_data;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 pub use picture::BoardWords;
@@ -130,7 +130,7 @@ impl SweepBoard {
             cell: String::new(),
             stage: None,
             since: Instant::now(),
-            memory: None,
+            peak: None,
             step: None,
         }));
         let number = board.draw_lane(&now);
@@ -255,16 +255,22 @@ impl Board {
             RowStatus::Failed => ResultMark::Failed,
             RowStatus::Skipped => ResultMark::Skipped,
         });
-        // A cause is worth a second line, a long name is not.
+        // What does not fit behind the name goes below it.
         let columns = (drawing.size)().1;
-        let others = text_width(&count) + text_width(&detail) + 6;
-        let label = look.cut_middle(&label, columns.saturating_sub(others).max(32).min(columns));
-        let detail = match row.status {
-            RowStatus::Failed => detail,
-            RowStatus::Done | RowStatus::Skipped => look.dim_text(&detail),
+        let head = text_width(&count) + 4;
+        let label = look.cut_middle(&label, columns.saturating_sub(head));
+        let paint = |detail: &str| match row.status {
+            RowStatus::Failed => detail.to_owned(),
+            RowStatus::Done | RowStatus::Skipped => look.dim_text(detail),
         };
-        self.console
-            .print_line(&format!("{mark} {count}  {label}  {detail}"));
+        let mut text = format!("{mark} {count}  {label}");
+        if head + text_width(&label) + 2 + text_width(&detail) <= columns {
+            text.push_str(&format!("  {}", paint(&detail)));
+        } else {
+            let below = wrap_within(&detail, columns.saturating_sub(4));
+            text.extend(below.iter().map(|line| format!("\n    {}", paint(line))));
+        }
+        self.console.print_line(&text);
     }
 
     /// Takes everything off the terminal, and prints how far the sweep came. Once.
@@ -296,10 +302,10 @@ impl Board {
         if self.console.drawing.is_none() {
             self.console.print_plain(&text);
         } else {
-            let mark = if counts.done == counts.of {
-                ResultMark::Done
-            } else {
-                ResultMark::Skipped
+            let mark = match counts.failed {
+                0 if counts.done == counts.of => ResultMark::Done,
+                0 => ResultMark::Skipped,
+                _ => ResultMark::Failed,
             };
             self.console
                 .print_line(&format!("{} {text}", self.console.look.mark_sign(mark)));
@@ -337,7 +343,10 @@ impl LaneMessages {
                 lock_data(&self.now).step = Some((done.min(of), of));
             }
             Progress::Step { .. } => {}
-            Progress::Memory(bytes) => lock_data(&self.now).memory = Some(bytes),
+            Progress::Memory(bytes) => {
+                let mut now = lock_data(&self.now);
+                now.peak = now.peak.max(Some(bytes));
+            }
             Progress::Note(text) => self.print_once(MessageKind::Note, text),
             Progress::Warning(text) => self.print_once(MessageKind::Warning, text),
         }

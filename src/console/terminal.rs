@@ -3,6 +3,7 @@
 use super::ColorChoice;
 use anstream::stream::RawStream;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 /// Width of text that goes to no terminal.
 const PLAIN_WIDTH: usize = 88;
@@ -11,24 +12,29 @@ const WIDEST: usize = 110;
 
 /// Cells for a summary on stdout.
 pub(super) fn stdout_width() -> usize {
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
-        return PLAIN_WIDTH;
-    }
-    rustix::termios::tcgetwinsize(&stdout)
-        .ok()
-        .map(|size| usize::from(size.ws_col))
-        .filter(|columns| *columns > 0)
-        .map_or(PLAIN_WIDTH, |columns| columns.min(WIDEST))
+    terminal_size(&std::io::stdout()).map_or(PLAIN_WIDTH, |(_, columns)| columns.min(WIDEST))
 }
 
-/// Rows and columns of what is drawn on stderr. 24 by 80 where the terminal does not say.
+/// Rows and columns of a stream's terminal, 24 by 80 where it does not report them; `None` off a
+/// terminal.
+pub(super) fn terminal_size(stream: &(impl IsTerminal + AsFd)) -> Option<(usize, usize)> {
+    stream.is_terminal().then(|| {
+        rustix::termios::tcgetwinsize(stream)
+            .ok()
+            .map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)))
+            .filter(|(rows, columns)| *rows > 0 && *columns > 0)
+            .unwrap_or((24, 80))
+    })
+}
+
+/// Rows and columns of what is drawn on stderr.
 pub(super) fn stderr_size() -> (usize, usize) {
-    rustix::termios::tcgetwinsize(std::io::stderr())
-        .ok()
-        .map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)))
-        .filter(|(rows, columns)| *rows > 0 && *columns > 0)
-        .unwrap_or((24, 80))
+    terminal_size(&std::io::stderr()).unwrap_or((24, 80))
+}
+
+/// Cells of a line on stderr; off a terminal a line has no end.
+pub(super) fn stderr_width() -> usize {
+    terminal_size(&std::io::stderr()).map_or(usize::MAX, |(_, columns)| columns)
 }
 
 /// Whether what was drawn on a stream can be drawn over.

@@ -52,7 +52,7 @@ pub(super) fn off_terminal(quiet: bool) -> (Console, Captured) {
         TerminalStyle::default(),
         TextOptions::default(),
         None,
-        Box::new(captured.clone()),
+        (Box::new(|| usize::MAX), Box::new(captured.clone())),
     );
     (console, captured)
 }
@@ -83,7 +83,7 @@ pub(super) fn terminal_of(
             size,
             tick,
         }),
-        Box::new(Screen(term.clone())),
+        (Box::new(move || size().1), Box::new(Screen(term.clone()))),
     );
     (console, term)
 }
@@ -146,15 +146,22 @@ fn quiet_silences_stages_and_notes_only() {
 fn on_a_terminal_finished_stages_stay_and_the_running_one_is_drawn() {
     let (console, term) = on_terminal();
     let sink = console.sink();
+    sink(Progress::Stage(Stage::Inspect));
     sink(Progress::Stage(Stage::Baseline));
     sink(Progress::Memory(3 << 29));
+    // The process has ended: the peak stays.
+    sink(Progress::Memory(1 << 20));
+    std::thread::sleep(Duration::from_millis(60));
     sink(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
     sink(Progress::Warning("another process entered device 0".into()));
     sink(Progress::Step { done: 5, of: 10 });
     std::thread::sleep(Duration::from_millis(300));
     let screen = without_times(&term.contents());
     let lines: Vec<&str> = screen.lines().collect();
-    assert_eq!(lines[0], "✓ baseline            _ s  1.50 GiB", "{screen}");
+    assert_eq!(
+        lines[0], "✓ baseline            _ s  peak 1.50 GiB",
+        "no time was spent on inspect: {screen}"
+    );
     assert_eq!(lines[1], "warning: another process entered device 0");
     assert!(
         lines[2].contains("bench 1/1") && lines[2].contains("5/10") && lines[2].contains('━'),
@@ -169,6 +176,33 @@ fn on_a_terminal_finished_stages_stay_and_the_running_one_is_drawn() {
         "{screen}"
     );
     assert!(!screen.contains("5/10"), "what was drawn is gone: {screen}");
+}
+
+#[test]
+fn messages_wrap_at_words_within_the_terminal() {
+    let (console, term) = terminal_of((24, 60), || (24, 60), true, TICK);
+    let path = "/data/results/sweeps/a-long-name/20261123_214500/engine.log";
+    console.print_note(&format!("all that the engine printed is in `{path}`"));
+    console.print_warning("the engine in container `llm` logs later than it works");
+    let failure = Failure::run("the engine ended before it served: out of memory");
+    console.print_error(
+        &failure
+            .hint("give it more memory with --memory, or a smaller model")
+            .into(),
+    );
+    assert_eq!(
+        term.contents().lines().collect::<Vec<_>>(),
+        [
+            "all that the engine printed is in",
+            "  `/data/results/sweeps/a-long-name/20261123_214500/",
+            "  engine.log`",
+            "warning: the engine in container `llm` logs later than it",
+            "  works",
+            "error: the engine ended before it served: out of memory",
+            "",
+            "hint: give it more memory with --memory, or a smaller model",
+        ]
+    );
 }
 
 #[test]

@@ -19,10 +19,21 @@ pub struct MemoryScan {
     pub backend: Option<BackendFacts>,
     /// The GPUs.
     pub gpus: Vec<GpuLook>,
+    /// Memory of this host; null where the kernel does not report it.
+    pub host: Option<HostMemory>,
     /// Running containers that hold GPU memory or run a known engine.
     pub containers: Vec<ContainerScan>,
     /// Sources that could not be read, and why; a sentence each.
     pub notes: Vec<String>,
+}
+
+/// Memory of this host, from `/proc/meminfo`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HostMemory {
+    /// `MemTotal`, bytes.
+    pub total_bytes: u64,
+    /// `MemAvailable`, bytes: what can be allocated without swapping.
+    pub available_bytes: u64,
 }
 
 /// A GPU.
@@ -81,6 +92,8 @@ pub struct ContainerScan {
     pub simulated: bool,
     /// Host memory charged to it, page cache included; bytes.
     pub host_bytes: Option<u64>,
+    /// Limit on its host memory, bytes; null without one.
+    pub host_limit_bytes: Option<u64>,
     /// KV pool on one device of each of its engines, bytes, if the engine reports it.
     pub kv_pool_bytes: Option<u64>,
     /// Share of the pool in use, 0 to 1.

@@ -1,156 +1,355 @@
-//! A scan as text: a table of GPUs with their owners, and one of containers.
+//! A scan as a page: the devices with their owners, then the containers.
 
-use super::{ContainerScan, GpuLook, MemoryScan};
+use super::{ContainerScan, GpuLook, HostMemory, MemoryScan};
+use crate::headroom::Headroom;
+use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
+use crate::report::layout::{Align, counted_words};
+use crate::report::text::TextOptions;
 use crate::units::Bytes;
+use anstyle::{AnsiColor, Style};
 
-/// The scan as ASCII lines.
-pub fn render_text(look: &MemoryScan) -> String {
-    let mut out = String::new();
-    if !look.gpus.is_empty() {
-        let simulated = look.backend.as_ref().is_some_and(|b| b.simulated);
-        if simulated {
-            out.push_str("SIMULATED GPUs: these figures say nothing about hardware\n");
-        }
-        let rows: Vec<[String; 7]> = look.gpus.iter().flat_map(gpu_rows).collect();
-        let head = [
-            "GPU",
-            "NAME / CONTAINER",
-            "USED",
-            "OF",
-            "POWER",
-            "BUSY",
-            "TEMP",
-        ];
-        write_table(&mut out, head, &rows);
+/// Cells of a bar.
+const BAR: usize = 10;
+/// Lines kept for the containers, and for the notes, when owners of GPU memory are many.
+const CONTAINER_LINES: usize = 6;
+const NOTE_LINES: usize = 3;
+/// A container with less than this share of the largest one's memory is small: 1 in this many.
+const SMALL_SHARE: u64 = 100;
+/// Shown for an unknown figure.
+const UNKNOWN: &str = "-";
+
+/// How much of a scan is on the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanDetail {
+    /// Everything, for files and pipes.
+    Everything,
+    /// For a terminal: small idle containers are counted in one line, and the page has at most
+    /// this many lines, the devices first.
+    Screen {
+        /// Lines.
+        rows: usize,
+    },
+}
+
+/// The scan as a page.
+pub fn render_text(look: &MemoryScan, options: TextOptions, detail: ScanDetail) -> String {
+    let rows = match detail {
+        ScanDetail::Everything => usize::MAX,
+        ScanDetail::Screen { rows } => rows,
+    };
+    let mut notes = FittedPage::new(options);
+    look.notes
+        .iter()
+        .for_each(|n| notes.write_under("note: ", n));
+    let kept_for_notes = notes.line_count().min(NOTE_LINES);
+    let mut containers: Vec<&ContainerScan> = look.containers.iter().collect();
+    containers.sort_by_key(|c| std::cmp::Reverse(memory_of(look, c)));
+    let worth = match detail {
+        ScanDetail::Everything => containers.len(),
+        ScanDetail::Screen { .. } => count_worth_a_row(look, &containers),
+    };
+    let mut page = FittedPage::new(options);
+    if look.backend.as_ref().is_some_and(|b| b.simulated) {
+        page.write_line("SIMULATED GPUs: these figures say nothing about hardware");
     }
-    if !look.containers.is_empty() {
-        if !out.is_empty() {
-            out.push('\n');
+    let kept_for_containers = match containers.len() {
+        0 => 0,
+        n => (n + 2).min(CONTAINER_LINES),
+    };
+    let kept = kept_for_notes + kept_for_containers + page.line_count();
+    let owners = (rows.saturating_sub(kept + 1))
+        .saturating_sub(look.gpus.len() + usize::from(look.host.is_some()));
+    page.write_table(0, &device_table(look, owners, options));
+    if !containers.is_empty() {
+        page.write_line("");
+        let simulated = containers[..worth].iter().any(|c| c.simulated);
+        let kept = page.line_count() + 1 + usize::from(simulated) + kept_for_notes;
+        let room = rows.saturating_sub(kept);
+        let shown = match worth {
+            n if n < containers.len() || n > room => n.min(room.saturating_sub(1)),
+            n => n,
+        };
+        page.write_table(0, &container_table(&containers[..shown], options));
+        write_folded(&mut page, look, &containers[shown..]);
+        if simulated {
+            page.write_line("* simulated engine: its figures say nothing about hardware");
         }
-        let rows: Vec<[String; 7]> = look.containers.iter().map(container_row).collect();
-        let head = [
-            "CONTAINER",
-            "ENGINE",
-            "HOST MEM",
-            "KV POOL",
-            "KV USED",
-            "RUNNING",
-            "WAITING",
-        ];
-        write_table(&mut out, head, &rows);
     }
     if look.gpus.is_empty() && look.containers.is_empty() {
-        out.push_str("no GPU, and no container with a known engine\n");
+        page.write_line("no GPU, and no container with a known engine");
     }
-    for note in &look.notes {
-        out.push_str(&format!("note: {}\n", plain_text(note)));
-    }
-    out
+    let text = page.into_text() + &notes.into_text();
+    first_lines(text, rows)
 }
 
-fn gpu_rows(gpu: &GpuLook) -> Vec<[String; 7]> {
-    let mut rows = vec![[
-        gpu.index.to_string(),
-        plain_text(&gpu.name),
-        format_bytes(gpu.used_bytes),
-        format_bytes(gpu.total_bytes),
-        gpu.power_w.map_or(UNKNOWN.into(), |w| format!("{w:.0} W")),
-        gpu.utilization_pct
-            .map_or(UNKNOWN.into(), |p| format!("{p} %")),
-        gpu.temperature_c
-            .map_or(UNKNOWN.into(), |c| format!("{c} C")),
-    ]];
-    let mut part = |name: String, held: u64| {
-        let empty = String::new;
-        rows.push([
-            empty(),
-            format!("  {}", plain_text(&name)),
-            format_bytes(Some(held)),
-            empty(),
-            empty(),
-            empty(),
-            empty(),
-        ]);
+/// Memory of a container on all GPUs and in its cgroup, bytes. What is unknown counts nothing.
+fn memory_of(look: &MemoryScan, container: &ContainerScan) -> u64 {
+    let tenants = look.gpus.iter().flat_map(|g| &g.tenants);
+    let on_gpus = tenants.filter(|t| t.container_id.as_ref() == Some(&container.id));
+    on_gpus
+        .map(|t| t.used_bytes)
+        .chain(container.host_bytes)
+        .fold(0, u64::saturating_add)
+}
+
+/// Containers, sorted by memory, up to the last that is not both small and idle.
+fn count_worth_a_row(look: &MemoryScan, containers: &[&ContainerScan]) -> usize {
+    let largest = containers.first().map_or(0, |c| memory_of(look, c));
+    let busy = |c: &ContainerScan| {
+        let requests = [c.requests_running, c.requests_waiting];
+        requests.into_iter().flatten().any(|n| n > 0) || c.kv_usage.is_some_and(|share| share > 0.0)
     };
-    for tenant in &gpu.tenants {
-        let name = match (&tenant.container_name, &tenant.container_id) {
-            (Some(name), _) => name.clone(),
-            (None, Some(id)) => format!("container {}", id.get(..12).unwrap_or(id)),
-            (None, None) => "other processes".into(),
-        };
-        part(name, tenant.used_bytes);
-    }
-    if let Some(held) = gpu.unattributed_bytes.filter(|b| *b > 0) {
-        part("unattributed".into(), held);
-    }
-    if let Some(held) = gpu.reserved_bytes.filter(|b| *b > 0) {
-        part("(kept by the driver, beside it)".into(), held);
-    }
-    rows
+    let counts =
+        |c: &&ContainerScan| busy(c) || memory_of(look, c).saturating_mul(SMALL_SHARE) >= largest;
+    containers
+        .iter()
+        .rposition(counts)
+        .map_or(0, |last| last + 1)
 }
 
-fn container_row(c: &ContainerScan) -> [String; 7] {
-    let count = |n: Option<u64>| n.map_or(UNKNOWN.into(), |n| n.to_string());
+fn write_folded(page: &mut FittedPage, look: &MemoryScan, folded: &[&ContainerScan]) {
+    if folded.is_empty() {
+        return;
+    }
+    let bytes = folded.iter().map(|c| memory_of(look, c));
+    let bytes = Bytes(bytes.fold(0, u64::saturating_add));
+    let count = counted_words(folded.len(), "other container", "other containers");
+    page.write_line(&format!("{count}, {bytes}"));
+}
+
+/// As many lines as the window has; the last one counts what is left out.
+fn first_lines(text: String, rows: usize) -> String {
+    let lines = text.lines().count();
+    if lines <= rows {
+        return text;
+    }
+    let shown = rows.saturating_sub(1);
+    let mut kept: String = text.split_inclusive('\n').take(shown).collect();
+    kept.push_str(&format!("{} more lines: see --once\n", lines - shown));
+    kept
+}
+
+/// The GPUs with at most so many lines for the owners of their memory, and this host.
+fn device_table(look: &MemoryScan, owner_lines: usize, options: TextOptions) -> FittedTable {
+    let mut table = FittedTable::new(&[
+        ("GPU", Align::Right, ColumnFit::Drop(0)),
+        ("NAME / CONTAINER", Align::Left, ColumnFit::Cut),
+        ("USED", Align::Right, ColumnFit::Whole),
+        ("TOTAL", Align::Right, ColumnFit::Whole),
+        ("USED %", Align::Right, ColumnFit::Whole),
+        ("", Align::Left, ColumnFit::Drop(1)),
+        ("UTIL", Align::Right, ColumnFit::Drop(0)),
+        ("POWER", Align::Right, ColumnFit::Drop(2)),
+        ("TEMP", Align::Right, ColumnFit::Drop(3)),
+    ]);
+    let all: usize = look.gpus.iter().map(|g| owners_of(g).len()).sum();
+    let each = match look.gpus.len() {
+        gpus if all > owner_lines => owner_lines / gpus.max(1),
+        _ => usize::MAX,
+    };
+    for gpu in &look.gpus {
+        table.add_row(gpu_row(gpu, options));
+        let owners = owners_of(gpu);
+        let shown = if owners.len() > each {
+            each.saturating_sub(1)
+        } else {
+            owners.len()
+        };
+        let (shown, folded) = owners.split_at(shown);
+        for (name, bytes) in shown {
+            table.add_row(owner_row(name, *bytes, gpu.total_bytes));
+        }
+        if each > 0 && !folded.is_empty() {
+            let bytes = folded.iter().map(|(_, b)| *b).fold(0, u64::saturating_add);
+            table.add_row(owner_row(
+                &counted_words(folded.len(), "other", "others"),
+                bytes,
+                gpu.total_bytes,
+            ));
+        }
+    }
+    if let Some(host) = &look.host {
+        table.add_row(host_row(host, options));
+    }
+    table
+}
+
+fn gpu_row(gpu: &GpuLook, options: TextOptions) -> Vec<StyledCell> {
+    let reserved = gpu.reserved_bytes.unwrap_or(0);
+    let free = gpu.total_bytes.zip(gpu.used_bytes);
+    let free = free.map(|(total, used)| total.saturating_sub(used).saturating_sub(reserved));
+    let [percent, bar] = gauge_cells(gpu.used_bytes, free, gpu.total_bytes, options);
+    let figure = |text: Option<String>| StyledCell::from(text.unwrap_or_else(|| UNKNOWN.into()));
+    vec![
+        gpu.index.to_string().into(),
+        StyledCell::new(&gpu.name, Style::new().bold()),
+        bytes_cell(gpu.used_bytes),
+        bytes_cell(gpu.total_bytes),
+        percent,
+        bar,
+        figure(gpu.utilization_pct.map(|p| format!("{p} %"))),
+        figure(gpu.power_w.map(|w| format!("{w:.0} W"))),
+        figure(gpu.temperature_c.map(|c| format!("{c} C"))),
+    ]
+}
+
+/// The owners of a GPU's memory by size; then what belongs to none.
+fn owners_of(gpu: &GpuLook) -> Vec<(String, u64)> {
+    let mut owners: Vec<(String, u64)> = (gpu.tenants.iter())
+        .map(|tenant| {
+            let name = match (&tenant.container_name, &tenant.container_id) {
+                (Some(name), _) => name.clone(),
+                (None, Some(id)) => format!("container {}", id.get(..12).unwrap_or(id)),
+                (None, None) => "other processes".into(),
+            };
+            (name, tenant.used_bytes)
+        })
+        .collect();
+    owners.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let parts = [
+        ("unattributed", gpu.unattributed_bytes),
+        ("driver reserved", gpu.reserved_bytes),
+    ];
+    let parts = parts
+        .into_iter()
+        .filter_map(|(name, b)| Some((name, b.filter(|b| *b > 0)?)));
+    owners.extend(parts.map(|(name, bytes)| (name.to_owned(), bytes)));
+    owners
+}
+
+fn owner_row(name: &str, bytes: u64, total: Option<u64>) -> Vec<StyledCell> {
+    let share = total.map_or(String::new(), |total| percent_text(bytes, total));
+    let cells = [
+        String::new(),
+        format!("  {name}"),
+        Bytes(bytes).to_string(),
+        String::new(),
+        share,
+    ];
+    let empty = std::iter::repeat_n(String::new(), 4);
+    cells
+        .into_iter()
+        .chain(empty)
+        .map(StyledCell::from)
+        .collect()
+}
+
+fn host_row(host: &HostMemory, options: TextOptions) -> Vec<StyledCell> {
+    let used = host.total_bytes.saturating_sub(host.available_bytes);
+    let total = Some(host.total_bytes);
+    let [percent, bar] = gauge_cells(Some(used), Some(host.available_bytes), total, options);
+    let empty = StyledCell::default;
+    vec![
+        empty(),
+        StyledCell::new("host memory", Style::new().bold()),
+        bytes_cell(Some(used)),
+        bytes_cell(total),
+        percent,
+        bar,
+        empty(),
+        empty(),
+        empty(),
+    ]
+}
+
+fn container_table(containers: &[&ContainerScan], options: TextOptions) -> FittedTable {
+    let mut table = FittedTable::new(&[
+        ("CONTAINER", Align::Left, ColumnFit::Cut),
+        ("ENGINE", Align::Left, ColumnFit::Cut),
+        ("HOST MEM", Align::Right, ColumnFit::Whole),
+        ("LIMIT", Align::Right, ColumnFit::Drop(3)),
+        ("USED %", Align::Right, ColumnFit::Drop(1)),
+        ("", Align::Left, ColumnFit::Drop(2)),
+        ("KV POOL", Align::Right, ColumnFit::Drop(0)),
+        ("KV USED", Align::Right, ColumnFit::Drop(4)),
+        ("KV %", Align::Right, ColumnFit::Whole),
+        ("RUN", Align::Right, ColumnFit::Whole),
+        ("WAIT", Align::Right, ColumnFit::Whole),
+    ]);
+    for container in containers {
+        table.add_row(container_row(container, options));
+    }
+    table
+}
+
+fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
+    let count = |n: Option<u64>| StyledCell::from(n.map_or(UNKNOWN.into(), |n| n.to_string()));
     let engine = match (&c.engine, c.simulated) {
-        (Some(engine), true) => format!("{engine} (simulated)"),
+        (Some(engine), true) => format!("{engine}*"),
         (Some(engine), false) => engine.clone(),
         (None, _) => UNKNOWN.into(),
     };
-    let used = match (c.kv_used_bytes, c.kv_usage) {
-        (Some(b), Some(share)) => format!("{} ({:.0} %)", Bytes(b), share * 100.0),
-        (None, Some(share)) => format!("{:.0} %", share * 100.0),
-        _ => UNKNOWN.into(),
+    let free = c.host_limit_bytes.zip(c.host_bytes);
+    let free = free.map(|(limit, used)| limit.saturating_sub(used));
+    let [percent, bar] = match c.host_limit_bytes {
+        Some(_) => gauge_cells(c.host_bytes, free, c.host_limit_bytes, options),
+        None => Default::default(),
     };
-    [
-        plain_text(&c.name),
-        engine,
-        format_bytes(c.host_bytes),
-        format_bytes(c.kv_pool_bytes),
-        used,
+    let share = c
+        .kv_usage
+        .map_or(UNKNOWN.into(), |share| format!("{:.0} %", share * 100.0));
+    vec![
+        (&c.name).into(),
+        engine.into(),
+        bytes_cell(c.host_bytes),
+        c.host_limit_bytes
+            .map_or_else(StyledCell::default, |b| bytes_cell(Some(b))),
+        percent,
+        bar,
+        bytes_cell(c.kv_pool_bytes),
+        bytes_cell(c.kv_used_bytes),
+        share.into(),
         count(c.requests_running),
         count(c.requests_waiting),
     ]
 }
 
-/// Shown for an unknown figure.
-const UNKNOWN: &str = "-";
-
-fn format_bytes(b: Option<u64>) -> String {
-    b.map_or(UNKNOWN.into(), |b| Bytes(b).to_string())
+fn bytes_cell(bytes: Option<u64>) -> StyledCell {
+    StyledCell::from(bytes.map_or(UNKNOWN.into(), |b| Bytes(b).to_string()))
 }
 
-/// Removes characters that control a terminal.
-fn plain_text(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
-/// Writes a table with columns as wide as needed; all but the first two are right-aligned figures.
-fn write_table(out: &mut String, head: [&str; 7], rows: &[[String; 7]]) {
-    let width: Vec<usize> = (0..7)
-        .map(|i| {
-            let cells = rows.iter().map(|r| r[i].chars().count());
-            cells.chain([head[i].len()]).max().unwrap_or(0)
-        })
-        .collect();
-    let mut line = |cells: [&str; 7]| {
-        let mut text = String::new();
-        for (i, cell) in cells.into_iter().enumerate() {
-            let w = width[i];
-            let padded = if i < 2 {
-                format!("{cell:<w$}  ")
-            } else {
-                format!("{cell:>w$}  ")
-            };
-            text.push_str(&padded);
-        }
-        out.push_str(text.trim_end());
-        out.push('\n');
+/// The share in percent and as a bar, in the colour of the headroom.
+fn gauge_cells(
+    used: Option<u64>,
+    free: Option<u64>,
+    total: Option<u64>,
+    options: TextOptions,
+) -> [StyledCell; 2] {
+    let (Some(used), Some(total)) = (used, total.filter(|t| *t > 0)) else {
+        return [UNKNOWN.into(), StyledCell::default()];
     };
-    line(head);
-    for row in rows {
-        line(row.each_ref().map(String::as_str));
+    let level = free.and_then(|free| Headroom::of_share(free, total));
+    let style = match level {
+        Some(Headroom::Safe) => AnsiColor::Green.on_default(),
+        Some(Headroom::Tight) => AnsiColor::Yellow.on_default(),
+        Some(Headroom::Critical) => AnsiColor::Red.on_default().bold(),
+        None => Style::new(),
+    };
+    let cells = u128::from(used.min(total)) * BAR as u128 / u128::from(total);
+    // At most `BAR`.
+    let filled = cells as usize;
+    let (full, empty) = if options.unicode {
+        ("█", "░")
+    } else {
+        ("#", ".")
+    };
+    let bar = full.repeat(filled) + &empty.repeat(BAR - filled);
+    [
+        StyledCell::new(percent_text(used, total), style),
+        StyledCell::new(bar, style),
+    ]
+}
+
+/// `88 %`. A share that is not whole is neither 0 % nor 100 %.
+fn percent_text(part: u64, total: u64) -> String {
+    if total == 0 {
+        return UNKNOWN.into();
+    }
+    let (part, total) = (u128::from(part), u128::from(total));
+    match (part * 100 + total / 2) / total {
+        0 if part > 0 => "<1 %".into(),
+        100 if part < total => "99 %".into(),
+        percent => format!("{percent} %"),
     }
 }
 
@@ -158,67 +357,195 @@ fn write_table(out: &mut String, head: [&str; 7], rows: &[[String; 7]]) {
 mod tests {
     use super::super::TenantLook;
     use super::*;
+    use crate::report::layout::text_width;
 
-    pub fn look() -> MemoryScan {
-        let gib = 1u64 << 30;
+    const GIB: u64 = 1 << 30;
+
+    fn options(width: usize) -> TextOptions {
+        TextOptions {
+            width,
+            color: false,
+            unicode: true,
+        }
+    }
+
+    fn everything(look: &MemoryScan) -> String {
+        render_text(look, options(usize::MAX), ScanDetail::Everything)
+    }
+
+    fn screen(look: &MemoryScan, width: usize, rows: usize) -> String {
+        render_text(look, options(width), ScanDetail::Screen { rows })
+    }
+
+    fn look() -> MemoryScan {
         MemoryScan {
             gpus: vec![GpuLook {
                 uuid: "GPU-1".into(),
-                name: "NVIDIA H100".into(),
-                total_bytes: Some(80 * gib),
-                used_bytes: Some(70 * gib),
-                reserved_bytes: Some(gib / 2),
+                name: "NVIDIA H100 80GB HBM3".into(),
+                total_bytes: Some(80 * GIB),
+                used_bytes: Some(70 * GIB),
+                reserved_bytes: Some(GIB / 2),
                 tenants: vec![
+                    TenantLook {
+                        used_bytes: GIB,
+                        ..TenantLook::default()
+                    },
                     TenantLook {
                         container_id: Some("a".repeat(64)),
                         container_name: Some("llm\x1b[2J".into()),
-                        used_bytes: 60 * gib,
-                    },
-                    TenantLook {
-                        used_bytes: gib,
-                        ..TenantLook::default()
+                        used_bytes: 60 * GIB,
                     },
                 ],
-                unattributed_bytes: Some(9 * gib),
+                unattributed_bytes: Some(9 * GIB),
                 power_w: Some(690.4),
                 ..GpuLook::default()
             }],
+            host: Some(HostMemory {
+                total_bytes: 100 * GIB,
+                available_bytes: 3 * GIB,
+            }),
             containers: vec![ContainerScan {
+                id: "a".repeat(64),
                 name: "llm".into(),
                 engine: Some("vllm".into()),
-                kv_pool_bytes: Some(40 * gib),
-                kv_used_bytes: Some(10 * gib),
+                host_bytes: Some(4 * GIB),
+                host_limit_bytes: Some(4 * GIB),
+                kv_pool_bytes: Some(40 * GIB),
+                kv_used_bytes: Some(10 * GIB),
                 kv_usage: Some(0.25),
+                requests_running: Some(3),
                 ..ContainerScan::default()
             }],
+            notes: vec![
+                "the owners of the memory are unknown: the driver lists no processes".into(),
+            ],
             ..MemoryScan::default()
         }
     }
 
+    /// A host with many GPUs, owners and containers.
+    fn crowd() -> MemoryScan {
+        let one = look();
+        let gpu = GpuLook {
+            tenants: (0..6)
+                .map(|i| TenantLook {
+                    container_id: Some(format!("{i:064}")),
+                    container_name: Some(format!("a-container-with-a-long-name-{i}")),
+                    used_bytes: (10 + i) * GIB,
+                })
+                .collect(),
+            utilization_pct: Some(100),
+            temperature_c: Some(66),
+            ..one.gpus[0].clone()
+        };
+        let container = |i: u64| ContainerScan {
+            id: format!("{i:064}"),
+            name: format!("a-container-with-a-long-name-{i}"),
+            host_bytes: Some((i + 1) * GIB),
+            engine: Some("tensorrt_llm".into()),
+            simulated: i == 0,
+            ..one.containers[0].clone()
+        };
+        MemoryScan {
+            gpus: vec![gpu; 4],
+            containers: (0..40).map(container).collect(),
+            ..one
+        }
+    }
+
     #[test]
-    fn a_look_is_two_tables() {
-        let text = render_text(&look());
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("GPU  NAME / CONTAINER"), "{text}");
+    fn a_file_holds_everything_the_devices_first() {
+        insta::assert_snapshot!(everything(&look()));
+    }
+
+    #[test]
+    fn a_small_terminal_shows_the_devices_and_what_fits() {
+        insta::assert_snapshot!(screen(&crowd(), 80, 23));
+    }
+
+    #[test]
+    fn no_page_is_wider_or_higher_than_its_terminal() {
+        for look in [look(), crowd()] {
+            for width in [60, 80, 120, 200] {
+                for rows in [8, 23, 50] {
+                    let text = screen(&look, width, rows);
+                    let widest = text.lines().map(text_width).max();
+                    assert!(widest <= Some(width), "{width}: {text}");
+                    assert!(text.lines().count() <= rows, "{rows}: {text}");
+                }
+                let first: Vec<String> = screen(&look, width, 23)
+                    .lines()
+                    .take(1 + look.gpus.len())
+                    .map(str::to_owned)
+                    .collect();
+                assert!(first[0].trim_start().starts_with("GPU"), "{first:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wide_terminal_cuts_nothing() {
+        for look in [look(), crowd()] {
+            assert_eq!(
+                render_text(&look, options(200), ScanDetail::Everything),
+                everything(&look)
+            );
+        }
+        assert!(!everything(&crowd()).contains('…'));
+    }
+
+    #[test]
+    fn containers_come_by_memory_and_small_idle_ones_are_counted() {
+        let mut look = look();
+        let small = |name: &str, running| ContainerScan {
+            id: name.into(),
+            name: name.into(),
+            host_bytes: Some(2 << 20),
+            requests_running: running,
+            ..ContainerScan::default()
+        };
+        look.containers.insert(0, small("idle-1", Some(0)));
+        look.containers.insert(1, small("idle-2", None));
+        let text = screen(&look, 120, 50);
+        assert!(text.contains("\n2 other containers, 4.00 MiB\n"), "{text}");
+        assert!(!text.contains("idle-1"), "{text}");
+        assert!(everything(&look).contains("idle-1"), "a file holds them");
+        // One that works is not hidden, and neither is one before it.
+        look.containers.push(small("busy", Some(1)));
+        let text = screen(&look, 120, 50);
         assert!(
-            lines[1].contains("70.00 GiB  80.00 GiB  690 W     -     -"),
+            text.contains("\nbusy") && !text.contains("other container"),
             "{text}"
         );
+        let at = |name: &str| text.find(&format!("\n{name}"));
+        assert!(at("llm") < at("busy"), "{text}");
+    }
+
+    #[test]
+    fn the_colour_is_that_of_the_headroom() {
+        let colour = TextOptions {
+            color: true,
+            ..options(200)
+        };
+        let text = render_text(&look(), colour, ScanDetail::Everything);
+        let line = |word: &str| text.lines().find(|l| l.contains(word)).unwrap();
         assert!(
-            lines[2].contains("  llm [2J") && lines[2].contains("60.00 GiB"),
-            "{text}"
+            line("H100").contains("\x1b[32m88 %"),
+            "9.5 of 80 GiB free: {text:?}"
         );
+        assert!(line("host memory").contains("\x1b[33m97 %"), "{text:?}");
+        assert!(line("vllm").contains("\x1b[31m100 %"), "{text:?}");
         assert!(
-            lines[3].contains("other processes") && lines[4].contains("unattributed"),
-            "{text}"
+            !everything(&look()).contains('\x1b'),
+            "no colour, and names cannot move the cursor"
         );
-        assert!(lines[5].contains("kept by the driver"), "{text}");
-        assert!(text.contains("10.00 GiB (25 %)"), "{text}");
-        assert!(!text.contains('\x1b'), "names cannot move the cursor");
     }
 
     #[test]
     fn nothing_is_said_to_be_nothing() {
-        assert!(render_text(&MemoryScan::default()).contains("no GPU, and no container"));
+        assert_eq!(
+            everything(&MemoryScan::default()),
+            "no GPU, and no container with a known engine\n"
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! Scans the GPUs, their containers and the engines in those.
 
-use super::{ContainerScan, GpuLook, MemoryScan, TenantLook};
+use super::{ContainerScan, GpuLook, HostMemory, MemoryScan, TenantLook};
 use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::inspect::InspectedContainer;
 use crate::engine::{self, EngineId};
 use crate::error::Failure;
+use crate::host;
 use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend, Wanted};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -88,6 +89,7 @@ impl MemoryWatcher {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
+            host: host_memory(),
             containers,
             notes,
         };
@@ -212,6 +214,13 @@ impl MemoryWatcher {
     }
 }
 
+fn host_memory() -> Option<HostMemory> {
+    Some(HostMemory {
+        total_bytes: host::memory_bytes()?,
+        available_bytes: host::available_memory()?,
+    })
+}
+
 fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {
     let gauge = now.map(|_| &last.sample);
     let tenants = now.and(last.tenants.as_ref());
@@ -272,6 +281,7 @@ impl KnownContainer {
             engine: self.engine.map(|e| e.name().to_owned()),
             simulated: self.engine.is_some_and(|e| e.simulated()),
             host_bytes: host.first().map(|s| s.used_bytes),
+            host_limit_bytes: self.found.facts.memory_limit_bytes,
             ..ContainerScan::default()
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {

@@ -186,6 +186,33 @@ impl CellLoad {
         words
     }
 
+    /// The same as a sentence has it, with units: `input 256, output 128 tokens, batch 8`.
+    pub fn spell_load(&self) -> String {
+        let input = match self.short_prompts {
+            None => self.input_len.to_string(),
+            Some(short) => format!(
+                "{} or {} ({} % short)",
+                short.input_len,
+                self.input_len,
+                short.share * 100.0
+            ),
+        };
+        let bench = Some(self.bench).filter(|b| *b != BenchWord::Auto);
+        let settings = [
+            self.batch_size.map(|n| format!("batch {n}")),
+            self.request_rate.map(|r| format!("{r} requests/s")),
+            bench.map(|b| format!("bench {}", b.as_str())),
+        ];
+        let counts = self.named_counts().into_iter();
+        let counts = counts.filter_map(|(name, n)| Some(format!("{name} {}", n?)));
+        let lengths = format!("input {input}, output {} tokens", self.output_len);
+        let parts = settings.into_iter().flatten().chain(counts);
+        std::iter::once(lengths)
+            .chain(parts)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
     /// What is counted besides tokens and sequences, by short names: prompts, iterations, warm-up
     /// iterations, repeats where there are several, and the seed.
     pub fn named_counts(&self) -> [(&'static str, Option<u64>); 5] {

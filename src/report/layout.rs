@@ -78,6 +78,26 @@ pub fn truncate_text(text: &str, cells: usize, ellipsis: &str) -> String {
     cut
 }
 
+/// Cuts to at most `cells` in the middle, where there is room for it: names that begin alike differ
+/// at their ends.
+pub fn truncate_middle(text: &str, cells: usize, ellipsis: &str) -> String {
+    let room = cells.saturating_sub(text_width(ellipsis));
+    if text_width(text) <= cells || room < 8 {
+        return truncate_text(text, cells, ellipsis);
+    }
+    let end = room * 3 / 4;
+    let from = text
+        .char_indices()
+        .rev()
+        .map(|(at, _)| at)
+        .take_while(|at| text_width(&text[*at..]) <= end)
+        .last()
+        .unwrap_or(text.len());
+    let ending = &text[from..];
+    let beginning = truncate_text(text, cells - text_width(ending), ellipsis);
+    format!("{beginning}{}", ending.trim_start())
+}
+
 /// Breaks at spaces into lines of at most `cells`; a longer word has a line of its own.
 pub fn wrap_text(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -91,6 +111,58 @@ pub fn wrap_text(text: &str, cells: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Breaks a line at words so that no part is wider than `cells`. A line that fits stays as it is;
+/// the further parts begin two cells further in than the line. A longer word breaks after a
+/// separator, as a path does after `/`.
+pub fn wrap_line(line: &str, cells: usize) -> Vec<String> {
+    if text_width(line) <= cells {
+        return vec![line.to_owned()];
+    }
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let parts = wrap_within(line, cells.saturating_sub(indent + 2));
+    let further = |i: usize| if i == 0 { 0 } else { 2 };
+    let indented =
+        |(i, part): (usize, String)| format!("{}{part}", " ".repeat(indent + further(i)));
+    parts.into_iter().enumerate().map(indented).collect()
+}
+
+/// [`wrap_text`] whose longer words are broken, too: no line is wider than `cells`.
+pub fn wrap_within(text: &str, cells: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in wrap_text(text, cells) {
+        let mut rest = line.as_str();
+        while text_width(rest) > cells.max(2) {
+            let at = break_after(rest, cells.max(2));
+            lines.push(rest[..at].to_owned());
+            rest = &rest[at..];
+        }
+        lines.push(rest.to_owned());
+    }
+    lines
+}
+
+/// Where a word that is too long ends on this line: after its last `/` that fits, else its last
+/// other separator, if that leaves no half of the line empty. At least one character.
+fn break_after(word: &str, cells: usize) -> usize {
+    let mut end = 0;
+    let (mut slash, mut separator) = (None, None);
+    for (at, c) in word.char_indices() {
+        let next = at + c.len_utf8();
+        let width = text_width(&word[..next]);
+        if end > 0 && width > cells {
+            break;
+        }
+        end = next;
+        match c {
+            _ if width * 2 <= cells => {}
+            '/' => slash = Some(next),
+            ',' | ';' | ':' | '=' | '-' | '_' | '@' => separator = Some(next),
+            _ => {}
+        }
+    }
+    slash.or(separator).unwrap_or(end)
 }
 
 /// Alignment of a column.
@@ -260,6 +332,19 @@ mod tests {
         assert_eq!(truncate_text("量子計算", 5, "…"), "量子…");
         assert_eq!(wrap_text("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap_text("unbreakable ab", 4), ["unbreakable", "ab"]);
+    }
+
+    #[test]
+    fn a_line_is_wrapped_below_itself_and_a_long_word_after_a_separator() {
+        assert_eq!(wrap_line("  a   b", 7), ["  a   b"]);
+        assert_eq!(
+            wrap_line("  one two three four", 13),
+            ["  one two", "    three", "    four"]
+        );
+        assert_eq!(wrap_within("/usr/lib/nvml.so", 9), ["/usr/lib/", "nvml.so"]);
+        assert_eq!(wrap_within("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap_within("量子計算", 3), ["量", "子", "計", "算"]);
+        assert!(wrap_within("", 3).is_empty());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod estimate;
 pub mod experiment;
 pub mod facts;
 mod figures;
+pub mod fitted;
 pub mod format;
 pub mod given;
 pub mod graphs;

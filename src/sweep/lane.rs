@@ -145,7 +145,7 @@ impl GroupRunner<'_> {
                 (self.take)(cell, attempt.skipped_row(RowCause::ImpliedOom, why))?;
                 continue;
             }
-            watcher.begin_cell(&cell.describe_load());
+            watcher.begin_cell(&cell.load.spell_load());
             // What is left to do of the cell before needs no engine: it is done beside this one.
             let measured = match before.take() {
                 None => self.tries(&mut attempt, running, hopeless, news).await?,

@@ -111,7 +111,10 @@ async fn check_container(
         attached.evidence,
         if serves { "serving" } else { "idle" }
     );
-    found.notes.extend(first.then_some(note));
+    // One container may serve several models.
+    if !found.notes.contains(&note) {
+        found.notes.push(note);
+    }
     if serves {
         serves_what_is_asked(&group.server, engine, facts)?;
     }

@@ -11,6 +11,8 @@ pub struct BackendSurvey {
     pub found: String,
     /// Whether it can be used.
     pub usable: bool,
+    /// Whether only some hosts have what it reads.
+    pub optional: bool,
     /// What would help.
     pub hint: Option<String>,
 }
@@ -28,20 +30,19 @@ pub fn survey_backends() -> Vec<BackendSurvey> {
 }
 
 fn survey_gpus(name: &str, survey: Result<String, nvml::Unusable>) -> BackendSurvey {
-    let name = name.to_owned();
-    match survey {
-        Ok(found) => BackendSurvey {
-            name,
-            found,
-            usable: true,
-            hint: None,
-        },
-        Err(unusable) => BackendSurvey {
-            name,
-            found: format!("none: {}", unusable.message),
-            usable: false,
-            hint: unusable.hint.map(str::to_owned),
-        },
+    let (found, hint) = match &survey {
+        Ok(found) => (found.clone(), None),
+        Err(unusable) => (
+            format!("none: {}", unusable.message),
+            unusable.hint.map(str::to_owned),
+        ),
+    };
+    BackendSurvey {
+        name: name.to_owned(),
+        found,
+        usable: survey.is_ok(),
+        optional: true,
+        hint,
     }
 }
 
@@ -52,12 +53,14 @@ fn host() -> BackendSurvey {
             name,
             found: found.version.name().to_owned(),
             usable: true,
+            optional: false,
             hint: None,
         },
         Err(_) => BackendSurvey {
             name,
             found: "none: no memory cgroup is visible here".into(),
             usable: false,
+            optional: false,
             hint: Some(
                 "inside a container, run plimsoll with --pid=host and --cgroupns=host".into(),
             ),

@@ -68,7 +68,7 @@ pub async fn submit_sweep(
         return Ok(ExitCode::Done);
     }
     let board = console.show_sweep(cells.len() as u64, 0);
-    let watcher = BoardWatcher::new(console.clone(), board.clone());
+    let watcher = BoardWatcher::new(console.clone(), board.clone(), cells.iter().copied());
     let mut seen = HashSet::new();
     let mut look = || tell_rows(&submitted, &cells, &watcher, &mut seen);
     let waited = slurm

@@ -1,11 +1,12 @@
 //! A sweep's news on the console's board.
 
 use crate::console::{BoardLine, CellLine, Console, SweepBoard};
-use crate::matrix::{Cell, CellRow, RowFigures, RowStatus};
+use crate::matrix::{Cell, CellRow, EnginePlace, RowFigures, RowStatus};
 use crate::progress::Sink;
 use crate::report::layout::format_duration;
 use crate::sweep::{LaneWatcher, SweepWatcher};
 use crate::units::Bytes;
+use std::collections::BTreeSet;
 
 /// The text for a cell that has ended: its name, and its figures or why there are none.
 type CellText = Box<dyn Fn(&Cell, &CellRow) -> (String, String) + Send + Sync>;
@@ -18,11 +19,17 @@ pub struct BoardWatcher {
 }
 
 impl BoardWatcher {
-    /// For this board.
-    pub fn new(console: Console, board: SweepBoard) -> BoardWatcher {
-        BoardWatcher::with_text(console, board, |cell, row| {
-            let label = format!("{} {}", cell.server.model, cell.describe_load());
-            (label, detail(row))
+    /// For this board of these cells.
+    pub fn new<'c>(
+        console: Console,
+        board: SweepBoard,
+        cells: impl IntoIterator<Item = &'c Cell>,
+    ) -> BoardWatcher {
+        let place = |cell: &Cell| cell.server.place.place_name().to_owned();
+        let places: BTreeSet<String> = cells.into_iter().map(place).collect();
+        let several = places.len() > 1;
+        BoardWatcher::with_text(console, board, move |cell, row| {
+            (name_cell(cell, several), detail(row))
         })
     }
 
@@ -79,6 +86,21 @@ impl LaneWatcher for BoardLane {
     fn sink(&self) -> Sink {
         self.0.sink()
     }
+}
+
+/// `llama-8b in box-1, input 256, output 128 tokens, batch 8`: with its container or image where
+/// the sweep has several.
+fn name_cell(cell: &Cell, several_places: bool) -> String {
+    let server = &cell.server;
+    let mut words = server.model.clone();
+    if several_places {
+        let at = match &server.place {
+            EnginePlace::Container(_) => "in",
+            EnginePlace::Image(_) => "on",
+        };
+        words.push_str(&format!(" {at} {}", server.place.place_name()));
+    }
+    format!("{words}, {}", cell.load.spell_load())
 }
 
 /// `peak 12.30 GiB, 812 tok/s, 14.2 s`, or why there are no figures.

@@ -57,7 +57,8 @@ pub(super) struct LaneState {
     pub(super) stage: Option<Stage>,
     /// Since when it does that.
     pub(super) since: Instant,
-    pub(super) memory: Option<u64>,
+    /// Most memory in use in that stage, bytes.
+    pub(super) peak: Option<u64>,
     pub(super) step: Option<(u64, u64)>,
 }
 
@@ -66,7 +67,7 @@ impl LaneState {
     pub(super) fn begin_stage(&mut self, stage: Option<Stage>) {
         self.stage = stage;
         self.since = Instant::now();
-        self.memory = None;
+        self.peak = None;
         self.step = None;
     }
 }
@@ -115,28 +116,25 @@ pub(super) fn overall_line(counts: &BoardCounts, cells: usize, look: TerminalSty
     truncate_text(&line, cells, look.ellipsis())
 }
 
-/// `llama-8b tp2 on gpu 0,1 · in 256 out 128 · bench 1/2 · 12s · 12.3 GiB  ━━━╸    5/10`
+/// `llama-8b in box · input 256, output 128 tokens · bench 1/2 · 12s · peak 12.30 GiB  ━━━╸    5/10`
 pub(super) fn lane_line(now: &LaneState, cells: usize, look: TerminalStyle) -> String {
     let stage = now.stage.map(Stage::label);
     let elapsed = short_duration(now.since.elapsed().as_secs_f64());
-    let memory = now.memory.map(|bytes| Bytes(bytes).to_string());
-    let facts = |elapsed: Option<&str>| -> String {
-        [
-            Some(&*now.cell),
-            stage.as_deref(),
-            elapsed,
-            memory.as_deref(),
-        ]
-        .into_iter()
-        .flatten()
-        .filter(|fact| !fact.is_empty())
-        .map(|fact| format!("{}{fact}", look.fact_separator()))
-        .collect()
+    let memory = now.peak.map(|bytes| format!("peak {}", Bytes(bytes)));
+    let facts = |cell: &str, elapsed: Option<&str>| -> String {
+        [Some(cell), stage.as_deref(), elapsed, memory.as_deref()]
+            .into_iter()
+            .flatten()
+            .filter(|fact| !fact.is_empty())
+            .map(|fact| format!("{}{fact}", look.fact_separator()))
+            .collect()
     };
-    let mut line = facts(Some(&elapsed));
+    let mut line = facts(&now.cell, Some(&elapsed));
     if text_width(&line) + NAME > cells {
-        // Memory matters more than time.
-        line = facts(None);
+        // Memory matters more than time, and than all that the cell is named by.
+        let others = text_width(&facts("", None)) + text_width(look.fact_separator()) + NAME;
+        let cell = truncate_text(&now.cell, cells.saturating_sub(others), look.ellipsis());
+        line = facts(&cell, None);
     }
     let step = now.step.map_or(String::new(), |(done, of)| {
         let meter = look.draw_meter(done, of, 12);

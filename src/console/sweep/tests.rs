@@ -72,11 +72,11 @@ fn two_lanes_stand_above_the_overall_bar_and_do_not_tangle() {
     assert_eq!(shown.len(), 3, "{shown:#?}");
     assert_eq!(
         lane_of(&shown[..1], "llama"),
-        "llama-8b tp2 on gpu 0,1 · in 256 out 128 batch 8 · bench 1/2 · _ s · 1.50 GiB  ━━━━━━╸       5/10"
+        "llama-8b tp2 on gpu 0,1 · in 256 out 128 batch 8 · bench 1/2 · _ s · peak 1.50 GiB"
     );
     assert_eq!(
         lane_of(&shown[1..2], "qwen"),
-        "qwen-1b on gpu 2 · in 512 out 128 · wait until healthy · _ s · 3.00 GiB"
+        "qwen-1b on gpu 2 · in 512 out 128 · wait until healthy · _ s · peak 3.00 GiB"
     );
     assert_eq!(
         shown[2],
@@ -200,9 +200,27 @@ fn a_board_that_ends_in_the_middle_leaves_nothing_drawn() {
         lines(&term),
         [
             "✗  1/18  llama-8b in 256 out 128 batch 8  interrupted",
-            "- sweep: 1 of 18 cells, 1 failed",
+            "✗ sweep: 1 of 18 cells, 1 failed",
             "warning: llama-8b: a container stays",
             "✓  2/18  llama-8b in 256 out 128 batch 8  peak 1.0 GiB",
+        ]
+    );
+}
+
+#[test]
+fn the_cause_of_a_failure_wraps_below_its_cell() {
+    let (console, term) = board_on((24, 60), || (24, 60), true);
+    let board = console.show_sweep(18, 17);
+    let cause = "engine_failed: the engine ended before it served; the last line of its log is `out of memory`";
+    board.cell_done(&row(18, RowStatus::Failed, cause));
+    board.finish_board();
+    assert_eq!(
+        lines(&term),
+        [
+            "✗ 18/18  llama-8b in 256 out 128 batch 8",
+            "    engine_failed: the engine ended before it served; the",
+            "    last line of its log is `out of memory`",
+            "✗ sweep: 18 of 18 cells, 1 failed",
         ]
     );
 }
@@ -317,22 +335,23 @@ fn long_names_are_cut_to_the_terminal_in_ascii_where_it_has_no_more() {
     let shown = screen(&board, &term);
     assert!(shown.iter().all(|line| line.is_ascii()), "{shown:#?}");
     assert_eq!(
-        shown[..2],
+        shown[..3],
         [
             "warning: very-lo...g-very-long-[2J ?-7b, in 256 out 128: odd",
-            "*  1/18  very-long...ong-[2J ?-7b in 256 out 128  peak 1 GiB",
+            "*  1/18  very-long-ve...ng-very-long-[2J ?-7b in 256 out 128",
+            "    peak 1 GiB",
         ],
         "{shown:#?}"
     );
     assert!(
-        shown[2].ends_with("?-7b - in 256 out 128 - bench 1/1 - _ s"),
+        shown[3].ends_with("?-7b - in 256 out 128 - bench 1/1 - _ s"),
         "{shown:#?}"
     );
     assert_eq!(
-        shown[3],
+        shown[4],
         "sweep  >                         1/10000  0 %  eta 2h 07m"
     );
-    assert_eq!(shown.len(), 4, "{shown:#?}");
+    assert_eq!(shown.len(), 5, "{shown:#?}");
 }
 
 #[test]
@@ -344,8 +363,8 @@ fn memory_is_seen_in_a_narrow_window() {
     lane.sink()(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
     lane.sink()(Progress::Memory(12 << 30));
     assert_eq!(
-        lane_of(&screen(&board, &term), "pu 0,1"),
-        "ll…pu 0,1 · in 256 out 128 batch 8 · bench 1/1 · 12.00 GiB"
+        lane_of(&screen(&board, &term), "llama"),
+        "llama-8… · in 256 out 128 ba… · bench 1/1 · peak 12.00 GiB"
     );
 }
 
