@@ -117,7 +117,7 @@ fn an_estimate_says_what_each_part_takes() {
         "activations",
         "non-torch",
         "8,192",
-        "fits; risk low",
+        "Fits; risk low",
     ] {
         assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
     }
@@ -137,7 +137,7 @@ fn the_end_tells_whether_it_fits() {
         told(&all)
     };
     let one = check(&["--gpu", "H100"]).expect(6);
-    assert!(one.stdout.contains("does not fit"), "{}", one.stdout);
+    assert!(one.stdout.contains("Does not fit"), "{}", one.stdout);
     check(&["--gpu", "H100", "--tp", "4"]).expect(0);
     // As many requests as nobody has room for.
     check(&["--gpu", "H100", "--tp", "4", "--concurrency", "100000"]).expect(6);
@@ -362,7 +362,7 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
     check.extend(words(&["--no-such-flag", "3"]));
     let ended = told(&check).expect(3);
     assert!(
-        ended.stdout.contains("whether it fits is not known"),
+        ended.stdout.contains("Unknown whether it fits"),
         "{}",
         ended.stdout
     );
@@ -396,7 +396,7 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
     ];
     let page = told(&large).expect(6).stdout;
     assert!(
-        page.contains("does not fit") && page.contains("--disable-chunked-mm-input"),
+        page.contains("Does not fit") && page.contains("--disable-chunked-mm-input"),
         "{page}"
     );
 }
@@ -729,5 +729,5 @@ fn the_gpu_that_is_here_is_planned_for() {
         "{}",
         ended.stdout
     );
-    assert!(ended.stdout.contains("does not fit"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("Does not fit"), "{}", ended.stdout);
 }

@@ -159,9 +159,6 @@ fn shortage(page: &EstimatePage<'_>, reading: &Reading) -> (Option<u64>, String)
     let Some(on) = &reading.on else {
         return (None, Risk::DoesNotFit.meaning().into());
     };
-    if on.concurrency <= 0.0 && !page.reason.is_empty() {
-        return (None, page.reason.clone());
-    }
     if reading.besides >= on.budget {
         let why = format!(
             "everything but the KV cache needs {} per GPU; the engine may take {}",
@@ -169,6 +166,9 @@ fn shortage(page: &EstimatePage<'_>, reading: &Reading) -> (Option<u64>, String)
             Bytes(on.budget)
         );
         return (Some(reading.besides - on.budget), why);
+    }
+    if on.concurrency <= 0.0 && !page.reason.is_empty() {
+        return (None, page.reason.clone());
     }
     let needed = reading.request.saturating_mul(page.concurrency.max(1));
     let why = format!(

@@ -1,7 +1,7 @@
 //! The page that texts for people are written on: lines, sentences, tables, made harmless as they come.
 
 use super::content::{Answer, AnswerState, Gauge, KeyFigure};
-use super::layout::{TextTable, clean_text, wrap_text};
+use super::layout::{TextTable, clean_text, text_width, wrap_text};
 use super::text::TextOptions;
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
@@ -49,7 +49,9 @@ impl TextPage {
             self.write_painted(colour.on_default().bold(), &line);
         }
         if let Some(gauge) = &answer.gauge {
-            self.write_painted(colour.on_default(), &gauge_line(gauge, self.options));
+            for line in gauge_lines(gauge, self.options) {
+                self.write_painted(colour.on_default(), &line);
+            }
         }
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
         if !figures.is_empty() {
@@ -101,12 +103,19 @@ impl TextPage {
     }
 }
 
-/// `  [######----] 57 % of 4.00 GiB, container memory`, as wide as there is room.
-fn gauge_line(gauge: &Gauge, options: TextOptions) -> String {
+/// `████░░░░ 57 % of 4.00 GiB, container`; where that is too wide, the words stand below the bar.
+fn gauge_lines(gauge: &Gauge, options: TextOptions) -> Vec<String> {
     let percent = gauge.used_percent();
     let words = format!("{percent:.0} % of {}, {}", Bytes(gauge.total), gauge.label);
-    let cells = options.width.saturating_sub(words.len() + 5).clamp(10, 40);
-    format!("  {} {words}", gauge_bar(percent, cells, options.unicode))
+    let bar = |cells: usize| gauge_bar(percent, cells, options.unicode);
+    let room = options.width.saturating_sub(text_width(&words) + 3);
+    if room >= 10 {
+        return vec![format!("  {} {words}", bar(room.min(40)))];
+    }
+    let below = wrap_text(&words, options.width.saturating_sub(2).max(20));
+    let below = below.iter().map(|line| format!("  {line}"));
+    let above = format!("  {}", bar(options.width.saturating_sub(4).clamp(10, 40)));
+    std::iter::once(above).chain(below).collect()
 }
 
 /// The bar of a gauge in text, `cells` wide.

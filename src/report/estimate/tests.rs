@@ -110,10 +110,11 @@ fn a_page() {
       a request   5.62 GiB for 40,960 tokens
       holds       9.1 requests of 40,960 tokens at once
 
-    fits; risk low: a tenth of the memory is left even where every term is at the upper
-      end of its band
-
     note: --cpu-offload-gb moves weights to the host's memory, and is not computed with
+
+    Fits; risk low: a tenth of the memory is left even where every term is at the upper
+    end of its band
+      ████████████████████████████████████░░░░ 90 % of 79.18 GiB, H100 SXM 80GB
     ");
 }
 
@@ -148,9 +149,6 @@ fn a_page_that_explains_on_a_narrow_terminal() {
       per token   144.00 KiB
       pool        371,365 tokens
 
-    whether it fits is not known: a term is
-      not known
-
     weights
       rows * columns * bytes / tensor_parallel
         rows    151,936
@@ -174,21 +172,28 @@ fn a_page_that_explains_on_a_narrow_terminal() {
         bytes   2
         format  bfloat16
       = 51.00 GiB (54,760,833,024 bytes)
+
+    Unknown whether it fits: a term is not
+    known
     ");
     assert!(text.lines().all(|l| text_width(l) <= 46), "{text}");
 }
 
 #[test]
-fn what_does_not_fit_says_what_is_lacking() {
+fn what_does_not_fit_names_the_shortage() {
     let terms = terms();
     let mut told = told(&terms, &[]);
     told.concurrency = 16;
     let text = render_estimate(&told, false, options(88));
-    let line = "does not fit, 16 requests of 40,960 tokens: 90.00 GiB of cache are needed on each";
+    let line =
+        "Does not fit by 39.00 GiB, 16 requests of 40,960 tokens: the KV cache needs 90.00 GiB";
     assert!(text.contains(line), "{text}");
     told.reading.as_mut().unwrap().besides = 80 * GIB;
     let text = render_estimate(&told, false, options(120));
-    assert!(text.contains("all but the cache is 80.00 GiB"), "{text}");
+    assert!(
+        text.contains("everything but the KV cache needs 80.00 GiB"),
+        "{text}"
+    );
     told.reading.as_mut().unwrap().on = None;
     assert!(render_estimate(&told, false, options(88)).contains("name it with --gpu"));
 }
