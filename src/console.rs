@@ -225,6 +225,11 @@ impl Console {
         }
     }
 
+    /// Ends the running stage as done; what follows is printed below its line.
+    pub fn finish_stage(&self) {
+        self.0.end_stage(StageEnd::Done);
+    }
+
     /// Writes data to stdout. A reader that went away (`
     ///  head`) is not an error.
     pub fn write_data(&self, bytes: &[u8]) -> Result<(), Failure> {
@@ -332,6 +337,9 @@ impl Inner {
     fn take_progress(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => self.begin_stage(stage),
+            Progress::StageFailed => {
+                self.end_stage(StageEnd::Failed);
+            }
             Progress::Step { done, of } => self.set_step(done, of),
             Progress::Memory(bytes) => self.set_memory(bytes),
             Progress::Note(text) => self.print_note(&text),

@@ -58,6 +58,8 @@ impl Stage {
 pub enum Progress {
     /// A stage began.
     Stage(Stage),
+    /// The running stage did not reach its end.
+    StageFailed,
     /// So much of the stage is done.
     Step {
         /// Done so far.

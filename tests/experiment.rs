@@ -187,7 +187,7 @@ fn more_and_more_at_once_in_a_container_that_serves() {
     assert!((0.0..3600.0).contains(&age), "{age}");
     // A line for each level as it ends, and the page after all.
     for name in ["1", "2", "4"] {
-        let line = format!("level {name}: completed 12/12, latency ");
+        let line = format!("concurrency {name}: completed 12/12, latency ");
         assert!(done.ended.stderr.contains(&line), "{}", done.ended.stderr);
     }
     let page = &done.ended.stdout;
@@ -368,8 +368,8 @@ fn stopped_in_the_second_level() {
     ];
     let mut live = Live::start(plimsoll(&desk.args(&line, &results)));
     // The first has run out of time; the second is in its load.
-    live.until("level 16: ");
-    live.until("in 32 out 4");
+    live.until("prompts of 16 tokens: ");
+    live.until("input 32, output 4 tokens");
     live.signal(Signal::INT);
     let ended = live.end().expect(130);
     assert!(ended.error().starts_with("interrupted"), "{}", ended.stderr);
@@ -442,7 +442,7 @@ fn what_cannot_be_run_is_refused_at_once() {
     let plan = refused(&["mixed", &idle.name, "--model=m", "--dry-run"], 0);
     assert!(
         plan.stdout
-            .contains("level mixed: in 64 or 256 (50 % short)"),
+            .contains("level mixed: input 64 or 256 (50 % short)"),
         "{}",
         plan.stdout
     );

@@ -156,6 +156,10 @@ impl RunningCapture {
         let watch = server.map(|server| tokio::spawn(server.watch_end(stop.clone())));
         let failure = run.through(setup, &mut seen).await.err();
         watch.inspect(tokio::task::JoinHandle::abort);
+        let lost = matches!(stop.stop_reason(), Some(RunEnd::ContainerLost(_)));
+        if failure.is_some() || lost {
+            run.recorder.report_progress(Progress::StageFailed);
+        }
         if let Some(failure) = &failure {
             stop.stop_because(RunEnd::Failed(explained(failure)));
         }

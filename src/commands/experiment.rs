@@ -12,6 +12,7 @@ use crate::collect::{StopSignal, unless_stopped};
 use crate::console::{BoardWords, Console};
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
+use crate::experiment::ExperimentKind;
 use crate::matrix::{
     BenchWord, Cell, CellId, CellRow, Forecast, OomMemory, PlanOptions, RowStatus, SweepDefinition,
     SweepPlan,
@@ -126,9 +127,7 @@ fn level_cells(
     target: &ExperimentTarget,
 ) -> Result<Vec<Cell>, Failure> {
     let server = Arc::new(target.server.clone());
-    if levels.kind == crate::experiment::ExperimentKind::Concurrency
-        && target.bench == BenchWord::Throughput
-    {
+    if levels.kind == ExperimentKind::Concurrency && target.bench == BenchWord::Throughput {
         return Err(Failure::usage(
             "the throughput bench takes all requests at once, whatever the level",
         )
@@ -169,6 +168,15 @@ fn without_resume(mut failure: Failure) -> Failure {
     failure
 }
 
+/// What is varied with its level, as a line has it.
+fn name_level(kind: ExperimentKind, level: &str) -> String {
+    match kind {
+        ExperimentKind::Concurrency => format!("concurrency {level}"),
+        ExperimentKind::Seqlen => format!("prompts of {level} tokens"),
+        ExperimentKind::Mixed => format!("{level} prompts"),
+    }
+}
+
 /// The line when a level ends: its name, and its figures or why there are none.
 fn level_lines(
     levels: &ExperimentLevels<'_>,
@@ -179,6 +187,7 @@ fn level_lines(
         .zip(&levels.levels)
         .map(|(cell, (name, asked))| (cell.id.clone(), (name.clone(), asked.all_requests())))
         .collect();
+    let kind = levels.kind;
     move |cell, row| {
         let (name, asked) = names.get(&cell.id).cloned().unwrap_or_default();
         let figures = &row.figures;
@@ -197,7 +206,7 @@ fn level_lines(
                 format!("{cause}: {message}")
             }
         };
-        (format!("level {name}"), detail)
+        (name_level(kind, &name), detail)
     }
 }
 

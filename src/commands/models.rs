@@ -104,6 +104,9 @@ fn quantization(config: &Value) -> Option<String> {
     Some(word.to_lowercase())
 }
 
+/// Head of the column that the page explains where it is shown.
+const STATE_LAYERS: &str = "state layers";
+
 fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
@@ -113,7 +116,7 @@ fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
         ("kind", Align::Left, ColumnFit::Drop(3)),
         ("parameters", Align::Right, ColumnFit::Whole),
         ("layers", Align::Right, ColumnFit::Drop(2)),
-        ("state layers", Align::Right, ColumnFit::Drop(4)),
+        (STATE_LAYERS, Align::Right, ColumnFit::Drop(4)),
         ("KV B/token", Align::Right, ColumnFit::Whole),
         ("quantisation", Align::Left, ColumnFit::Drop(1)),
     ]);
@@ -131,14 +134,23 @@ fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
             line.quantization.as_deref().unwrap_or("-").into(),
         ]);
     }
+    let rows = table.render_rows(0, options);
+    let has_state = rows
+        .iter()
+        .flatten()
+        .any(|line| line.contains(STATE_LAYERS));
     let mut page = FittedPage::new(options);
-    page.write_table(0, &table);
+    page.write_rendered(&rows.concat());
     page.write_line("");
     page.write_styled(faint, "KV: keys and values of one token at 16 bits, all layers, before any window is full and without parallelism");
-    page.write_styled(
-        faint,
-        "state layers: layers that keep a state for each sequence, and no keys and values",
-    );
+    if has_state {
+        page.write_styled(
+            faint,
+            &format!(
+                "{STATE_LAYERS}: layers that keep a state for each sequence, and no keys and values"
+            ),
+        );
+    }
     page.into_text()
 }
 

@@ -104,7 +104,13 @@ impl Inner {
 
     pub(super) fn set_memory(&self, bytes: u64) {
         let mut running = lock_data(&self.running);
-        if let Some(running) = running.as_mut() {
+        let during_load = |running: &&mut RunningStage| {
+            !matches!(
+                running.stage,
+                Stage::Inspect | Stage::Cleanup | Stage::Derive
+            )
+        };
+        if let Some(running) = running.as_mut().filter(during_load) {
             running.peak = running.peak.max(Some(bytes));
             if let Some(bar) = &running.bar {
                 bar.set_message(peak_text(running.peak));

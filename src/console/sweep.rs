@@ -342,7 +342,8 @@ impl LaneMessages {
             Progress::Step { done, of } if of > 0 => {
                 lock_data(&self.now).step = Some((done.min(of), of));
             }
-            Progress::Step { .. } => {}
+            // The line of the cell reports how it failed.
+            Progress::Step { .. } | Progress::StageFailed => {}
             Progress::Memory(bytes) => {
                 let mut now = lock_data(&self.now);
                 now.peak = now.peak.max(Some(bytes));

@@ -235,3 +235,24 @@ fn a_reader_that_went_away_is_no_error() {
     let full = io::Error::from(io::ErrorKind::StorageFull);
     assert!(until_broken_pipe(Err(full)).is_err());
 }
+
+#[test]
+fn a_stage_that_did_not_reach_its_end_has_a_cross_and_a_later_one_has_not() {
+    let (console, term) = on_terminal();
+    let sink = console.sink();
+    sink(Progress::Stage(Stage::WaitHealthy));
+    sink(Progress::Memory(1 << 30));
+    sink(Progress::StageFailed);
+    sink(Progress::Stage(Stage::Cleanup));
+    sink(Progress::Memory(1 << 30));
+    std::thread::sleep(Duration::from_millis(60));
+    console.finish_stage();
+    let screen = without_times(&term.contents());
+    assert_eq!(
+        screen.lines().collect::<Vec<_>>(),
+        [
+            "✗ wait until healthy  _ s  peak 1.00 GiB",
+            "✓ clean up            _ s",
+        ]
+    );
+}

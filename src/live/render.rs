@@ -3,7 +3,7 @@
 use super::{ContainerScan, GpuLook, HostMemory, MemoryScan};
 use crate::headroom::Headroom;
 use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
-use crate::report::layout::{Align, counted_words};
+use crate::report::layout::{Align, counted_noun, counted_words};
 use crate::report::text::TextOptions;
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
@@ -62,16 +62,16 @@ pub fn render_text(look: &MemoryScan, options: TextOptions, detail: ScanDetail) 
     page.write_table(0, &device_table(look, owners, options));
     if !containers.is_empty() {
         page.write_line("");
-        let simulated = containers[..worth].iter().any(|c| c.simulated);
-        let kept = page.line_count() + 1 + usize::from(simulated) + kept_for_notes;
+        let simulated = |shown: usize| containers[..shown].iter().any(|c| c.simulated);
+        let kept = page.line_count() + 1 + usize::from(simulated(worth)) + kept_for_notes;
         let room = rows.saturating_sub(kept);
         let shown = match worth {
             n if n < containers.len() || n > room => n.min(room.saturating_sub(1)),
             n => n,
         };
         page.write_table(0, &container_table(&containers[..shown], options));
-        write_folded(&mut page, look, &containers[shown..]);
-        if simulated {
+        write_folded(&mut page, look, containers.split_at(shown));
+        if simulated(shown) {
             page.write_line("* simulated engine: its figures say nothing about hardware");
         }
     }
@@ -107,13 +107,18 @@ fn count_worth_a_row(look: &MemoryScan, containers: &[&ContainerScan]) -> usize 
         .map_or(0, |last| last + 1)
 }
 
-fn write_folded(page: &mut FittedPage, look: &MemoryScan, folded: &[&ContainerScan]) {
+fn write_folded(
+    page: &mut FittedPage,
+    look: &MemoryScan,
+    (shown, folded): (&[&ContainerScan], &[&ContainerScan]),
+) {
     if folded.is_empty() {
         return;
     }
+    let other = if shown.is_empty() { "" } else { "other " };
     let bytes = folded.iter().map(|c| memory_of(look, c));
     let bytes = Bytes(bytes.fold(0, u64::saturating_add));
-    let count = counted_words(folded.len(), "other container", "other containers");
+    let count = counted_noun(folded.len(), &format!("{other}container"));
     page.write_line(&format!("{count}, {bytes}"));
 }
 

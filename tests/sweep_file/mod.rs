@@ -131,6 +131,14 @@ fn a_scalar_is_a_list_of_one_and_lengths_have_defaults() {
     let rates = cells(&entry("request_rates: [0.5, 2]\nbatch_size: null"));
     assert_eq!(rates.len(), 2);
     assert_eq!(rates[0].describe_load(), "in 256 out 128 rate 0.5/s");
+    assert_eq!(
+        rates[0].load.spell_load(),
+        "input 256, output 128 tokens, 0.5 requests/s"
+    );
+    assert_eq!(
+        one[0].load.spell_load(),
+        "input 7, output 9 tokens, batch 2"
+    );
     // The length of a batch of a bench that has none.
     assert_eq!(cells(&entry("bench: throughput"))[0].load.batch_size, None);
 }

@@ -148,6 +148,7 @@ impl<'a> RoundRunner<'a> {
             .start_recording(plan, memory, writer)?
             .reading_gauges(GAUGE_INTERVAL);
         let ended = capture.conclude_capture(Some(setup), &paths).await?;
+        self.console.finish_stage();
         Ok((paths, ended))
     }
 

@@ -120,3 +120,19 @@ fn detail(row: &CellRow) -> String {
     let parts = [peak, speed, Some(format_duration(row.took_s))];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_has_its_place_where_there_are_several() {
+        let text = "models:\n  - model_id: alpha\n    container_name: box-1\n    input_len: 32\n    output_len: 16\n";
+        let sweep =
+            crate::matrix::read_sweep("s.yaml", text, &|_| None, &crate::preset::load_preset);
+        let cell = sweep.unwrap().cells.remove(0);
+        let load = "input 32, output 16 tokens, batch 1";
+        assert_eq!(name_cell(&cell, true), format!("alpha in box-1, {load}"));
+        assert_eq!(name_cell(&cell, false), format!("alpha, {load}"));
+    }
+}
