@@ -163,7 +163,7 @@ fn every_part_stands_in_the_table_and_in_the_bars_and_sums_to_the_peak() {
             );
             for part in &device.parts {
                 let label = part.component.display_label();
-                let kind = bars.parts.iter().position(|p| p == label).unwrap();
+                let kind = bars.parts.iter().position(|p| p.label == *label).unwrap();
                 let segment = bar.segments.iter().find(|s| s.part == kind).unwrap();
                 assert_eq!(segment.value, part.gb);
                 assert!(segment.source.is_some() && segment.confidence.is_some());
@@ -415,11 +415,8 @@ fn findings_stand_worst_first_and_each_once() {
 #[test]
 fn correlations_need_runs_enough() {
     let report = of(vec![run("a", two()), run("b", two())]);
-    let said = format!("{:?}", chapter(&report, "correlations"));
-    assert!(
-        said.contains("takes 3 of them at least; here is 2 runs"),
-        "{said}"
-    );
+    // Two runs without samples have nothing to correlate: no chapter that only says so.
+    assert!(report.chapters.iter().all(|c| c.id != "correlations"));
     let mut runs = Vec::new();
     for batch in 1..=4u32 {
         let mut profile = two();

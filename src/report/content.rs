@@ -212,6 +212,8 @@ pub struct TableCell {
     pub source: Option<SourceId>,
     /// Why there is nothing.
     pub missing: Option<String>,
+    /// The component it names: shown with its colour.
+    pub swatch: Option<crate::breakdown::Component>,
 }
 
 impl TableCell {

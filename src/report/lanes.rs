@@ -1,9 +1,12 @@
 //! From the samples of a capture, or the points of a profile, to a timeline: lanes, phases, events.
 
 use super::chart::envelope::Envelope;
-use super::chart::{ChartTimeline, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
+use super::chart::{
+    ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
+};
+use crate::breakdown::{Component, Part};
 use crate::capture::{
-    AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase as Part, RunEnd,
+    AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase, RunEnd,
 };
 use crate::engine::facts::{EngineStep, StepMark};
 use crate::profile::Profile;
@@ -17,9 +20,27 @@ const MOST_EVENTS: usize = 100;
 const THINNED: &str =
     "Samples that lie close together are drawn as one stretch from their lowest to their highest.";
 /// Of a timeline without a capture.
-const NO_CAPTURE: &str = "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.";
-/// A device of which less is in use would be drawn as a flat line at the bottom.
-const WORTH_A_LINE: f64 = 0.2;
+const NO_CAPTURE: &str = "The capture is not beside the profile: these are its own points, thinned to 2000. Without the times of its phases, memory is not divided into components.";
+/// Of a timeline that cannot be divided into components.
+const NO_MOMENTS: &str =
+    "The log has no times of the start-up steps: memory is not divided into components.";
+/// Of a timeline whose components are not known.
+const NO_PARTS: &str = "The size of no component is known: memory is not divided into components.";
+/// Components from below: what is first in memory is lowest, what comes and goes is above.
+const LAYERS: [Component; 12] = [
+    Component::Baseline,
+    Component::DriverReserved,
+    Component::Runtime,
+    Component::NonTorch,
+    Component::ModelWeights,
+    Component::KvCache,
+    Component::CudaGraphs,
+    Component::Swap,
+    Component::WarmupGrowth,
+    Component::PageCache,
+    Component::BenchClient,
+    Component::Activations,
+];
 
 /// What lies beside the samples: read from the log of the same capture.
 #[derive(Debug, Default)]
@@ -84,18 +105,30 @@ pub fn of_capture(
             }
         }
     }
-    let lanes = found
-        .into_iter()
-        .map(|((kind, device), envelope)| kind.lane(device_facts(devices, device), envelope));
-    let mut lanes: Vec<TimelineLane> = lanes.collect();
-    let empty = without_far_capacities(&mut lanes);
+    let moments = ComponentMoments::find_moments(capture, &told.steps);
+    let lanes = found.into_iter().map(|((kind, device), envelope)| {
+        let lane = kind.lane(device_facts(devices, device), envelope);
+        let layers = match (kind, &moments) {
+            (LaneKind::Memory, Some(moments)) => moments.layers(parts_of_device(profile, device)),
+            _ => Vec::new(),
+        };
+        TimelineLane { layers, ..lane }
+    });
+    let lanes: Vec<TimelineLane> = lanes.collect();
+    let divided = lanes.iter().any(|l| !l.layers.is_empty());
+    let why = if moments.is_some() {
+        NO_PARTS
+    } else {
+        NO_MOMENTS
+    };
+    let undivided = (!divided).then_some(why);
     let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
     ChartTimeline {
-        title: "Memory over time".into(),
-        note: sentences([thinned.then(|| THINNED.to_owned()), empty]),
+        title: "Memory timeline".into(),
+        note: sentences([thinned.then_some(THINNED), undivided]),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
         range_s: (first.min(0.0), capture_seconds(range.1)),
@@ -140,6 +173,8 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
             capacity: None,
             samples,
             stretches,
+            memory: kind == LaneKind::Memory,
+            ..TimelineLane::default()
         }
     };
     let devices = &profile.gpu_info.devices;
@@ -163,14 +198,13 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         }),
     ];
     lanes.retain(|l| !l.stretches.is_empty());
-    let empty = without_far_capacities(&mut lanes);
     let edge = |pick: fn(&Stretch) -> f64, of: fn(f64, f64) -> f64| {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
         all.reduce(of).unwrap_or(0.0)
     };
     ChartTimeline {
-        title: "Memory over time".into(),
-        note: sentences([Some(NO_CAPTURE.to_owned()), empty]),
+        title: "Memory timeline".into(),
+        note: Some(NO_CAPTURE.to_owned()),
         simulated: profile.metadata.simulated,
         origin: began.is_ok().then(|| profile.metadata.timestamp.clone()),
         range_s: (edge(|s| s.from_s, f64::min), edge(|s| s.to_s, f64::max)),
@@ -180,23 +214,8 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
     }
 }
 
-/// Removes the line of a capacity that is far above all that was in use, with a note.
-fn without_far_capacities(lanes: &mut [TimelineLane]) -> Option<String> {
-    let mut told = None;
-    for lane in lanes {
-        let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
-        if let Some(capacity) = lane.capacity.filter(|c| highest < c * WORTH_A_LINE) {
-            lane.capacity = None;
-            told = Some(format!(
-                "The device has {capacity:.3} GiB: far above, and not drawn."
-            ));
-        }
-    }
-    told
-}
-
-fn sentences(all: [Option<String>; 2]) -> Option<String> {
-    let all: Vec<String> = all.into_iter().flatten().collect();
+fn sentences(all: [Option<&str>; 2]) -> Option<String> {
+    let all: Vec<&str> = all.into_iter().flatten().collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 
@@ -243,6 +262,9 @@ impl LaneKind {
             capacity: self.capacity(facts),
             samples: envelope.sample_count(),
             stretches: envelope.into_stretches(),
+            memory: self == LaneKind::Memory,
+            component: (self == LaneKind::KvUsage).then_some(Component::KvCache),
+            layers: Vec::new(),
         }
     }
 }
@@ -265,11 +287,11 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<TimelinePhas
     let mut begins: Vec<(AtNs, String)> = (capture.marks.iter())
         .map(|m| {
             let word = match m.phase {
-                Part::Baseline => "baseline",
-                Part::Start => "start",
-                Part::Warmup => "warm-up",
-                Part::Bench => "load",
-                Part::Cooldown => "after",
+                Phase::Baseline => "baseline",
+                Phase::Start => "start",
+                Phase::Warmup => "warm-up",
+                Phase::Bench => "load",
+                Phase::Cooldown => "after",
             };
             match m.repeat.filter(|_| many) {
                 Some(n) => (m.at_ns, format!("{word} {n}")),
@@ -326,6 +348,101 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<TimelinePhas
         }
     }
     all
+}
+
+/// What a device holds at its peak; nothing where that is not known.
+fn parts_of_device(profile: &Profile, device: u32) -> &[Part] {
+    let devices = &profile.memory_breakdown.per_gpu;
+    let found = devices.iter().find(|d| d.gpu_id == device);
+    found.map_or(&[], |d| &d.parts)
+}
+
+/// When the components come into memory, seconds.
+struct ComponentMoments {
+    engine: f64,
+    weights: f64,
+    profiling: Option<(f64, f64)>,
+    kv_pool: f64,
+    graphs: f64,
+    ready: f64,
+    client: f64,
+    load: f64,
+}
+
+impl ComponentMoments {
+    /// Nothing where the start of the engine was seen and its log has no times.
+    fn find_moments(capture: &Capture, steps: &[StepMark]) -> Option<ComponentMoments> {
+        let at = |step: EngineStep| {
+            let found = steps.iter().filter(|s| s.step == step);
+            found.filter_map(|s| s.at_ns).map(capture_seconds).next()
+        };
+        let first_mark = |phases: &[Phase]| {
+            let found = capture.marks.iter().filter(|m| phases.contains(&m.phase));
+            found.map(|m| capture_seconds(m.at_ns)).reduce(f64::min)
+        };
+        let clients = capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
+        let client = clients
+            .map(|e| capture_seconds(e.started_at_ns))
+            .reduce(f64::min);
+        // All of the engine was in memory before the first sample.
+        let before = (capture.mode == Mode::Serving).then_some(f64::NEG_INFINITY);
+        let loaded = at(EngineStep::WeightsLoaded).or(before)?;
+        let engine = at(EngineStep::Started)
+            .or(before)
+            .or_else(|| first_mark(&[Phase::Start]))
+            .or(client.filter(|_| capture.mode == Mode::Idle))
+            .unwrap_or(f64::NEG_INFINITY);
+        let profiled = at(EngineStep::Profiled);
+        let kv_pool = profiled.unwrap_or(loaded);
+        let graphs = at(EngineStep::KvCacheAllocated).unwrap_or(kv_pool);
+        let ready = at(EngineStep::Ready)
+            .or(at(EngineStep::GraphsCaptured))
+            .unwrap_or(graphs);
+        let load = first_mark(&[Phase::Warmup, Phase::Bench]).or(client);
+        Some(ComponentMoments {
+            engine,
+            weights: at(EngineStep::LoadingWeights).unwrap_or(engine),
+            profiling: profiled.map(|end| (loaded, end)),
+            kv_pool,
+            graphs,
+            ready,
+            client: client.unwrap_or(ready),
+            load: load.map_or(ready, |at| at.max(ready)),
+        })
+    }
+
+    /// The parts of a device at its peak, each from its own moment on.
+    fn layers(&self, parts: &[Part]) -> Vec<MemoryLayer> {
+        let mut layers = Vec::new();
+        for component in LAYERS {
+            let from = match component {
+                Component::Baseline | Component::DriverReserved => f64::NEG_INFINITY,
+                Component::ModelWeights => self.weights,
+                Component::KvCache => self.kv_pool,
+                Component::CudaGraphs => self.graphs,
+                Component::WarmupGrowth => self.ready,
+                Component::BenchClient => self.client,
+                Component::Activations => self.load,
+                _ => self.engine,
+            };
+            // The profiling run computes before there is a pool.
+            let profiling = self
+                .profiling
+                .filter(|_| component == Component::Activations);
+            let spans = profiling.into_iter().chain([(from, f64::INFINITY)]);
+            let known = parts
+                .iter()
+                .find(|p| p.component == component && p.bytes > 0);
+            let Some(part) = known else { continue };
+            layers.extend(spans.map(|(from_s, to_s)| MemoryLayer {
+                component,
+                value: part.gb,
+                from_s,
+                to_s,
+            }));
+        }
+        layers
+    }
 }
 
 fn timeline_events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<TimelineEvent> {
@@ -395,6 +512,7 @@ fn capture_seconds(at: AtNs) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::breakdown::Confidence;
     use crate::capture::{ExecOutcome, PhaseMark};
 
     /// A client of an attached engine that takes 22 seconds to start sending.
@@ -407,9 +525,9 @@ mod tests {
         };
         let capture = Capture {
             marks: vec![
-                mark(0, Part::Baseline),
-                mark(24, Part::Warmup),
-                mark(27, Part::Bench),
+                mark(0, Phase::Baseline),
+                mark(24, Phase::Warmup),
+                mark(27, Phase::Bench),
             ],
             execs: vec![ExecOutcome {
                 role: ExecRole::Bench,
@@ -431,5 +549,83 @@ mod tests {
             phase("load", 27.0, 40.0),
         ];
         assert_eq!(drawn, expected);
+    }
+
+    fn second_of(step: EngineStep, s: i64) -> StepMark {
+        StepMark {
+            step,
+            at_ns: Some(s * 1_000_000_000),
+            quote: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_component_is_drawn_from_the_moment_at_which_its_phase_begins() {
+        let capture = Capture {
+            mode: Mode::Started,
+            marks: vec![PhaseMark {
+                at_ns: 30_000_000_000,
+                phase: Phase::Bench,
+                repeat: None,
+            }],
+            ..Capture::default()
+        };
+        let steps = [
+            second_of(EngineStep::Started, 2),
+            second_of(EngineStep::LoadingWeights, 5),
+            second_of(EngineStep::WeightsLoaded, 10),
+            second_of(EngineStep::Profiled, 12),
+            second_of(EngineStep::KvCacheAllocated, 14),
+            second_of(EngineStep::Ready, 20),
+        ];
+        let moments = ComponentMoments::find_moments(&capture, &steps).unwrap();
+        let part = |component| Part {
+            component,
+            bytes: 1 << 30,
+            gb: 1.0,
+            percent: 10.0,
+            confidence: Confidence::unknown_confidence(),
+        };
+        let parts = [
+            Component::ModelWeights,
+            Component::KvCache,
+            Component::Activations,
+            Component::CudaGraphs,
+            Component::Unexplained,
+        ]
+        .map(part);
+        let layers: Vec<(Component, f64, f64)> = moments
+            .layers(&parts)
+            .into_iter()
+            .map(|l| (l.component, l.from_s, l.to_s))
+            .collect();
+        let end = f64::INFINITY;
+        let expected = [
+            (Component::ModelWeights, 5.0, end),
+            (Component::KvCache, 12.0, end),
+            (Component::CudaGraphs, 14.0, end),
+            // In the profiling run, and again under load.
+            (Component::Activations, 10.0, 12.0),
+            (Component::Activations, 30.0, end),
+        ];
+        assert_eq!(layers, expected);
+        assert!(moments.layers(&[]).is_empty());
+    }
+
+    #[test]
+    fn without_times_of_the_start_only_a_serving_engine_is_divided() {
+        let untimed = StepMark {
+            at_ns: None,
+            ..second_of(EngineStep::WeightsLoaded, 0)
+        };
+        let find = |mode| {
+            let capture = Capture {
+                mode,
+                ..Capture::default()
+            };
+            ComponentMoments::find_moments(&capture, std::slice::from_ref(&untimed))
+        };
+        assert!(find(Mode::Started).is_none() && find(Mode::Idle).is_none());
+        assert_eq!(find(Mode::Serving).unwrap().kv_pool, f64::NEG_INFINITY);
     }
 }

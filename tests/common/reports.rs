@@ -4,8 +4,8 @@
 use plimsoll::breakdown::Component;
 use plimsoll::engine::facts::Severity;
 use plimsoll::report::chart::{
-    Bar, Bars, Chart, ChartAxis, ChartTimeline, Curve, Curves, Dot, Heat, Plot, Scale, Segment,
-    Square, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
+    Bar, BarPart, Bars, Chart, ChartAxis, ChartTimeline, Curve, Curves, Dot, Heat, Plot, Scale,
+    Segment, Square, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use plimsoll::report::content::{
     Action, Answer, AnswerState, Chapter, ContentBlock, FigureSource, Gauge, Grid, KeyFigure,
@@ -267,7 +267,7 @@ fn breakdown(words: Words) -> Vec<ContentBlock> {
             simulated: true,
             plot: Plot::Bars(Bars {
                 axis: axis(words, "memory at the peak", "GiB", Scale::FromZero),
-                parts: PARTS.map(s).to_vec(),
+                parts: PARTS.map(|label| BarPart::plain_part(&s(label))).to_vec(),
                 bars: bars.collect(),
             }),
         }),
@@ -296,6 +296,9 @@ pub fn timeline(words: Words, stretches: usize) -> ChartTimeline {
             label: s(label),
             unit: s(unit),
             capacity,
+            memory: unit == "GiB",
+            component: None,
+            layers: Vec::new(),
             samples: stretches as u64 * 3,
             stretches: (0..stretches)
                 .map(|i| {

@@ -523,7 +523,7 @@ fn sweep_sentence(material: &Material) -> Option<String> {
     if let Some((cell, best)) = highest(&THROUGHPUT) {
         let best = format_figure(best);
         text.push_str(&format!(
-            "; best throughput {best} tokens/s at {}",
+            "; best throughput {best} tokens/s ({})",
             cell.load_words()
         ));
     }

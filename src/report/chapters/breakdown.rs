@@ -10,7 +10,7 @@ use super::words::{confidence_level, is_low_confidence};
 use crate::breakdown::{Component, Part};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
-use crate::report::chart::{Bar, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
 use crate::report::content::{Chapter, ContentBlock, Grid, Note, TableCell};
 use crate::report::lanes::device_label;
 use crate::report::layout::counted_noun;
@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 const MOST_BARS: usize = 40;
 /// Devices that get a column of their own in the table.
 const MOST_COLUMNS: usize = 8;
-/// A device that is emptier than this would make its bar a dot before the line of its capacity.
-const WORTH_A_LIMIT: f64 = 0.2;
+/// A limit beyond this many times the peak would make the bar a dot before its line.
+const FAR_LIMIT: u64 = 3;
 
 pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let runs = &material.runs;
@@ -45,7 +45,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     }
     vec![Chapter {
         id: "breakdown".into(),
-        title: "Where every byte goes".into(),
+        title: "Memory breakdown".into(),
         blocks,
     }]
 }
@@ -80,7 +80,7 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         .map(|p| p.component)
         .collect();
     let kinds: Vec<Component> = kinds.into_iter().collect();
-    let (mut all, mut empty) = (Vec::new(), None);
+    let (mut all, mut far) = (Vec::new(), None);
     for run in &known {
         let p = &run.profile;
         let mut figures = SourcedFigures { sources, run, many };
@@ -99,14 +99,11 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
             };
             let mut bar = bar(&mut figures, label, Some(d.gpu_id), &d.parts, &kinds);
             if let Some(total) = facts.and_then(|f| f.total_bytes) {
-                let limit = (
-                    to_gib(total),
-                    format!("has {} GiB", gib_text(to_gib(total))),
-                );
-                if to_gib(d.peak_bytes) >= to_gib(total) * WORTH_A_LIMIT {
-                    bar.limit = Some(limit)
+                let words = format!("limit {} GiB", gib_text(to_gib(total)));
+                if total <= d.peak_bytes.saturating_mul(FAR_LIMIT) {
+                    bar.limit = Some((to_gib(total), words));
                 } else {
-                    empty = Some(limit.1)
+                    far = Some(words);
                 }
             }
             all.push(bar);
@@ -118,7 +115,7 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     if left_out > 0 {
         notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted_noun(left_out, "run")));
     }
-    notes.extend(empty.map(|has| format!("The device {has}; the bar is drawn without that line.")));
+    notes.extend(far.map(|limit| format!("The {limit} is off the scale.")));
     Some(Chart {
         id: "breakdown".into(),
         title: "Memory at the peak".into(),
@@ -130,7 +127,10 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
                 unit: "GiB".into(),
                 ..ChartAxis::default()
             },
-            parts: kinds.iter().map(|c| c.display_label().to_owned()).collect(),
+            parts: kinds
+                .iter()
+                .map(|c| BarPart::part_of_component(*c))
+                .collect(),
             bars: all,
         }),
     })
@@ -227,8 +227,12 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         Component::Activations,
     ]);
     for c in kinds {
+        let name = TableCell {
+            swatch: Some(c),
+            ..TableCell::text_cell(c.display_label())
+        };
         let Some(known) = find_part(&run.profile, c) else {
-            let mut row = vec![TableCell::text_cell(c.display_label())];
+            let mut row = vec![name];
             let why = why_part(&run.profile, c);
             row.extend((0..3 + devices.len()).map(|_| TableCell::missing_cell(&why)));
             row.extend([TableCell::text_cell("unknown"), TableCell::text_cell("")]);
@@ -237,7 +241,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         };
         let id = figures.of_part(None, known);
         let mut row = vec![
-            TableCell::text_cell(c.display_label()),
+            name,
             gib_cell(known.bytes).from(id),
             TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id),
             percent_cell(known.percent).from(id),

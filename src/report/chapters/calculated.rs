@@ -7,7 +7,7 @@ use super::words::is_low_confidence;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ItemRow, RunValidation, Validation};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Bar, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
 use crate::report::content::{
     Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell,
 };
@@ -257,7 +257,7 @@ fn calculated_bars(
                 unit: "GiB".into(),
                 ..ChartAxis::default()
             },
-            parts: vec!["measured".into(), "calculated".into()],
+            parts: ["measured", "calculated"].map(BarPart::plain_part).into(),
             bars: all,
         }),
     })

@@ -1,12 +1,11 @@
-//! What moves with what, over the runs and within them; only where there are runs enough.
+//! Correlations over the runs and within them; only where there are runs enough.
 
 use super::Sources;
 use super::figures::{number_column, text_column as column};
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
 use crate::report::content::{Chapter, ContentBlock, FigureSource, Grid, SourceDetail, TableCell};
-use crate::report::layout::counted_noun;
-use crate::report::layout::unsigned_zero;
+use crate::report::layout::{counted_noun, unsigned_zero};
 use crate::report::material::Material;
 
 pub(super) fn write_correlations_chapter(
@@ -50,15 +49,13 @@ pub(super) fn write_correlations_chapter(
         let text = "That two figures move together does not say that one makes the other.";
         blocks.push(ContentBlock::Text(text.into()));
     }
-    if !enough {
-        let n = counted_noun(profiles.len(), "run");
-        blocks.push(ContentBlock::Text(format!(
-            "What moves with what over runs takes {FEWEST_POINTS} of them at least; here is {n}."
-        )));
+    // A chapter that could only say that there are too few runs is left out.
+    if blocks.is_empty() {
+        return Vec::new();
     }
     vec![Chapter {
         id: "correlations".into(),
-        title: "What moves with what".into(),
+        title: "Correlations".into(),
         blocks,
     }]
 }

@@ -34,7 +34,7 @@ use super::material::{Material, ReportRun};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::{mode_label, outcome_label};
+pub(super) use words::{confidence_level, mode_label, outcome_label};
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;

@@ -150,7 +150,7 @@ fn plain_chart(out: &mut String, chart: &Chart) {
                 let segments: Vec<String> = bar
                     .segments
                     .iter()
-                    .map(|s| format!("{} {:.3}", bars.parts[s.part], s.value))
+                    .map(|s| format!("{} {:.3}", bars.parts[s.part].label, s.value))
                     .collect();
                 let _ = writeln!(
                     out,

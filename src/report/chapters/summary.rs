@@ -179,7 +179,7 @@ fn figures_table(run: &ReportRun, sources: &mut Sources) -> Grid {
             cell,
             "GiB",
             Some(rest.percent),
-            "the rest",
+            "residual",
         );
     }
     let engine = "the engine's own word";
@@ -223,13 +223,13 @@ fn figures_table(run: &ReportRun, sources: &mut Sources) -> Grid {
     }
     Grid {
         id: "figures".into(),
-        caption: "The figures that matter".into(),
+        caption: "Key metrics".into(),
         columns: vec![
             column("figure", "figure"),
             number_column("value", "value"),
             column("unit", "unit"),
             number_column("% of the peak", "percent_of_peak"),
-            column("how sure", "confidence"),
+            column("confidence", "confidence"),
         ],
         rows,
     }

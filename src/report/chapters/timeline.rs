@@ -36,7 +36,7 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
     blocks.push(ContentBlock::Table(statistics(material, sources)));
     vec![Chapter {
         id: "timeline".into(),
-        title: "Over time".into(),
+        title: "Memory timeline".into(),
         blocks,
     }]
 }

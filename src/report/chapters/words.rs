@@ -227,13 +227,13 @@ pub(super) fn latency_unit(profile: &Profile) -> &'static str {
     }
 }
 
-/// How sure, in a word: `high`, `medium`, `low`, `the rest`, `unknown`.
-pub(super) fn confidence_level(confidence: &str) -> &'static str {
+/// How sure, in a word: `high`, `medium`, `low`, `residual`, `unknown`.
+pub(in crate::report) fn confidence_level(confidence: &str) -> &'static str {
     match confidence {
         c if c.starts_with("high") => "high",
         c if c.starts_with("medium") => "medium",
         c if c.starts_with("low") => "low",
-        "calculated_residual" => "the rest",
+        "calculated_residual" => "residual",
         _ => "unknown",
     }
 }

@@ -3,11 +3,12 @@
 use super::curves::axis_words;
 use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
-use super::palette::{Ink, SERIES};
-use super::pen::{Anchor, ChartMark, FillPattern, SvgWriter};
+use super::palette::{Ink, PartFill};
+use super::pen::{Anchor, ChartMark, SvgWriter};
 use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Bar, Bars, Scale};
+use crate::breakdown::Component;
 use crate::wording::count_noun;
 
 /// Longest label before a bar.
@@ -21,6 +22,16 @@ struct BarPiece {
     index: usize,
 }
 
+impl PartFill {
+    /// By its component, and without one by its place.
+    fn fill_of_part(bars: &Bars, part: usize) -> PartFill {
+        match bars.parts.get(part).and_then(|p| p.component) {
+            Some(component) => PartFill::fill_of_component(component),
+            None => PartFill::fill_of_series(part),
+        }
+    }
+}
+
 /// Draws them below `top`.
 pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     if bars.bars.is_empty() {
@@ -31,14 +42,22 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     let every = || bars.bars.iter().flat_map(|b| &b.segments);
     let missing = every().filter(|s| finite_value(s.value).is_none()).count();
 
-    let mut entries: Vec<(Sign, String)> = (0..bars.parts.len())
-        .filter(|part| pieces.iter().flatten().any(|p| p.part == *part))
-        .map(|part| (Sign::Square(part), harmless_text(&bars.parts[part])))
+    let entries: Vec<(Sign, String)> = bars
+        .parts
+        .iter()
+        .enumerate()
+        .filter(|(part, _)| pieces.iter().flatten().any(|p| p.part == *part))
+        .map(|(part, of)| {
+            let label = harmless_text(&of.label);
+            let unsure = every().any(|s| s.part == part && s.unsure);
+            let residual = of.component == Some(Component::Unexplained);
+            let label = match unsure && !residual {
+                true => format!("{label} (low confidence)"),
+                false => label,
+            };
+            (Sign::Square(PartFill::fill_of_part(bars, part)), label)
+        })
         .collect();
-    if every().any(|s| s.unsure) {
-        let sign = Sign::Pattern(FillPattern::Hatch);
-        entries.push((sign, "hatched: less than sure".into()));
-    }
     let top = legend::draw_legend(pen, &entries, top) + 4.0;
 
     let rows = BarRows::lay_out_rows(bars);
@@ -165,11 +184,12 @@ impl BarRow<'_> {
         let (x, wide) = (a.min(b), (a - b).abs());
         // A line of the ground's colour parts neighbours; what is thin keeps all its width.
         let shown = if wide > 3.0 {
-            wide - 1.0
+            wide - 1.5
         } else {
             wide.max(0.6)
         };
-        let part = self.bars.parts.get(piece.part).map(|p| harmless_text(p));
+        let part = self.bars.parts.get(piece.part);
+        let part = part.map(|p| harmless_text(&p.label));
         let part = part.unwrap_or_else(|| "?".into());
         let value = value_with_unit(segment.value, self.unit);
         let mark = ChartMark {
@@ -183,14 +203,11 @@ impl BarRow<'_> {
             unit: self.unit,
             source: segment.source,
         };
-        let fill = pen.paint_for(Ink::Series(piece.part));
-        pen.marked_rect((x, self.y), (shown, self.thick), &fill, &mark);
-        let over = [
-            (piece.part >= SERIES, FillPattern::Dots),
-            (segment.unsure, FillPattern::Hatch),
-        ];
-        for (_, pattern) in over.iter().filter(|o| o.0) {
-            let fill = pen.pattern_url(*pattern);
+        let of = PartFill::fill_of_part(self.bars, piece.part);
+        let ground = pen.paint_for(of.ink);
+        pen.marked_rect((x, self.y), (shown, self.thick), &ground, &mark);
+        if let Some(pattern) = of.pattern {
+            let fill = pen.pattern_url(pattern);
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
             let d = format!(
                 "{}h{}v{}h-{}Z",
@@ -205,12 +222,7 @@ impl BarRow<'_> {
         let size = 11.0;
         if self.thick >= 14.0 && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
-            let (ink, ground) = (
-                Ink::OnSeries(piece.part),
-                pen.paint_for(Ink::Series(piece.part)),
-            );
-            let halo = segment.unsure || piece.part >= SERIES;
-            let around = if halo {
+            let around = if of.pattern.is_some() {
                 format!(
                     r#" stroke="{ground}" stroke-width="4" paint-order="stroke" stroke-linejoin="round""#
                 )
@@ -218,7 +230,7 @@ impl BarRow<'_> {
                 String::new()
             };
             pen.open_group(&format!(r#"pointer-events="none"{around}"#));
-            pen.draw_words(at, size, Anchor::Middle, ink, &short);
+            pen.draw_words(at, size, Anchor::Middle, of.words, &short);
             pen.close_group();
         }
     }

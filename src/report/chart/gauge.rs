@@ -31,12 +31,7 @@ pub fn gauge_svg(gauge: &Gauge) -> String {
         // Parts of a peak of which a part is below zero are together more than the peak.
         let room = width(gauge.used) - at;
         let wide = width(*bytes).min(room.max(0.0));
-        rect(
-            at,
-            wide,
-            Ink::Series(*component as usize),
-            component.display_label(),
-        );
+        rect(at, wide, Ink::Part(*component), component.display_label());
         at += wide;
     }
     if gauge.parts.is_empty() {

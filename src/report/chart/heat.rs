@@ -15,6 +15,12 @@ const LABEL: f64 = 170.0;
 /// Widest square.
 const WIDEST: f64 = 180.0;
 
+/// A spread below this share of the largest figure is no difference: one colour for all.
+const LEAST_SPREAD: f64 = 0.05;
+
+/// In the legend of such a map.
+const NO_DIFFERENCE: &str = "no difference above 5 %";
+
 /// Draws them below `top`.
 pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
     let columns = heat.squares.iter().map(Vec::len).max().unwrap_or(0);
@@ -82,7 +88,9 @@ impl Shades {
             |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
         );
         // Colours distinguish squares, so they begin at the lowest whatever the axis.
-        let ruler = (range.0 < range.1).then(|| match scale {
+        let largest = range.0.abs().max(range.1.abs());
+        let differ = range.0 < range.1 && range.1 - range.0 >= largest * LEAST_SPREAD;
+        let ruler = differ.then(|| match scale {
             Scale::Log2 => {
                 let logs = (range.0.log2(), range.1.log2());
                 AxisScale::plain_ruler(logs, (0.0, 1.0), Vec::new())
@@ -104,6 +112,11 @@ impl Shades {
             (Some(ruler), _) => ruler.place_of(value),
         };
         palette::heat_colour(share, self.high_is_bad)
+    }
+
+    /// Whether figures differ too little for different colours.
+    fn is_flat(&self) -> bool {
+        self.ruler.is_none() && self.range.0 < self.range.1
     }
 
     fn any(&self) -> bool {
@@ -133,6 +146,14 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
         };
         put(pen, &figure, FIGURE);
         let low = put(pen, &value_with_unit(shades.range.0, unit), BOUND);
+        if shades.is_flat() {
+            let (fill, _) = shades.colour(shades.range.0);
+            pen.draw_rect((low, top), (STEP, 13.0), &fill);
+            let said = format!("{}, {NO_DIFFERENCE}", value_with_unit(shades.range.1, unit));
+            let beside = low + STEP + 8.0;
+            pen.draw_text((beside, middle), 12.0, Anchor::Start, &ink, &said, &said);
+            at = beside + text_width(&said, 12.0);
+        }
         if shades.ruler.is_some() {
             for step in 0..STEPS {
                 let share = step as f64 / (STEPS - 1) as f64;
@@ -383,9 +404,14 @@ impl Squares {
 fn describe_heat(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
     let from = if shades.any() {
         format!(
-            " from {} to {}",
+            " from {} to {}{}",
             value_with_unit(shades.range.0, unit),
-            value_with_unit(shades.range.1, unit)
+            value_with_unit(shades.range.1, unit),
+            if shades.is_flat() {
+                format!(" ({NO_DIFFERENCE})")
+            } else {
+                String::new()
+            }
         )
     } else {
         String::new()

@@ -2,12 +2,16 @@
 
 use super::curves::axis_words;
 use super::envelope::Envelope;
+use super::legend::{Sign, draw_legend};
 use super::lettering::{escape_text, fit_text, harmless_text, harmless_unit, text_width};
-use super::palette::Ink;
+use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, time_ruler, value_with_unit};
 use super::svg::{ChartStyle, DrawnPlot, SIDE, WIDTH, draw_nothing};
-use super::{ChartTimeline, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
+use super::{
+    ChartTimeline, MemoryLayer, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
+};
+use crate::breakdown::Component;
 
 /// Size of the words of phases and events.
 const SIZE: f64 = 11.0;
@@ -15,8 +19,11 @@ const SIZE: f64 = 11.0;
 /// Height of a line of these.
 const LINE: f64 = 15.0;
 
-/// Lines of names of phases, and of events; what finds no room in them is not written.
+/// Lines of names of events; what finds no room in them is not written.
 const MOST_LINES: usize = 4;
+
+/// A layer has a line at its upper edge where it is thicker than this, and what is above too.
+const THICK: f64 = 3.0;
 
 /// Draws it below `top`.
 pub fn draw_lanes(
@@ -34,9 +41,10 @@ pub fn draw_lanes(
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
     let (x, clock) = time_ruler(range, (left, right), 10);
 
-    let phases = PlacedNames::place_names(phase_names(timeline, &x), (left, right));
+    let top = draw_layer_legend(pen, timeline, top);
+    let phases = PhaseNames::place_phases(timeline, &x, right);
     let events = PlacedNames::place_names(event_names(timeline, &x), (left, right));
-    let event_top = top + LINE * phases.lines as f64;
+    let event_top = top + if phases.placed.is_empty() { 0.0 } else { LINE };
     let lanes_top = event_top + LINE * events.lines as f64 + if events.any { 12.0 } else { 6.0 };
     let lanes_bottom = lanes.iter().map(|l| l.below).fold(0.0, f64::max) + lanes_top;
 
@@ -73,17 +81,17 @@ pub fn draw_lanes(
         clock,
         ((left + right) / 2.0, lanes_bottom + 33.0),
     );
-    let unnamed = phases.left_out + events.left_out;
+    let unnamed = match events.left_out {
+        0 => None,
+        1 => Some("The name of one event has no room and is not written.".to_owned()),
+        n => Some(format!(
+            "The names of {n} events have no room and are not written."
+        )),
+    };
     DrawnPlot {
         bottom,
         description: describe_lanes(timeline, range),
-        told: match unnamed {
-            0 => Vec::new(),
-            1 => vec!["The name of one phase or event has no room and is not written.".into()],
-            n => vec![format!(
-                "The names of {n} phases and events have no room and are not written."
-            )],
-        },
+        told: phases.listed.into_iter().chain(unnamed).collect(),
     }
 }
 
@@ -106,7 +114,6 @@ fn time_range(timeline: &ChartTimeline) -> Option<(f64, f64)> {
 /// A lane with its place.
 struct LaneDrawing<'a> {
     lane: &'a TimelineLane,
-    series: usize,
     stretches: Vec<Stretch>,
     ruler: AxisScale,
     /// Its plot from above, below the top of all lanes.
@@ -119,59 +126,59 @@ impl<'a> LaneDrawing<'a> {
         timeline: &'a ChartTimeline,
         range: (f64, f64),
     ) -> Vec<LaneDrawing<'a>> {
-        let high = match timeline.lanes.len() {
-            0..=1 => 220.0,
-            2 => 130.0,
-            3..=4 => 90.0,
-            5..=8 => 58.0,
-            9..=16 => 44.0,
-            _ => 30.0,
-        };
-        let mut units: Vec<&str> = Vec::new();
+        let tall = timeline.lanes.iter().filter(|l| l.memory).count();
+        let others = timeline.lanes.len() - tall;
         let mut above = 0.0;
         timeline
             .lanes
             .iter()
             .map(|lane| {
-                let known = units.iter().position(|u| *u == lane.unit);
-                let series = known.unwrap_or_else(|| {
-                    units.push(&lane.unit);
-                    units.len() - 1
-                });
+                let high = match lane.memory {
+                    true => memory_height(tall),
+                    false => gauge_height(others),
+                };
                 above += 20.0;
-                let drawing = LaneDrawing::new(lane, series, range, (above, above + high));
+                let drawing = LaneDrawing::new(lane, range, (above, above + high));
                 above += high + 4.0;
                 drawing
             })
             .collect()
     }
 
-    fn new(
-        lane: &'a TimelineLane,
-        series: usize,
-        range: (f64, f64),
-        places: (f64, f64),
-    ) -> LaneDrawing<'a> {
+    fn new(lane: &'a TimelineLane, range: (f64, f64), places: (f64, f64)) -> LaneDrawing<'a> {
         let stretches = thinned(&lane.stretches, range);
+        let limit = lane.limit_place().filter(|l| !l.1);
         let (low, high) = stretches
             .iter()
             .map(|s| (s.low, s.high))
-            .chain(lane.capacity.and_then(finite_value).map(|c| (c, c)))
+            .chain(limit.map(|(value, _)| (value, value)))
             .fold((0.0, 0.0), |(l, h): (f64, f64), (low, high)| {
                 (l.min(low), h.max(high))
             });
         let (above, below) = places;
         let most = if below - above > 80.0 { 5 } else { 2 };
-        // What is at the very top is seen whole.
-        let high = high + (high - low) * 0.04;
+        let high = match lane.unit.as_str() {
+            // A share is one of the whole.
+            "%" => high.max(100.0),
+            // What is at the very top is seen whole.
+            _ => high + (high - low) * 0.04,
+        };
         let ruler = AxisScale::new(Scale::FromZero, (low, high), (below, above), most, false);
         LaneDrawing {
             lane,
-            series,
             stretches,
             ruler,
             above,
             below,
+        }
+    }
+
+    /// The colour of its line.
+    fn ink(&self) -> Ink {
+        match self.lane.component {
+            Some(component) => Ink::Part(component),
+            None if self.lane.memory => Ink::Text,
+            None => Ink::Muted,
         }
     }
 
@@ -229,22 +236,42 @@ impl<'a> LaneDrawing<'a> {
                     unit: &unit,
                     source: None,
                 };
-                let colour = pen.paint_for(Ink::Series(self.series));
+                let colour = pen.paint_for(self.ink());
+                // Over layers the line is their upper edge, and the range below it stays pale.
+                let (fill, stroke) = match self.lane.layers.is_empty() {
+                    true => ("0.45", "1"),
+                    false => ("0.15", "0"),
+                };
+                let parts = continuous_parts(&self.stretches, x);
+                if self.lane.layers.is_empty() {
+                    let area = areas(&parts, |c| y(c.high), |_| y(0.0));
+                    pen.draw_path(&area, &format!(r#"fill="{colour}" fill-opacity="0.22""#));
+                } else {
+                    for part in &parts {
+                        self.draw_layers(pen, part, x, y, &unit);
+                    }
+                }
                 pen.marked_path(
-                    &outline(&self.stretches, x, y),
+                    &areas(&parts, |c| y(c.high), |c| y(c.low)),
                     &format!(
                         concat!(
-                            r#"fill="{}" fill-opacity="0.45" stroke="{}" "#,
+                            r#"fill="{}" fill-opacity="{}" stroke="{}" stroke-opacity="{}" "#,
                             r#"stroke-width="1.2" stroke-linejoin="round""#
                         ),
-                        colour, colour
+                        colour, fill, colour, stroke
                     ),
                     &mark,
                 );
+                let line: String = parts
+                    .iter()
+                    .map(|part| line_path(part.iter().map(|c| (c.px, y(c.high)))))
+                    .collect();
+                let attributes = r#"fill="none" stroke-width="1.4" pointer-events="none""#;
+                pen.draw_path(&line, &format!(r#"stroke="{colour}" {attributes}"#));
             }
         }
-        if let Some(capacity) = self.lane.capacity.and_then(finite_value) {
-            let at = y(capacity);
+        if let Some((limit, false)) = self.lane.limit_place() {
+            let at = y(limit);
             let attributes = r#"stroke-width="1.3" stroke-dasharray="6 3""#;
             pen.draw_line((left, at), (right, at), Ink::Text, attributes);
         }
@@ -267,11 +294,134 @@ impl<'a> LaneDrawing<'a> {
         let shown = fit_text(&named, 12.0, (right - left) * 0.55);
         pen.open_group(&format!(r#"stroke="{ground}" {HALO}"#));
         pen.draw_text((left, line), 12.0, Anchor::Start, &ink, &shown, &named);
-        if let Some(capacity) = self.lane.capacity.and_then(finite_value) {
-            let said = format!("capacity {}", value_with_unit(capacity, unit));
-            pen.draw_words((right, line), SIZE, Anchor::End, Ink::Muted, &said);
+        let limit = limit_words(self.lane, unit);
+        let far = self.lane.limit_place().is_some_and(|l| l.1);
+        let end = if far { right - 10.0 } else { right };
+        if let Some(said) = &limit {
+            pen.draw_words((end, line), SIZE, Anchor::End, Ink::Text, said);
         }
         pen.close_group();
+        if far {
+            let d = format!("{}l3.5 -8l3.5 8Z", path_step('M', (right - 7.0, line)));
+            pen.draw_path(&d, &format!(r#"fill="{ink}""#));
+        }
+    }
+
+    /// The known components of one continuous part, cut at the measured line, and the rest above.
+    fn draw_layers(
+        &self,
+        pen: &mut SvgWriter,
+        part: &[LaneCorner],
+        x: &AxisScale,
+        y: impl Fn(f64) -> f64 + Copy,
+        unit: &str,
+    ) {
+        let layers = &self.lane.layers;
+        let corners = with_layer_edges(part, layers, x);
+        // The upper edge of a layer: the sum up to it, and never above what was measured.
+        let edge = |corner: &LaneCorner, n: usize| match layers.get(..n) {
+            Some(below) => {
+                let sum: f64 = below.iter().map(|l| l.size_at(corner.at_s)).sum();
+                y(sum.min(corner.high))
+            }
+            None => y(corner.high),
+        };
+        for n in 0..=layers.len() {
+            let is_thick = |c: &LaneCorner| edge(c, n) - edge(c, n + 1) >= 0.5;
+            let first = corners.iter().position(is_thick);
+            let Some((first, last)) = first.zip(corners.iter().rposition(is_thick)) else {
+                continue;
+            };
+            // With the corners beside, at which it begins and ends.
+            let thick = corners.get(first.saturating_sub(1)..(last + 2).min(corners.len()));
+            let part = [thick.unwrap_or_default().to_vec()];
+            let (component, value) = match layers.get(n) {
+                Some(layer) => (layer.component, value_with_unit(layer.value, unit)),
+                None => (Component::Unexplained, String::new()),
+            };
+            let of = PartFill::fill_of_component(component);
+            let area = areas(&part, |c| edge(c, n + 1), |c| edge(c, n));
+            let mark = ChartMark {
+                label: component.display_label().to_owned(),
+                value,
+                unit,
+                ..ChartMark::default()
+            };
+            let fill = pen.paint_for(of.ink);
+            pen.marked_path(&area, &format!(r#"fill="{fill}""#), &mark);
+            if let Some(pattern) = of.pattern {
+                let over = pen.pattern_url(pattern);
+                pen.draw_path(&area, &format!(r#"fill="{over}" pointer-events="none""#));
+            }
+        }
+        let ground = pen.paint_for(Ink::Ground);
+        for n in 1..=layers.len() {
+            // Thin layers between two thick ones have no lines of their own.
+            let both_thick = |c: &LaneCorner| {
+                let at = edge(c, n);
+                edge(c, n - 1) - at > THICK && at - y(c.high) > THICK
+            };
+            let mut d = String::new();
+            for run in corners.chunk_by(|a, b| both_thick(a) == both_thick(b)) {
+                if run.len() > 1 && run.first().is_some_and(both_thick) {
+                    d.push_str(&line_path(run.iter().map(|c| (c.px, edge(c, n)))));
+                }
+            }
+            if !d.is_empty() {
+                let attributes = r#"stroke-width="1.5" fill="none" pointer-events="none""#;
+                pen.draw_path(&d, &format!(r#"stroke="{ground}" {attributes}"#));
+            }
+        }
+    }
+}
+
+/// Height of the lanes of memory: the subject of the picture.
+fn memory_height(count: usize) -> f64 {
+    match count {
+        0..=1 => 260.0,
+        2 => 180.0,
+        3..=4 => 120.0,
+        5..=8 => 80.0,
+        _ => 50.0,
+    }
+}
+
+/// Height of the lanes beside the memory.
+fn gauge_height(count: usize) -> f64 {
+    match count {
+        0..=6 => 52.0,
+        7..=16 => 40.0,
+        _ => 30.0,
+    }
+}
+
+/// The limit in words; one that is far above has no line.
+pub fn limit_words(lane: &TimelineLane, unit: &str) -> Option<String> {
+    let (limit, far) = lane.limit_place()?;
+    let above = if far { ", above" } else { "" };
+    Some(format!("limit {}{above}", value_with_unit(limit, unit)))
+}
+
+/// What the colours of layers are, above; where it ends.
+fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> f64 {
+    let mut shown: Vec<Component> = Vec::new();
+    for component in timeline.lanes.iter().flat_map(|l| l.shown_components()) {
+        if !shown.contains(&component) {
+            shown.push(component);
+        }
+    }
+    // What no layer explains is above all layers.
+    shown.sort_by_key(|c| *c == Component::Unexplained);
+    let entries: Vec<(Sign, String)> = shown
+        .into_iter()
+        .map(|c| {
+            let sign = Sign::Square(PartFill::fill_of_component(c));
+            (sign, c.display_label().to_owned())
+        })
+        .collect();
+    match entries.is_empty() {
+        true => top,
+        false => draw_legend(pen, &entries, top) + 2.0,
     }
 }
 
@@ -304,8 +454,17 @@ fn extremes(stretches: &[Stretch]) -> Option<(f64, f64)> {
     each.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
 }
 
-/// The band between lowest and highest as a path, broken where nothing was sampled for long.
-fn outline(stretches: &[Stretch], x: &AxisScale, y: impl Fn(f64) -> f64) -> String {
+/// A point of a lane: its place, its moment, and what was seen there.
+#[derive(Debug, Clone, Copy)]
+struct LaneCorner {
+    px: f64,
+    at_s: f64,
+    low: f64,
+    high: f64,
+}
+
+/// The corners of a lane, in parts: broken where nothing was sampled for long.
+fn continuous_parts(stretches: &[Stretch], x: &AxisScale) -> Vec<Vec<LaneCorner>> {
     let (from, to) = x.end_values();
     let mut gaps: Vec<f64> = stretches
         .windows(2)
@@ -314,28 +473,94 @@ fn outline(stretches: &[Stretch], x: &AxisScale, y: impl Fn(f64) -> f64) -> Stri
     gaps.sort_by(f64::total_cmp);
     let usual = gaps.get(gaps.len() / 2).copied().unwrap_or(0.0);
     let long = (usual * 10.0).max((to - from) * 0.01);
-    let mut d = String::new();
-    for run in stretches.chunk_by(|a, b| b.from_s - a.to_s <= long) {
-        let corners: Vec<(f64, f64, f64)> = run
-            .iter()
-            .flat_map(|s| {
+    let parts = stretches.chunk_by(|a, b| b.from_s - a.to_s <= long);
+    parts
+        .map(|part| {
+            let corners = part.iter().flat_map(|s| {
+                let corner = |px, at_s| LaneCorner {
+                    px,
+                    at_s,
+                    low: s.low,
+                    high: s.high,
+                };
                 let (a, b) = (x.place_of(s.from_s), x.place_of(s.to_s));
-                let (low, high) = (y(s.low), y(s.high));
-                if b - a > 1.5 || run.len() == 1 {
+                if b - a > 1.5 || part.len() == 1 {
                     // Even a moment is seen.
-                    vec![(a, low, high), (b.max(a + 1.0), low, high)]
+                    vec![corner(a, s.from_s), corner(b.max(a + 1.0), s.to_s)]
                 } else {
-                    vec![((a + b) / 2.0, low, high)]
+                    vec![corner((a + b) / 2.0, (s.from_s + s.to_s) / 2.0)]
                 }
-            })
-            .collect();
-        for (i, (x, _, high)) in corners.iter().enumerate() {
-            d.push_str(&path_step(if i == 0 { 'M' } else { 'L' }, (*x, *high)));
+            });
+            corners.collect()
+        })
+        .collect()
+}
+
+/// The same corners, and two more where a layer begins or ends: just before, and at the moment.
+fn with_layer_edges(part: &[LaneCorner], layers: &[MemoryLayer], x: &AxisScale) -> Vec<LaneCorner> {
+    let mut edges: Vec<f64> = layers.iter().flat_map(|l| [l.from_s, l.to_s]).collect();
+    edges.retain(|e| e.is_finite());
+    edges.sort_by(f64::total_cmp);
+    edges.dedup();
+    let mut all = Vec::new();
+    for (n, corner) in part.iter().enumerate() {
+        all.push(*corner);
+        let Some(next) = part.get(n + 1) else { break };
+        for edge in edges
+            .iter()
+            .filter(|e| corner.at_s < **e && **e < next.at_s)
+        {
+            let share = (edge - corner.at_s) / (next.at_s - corner.at_s);
+            let between = |a: f64, b: f64| a + (b - a) * share;
+            let at = LaneCorner {
+                px: x.place_of(*edge).clamp(corner.px, next.px),
+                at_s: *edge,
+                low: between(corner.low, next.low),
+                high: between(corner.high, next.high),
+            };
+            let before = LaneCorner {
+                at_s: edge.next_down(),
+                ..at
+            };
+            all.extend([before, at]);
         }
-        for (x, low, _) in corners.iter().rev() {
-            d.push_str(&path_step('L', (*x, *low)));
+    }
+    all
+}
+
+/// The areas between two edges as a path, one for each part.
+fn areas(
+    parts: &[Vec<LaneCorner>],
+    above: impl Fn(&LaneCorner) -> f64,
+    below: impl Fn(&LaneCorner) -> f64,
+) -> String {
+    let mut d = String::new();
+    for part in parts {
+        let there = part.iter().map(|c| (c.px, above(c)));
+        let back = part.iter().rev().map(|c| (c.px, below(c)));
+        let path = line_path(there.chain(back));
+        d.push_str(&path);
+        if !path.is_empty() {
+            d.push('Z');
         }
-        d.push('Z');
+    }
+    d
+}
+
+/// Points as a path; those on a level line between two others are left out.
+fn line_path(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let points: Vec<(f64, f64)> = points.collect();
+    let mut d = String::new();
+    for (n, (px, py)) in points.iter().enumerate() {
+        let level = |other: Option<&(f64, f64)>| other.is_some_and(|o| (o.1 - py).abs() < 0.05);
+        let before = n.checked_sub(1).and_then(|n| points.get(n));
+        let turns = before
+            .zip(points.get(n + 1))
+            .is_some_and(|(a, b)| (a.0 <= *px) != (*px <= b.0));
+        if level(before) && level(points.get(n + 1)) && !turns {
+            continue;
+        }
+        d.push_str(&path_step(if n == 0 { 'M' } else { 'L' }, (*px, *py)));
     }
     d
 }
@@ -417,32 +642,61 @@ fn marks(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bot
     }
 }
 
-/// A name that wants a place: where its thing begins, and the words.
-struct NameRequest {
-    at: f64,
-    /// How wide its thing is, to stand in the middle of.
-    wide: f64,
-    words: String,
-    ink: Ink,
+/// Names of phases: a phase that is too narrow for its name has a number, and a line in a list.
+struct PhaseNames {
+    placed: Vec<(f64, String)>,
+    listed: Option<String>,
 }
 
-fn phase_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
-    let wish = |phase: &&TimelinePhase| {
-        let at = x.place_of(phase.from_s);
-        NameRequest {
-            at,
-            wide: x.place_of(phase.to_s) - at,
-            words: harmless_text(&phase.label),
-            ink: Ink::Muted,
+impl PhaseNames {
+    fn place_phases(timeline: &ChartTimeline, x: &AxisScale, right: f64) -> PhaseNames {
+        let (mut placed, mut listed) = (Vec::new(), Vec::new());
+        let mut free = 0.0;
+        for (n, phase) in phases(timeline).iter().enumerate() {
+            let (from, to) = (x.place_of(phase.from_s), x.place_of(phase.to_s).min(right));
+            let label = harmless_text(&phase.label);
+            let number = (n + 1).to_string();
+            let fits = text_width(&label, SIZE) + 4.0 <= to - from;
+            let shown = if fits { &label } else { &number };
+            let wide = text_width(shown, SIZE);
+            let start = ((from + to - wide) / 2.0).min(right - wide);
+            if start >= free && !shown.is_empty() {
+                placed.push((start, shown.clone()));
+                free = start + wide + 3.0;
+            }
+            if !fits && listed.len() < MOST_LISTED {
+                let label = fit_text(&label, SIZE, 190.0);
+                let (from, to) = (format_seconds(phase.from_s), format_seconds(phase.to_s));
+                listed.push(format!("{number} {label} ({from} to {to} s)"));
+            }
         }
-    };
-    phases(timeline).iter().map(wish).collect()
+        PhaseNames {
+            placed,
+            listed: (!listed.is_empty()).then(|| format!("Phases: {}.", listed.join(", "))),
+        }
+    }
+
+    fn draw(&self, pen: &mut SvgWriter, top: f64) {
+        for (start, shown) in &self.placed {
+            let at = (*start, top + LINE - 4.0);
+            pen.draw_words(at, SIZE, Anchor::Start, Ink::Muted, shown);
+        }
+    }
+}
+
+/// Phases in the list under the picture.
+const MOST_LISTED: usize = 24;
+
+/// A name that wants a place: where its moment is, and the words.
+struct NameRequest {
+    at: f64,
+    words: String,
+    ink: Ink,
 }
 
 fn event_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
     let wish = |event: &&TimelineEvent| NameRequest {
         at: x.place_of(event.at_s),
-        wide: 0.0,
         words: harmless_text(&event.label),
         ink: if event.bad { Ink::Bad } else { Ink::Text },
     };
@@ -472,11 +726,7 @@ impl PlacedNames {
             if shown.is_empty() {
                 continue;
             }
-            let start = if wish.wide >= wide + 6.0 {
-                wish.at + (wish.wide - wide) / 2.0
-            } else {
-                (wish.at + 2.0).min(right - wide)
-            };
+            let start = (wish.at + 2.0).min(right - wide);
             match free.iter().position(|f| *f <= start) {
                 Some(line) => {
                     free[line] = start + wide + 8.0;

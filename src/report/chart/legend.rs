@@ -1,7 +1,7 @@
 //! The legend above a plot: what the colours mean, in as many lines as it takes.
 
 use super::lettering::{fit_text, text_width};
-use super::palette::Ink;
+use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, FillPattern, SvgWriter, path_step};
 use super::svg::{SIDE, WIDTH};
 
@@ -17,8 +17,8 @@ const MOST: usize = 40;
 /// The marker before the words of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// A square of this series' colour.
-    Square(usize),
+    /// A square with this colour.
+    Square(PartFill),
     /// A line of this series with its marker; or the marker alone.
     Curve(usize, bool),
     /// A square with a pattern over a neutral colour.
@@ -62,12 +62,12 @@ impl Sign {
     fn draw_legend(self, pen: &mut SvgWriter, (x, middle): (f64, f64)) {
         let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
         match self {
-            Sign::Square(n) => {
-                let fill = pen.paint_for(Ink::Series(n));
+            Sign::Square(of) => {
+                let fill = pen.paint_for(of.ink);
                 pen.draw_rect(square.0, square.1, &fill);
-                if n >= super::palette::SERIES {
-                    let dots = pen.pattern_url(FillPattern::Dots);
-                    pen.draw_rect(square.0, square.1, &dots);
+                if let Some(pattern) = of.pattern {
+                    let over = pen.pattern_url(pattern);
+                    pen.draw_rect(square.0, square.1, &over);
                 }
             }
             Sign::Curve(n, joined) => {

@@ -19,7 +19,11 @@ pub mod svg;
 mod timeline;
 
 use super::content::SourceId;
-pub use timeline::{ChartTimeline, Stretch, TimelineEvent, TimelineLane, TimelinePhase};
+use crate::breakdown::Component;
+pub use lanes::limit_words;
+pub use timeline::{
+    ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
+};
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,9 +80,36 @@ pub struct Bars {
     /// What their length is.
     pub axis: ChartAxis,
     /// The kinds of segments, in their order in a bar and in the legend.
-    pub parts: Vec<String>,
+    pub parts: Vec<BarPart>,
     /// The bars, from above.
     pub bars: Vec<Bar>,
+}
+
+/// A kind of segment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BarPart {
+    /// Words in the legend.
+    pub label: String,
+    /// Decides the colour; a part without one has the colour of its place in [`Bars::parts`].
+    pub component: Option<Component>,
+}
+
+impl BarPart {
+    /// A component under the name that people read.
+    pub fn part_of_component(component: Component) -> BarPart {
+        BarPart {
+            label: component.display_label().to_owned(),
+            component: Some(component),
+        }
+    }
+
+    /// A part that is no component.
+    pub fn plain_part(label: &str) -> BarPart {
+        BarPart {
+            label: label.to_owned(),
+            component: None,
+        }
+    }
 }
 
 /// A bar.
@@ -99,9 +130,9 @@ pub struct Segment {
     pub part: usize,
     /// Its length.
     pub value: f64,
-    /// How sure, in a word; drawn with a pattern where it is less than sure.
+    /// How sure, in a word.
     pub confidence: Option<String>,
-    /// Whether it is drawn as less than sure.
+    /// Whether the legend names its part as one of low confidence.
     pub unsure: bool,
     /// Where it comes from.
     pub source: Option<SourceId>,

@@ -1,7 +1,9 @@
 //! Colours: safe for those who confuse red and green or blue and yellow, with enough contrast on a
 //! light and on a dark ground.
 
+use super::pen::FillPattern;
 use super::svg::ChartStyle;
+use crate::breakdown::Component;
 use std::borrow::Cow;
 
 /// What a colour is for.
@@ -11,6 +13,10 @@ pub enum Ink {
     Series(usize),
     /// Words on such a colour.
     OnSeries(usize),
+    /// A part of the memory, in every picture the same.
+    Part(Component),
+    /// Words on such a colour.
+    OnPart(Component),
     /// Behind everything.
     Ground,
     /// Words and lines that matter.
@@ -23,6 +29,37 @@ pub enum Ink {
     Band,
     /// What is bad.
     Bad,
+}
+
+/// How an area is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartFill {
+    /// Its colour.
+    pub ink: Ink,
+    /// Words on it.
+    pub words: Ink,
+    /// What is drawn over the colour.
+    pub pattern: Option<FillPattern>,
+}
+
+impl PartFill {
+    /// A component has its own colour; only what is unexplained is hatched.
+    pub fn fill_of_component(component: Component) -> PartFill {
+        PartFill {
+            ink: Ink::Part(component),
+            words: Ink::OnPart(component),
+            pattern: (component == Component::Unexplained).then_some(FillPattern::Hatch),
+        }
+    }
+
+    /// A series beyond the last colour begins again with dots.
+    pub fn fill_of_series(series: usize) -> PartFill {
+        PartFill {
+            ink: Ink::Series(series),
+            words: Ink::OnSeries(series),
+            pattern: (series >= SERIES).then_some(FillPattern::Dots),
+        }
+    }
 }
 
 /// How many colours of series there are.
@@ -39,6 +76,24 @@ const SERIES_COLOURS: [(u32, u32); SERIES] = [
     (0x6e1416, 0xbd3a2b),
     (0x4a4c90, 0xb56e9e),
     (0x2b2862, 0x8347cf),
+];
+
+/// Each component with its light and its dark colour, of one hue. Found by search as the series are;
+/// [`PARTS`] is the only list of them. Unexplained is the only grey.
+const PARTS: [(Component, u32, u32); 13] = [
+    (Component::Baseline, 0x603a05, 0xd1bdab),
+    (Component::DriverReserved, 0x202f3b, 0x9da3b1),
+    (Component::ModelWeights, 0x0594f3, 0x7eb1fc),
+    (Component::KvCache, 0xbc6b05, 0xfa9b57),
+    (Component::Activations, 0x669a61, 0xb5f2b5),
+    (Component::CudaGraphs, 0x592e95, 0x9b63eb),
+    (Component::NonTorch, 0x1b6572, 0x44e0ef),
+    (Component::Runtime, 0xcc0b40, 0xe07770),
+    (Component::WarmupGrowth, 0x636102, 0xf9e535),
+    (Component::PageCache, 0x0e4565, 0x3181ac),
+    (Component::BenchClient, 0xe44db5, 0xe91a90),
+    (Component::Swap, 0x4e1a10, 0xb94028),
+    (Component::Unexplained, 0x787878, 0x6f6f6f),
 ];
 
 /// Steps of the colours of a heat map, from little to much, where much is bad; the words of a
@@ -66,6 +121,9 @@ pub fn paint_for(ink: Ink, look: ChartStyle) -> Cow<'static, str> {
 /// The custom properties that pictures in a page use, as declarations of CSS.
 pub fn colour_properties(dark: bool) -> String {
     let series = (0..SERIES).flat_map(|n| [Ink::Series(n), Ink::OnSeries(n)]);
+    let parts = PARTS
+        .iter()
+        .flat_map(|p| [Ink::Part(p.0), Ink::OnPart(p.0)]);
     let others = [
         Ink::Ground,
         Ink::Text,
@@ -75,9 +133,32 @@ pub fn colour_properties(dark: bool) -> String {
         Ink::Bad,
     ];
     series
+        .chain(parts)
         .chain(others)
         .map(|ink| format!("--{}:{};", property(ink), hex(colour(ink, dark))))
         .collect()
+}
+
+/// Rules of CSS for the small squares before the names of components.
+pub fn swatch_rules() -> String {
+    PARTS
+        .iter()
+        .map(|(component, ..)| {
+            let name = property(Ink::Part(*component));
+            format!(".{name}{{background-color:var(--{name})}}")
+        })
+        .collect()
+}
+
+/// The class and the custom property of a component: `part-kv-cache-pool`.
+pub fn part_class(component: Component) -> String {
+    property(Ink::Part(component))
+}
+
+/// Red, green and blue of a component, for terminals: the same as in pictures.
+pub fn component_colour(component: Component, dark: bool) -> (u8, u8, u8) {
+    let [_, red, green, blue] = colour(Ink::Part(component), dark).to_be_bytes();
+    (red, green, blue)
 }
 
 /// Colour of a square at `share` of the way from the lowest to the highest, and of words on it.
@@ -92,6 +173,11 @@ fn property(ink: Ink) -> String {
     match ink {
         Ink::Series(n) => format!("series-{}", n % SERIES + 1),
         Ink::OnSeries(n) => format!("series-{}-ink", n % SERIES + 1),
+        Ink::Part(component) => format!(
+            "part-{}",
+            component.display_label().to_lowercase().replace(' ', "-")
+        ),
+        Ink::OnPart(component) => format!("{}-ink", property(Ink::Part(component))),
         Ink::Ground => "chart-ground".into(),
         Ink::Text => "chart-ink".into(),
         Ink::Muted => "chart-muted".into(),
@@ -108,6 +194,11 @@ fn colour(ink: Ink, dark: bool) -> u32 {
             let (light, night) = SERIES_COLOURS[n % SERIES];
             (black_or_white(light), black_or_white(night))
         }
+        Ink::Part(component) => part_colours(component),
+        Ink::OnPart(component) => {
+            let (light, night) = part_colours(component);
+            (black_or_white(light), black_or_white(night))
+        }
         Ink::Ground => (0xffffff, 0x161b22),
         Ink::Text => (0x1c2128, 0xe6edf3),
         Ink::Muted => (0x57606a, 0x9da7b3),
@@ -116,6 +207,12 @@ fn colour(ink: Ink, dark: bool) -> u32 {
         Ink::Bad => (0xb3261e, 0xff8a80),
     };
     if dark { night } else { light }
+}
+
+/// The table has every component; a test holds it.
+fn part_colours(component: Component) -> (u32, u32) {
+    let found = PARTS.iter().find(|p| p.0 == component);
+    found.map_or((0x787878, 0x6f6f6f), |p| (p.1, p.2))
 }
 
 fn hex(colour: u32) -> String {
@@ -171,6 +268,12 @@ mod tests {
                 assert!(contrast(series, ground) >= 3.0, "series {n} dark {dark}");
                 let words = colour(Ink::OnSeries(n), dark);
                 assert!(contrast(series, words) >= 4.5, "on series {n} dark {dark}");
+            }
+            for (component, ..) in PARTS {
+                let part = colour(Ink::Part(component), dark);
+                assert!(contrast(part, ground) >= 3.0, "{component:?} dark {dark}");
+                let words = colour(Ink::OnPart(component), dark);
+                assert!(contrast(part, words) >= 4.5, "on {component:?} dark {dark}");
             }
             for ink in [Ink::Text, Ink::Muted, Ink::Bad] {
                 for ground in [Ink::Ground, Ink::Band] {
@@ -234,15 +337,15 @@ mod tests {
         })
     }
 
-    #[test]
-    fn colours_stay_apart_for_the_colour_blind() {
+    /// Every two inks are further apart than `least` for every kind of eye.
+    fn assert_apart(inks: &[Ink], least: f64) {
         for dark in [false, true] {
-            for a in 0..SERIES {
-                for b in 0..a {
-                    let (x, y) = (colour(Ink::Series(a), dark), colour(Ink::Series(b), dark));
+            for (n, a) in inks.iter().enumerate() {
+                for b in &inks[..n] {
+                    let (x, y) = (colour(*a, dark), colour(*b, dark));
                     for (x, y) in seen(x).iter().zip(seen(y)) {
                         let distance: f64 = (0..3).map(|i| (x[i] - y[i]).powi(2)).sum();
-                        assert!(distance.sqrt() > 0.08, "series {a} and {b}, dark {dark}");
+                        assert!(distance.sqrt() > least, "{a:?} and {b:?}, dark {dark}");
                     }
                 }
             }
@@ -250,9 +353,45 @@ mod tests {
     }
 
     #[test]
+    fn colours_stay_apart_for_the_colour_blind() {
+        assert_apart(&(0..SERIES).map(Ink::Series).collect::<Vec<_>>(), 0.08);
+        assert_apart(&PARTS.map(|p| Ink::Part(p.0)), 0.07);
+    }
+
+    #[test]
+    fn every_component_has_one_hue_and_only_unexplained_is_grey() {
+        let schema = serde_json::to_value(schemars::schema_for!(Component)).unwrap();
+        let known = schema["oneOf"].as_array().unwrap().iter();
+        let known: usize = known
+            .map(|v| v["enum"].as_array().map_or(1, Vec::len))
+            .sum();
+        assert_eq!(known, PARTS.len());
+        let hue = |colour: u32| {
+            let [_, a, b] = seen(colour)[0];
+            (b.atan2(a).to_degrees(), a.hypot(b))
+        };
+        for (component, light, dark) in PARTS {
+            let ((of_light, vivid), (of_dark, _)) = (hue(light), hue(dark));
+            assert_eq!(
+                vivid < 0.01,
+                component == Component::Unexplained,
+                "{component:?}"
+            );
+            let apart = (of_light - of_dark).rem_euclid(360.0);
+            let same = component == Component::Unexplained || apart.min(360.0 - apart) < 30.0;
+            assert!(same, "{component:?}: {of_light} and {of_dark}");
+            assert_eq!(
+                component_colour(component, false),
+                ((light >> 16) as u8, (light >> 8) as u8, light as u8)
+            );
+        }
+    }
+
+    #[test]
     fn a_page_defines_what_its_pictures_use() {
         let defined = colour_properties(true);
-        for ink in [Ink::Series(9), Ink::OnSeries(0), Ink::Bad, Ink::Band] {
+        let part = Ink::Part(Component::KvCache);
+        for ink in [Ink::Series(9), part, Ink::OnSeries(0), Ink::Bad, Ink::Band] {
             let used = paint_for(ink, ChartStyle::Inline);
             let name = used.trim_start_matches("var(").split(',').next();
             assert!(

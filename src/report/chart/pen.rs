@@ -46,7 +46,7 @@ pub struct ChartMark<'a> {
 /// A pattern over a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillPattern {
-    /// Less than sure.
+    /// Unexplained memory.
     Hatch,
     /// A colour met for the second time.
     Dots,

@@ -118,7 +118,7 @@ impl Heading<'_> {
         for line in drawn
             .told
             .iter()
-            .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 2))
+            .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4))
         {
             bottom += 16.0;
             body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);

@@ -148,7 +148,12 @@ fn bars() -> impl Strategy<Value = Plot> {
         segments,
         limit,
     });
-    (axis(), many(word(), 12), many(bar, 60))
+    let component = prop::option::of(prop::sample::select(vec![
+        Component::KvCache,
+        Component::Unexplained,
+    ]));
+    let part = (word(), component).prop_map(|(label, component)| BarPart { label, component });
+    (axis(), many(part, 12), many(bar, 60))
         .prop_map(|(axis, parts, bars)| Plot::Bars(Bars { axis, parts, bars }))
 }
 
@@ -223,18 +228,28 @@ fn any_timeline() -> impl Strategy<Value = ChartTimeline> {
             low,
             high,
         });
+    let layer = (number(), number(), number()).prop_map(|(value, from_s, to_s)| MemoryLayer {
+        component: Component::KvCache,
+        value,
+        from_s,
+        to_s,
+    });
     let lane = (
         word(),
         word(),
         many(stretch, 30),
         prop::option::of(number()),
+        many(layer, 4),
     )
-        .prop_map(|(label, unit, stretches, capacity)| TimelineLane {
+        .prop_map(|(label, unit, stretches, capacity, layers)| TimelineLane {
             label,
             unit,
             stretches,
             capacity,
             samples: 7,
+            memory: layers.len() > 1,
+            component: None,
+            layers,
         });
     let phase = (word(), number(), number()).prop_map(|(label, from_s, to_s)| TimelinePhase {
         label,
@@ -296,7 +311,13 @@ fn memory(bars: Vec<Bar>) -> Chart {
                 unit: "GiB".into(),
                 scale: Scale::FromZero,
             },
-            parts: vec!["weights".into(), "KV cache".into(), "unexplained".into()],
+            parts: [
+                Component::ModelWeights,
+                Component::KvCache,
+                Component::Unexplained,
+            ]
+            .map(BarPart::part_of_component)
+            .into(),
             bars,
         }),
     }
@@ -401,6 +422,12 @@ fn one_lane() -> ChartTimeline {
         low,
         high,
     };
+    let layer = |component, value, from_s| MemoryLayer {
+        component,
+        value,
+        from_s,
+        to_s: f64::INFINITY,
+    };
     ChartTimeline {
         id: "timeline".into(),
         title: "Memory over time".into(),
@@ -417,6 +444,12 @@ fn one_lane() -> ChartTimeline {
             ],
             capacity: Some(24.0),
             samples: 350,
+            memory: true,
+            component: None,
+            layers: vec![
+                layer(Component::ModelWeights, 8.0, 5.0),
+                layer(Component::KvCache, 5.0, 12.0),
+            ],
         }],
         phases: vec![
             TimelinePhase {
@@ -478,17 +511,79 @@ fn a_segment_below_zero_stands_left_of_zero_and_the_sum_counts_it() {
             node.attribute("data-value"),
         )
     };
-    let (weights, left) = (mark("weights"), mark("unexplained"));
+    let (weights, left) = (mark("Model weights"), mark("Unexplained"));
     assert!(left.0 + left.1 <= weights.0, "{left:?} {weights:?}");
     assert_eq!(weights.2, Some("4"));
     assert_eq!(weights.3, Some("14.96 GiB"));
     assert_eq!(left.3, Some("-0.750 GiB"));
     // 14.96 + 3.5 - 0.75.
     assert!(text_of(&svg).contains("17.71 GiB"), "{}", text_of(&svg));
-    assert!(
-        svg.contains("url(#c-memory-hatch)"),
-        "less than sure is hatched"
-    );
+}
+
+/// Colour of a component's rectangles in a picture, and whether each is hatched.
+fn fills(svg: &str, component: Component) -> Vec<(String, bool)> {
+    let document = read(svg);
+    let label = format!("GPU 0, {}", component.display_label());
+    let marks = document
+        .descendants()
+        .filter(|n| n.attribute("data-label") == Some(&label));
+    marks
+        .map(|n| {
+            let over = n.next_sibling_element().and_then(|n| n.attribute("fill"));
+            let hatched = over.is_some_and(|fill| fill.contains("-hatch"));
+            (n.attribute("fill").unwrap_or_default().to_owned(), hatched)
+        })
+        .collect()
+}
+
+#[test]
+fn a_component_has_one_colour_whatever_stands_beside_it() {
+    let drawn = |components: &[Component]| {
+        let segments = (0..components.len()).map(|part| Segment {
+            part,
+            value: 2.0,
+            unsure: true,
+            ..Segment::default()
+        });
+        let mut chart = memory(vec![Bar {
+            label: "GPU 0".into(),
+            segments: segments.collect(),
+            limit: None,
+        }]);
+        if let Plot::Bars(bars) = &mut chart.plot {
+            let parts = components.iter().copied();
+            bars.parts = parts.map(BarPart::part_of_component).collect();
+        }
+        chart_svg(&chart, ChartStyle::Inline)
+    };
+    use Component::{Activations, KvCache, ModelWeights, PageCache, Unexplained};
+    let first = drawn(&[ModelWeights, KvCache, Activations, Unexplained]);
+    let second = drawn(&[PageCache, Activations, Unexplained]);
+    for component in [Activations, Unexplained] {
+        assert_eq!(fills(&first, component), fills(&second, component));
+    }
+    assert_ne!(fills(&first, KvCache), fills(&first, Activations));
+    // All are unsure; only what is unexplained is hatched.
+    assert_eq!(fills(&first, Activations).len(), 1);
+    assert!(fills(&first, Activations).iter().all(|f| !f.1));
+    assert!(fills(&first, Unexplained).iter().all(|f| f.1));
+    assert!(text_of(&first).contains("Activations (low confidence)"));
+}
+
+#[test]
+fn neighbours_in_a_bar_are_parted_by_the_ground() {
+    let svg = chart_svg(&memory(vec![gpu("GPU 0")]), ChartStyle::Inline);
+    let document = read(&svg);
+    let edge = |label: &str, wide: bool| -> f64 {
+        let mark = document
+            .descendants()
+            .find(|n| n.attribute("data-label") == Some(label))
+            .expect(label);
+        let number = |name| -> f64 { mark.attribute(name).expect(name).parse().expect(name) };
+        number("x") + if wide { number("width") } else { 0.0 }
+    };
+    let gap = edge("GPU 0, KV cache pool", false) - edge("GPU 0, Model weights", true);
+    assert!((1.3..=1.7).contains(&gap), "{gap}");
 }
 
 #[test]
@@ -507,6 +602,130 @@ fn what_has_no_place_is_counted_and_never_drawn_as_zero() {
         .and_then(|n| n.attribute("d"))
         .expect("a line");
     assert_eq!(line.matches('M').count(), 2, "{line}");
+}
+
+#[test]
+fn a_heat_map_has_one_colour_where_figures_differ_by_less_than_5_percent() {
+    let colours = |figures: [f64; 3]| {
+        let mut chart = two_by_two();
+        if let Plot::Heat(heat) = &mut chart.plot {
+            let square = |v| Square {
+                value: Some(v),
+                text: String::new(),
+            };
+            heat.squares = vec![figures.map(square).to_vec()];
+        }
+        let svg = chart_svg(&chart, ChartStyle::Inline);
+        let document = read(&svg);
+        let fills = document
+            .descendants()
+            .filter(|n| n.has_attribute("data-number"));
+        let mut fills: Vec<String> = fills
+            .map(|n| n.attribute("fill").unwrap_or_default().to_owned())
+            .collect();
+        fills.dedup();
+        (
+            fills.len(),
+            text_of(&svg).contains("no difference above 5 %"),
+        )
+    };
+    assert_eq!(colours([1.3799, 1.3805, 1.3812]), (1, true));
+    assert_eq!(colours([1.0, 1.03, 1.06]), (3, false));
+    assert_eq!(colours([2.0, 2.0, 2.0]), (1, false));
+}
+
+#[test]
+fn a_share_is_drawn_on_a_lane_from_0_to_100() {
+    let mut share = one_lane();
+    share.lanes[0].unit = "%".into();
+    share.lanes[0].capacity = None;
+    share.lanes[0].layers.clear();
+    share.lanes[0].stretches.iter_mut().for_each(|s| {
+        (s.low, s.high) = (s.low / 10.0, s.high / 10.0);
+    });
+    let svg = timeline_svg(&share, ChartStyle::Inline);
+    assert!(svg.contains(r#"data-low="0" data-high="100""#), "{svg}");
+}
+
+#[test]
+fn layers_are_cut_at_the_measured_line_and_the_rest_is_unexplained() {
+    let svg = timeline_svg(&one_lane(), ChartStyle::Inline);
+    let document = read(&svg);
+    let heights = |label: &str| -> Vec<(f64, f64)> {
+        let marks = document
+            .descendants()
+            .filter(|n| n.attribute("data-label") == Some(label));
+        let corners = marks.flat_map(|n| coordinates(n.attribute("d").unwrap_or_default()));
+        let all: Vec<(f64, bool)> = corners.collect();
+        all.chunks(2).map(|c| (c[0].0, c[1].0)).collect()
+    };
+    let lane = document
+        .descendants()
+        .find(|n| n.attribute("class") == Some("lane"))
+        .expect("a lane");
+    let number = |name| -> f64 { lane.attribute(name).expect(name).parse().expect(name) };
+    let (top, bottom, high) = (
+        number("data-top"),
+        number("data-bottom"),
+        number("data-high"),
+    );
+    assert!(bottom - top >= 255.0, "memory is tall");
+    let y = |gib: f64| bottom - gib / high * (bottom - top);
+    let seen = |label: &str, gib: f64| heights(label).iter().any(|c| (c.1 - y(gib)).abs() < 0.2);
+    // At first 1 GiB is measured where the weights are 8: the layer ends at the line.
+    assert!(seen("Model weights", 1.0) && seen("Model weights", 8.0));
+    assert!(!seen("Model weights", 9.0));
+    assert!(seen("KV cache pool", 13.0));
+    assert!(seen("Unexplained", 15.0) && seen("Unexplained", 19.0));
+    // Weights come at second 5, and nothing is drawn of them before.
+    let first = heights("Model weights")
+        .iter()
+        .map(|c| c.0)
+        .fold(f64::MAX, f64::min);
+    let x = heights("GPU 0 memory")
+        .iter()
+        .map(|c| c.0)
+        .fold(f64::MAX, f64::min);
+    assert!(first > x + 20.0, "{first} {x}");
+    assert!(
+        text_of(&svg).contains("limit 24.00 GiB"),
+        "{}",
+        text_of(&svg)
+    );
+}
+
+#[test]
+fn a_limit_far_above_is_named_and_does_not_flatten_the_lane() {
+    let mut far = one_lane();
+    far.lanes[0].capacity = Some(80.0);
+    let svg = timeline_svg(&far, ChartStyle::Inline);
+    assert!(
+        text_of(&svg).contains("limit 80.00 GiB, above"),
+        "{}",
+        text_of(&svg)
+    );
+    assert!(!svg.contains("stroke-dasharray=\"6 3\""), "no line");
+    far.lanes[0].capacity = Some(57.0);
+    let svg = timeline_svg(&far, ChartStyle::Inline);
+    assert!(
+        svg.contains("stroke-dasharray=\"6 3\""),
+        "three times is near"
+    );
+    assert!(!text_of(&svg).contains("above"));
+}
+
+#[test]
+fn a_phase_without_room_for_its_name_has_a_number_and_a_line_in_the_list() {
+    let mut timeline = one_lane();
+    timeline.phases[0].to_s = 1.0;
+    timeline.phases[0].label = "getting ready".into();
+    timeline.phases[1].from_s = 1.0;
+    let text = text_of(&timeline_svg(&timeline, ChartStyle::Inline));
+    assert!(text.lines().any(|l| l == "1") && text.lines().any(|l| l == "load"));
+    assert!(
+        text.contains("Phases: 1 getting ready (0 to 1 s)."),
+        "{text}"
+    );
 }
 
 #[test]
@@ -542,10 +761,11 @@ fn names_of_phases_and_events_never_overlap() {
         .collect();
     let svg = timeline_svg(&crowded, ChartStyle::Standalone);
     let document = read(&svg);
-    let mut boxes: Vec<(f64, f64, f64)> = Vec::new();
+    let mut boxes: Vec<(f64, f64, f64, bool)> = Vec::new();
     for node in document.descendants().filter(|n| n.has_tag_name("text")) {
         let said: String = node.children().filter_map(|n| n.text()).collect();
-        if !said.starts_with("phase ") && !said.starts_with("event ") {
+        let event = said.starts_with("event ");
+        if !event && said.parse::<u32>().is_err() {
             continue;
         }
         let at = |name| -> f64 { node.attribute(name).expect(name).parse().expect("a number") };
@@ -553,6 +773,7 @@ fn names_of_phases_and_events_never_overlap() {
             at("x"),
             at("x") + lettering::text_width(&said, at("font-size")),
             at("y"),
+            event,
         ));
     }
     assert!(boxes.len() > 20, "{}", boxes.len());
@@ -562,9 +783,10 @@ fn names_of_phases_and_events_never_overlap() {
             assert!(apart, "{a:?} {b:?}");
         }
     }
-    let left = 60 - boxes.len();
+    // Phases have numbers, and events without room are counted.
+    let left = 30 - boxes.iter().filter(|b| b.3).count();
     assert!(
-        svg.contains(&format!("The names of {left} phases and events")),
+        svg.contains(&format!("The names of {left} events")),
         "{left}"
     );
 }

@@ -1,5 +1,14 @@
 //! Memory over time as a chart: a lane for each device, phases behind them, events above.
 
+use super::scale::finite_value;
+use crate::breakdown::Component;
+
+/// A limit beyond this many times the highest sample would flatten the lane; it is named at its top.
+const FAR_LIMIT: f64 = 3.0;
+
+/// A rest smaller than this share of the highest sample is not worth a colour.
+const VISIBLE_REST: f64 = 0.005;
+
 /// Memory over time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChartTimeline {
@@ -36,6 +45,66 @@ pub struct TimelineLane {
     pub capacity: Option<f64>,
     /// How many samples it was made of.
     pub samples: u64,
+    /// Whether it is the memory of a device: drawn tall, with its line over the layers.
+    pub memory: bool,
+    /// Decides the colour; a lane without one is neutral.
+    pub component: Option<Component>,
+    /// What is known to be within its height, from below; empty where no moment is known.
+    pub layers: Vec<MemoryLayer>,
+}
+
+/// A component of a known size, between the moments at which it is in memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryLayer {
+    /// Which.
+    pub component: Component,
+    /// Its size, in the unit of the lane.
+    pub value: f64,
+    /// The moment at which its phase begins, seconds.
+    pub from_s: f64,
+    /// The moment at which it is gone, seconds; infinite where it stays.
+    pub to_s: f64,
+}
+
+impl MemoryLayer {
+    /// Its size at a moment.
+    pub fn size_at(&self, at_s: f64) -> f64 {
+        match (self.from_s..self.to_s).contains(&at_s) {
+            true => self.value,
+            false => 0.0,
+        }
+    }
+}
+
+impl TimelineLane {
+    /// The limit, and whether it is too far above the samples for a line.
+    pub fn limit_place(&self) -> Option<(f64, bool)> {
+        let limit = self.capacity.and_then(finite_value)?;
+        let highs = self.stretches.iter().filter_map(|s| finite_value(s.high));
+        let highest = highs.fold(0.0, f64::max);
+        Some((limit, highest > 0.0 && limit > highest * FAR_LIMIT))
+    }
+
+    /// The components that its area shows, from below; the last is what no layer explains.
+    pub fn shown_components(&self) -> Vec<Component> {
+        let highs = self.stretches.iter().filter_map(|s| finite_value(s.high));
+        let highest = highs.fold(0.0, f64::max);
+        let rest = |s: &Stretch| {
+            let known: f64 = self.layers.iter().map(|l| l.size_at(s.from_s)).sum();
+            s.high - known > highest * VISIBLE_REST
+        };
+        let mut shown: Vec<Component> = Vec::new();
+        for layer in &self.layers {
+            let seen = |s: &Stretch| layer.size_at(s.to_s) > 0.0;
+            if !shown.contains(&layer.component) && self.stretches.iter().any(seen) {
+                shown.push(layer.component);
+            }
+        }
+        if !self.layers.is_empty() && self.stretches.iter().any(rest) {
+            shown.push(Component::Unexplained);
+        }
+        shown
+    }
 }
 
 /// What was seen between two moments. A single sample begins and ends at one.

@@ -80,7 +80,7 @@ fn of_bars(bars: &Bars) -> Grid {
     let mut rows = Vec::new();
     for bar in &bars.bars {
         for segment in &bar.segments {
-            let part = bars.parts.get(segment.part).map_or("", String::as_str);
+            let part = bars.parts.get(segment.part).map_or("", |p| &p.label);
             let mut cell = value_cell(Some(segment.value), "");
             cell.source = segment.source;
             let confidence = segment.confidence.clone().unwrap_or_default();

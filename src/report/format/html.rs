@@ -6,6 +6,7 @@
 mod blocks;
 mod looking;
 mod markup;
+mod table;
 
 use super::words::UsedNames;
 use super::{File, ReportFormat};
@@ -34,7 +35,8 @@ static STYLE: LazyLock<String> = LazyLock::new(|| {
     format!(
         ":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ \
          :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n\
-         @media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n{OWN_STYLE}"
+         @media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n{OWN_STYLE}{}",
+        palette::swatch_rules()
     )
 });
 

@@ -18,8 +18,10 @@ fn lane(label: &str, unit: &str, capacity: Option<f64>, stretches: Vec<Stretch>)
         label: label.into(),
         unit: unit.into(),
         capacity,
+        memory: unit == "GiB",
         samples: stretches.len() as u64,
         stretches,
+        ..TimelineLane::default()
     }
 }
 

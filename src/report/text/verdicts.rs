@@ -4,6 +4,7 @@ use super::page::{ProfilePage, message_of_line};
 use crate::breakdown::{Component, Confidence};
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
+use crate::report::chapters::confidence_level;
 use crate::report::layout::{
     Align, TextTable, pad_left_aligned, text_width, truncate_text, wrap_text,
 };
@@ -23,7 +24,7 @@ pub(super) fn write_confidence(page: &mut ProfilePage, profile: &Profile) {
         (
             "overall",
             &levels.overall,
-            Some("the least sure of weights, KV cache and activations"),
+            Some("the lowest of weights, KV cache and activations"),
             "",
         ),
         (
@@ -54,18 +55,24 @@ pub(super) fn write_confidence(page: &mut ProfilePage, profile: &Profile) {
             "framework_overhead_gb",
         ),
     ];
-    let wide = rows.iter().map(|r| text_width(&r.1.0)).max().unwrap_or(0);
+    let word = |level: &Confidence| confidence_level(&level.0);
+    let wide = rows
+        .iter()
+        .map(|r| text_width(word(r.1)))
+        .max()
+        .unwrap_or(0);
     for (label, level, words, key) in rows {
+        let level = word(level);
         let why = || profile.unknown.get(&format!("memory_breakdown.{key}"));
         let words = words.or_else(|| why().map(String::as_str));
         let head = format!(
             "  {}  {}",
             pad_left_aligned(label, 12),
-            pad_left_aligned(&level.0, wide)
+            pad_left_aligned(level, wide)
         );
         let room = page.room_left(&head).saturating_sub(2);
         let label = page.paint_text(page.theme.faint, &pad_left_aligned(label, 12));
-        let mut line = format!("  {label}  {}", pad_left_aligned(&level.0, wide));
+        let mut line = format!("  {label}  {}", pad_left_aligned(level, wide));
         if let Some(words) = words.filter(|_| room >= 16) {
             let words = truncate_text(
                 &page.clean_text(message_of_line(words)),

@@ -10,7 +10,7 @@ use crate::matrix::RowFigures;
 use crate::profile::Profile;
 use crate::report::chapters::sweep::note_block;
 use crate::report::chapters::sweep::tables::{number_column, text_column};
-use crate::report::chart::{self, Bar, Bars, Chart, Plot, Scale, Segment};
+use crate::report::chart::{self, Bar, BarPart, Bars, Chart, Plot, Scale, Segment};
 use crate::report::compare::describe_profile;
 use crate::report::content::{ContentBlock, Grid, TableCell};
 use crate::report::layout;
@@ -228,7 +228,13 @@ fn comparison_bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
                 unit: "GiB".into(),
                 scale: Scale::FromZero,
             },
-            parts: rows.iter().map(|r| r.label.clone()).collect(),
+            parts: rows
+                .iter()
+                .map(|r| BarPart {
+                    label: r.label.clone(),
+                    component: serde_json::from_value(r.component.as_str().into()).ok(),
+                })
+                .collect(),
             bars,
         }),
     })

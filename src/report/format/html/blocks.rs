@@ -1,19 +1,15 @@
 //! Blocks of a report as HTML.
 
 use super::super::{figures, words, words::UsedNames};
+use super::table::{write_cell, write_table};
 use super::{looking, markup::Markup};
 use crate::engine::facts::Severity;
 use crate::report::chart::gauge::gauge_svg;
+use crate::report::chart::palette;
 use crate::report::chart::svg::{self, ChartStyle};
 use crate::report::chart::{Chart, ChartTimeline};
-use crate::report::content::{Answer, ContentBlock, Gauge, Grid, Listing, Note, Report, TableCell};
+use crate::report::content::{Answer, ContentBlock, Gauge, Listing, Note, Report};
 use crate::units::Bytes;
-
-/// Rows above which a table scrolls in its own box.
-const TALL: usize = 30;
-
-/// Columns above which a table scrolls sideways instead of breaking its words into narrow lines.
-const WIDE: usize = 6;
 
 /// One block.
 pub fn write_block(
@@ -73,51 +69,6 @@ fn listing(html: &mut Markup, listing: &Listing) {
         .write_raw("</pre></details>\n");
 }
 
-fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
-    html.write_raw("<div role=\"region\" tabindex=\"0\"");
-    html.write_attribute("aria-label", &grid.caption);
-    html.write_raw(match (grid.rows.len() > TALL, grid.columns.len() > WIDE) {
-        (true, true) => " class=\"box tall wide\"><table><caption>",
-        (true, false) => " class=\"box tall\"><table><caption>",
-        (false, true) => " class=\"box wide\"><table><caption>",
-        (false, false) => " class=\"box\"><table><caption>",
-    });
-    html.write_text(&grid.caption)
-        .write_raw("</caption><thead><tr>");
-    for column in &grid.columns {
-        html.write_raw(if column.numeric {
-            "<th scope=\"col\" class=\"number\">"
-        } else {
-            "<th scope=\"col\">"
-        });
-        html.write_text(&column.title).write_raw("</th>");
-    }
-    html.write_raw("</tr></thead><tbody>\n");
-    for row in &grid.rows {
-        html.write_raw("<tr>");
-        for (i, cell) in row.iter().enumerate() {
-            let column = grid.columns.get(i);
-            // The first word of a row is its name.
-            let name = i == 0 && cell.number.is_none() && !cell.text.is_empty();
-            html.write_raw(match (name, column.is_some_and(|c| c.numeric)) {
-                (true, _) => "<th scope=\"row\"",
-                (false, true) => "<td class=\"number\"",
-                (false, false) => "<td",
-            });
-            if let Some(number) = cell.number.filter(|n| n.is_finite()) {
-                html.write_raw(" data-number=\"")
-                    .write_number(number)
-                    .write_raw("\"");
-            }
-            html.write_raw(">");
-            self::write_cell(html, cell, report);
-            html.write_raw(if name { "</th>" } else { "</td>" });
-        }
-        html.write_raw("</tr>\n");
-    }
-    html.write_raw("</tbody></table></div>\n");
-}
-
 /// The answer: verdict, gauge, main figures, what to change.
 pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
     html.write_raw("<section id=\"answer\"")
@@ -170,31 +121,16 @@ fn write_gauge(html: &mut Markup, gauge: &Gauge) {
         .write_attribute("aria-label", &words)
         .write_raw(">");
     html.write_drawing(&gauge_svg(gauge));
-    html.write_raw("<figcaption>")
-        .write_text(&words)
-        .write_raw("</figcaption></figure>");
-}
-
-/// The content of a cell: a figure with a source is a link to it.
-fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
-    match (&cell.missing, cell.source) {
-        (Some(why), _) if cell.text.is_empty() => {
-            html.write_raw("<span class=\"missing\"")
-                .write_attribute("title", why);
-            html.write_raw(
-                "><span aria-hidden=\"true\">—</span><span class=\"spoken\">not known: ",
-            );
-            html.write_text(why).write_raw("</span></span>");
-        }
-        (_, Some(source)) if source.0 < report.sources.len() && !cell.text.is_empty() => {
-            html.write_raw("<a class=\"sourced\"");
-            html.write_attribute("href", &format!("#source-{}", source.0));
-            html.write_raw(">").write_text(&cell.text).write_raw("</a>");
-        }
-        _ => {
-            html.write_text(&cell.text);
-        }
+    html.write_raw("<figcaption>").write_text(&words);
+    for (component, bytes) in &gauge.parts {
+        html.write_raw("<span class=\"key\"><span");
+        let class = format!("swatch {}", palette::part_class(*component));
+        html.write_attribute("class", &class)
+            .write_raw(" aria-hidden=\"true\"></span>");
+        html.write_text(&format!("{} {}", component.display_label(), Bytes(*bytes)))
+            .write_raw("</span>");
     }
+    html.write_raw("</figcaption></figure>");
 }
 
 fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut UsedNames) {

@@ -5,7 +5,7 @@
 //! with the sign in the lowest bit. Differences are small, so that most numbers are one or two
 //! bytes: 100,000 stretches are some 0.6 MB.
 
-use crate::report::chart::{ChartTimeline, TimelineLane};
+use crate::report::chart::{self, ChartTimeline, TimelineLane, palette};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -63,6 +63,24 @@ fn lane(lane: &TimelineLane, text: impl Fn(&str) -> String) -> Value {
         "label": text(&lane.label),
         "unit": text(&lane.unit),
         "capacity": lane.capacity,
+        "far": lane.limit_place().is_some_and(|l| l.1),
+        "limit": chart::limit_words(lane, &text(&lane.unit)),
+        "memory": lane.memory,
+        "ink": lane.component.map(palette::part_class),
+        "layers": lane.layers.iter().map(|layer| {
+            // Moments beyond all samples have no number in JSON.
+            let moment = |at: f64| at.clamp(-1e15, 1e15);
+            json!([
+                palette::part_class(layer.component),
+                layer.component.display_label(),
+                layer.value,
+                moment(layer.from_s),
+                moment(layer.to_s),
+            ])
+        }).collect::<Vec<_>>(),
+        "legend": lane.shown_components().into_iter().map(|component| {
+            json!([palette::part_class(component), component.display_label()])
+        }).collect::<Vec<_>>(),
         "quantum": quantum,
         "count": known.len(),
         "data": STANDARD.encode(&bytes),

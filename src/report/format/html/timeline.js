@@ -69,21 +69,24 @@ const seconds = (t, span) => {
   return t.toFixed(decimals).replace(/^-(0(\.0*)?)$/, "$1");
 };
 
+/* What no component explains. */
+const REST = "part-unexplained";
+
 const look = (figureElement, tip) => {
   const data = JSON.parse(figureElement.querySelector("script").textContent);
   const lanes = data.lanes.filter(l => l.count > 0);
   if (!lanes.length || !(data.range[1] > data.range[0])) return;
   for (const lane of lanes) {
     Object.assign(lane, unpacked(lane, data.tick));
-    lane.top = lane.high.reduce((a, b) => Math.max(a, b), lane.capacity || 0);
+    const limit = lane.capacity !== null && !lane.far ? lane.capacity : 0;
+    /* A share is one of the whole. */
+    lane.top = lane.high.reduce((a, b) => Math.max(a, b), lane.unit === "%" ? 100 : limit);
     lane.bottom = lane.low.reduce((a, b) => Math.min(a, b), 0);
     /* Where samples lie much further apart than is usual in the lane, nothing is known in between. */
     const steps = [];
     for (let i = 1; i < lane.count; i += Math.ceil(lane.count / 500)) steps.push(lane.from[i] - lane.from[i - 1]);
     lane.gap = Math.max(8 * (steps.sort((a, b) => a - b)[steps.length >> 1] || 0), 1);
   }
-  /* Lanes of one unit have one colour, as in the drawing. */
-  const units = [...new Set(lanes.map(l => l.unit))];
   data.events.sort((a, b) => a[1] - b[1]);
   const whole = [Math.min(data.range[0], ...lanes.map(l => l.from[0])), Math.max(data.range[1], ...lanes.map(l => l.to[l.count - 1]))];
   const least = Math.max((whole[1] - whole[0]) / 1e6, 0.002);
@@ -125,14 +128,27 @@ const look = (figureElement, tip) => {
   });
   fit.setAttribute("aria-pressed", "false");
   tools.append(shown);
-  box.append(title, tools, canvas, keys, spoken);
+  const entry = ([name, label]) => {
+    const item = told("li");
+    item.append(told("span", undefined, "swatch " + name), label);
+    return item;
+  };
+  const parts = new Map(lanes.flatMap(l => l.legend).map(part => [part[0], part]));
+  const legend = told("ul", undefined, "legend");
+  legend.append(...[...parts.values()].sort((a, b) => (a[0] === REST) - (b[0] === REST)).map(entry));
+  legend.hidden = !parts.size;
+  const narrow = told("ol", undefined, "phases");
+  box.append(title, tools, legend, canvas, narrow, keys, spoken);
   if (data.note) keys.before(told("p", data.note, "remark"));
   picture.after(box);
 
   const left = 58, right = 12, head = 34, foot = 26, gap = 14;
-  const laneHeight = lanes.length > 4 ? 70 : 104;
+  /* Memory is the subject: its lanes are tall. */
+  const tall = lanes.filter(l => l.memory).length, others = lanes.length - tall;
+  const heights = lanes.map(l => l.memory ? (tall > 4 ? 110 : tall > 2 ? 150 : tall > 1 ? 200 : 260) : others > 6 ? 56 : 70);
+  const tops = heights.map((_, n) => head + heights.slice(0, n).reduce((sum, h) => sum + h + gap, 0));
   let width = 0;
-  const height = head + foot + lanes.length * (laneHeight + gap) - gap;
+  const height = tops[tops.length - 1] + heights[heights.length - 1] + foot;
   const x = t => left + (t - view[0]) / (view[1] - view[0]) * (width - left - right);
   const time = px => view[0] + (px - left) / (width - left - right) * (view[1] - view[0]);
 
@@ -204,7 +220,7 @@ const look = (figureElement, tip) => {
     pen.font = "12px " + (colour("--sans") || "sans-serif");
     const end = width - right, bottom = height - foot;
     backdrop(pen, end, bottom);
-    lanes.forEach((lane, n) => paintLane(pen, lane, head + n * (laneHeight + gap), end));
+    lanes.forEach((lane, n) => paintLane(pen, lane, tops[n], heights[n], end));
     marks(pen, end, bottom);
     const span = view[1] - view[0];
     shown.textContent = seconds(view[0], span) + " – " + seconds(view[1], span) + " s";
@@ -212,20 +228,24 @@ const look = (figureElement, tip) => {
     figureElement.dataset.to = view[1];
   };
   const backdrop = (pen, end, bottom) => {
+    /* A phase that is too narrow for its name has a number, and a line in the list below. */
     let after = 0;
+    const listed = [];
     data.phases.forEach(([words, from, to], n) => {
       const a = Math.max(x(from), left), b = Math.min(x(to), end);
       if (b <= a) return;
       pen.fillStyle = colour(n % 2 ? "--chart-band" : "--chart-ground");
       pen.fillRect(a, head - 16, b - a, bottom - head + 16);
-      const room = Math.min(b - a, end - a) - 8;
-      if (room < 18 || a < after) return;
+      const fits = pen.measureText(words).width + 6 <= b - a, said = fits ? words : String(n + 1);
+      const wide = pen.measureText(said).width, start = Math.min((a + b - wide) / 2, end - wide);
+      if (!fits) listed.push([n + 1, words + ", " + seconds(from, to - from) + " – " + seconds(to, to - from) + " s"]);
+      if (start < after) return;
       pen.fillStyle = colour("--quiet");
       pen.textAlign = "left";
-      const fits = cutTo(pen, words, room);
-      pen.fillText(fits, a + 4, head - 4);
-      after = a + 4 + pen.measureText(fits).width;
+      pen.fillText(said, start, head - 4);
+      after = start + wide + 4;
     });
+    list(listed);
     const span = view[1] - view[0], by = step(span, (end - left) / 90);
     pen.textAlign = "center";
     pen.strokeStyle = colour("--line");
@@ -240,13 +260,23 @@ const look = (figureElement, tip) => {
       pen.fillText(seconds(k * by, by * 10) + " s", Math.min(Math.max(at, left + 4), end - 14), bottom + 18);
     }
   };
+  let written = "";
+  const list = phases => {
+    if (written === (written = JSON.stringify(phases))) return;
+    narrow.hidden = !phases.length;
+    narrow.replaceChildren(...phases.map(([number, words]) => {
+      const item = told("li", words);
+      item.value = number;
+      return item;
+    }));
+  };
   const cutTo = (pen, words, room) => {
     if (pen.measureText(words).width <= room) return words;
     let n = Math.min(words.length, 200);
     while (n > 0 && pen.measureText(words.slice(0, n) + "…").width > room) n--;
     return n ? words.slice(0, n) + "…" : "";
   };
-  const paintLane = (pen, lane, top, end) => {
+  const paintLane = (pen, lane, top, laneHeight, end) => {
     const first = Math.max(lastUpTo(lane.from, view[0]) - 1, 0);
     const last = Math.min(lastUpTo(lane.from, view[1]) + 1, lane.count - 1);
     let low = lane.bottom, high = lane.top;
@@ -266,7 +296,7 @@ const look = (figureElement, tip) => {
     if (!(high > low)) high = low + 1;
     const base = top + laneHeight;
     const y = v => base - (v - low) / (high - low) * (laneHeight - 20);
-    const ink = colour("--series-" + (units.indexOf(lane.unit) % 8 + 1));
+    const ink = colour(lane.ink ? "--" + lane.ink : lane.memory ? "--chart-ink" : "--chart-muted");
     const by = step(high - low, laneHeight / 32);
     const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(by) + 1e-9)));
     pen.textAlign = "right";
@@ -304,24 +334,34 @@ const look = (figureElement, tip) => {
     const stroke = () => {
       flush();
       if (!run.length) return;
+      if (run.length === 1) run.push({ ...run[0], at: run[0].at + 1.5 });
+      if (lane.layers.length) paintLayers(pen, lane, run, y, base);
       pen.fillStyle = ink;
       pen.strokeStyle = ink;
       pen.lineJoin = "round";
       pen.lineWidth = 1.5;
-      if (run.length === 1) run.push({ ...run[0], at: run[0].at + 1.5 });
       const along = (way, points) => points.forEach((c, i) => pen[i || way ? "lineTo" : "moveTo"](c.at, y(way ? c.lo : c.hi)));
-      pen.globalAlpha = .13;
-      pen.beginPath();
-      along(0, run);
-      pen.lineTo(run[run.length - 1].at, base);
-      pen.lineTo(run[0].at, base);
-      pen.fill();
-      pen.globalAlpha = 1;
+      if (!lane.layers.length) {
+        pen.globalAlpha = .2;
+        pen.beginPath();
+        along(0, run);
+        pen.lineTo(run[run.length - 1].at, base);
+        pen.lineTo(run[0].at, base);
+        pen.fill();
+        pen.globalAlpha = 1;
+      }
       pen.beginPath();
       along(0, run);
       along(1, run.slice().reverse());
       pen.closePath();
+      /* Over layers the line is their upper edge, and what is between lowest and highest stays to be seen. */
+      pen.globalAlpha = lane.layers.length ? .15 : 1;
       pen.fill();
+      pen.globalAlpha = 1;
+      if (lane.layers.length) {
+        pen.beginPath();
+        along(0, run);
+      }
       pen.stroke();
       run = [];
     };
@@ -333,7 +373,8 @@ const look = (figureElement, tip) => {
       before = i;
     }
     stroke();
-    if (lane.capacity !== null && lane.capacity <= high) {
+    const drawn = lane.capacity !== null && lane.capacity <= high;
+    if (drawn) {
       pen.strokeStyle = colour("--bad");
       pen.setLineDash([5, 4]);
       pen.lineWidth = 1;
@@ -349,6 +390,79 @@ const look = (figureElement, tip) => {
     pen.font = "600 12px " + colour("--sans");
     pen.fillText(cutTo(pen, lane.label + (lane.unit ? ", " + lane.unit : ""), end - left - 12), left + 6, top + 12);
     pen.font = "12px " + colour("--sans");
+    if (lane.limit) {
+      /* Over its line, or at the top edge with an arrow where it is above all that is shown. */
+      const words = drawn || lane.far ? lane.limit : lane.limit + ", above";
+      pen.textAlign = "right";
+      pen.fillStyle = colour(drawn ? "--bad" : "--ink");
+      pen.fillText(words, end - (drawn ? 4 : 16), drawn ? Math.max(y(lane.capacity) - 4, top + 12) : top + 12);
+      if (!drawn) {
+        pen.beginPath();
+        pen.moveTo(end - 12, top + 12);
+        pen.lineTo(end - 8, top + 3);
+        pen.lineTo(end - 4, top + 12);
+        pen.fill();
+      }
+    }
+  };
+  /* The known components of a run of columns, each cut at the measured line, and the rest above them. */
+  const paintLayers = (pen, lane, run, y, base) => {
+    const edges = lane.layers.flatMap(l => [l[3], l[4]]).filter(t => t > view[0] && t < view[1]);
+    const columns = [];
+    run.forEach((c, n) => {
+      columns.push({ at: c.at, t: time(c.at), hi: c.hi });
+      const next = run[n + 1];
+      if (!next) return;
+      for (const t of edges.filter(t => t > time(c.at) && t < time(next.at)).sort((a, b) => a - b)) {
+        const hi = c.hi + (next.hi - c.hi) * (t - time(c.at)) / (time(next.at) - time(c.at));
+        columns.push({ at: x(t), t: t - 1e-9, hi }, { at: x(t), t: t + 1e-9, hi });
+      }
+    });
+    const lines = [];
+    let lower = columns.map(() => 0), sums = lower;
+    const px = (c, v) => Math.min(y(v), base);
+    for (const [name, , value, from, to] of [...lane.layers, [REST, "", Infinity, -Infinity, Infinity]]) {
+      sums = sums.map((sum, n) => sum + (columns[n].t >= from && columns[n].t < to ? value : 0));
+      const upper = columns.map((c, n) => Math.min(sums[n], c.hi)), below = lower;
+      lower = upper;
+      const thick = n => px(columns[n], below[n]) - px(columns[n], upper[n]);
+      if (!columns.some((_, n) => thick(n) > .4)) continue;
+      pen.beginPath();
+      columns.forEach((c, n) => pen[n ? "lineTo" : "moveTo"](c.at, px(c, upper[n])));
+      for (let n = columns.length - 1; n >= 0; n--) pen.lineTo(columns[n].at, px(columns[n], below[n]));
+      pen.closePath();
+      pen.fillStyle = colour("--" + name);
+      pen.fill();
+      if (name === REST) {
+        pen.fillStyle = hatching(pen);
+        pen.fill();
+      }
+      const parted = n => thick(n) > 3 && px(columns[n], upper[n]) - px(columns[n], columns[n].hi) > 3;
+      columns.forEach((c, n) => lines.push([n > 0 && parted(n - 1) && parted(n), c.at, px(c, upper[n])]));
+    }
+    /* Lines of the ground part neighbours. */
+    pen.strokeStyle = colour("--chart-ground");
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    for (const [on, at, up] of lines) pen[on ? "lineTo" : "moveTo"](at, up);
+    pen.stroke();
+  };
+  let hatched = null;
+  const hatching = pen => {
+    if (hatched) return hatched;
+    const tile = told("canvas"), by = 6;
+    tile.width = tile.height = by;
+    const on = tile.getContext("2d");
+    on.strokeStyle = colour("--chart-ground");
+    on.globalAlpha = .6;
+    on.lineWidth = 1.8;
+    on.beginPath();
+    for (const start of [-by, 0, by]) {
+      on.moveTo(start, by);
+      on.lineTo(start + by, 0);
+    }
+    on.stroke();
+    return hatched = pen.createPattern(tile, "repeat");
   };
   const marks = (pen, end, bottom) => {
     let after = left;
@@ -368,12 +482,16 @@ const look = (figureElement, tip) => {
       pen.lineTo(px + 4, 8);
       pen.lineTo(px, 15);
       pen.fill();
-      if (px + 6 >= after && end - px > 40) {
-        pen.textAlign = "left";
-        const next = n + 1 < data.events.length ? x(data.events[n + 1][1]) : end;
-        const fits = cutTo(pen, words, Math.min(170, Math.max(next, px + 1) - px - 14));
-        pen.fillText(fits, px + 6, 13);
-        after = px + 12 + pen.measureText(fits).width;
+      /* A name is whole, on either side of its mark, or left to the list. */
+      const whole = cutTo(pen, words, 300), wide = pen.measureText(whole).width;
+      const next = n + 1 < data.events.length ? Math.min(x(data.events[n + 1][1]), end) : end;
+      pen.textAlign = "left";
+      if (px + 6 >= after && px + 6 + wide <= next - 6) {
+        pen.fillText(whole, px + 6, 13);
+        after = px + 12 + wide;
+      } else if (px - 6 - wide >= after) {
+        pen.fillText(whole, px - 6 - wide, 13);
+        after = px + 6;
       }
     });
     if (cursor !== null && cursor >= view[0] && cursor <= view[1]) {
@@ -394,9 +512,18 @@ const look = (figureElement, tip) => {
     const rows = [[seconds(cursor, span) + " s", clock(cursor), "head"]];
     if (phases.length) rows.push(["phase", phases.join(", ")]);
     for (const [words, at, bad] of events) rows.push([seconds(at, span) + " s", words, bad ? "bad" : "event"]);
-    for (const { lane, words } of readings(cursor)) rows.push([lane.label, words]);
+    for (const { lane, words, value } of readings(cursor)) {
+      rows.push([lane.label, words]);
+      let rest = value === undefined ? 0 : value;
+      for (const [, label, size, from, to] of lane.layers) {
+        const part = cursor >= from && cursor < to ? Math.min(size, rest) : 0;
+        if (part > 0) rows.push([label, figure(part) + " " + lane.unit, "part"]);
+        rest -= part;
+      }
+      if (lane.layers.length && rest > lane.top * .005) rows.push(["Unexplained", figure(rest) + " " + lane.unit, "part"]);
+    }
     const box = canvas.getBoundingClientRect();
-    tip.rows(rows, box.left + x(cursor), box.top + head, box.top + head + laneHeight / 2);
+    tip.rows(rows, box.left + x(cursor), box.top + head, box.top + head + heights[0] / 2);
     if (speak) spoken.textContent = rows.map(r => r.slice(0, 2).join(": ")).join("; ");
     draw();
   };
@@ -487,6 +614,7 @@ const look = (figureElement, tip) => {
   new ResizeObserver(() => draw()).observe(box);
   document.addEventListener("recoloured", () => {
     colours = {};
+    hatched = null;
     draw();
   });
   paint();

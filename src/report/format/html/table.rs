@@ -1,0 +1,311 @@
+//! A table of the page: swatches, sources, and for wide tables an order that brings the figures
+//! into view. CSV keeps every column as it came.
+
+use super::markup::Markup;
+use crate::report::chart::palette;
+use crate::report::content::{Grid, Report, TableCell};
+
+/// Rows above which a table scrolls in its own box.
+const TALL: usize = 30;
+
+/// Tables with more columns than this are arranged for their width.
+const WIDE: usize = 6;
+
+/// Tables that still have more columns than this are set smaller, and break their words.
+const DENSE: usize = 14;
+
+/// A text longer than this is prose: it stands behind the figures.
+const PROSE: usize = 40;
+
+/// Hexadecimal digits in a row that make a word an id or a hash.
+const HASH_DIGITS: usize = 10;
+
+/// Writes it in its own box, which scrolls.
+pub fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
+    let order = ColumnOrder::arrange_columns(grid);
+    let wide = grid.columns.len() > WIDE;
+    html.write_raw("<div role=\"region\" tabindex=\"0\"");
+    html.write_attribute("aria-label", &grid.caption);
+    html.write_raw(" class=\"box");
+    for (applies, class) in [
+        (grid.rows.len() > TALL, " tall"),
+        (wide, " wide"),
+        (order.shown.len() > DENSE, " dense"),
+    ] {
+        html.write_raw(if applies { class } else { "" });
+    }
+    html.write_raw("\"><table><caption>");
+    html.write_text(&grid.caption);
+    write_same_columns(html, grid, &order);
+    html.write_raw("</caption><thead><tr>");
+    for column in order.shown.iter().filter_map(|n| grid.columns.get(*n)) {
+        html.write_raw(if column.numeric {
+            "<th scope=\"col\" class=\"number\">"
+        } else {
+            "<th scope=\"col\">"
+        });
+        html.write_text(&column.title).write_raw("</th>");
+    }
+    html.write_raw("</tr></thead><tbody>\n");
+    for row in &grid.rows {
+        html.write_raw("<tr>");
+        for (place, n) in order.shown.iter().enumerate() {
+            let Some(cell) = row.get(*n) else { continue };
+            let numeric = grid.columns.get(*n).is_some_and(|c| c.numeric);
+            // The first word of a row is its name.
+            let name = place == 0 && cell.number.is_none() && !cell.text.is_empty();
+            let id = order.ids.contains(n);
+            html.write_raw(if name { "<th scope=\"row\"" } else { "<td" });
+            html.write_raw(match (name, numeric) {
+                (false, true) => " class=\"number\"",
+                _ if id => " class=\"id\"",
+                _ if !wide => "",
+                _ if cell.text.chars().count() > PROSE => " class=\"prose\"",
+                _ => " class=\"word\"",
+            });
+            if id {
+                html.write_attribute("title", &cell.text);
+            }
+            if let Some(number) = cell.number.filter(|n| n.is_finite()) {
+                html.write_raw(" data-number=\"")
+                    .write_number(number)
+                    .write_raw("\"");
+            }
+            html.write_raw(">");
+            write_cell(html, cell, report);
+            html.write_raw(if name { "</th>" } else { "</td>" });
+        }
+        html.write_raw("</tr>\n");
+    }
+    html.write_raw("</tbody></table></div>\n");
+}
+
+/// The content of a cell: a figure with a source is a link to it.
+pub fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
+    if let Some(component) = cell.swatch {
+        let class = format!("swatch {}", palette::part_class(component));
+        html.write_raw("<span")
+            .write_attribute("class", &class)
+            .write_raw(" aria-hidden=\"true\"></span>");
+    }
+    let source = cell
+        .source
+        .and_then(|id| Some((id, report.sources.get(id.0)?)));
+    match (&cell.missing, source) {
+        (Some(why), _) if cell.text.is_empty() => {
+            html.write_raw("<span class=\"missing\"")
+                .write_attribute("title", why);
+            html.write_raw(
+                "><span aria-hidden=\"true\">—</span><span class=\"spoken\">not known: ",
+            );
+            html.write_text(why).write_raw("</span></span>");
+        }
+        (_, Some((id, source))) if !cell.text.is_empty() => {
+            let name = format!("{}, source of {}", cell.text, source.title);
+            html.write_raw("<a class=\"sourced\"");
+            html.write_attribute("href", &format!("#source-{}", id.0))
+                .write_attribute("aria-label", &name)
+                .write_attribute("title", "Show the source");
+            html.write_raw(">").write_text(&cell.text).write_raw("</a>");
+        }
+        _ => {
+            html.write_text(&cell.text);
+        }
+    }
+}
+
+/// What leaves the table, as lines of its caption.
+fn write_same_columns(html: &mut Markup, grid: &Grid, order: &ColumnOrder) {
+    let cell = |n: &usize| Some((grid.columns.get(*n)?, grid.rows.first()?.get(*n)?));
+    let (known, unknown): (Vec<_>, Vec<_>) = order
+        .same
+        .iter()
+        .filter_map(cell)
+        .partition(|(_, cell)| !cell.text.is_empty());
+    let words = |of: Vec<_>, between: &str| {
+        let words = of
+            .into_iter()
+            .map(|(title, said): (&String, &String)| format!("{title}{between}{said}"));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let known: Vec<_> = known
+        .iter()
+        .map(|(c, cell)| (&c.title, &cell.text))
+        .collect();
+    if !known.is_empty() {
+        let line = format!("Same in all rows: {}", words(known, " "));
+        html.write_raw("<span class=\"same\">")
+            .write_text(&line)
+            .write_raw("</span>");
+    }
+    let unknown: Vec<_> = unknown
+        .iter()
+        .filter_map(|(c, cell)| Some((&c.title, cell.missing.as_ref()?)))
+        .collect();
+    if !unknown.is_empty() {
+        let line = format!("Not known in any row: {}", words(unknown, ": "));
+        html.write_raw("<span class=\"same\">")
+            .write_text(&line)
+            .write_raw("</span>");
+    }
+}
+
+/// The columns of a table, as places in its grid.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ColumnOrder {
+    /// Those of the table: words that vary, then figures, then prose, then ids.
+    shown: Vec<usize>,
+    /// Those of them that are ids or hashes.
+    ids: Vec<usize>,
+    /// Those with one value in all rows.
+    same: Vec<usize>,
+}
+
+impl ColumnOrder {
+    /// A narrow table keeps its columns.
+    fn arrange_columns(grid: &Grid) -> ColumnOrder {
+        let all: Vec<usize> = (0..grid.columns.len()).collect();
+        if all.len() <= WIDE {
+            return ColumnOrder {
+                shown: all,
+                ..ColumnOrder::default()
+            };
+        }
+        let cells = |n: usize| grid.rows.iter().filter_map(move |row| row.get(n));
+        let (same, mut shown): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|n| {
+            grid.rows.len() >= 2 && cells(*n).count() == grid.rows.len() && is_one_value(cells(*n))
+        });
+        let is_numeric = |n: &usize| grid.columns.get(*n).is_some_and(|c| c.numeric);
+        let is_id = |n: &usize| {
+            let mut texts = cells(*n).filter(|c| !c.text.is_empty()).peekable();
+            !is_numeric(n) && texts.peek().is_some() && texts.all(|c| has_hash(&c.text))
+        };
+        let ids: Vec<usize> = shown.iter().copied().filter(is_id).collect();
+        let is_prose = |n: &usize| cells(*n).any(|c| c.text.chars().count() > PROSE);
+        shown.sort_by_key(|n| match () {
+            () if ids.contains(n) => 3,
+            () if is_numeric(n) => 1,
+            // The first column names the row, however long.
+            () if *n > 0 && is_prose(n) => 2,
+            () => 0,
+        });
+        if shown.is_empty() {
+            return ColumnOrder {
+                shown: same,
+                ..ColumnOrder::default()
+            };
+        }
+        ColumnOrder { shown, ids, same }
+    }
+}
+
+/// Whether all cells say the same, or nothing. Figures with sources of their own stay in the table.
+fn is_one_value<'a>(mut cells: impl Iterator<Item = &'a TableCell>) -> bool {
+    let Some(first) = cells.next() else {
+        return false;
+    };
+    first.source.is_none()
+        && cells.all(|c| c.text == first.text && c.missing == first.missing && c.source.is_none())
+}
+
+/// Whether a word has the digits of an id: digits and letters in a row.
+fn has_hash(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_hexdigit()).any(|run| {
+        run.len() >= HASH_DIGITS
+            && run.contains(|c: char| c.is_ascii_digit())
+            && run.contains(|c: char| c.is_ascii_alphabetic())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::content::{FigureSource, SourceId, TableColumn};
+
+    fn wide_grid() -> Grid {
+        let column = |title: &str, numeric| TableColumn {
+            title: title.into(),
+            key: title.into(),
+            numeric,
+        };
+        let row = |cell: &str, load: &str, peak: f64| {
+            vec![
+                TableCell::text_cell(cell),
+                TableCell::text_cell("vLLM 0.32"),
+                TableCell::number_cell(peak, format!("{peak:.2}")),
+                TableCell::text_cell(load),
+                TableCell::missing_cell("no probe ran"),
+                TableCell::number_cell(2.0, "2.00").from(SourceId(0)),
+                TableCell::number_cell(8.0, "8"),
+            ]
+        };
+        Grid {
+            id: "cells".into(),
+            caption: "All cells".into(),
+            columns: vec![
+                column("cell", false),
+                column("engine", false),
+                column("peak, GiB", true),
+                column("load", false),
+                column("tensors, GiB", true),
+                column("weights, GiB", true),
+                column("batch", true),
+            ],
+            rows: vec![
+                row("12b1238b9fbd-b1", "short", 1.0),
+                row("9fbd12b1238b-b2", "long", 3.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_varies_comes_first_and_what_is_the_same_leaves_the_table() {
+        let order = ColumnOrder::arrange_columns(&wide_grid());
+        let titles = |places: &[usize]| -> Vec<String> {
+            let title = |n: &usize| wide_grid().columns[*n].title.clone();
+            places.iter().map(title).collect()
+        };
+        assert_eq!(
+            titles(&order.shown),
+            ["load", "peak, GiB", "weights, GiB", "cell"]
+        );
+        assert_eq!(titles(&order.same), ["engine", "tensors, GiB", "batch"]);
+        let mut html = Markup::default();
+        let report = Report {
+            sources: vec![FigureSource {
+                title: "Model weights".into(),
+                ..FigureSource::default()
+            }],
+            ..Report::default()
+        };
+        write_table(&mut html, &wide_grid(), &report);
+        let html = html.into_text();
+        assert!(
+            html.contains("Same in all rows: engine vLLM 0.32, batch 8<"),
+            "{html}"
+        );
+        assert!(
+            html.contains("Not known in any row: tensors, GiB: no probe ran<"),
+            "{html}"
+        );
+        assert!(
+            html.contains("aria-label=\"2.00, source of Model weights\""),
+            "{html}"
+        );
+        assert!(
+            html.contains("<th scope=\"row\" class=\"word\">short</th>"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn narrow_tables_and_single_rows_keep_their_columns() {
+        let mut one = wide_grid();
+        one.rows.pop();
+        assert!(ColumnOrder::arrange_columns(&one).same.is_empty());
+        let mut narrow = wide_grid();
+        narrow.columns.pop();
+        let order = ColumnOrder::arrange_columns(&narrow);
+        assert_eq!(order.shown, [0, 1, 2, 3, 4, 5]);
+    }
+}
