@@ -519,7 +519,7 @@ fn with_layer_edges(part: &[LaneCorner], layers: &[MemoryLayer], x: &AxisScale) 
                 high: between(corner.high, next.high),
             };
             let before = LaneCorner {
-                at_s: edge.next_down(),
+                at_s: edge - edge.abs().max(1.0) * f64::EPSILON,
                 ..at
             };
             all.extend([before, at]);

@@ -11,8 +11,9 @@ const TALL: usize = 30;
 /// Tables with more columns than this are arranged for their width.
 const WIDE: usize = 6;
 
-/// Tables that still have more columns than this are set smaller, and break their words.
-const DENSE: usize = 14;
+/// Tables that still have more columns than this are set smaller and break their words; long texts
+/// behind the figures stay on one line, so that rows stay low.
+const DENSE: usize = 12;
 
 /// A text longer than this is prose: it stands behind the figures.
 const PROSE: usize = 40;
