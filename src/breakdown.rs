@@ -346,6 +346,17 @@ impl Breakdown {
         (!wrong.is_empty()).then(|| wrong.join("; "))
     }
 
+    /// Lowers the confidence of the activations: a load that left no trace in the readings was missed, or took nothing.
+    pub fn doubt_activations(&mut self) {
+        let levels = &mut self.confidence_levels;
+        levels.overall.doubt_difference();
+        levels.activations.doubt_difference();
+        let devices = self.per_gpu.iter_mut().flat_map(|d| &mut d.parts);
+        let parts = self.components.iter_mut().chain(devices);
+        let activations = parts.filter(|p| p.component == Component::Activations);
+        activations.for_each(|p| p.confidence.doubt_difference());
+    }
+
     /// Lowers the confidence of differences of readings: the steps between them are reported late.
     pub fn doubt_differences(&mut self) {
         let levels = &mut self.confidence_levels;

@@ -1594,3 +1594,27 @@ fn a_baseline_with_the_engine_in_it_is_marked_as_such() {
     assert_eq!(includes(&idle_reference()), false);
     assert_eq!(includes(&two_gpus()), false);
 }
+
+/// What a stored capture is derived to.
+fn derived(name: &str) -> plimsoll::profile::Profile {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/captures");
+    let stored = plimsoll::store::StoredCapture::open(&folder.join(name)).unwrap();
+    plimsoll::profile::derive_profile(
+        &stored.capture,
+        stored.read_samples().unwrap(),
+        stored.read_lines().unwrap(),
+    )
+}
+
+#[test]
+fn a_load_that_left_no_trace_is_of_low_confidence_and_a_finding() {
+    let found =
+        |p: &plimsoll::profile::Profile| p.findings.iter().any(|f| f.code == "load_without_trace");
+    let flat = derived("experiment-cell.capture");
+    assert!(found(&flat), "{:?}", flat.findings);
+    let levels = &flat.memory_breakdown.confidence_levels;
+    assert!(levels.activations.0.starts_with("low"), "{levels:?}");
+    let grown = derived("vllm-two-gpus.capture");
+    assert!(!found(&grown), "{:?}", grown.findings);
+}

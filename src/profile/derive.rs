@@ -52,6 +52,8 @@ pub fn derive_profile(
     );
     if o.overload_threads().is_some() || o.coarsely_timed() || o.swapped_bytes().is_some() {
         memory_breakdown.doubt_differences();
+    } else if findings::load_without_trace(&o, &memory_breakdown).is_some() {
+        memory_breakdown.doubt_activations();
     }
     let latency_stats = collect_latency(&o);
     let findings = findings::collect_findings(

@@ -93,6 +93,7 @@ pub fn collect_findings(
         findings.push(Finding::new_warning("negative_residual", message));
     }
     too_large(breakdown, evidence, &mut findings);
+    findings.extend(load_without_trace(o, breakdown));
     let gauges = &o.capture.gauges;
     let ends = gauges.first().zip(gauges.last());
     let preemptions = ends.and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
@@ -379,6 +380,28 @@ fn swapped(o: &CaptureObservation<'_>) -> Option<Finding> {
         Bytes(most)
     );
     Some(Finding::new_warning("memory_swapped", message))
+}
+
+/// Activations below this are no trace of a load, bytes: what a reading moves by itself.
+const TRACE_BYTES: i64 = 1 << 20;
+
+/// A load after which no reading was higher than before it, where the kernel keeps no mark of its own: bursts between
+/// the readings were missed, or there were none.
+pub(super) fn load_without_trace(o: &CaptureObservation<'_>, b: &Breakdown) -> Option<Finding> {
+    let top = o.top_repeat().filter(|t| t.bench_at.is_some())?;
+    let mut peaks = top.peaks.iter();
+    let exact = peaks.all(|p| p.source == PeakSource::KernelPeak);
+    let part = b
+        .components
+        .iter()
+        .find(|p| p.component == Component::Activations)?;
+    let measured = part.confidence.0.ends_with("measured_delta");
+    (measured && !exact && part.bytes < TRACE_BYTES).then(|| {
+        Finding::new_warning(
+            "load_without_trace",
+            "memory did not grow under the load in any reading: bursts between readings may have been missed, so activations are of low confidence",
+        )
+    })
 }
 
 /// The longest stretch without a sample, and what it means for the peak.
