@@ -291,6 +291,17 @@ pub enum PeakSource {
     Sample,
 }
 
+impl PeakSource {
+    /// What saw the peak, and how exact that is; the end of a sentence.
+    pub fn describe_witness(self) -> &'static str {
+        match self {
+            PeakSource::KernelPeak => "the kernel's own high-water mark: exact",
+            PeakSource::Probe => "a fast probe between two samples",
+            PeakSource::Sample => "the highest sample: a shorter spike may have been missed",
+        }
+    }
+}
+
 /// The measured peak of one device, to be explained.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DevicePeak {

@@ -13,8 +13,10 @@ mod terminal;
 use crate::error::{ExitCode, Failure, exit_verdict};
 use crate::progress::{Progress, Sink};
 use crate::redact::{redact_bytes, redact_distinct};
+use crate::report::content::Report;
+use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::{clean_text, wrap_line};
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
 use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -246,11 +248,27 @@ impl Console {
         Ok(self.write_data(&text)?)
     }
 
-    /// Writes a document to stdout: as JSON, or as the page that `render` makes of it.
+    /// Writes a document to stdout: as JSON, or as the page of its report.
     ///
     /// # Errors
     /// As [`Console::print_json`].
     pub fn show_document(
+        &self,
+        json: bool,
+        document: &impl serde::Serialize,
+        report: impl FnOnce() -> anyhow::Result<Report>,
+    ) -> anyhow::Result<()> {
+        if json {
+            return self.print_json(document);
+        }
+        self.print_report(&report()?)
+    }
+
+    /// Writes a document to stdout: as JSON, or as the page that `render` makes of it.
+    ///
+    /// # Errors
+    /// As [`Console::print_json`].
+    pub fn show_page(
         &self,
         json: bool,
         document: &impl serde::Serialize,
@@ -259,7 +277,16 @@ impl Console {
         if json {
             return self.print_json(document);
         }
-        Ok(self.write_data(render(self.text_options()).as_bytes())?)
+        Ok(self.write_data(render(self.page_options()).as_bytes())?)
+    }
+
+    /// A report on stdout, as it suits a terminal.
+    ///
+    /// # Errors
+    /// As [`Console::write_data`].
+    pub fn print_report(&self, report: &Report) -> anyhow::Result<()> {
+        let page = render_page(report, self.text_options(), PageDetail::Essential);
+        Ok(self.write_data(page.as_bytes())?)
     }
 
     /// As [`Console::write_data`], of which there will be more. False once the reader is gone.

@@ -32,6 +32,12 @@ impl Headroom {
         }
     }
 
+    /// The share of `total` bytes that may be used beyond what is, and leave it safe; negative where
+    /// that share must be given up first.
+    pub fn spare_share(free: u64, total: u64) -> f64 {
+        free as f64 / total.max(1) as f64 - f64::from(SAFE_FROM_PERCENT) / 100.0
+    }
+
     /// `safe`, `tight`, `critical`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -271,7 +271,7 @@ fn graphs_of_a_stand_in_for_tensorrt_llm() {
     }
     for words in [
         "SIMULATED",
-        "ANALYSIS",
+        "Analysis",
         "strong case",
         "above 700 MiB",
         "draft_len_0: 8",

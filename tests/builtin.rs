@@ -65,7 +65,7 @@ fn a_closed_and_an_open_loop_on_a_serving_container() {
         let repeats = if more.len() > 1 { 2 } else { 1 };
         let ended = run(&command).expect(0);
         assert!(
-            ended.stdout.contains("Latency (builtin bench"),
+            ended.stdout.contains("builtin bench, "),
             "{}",
             ended.stdout
         );

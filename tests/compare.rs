@@ -2,6 +2,7 @@
 //! documents of `ablate` and `cuda-graphs` as people read them.
 
 use crate::common::captures;
+use crate::common::pages::{plain, terminal_page};
 use captures::*;
 use plimsoll::breakdown::{Component, Part};
 use plimsoll::capture::RunEnd;
@@ -15,7 +16,6 @@ use plimsoll::compare::{Comparison, Judgement, Row, compare_groups};
 use plimsoll::engine::cuda_graphs::{GraphCounter, GraphLog};
 use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
-use plimsoll::report::text::TextOptions;
 use proptest::prelude::*;
 use std::sync::OnceLock;
 
@@ -220,14 +220,6 @@ fn ablation(a: Vec<Profile>, b: Vec<Profile>) -> Ablation {
     Ablation::compare_arms(a, b, None, "2026-01-02T03:04:05Z".into()).unwrap()
 }
 
-fn plain(unicode: bool, width: usize) -> TextOptions {
-    TextOptions {
-        width,
-        color: false,
-        unicode,
-    }
-}
-
 #[test]
 fn the_page_of_an_ablation() {
     let slow = |mut p: Profile, ms: f64| {
@@ -252,8 +244,8 @@ fn the_page_of_an_ablation() {
         Some(Reading::Moderate)
     );
     assert!(ablation.simulated, "the reference engine only pretends");
-    insta::assert_snapshot!(plimsoll::report::ablation::render_ablation(
-        &ablation,
+    insta::assert_snapshot!(terminal_page(
+        &plimsoll::report::ablation::ablation_report(&ablation),
         plain(true, 100)
     ));
 }
@@ -267,7 +259,10 @@ fn what_the_runs_warn_of_stands_beside_the_comparison() {
     ];
     let ablation = ablation(vec![warned.clone(), warned], vec![run(512, None, 20)]);
     assert_eq!(ablation.a.findings.len(), 1, "each once");
-    let page = plimsoll::report::ablation::render_ablation(&ablation, plain(true, 100));
+    let page = terminal_page(
+        &plimsoll::report::ablation::ablation_report(&ablation),
+        plain(true, 100),
+    );
     assert!(page.contains("A: the size was not used"), "{page}");
     assert!(!page.contains("nothing to see"), "{page}");
 }
@@ -282,8 +277,8 @@ fn the_page_of_an_ablation_whose_second_arm_failed() {
         THRESHOLDS,
     ));
     assert_eq!(ablation.graphs.as_ref().unwrap().reading, None);
-    insta::assert_snapshot!(plimsoll::report::ablation::render_ablation(
-        &ablation,
+    insta::assert_snapshot!(terminal_page(
+        &plimsoll::report::ablation::ablation_report(&ablation),
         plain(false, 72)
     ));
 }
@@ -387,8 +382,8 @@ fn the_cost_of_a_graph_is_measured_and_read_against_the_flags() {
         strong_mib: 5000.0,
     };
     assert_eq!(report(arms(), lax).analysis.reading, Some(Reading::Low));
-    insta::assert_snapshot!(plimsoll::report::graphs::render_graphs(
-        &r,
+    insta::assert_snapshot!(terminal_page(
+        &plimsoll::report::graphs::graphs_report(&r),
         plain(true, 100)
     ));
 }
@@ -443,8 +438,8 @@ fn an_engine_out_of_reach_is_counted_by_its_log() {
     );
     assert_eq!(r.unknown["arms[0].num_cuda_graphs"], "CUDA out of memory");
     assert_eq!(codes(&r), ["structure_unread"]);
-    insta::assert_snapshot!(plimsoll::report::graphs::render_graphs(
-        &r,
+    insta::assert_snapshot!(terminal_page(
+        &plimsoll::report::graphs::graphs_report(&r),
         plain(false, 72)
     ));
 }
@@ -455,5 +450,11 @@ fn a_stand_in_is_called_one() {
     arm.probe.tensorrt_llm = Some("1.2.0-stand-in".into());
     let r = report([arm.clone(), arm], THRESHOLDS);
     assert!(r.simulated && codes(&r).contains(&"simulated_engine"));
-    assert!(plimsoll::report::graphs::render_graphs(&r, plain(true, 80)).contains("SIMULATED"));
+    assert!(
+        terminal_page(
+            &plimsoll::report::graphs::graphs_report(&r),
+            plain(true, 80)
+        )
+        .contains("SIMULATED")
+    );
 }

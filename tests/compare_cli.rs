@@ -1,6 +1,7 @@
 //! `compare`, `validate` and `calibrate` as people use them: files in, pages, tables and exit codes out.
 
 use crate::common::captures;
+use crate::common::pages::terminal_page;
 use assert_cmd::Command;
 use captures::*;
 use plimsoll::breakdown::{Component, Confidence, Evidence, EvidenceSource, Part};
@@ -15,7 +16,7 @@ use plimsoll::compare::validate::{RunValidation, Validation};
 use plimsoll::estimate::{EngineId, Version};
 use plimsoll::profile::Profile;
 use plimsoll::report;
-use plimsoll::report::text::TextOptions;
+use plimsoll::report::page::TextOptions;
 use proptest::prelude::*;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -160,10 +161,10 @@ fn figures_of_another_batch_are_not_judged() {
     let b = folder.profile("b.json", &other);
     let (code, out, _) = folder.run(&["compare"], &[&a, &b]);
     assert_eq!(code, 0);
-    let settings = out.find("input_len").unwrap();
-    let told = out.find("NOT COMPARABLE").unwrap();
+    let error = out.find("[not_comparable]").unwrap();
+    let settings = out.find("Settings that differ").unwrap();
     let memory = out.find("Memory at the peak").unwrap();
-    assert!(settings < told && told < memory, "{out}");
+    assert!(error < settings && settings < memory, "{out}");
     let (code, _, err) = folder.run(&["compare", "--fail-on", "5%"], &[&a, &b]);
     assert_eq!(code, 2, "{err}");
     assert!(
@@ -552,8 +553,8 @@ fn a_pool_is_held_against_the_pool_of_one_gpu() {
     all.judge_errors(None);
     let limit = all.limit.as_ref().unwrap();
     assert_eq!((limit.judged, limit.exceeded.len()), (12, 3));
-    insta::assert_snapshot!(report::validation::render_validation(
-        &all,
+    insta::assert_snapshot!(terminal_page(
+        &report::validation::validation_report(&all),
         TextOptions::default()
     ));
 }
@@ -837,8 +838,8 @@ fn correlations_need_three_runs() {
             .unwrap()
             .starts_with("no data: 0 points")
     );
-    insta::assert_snapshot!(report::calibration::render_correlations(
-        &found,
+    insta::assert_snapshot!(terminal_page(
+        &report::chapters::correlations_report(&found),
         TextOptions::default()
     ));
     let folder = Folder::new();
@@ -866,7 +867,10 @@ fn the_page_of_two_profiles() {
         &Subject::subject_of_profile(&other, "b.json"),
     );
     pair.judge_components(5.0, 1 << 20);
-    insta::assert_snapshot!(report::compare::render_pair(&pair, TextOptions::default()));
+    insta::assert_snapshot!(terminal_page(
+        &report::compare::pair_report(&pair),
+        TextOptions::default()
+    ));
 }
 
 #[test]
@@ -882,8 +886,8 @@ fn the_page_of_figures_calculated_elsewhere() {
         Subject::subject_of_profile(&gpu(), "a.json"),
         Subject::subject_of_profile(&with_graphs("0.80"), "b.json"),
     ];
-    insta::assert_snapshot!(report::given::render_given(
-        &GivenReport::compare_with_given(&subjects, &given),
+    insta::assert_snapshot!(terminal_page(
+        &report::given::given_report(&GivenReport::compare_with_given(&subjects, &given)),
         TextOptions::default()
     ));
 }

@@ -2,9 +2,10 @@
 //! drivers are not ours.
 
 use crate::common::captures;
+use crate::common::pages::profile_page;
 use captures::*;
 use plimsoll::capture::*;
-use plimsoll::report::text::{TextOptions, render_text};
+use plimsoll::report::page::TextOptions;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -149,7 +150,7 @@ proptest! {
             let parts = device.parts.iter().map(|p| i128::from(p.bytes));
             prop_assert_eq!(parts.sum::<i128>(), i128::from(device.peak_bytes));
         }
-        render_text(&profile, None, TextOptions::default());
+        profile_page(&profile, TextOptions::default());
         serde_json::to_string(&profile).unwrap();
     }
 }

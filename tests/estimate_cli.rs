@@ -211,7 +211,7 @@ fn what_is_solved_for_fits_and_one_more_does_not() {
     ])
     .expect(0);
     assert!(
-        page.stdout.starts_with("max-concurrency "),
+        page.stdout.contains("\nmax-concurrency "),
         "{}",
         page.stdout
     );

@@ -192,7 +192,7 @@ fn more_and_more_at_once_in_a_container_that_serves() {
     }
     let page = &done.ended.stdout;
     assert!(
-        page.contains("SIMULATED") && page.contains("not measured"),
+        page.contains("SIMULATED") && page.contains("Not measured"),
         "{page}"
     );
     assert!(!page.contains(" 0.00 ") && !page.contains(" 0 B"), "{page}");

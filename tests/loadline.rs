@@ -123,7 +123,7 @@ fn the_line_of_a_known_pool_is_predicted_and_measured() {
         failed["seen"]["preemptions"].as_u64() > Some(0),
         "{failed:#}"
     );
-    for word in ["SIMULATED", "predicted", "measured", "Setting to change"] {
+    for word in ["SIMULATED", "Predicted", "Measured", "→ "] {
         assert!(ended.stdout.contains(word), "{word}:\n{}", ended.stdout);
     }
 }

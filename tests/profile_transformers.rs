@@ -140,7 +140,7 @@ fn its_figures_are_those_of_the_models_files_and_shapes() {
         assert_eq!(Some(parameters), weights["bytes"].as_u64());
         let operators = document["layer_profile"]["operators_by_memory"].as_array();
         assert!(operators.is_some_and(|o| !o.is_empty()));
-        for block in ["Inside the process", "aten::", "Layers"] {
+        for block in ["Inside the process", "aten::", "Largest layers"] {
             assert!(ended.stdout.contains(block), "{block}: {}", ended.stdout);
         }
     }

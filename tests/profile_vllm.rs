@@ -304,9 +304,9 @@ fn a_container_that_serves_by_name() {
     for block in [
         "Total at the peak",
         "KV cache pool",
-        "reserved      0.250 GiB",
-        "Timeline",
-        "Confidence",
+        "Reserved          0.250  GiB",
+        "Memory timeline",
+        "how sure",
         "Findings",
     ] {
         assert!(ended.stdout.contains(block), "{block}: {}", ended.stdout);

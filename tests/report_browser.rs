@@ -244,6 +244,7 @@ fn cells_grid() -> Grid {
         title: title.into(),
         key: title.replace(' ', "_"),
         numeric,
+        is_share: false,
     };
     let columns = words.map(|w| column(w, false)).into_iter();
     let row = |n: usize| {
@@ -278,6 +279,7 @@ fn figures_of_a_wide_table_are_in_view_at_1280_pixels() {
             id: "sweep".into(),
             title: "Sweep".into(),
             blocks: vec![ContentBlock::Table(cells_grid())],
+            ..Chapter::default()
         }],
         ..Report::default()
     };

@@ -8,7 +8,7 @@ use plimsoll::compare::calculated::Calculated;
 use plimsoll::compare::validate::RunValidation;
 use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
-use plimsoll::report::chapters::{self, report_title};
+use plimsoll::report::chapters;
 use plimsoll::report::chart::{Chart, ChartTimeline, Plot};
 use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell};
 use plimsoll::report::lanes::{self, CaptureLog};
@@ -42,7 +42,7 @@ fn of(runs: Vec<ReportRun>) -> Report {
 }
 
 fn made(material: &Material) -> Report {
-    chapters::build_report(report_title(material), Vec::new(), material)
+    chapters::build_report(Vec::new(), material)
 }
 
 fn two() -> Profile {
@@ -55,7 +55,7 @@ fn chapter<'a>(report: &'a Report, id: &str) -> &'a Chapter {
 }
 
 fn grids(report: &Report) -> impl Iterator<Item = &Grid> {
-    let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     blocks.filter_map(|b| match b {
         ContentBlock::Table(grid) => Some(grid),
         _ => None,
@@ -68,7 +68,7 @@ fn grid<'a>(report: &'a Report, id: &str) -> &'a Grid {
 }
 
 fn charts(report: &Report) -> impl Iterator<Item = &Chart> {
-    let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     blocks.filter_map(|b| match b {
         ContentBlock::Chart(chart) => Some(chart),
         _ => None,
@@ -76,7 +76,7 @@ fn charts(report: &Report) -> impl Iterator<Item = &Chart> {
 }
 
 fn timelines(report: &Report) -> Vec<&ChartTimeline> {
-    let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     let found = blocks.filter_map(|b| match b {
         ContentBlock::Timeline(timeline) => Some(timeline),
         _ => None,
@@ -138,7 +138,7 @@ fn every_part_stands_in_the_table_and_in_the_bars_and_sums_to_the_peak() {
         is_sound(&report);
         let table = grid(&report, "parts");
         let bytes: Vec<f64> = (table.rows.iter())
-            .filter_map(|row| row[2].number)
+            .filter_map(|row| row.last()?.number)
             .collect();
         assert_eq!(bytes[0], peak);
         assert_eq!(bytes[1..].iter().sum::<f64>(), peak);
@@ -218,14 +218,15 @@ fn what_is_unknown_has_its_reason_and_is_no_figure() {
         .insert("memory_breakdown.total_measured_gb".into(), why.into());
     let report = of(vec![run("one", profile)]);
     is_sound(&report);
-    let figures = grid(&report, "figures");
-    assert_eq!(cell(figures, "Peak", "value").missing.as_deref(), Some(why));
+    let peak = cell(grid(&report, "parts"), "Total at the peak", "gib");
+    assert_eq!(peak.missing.as_deref(), Some(why));
     assert!(charts(&report).all(|c| c.id != "breakdown"));
     // A reason covers what lies below its path.
-    let throughput = cell(figures, "Throughput", "value");
-    assert_eq!(
-        throughput.missing.as_deref(),
-        Some("a latency bench does not tell it")
+    let performance = report.chapters.iter().find(|c| c.id == "performance");
+    let sentence = "throughput unknown: a latency bench does not tell it";
+    assert!(
+        matches!(&performance.unwrap().blocks[0], ContentBlock::Text(text) if text.contains(sentence)),
+        "{performance:?}"
     );
 }
 
@@ -515,4 +516,69 @@ fn older_documents_have_their_line() {
     let older = grid(&report, "older");
     assert_eq!(cell(older, "old.json", "total_gib").text, "15.500");
     assert!(cell(older, "old.json", "kv_cache_gib").missing.is_some());
+}
+
+/// The figures of the blocks that answer first questions: their texts.
+fn main_figures(report: &Report) -> Vec<String> {
+    let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+    let cells = blocks.flat_map(|block| match block {
+        ContentBlock::Table(grid) => grid.rows.concat(),
+        _ => Vec::new(),
+    });
+    let figures = cells.filter(|cell| cell.number.is_some());
+    figures.map(|cell| cell.text).collect()
+}
+
+#[test]
+fn a_terminal_a_page_and_a_pull_request_show_the_same_figures() {
+    use crate::common::pages;
+    use plimsoll::report::format::by_name;
+    for profile in [example(), two(), serving_host().derive()] {
+        let report = of(vec![run("one", profile)]);
+        let file = |name: &str, report: &Report| {
+            let mut files = by_name(name).unwrap().render_files(report).unwrap();
+            String::from_utf8(files.remove(0).bytes).unwrap()
+        };
+        let html = file("html", &report);
+        let markdown = file("md", &report.brief_report());
+        let terminal = pages::terminal_page(&report, pages::plain(true, 400));
+        let figures = main_figures(&report);
+        assert!(figures.len() > 10, "{figures:?}");
+        for figure in figures {
+            let escaped = figure.replace('<', "&lt;").replace('>', "&gt;");
+            assert!(terminal.contains(&figure), "{figure}: {terminal}");
+            assert!(html.contains(&escaped), "{figure}");
+            assert!(markdown.contains(&escaped), "{figure}: {markdown}");
+        }
+        let answer = report.answer.as_ref().unwrap();
+        let last: Vec<&str> = terminal.lines().rev().take(24).collect();
+        assert!(
+            last.iter().any(|l| l.contains(&answer.verdict)),
+            "{terminal}"
+        );
+    }
+}
+
+#[test]
+fn a_pull_request_gets_a_short_report_and_no_more_than_fits() {
+    use plimsoll::report::format::by_name;
+    let lengths = |report: &Report| {
+        let files = by_name("md").unwrap().render_files(report).unwrap();
+        let text = String::from_utf8(files[0].bytes.clone()).unwrap();
+        (text.lines().count(), text.len())
+    };
+    for profile in [example(), two(), serving_host().derive()] {
+        let (lines, _) = lengths(&of(vec![run("one", profile)]).brief_report());
+        assert!(lines <= 60, "{lines}");
+    }
+    let pair = Material {
+        runs: vec![run("a", two()), run("b", serving_host().derive())],
+        compare: true,
+        ..Material::default()
+    };
+    let (lines, _) = lengths(&made(&pair).brief_report());
+    assert!(lines <= 60, "{lines}");
+    let many = (0..300).map(|n| run(&format!("run {n}"), two()));
+    let (_, bytes) = lengths(&of(many.collect()).brief_report());
+    assert!(bytes < 60_000, "{bytes}");
 }

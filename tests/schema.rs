@@ -2,7 +2,7 @@
 
 use crate::common::captures;
 use plimsoll::profile::{SCHEMA_VERSION, profile_schema};
-use plimsoll::report::by_name;
+use plimsoll::report::json::json_bytes;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -43,10 +43,7 @@ fn what_we_derive_is_valid() {
         captures::two_gpus(),
         captures::Built::default(),
     ] {
-        let bytes = by_name("json")
-            .unwrap()
-            .render_profile(&built.derive())
-            .unwrap();
+        let bytes = json_bytes(&built.derive()).unwrap();
         let document: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(complaints(&document), Vec::<String>::new());
     }

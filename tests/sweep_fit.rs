@@ -81,7 +81,7 @@ fn what_cannot_fit_is_left_out_and_what_may_is_run() {
         "may not fit by the estimate",
         "2 cells skipped",
         "--run-anyway",
-        "whether 2 groups fit is not known",
+        "Whether 2 groups fit is not known",
     ] {
         assert!(page.contains(words), "{words}:\n{page}");
     }

@@ -1,6 +1,7 @@
 //! What came of a sweep, as people and programs read it; its plan before anything runs.
 
 use crate::common::captures;
+use crate::common::pages::{plain, terminal_page};
 use captures::*;
 use plimsoll::capture::RequestedSettings;
 use plimsoll::matrix::{
@@ -9,9 +10,10 @@ use plimsoll::matrix::{
     SweepPlan,
 };
 use plimsoll::preset::Preset;
+use plimsoll::report::chapters::document_report;
+use plimsoll::report::json::json_bytes;
 use plimsoll::report::layout::text_width;
-use plimsoll::report::sweep::{Results, csv, json, plan, text};
-use plimsoll::report::text::TextOptions;
+use plimsoll::report::sweep::{Results, csv, json, plan};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -144,22 +146,19 @@ fn eventful() -> Results {
     }
 }
 
-fn options(width: usize, unicode: bool) -> TextOptions {
-    TextOptions {
-        width,
-        color: false,
-        unicode,
-    }
+fn results_page(results: &Results, width: usize, unicode: bool) -> String {
+    let report = document_report("sweep", &json::results_document(results)).unwrap();
+    terminal_page(&report, plain(unicode, width))
 }
 
 #[test]
 fn the_page_of_the_results() {
-    insta::assert_snapshot!(text::render_results(&eventful(), options(120, true)));
+    insta::assert_snapshot!(results_page(&eventful(), 120, true));
 }
 
 #[test]
 fn the_page_on_a_narrow_terminal() {
-    let page = text::render_results(&eventful(), options(80, false));
+    let page = results_page(&eventful(), 80, false);
     assert!(page.is_ascii());
     for line in page.lines() {
         assert!(text_width(line) <= 80, "{line}");
@@ -202,8 +201,12 @@ fn alike() -> Results {
 #[test]
 fn no_two_rows_of_a_table_are_alike() {
     let results = alike();
-    let page = text::render_results(&results, options(120, true));
-    let lines: Vec<&str> = page.lines().filter(|l| l.ends_with("timeout")).collect();
+    let page = results_page(&results, 400, true);
+    let table = page.split("All cells").nth(1).unwrap();
+    let lines: Vec<&str> = table
+        .lines()
+        .filter(|l| l.starts_with("  auto ") || l.starts_with("  builtin "))
+        .collect();
     let once: HashSet<&str> = lines.iter().copied().collect();
     assert_eq!((lines.len(), once.len()), (8, 8), "{page}");
     let words: HashSet<String> = results
@@ -221,23 +224,24 @@ fn a_sweep_of_which_nothing_ran_took_no_time() {
         took_s: Some(std::iter::empty::<f64>().sum()),
         ..eventful()
     };
-    let page = text::render_results(&nothing, options(80, true));
-    assert!(page.contains("took 0.0 s"), "{page}");
-    let document = String::from_utf8(json::render_json(&nothing).unwrap()).unwrap();
+    let page = results_page(&nothing, 80, true);
+    assert!(!page.contains("of work"), "{page}");
+    let document =
+        String::from_utf8(json_bytes(&json::results_document(&nothing)).unwrap()).unwrap();
     assert!(document.contains("\"took_s\": 0.0"), "{document}");
 }
 
 #[test]
 fn what_only_pretends_is_said_wherever_it_is() {
     let all = eventful();
-    assert!(text::render_results(&all, options(80, true)).contains("SIMULATED"));
-    let bytes = json::render_json(&all).unwrap();
+    assert!(results_page(&all, 80, true).contains("SIMULATED"));
+    let bytes = json_bytes(&json::results_document(&all)).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["simulated"], true);
     assert_eq!(document["cells"][6]["row"]["figures"]["simulated"], true);
     let mut real = all;
     real.cells.remove(6);
-    assert!(!text::render_results(&real, options(80, true)).contains("SIMULATED"));
+    assert!(!results_page(&real, 80, true).contains("SIMULATED"));
 }
 
 /// The table, as a data frame reads it: a map of columns for each cell.
@@ -324,7 +328,7 @@ fn the_table_says_what_was_asked_for_and_what_ran() {
         assert_eq!(row[column], value, "{column}");
     }
     let document: serde_json::Value =
-        serde_json::from_slice(&json::render_json(&results).unwrap()).unwrap();
+        serde_json::from_slice(&json_bytes(&json::results_document(&results)).unwrap()).unwrap();
     let cell = &document["cells"][0];
     assert_eq!(cell["row"]["figures"]["engine"], "sglang");
     assert_eq!(cell["architecture"]["num_layers"], 32.0);
@@ -362,7 +366,7 @@ fn no_field_of_the_table_is_a_formula() {
 #[test]
 fn the_document_has_the_rows_of_the_journal_and_no_secret() {
     let results = eventful();
-    let bytes = json::render_json(&results).unwrap();
+    let bytes = json_bytes(&json::results_document(&results)).unwrap();
     assert!(bytes.ends_with(b"}\n"));
     let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["schema_version"], "1");
@@ -420,22 +424,18 @@ fn with_memory() -> (SweepPlan, Forecast) {
 #[test]
 fn the_page_of_the_plan() {
     let (plan, forecast) = with_memory();
-    insta::assert_snapshot!(plan::render_plan(
-        &plan,
-        &forecast,
-        false,
-        options(80, false)
+    insta::assert_snapshot!(terminal_page(
+        &plan::plan_report(&plan, &forecast, false),
+        plain(false, 80)
     ));
 }
 
 #[test]
 fn the_page_of_the_plan_with_every_cell() {
     let (plan, forecast) = with_memory();
-    insta::assert_snapshot!(plan::render_plan(
-        &plan,
-        &forecast,
-        true,
-        options(120, true)
+    insta::assert_snapshot!(terminal_page(
+        &plan::plan_report(&plan, &forecast, true),
+        plain(true, 120)
     ));
 }
 
@@ -460,9 +460,12 @@ fn the_document_of_the_plan_has_every_cell_and_no_secret() {
 fn a_part_without_a_group_says_so() {
     let shard = Some(Shard { index: 3, of: 3 });
     let plan = plan_of(&planned(), &OomMemory::default(), shard);
-    let page = plan::render_plan(&plan, &Forecast::default(), false, options(80, false));
+    let page = terminal_page(
+        &plan::plan_report(&plan, &Forecast::default(), false),
+        plain(false, 80),
+    );
     assert!(
-        page.contains("part 3/3") && page.contains("no group falls to this part"),
+        page.contains("part 3/3") && page.contains("No group falls to this part"),
         "{page}"
     );
 }

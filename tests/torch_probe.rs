@@ -1,12 +1,13 @@
 //! What a probe in the engine's process saw becomes evidence for the parts of the peak, and a section of the profile.
 
 use crate::common::captures;
+use crate::common::pages::profile_page;
 use captures::*;
 use plimsoll::breakdown::{Component, EvidenceSource};
 use plimsoll::capture::*;
 use plimsoll::engine::{BenchKind, EngineId, LoadKind};
 use plimsoll::profile::Profile;
-use plimsoll::report::text::{TextOptions, render_text};
+use plimsoll::report::page::TextOptions;
 
 const CPU: &str = include_str!("fixtures/transformers/cpu-bfloat16.json");
 const CPU_LOG: &str = include_str!("fixtures/transformers/cpu-bfloat16.log");
@@ -257,7 +258,7 @@ fn operators_and_layers_are_told() {
         .iter()
         .map(|o| o.self_memory_bytes);
     assert!(memory.clone().is_sorted_by(|a, b| a >= b) && memory.count() > 5);
-    let page = render_text(&profile, None, TextOptions::default());
+    let page = profile_page(&profile, TextOptions::default());
     for text in [
         "Inside the process",
         "aten::",
@@ -306,7 +307,7 @@ fn figures_that_cannot_be_are_survived() {
                 let levels = vec![GIB; devices.len()];
                 let profile = probed(devices, &levels, 0, &result.to_string()).derive();
                 sums(&profile);
-                render_text(&profile, None, TextOptions::default());
+                profile_page(&profile, TextOptions::default());
             }
         }
     }

@@ -14,8 +14,10 @@ use plimsoll::preset::Preset;
 use plimsoll::profile::{Profile, derive_profile};
 use plimsoll::redact::{KeyBlock, Redactor, redact_distinct};
 use plimsoll::report::chart::ChartTimeline;
+use plimsoll::report::format::text::{PageDetail, render_page};
 use plimsoll::report::material::{Material, ReportRun, StoredDocument};
-use plimsoll::report::{chapters, format, text};
+use plimsoll::report::page::TextOptions;
+use plimsoll::report::{chapters, format};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -224,7 +226,8 @@ pub fn documents(bytes: &[u8]) {
 }
 
 fn shown(profile: Profile) {
-    let page = text::render_text(&profile, None, text::TextOptions::default());
+    let report = chapters::build_report(Vec::new(), &Material::of_profile(profile.clone()));
+    let page = render_page(&report, TextOptions::default(), PageDetail::Essential);
     assert!(
         !page.contains('\x1b') && !page.contains('\u{202e}'),
         "a terminal would obey it"
@@ -250,7 +253,7 @@ fn shown(profile: Profile) {
 }
 
 fn written(material: &Material) {
-    let report = chapters::build_report(chapters::report_title(material), Vec::new(), material);
+    let report = chapters::build_report(Vec::new(), material);
     // A drawing takes a hundred times as long as a text, and is made from the same chart.
     for format in format::ALL.iter().filter(|f| f.format_name() != "png") {
         for file in format.render_files(&report).expect("a report is written") {

@@ -5,9 +5,9 @@ use super::document::{Evidence, evidence_for, has_simulated_device};
 use super::facts::Survey;
 use super::scope;
 use super::verdict::{self, CleanAct, CleanRequest, CleanRule, CleanVerdict, VerdictSubject};
-use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
 use crate::report::layout::Align;
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
+use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
@@ -121,14 +121,14 @@ fn totals(todo: &[&CleanVerdict], bytes: impl Fn(&CleanVerdict) -> Option<u64>) 
 }
 
 struct CleanPage {
-    page: FittedPage,
+    page: TextPage,
     options: TextOptions,
 }
 
 impl CleanPage {
     fn new(options: TextOptions) -> CleanPage {
         CleanPage {
-            page: FittedPage::new(options),
+            page: TextPage::new(options),
             options,
         }
     }
@@ -155,7 +155,7 @@ impl CleanPage {
     fn push_table(&mut self, survey: &Survey, verdicts: &[&CleanVerdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
-        let mut table = FittedTable::new(&[
+        let mut table = TextTable::new(&[
             ("CONTAINER", Align::Left, ColumnFit::Wrap),
             ("IMAGE", Align::Left, ColumnFit::Wrap),
             // Empty on a host without GPUs.

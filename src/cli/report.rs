@@ -20,10 +20,13 @@ pub struct ReportArgs {
     /// Write over files that are no reports
     #[arg(long, help_heading = OUTPUT)]
     pub force: bool,
+    /// Everything in Markdown, too: else it holds what answers the first questions
+    #[arg(long, help_heading = OUTPUT)]
+    pub full: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT", value_parser = super::some_text)]
     pub title: Option<String>,
-    /// What an hour of one GPU costs: then cost per million tokens is told
+    /// What an hour of one GPU costs: the report then has the cost per million tokens
     #[arg(long, value_name = "PRICE", value_parser = price)]
     pub gpu_hour_price: Option<f64>,
     /// Word for the money of that price, as USD

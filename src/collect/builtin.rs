@@ -6,7 +6,7 @@ use super::{BenchSetup, CapturePlan, EngineEndpoint};
 use crate::capture::{
     ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, Request, RequestRow, Stream, Workload,
 };
-use crate::engine::defaults::NUM_PROMPTS;
+use crate::engine::bench::NUM_PROMPTS;
 use crate::error::Failure;
 use crate::load::{self, Arrivals, LengthMix, LoadOutcome, LoadPlan, LoadProgress, LoadTarget};
 use crate::progress::{Progress, Stage};

@@ -3,10 +3,10 @@
 use super::Collected;
 use crate::capture::{Capture, RunEnd};
 use crate::error::{ExitCode, Failure};
+use crate::profile;
 use crate::progress::{Progress, Sink, Stage};
-use crate::report::Renderer;
+use crate::report::json::json_bytes;
 use crate::store::{RunPaths, StoredCapture, write_atomically};
-use crate::{profile, report};
 
 /// A run's profile, and how the run ended.
 pub struct Concluded {
@@ -41,7 +41,7 @@ pub fn derive_and_store(
         // After a full disk only the figures without their streams are left.
         Err(_) => profile::derive_profile(&capture, [], []),
     };
-    let document = report::json::Json.render_profile(&profile).map_err(|e| {
+    let document = json_bytes(&profile).map_err(|e| {
         Failure::new(ExitCode::Internal, "the profile cannot be written as JSON").caused_by(e)
     })?;
     // An incomplete capture still has a profile: the reserved disk space is free now.

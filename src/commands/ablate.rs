@@ -13,7 +13,7 @@ use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::report;
+use crate::report::ablation::ablation_report;
 use crate::store::{file_word, free_name, private};
 use std::path::PathBuf;
 
@@ -196,13 +196,9 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
             free_name(&folder, &format!("{}-ablation_{time}", file_word(model)))
         }
     };
-    publish_document(
-        console,
-        ablation,
-        ("comparison", &path),
-        load.json,
-        |options| report::ablation::render_ablation(ablation, options),
-    )
+    publish_document(console, ablation, ("comparison", &path), load.json, || {
+        Ok(ablation_report(ablation))
+    })
 }
 
 /// One run of an arm, and the file of its profile. `known`: what the first run found out.

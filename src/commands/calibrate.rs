@@ -10,7 +10,8 @@ use crate::error::{ExitCode, Failure};
 use crate::estimate::calibration::Calibration;
 use crate::models;
 use crate::profile::Profile;
-use crate::report;
+use crate::report::calibration::calibration_report;
+use crate::report::chapters::correlations_report;
 use crate::store::{SharedFile, bounded, check_overwrite, model_config, write_atomically};
 use std::path::{Path, PathBuf};
 
@@ -39,9 +40,7 @@ pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<
     if args.correlations {
         let all: Vec<&Profile> = profiles.iter().map(|(_, p)| p).collect();
         let found = Correlations::correlate_profiles(&all);
-        console.show_document(args.json, &found, |options| {
-            report::calibration::render_correlations(&found, options)
-        })?;
+        console.show_document(args.json, &found, || Ok(correlations_report(&found)))?;
         return Ok(ExitCode::Done);
     }
 
@@ -75,8 +74,8 @@ pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<
     let mut text = serde_json::to_vec_pretty(&calibration)?;
     text.push(b'\n');
     place.write_bytes(&text)?;
-    console.show_document(args.json, &calibration, |options| {
-        report::calibration::render_calibration(&calibration, &skipped, options)
+    console.show_document(args.json, &calibration, || {
+        Ok(calibration_report(&calibration, &skipped))
     })?;
     console.print_note(&format!("database: {}", place.path().display()));
     Ok(ExitCode::Done)

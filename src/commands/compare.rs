@@ -6,7 +6,10 @@ use crate::compare::profiles::{Limit, Pair};
 use crate::compare::subject::Subject;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::report::{self, RenderError, text::TextOptions};
+use crate::report::compare::pair_report;
+use crate::report::content::Report;
+use crate::report::given::given_report;
+use crate::report::{self, RenderError};
 use crate::store::{ProfileFile, read_profile, write_atomically};
 use serde::Serialize;
 use std::path::Path;
@@ -70,10 +73,13 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             .into());
         }
     }
-    let page = |options| report::compare::render_pair(&pair, options);
-    show(console, args, &pair, page, || {
-        report::compare::pair_csv(&pair)
-    })?;
+    show(
+        console,
+        args,
+        &pair,
+        || pair_report(&pair),
+        || report::compare::pair_csv(&pair),
+    )?;
     Ok(exit_code(pair.limit.as_ref()))
 }
 
@@ -91,10 +97,13 @@ fn against(
     if let Some(percent) = args.limits.fail_on {
         found.judge_errors(percent, args.limits.ignore_below);
     }
-    let page = |options| report::given::render_given(&found, options);
-    show(console, args, &found, page, || {
-        report::given::given_csv(&found)
-    })?;
+    show(
+        console,
+        args,
+        &found,
+        || given_report(&found),
+        || report::given::given_csv(&found),
+    )?;
     let judged = found
         .profiles
         .iter()
@@ -112,11 +121,11 @@ fn show(
     console: &Console,
     args: &CompareArgs,
     document: &impl Serialize,
-    page: impl FnOnce(TextOptions) -> String,
+    report: impl FnOnce() -> Report,
     csv: impl FnOnce() -> Result<Vec<u8>, RenderError>,
 ) -> anyhow::Result<()> {
     let table = args.csv.as_ref().map(|_| csv()).transpose()?;
-    console.show_document(args.json, document, page)?;
+    console.show_document(args.json, document, || Ok(report()))?;
     if let Some((file, table)) = args.csv.as_ref().zip(table) {
         write_atomically(file, &table)?;
         console.print_note(&format!("table: {}", file.display()));

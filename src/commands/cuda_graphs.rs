@@ -21,7 +21,7 @@ use crate::engine::{self, EngineId};
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
-use crate::report;
+use crate::report::graphs::graphs_report;
 use crate::store::{file_word, free_name, write_atomically};
 use std::path::Path;
 
@@ -219,8 +219,8 @@ async fn tensorrt_llm(
     let failed = [&a, &b].into_iter().find_map(|o| o.probe.error.clone());
     let report = GraphReport::report_of_arms(origin, settings, thresholds(args), [a, b]);
     console.finish_drawing();
-    publish_document(console, &report, ("results", &path), load.json, |options| {
-        report::graphs::render_graphs(&report, options)
+    publish_document(console, &report, ("results", &path), load.json, || {
+        Ok(graphs_report(&report))
     })?;
     match failed {
         Some(error) => Err(failure_of(&error, &path).into()),

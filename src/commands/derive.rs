@@ -1,12 +1,12 @@
 //! `plimsoll derive`: the profile of a stored capture, made again.
 
-use super::report::reading::answer_of_profile;
+use super::report::reading::report_of_profile;
 use crate::cli::DeriveArgs;
 use crate::console::Console;
 use crate::error::ExitCode;
-use crate::report::Renderer;
+use crate::profile;
+use crate::report::json::json_bytes;
 use crate::store::{StoredCapture, check_overwrite, write_atomically};
-use crate::{profile, report};
 
 pub fn run_derive(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
@@ -18,7 +18,7 @@ pub fn run_derive(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCo
         stored.read_samples()?,
         stored.read_lines()?,
     );
-    let document = report::json::Json.render_profile(&profile)?;
+    let document = json_bytes(&profile)?;
     if args.json {
         console.write_data(&document)?;
         return Ok(ExitCode::Done);
@@ -29,9 +29,7 @@ pub fn run_derive(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCo
         None => stored.profile_path()?,
     };
     write_atomically(&path, &document)?;
-    let answer = answer_of_profile(&profile, &path);
-    let page = report::text::render_text(&profile, answer.as_ref(), console.text_options());
-    console.write_data(page.as_bytes())?;
+    console.print_report(&report_of_profile(&profile, &path))?;
     console.print_note(&format!("profile: {}", path.display()));
     Ok(ExitCode::Done)
 }

@@ -5,9 +5,9 @@ use crate::cli::DoctorArgs;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
 use crate::report::layout::Align;
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
+use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
@@ -98,7 +98,7 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
 }
 
 fn render_text(checks: &[DoctorCheck], options: TextOptions) -> String {
-    let mut table = FittedTable::new(&[
+    let mut table = TextTable::new(&[
         ("", Align::Left, ColumnFit::Whole),
         ("", Align::Left, ColumnFit::Whole),
         ("", Align::Left, ColumnFit::Wrap),
@@ -111,7 +111,7 @@ fn render_text(checks: &[DoctorCheck], options: TextOptions) -> String {
             table.add_row(vec![empty(), empty(), format!("hint: {hint}").into()]);
         }
     }
-    let mut page = FittedPage::new(options);
+    let mut page = TextPage::new(options);
     page.write_table(0, &table);
     page.into_text()
 }
@@ -232,7 +232,7 @@ fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fitted::assert_fits;
+    use crate::report::page::assert_fits;
 
     #[test]
     fn the_page_fits_every_terminal() {

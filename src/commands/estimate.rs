@@ -22,7 +22,7 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     }
     let asked = Asked::of(console, &args)?;
     if args.table {
-        return told_table(console, &args, &asked);
+        return show_table(console, &args, &asked);
     }
     if args.concurrency.len() > 1 {
         return Err(Failure::usage("several --concurrency are for --table")
@@ -44,7 +44,7 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         }
         return solve(console, &args, &asked, what(word));
     }
-    tell(console, &args, &asked, &asked.deployment, None)
+    show_estimate(console, &args, &asked, &asked.deployment, None)
 }
 
 /// The failure for a question that needs a fact which is not known.
@@ -69,7 +69,7 @@ fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
 }
 
 /// Prints the page, or the document, of one deployment, after the answer of `--solve`.
-fn tell(
+fn show_estimate(
     console: &Console,
     args: &EstimateArgs,
     asked: &Asked,
@@ -95,8 +95,8 @@ fn tell(
         return Ok(ended(args, Some(risk)));
     }
     if args.json {
-        let mut told = document::of(&asked.model.name, &estimate);
-        if let Some(map) = told.as_object_mut() {
+        let mut shown = document::of(&asked.model.name, &estimate);
+        if let Some(map) = shown.as_object_mut() {
             map.insert("source".into(), json!(asked.model.source));
             map.insert("concurrency".into(), json!(concurrency));
             map.insert("risk".into(), json!(risk));
@@ -121,24 +121,15 @@ fn tell(
                 warnings.extend(asked.warnings.iter().map(|w| json!(w)));
             }
         }
-        data(console, &told)?;
+        data(console, &shown)?;
     } else {
-        let mut text = match solved {
-            Some(found) => {
-                report::render_solution(found, asked.concurrency, console.text_options())
-            }
-            None => String::new(),
-        };
-        if solved.is_some() {
-            text.push('\n');
+        let page = page::build_page(asked, deployment, &estimate, concurrency);
+        let mut report = report::estimate_report(&page, args.explain);
+        if let (Some(found), Some(answer)) = (solved, &mut report.answer) {
+            let solution = report::solution_text(found, asked.concurrency);
+            answer.verdict = format!("{solution}. {}", answer.verdict);
         }
-        let told = page::build_page(asked, deployment, &estimate, concurrency);
-        text.push_str(&report::render_estimate(
-            &told,
-            args.explain,
-            console.text_options(),
-        ));
-        console.write_data(text.as_bytes())?;
+        console.print_report(&report)?;
     }
     if args.check_oom && risk.is_none() {
         return Err(match reading {
@@ -180,7 +171,7 @@ fn solve(
         &holds,
     )
     .map_err(unknown)?;
-    tell(console, args, asked, &found.deployment, Some(&found))
+    show_estimate(console, args, asked, &found.deployment, Some(&found))
 }
 
 fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
@@ -216,14 +207,13 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
                 n => format!("{n} requests"),
             },
         );
-        let page = report::render_choices(&title, &found, gpus.len(), console.text_options());
-        console.write_data(page.as_bytes())?;
+        console.print_report(&report::choices_report(&title, &found, gpus.len()))?;
         asked.warnings.iter().for_each(|w| console.print_note(w));
     }
     Ok(ExitCode::Done)
 }
 
-fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
+fn show_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let most = (asked.deployment.max_model_len).or(asked.model.max_positions);
     let lengths = if args.lengths.is_empty() {
         table::lengths(most)
@@ -251,8 +241,7 @@ fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::
             asked.model.name,
             page::engine(&asked.deployment),
         );
-        let page = report::render_table(&title, &entries, console.text_options());
-        console.write_data(page.as_bytes())?;
+        console.print_report(&report::table_report(&title, &entries))?;
         asked.warnings.iter().for_each(|w| console.print_note(w));
     }
     Ok(ExitCode::Done)

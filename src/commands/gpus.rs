@@ -6,9 +6,9 @@ use crate::cli::GpusArgs;
 use crate::clock::Clock;
 use crate::console::Console;
 use crate::error::ExitCode;
-use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
 use crate::report::layout::Align;
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
+use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use crate::telemetry::{self, Wanted};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
@@ -40,7 +40,7 @@ struct HostGpu {
 
 pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
     let gpus = look_at_host(catalog::load_gpus()?);
-    console.show_document(args.json, &gpus, |_| {
+    console.show_page(args.json, &gpus, |_| {
         render_text(&gpus, console.page_options())
     })?;
     Ok(ExitCode::Done)
@@ -83,7 +83,7 @@ fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
 
 fn render_text(gpus: &Gpus, options: TextOptions) -> String {
     let (title, bad) = (Style::new().bold(), AnsiColor::Yellow.on_default());
-    let mut page = FittedPage::new(options);
+    let mut page = TextPage::new(options);
     page.write_styled(title, "this host:");
     if gpus.here.is_empty() {
         let why = gpus.problem.as_deref().unwrap_or("no GPU");
@@ -121,7 +121,7 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
     }
     page.write_line("");
     page.write_styled(title, "GPU catalogue (vendor specs):");
-    let mut table = FittedTable::new(&[
+    let mut table = TextTable::new(&[
         ("", Align::Left, ColumnFit::Whole),
         ("", Align::Left, ColumnFit::Wrap),
         ("", Align::Right, ColumnFit::Whole),
@@ -142,7 +142,7 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fitted::assert_fits;
+    use crate::report::page::assert_fits;
 
     #[test]
     fn the_page_fits_every_terminal() {

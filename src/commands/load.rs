@@ -1,13 +1,13 @@
 //! What the measuring commands share: from flags to a request, results, signals, the end of a run.
 
-use super::report::reading::answer_of_profile;
+use super::report::reading::report_of_profile;
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
 use crate::collect::{Collected, MemorySource, StopSignal, derive_and_store};
 use crate::console::Console;
 use crate::engine::{EngineId, LoadKind};
 use crate::error::{ExitCode, Failure};
-use crate::report::{self, text::TextOptions};
+use crate::report::content::Report;
 use crate::store::{self, CaptureWriter, RunPaths, write_atomically};
 use crate::telemetry::BackendChoice;
 use crate::units::Bytes;
@@ -280,10 +280,7 @@ pub fn conclude_run(
     if args.json {
         console.write_data(&ended.document)?;
     } else {
-        let answer = answer_of_profile(&ended.profile, &paths.profile);
-        let options = console.text_options();
-        let page = report::text::render_text(&ended.profile, answer.as_ref(), options);
-        console.write_data(page.as_bytes())?;
+        console.print_report(&report_of_profile(&ended.profile, &paths.profile))?;
     }
     if ended.stored.is_ok() {
         console.print_note(&format!("profile: {}", paths.profile.display()));
@@ -295,19 +292,18 @@ pub fn conclude_run(
     }
 }
 
-/// Writes a document, then shows it: as JSON, or as the page that `render` makes of it. `what` names
-/// the file in the note.
+/// Writes a document, then shows it: as JSON, or as the page of its report. `what` names the file in the note.
 pub fn publish_document(
     console: &Console,
     document: &impl serde::Serialize,
     (what, path): (&str, &Path),
     json: bool,
-    render: impl FnOnce(TextOptions) -> String,
+    report: impl FnOnce() -> anyhow::Result<Report>,
 ) -> anyhow::Result<()> {
     let mut text = serde_json::to_vec_pretty(document)?;
     text.push(b'\n');
     let stored = write_atomically(path, &text);
-    console.show_document(json, document, render)?;
+    console.show_document(json, document, report)?;
     stored?;
     console.print_note(&format!("{what}: {}", path.display()));
     Ok(())

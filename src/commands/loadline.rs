@@ -16,8 +16,9 @@ use crate::loadline::{
     Stride, TokenLengths, check_round, predict_concurrency,
 };
 use crate::profile::Profile;
+use crate::report::chapters::document_report;
+use crate::store;
 use crate::store::{file_word, free_name, private};
-use crate::{report, store};
 use rounds::RoundRunner;
 use std::path::{Path, PathBuf};
 
@@ -128,8 +129,8 @@ async fn loadline(
     line.conclude_search(&look, search.search_outcome());
     console.finish_drawing();
     let path = free_name(&folder, "loadline");
-    publish_document(console, &line, ("load line", &path), args.json, |options| {
-        report::loadline::render_loadline(&line, options)
+    publish_document(console, &line, ("load line", &path), args.json, || {
+        Ok(document_report("load_line", &line)?)
     })?;
     match failure {
         Some(failure) => Err(failure.into()),

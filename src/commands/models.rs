@@ -6,9 +6,9 @@ use crate::error::ExitCode;
 use crate::estimate::Mixer;
 use crate::estimate::model::{self, Model};
 use crate::models::shipped::{self, Shipped};
-use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
 use crate::report::layout::Align;
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
+use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use anstyle::Style;
 use serde::Serialize;
 use serde_json::Value;
@@ -57,7 +57,7 @@ pub fn run_models(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCo
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    console.show_document(args.json, &lines, |_| {
+    console.show_page(args.json, &lines, |_| {
         render_text(&lines, console.page_options())
     })?;
     Ok(ExitCode::Done)
@@ -111,7 +111,7 @@ fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
     }
-    let mut table = FittedTable::new(&[
+    let mut table = TextTable::new(&[
         ("name", Align::Left, ColumnFit::Wrap),
         ("kind", Align::Left, ColumnFit::Drop(3)),
         ("parameters", Align::Right, ColumnFit::Whole),
@@ -139,7 +139,7 @@ fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
         .iter()
         .flatten()
         .any(|line| line.contains(STATE_LAYERS));
-    let mut page = FittedPage::new(options);
+    let mut page = TextPage::new(options);
     page.write_rendered(&rows.concat());
     page.write_line("");
     page.write_styled(faint, "KV: keys and values of one token at 16 bits, all layers, before any window is full and without parallelism");
@@ -162,7 +162,7 @@ fn billions(parameters: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fitted::assert_fits;
+    use crate::report::page::assert_fits;
 
     #[test]
     fn the_page_fits_every_terminal() {

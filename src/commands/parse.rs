@@ -44,7 +44,7 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
     all.for_each(|said| *said = redactor.redact_text(said).into_owned());
     let cause = parser.root_cause();
     let cause = cause.map(|cause| redactor.redact_text(&cause).into_owned());
-    console.show_document(args.json, &report, |_| {
+    console.show_page(args.json, &report, |_| {
         report::facts::render_facts(&report, cause.as_deref())
     })?;
     // A fact without a quote ("no out-of-memory") does not show that it is such a log.

@@ -23,10 +23,11 @@ pub fn run_report(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCo
     for sentence in material.unread.iter().cloned().chain(contradictions) {
         console.print_warning(&sentence);
     }
-    let title = args.title.clone();
-    let title = title.unwrap_or_else(|| chapters::report_title(&material));
-    let report = chapters::build_report(title, about(args), &material);
-    writing::write_report(console, &report, &formats, &place, args.force)?;
+    let mut report = chapters::build_report(about(args), &material);
+    if let Some(title) = &args.title {
+        report.title.clone_from(title);
+    }
+    writing::write_report(console, &report, &formats, &place, args)?;
     Ok(ExitCode::Done)
 }
 

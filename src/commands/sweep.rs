@@ -17,8 +17,9 @@ use crate::matrix::{
     Forecast, GroupId, OomMemory, OomRecord, PlanOptions, RowCause, RowStatus, Shard,
     SweepDefinition, SweepPlan,
 };
+use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::{counted_noun, format_duration};
-use crate::report::sweep::plan as plan_page;
+use crate::report::sweep::plan::{plan_json, plan_report};
 use crate::sweep::oom::machine_bytes;
 use crate::sweep::{
     Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
@@ -118,15 +119,9 @@ async fn dry_run(
     plan.apply_verdicts(verdicts, |_| args.run_anyway);
     let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, None);
     if args.json {
-        console.write_data(&plan_page::plan_json(&plan, &forecast)?)?;
+        console.write_data(&plan_json(&plan, &forecast)?)?;
     } else {
-        let page = plan_page::render_plan(
-            &plan,
-            &forecast,
-            console.is_verbose(),
-            console.text_options(),
-        );
-        console.write_data(page.as_bytes())?;
+        console.print_report(&plan_report(&plan, &forecast, console.is_verbose()))?;
     }
     let runtime = runtime?;
     let look = preflight::check_needs(&runtime, &plan, options.memory, &args.results.dir, stop);
@@ -149,7 +144,8 @@ async fn dry_run(
 /// The plan: a line, or with -v the page.
 fn note_plan(console: &Console, plan: &SweepPlan, forecast: &Forecast) {
     if console.is_verbose() {
-        let page = plan_page::render_plan(plan, forecast, true, console.text_options());
+        let report = plan_report(plan, forecast, true);
+        let page = render_page(&report, console.text_options(), PageDetail::Essential);
         return page.lines().for_each(|line| console.print_note(line));
     }
     let skipped = match plan.skipped.len() {

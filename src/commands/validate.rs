@@ -10,7 +10,9 @@ use crate::estimate::model::from_config;
 use crate::estimate::{Model, estimate};
 use crate::models;
 use crate::profile::Profile;
-use crate::report::{self, material::RunPlan, text::TextOptions};
+use crate::report::format::text::file_text;
+use crate::report::validation::validation_report;
+use crate::report::{self, material::RunPlan};
 use crate::store::{
     ProfileFile, find_profiles, model_config, private, read_profile, write_atomically,
 };
@@ -35,8 +37,7 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         console.print_json(&validation)?;
     } else {
-        let page = report::validation::render_validation(&validation, console.text_options());
-        console.write_data(page.as_bytes())?;
+        console.print_report(&validation_report(&validation))?;
     }
     if !args.json || args.output_dir.is_some() {
         store(console, args, &validation)?;
@@ -182,7 +183,7 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
     })?;
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
     let (summary, table) = free_names(&folder, &time);
-    let page = report::validation::render_validation(validation, TextOptions::default());
+    let page = file_text(&validation_report(validation));
     write_atomically(&summary, page.as_bytes())?;
     write_atomically(&table, &report::validation::validation_csv(validation)?)?;
     console.print_note(&format!("summary: {}", summary.display()));

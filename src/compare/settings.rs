@@ -30,6 +30,8 @@ const BEFORE_SETTINGS: &[(&str, Role)] = &[
     ("model", Role::SameInTrend),
     ("engine", Role::SameInTrend),
     ("engine_version", Role::NamesRun),
+    // The engine chooses it by its version and the GPU.
+    ("attention_backend", Role::NamesRun),
     ("memory", Role::MustAgree),
     ("gpu", Role::SameInTrend),
     ("gpus", Role::SameInTrend),
@@ -95,6 +97,11 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
         &mut all,
         "gpu_memory_utilization",
         told.gpu_memory_utilization,
+    );
+    put_known(
+        &mut all,
+        "attention_backend",
+        told.attention_backend.as_deref(),
     );
     put_known(&mut all, "model", profile.model_info.name.as_deref());
     put_known(

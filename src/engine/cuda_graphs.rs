@@ -83,14 +83,14 @@ pub struct GraphCounts {
     pub batch_sizes: Vec<u64>,
 }
 
-/// What a log said of CUDA graphs.
+/// CUDA graphs in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphLog {
     /// Graphs of the target model's engine in its last warm-up.
     pub target: GraphCounts,
     /// The same of draft models' engines, where there are such.
     pub drafts: Vec<GraphCounts>,
-    /// Batch sizes that the target was configured for; null where no line says so.
+    /// Batch sizes that the target was configured for; null where no line states them.
     pub configured_batch_sizes: Option<u64>,
     /// Graphs of the target that were skipped for want of KV cache.
     pub skipped: u64,
@@ -153,14 +153,14 @@ impl GraphCounter {
     /// What the lines showed; `None` if none mentioned graphs. `max_draft_len` is the draft length
     /// in releases that print none.
     pub fn finish(&self, max_draft_len: u64) -> Option<GraphLog> {
-        let told: Vec<&Series> = self.series.iter().filter(|s| s.lines > 0).collect();
+        let filled: Vec<&Series> = self.series.iter().filter(|s| s.lines > 0).collect();
         let closed = self.series[..self.estimating.min(self.series.len())]
             .iter()
             .filter(|s| s.lines > 0)
             .count();
-        let last = match told.get(closed..) {
+        let last = match filled.get(closed..) {
             // All series precede the estimate: there was no second warm-up.
-            None | Some([]) => told.as_slice(),
+            None | Some([]) => filled.as_slice(),
             Some(rest) => rest,
         };
         let last = second_of_two(last);
@@ -182,7 +182,7 @@ impl GraphCounter {
                 .skipped
                 .difference(&last[target].graphs)
                 .count() as u64,
-            series: told.len() as u64,
+            series: filled.len() as u64,
         })
     }
 }

@@ -76,11 +76,22 @@ pub struct Fact {
     /// The value.
     pub value: FactValue,
     /// The lines that say so, without colour and trimmed; one for each rank that printed its own.
-    /// Empty where nothing says so (`oom` is false).
+    /// Empty where no line shows it (`oom` is false).
     pub quote: Vec<String>,
     /// When the first of them was written, on the capture's clock; `None` when read from a file.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_ns: Option<AtNs>,
+}
+
+impl Fact {
+    /// A fact with the lines that show it.
+    pub fn new(value: FactValue, quote: Vec<String>, at_ns: Option<AtNs>) -> Fact {
+        Fact {
+            value,
+            quote,
+            at_ns,
+        }
+    }
 }
 
 /// A milestone of an engine's life, seen in its log. Not every engine prints every one.
@@ -150,7 +161,7 @@ pub enum Severity {
     Error,
 }
 
-/// What a log said.
+/// The contents of a log.
 ///
 /// Keys of `facts` (unit in the name; GiB = 2^30). Memory: `weights_gib`, `kv_cache_gib`,
 /// `kv_cache_tokens`, `num_gpu_blocks`, `num_cpu_blocks` (swap space), `num_device_blocks` (the
@@ -165,7 +176,7 @@ pub enum Severity {
 ///
 /// A figure that ranks printed one by one is a list, equal or not. `kv_pool_tokens`,
 /// `kv_pool_gib` and `kv_pool_blocks` are what can be used of it: the smallest over the ranks of
-/// an engine; a list of them means data-parallel engines, whose pools add up.
+/// an engine; a list of them means data-parallel engines, with pools that add up.
 ///
 /// Settings: `model`, `dtype`, `quantization`, `kv_cache_dtype`, `max_model_len`,
 /// `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,

@@ -134,8 +134,8 @@ mod tests {
             (EngineId::TensorRtLlm, Sequences, false, "--max_batch_size"),
             (EngineId::Transformers, Errors, false, "failed requests"),
         ] {
-            let said = first(engine, resource, on_cpu);
-            assert!(said.contains(words), "{engine:?} {resource:?}: {said}");
+            let advice = first(engine, resource, on_cpu);
+            assert!(advice.contains(words), "{engine:?} {resource:?}: {advice}");
         }
         assert!(first(EngineId::Transformers, KvPool, false).is_empty());
     }

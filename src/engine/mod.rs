@@ -3,12 +3,11 @@
 //! A new engine is one new file (or folder) here and one line in [`EngineId`]'s list.
 
 pub mod argv;
-pub mod bench_figures;
+pub mod bench;
 mod builtin;
 pub mod causes;
 pub mod command;
 pub mod cuda_graphs;
-pub mod defaults;
 pub mod endpoints;
 pub mod facts;
 mod id;
@@ -32,10 +31,14 @@ mod toy;
 pub mod transformers;
 pub mod vllm;
 
+pub use bench::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, NO_PROBE, PlanError, PlannedFile,
+    ReadError, ignored_notes,
+};
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
 pub use id::{EngineId, UnknownEngine};
 
-use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
+use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings};
 use facts::LogReport;
 use limits::LoadLimits;
 use schemars::JsonSchema;
@@ -60,45 +63,117 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     present
 }
 
-/// Everything plimsoll knows about one engine.
-pub trait Engine: Sync {
+/// What is constant about an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineDescription {
     /// The name in flags and documents: `vllm`.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// Other names that people give it in `--engine`.
-    fn aliases(&self) -> &'static [&'static str] {
-        &[]
-    }
-
+    pub aliases: &'static [&'static str],
     /// Whether the engine is simulated (the reference engine); every output marks it so.
-    fn simulated(&self) -> bool {
-        false
-    }
-
+    pub simulated: bool,
     /// Arguments that disable CUDA graphs, if the engine has such.
-    fn without_graphs(&self) -> Option<&'static [&'static str]> {
-        None
-    }
-
+    pub without_graphs: Option<&'static [&'static str]>,
     /// The engine that `estimate` models this one as: itself, or its runner. `None`: no memory
     /// model is known.
-    fn estimated_as(&self) -> Option<EngineId> {
-        None
-    }
-
+    pub estimated_as: Option<EngineId>,
     /// What limits its concurrent requests.
-    fn load_limits(&self) -> LoadLimits {
-        LoadLimits::UNKNOWN
-    }
-
+    pub load_limits: LoadLimits,
     /// Images with the engine's versions as tags; tags of other images are their makers' own.
-    fn release_images(&self) -> &'static [&'static str] {
-        &[]
+    pub release_images: &'static [&'static str],
+    /// Whether it uses every visible GPU unless configured otherwise.
+    pub takes_all_gpus: bool,
+    /// Default port inside the container.
+    pub default_port: u16,
+    /// Paths to GET from a serving engine, in order of use.
+    pub endpoints: &'static [&'static str],
+    /// Paths that only this engine answers, each with a text that its reply contains; they identify
+    /// a server that its command does not.
+    pub identity: &'static [(&'static str, &'static str)],
+    /// Name of the histogram of queueing time in the metrics, seconds; `None` for an engine without
+    /// one.
+    pub queue_histogram: Option<&'static str>,
+    /// Words that only this engine's log lines contain, at least four bytes each and at most 64:
+    /// they identify a log of unknown origin ([`log::auto`]).
+    pub log_marks: &'static [&'static str],
+    /// The marks that decide against an engine with the same lines (Ollama against its runner,
+    /// llama.cpp): a line with one counts twice.
+    pub own_log_marks: &'static [&'static str],
+    /// The words before [`ServePlan::cmd`] where no image's entrypoint supplies them.
+    pub program: &'static [&'static str],
+    /// Protocol of plimsoll's load client for this engine's servers.
+    pub dialect: Dialect,
+    /// The default load generators: for a serving container, and for an idle one. An engine without
+    /// a usable bench has [`LoadKind::Builtin`] for the first.
+    pub default_loads: (LoadKind, LoadKind),
+}
+
+impl EngineDescription {
+    /// The defaults of an engine that names no more.
+    pub const UNKNOWN: EngineDescription = EngineDescription {
+        name: "",
+        aliases: &[],
+        simulated: false,
+        without_graphs: None,
+        estimated_as: None,
+        load_limits: LoadLimits::UNKNOWN,
+        release_images: &[],
+        takes_all_gpus: false,
+        default_port: 8000,
+        endpoints: &[],
+        identity: &[],
+        queue_histogram: None,
+        log_marks: &[],
+        own_log_marks: &[],
+        program: &[],
+        dialect: Dialect::Completions,
+        default_loads: (LoadKind::Serve, LoadKind::Latency),
+    };
+}
+
+/// Everything plimsoll knows about one engine.
+pub trait Engine: Sync {
+    /// What is constant about it.
+    fn description(&self) -> &'static EngineDescription;
+
+    /// [`EngineDescription::name`].
+    fn name(&self) -> &'static str {
+        self.description().name
     }
 
-    /// Whether it uses every visible GPU unless configured otherwise.
+    /// [`EngineDescription::aliases`].
+    fn aliases(&self) -> &'static [&'static str] {
+        self.description().aliases
+    }
+
+    /// [`EngineDescription::simulated`].
+    fn simulated(&self) -> bool {
+        self.description().simulated
+    }
+
+    /// [`EngineDescription::without_graphs`].
+    fn without_graphs(&self) -> Option<&'static [&'static str]> {
+        self.description().without_graphs
+    }
+
+    /// [`EngineDescription::estimated_as`].
+    fn estimated_as(&self) -> Option<EngineId> {
+        self.description().estimated_as
+    }
+
+    /// [`EngineDescription::load_limits`].
+    fn load_limits(&self) -> LoadLimits {
+        self.description().load_limits
+    }
+
+    /// [`EngineDescription::release_images`].
+    fn release_images(&self) -> &'static [&'static str] {
+        self.description().release_images
+    }
+
+    /// [`EngineDescription::takes_all_gpus`].
     fn takes_all_gpus(&self) -> bool {
-        false
+        self.description().takes_all_gpus
     }
 
     /// Recognises the engine in a container by command, image and labels.
@@ -107,18 +182,19 @@ pub trait Engine: Sync {
     /// Settings in the command and environment of process 1.
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
 
-    /// Default port inside the container.
+    /// [`EngineDescription::default_port`].
     fn default_port(&self) -> u16 {
-        8000
+        self.description().default_port
     }
 
-    /// Paths to GET from a serving engine, in order of use.
-    fn endpoints(&self) -> &'static [&'static str];
+    /// [`EngineDescription::endpoints`].
+    fn endpoints(&self) -> &'static [&'static str] {
+        self.description().endpoints
+    }
 
-    /// Paths that only this engine answers, each with a text that its reply contains; they identify
-    /// a server that its command does not.
+    /// [`EngineDescription::identity`].
     fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
+        self.description().identity
     }
 
     /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
@@ -127,28 +203,27 @@ pub trait Engine: Sync {
         self.endpoints().iter().copied().find(|p| *p == "/metrics")
     }
 
-    /// Name of the histogram of queueing time in the metrics, seconds; `None` for an engine without
-    /// one.
+    /// [`EngineDescription::queue_histogram`].
     fn queue_histogram(&self) -> Option<&'static str> {
-        None
+        self.description().queue_histogram
     }
 
     /// Reads the endpoints' replies.
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
 
-    /// Words that only this engine's log lines contain, at least four bytes each and at most 64:
-    /// they identify a log of unknown origin ([`log::auto`]).
-    fn log_marks(&self) -> &'static [&'static str];
+    /// [`EngineDescription::log_marks`].
+    fn log_marks(&self) -> &'static [&'static str] {
+        self.description().log_marks
+    }
 
-    /// The marks that decide against an engine with the same lines (Ollama against its runner,
-    /// llama.cpp): a line with one counts twice.
+    /// [`EngineDescription::own_log_marks`].
     fn own_log_marks(&self) -> &'static [&'static str] {
-        &[]
+        self.description().own_log_marks
     }
 
     /// What the log of a running engine lacks about memory, and how to enable it: one sentence.
     /// `on_gpu`: its memory is a GPU's.
-    fn untold(&self, _log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
+    fn missing_log_detail(&self, _log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
         None
     }
 
@@ -160,23 +235,21 @@ pub trait Engine: Sync {
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 
-    /// The default load generator. An engine without a usable bench answers [`LoadKind::Builtin`]
-    /// for a serving container.
+    /// The default load generator.
     fn default_bench(&self, serving: bool) -> LoadKind {
-        if serving {
-            LoadKind::Serve
-        } else {
-            LoadKind::Latency
-        }
+        let (for_server, for_idle) = self.description().default_loads;
+        if serving { for_server } else { for_idle }
     }
 
-    /// Protocol of plimsoll's load client for this engine's servers.
+    /// [`EngineDescription::dialect`].
     fn dialect(&self) -> Dialect {
-        Dialect::Completions
+        self.description().dialect
     }
 
     /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
-    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>>;
+    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
+        None
+    }
 
     /// A second command for the case that the first prints no flags. `first` is the first one's
     /// output, stdout and stderr; it is empty if the image lacks the program. `None` if the first
@@ -206,14 +279,16 @@ pub trait Engine: Sync {
     /// The part of the bench's run that an output line begins, if any. A beginning may be reported
     /// several times, and the first counts; steps count only after the measured part has begun. A
     /// line may contain several states of one progress bar, separated by carriage returns.
-    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress>;
+    fn bench_progress(&self, _kind: BenchKind, _line: &str) -> Option<BenchProgress> {
+        None
+    }
 
     /// Command and environment that make a container of this engine serve (`plimsoll run`).
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan;
 
-    /// The words before [`ServePlan::cmd`] where no image's entrypoint supplies them.
+    /// [`EngineDescription::program`].
     fn program(&self) -> &'static [&'static str] {
-        &[]
+        self.description().program
     }
 
     /// The whole command of a server in a container that waits idly.
@@ -273,7 +348,7 @@ pub struct ProbeFacts {
     pub num_cpu_blocks: Option<u64>,
     /// Tokens that the KV pool holds.
     pub kv_cache_tokens: Option<u64>,
-    /// Bytes of the KV pool on one device of each engine, where the engine says so
+    /// Bytes of the KV pool on one device of each engine, where the engine shows them
     /// (data-parallel pools are summed).
     pub kv_cache_bytes: Option<u64>,
     /// Share of the KV pool in use, 0 to 1.
@@ -310,177 +385,6 @@ pub trait LogParser: Send {
 
     /// Whether the engine reported that it is ready to serve.
     fn ready(&self) -> bool;
-}
-
-/// A bench of an engine.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum BenchKind {
-    /// Fixed batch, repeated; the engine in the bench's own process.
-    Latency,
-    /// Many prompts at once; the engine in the bench's own process.
-    Throughput,
-    /// A client against the running server.
-    Serve,
-    /// plimsoll's own script in the container, which loads the model and looks from inside.
-    Probe,
-}
-
-impl BenchKind {
-    /// `latency`, `throughput`, `serve`, `probe`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BenchKind::Latency => "latency",
-            BenchKind::Throughput => "throughput",
-            BenchKind::Serve => "serve",
-            BenchKind::Probe => "probe",
-        }
-    }
-}
-
-/// What to bench.
-#[derive(Debug, Clone)]
-pub struct BenchJob<'a> {
-    /// Which bench.
-    pub kind: BenchKind,
-    /// Model: path or id for the in-process benches and the tokenizer.
-    pub model: &'a str,
-    /// Name under which the server knows it (serve).
-    pub served_model_name: Option<&'a str>,
-    /// Port of the server, as seen inside the container (serve).
-    pub port: u16,
-    /// Load.
-    pub workload: &'a Workload,
-    /// Engine settings (in-process benches).
-    pub settings: &'a RequestedSettings,
-    /// Extra engine arguments, as given (in-process benches).
-    pub extra_engine_args: &'a [String],
-    /// Folder inside the container, made for this run; the result file goes here.
-    pub workdir: &'a str,
-    /// Repeat, from 1.
-    pub repeat: u32,
-}
-
-/// A command to run inside the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BenchPlan {
-    /// Arguments; never a shell string.
-    pub argv: Vec<String>,
-    /// Environment beyond the container's own.
-    pub env: Vec<(String, String)>,
-    /// The file inside the container that the bench will write.
-    pub result_path: String,
-    /// Requested settings that this release does not support; sentences.
-    pub notes: Vec<String>,
-    /// Files to lay into [`BenchJob::workdir`] before it runs.
-    pub files: Vec<PlannedFile>,
-}
-
-/// A file that a bench needs in the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PlannedFile {
-    /// Name in the folder of the run.
-    pub name: String,
-    /// Content.
-    pub bytes: Vec<u8>,
-}
-
-/// Why an engine has no [`BenchKind::Probe`].
-pub const NO_PROBE: &str = "the probe loads a model by transformers itself: --engine transformers";
-
-/// Why a bench cannot be planned.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// The installed bench does not know the flag that the request needs.
-    #[error("the installed `{bench}` does not know {flags}")]
-    UnknownFlags {
-        /// The bench's command.
-        bench: String,
-        /// The flags, comma separated.
-        flags: String,
-    },
-    /// The engine has no such bench.
-    #[error("engine `{engine}` has no {kind} bench: {reason}")]
-    NoSuchBench {
-        /// The engine.
-        engine: &'static str,
-        /// The requested kind.
-        kind: &'static str,
-        /// The reason.
-        reason: &'static str,
-    },
-    /// The image lacks something that the bench needs; a sentence.
-    #[error("{0}")]
-    Lacking(String),
-    /// The request is contradictory or incomplete.
-    #[error("{0}")]
-    Invalid(String),
-}
-
-/// Why a bench's result could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
-    /// Not JSON, or cut off.
-    #[error("the bench's result is no valid JSON: {0}")]
-    Json(String),
-    /// JSON without a required key.
-    #[error("the bench's result lacks `{0}`")]
-    Missing(&'static str),
-}
-
-/// What a bench measured. Unknown is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BenchResult {
-    /// Mean latency of a batch (latency bench) or of a request end to end (serve), milliseconds.
-    pub mean_latency_ms: Option<f64>,
-    /// Percentiles of the same, milliseconds: `p10` … `p99`, `median`.
-    pub latency_percentiles_ms: BTreeMap<String, f64>,
-    /// Each measured latency, milliseconds, where the bench lists them.
-    pub latencies_ms: Vec<f64>,
-    /// Generated tokens per second.
-    pub output_tokens_per_second: Option<f64>,
-    /// Prompt and generated tokens per second.
-    pub total_tokens_per_second: Option<f64>,
-    /// Requests per second.
-    pub requests_per_second: Option<f64>,
-    /// Duration of the measured part, seconds.
-    pub duration_s: Option<f64>,
-    /// Requests that succeeded.
-    pub completed: Option<u64>,
-    /// Requests that failed.
-    pub failed: Option<u64>,
-    /// Prompt tokens in all.
-    pub total_input_tokens: Option<u64>,
-    /// Generated tokens in all.
-    pub total_output_tokens: Option<u64>,
-    /// Time to first token, milliseconds: `mean`, `median`, `p99`, ….
-    pub ttft_ms: BTreeMap<String, f64>,
-    /// Time per output token after the first, milliseconds.
-    pub tpot_ms: BTreeMap<String, f64>,
-    /// Inter-token latency, milliseconds.
-    pub itl_ms: BTreeMap<String, f64>,
-    /// End-to-end latency, milliseconds.
-    pub e2el_ms: BTreeMap<String, f64>,
-}
-
-/// A step of the bench, seen in its output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BenchProgress {
-    /// The bench's warm-up begins: the engine inside is loaded.
-    Warmup,
-    /// The measured part begins.
-    Measuring,
-    /// The measured part is over; what follows is not load.
-    Over,
-    /// Progress in iterations or requests.
-    Step {
-        /// Done so far.
-        done: u64,
-        /// Total.
-        of: u64,
-    },
 }
 
 /// What to serve.
@@ -541,25 +445,32 @@ mod tests {
 
     #[test]
     fn what_a_log_leaves_out_is_told_with_the_way_to_it() {
-        let untold = |engine: &str, lines: &[&str], on_gpu| {
+        let missing_log_detail = |engine: &str, lines: &[&str], on_gpu| {
             let engine = EngineId::from_name(engine).unwrap();
             let mut parser = parser_of(engine);
             lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
-            engine.untold(&parser.report(), on_gpu)
+            engine.missing_log_detail(&parser.report(), on_gpu)
         };
         let quiet = "INFO 01-01 00:00:00 [gpu_worker.py:1] Available KV cache memory: 2.0 GiB";
         let loud = "DEBUG 01-01 00:00:00 [gpu_worker.py:1] Memory profiling takes 1.0 seconds. Total non KV cache memory: 1.5GiB; torch peak memory increase: 0.2GiB; non-torch forward increase memory: 0.1GiB; weights memory: 1.2GiB.";
         assert!(
-            untold("vllm", &[quiet], true).is_some_and(|t| t.contains("VLLM_LOGGING_LEVEL=DEBUG"))
+            missing_log_detail("vllm", &[quiet], true)
+                .is_some_and(|t| t.contains("VLLM_LOGGING_LEVEL=DEBUG"))
         );
-        assert_eq!(untold("vllm", &[quiet, loud], true), None);
-        assert_eq!(untold("vllm", &[quiet], false), None);
-        assert_eq!(untold("vllm", &[], true), None);
+        assert_eq!(missing_log_detail("vllm", &[quiet, loud], true), None);
+        assert_eq!(missing_log_detail("vllm", &[quiet], false), None);
+        assert_eq!(missing_log_detail("vllm", &[], true), None);
         let default = include_str!("../../tests/fixtures/llama_cpp/server-cpu-default.log");
         let verbose = include_str!("../../tests/fixtures/llama_cpp/server-cpu-verbose.log");
         let lines = |text: &'static str| text.lines().collect::<Vec<_>>();
-        assert!(untold("llama_cpp", &lines(default), false).is_some_and(|t| t.contains("-lv 4")));
-        assert_eq!(untold("llama_cpp", &lines(verbose), false), None);
+        assert!(
+            missing_log_detail("llama_cpp", &lines(default), false)
+                .is_some_and(|t| t.contains("-lv 4"))
+        );
+        assert_eq!(
+            missing_log_detail("llama_cpp", &lines(verbose), false),
+            None
+        );
     }
 
     #[test]

@@ -3,20 +3,24 @@
 
 use super::facts::LogReport;
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, LogParser, PlanError,
     ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{AtNs, ContainerFacts, Probe};
 
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "toy",
+    aliases: &["toy-serve"],
+    endpoints: &["/health"],
+    log_marks: &["toy-serve:"],
+    ..EngineDescription::UNKNOWN
+};
+
 pub struct Toy;
 
 impl Engine for Toy {
-    fn name(&self) -> &'static str {
-        "toy"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["toy-serve"]
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -34,24 +38,12 @@ impl Engine for Toy {
         }
     }
 
-    fn endpoints(&self) -> &'static [&'static str] {
-        &["/health"]
-    }
-
     fn read_probes(&self, _probes: &[Probe]) -> ProbeFacts {
         ProbeFacts::default()
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        &["toy-serve:"]
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<ToyLogParser>::default()
-    }
-
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        None
     }
 
     fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
@@ -64,10 +56,6 @@ impl Engine for Toy {
 
     fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
         Err(ReadError::Missing("a bench"))
-    }
-
-    fn bench_progress(&self, _kind: BenchKind, _line: &str) -> Option<BenchProgress> {
-        None
     }
 
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {

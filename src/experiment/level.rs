@@ -162,6 +162,12 @@ pub struct ExperimentLevel {
     pub total_tokens_per_s: Option<f64>,
     /// Time to first token, mean, seconds.
     pub mean_ttft_s: Option<f64>,
+    /// 95th percentile of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_ttft_s: Option<f64>,
+    /// Time between two tokens, 95th percentile, mean over the repeats, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_itl_s: Option<f64>,
     /// Peak of all devices, bytes.
     pub peak_bytes: Option<u64>,
     /// KV pool that the engine reserved, bytes.
@@ -198,13 +204,15 @@ pub struct OfLength {
 type LevelFigure = (&'static str, fn(&ExperimentLevel) -> bool);
 
 /// The figures with a reason in the document where they are null.
-pub const FIGURES: [LevelFigure; 13] = [
+pub const FIGURES: [LevelFigure; 15] = [
     ("total", |l| l.total.is_some()),
     ("mean_latency_s", |l| l.mean_latency_s.is_some()),
     ("p95_latency_s", |l| l.p95_latency_s.is_some()),
     ("mean_tokens_per_s", |l| l.mean_tokens_per_s.is_some()),
     ("total_tokens_per_s", |l| l.total_tokens_per_s.is_some()),
     ("mean_ttft_s", |l| l.mean_ttft_s.is_some()),
+    ("p95_ttft_s", |l| l.p95_ttft_s.is_some()),
+    ("p95_itl_s", |l| l.p95_itl_s.is_some()),
     ("peak_bytes", |l| l.peak_bytes.is_some()),
     ("kv_pool_bytes", |l| l.kv_pool_bytes.is_some()),
     ("kv_used_bytes", |l| l.kv_used_bytes.is_some()),
@@ -225,9 +233,16 @@ impl ExperimentLevel {
             rows if rows.is_empty() => by_bench,
             rows => {
                 let load = of_requests(&rows);
-                let by_bench = by_bench.mean_ttft_s.filter(|_| run.requests.is_empty());
+                let of_batches = run.requests.is_empty();
                 ExperimentLevel {
-                    mean_ttft_s: load.mean_ttft_s.or(by_bench),
+                    mean_ttft_s: load
+                        .mean_ttft_s
+                        .or(by_bench.mean_ttft_s.filter(|_| of_batches)),
+                    p95_ttft_s: load
+                        .p95_ttft_s
+                        .or(by_bench.p95_ttft_s.filter(|_| of_batches)),
+                    // The rows have no moments between the first token and the last.
+                    p95_itl_s: by_bench.p95_itl_s,
                     ..load
                 }
             }
@@ -284,6 +299,9 @@ fn of_requests(requests: &[RequestRow]) -> ExperimentLevel {
     let total = whole.len() as u64 + failed;
     let mut latencies: Vec<f64> = whole.iter().map(|r| r.e2e_ms() / 1e3).collect();
     latencies.sort_by(f64::total_cmp);
+    let first_tokens = whole.iter().filter_map(|r| r.ttft_ms());
+    let mut first_tokens: Vec<f64> = first_tokens.map(|ms| ms / 1e3).collect();
+    first_tokens.sort_by(f64::total_cmp);
     let all = |pick: fn(&RequestRow) -> Option<f64>| -> Option<f64> {
         arithmetic_mean(&whole.iter().filter_map(|r| pick(r)).collect::<Vec<f64>>())
     };
@@ -296,7 +314,8 @@ fn of_requests(requests: &[RequestRow]) -> ExperimentLevel {
         p95_latency_s: quantile_of_sorted(&latencies, 0.95),
         mean_tokens_per_s: all(tokens_per_s),
         total_tokens_per_s: mean_throughput(requests),
-        mean_ttft_s: all(|r| r.ttft_ms().map(|ms| ms / 1e3)),
+        mean_ttft_s: arithmetic_mean(&first_tokens),
+        p95_ttft_s: quantile_of_sorted(&first_tokens, 0.95),
         ..ExperimentLevel::default()
     }
 }
@@ -355,6 +374,8 @@ fn of_bench(profile: Option<&Profile>) -> ExperimentLevel {
         mean_latency_s: load.mean_latency_ms.map(|ms| ms / 1e3),
         total_tokens_per_s: load.tokens_per_second,
         mean_ttft_s: figure(|r| &r.ttft_ms, "mean"),
+        p95_ttft_s: figure(|r| &r.ttft_ms, "p95"),
+        p95_itl_s: figure(|r| &r.itl_ms, "p95"),
         ..ExperimentLevel::default()
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{ContainerScan, GpuLook, HostMemory, MemoryScan};
 use crate::headroom::Headroom;
-use crate::report::fitted::{ColumnFit, FittedPage, FittedTable, StyledCell};
 use crate::report::layout::{Align, counted_noun, counted_words};
-use crate::report::text::TextOptions;
+use crate::report::page::TextOptions;
+use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
 
@@ -37,7 +37,7 @@ pub fn render_text(look: &MemoryScan, options: TextOptions, detail: ScanDetail) 
         ScanDetail::Everything => usize::MAX,
         ScanDetail::Screen { rows } => rows,
     };
-    let mut notes = FittedPage::new(options);
+    let mut notes = TextPage::new(options);
     look.notes
         .iter()
         .for_each(|n| notes.write_under("note: ", n));
@@ -48,7 +48,7 @@ pub fn render_text(look: &MemoryScan, options: TextOptions, detail: ScanDetail) 
         ScanDetail::Everything => containers.len(),
         ScanDetail::Screen { .. } => count_worth_a_row(look, &containers),
     };
-    let mut page = FittedPage::new(options);
+    let mut page = TextPage::new(options);
     if look.backend.as_ref().is_some_and(|b| b.simulated) {
         page.write_line("SIMULATED GPUs: these figures say nothing about hardware");
     }
@@ -108,7 +108,7 @@ fn count_worth_a_row(look: &MemoryScan, containers: &[&ContainerScan]) -> usize 
 }
 
 fn write_folded(
-    page: &mut FittedPage,
+    page: &mut TextPage,
     look: &MemoryScan,
     (shown, folded): (&[&ContainerScan], &[&ContainerScan]),
 ) {
@@ -135,8 +135,8 @@ fn first_lines(text: String, rows: usize) -> String {
 }
 
 /// The GPUs with at most so many lines for the owners of their memory, and this host.
-fn device_table(look: &MemoryScan, owner_lines: usize, options: TextOptions) -> FittedTable {
-    let mut table = FittedTable::new(&[
+fn device_table(look: &MemoryScan, owner_lines: usize, options: TextOptions) -> TextTable {
+    let mut table = TextTable::new(&[
         ("GPU", Align::Right, ColumnFit::Drop(0)),
         ("NAME / CONTAINER", Align::Left, ColumnFit::Cut),
         ("USED", Align::Right, ColumnFit::Whole),
@@ -257,8 +257,8 @@ fn host_row(host: &HostMemory, options: TextOptions) -> Vec<StyledCell> {
     ]
 }
 
-fn container_table(containers: &[&ContainerScan], options: TextOptions) -> FittedTable {
-    let mut table = FittedTable::new(&[
+fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextTable {
+    let mut table = TextTable::new(&[
         ("CONTAINER", Align::Left, ColumnFit::Cut),
         ("ENGINE", Align::Left, ColumnFit::Cut),
         ("HOST MEM", Align::Right, ColumnFit::Whole),

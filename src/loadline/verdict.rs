@@ -106,6 +106,11 @@ fn running(seen: &RoundObservation, concurrency: u64) -> Option<u64> {
     (seen.running_most).filter(|n| *n >= concurrency || often && long)
 }
 
+/// Most requests of a round that ran at once: by the engine, else as the client saw them.
+pub fn concurrency_reached(seen: &RoundObservation, concurrency: u64) -> Option<u64> {
+    running(seen, concurrency).or(seen.together)
+}
+
 /// Everything that was wrong with a round; nothing is a round that held.
 pub fn check_round(
     concurrency: u64,
@@ -124,7 +129,7 @@ pub fn check_round(
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
-    let together = running(seen, concurrency).or(seen.together);
+    let together = concurrency_reached(seen, concurrency);
     let apart = together.is_some_and(|n| n < concurrency);
     let long = seen.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer is known: a reading finds a queue by chance.

@@ -82,7 +82,7 @@ pub fn collect_findings(
             findings.push(Finding::new_info("startup_not_observed", message));
         }
         let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
-        let missing = o.engine.and_then(|e| e.untold(&o.log, on_gpu));
+        let missing = o.engine.and_then(|e| e.missing_log_detail(&o.log, on_gpu));
         findings.extend(missing.map(|message| Finding::new_info("log_tells_less", message)));
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {

@@ -1,240 +1,175 @@
-//! An A/B run as a page: arms, memory part by part, latency and throughput.
+//! An A/B run as a report: arms, memory part by part, latency and throughput.
 
-use super::layout::{Align, TextTable, clean_text, format_figure, wrap_text};
-use super::text::TextOptions;
+use super::content::{
+    Answer, Chapter, ContentBlock, Grid, Report, TableCell, note_block, number_column, text_column,
+};
+use super::figures::{cell_by, change_cell, percent_text};
+use super::layout::{counted_noun, format_figure, unsigned_zero};
 use crate::capture::RunEnd;
 use crate::compare::ablation::{Ablation, Arm};
 use crate::compare::graphs::MIB;
 use crate::compare::{Judgement, Row, Side, Unit};
+use crate::units::Bytes;
 
-/// The page.
-pub fn render_ablation(ablation: &Ablation, options: TextOptions) -> String {
-    let mut page = AblationPage {
-        text: String::new(),
-        options,
-    };
-    page.write_head(ablation);
-    page.write_findings(ablation);
-    page.write_memory(ablation);
-    page.others(ablation);
-    page.write_reasons(ablation);
-    page.write_graphs(ablation);
-    page.text
-}
-
-/// One arm's side of a row.
-type SideOfRow = fn(&Row) -> &Side;
-
-struct AblationPage {
-    text: String,
-    options: TextOptions,
-}
-
-impl AblationPage {
-    fn write_line(&mut self, line: &str) {
-        let line = clean_text(line, self.options.unicode);
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+/// The report.
+pub fn ablation_report(ablation: &Ablation) -> Report {
+    let version = ablation.engine_version.as_deref().unwrap_or("—");
+    let mut blocks = vec![ContentBlock::Text(format!(
+        "{} {version}, {}, {} bench, memory read by {}.",
+        ablation.engine,
+        ablation.model.as_deref().unwrap_or("model —"),
+        ablation.bench,
+        ablation.memory_backend
+    ))];
+    let arms = [("A", &ablation.a), ("B", &ablation.b)];
+    blocks.extend(arms.map(|(letter, arm)| ContentBlock::Text(describe_arm(letter, arm))));
+    blocks.extend(findings(arms));
+    blocks.push(ContentBlock::Table(memory_table(ablation)));
+    if !ablation.comparison.others.is_empty() {
+        blocks.push(ContentBlock::Table(others_table(ablation)));
     }
-
-    fn write_table(&mut self, title: &str, table: &TextTable) {
-        self.write_line("");
-        self.write_line(title);
-        for line in table.render_lines() {
-            self.write_line(&format!("  {line}"));
-        }
-    }
-
-    /// A sentence, wrapped.
-    fn aside(&mut self, text: &str) {
-        let room = self.options.width.saturating_sub(4).max(24);
-        for (i, part) in wrap_text(text, room).iter().enumerate() {
-            let indent = if i == 0 { "  " } else { "    " };
-            self.write_line(&format!("{indent}{part}"));
-        }
-    }
-
-    fn write_head(&mut self, ablation: &Ablation) {
-        let version = ablation.engine_version.as_deref().unwrap_or("—");
-        let mut title = format!(
-            "{}: {} against {}",
-            ablation.container, ablation.a.name, ablation.b.name
-        );
-        if ablation.simulated {
-            title.push_str("  SIMULATED");
-        }
-        self.write_line(&title);
-        self.write_line(&format!(
-            "{} {version}, {}, {} bench, memory read by {}",
-            ablation.engine,
-            ablation.model.as_deref().unwrap_or("model —"),
-            ablation.bench,
-            ablation.memory_backend
-        ));
-        self.write_line("");
-        for (letter, arm) in [("A", &ablation.a), ("B", &ablation.b)] {
-            self.arm(letter, arm);
-        }
-    }
-
-    fn arm(&mut self, letter: &str, arm: &Arm) {
-        let args = if arm.engine_args.is_empty() {
-            "no arguments of its own".to_owned()
-        } else {
-            arm.engine_args.join(" ")
-        };
-        let runs = match arm.runs.len() {
-            1 => "1 run".to_owned(),
-            n => format!("{n} runs"),
-        };
-        let failed = arm
-            .runs
-            .iter()
-            .filter(|r| r.outcome != RunEnd::Completed)
-            .count();
-        let failed = match failed {
-            0 => String::new(),
-            n => format!(", {n} FAILED"),
-        };
-        self.aside(&format!("{letter} = {}: {args} ({runs}{failed})", arm.name));
-    }
-
-    /// What the runs warn of: an argument without effect makes two arms that are the same.
-    fn write_findings(&mut self, ablation: &Ablation) {
-        let arms = [("A", &ablation.a), ("B", &ablation.b)];
-        if arms.iter().all(|(_, arm)| arm.findings.is_empty()) {
-            return;
-        }
-        self.write_line("");
-        self.write_line("Findings");
-        let in_both = |message: &str| {
-            (arms.iter()).all(|(_, arm)| arm.findings.iter().any(|f| f.message == message))
-        };
-        for (letter, arm) in arms {
-            for finding in &arm.findings {
-                match in_both(&finding.message) {
-                    true if letter == "A" => self.aside(&format!("both: {}", finding.message)),
-                    true => {}
-                    false => self.aside(&format!("{letter}: {}", finding.message)),
-                }
-            }
-        }
-    }
-
-    fn write_memory(&mut self, ablation: &Ablation) {
-        let mut table = TextTable::new(&[
-            ("", Align::Left),
-            ("A", Align::Right),
-            ("B", Align::Right),
-            ("B - A", Align::Right),
-            ("%", Align::Right),
-            ("", Align::Left),
-        ]);
-        let c = &ablation.comparison;
-        let both = c.components.iter().chain([&c.remainder]);
-        for row in [&c.total].into_iter().chain(both) {
-            table.add_row(row_cells(row));
-        }
-        self.write_table("Memory at the peak, MiB (medians)", &table);
-    }
-
-    fn others(&mut self, ablation: &Ablation) {
-        let others = &ablation.comparison.others;
-        if others.is_empty() {
-            return;
-        }
-        let mut table = TextTable::new(&[
-            ("", Align::Left),
-            ("A", Align::Right),
-            ("lowest to highest", Align::Left),
-            ("B", Align::Right),
-            ("lowest to highest", Align::Left),
-            ("B - A", Align::Right),
-            ("%", Align::Right),
-            ("", Align::Left),
-        ]);
-        for row in others {
-            let [label, a, b, tail @ ..] = &row_cells(row)[..] else {
-                continue;
-            };
-            let label = match row.unit {
-                Unit::Bytes => format!("{label}, MiB"),
-                _ => label.clone(),
-            };
-            let (in_a, in_b) = (
-                format_range(row.unit, &row.a),
-                format_range(row.unit, &row.b),
-            );
-            let mut cells = vec![label, a.clone(), in_a, b.clone(), in_b];
-            cells.extend_from_slice(tail);
-            table.add_row(cells);
-        }
-        self.write_table("Pool, latency, throughput (medians)", &table);
-    }
-
-    /// Why figures are missing, each once.
-    fn write_reasons(&mut self, ablation: &Ablation) {
-        let c = &ablation.comparison;
-        let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
-        let mut said = Vec::new();
-        let arms: [(&str, SideOfRow); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
-        for (letter, side) in arms {
-            // An arm without a run to its end knows nothing, for one reason.
-            if let Some(why) = &side(&c.total).unknown {
-                said.push(format!("{letter}: {why}"));
-                continue;
-            }
-            for row in rows.clone() {
-                if let Some(why) = &side(row).unknown {
-                    said.push(format!("{letter}, {}: {why}", row.label));
-                }
-            }
-        }
-        if !said.is_empty() {
-            self.write_line("");
-            self.write_line("Unknown");
-        }
-        said.iter().for_each(|s| self.aside(s));
-    }
-
-    fn write_graphs(&mut self, ablation: &Ablation) {
-        let Some(graphs) = &ablation.graphs else {
-            return;
-        };
-        self.write_line("");
-        self.write_line("CUDA graphs");
-        match (graphs.overhead_bytes, graphs.reading) {
-            (Some(bytes), Some(reading)) => self.aside(&format!(
-                "{:.1} MiB, {}: {}",
+    blocks.extend(ablation.graphs.as_ref().map(|graphs| {
+        let text = match (graphs.overhead_bytes, graphs.reading) {
+            (Some(bytes), Some(reading)) => format!(
+                "CUDA graphs: {:.1} MiB, {}: {}.",
                 bytes / MIB,
                 graphs.witness,
                 graphs.thresholds.describe_reading(reading)
-            )),
-            _ => self.aside(&format!("no reading: {}", graphs.witness)),
-        }
+            ),
+            _ => format!("CUDA graphs: no reading: {}.", graphs.witness),
+        };
+        ContentBlock::Text(text)
+    }));
+    Report {
+        title: format!(
+            "{}: {} against {}",
+            ablation.container, ablation.b.name, ablation.a.name
+        ),
+        simulated: (ablation.simulated).then(|| "an engine or a GPU here is simulated".into()),
+        answer: answer_of_ablation(ablation),
+        chapters: vec![Chapter::of_blocks("ablation", "A against B", blocks)],
+        ..Report::default()
     }
 }
 
-/// Label, A, B, difference, percent, judgement.
-fn row_cells(row: &Row) -> Vec<String> {
+/// How far the peak of B is from that of A, and whether that is more than noise.
+fn answer_of_ablation(ablation: &Ablation) -> Option<Answer> {
+    let total = &ablation.comparison.total;
+    let (a, b) = total.a.median.zip(total.b.median)?;
+    let moved = Bytes((b - a).abs() as u64);
+    let verdict = match (b.total_cmp(&a), judgement(total)) {
+        (std::cmp::Ordering::Equal, _) => "B peaks as high as A.".to_owned(),
+        (side, judgement) => {
+            let side = if side.is_gt() { "higher" } else { "lower" };
+            let noise = match judgement {
+                "" => String::new(),
+                judgement => format!(", {judgement}"),
+            };
+            format!(
+                "B ({}) peaks {moved} {side} than A ({}){noise}.",
+                ablation.b.name, ablation.a.name
+            )
+        }
+    };
+    Some(Answer {
+        verdict,
+        ..Answer::default()
+    })
+}
+
+fn describe_arm(letter: &str, arm: &Arm) -> String {
+    let args = if arm.engine_args.is_empty() {
+        "no arguments of its own".to_owned()
+    } else {
+        arm.engine_args.join(" ")
+    };
+    let runs = counted_noun(arm.runs.len(), "run");
+    let failed = (arm.runs.iter()).filter(|r| r.outcome != RunEnd::Completed);
+    let failed = match failed.count() {
+        0 => String::new(),
+        n => format!(", {n} FAILED"),
+    };
+    format!("{letter} = {}: {args} ({runs}{failed})", arm.name)
+}
+
+/// What the runs warn of: an argument without effect makes two arms that are the same.
+fn findings(arms: [(&str, &Arm); 2]) -> Vec<ContentBlock> {
+    let in_both = |message: &str| {
+        (arms.iter()).all(|(_, arm)| arm.findings.iter().any(|f| f.message == message))
+    };
+    let mut notes = Vec::new();
+    for (letter, arm) in arms {
+        for finding in &arm.findings {
+            let both = in_both(&finding.message);
+            if both && letter == "B" {
+                continue;
+            }
+            let of = if both { "both" } else { letter };
+            let message = format!("{of}: {}", finding.message);
+            notes.push(note_block(finding.severity, &finding.code, message));
+        }
+    }
+    notes
+}
+
+fn memory_table(ablation: &Ablation) -> Grid {
+    let c = &ablation.comparison;
+    let rows = [&c.total].into_iter().chain(&c.components);
+    Grid {
+        id: "ablation_memory".into(),
+        caption: "Memory at the peak, MiB (medians)".into(),
+        columns: columns("part"),
+        rows: rows.chain([&c.remainder]).map(row_cells).collect(),
+    }
+}
+
+fn others_table(ablation: &Ablation) -> Grid {
+    let mut columns = columns("figure");
+    columns.push(text_column("A, lowest to highest", "a_range"));
+    columns.push(text_column("B, lowest to highest", "b_range"));
+    let rows = ablation.comparison.others.iter().map(|row| {
+        let mut cells = row_cells(row);
+        if let (Unit::Bytes, Some(label)) = (row.unit, cells.first_mut()) {
+            label.text.push_str(", MiB");
+        }
+        cells.extend([&row.a, &row.b].map(|s| TableCell::text_cell(format_range(row.unit, s))));
+        cells
+    });
+    Grid {
+        id: "ablation_others".into(),
+        caption: "Pool, latency, throughput (medians)".into(),
+        columns,
+        rows: rows.collect(),
+    }
+}
+
+fn columns(first: &str) -> Vec<super::content::TableColumn> {
     vec![
-        row.label.clone(),
-        format_value(row.unit, row.a.median),
-        format_value(row.unit, row.b.median),
-        difference(row),
-        row.difference_percent
-            .map_or_else(String::new, format_percent),
-        judgement(row).into(),
+        text_column(first, first),
+        number_column("A", "a"),
+        number_column("B", "b"),
+        number_column("B - A", "diff"),
+        number_column("%", "diff_pct"),
+        text_column("noise", "judgement"),
     ]
 }
 
-/// Of next to nothing everything is very many times as much.
-fn format_percent(p: f64) -> String {
-    match p {
-        p if p >= 1000.0 => "> 999".into(),
-        p if p <= -1000.0 => "< -999".into(),
-        p => plus(p, format!("{p:.1}")),
-    }
+/// Label, A, B, difference, percent, judgement.
+fn row_cells(row: &Row) -> Vec<TableCell> {
+    let why = |side: &Side| side.unknown.clone().unwrap_or_else(|| "unknown".into());
+    let value = |v: f64| format_value(row.unit, v);
+    let one_sided = "not known of both";
+    vec![
+        TableCell::text_cell(&row.label),
+        cell_by(row.a.median, &why(&row.a), value),
+        cell_by(row.b.median, &why(&row.b), value),
+        change_cell(row.difference, one_sided, value),
+        match row.difference_percent {
+            Some(percent) => TableCell::number_cell(percent, percent_text(percent)),
+            None => TableCell::default(),
+        },
+        TableCell::text_cell(judgement(row)),
+    ]
 }
 
 fn judgement(row: &Row) -> &'static str {
@@ -247,37 +182,10 @@ fn judgement(row: &Row) -> &'static str {
     }
 }
 
-fn format_value(unit: Unit, value: Option<f64>) -> String {
-    match (unit, value) {
-        (_, None) => "—".into(),
-        (Unit::Bytes, Some(bytes)) => nought(format!("{:.1}", bytes / MIB)),
-        (_, Some(v)) => format_figure(v),
-    }
-}
-
-fn difference(row: &Row) -> String {
-    match row.difference {
-        None => "—".into(),
-        Some(d) => plus(d, format_value(row.unit, Some(d))),
-    }
-}
-
-/// With its sign, unless it rounds to nothing.
-fn plus(v: f64, text: String) -> String {
-    let text = nought(text);
-    let nothing = text.chars().all(|c| c == '0' || c == '.');
-    if v > 0.0 && !nothing {
-        format!("+{text}")
-    } else {
-        text
-    }
-}
-
-/// Nothing is negative zero.
-fn nought(text: String) -> String {
-    match text.strip_prefix('-') {
-        Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
-        _ => text,
+fn format_value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Bytes => unsigned_zero(format!("{:.1}", value / MIB)),
+        _ => format_figure(value),
     }
 }
 
@@ -286,8 +194,8 @@ fn format_range(unit: Unit, side: &Side) -> String {
         None => String::new(),
         Some(s) => format!(
             "{} to {}",
-            format_value(unit, Some(s.min)),
-            format_value(unit, Some(s.max))
+            format_value(unit, s.min),
+            format_value(unit, s.max)
         ),
     }
 }

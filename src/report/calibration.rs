@@ -1,65 +1,68 @@
-//! What was learned of overheads, and what moves with what, as pages.
+//! What was learned of overheads, as a report.
 
-use super::figures::with_plus;
-use super::layout::{Align, TextTable, grouped_count};
-use super::page::TextPage;
-use super::text::TextOptions;
-use crate::compare::correlate::{Correlation, Correlations};
+use super::content::{Chapter, ContentBlock, Grid, Report, TableCell, number_column, text_column};
+use super::figures::{count_cell, gib_text};
+use super::layout::counted_noun;
 use crate::estimate::calibration::{Calibration, CalibrationRun, FEWEST_RUNS, Learned};
-use crate::units::GIB;
+use crate::units::to_gib;
 
-/// The page of the database. `skipped` are the runs that taught nothing, by reason.
-pub fn render_calibration(
-    calibration: &Calibration,
-    skipped: &[(String, u64)],
-    options: TextOptions,
-) -> String {
-    let mut page = TextPage::new(options);
-    let runs = calibration.runs.len();
-    page.write_line(&format!(
-        "Learned from {runs} {}",
-        if runs == 1 { "run" } else { "runs" }
-    ));
+/// The report of the database. `skipped` are the runs that taught nothing, by reason.
+pub fn calibration_report(calibration: &Calibration, skipped: &[(String, u64)]) -> Report {
+    let mut chapters = Vec::new();
     if !calibration.entries.is_empty() {
-        page.write_title(
-            "Overheads, GiB on the fullest GPU: median, first to third quartile, runs",
-        );
-        let mut table = TextTable::new(&[
-            ("engine", Align::Left),
-            ("attention", Align::Left),
-            ("type", Align::Left),
-            ("TP", Align::Right),
-            ("GPU", Align::Left),
-            ("activation peak", Align::Left),
-            ("non-torch", Align::Left),
-            ("CUDA graphs", Align::Left),
-        ]);
-        for e in &calibration.entries {
-            table.add_row(vec![
-                format!("{} {}", e.key.engine, e.key.version),
-                e.key.attention.clone(),
-                e.key.dtype.clone(),
-                e.key.tp.to_string(),
-                e.key.gpu.clone(),
-                learned(&e.activation),
-                learned(&e.non_torch),
-                learned(&e.cuda_graphs),
-            ]);
-        }
-        page.write_table(&table);
-        page.write_aside(&format!("fewer than {FEWEST_RUNS} runs are no data"));
+        let blocks = vec![
+            ContentBlock::Text(format!(
+                "GiB on the fullest GPU: median, first to third quartile, runs; fewer than {FEWEST_RUNS} runs are no data."
+            )),
+            ContentBlock::Table(overheads_table(calibration)),
+        ];
+        chapters.push(Chapter::of_blocks("overheads", "Overheads", blocks));
     }
-    last_starts(&mut page, calibration);
-    let reasons: Vec<String> = skipped
-        .iter()
+    chapters.extend(last_starts(calibration));
+    let reasons: Vec<String> = (skipped.iter())
         .map(|(why, n)| format!("{n} of them: {why}"))
         .collect();
-    page.write_asides("Taught nothing", &reasons);
-    page.into_text()
+    chapters.extend(Chapter::of_sentences("skipped", "Not used", &reasons));
+    let runs = counted_noun(calibration.runs.len(), "run");
+    Report {
+        title: format!("Learned from {runs}"),
+        chapters,
+        ..Report::default()
+    }
 }
 
-fn learned(learned: &Learned) -> String {
-    let gib = |bytes: u64| format!("{:.2}", bytes as f64 / GIB);
+fn overheads_table(calibration: &Calibration) -> Grid {
+    let rows = calibration.entries.iter().map(|e| {
+        vec![
+            TableCell::text_cell(format!("{} {}", e.key.engine, e.key.version)),
+            TableCell::text_cell(&e.key.attention),
+            TableCell::text_cell(&e.key.dtype),
+            count_cell(e.key.tp),
+            TableCell::text_cell(&e.key.gpu),
+            TableCell::text_cell(describe_learned(&e.activation)),
+            TableCell::text_cell(describe_learned(&e.non_torch)),
+            TableCell::text_cell(describe_learned(&e.cuda_graphs)),
+        ]
+    });
+    Grid {
+        id: "overheads".into(),
+        caption: String::new(),
+        columns: vec![
+            text_column("engine", "engine"),
+            text_column("attention", "attention"),
+            text_column("type", "dtype"),
+            number_column("TP", "tp"),
+            text_column("GPU", "gpu"),
+            text_column("activation peak", "activation"),
+            text_column("non-torch", "non_torch"),
+            text_column("CUDA graphs", "cuda_graphs"),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn describe_learned(learned: &Learned) -> String {
+    let gib = |bytes: u64| format!("{:.2}", to_gib(bytes));
     match learned.figures {
         Some(f) => format!(
             "{}, {} to {}, {}",
@@ -68,105 +71,50 @@ fn learned(learned: &Learned) -> String {
             gib(f.q3),
             learned.n
         ),
-        None => match learned.n {
-            0 => "no data".into(),
-            n => format!("no data ({n})"),
-        },
+        None if learned.n == 0 => "no data".into(),
+        None => format!("no data ({})", learned.n),
     }
 }
 
 /// CUDA graphs as each model last took them.
-fn last_starts(page: &mut TextPage, calibration: &Calibration) {
+fn last_starts(calibration: &Calibration) -> Option<Chapter> {
     let same = |r: &CalibrationRun| {
         let k = &r.key;
         calibration.last_start(&r.model, |of| {
             (&of.engine, &of.version, &of.gpu, of.tp) == (&k.engine, &k.version, &k.gpu, k.tp)
         })
     };
-    let last: Vec<&CalibrationRun> = calibration
+    let last = calibration
         .runs
         .iter()
-        .filter(|r| same(r).is_some_and(|last| last.run_id == r.run_id))
+        .filter(|r| same(r).is_some_and(|last| last.run_id == r.run_id));
+    let rows: Vec<Vec<TableCell>> = last
+        .map(|r| {
+            let gib = to_gib(r.cuda_graphs.unwrap_or_default());
+            vec![
+                TableCell::text_cell(&r.model),
+                TableCell::text_cell(format!("{} {}", r.key.engine, r.key.version)),
+                TableCell::text_cell(&r.key.gpu),
+                count_cell(r.key.tp),
+                TableCell::number_cell(gib, gib_text(gib)),
+                TableCell::text_cell(&r.timestamp),
+            ]
+        })
         .collect();
-    if last.is_empty() {
-        return;
-    }
-    page.write_title("CUDA graphs at the last start");
-    let mut table = TextTable::new(&[
-        ("model", Align::Left),
-        ("engine", Align::Left),
-        ("GPU", Align::Left),
-        ("TP", Align::Right),
-        ("GiB", Align::Right),
-        ("when", Align::Left),
-    ]);
-    for r in last {
-        let bytes = r.cuda_graphs.unwrap_or_default() as f64;
-        table.add_row(vec![
-            r.model.clone(),
-            format!("{} {}", r.key.engine, r.key.version),
-            r.key.gpu.clone(),
-            r.key.tp.to_string(),
-            format!("{:.2}", bytes / GIB),
-            r.timestamp.clone(),
-        ]);
-    }
-    page.write_table(&table);
-}
-
-/// The page of the correlations.
-pub fn render_correlations(correlations: &Correlations, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
-    let n = correlations.profiles;
-    page.write_line(&format!(
-        "What moves with what, in {n} {}",
-        if n == 1 { "profile" } else { "profiles" }
-    ));
-    section(
-        &mut page,
-        "Across runs, a point for each",
-        &correlations.across_runs,
-        false,
-    );
-    section(
-        &mut page,
-        "Within runs, a point for each moment (medians over the runs)",
-        &correlations.within_runs,
-        true,
-    );
-    page.write_aside(
-        "A coefficient tells that two figures move together, and not why; few runs say little.",
-    );
-    page.into_text()
-}
-
-fn section(page: &mut TextPage, title: &str, all: &[Correlation], with_runs: bool) {
-    page.write_title(title);
-    let mut table = TextTable::new(&[
-        ("", Align::Left),
-        ("with", Align::Left),
-        ("points", Align::Right),
-        (if with_runs { "runs" } else { "" }, Align::Right),
-        ("Pearson", Align::Right),
-        ("Spearman", Align::Right),
-    ]);
-    for c in all {
-        let value = |v: Option<f64>| match (v, &c.unknown) {
-            (Some(v), _) => with_plus(v, format!("{v:.2}")),
-            (None, _) => "no data".into(),
-        };
-        table.add_row(vec![
-            c.x.clone(),
-            c.y.clone(),
-            grouped_count(c.n),
-            if with_runs {
-                c.runs.to_string()
-            } else {
-                String::new()
-            },
-            value(c.pearson),
-            value(c.spearman),
-        ]);
-    }
-    page.write_table(&table);
+    let grid = Grid {
+        id: "last_starts".into(),
+        caption: String::new(),
+        columns: vec![
+            text_column("model", "model"),
+            text_column("engine", "engine"),
+            text_column("GPU", "gpu"),
+            number_column("TP", "tp"),
+            number_column("GiB", "cuda_graphs_gib"),
+            text_column("when", "timestamp"),
+        ],
+        rows,
+    };
+    let blocks = || vec![ContentBlock::Table(grid.clone())];
+    let title = "CUDA graphs at the last start";
+    (!grid.rows.is_empty()).then(|| Chapter::of_blocks("last_starts", title, blocks()))
 }

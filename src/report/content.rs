@@ -23,7 +23,12 @@ pub struct Report {
     pub chapters: Vec<Chapter>,
     /// Where figures come from; [`SourceId`] counts in it.
     pub sources: Vec<FigureSource>,
+    /// Whether details, drawings and sources are left out.
+    pub is_brief: bool,
 }
+
+/// Changes that an answer names.
+pub const MOST_ACTIONS: usize = 3;
 
 /// Whether memory suffices, how much is left, and what to change.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,7 +41,7 @@ pub struct Answer {
     pub gauge: Option<Gauge>,
     /// The main figures, four at most.
     pub figures: Vec<KeyFigure>,
-    /// What to change, three at most, the best first.
+    /// What to change, [`MOST_ACTIONS`] at most, the best first.
     pub actions: Vec<Action>,
 }
 
@@ -132,8 +137,10 @@ pub struct Chapter {
     pub id: String,
     /// Title.
     pub title: String,
-    /// Its pieces, in order.
+    /// What answers a reader's first questions, in order: a terminal shows these.
     pub blocks: Vec<ContentBlock>,
+    /// What stands behind them: shown by formats that have room for everything.
+    pub details: Vec<ContentBlock>,
 }
 
 /// A piece of a chapter.
@@ -151,6 +158,86 @@ pub enum ContentBlock {
     Timeline(ChartTimeline),
     /// Lines as they are: of a log, of a configuration.
     Listing(Listing),
+}
+
+impl Report {
+    /// What answers a reader's first questions: without drawings, details and sources.
+    pub fn brief_report(&self) -> Report {
+        let is_drawing =
+            |b: &ContentBlock| matches!(b, ContentBlock::Chart(_) | ContentBlock::Timeline(_));
+        let chapters = self.chapters.iter().map(|chapter| Chapter {
+            id: chapter.id.clone(),
+            title: chapter.title.clone(),
+            blocks: (chapter.blocks.iter().filter(|b| !is_drawing(b)).cloned()).collect(),
+            details: Vec::new(),
+        });
+        Report {
+            chapters: chapters.filter(|c| !c.blocks.is_empty()).collect(),
+            sources: Vec::new(),
+            is_brief: true,
+            ..self.clone()
+        }
+    }
+}
+
+impl Chapter {
+    /// Its blocks, and what stands behind them.
+    pub fn all_blocks(&self) -> impl Iterator<Item = &ContentBlock> {
+        self.blocks.iter().chain(&self.details)
+    }
+
+    /// The same, all of it behind what answers first questions.
+    pub fn as_details(mut self) -> Chapter {
+        self.blocks.append(&mut self.details);
+        Chapter {
+            details: self.blocks,
+            blocks: Vec::new(),
+            ..self
+        }
+    }
+
+    /// A chapter without details.
+    pub fn of_blocks(id: &str, title: impl Into<String>, blocks: Vec<ContentBlock>) -> Chapter {
+        Chapter {
+            id: id.into(),
+            title: title.into(),
+            blocks,
+            details: Vec::new(),
+        }
+    }
+
+    /// Sentences under a title; `None` without a sentence.
+    pub fn of_sentences(id: &str, title: &str, sentences: &[String]) -> Option<Chapter> {
+        let blocks: Vec<_> = (sentences.iter().cloned())
+            .map(ContentBlock::Text)
+            .collect();
+        (!blocks.is_empty()).then(|| Chapter::of_blocks(id, title, blocks))
+    }
+}
+
+/// A note without a quote.
+pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) -> ContentBlock {
+    ContentBlock::Note(Note {
+        severity,
+        code: Some(code.to_owned()),
+        message: message.into(),
+        quote: None,
+    })
+}
+
+/// Labels and their values.
+pub fn facts_block<L: Into<String>, V: Into<String>>(
+    id: &str,
+    facts: impl IntoIterator<Item = (L, V)>,
+) -> ContentBlock {
+    let row =
+        |(label, value): (L, V)| vec![TableCell::text_cell(label), TableCell::text_cell(value)];
+    ContentBlock::Table(Grid {
+        id: id.into(),
+        caption: String::new(),
+        columns: vec![text_column("", "fact"), text_column("", "value")],
+        rows: facts.into_iter().map(row).collect(),
+    })
 }
 
 /// What to know when reading the figures.
@@ -199,6 +286,33 @@ pub struct TableColumn {
     pub key: String,
     /// Whether its cells are figures: set right.
     pub numeric: bool,
+    /// Whether its figures are percent of one whole: a terminal with room draws them as bars.
+    pub is_share: bool,
+}
+
+/// A column of words.
+pub fn text_column(title: impl Into<String>, key: &str) -> TableColumn {
+    TableColumn {
+        title: title.into(),
+        key: key.into(),
+        ..TableColumn::default()
+    }
+}
+
+/// A column of figures.
+pub fn number_column(title: impl Into<String>, key: &str) -> TableColumn {
+    TableColumn {
+        numeric: true,
+        ..text_column(title, key)
+    }
+}
+
+/// A column of percent of one whole.
+pub fn share_column(title: impl Into<String>, key: &str) -> TableColumn {
+    TableColumn {
+        is_share: true,
+        ..number_column(title, key)
+    }
 }
 
 /// A cell of a table.

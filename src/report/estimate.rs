@@ -1,13 +1,16 @@
-//! An estimate as a page: each component with its band, the pool, whether it fits, and with
-//! `--explain` each formula with its inputs.
+//! An estimate as a report: each component with its band, the pool, whether it fits, and each formula
+//! with its inputs.
 
-use super::content::{Action, Answer, AnswerState, Gauge};
-use super::layout::{Align, TextTable, grouped_count, text_width, wrap_text};
-use super::page::TextPage;
-use super::text::TextOptions;
+use super::content::{
+    Action, Answer, AnswerState, Chapter, ContentBlock, Gauge, Grid, Report, TableCell,
+    facts_block, note_block, number_column, text_column,
+};
+use super::figures::count_cell;
+use super::layout::{counted_noun, grouped_count};
 use crate::breakdown::Component as Part;
-use crate::estimate::question::{Choice, Entry, Reading, Risk, Solution};
-use crate::estimate::{Component, Term, Unknown};
+use crate::engine::facts::Severity;
+use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
+use crate::estimate::{Component, Model, Term, Unknown};
 use crate::units::{Bytes, to_gib};
 use serde_json::Value;
 
@@ -59,19 +62,45 @@ pub struct PoolFigures {
     pub tokens: u64,
 }
 
-/// The page.
-pub fn render_estimate(told: &EstimatePage<'_>, explain: bool, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
-    page.write_head(told);
-    page.terms(told);
-    page.cache(told);
+/// The report. `explain`: formulas are for a first reading, too.
+pub fn estimate_report(page: &EstimatePage<'_>, explain: bool) -> Report {
+    let mut chapters = vec![Chapter::of_blocks(
+        "estimate",
+        "Estimated memory",
+        estimate_blocks(page),
+    )];
+    chapters.push(Chapter {
+        id: "kv_cache".into(),
+        title: "KV cache".into(),
+        blocks: vec![facts_block("kv_cache_facts", cache_facts(page))],
+        ..Chapter::default()
+    });
+    let (mut shown, mut behind) = (Vec::new(), page.terms.iter().map(explain_term).collect());
     if explain {
-        page.explain(told);
+        std::mem::swap(&mut shown, &mut behind);
     }
-    page.warnings(&told.warnings);
-    page.write_line("");
-    page.write_answer(&answer_of_estimate(told));
-    page.into_text()
+    chapters.push(Chapter {
+        id: "formulas".into(),
+        title: "Formulas".into(),
+        blocks: shown.concat(),
+        details: behind.concat(),
+    });
+    let warnings = page.warnings.iter();
+    let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
+    let warnings = Chapter::of_blocks("warnings", "To know", warnings.collect());
+    chapters.extend(Some(warnings).filter(|c| !c.blocks.is_empty()));
+    let gpus = page.gpus.as_ref().map(|g| format!(" on {g}"));
+    Report {
+        title: format!(
+            "{}, {}{}",
+            page.model,
+            page.engine,
+            gpus.unwrap_or_default()
+        ),
+        answer: Some(answer_of_estimate(page)),
+        chapters,
+        ..Report::default()
+    }
 }
 
 /// Whether it fits, how full the GPU is, and what makes it fit.
@@ -103,6 +132,16 @@ pub fn answer_of_estimate(page: &EstimatePage<'_>) -> Answer {
         figures: Vec::new(),
         actions: page.actions.clone(),
     }
+}
+
+/// What a deployment holds after a change: `holds 8 requests of 32,992 tokens`.
+pub fn describe_hold(remedy: &Remedy, model: &Model) -> String {
+    let requests = counted_noun(remedy.concurrency.floor().max(0.0) as usize, "request");
+    let longest = remedy.deployment.max_model_len.or(model.max_positions);
+    let of = longest.map_or(String::new(), |n| {
+        format!(" of {} tokens", grouped_count(n))
+    });
+    format!("holds {requests}{of}")
 }
 
 fn part_of_term(component: Component) -> Part {
@@ -179,299 +218,260 @@ fn shortage(page: &EstimatePage<'_>, reading: &Reading) -> (Option<u64>, String)
     (needed.checked_sub(on.pool).filter(|b| *b > 0), why)
 }
 
-/// The answer of `--solve`, in a sentence, to be read above its page.
-pub fn render_solution(found: &Solution, concurrency: u64, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
+/// The answer of `--solve`, in a sentence, to be read above its report.
+pub fn solution_text(found: &Solution, concurrency: u64) -> String {
     let what = found.what.as_str();
-    page.write_sentence(
-        0,
-        &match found.value {
-            Some(v) if v.fract() > 0.0 => format!("{what} {v:.2}: {}", found.bound),
-            Some(v) if found.deployment.gpus() > 1 && what == "min-gpus" => format!(
-                "{what} {}: tensor parallelism {}, pipeline parallelism {}; {}",
-                grouped_count(v as u64),
-                found.deployment.tp,
-                found.deployment.pp,
-                found.bound
-            ),
-            Some(v) => format!("{what} {}: {}", grouped_count(v as u64), found.bound),
-            None => format!(
-                "{what}: none; {} of the longest length {} not fit, whatever it is",
-                if concurrency > 1 {
-                    format!("{} requests", grouped_count(concurrency))
-                } else {
-                    "one request".into()
-                },
-                if concurrency > 1 { "do" } else { "does" },
-            ),
-        },
-    );
-    page.into_text()
+    match found.value {
+        Some(v) if v.fract() > 0.0 => format!("{what} {v:.2}: {}", found.bound),
+        Some(v) if found.deployment.gpus() > 1 && what == "min-gpus" => format!(
+            "{what} {}: tensor parallelism {}, pipeline parallelism {}; {}",
+            grouped_count(v as u64),
+            found.deployment.tp,
+            found.deployment.pp,
+            found.bound
+        ),
+        Some(v) => format!("{what} {}: {}", grouped_count(v as u64), found.bound),
+        None if concurrency > 1 => format!(
+            "{what}: none; {} requests of the longest length do not fit, whatever it is",
+            grouped_count(concurrency)
+        ),
+        None => {
+            format!("{what}: none; one request of the longest length does not fit, whatever it is")
+        }
+    }
 }
 
 /// The GPUs of `--recommend-gpu`.
-pub fn render_choices(title: &str, found: &[Choice], tried: usize, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
-    page.write_sentence(0, title);
-    if found.is_empty() {
-        page.write_sentence(
-            0,
-            &format!("none of the {tried} known GPUs holds it, up to 8 of a kind"),
-        );
-        return page.into_text();
+pub fn choices_report(title: &str, found: &[Choice], tried: usize) -> Report {
+    let rows = found.iter().map(|c| {
+        let gib = to_gib(c.memory.saturating_mul(c.count));
+        vec![
+            TableCell::text_cell(&c.gpu),
+            count_cell(c.count),
+            TableCell::number_cell(gib, format!("{gib:.0}")),
+            TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency)),
+            TableCell::text_cell(c.risk.as_str()),
+        ]
+    });
+    let block = if found.is_empty() {
+        let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
+        ContentBlock::Text(text)
+    } else {
+        ContentBlock::Table(Grid {
+            id: "gpus".into(),
+            caption: String::new(),
+            columns: vec![
+                text_column("GPU", "gpu"),
+                number_column("number", "count"),
+                number_column("GiB in all", "memory_gib"),
+                number_column("requests at once", "max_concurrency"),
+                text_column("risk", "risk"),
+            ],
+            rows: rows.collect(),
+        })
+    };
+    of_one_block(title, "GPUs that hold it", block)
+}
+
+fn of_one_block(title: &str, chapter: &str, block: ContentBlock) -> Report {
+    Report {
+        title: title.into(),
+        chapters: vec![Chapter::of_blocks("choices", chapter, vec![block])],
+        ..Report::default()
     }
-    let mut table = TextTable::new(&[
-        ("GPU", Align::Left),
-        ("number", Align::Right),
-        ("GiB in all", Align::Right),
-        ("requests at once", Align::Right),
-        ("risk", Align::Left),
-    ]);
-    for c in found {
-        table.add_row(vec![
-            c.gpu.clone(),
-            c.count.to_string(),
-            format!("{:.0}", to_gib(c.memory.saturating_mul(c.count))),
-            at_once(c.max_concurrency),
-            c.risk.as_str().into(),
-        ]);
-    }
-    page.write_table(&table);
-    page.into_text()
 }
 
 /// The table of `--table`.
-pub fn render_table(title: &str, entries: &[Entry], options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
-    page.write_sentence(0, title);
+pub fn table_report(title: &str, entries: &[Entry]) -> Report {
     let mut concurrencies: Vec<u64> = entries.iter().map(|e| e.concurrency).collect();
     concurrencies.sort_unstable();
     concurrencies.dedup();
-    let heads: Vec<String> = concurrencies.iter().map(|c| grouped_count(*c)).collect();
-    let mut columns = vec![("tokens", Align::Right)];
-    columns.extend(heads.iter().map(|h| (h.as_str(), Align::Right)));
-    let mut table = TextTable::new(&columns);
+    let mut columns = vec![number_column("tokens", "tokens")];
+    let heads = concurrencies.iter();
+    columns.extend(heads.map(|c| number_column(grouped_count(*c), &format!("requests_{c}"))));
     let mut lengths: Vec<u64> = entries.iter().map(|e| e.length).collect();
     lengths.dedup();
-    let mut marks = [false; 2];
-    for length in lengths {
-        let mut row = vec![grouped_count(length)];
-        for concurrency in &concurrencies {
-            let entry = entries
-                .iter()
-                .find(|e| e.length == length && e.concurrency == *concurrency);
-            row.push(entry.map_or(String::new(), |e| {
-                let mark = match e.risk {
-                    Some(Risk::DoesNotFit) => "!",
-                    Some(Risk::High) => "?",
-                    Some(_) => " ",
-                    None => "",
-                };
-                marks[0] |= mark == "!";
-                marks[1] |= mark == "?";
-                format!("{:.2}{mark}", to_gib(e.needed))
-            }));
-        }
-        table.add_row(row);
-    }
-    page.write_table(&table);
-    if marks[0] {
-        page.write_sentence(0, "! does not fit");
-    }
-    if marks[1] {
-        page.write_sentence(0, "? may not fit: the risk is high");
-    }
-    page.into_text()
+    let cell = |e: &Entry| {
+        let mark = match e.risk {
+            Some(Risk::DoesNotFit) => "!",
+            Some(Risk::High) => "?",
+            Some(_) => " ",
+            None => "",
+        };
+        let gib = to_gib(e.needed);
+        TableCell::number_cell(gib, format!("{gib:.2}{mark}"))
+    };
+    let rows = lengths.into_iter().map(|length| {
+        let of = |c: &u64| {
+            let mut same = entries.iter().filter(|e| e.length == length);
+            same.find(|e| e.concurrency == *c)
+        };
+        let cells = concurrencies
+            .iter()
+            .map(|c| of(c).map(cell).unwrap_or_default());
+        std::iter::once(count_cell(length)).chain(cells).collect()
+    });
+    let grid = Grid {
+        id: "table".into(),
+        caption: "! does not fit; ? may not fit, the risk is high".into(),
+        columns,
+        rows: rows.collect(),
+    };
+    of_one_block(
+        title,
+        "By tokens and requests at once",
+        ContentBlock::Table(grid),
+    )
 }
 
-impl TextPage {
-    fn write_head(&mut self, told: &EstimatePage<'_>) {
-        let gpus = told.gpus.as_ref().map(|g| format!(" on {g}"));
-        let gpus = gpus.unwrap_or_default();
-        self.write_sentence(0, &format!("{}, {}{gpus}", told.model, told.engine));
-        let size = match told.parameters {
-            0 => String::new(),
-            n => format!("{} parameters; ", format_parameters(n)),
+fn estimate_blocks(page: &EstimatePage<'_>) -> Vec<ContentBlock> {
+    let size = match page.parameters {
+        0 => String::new(),
+        n => format!("{} parameters; ", format_parameters(n)),
+    };
+    let mut blocks = vec![ContentBlock::Text(format!(
+        "{size}facts from {}.",
+        page.source
+    ))];
+    if !page.settings.is_empty() {
+        let setting = |(name, value, default): &(String, String, bool)| {
+            let mark = if *default { " (default)" } else { "" };
+            format!("{name} {value}{mark}")
         };
-        self.write_sentence(0, &format!("{size}facts from {}", told.source));
-        if !told.settings.is_empty() {
-            let words: Vec<String> = told
-                .settings
-                .iter()
-                .map(|(name, value, default)| {
-                    let mark = if *default { " (default)" } else { "" };
-                    format!("{name} {value}{mark}")
-                })
-                .collect();
-            self.write_sentence(0, &words.join(", "));
+        let words: Vec<String> = page.settings.iter().map(setting).collect();
+        blocks.push(ContentBlock::Text(words.join(", ")));
+    }
+    blocks.push(ContentBlock::Table(terms_table(page)));
+    // One reason is one sentence, however many terms it leaves unknown.
+    let mut unknown: Vec<(&Unknown, Vec<&str>)> = Vec::new();
+    for term in page.terms {
+        let Err(why) = &term.bytes else { continue };
+        match unknown.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(term.component.words()),
+            None => unknown.push((why, vec![term.component.words()])),
         }
     }
+    blocks.extend(unknown.into_iter().map(|(why, names)| {
+        let hint = why.hint.as_ref().map(|h| format!(": {h}"));
+        let hint = hint.unwrap_or_default();
+        ContentBlock::Text(format!("{}: {why}{hint}", names.join(", ")))
+    }));
+    blocks
+}
 
-    fn terms(&mut self, told: &EstimatePage<'_>) {
-        self.write_line("");
-        let each = match told.gpu_count {
-            1 => "component".to_owned(),
-            n => format!("each of {n} GPUs"),
+fn terms_table(page: &EstimatePage<'_>) -> Grid {
+    let gib = |bytes: u64| TableCell::number_cell(to_gib(bytes), format!("{:.2}", to_gib(bytes)));
+    let mut rows: Vec<Vec<TableCell>> = Vec::new();
+    for term in page.terms {
+        let name = TableCell {
+            swatch: Some(part_of_term(term.component)),
+            ..TableCell::text_cell(term.component.words())
         };
-        let mut table = TextTable::new(&[
-            (&each, Align::Left),
-            ("GiB", Align::Right),
-            ("band", Align::Left),
-            ("band from", Align::Left),
+        let bytes = match (&term.bytes, term.at_least) {
+            (Ok(bytes), _) => gib(*bytes),
+            (Err(_), Some(least)) => TableCell::text_cell(format!("{:.2} or more", to_gib(least))),
+            (Err(_), None) => TableCell::text_cell("unknown"),
+        };
+        let is_pool = term.component == Component::KvCache;
+        let (band, from) = match &term.band {
+            _ if term.bytes.is_err() => (String::new(), ""),
+            Some(b) => {
+                let range = format!("{:.2} to {:.2}", to_gib(b.low), to_gib(b.high));
+                (range, b.source.as_str())
+            }
+            None if is_pool => (String::new(), ""),
+            None => ("no data".into(), ""),
+        };
+        rows.push(vec![
+            name,
+            bytes,
+            TableCell::text_cell(band),
+            TableCell::text_cell(from),
         ]);
-        let mut unknown: Vec<(&str, &Unknown)> = Vec::new();
-        let mut sum: Option<u64> = Some(0);
-        for term in told.terms {
-            let name = term.component.words();
-            let pool = term.component == Component::KvCache;
-            match &term.bytes {
-                Ok(bytes) => {
-                    sum = sum.and_then(|s| s.checked_add(*bytes));
-                    let (band, from) = match &term.band {
-                        Some(b) => (
-                            format!("{:.2} to {:.2}", to_gib(b.low), to_gib(b.high)),
-                            b.source.clone(),
-                        ),
-                        None if pool => (String::new(), String::new()),
-                        None => ("no data".into(), String::new()),
-                    };
-                    table.add_row(vec![
-                        name.into(),
-                        format!("{:.2}", to_gib(*bytes)),
-                        band,
-                        from,
-                    ]);
-                }
-                Err(why) => {
-                    sum = None;
-                    unknown.push((name, why));
-                    table.add_row(vec![
-                        name.into(),
-                        (term.at_least)
-                            .map_or("unknown".into(), |b| format!("{:.2} or more", to_gib(b))),
-                        String::new(),
-                        String::new(),
-                    ]);
-                }
-            }
-        }
-        let sum = sum.map_or("unknown".to_owned(), |s| format!("{:.2}", to_gib(s)));
-        table.add_row(vec!["total".into(), sum, String::new(), String::new()]);
-        let lines = table.render_lines();
-        // Where the bands come from is left out where there is no room: --json and --explain have it.
-        let room = self.options.width.saturating_sub(2);
-        if lines.iter().all(|l| text_width(l) <= room) {
-            self.write_table(&table)
+    }
+    let sum = page.terms.iter().try_fold(0u64, |sum, term| {
+        sum.checked_add(*term.bytes.as_ref().ok()?)
+    });
+    rows.push(vec![
+        TableCell::text_cell("total"),
+        sum.map_or_else(|| TableCell::text_cell("unknown"), gib),
+        TableCell::default(),
+        TableCell::default(),
+    ]);
+    let each = match page.gpu_count {
+        1 => "component".to_owned(),
+        n => format!("each of {n} GPUs"),
+    };
+    Grid {
+        id: "terms".into(),
+        caption: String::new(),
+        columns: vec![
+            text_column(each, "component"),
+            number_column("GiB", "gib"),
+            text_column("band", "band"),
+            text_column("band from", "band_source"),
+        ],
+        rows,
+    }
+}
+
+fn cache_facts(page: &EstimatePage<'_>) -> Vec<(&'static str, String)> {
+    let per_token = match &page.per_token {
+        Ok(bytes) => Bytes(*bytes).to_string(),
+        Err(why) => format!("unknown: {why}"),
+    };
+    let mut facts = vec![("per token", per_token)];
+    let pool = page.pool.as_ref();
+    facts.extend(pool.map(|p| ("pool", format!("{} tokens", grouped_count(p.tokens)))));
+    let (Some(longest), Ok(reading)) = (page.longest, &page.reading) else {
+        return facts;
+    };
+    // Of what cannot start the rest is not known.
+    if reading.request == 0 {
+        return facts;
+    }
+    let tokens = grouped_count(longest);
+    let request = format!("{} for {tokens} tokens", Bytes(reading.request));
+    facts.push(("a request", request));
+    if let Some(on) = &reading.on {
+        let (label, end) = if on.grows {
+            ("room for", ", where a cache for them is asked for")
         } else {
-            let narrow = table.without_column(3);
-            self.write_table(&narrow);
-        }
-        // One reason is one sentence, however many terms it leaves unknown.
-        while let Some((_, why)) = unknown.first().copied() {
-            let (same, others): (Vec<_>, Vec<_>) = unknown.iter().partition(|(_, w)| *w == why);
-            let names: Vec<&str> = same.iter().map(|(name, _)| *name).collect();
-            let hint = why.hint.as_ref().map(|h| format!(": {h}"));
-            let hint = hint.unwrap_or_default();
-            self.write_sentence(2, &format!("{}: {why}{hint}", names.join(", ")));
-            unknown = others;
-        }
-    }
-
-    fn cache(&mut self, told: &EstimatePage<'_>) {
-        self.write_line("");
-        self.write_line("KV cache");
-        match &told.per_token {
-            Ok(bytes) => self.pair("per token", &Bytes(*bytes).to_string()),
-            Err(why) => self.pair("per token", &format!("unknown: {why}")),
-        }
-        if let Some(pool) = &told.pool {
-            self.pair("pool", &format!("{} tokens", grouped_count(pool.tokens)));
-        }
-        let (Some(longest), Ok(reading)) = (told.longest, &told.reading) else {
-            return;
+            ("holds", "")
         };
-        // Of what cannot start the rest is not known.
-        if reading.request == 0 {
-            return;
-        }
-        self.pair(
-            "a request",
-            &format!(
-                "{} for {} tokens",
-                Bytes(reading.request),
-                grouped_count(longest)
-            ),
+        let text = match on.concurrency {
+            n if n >= 1.0 => format!("{} requests of {tokens} tokens at once{end}", at_once(n)),
+            _ => format!("not one request of {tokens} tokens"),
+        };
+        facts.push((label, text));
+    }
+    facts
+}
+
+/// The formula of a term with its inputs and its result.
+fn explain_term(term: &Term) -> Vec<ContentBlock> {
+    let name = term.component.words();
+    let mut facts = vec![(name.to_owned(), term.formula.clone())];
+    facts.extend(term.inputs.iter().map(|(name, v)| (name.clone(), input(v))));
+    let result = match &term.bytes {
+        Ok(bytes) => format!("{} ({} bytes)", Bytes(*bytes), grouped_count(*bytes)),
+        Err(why) => format!("unknown: {why}"),
+    };
+    facts.push(("=".into(), result));
+    facts.extend(term.band.as_ref().map(|b| {
+        let text = format!(
+            "nine of ten lie from {} to {}: {} ({} cases)",
+            Bytes(b.low),
+            Bytes(b.high),
+            b.source,
+            b.cases
         );
-        if let Some(on) = &reading.on {
-            let (label, end) = if on.grows {
-                ("room for", ", where a cache for them is asked for")
-            } else {
-                ("holds", "")
-            };
-            let text = match on.concurrency {
-                n if n >= 1.0 => format!(
-                    "{} requests of {} tokens at once{end}",
-                    at_once(n),
-                    grouped_count(longest)
-                ),
-                _ => format!("not one request of {} tokens", grouped_count(longest)),
-            };
-            self.pair(label, &text);
-        }
-    }
-
-    fn explain(&mut self, told: &EstimatePage<'_>) {
-        for term in told.terms {
-            self.write_line("");
-            self.write_line(term.component.words());
-            self.write_sentence(2, &term.formula);
-            let names = term.inputs.keys().map(|k| text_width(k)).max().unwrap_or(0);
-            for (name, value) in &term.inputs {
-                let value = input(value);
-                let room = self.options.width.saturating_sub(names + 6).max(24);
-                for (i, part) in wrap_text(&value, room).iter().enumerate() {
-                    let name = if i == 0 { name.as_str() } else { "" };
-                    self.write_line(&format!("    {name:names$}  {part}"));
-                }
-            }
-            match &term.bytes {
-                Ok(bytes) => self.write_line(&format!(
-                    "  = {} ({} bytes)",
-                    Bytes(*bytes),
-                    grouped_count(*bytes)
-                )),
-                Err(why) => self.write_sentence(2, &format!("unknown: {why}")),
-            }
-            if let Some(b) = &term.band {
-                let text = format!(
-                    "nine of ten lie from {} to {}: {} ({} cases)",
-                    Bytes(b.low),
-                    Bytes(b.high),
-                    b.source,
-                    b.cases
-                );
-                self.write_sentence(2, &text);
-            }
-        }
-    }
-
-    fn warnings(&mut self, warnings: &[String]) {
-        if warnings.is_empty() {
-            return;
-        }
-        self.write_line("");
-        for warning in warnings {
-            self.write_sentence(0, &format!("note: {warning}"));
-        }
-    }
-
-    fn pair(&mut self, label: &str, value: &str) {
-        let room = self.options.width.saturating_sub(14).max(24);
-        for (i, part) in wrap_text(value, room).iter().enumerate() {
-            let label = if i == 0 { label } else { "" };
-            self.write_line(&format!("  {label:10}  {part}"));
-        }
-    }
+        ("band".to_owned(), text)
+    }));
+    vec![facts_block(
+        &format!("formula_{}", name.replace(' ', "_")),
+        facts,
+    )]
 }
 
 /// An input of a formula as people read it.

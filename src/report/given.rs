@@ -1,84 +1,90 @@
-//! Profiles against figures that were calculated elsewhere: as a page, and for spreadsheets.
+//! Profiles against figures that were calculated elsewhere: as a report, and for spreadsheets.
 
 use super::RenderError;
 use super::compare::describe_profile;
-use super::figures::{format_gib, format_percent, gib_change};
-use super::layout::{Align, TextTable};
-use super::page::TextPage;
+use super::content::{
+    Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, note_block, number_column,
+    text_column,
+};
+use super::figures::{cell_by, change_cell, count_cell, gib_cell, gib_text, percent_cell};
 use super::spreadsheet::{figure_cell, write_table};
-use super::text::TextOptions;
-use crate::compare::given::{GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
+use crate::compare::given::{GivenProfile, GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
+use crate::engine::facts::Severity;
 
-/// The page.
-pub fn render_given(report: &GivenReport, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
-    for (i, p) in report.profiles.iter().enumerate() {
-        if i > 0 {
-            page.write_line("");
-        }
-        page.write_aside(&describe_profile(&p.profile));
-        page.write_title("Measured against calculated, GiB over all GPUs");
-        let mut table = TextTable::new(&[
-            ("", Align::Left),
-            ("measured", Align::Right),
-            ("calculated", Align::Right),
-            ("difference", Align::Right),
-            ("%", Align::Right),
-            ("", Align::Left),
-            ("", Align::Left),
-        ]);
-        for row in &p.rows {
-            table.add_row(vec![
-                row.label.clone(),
-                format_gib(row.measured_gb),
-                format_gib(Some(row.calculated_gb)),
-                gib_change(row.diff_gb),
-                format_percent(row.error_pct),
-                row.grade.map_or("", |g| g.display_label()).into(),
-                grade_mark(row).into(),
-            ]);
-        }
-        page.write_table(&table);
-        page.write_asides("To know", &p.warnings);
-        let why = |r: &GivenRow| Some(format!("{}: {}", r.label, r.unknown.as_ref()?));
-        page.write_asides(
-            "Unknown",
-            &p.rows.iter().filter_map(why).collect::<Vec<_>>(),
-        );
-        if p.rows.iter().any(|r| r.measured_gb.is_some()) {
-            let nothing = format!("none: no part is off by more than {LOOK_PERCENT} %");
-            if p.recommendations.is_empty() {
-                page.write_asides("Recommendations", &[nothing])
-            } else {
-                page.write_asides("Recommendations", &p.recommendations)
-            }
-        }
-    }
+/// The report.
+pub fn given_report(report: &GivenReport) -> Report {
+    let mut chapters: Vec<Chapter> = (report.profiles.iter().enumerate())
+        .map(|(i, p)| profile_chapter(i, p))
+        .collect();
     if report.profiles.len() > 1 {
-        write_summary(&mut page, report);
+        chapters.push(summary_chapter(report));
     }
-    if let Some(limit) = &report.limit {
-        page.write_line("");
-        if limit.exceeded.is_empty() {
-            page.write_aside(&format!(
-                "no figure is off by more than {} %",
-                limit.percent
-            ))
-        } else {
-            page.write_aside(&format!(
-                "OFF BY MORE THAN {} %: {}",
-                limit.percent,
-                limit.exceeded.join(", ")
-            ))
-        }
-        if !limit.not_judged.is_empty() {
-            page.write_aside(&format!(
-                "not judged, because not measured: {}",
-                limit.not_judged.join(", ")
-            ));
-        }
+    Report {
+        title: "Measured against calculated".into(),
+        answer: limit_answer(report),
+        chapters,
+        ..Report::default()
     }
-    page.into_text()
+}
+
+fn limit_answer(report: &GivenReport) -> Option<Answer> {
+    let limit = report.limit.as_ref()?;
+    let (state, mut verdict) = if limit.exceeded.is_empty() {
+        let text = format!("No figure is off by more than {} %.", limit.percent);
+        (AnswerState::Safe, text)
+    } else {
+        let exceeded = limit.exceeded.join(", ");
+        let text = format!("OFF BY MORE THAN {} %: {exceeded}.", limit.percent);
+        (AnswerState::Failed, text)
+    };
+    if !limit.not_judged.is_empty() {
+        let unknown = limit.not_judged.join(", ");
+        verdict.push_str(&format!(" Not judged, as not measured: {unknown}."));
+    }
+    Some(Answer {
+        state,
+        verdict,
+        ..Answer::default()
+    })
+}
+
+fn profile_chapter(i: usize, p: &GivenProfile) -> Chapter {
+    let row = |row: &GivenRow| {
+        let why = row.unknown.as_deref().unwrap_or("unknown");
+        vec![
+            TableCell::text_cell(&row.label),
+            gib_cell(row.measured_gb, why),
+            gib_cell(Some(row.calculated_gb), ""),
+            change_cell(row.diff_gb, why, gib_text),
+            percent_cell(row.error_pct, why),
+            TableCell::text_cell(row.grade.map_or("", |g| g.display_label())),
+            TableCell::text_cell(grade_mark(row)),
+        ]
+    };
+    let mut blocks = vec![ContentBlock::Table(Grid {
+        id: format!("given_{}", i + 1),
+        caption: "GiB over all GPUs".into(),
+        columns: vec![
+            text_column("part", "part"),
+            number_column("measured", "measured_gib"),
+            number_column("calculated", "calculated_gib"),
+            number_column("difference", "diff_gib"),
+            number_column("%", "error_pct"),
+            text_column("grade", "grade"),
+            text_column("", "mark"),
+        ],
+        rows: p.rows.iter().map(row).collect(),
+    })];
+    let warnings = p.warnings.iter();
+    blocks.extend(warnings.map(|w| note_block(Severity::Warning, "to_know", w.clone())));
+    let measured = p.rows.iter().any(|r| r.measured_gb.is_some());
+    if measured && p.recommendations.is_empty() {
+        let text = format!("No part is off by more than {LOOK_PERCENT} %.");
+        blocks.push(ContentBlock::Text(text));
+    }
+    blocks.extend(p.recommendations.iter().cloned().map(ContentBlock::Text));
+    let id = format!("given{}", i + 1);
+    Chapter::of_blocks(&id, describe_profile(&p.profile), blocks)
 }
 
 fn grade_mark(row: &GivenRow) -> &'static str {
@@ -90,26 +96,30 @@ fn grade_mark(row: &GivenRow) -> &'static str {
     }
 }
 
-fn write_summary(page: &mut TextPage, report: &GivenReport) {
-    page.write_title(&format!("Over {} profiles", report.profiles.len()));
-    let mut table = TextTable::new(&[
-        ("", Align::Left),
-        ("compared", Align::Right),
-        ("median error, %", Align::Right),
-        ("mean size, %", Align::Right),
-    ]);
-    for s in &report.summary {
-        let size = s
-            .mean_abs_error_pct
-            .map_or_else(|| "—".into(), |e| format!("{e:.1}"));
-        table.add_row(vec![
-            s.label.clone(),
-            s.n.to_string(),
-            format_percent(s.median_error_pct),
-            size,
-        ]);
-    }
-    page.write_table(&table);
+fn summary_chapter(report: &GivenReport) -> Chapter {
+    let rows = report.summary.iter().map(|s| {
+        vec![
+            TableCell::text_cell(&s.label),
+            count_cell(s.n),
+            percent_cell(s.median_error_pct, "nothing was compared"),
+            cell_by(s.mean_abs_error_pct, "nothing was compared", |p| {
+                format!("{p:.1}")
+            }),
+        ]
+    });
+    let grid = Grid {
+        id: "given_summary".into(),
+        caption: String::new(),
+        columns: vec![
+            text_column("part", "part"),
+            number_column("compared", "compared"),
+            number_column("median error, %", "median_error_pct"),
+            number_column("mean size, %", "mean_abs_error_pct"),
+        ],
+        rows: rows.collect(),
+    };
+    let title = format!("Over {} profiles", report.profiles.len());
+    Chapter::of_blocks("given_all", title, vec![ContentBlock::Table(grid)])
 }
 
 /// The table for spreadsheets.

@@ -1,189 +1,160 @@
-//! The cost of CUDA graphs as a page: both arms, then what they say together.
+//! The cost of CUDA graphs as a report: both arms, then what they show together.
 
-use super::layout::{Align, TextTable, clean_text, wrap_text};
-use super::text::TextOptions;
+use super::content::{
+    Answer, Chapter, ContentBlock, Grid, Report, TableCell, facts_block, note_block, number_column,
+    text_column,
+};
+use super::figures::cell_by;
 use crate::compare::graph_report::{GraphArm, GraphReport, MemoryMb};
 use crate::compare::graphs::MIB;
 
-/// The page.
-pub fn render_graphs(report: &GraphReport, options: TextOptions) -> String {
-    let mut page = GraphsPage {
-        text: String::new(),
-        options,
-    };
-    page.write_head(report);
-    for arm in &report.arms {
-        page.arm(arm);
-    }
-    page.analysis(report);
-    page.write_findings(report);
-    page.text
-}
-
-struct GraphsPage {
-    text: String,
-    options: TextOptions,
-}
-
-impl GraphsPage {
-    fn write_line(&mut self, line: &str) {
-        let line = clean_text(line, self.options.unicode);
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
-    }
-
-    /// A label and its value, wrapped under itself.
-    fn pair(&mut self, label: &str, value: &str) {
-        let room = self.options.width.saturating_sub(18).max(24);
-        for (i, part) in wrap_text(value, room).iter().enumerate() {
-            let label = if i == 0 { label } else { "" };
-            self.write_line(&format!("  {label:14}  {part}"));
-        }
-    }
-
-    fn write_head(&mut self, report: &GraphReport) {
-        let version = report.engine_version.as_deref().unwrap_or("—");
-        let mut title = format!(
+/// The report.
+pub fn graphs_report(report: &GraphReport) -> Report {
+    let version = report.engine_version.as_deref().unwrap_or("—");
+    let s = &report.settings;
+    let about = format!(
+        "{} ({}), batches up to {}, drafts of {}, sequences up to {}.",
+        report.model_name, report.model_path, s.max_batch_size, s.max_draft_len, s.max_seq_len
+    );
+    let mut chapters = vec![Chapter::of_blocks(
+        "settings",
+        "Settings",
+        vec![ContentBlock::Text(about)],
+    )];
+    chapters.extend(report.arms.iter().enumerate().map(arm_chapter));
+    chapters.push(analysis_chapter(report));
+    let findings = report.findings.iter();
+    let findings = findings.map(|f| note_block(f.severity, &f.code, f.message.clone()));
+    let findings = Chapter::of_blocks("findings", "Findings", findings.collect());
+    chapters.extend(Some(findings).filter(|c| !c.blocks.is_empty()));
+    Report {
+        title: format!(
             "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
             report.container, report.speculation
-        );
-        if report.simulated {
-            title.push_str("  SIMULATED");
-        }
-        self.write_line(&title);
-        let s = &report.settings;
-        self.write_line(&format!(
-            "{} ({}), batches up to {}, drafts of {}, sequences up to {}",
-            report.model_name, report.model_path, s.max_batch_size, s.max_draft_len, s.max_seq_len
-        ));
-    }
-
-    fn arm(&mut self, arm: &GraphArm) {
-        self.write_line("");
-        self.write_line(&format!("Experiment {}", arm.experiment));
-        if let Some(error) = &arm.error {
-            self.pair("FAILED", &format!("{} ({})", error.message, error.kind));
-        }
-        for (label, memory) in [
-            ("memory before", &arm.memory_before),
-            ("memory after", &arm.memory_after),
-        ] {
-            if let Some(memory) = memory {
-                self.pair(label, &memory_levels(memory));
-            }
-        }
-        if let Some(host) = &arm.host {
-            let whose = if host.gpu {
-                "GPUs"
-            } else {
-                "the container's own memory, not the GPU's"
-            };
-            let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
-            self.pair(
-                "from the host",
-                &format!(
-                    "{} before, {} after, {} at most ({}: {whose})",
-                    mib(host.before_bytes),
-                    mib(host.after_bytes),
-                    mib(host.peak_bytes),
-                    host.backend
-                ),
-            );
-        }
-        let graphs = match arm.num_cuda_graphs {
-            None => "— (nothing told of them)".to_owned(),
-            Some(n) => {
-                let by = arm.cuda_graphs_by_draft_len.iter();
-                let by: Vec<String> = by.map(|(len, n)| format!("{len}: {n}")).collect();
-                let by = if by.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", by.join(", "))
-                };
-                let from = match arm.counted_from.as_deref() {
-                    Some("structure") if arm.log.is_some() => {
-                        "counted in the engine's structures and in its log"
-                    }
-                    Some("structure") => {
-                        "counted in the engine's structures; its log tells of none"
-                    }
-                    _ => "counted in its log",
-                };
-                format!("{n}{by}, {from}")
-            }
-        };
-        self.pair("CUDA graphs", &graphs);
-    }
-
-    fn analysis(&mut self, report: &GraphReport) {
-        let analysis = &report.analysis;
-        self.write_line("");
-        self.write_line("ANALYSIS");
-        let unknown = |path: &str| {
-            let why = report.unknown.get(&format!("analysis.{path}"));
-            format!("— ({})", why.map_or("not known", String::as_str))
-        };
-        if !analysis.overheads.is_empty() {
-            let names: Vec<&str> = report.arms.iter().map(|a| a.experiment.as_str()).collect();
-            let name = |i: usize| names.get(i).copied().unwrap_or_default();
-            let mut table = TextTable::new(&[
-                ("MiB, by", Align::Left),
-                (name(0), Align::Right),
-                (name(1), Align::Right),
-                ("overhead", Align::Right),
-                ("%", Align::Right),
-                ("per added graph", Align::Right),
-            ]);
-            for o in &analysis.overheads {
-                table.add_row(vec![
-                    witness(&o.witness).into(),
-                    format!("{:.1}", o.a_bytes as f64 / MIB),
-                    format!("{:.1}", o.b_bytes as f64 / MIB),
-                    format!("{:.1}", o.overhead_mib),
-                    o.overhead_percent
-                        .map_or_else(|| "—".into(), |p| format!("{p:.1}")),
-                    o.mib_per_additional_graph
-                        .map_or_else(|| "—".into(), |m| format!("{m:.1}")),
-                ]);
-            }
-            for line in table.render_lines() {
-                self.write_line(&format!("  {line}"));
-            }
-        }
-        let added = match analysis.additional_cuda_graphs {
-            Some(n) => n.to_string(),
-            None => unknown("additional_cuda_graphs"),
-        };
-        self.pair("added graphs", &added);
-        let reading = match (analysis.reading, analysis.overheads.first()) {
-            (Some(reading), Some(first)) => format!(
-                "{}, by {}",
-                report.thresholds.describe_reading(reading),
-                witness(&first.witness)
-            ),
-            _ => unknown("reading"),
-        };
-        self.pair("reading", &reading);
-        self.pair(
-            "spread",
-            "unknown: each arm was run once. What a graph takes is measured here and no constant; it differs by model and release",
-        );
-    }
-
-    fn write_findings(&mut self, report: &GraphReport) {
-        if report.findings.is_empty() {
-            return;
-        }
-        self.write_line("");
-        self.write_line("Findings");
-        for f in &report.findings {
-            let severity = format!("{:?}", f.severity).to_lowercase();
-            self.pair(&severity, &format!("{} [{}]", f.message, f.code));
-        }
+        ),
+        simulated: (report.simulated).then(|| "an engine or a GPU here is simulated".into()),
+        answer: Some(Answer {
+            verdict: reading_text(report),
+            ..Answer::default()
+        }),
+        chapters,
+        ..Report::default()
     }
 }
 
-fn witness(name: &str) -> &'static str {
+fn arm_chapter((i, arm): (usize, &GraphArm)) -> Chapter {
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    let failed = (arm.error.as_ref()).map(|e| ("FAILED", format!("{} ({})", e.message, e.kind)));
+    facts.extend(failed);
+    for (label, memory) in [
+        ("memory before", &arm.memory_before),
+        ("memory after", &arm.memory_after),
+    ] {
+        facts.extend(memory.as_ref().map(|m| (label, memory_levels(m))));
+    }
+    if let Some(host) = &arm.host {
+        let of = if host.gpu {
+            "GPUs"
+        } else {
+            "the container's own memory, not the GPU's"
+        };
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
+        let text = format!(
+            "{} before, {} after, {} at most ({}: {of})",
+            mib(host.before_bytes),
+            mib(host.after_bytes),
+            mib(host.peak_bytes),
+            host.backend
+        );
+        facts.push(("from the host", text));
+    }
+    facts.push(("CUDA graphs", graphs_text(arm)));
+    let title = format!("Experiment {}", arm.experiment);
+    let id = format!("arm{}", i + 1);
+    Chapter::of_blocks(&id, title, vec![facts_block(&format!("{id}_facts"), facts)])
+}
+
+fn graphs_text(arm: &GraphArm) -> String {
+    let Some(n) = arm.num_cuda_graphs else {
+        return "— (neither the engine nor its log has a count)".into();
+    };
+    let by = arm.cuda_graphs_by_draft_len.iter();
+    let by: Vec<String> = by.map(|(len, n)| format!("{len}: {n}")).collect();
+    let by = if by.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", by.join(", "))
+    };
+    let from = match arm.counted_from.as_deref() {
+        Some("structure") if arm.log.is_some() => {
+            "counted in the engine's structures and in its log"
+        }
+        Some("structure") => "counted in the engine's structures; its log has no count",
+        _ => "counted in its log",
+    };
+    format!("{n}{by}, {from}")
+}
+
+fn analysis_chapter(report: &GraphReport) -> Chapter {
+    let analysis = &report.analysis;
+    let mut blocks = Vec::new();
+    if !analysis.overheads.is_empty() {
+        let name = |i: usize| report.arms.get(i).map_or("", |a| a.experiment.as_str());
+        let mib =
+            |bytes: i64| TableCell::number_cell(bytes as f64, format!("{:.1}", bytes as f64 / MIB));
+        let one = |v: Option<f64>| cell_by(v, "not known", |v| format!("{v:.1}"));
+        let rows = analysis.overheads.iter().map(|o| {
+            vec![
+                TableCell::text_cell(witness_label(&o.witness)),
+                mib(o.a_bytes),
+                mib(o.b_bytes),
+                one(Some(o.overhead_mib)),
+                one(o.overhead_percent),
+                one(o.mib_per_additional_graph),
+            ]
+        });
+        blocks.push(ContentBlock::Table(Grid {
+            id: "overheads".into(),
+            caption: String::new(),
+            columns: vec![
+                text_column("MiB, by", "witness"),
+                number_column(name(0), "a"),
+                number_column(name(1), "b"),
+                number_column("overhead", "overhead_mib"),
+                number_column("%", "overhead_percent"),
+                number_column("per added graph", "mib_per_added_graph"),
+            ],
+            rows: rows.collect(),
+        }));
+    }
+    let added = match analysis.additional_cuda_graphs {
+        Some(n) => n.to_string(),
+        None => unknown_text(report, "additional_cuda_graphs"),
+    };
+    blocks.push(ContentBlock::Text(format!("Added graphs: {added}.")));
+    let spread = "Each arm was run once, so the spread is unknown. What a graph takes is measured here and no constant; it differs by model and release.";
+    blocks.push(ContentBlock::Text(spread.into()));
+    Chapter::of_blocks("analysis", "Analysis", blocks)
+}
+
+fn unknown_text(report: &GraphReport, path: &str) -> String {
+    let why = report.unknown.get(&format!("analysis.{path}"));
+    format!("— ({})", why.map_or("not known", String::as_str))
+}
+
+fn reading_text(report: &GraphReport) -> String {
+    let analysis = &report.analysis;
+    match (analysis.reading, analysis.overheads.first()) {
+        (Some(reading), Some(first)) => format!(
+            "{}, by {}",
+            report.thresholds.describe_reading(reading),
+            witness_label(&first.witness)
+        ),
+        _ => format!("No reading: {}", unknown_text(report, "reading")),
+    }
+}
+
+fn witness_label(name: &str) -> &'static str {
     match name {
         "device" => "the driver",
         "reserved" => "torch, reserved",

@@ -1,22 +1,17 @@
-//! The profile document as JSON: the keys in the order of the types, two spaces, one final newline.
+//! Documents as JSON: the keys in the order of the types, two spaces, one final newline.
 
-use super::{RenderError, Renderer};
-use crate::profile::Profile;
+use super::RenderError;
+use serde::Serialize;
 
-/// The document itself.
-pub struct Json;
-
-impl Renderer for Json {
-    fn format_name(&self) -> &'static str {
-        "json"
-    }
-
-    fn render_profile(&self, profile: &Profile) -> Result<Vec<u8>, RenderError> {
-        let mut bytes = serde_json::to_vec_pretty(profile).map_err(|e| RenderError {
-            format: "json",
-            source: e.into(),
-        })?;
-        bytes.push(b'\n');
-        Ok(bytes)
-    }
+/// The bytes of a document.
+///
+/// # Errors
+/// Why it could not be written.
+pub fn json_bytes(document: &impl Serialize) -> Result<Vec<u8>, RenderError> {
+    let mut bytes = serde_json::to_vec_pretty(document).map_err(|e| RenderError {
+        format: "json",
+        source: e.into(),
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }

@@ -26,6 +26,12 @@ const NO_MOMENTS: &str =
     "The log has no times of the start-up steps: memory is not divided into components.";
 /// Of a timeline whose components are not known.
 const NO_PARTS: &str = "The size of no component is known: memory is not divided into components.";
+/// An idle beginning of the axis longer than this share of it is left out.
+const IDLE_SHARE: f64 = 0.2;
+/// What is still shown before something happens, as a share of all that follows.
+const LEAD_IN: f64 = 0.08;
+/// A lane that moves by less than this share of its highest is idle.
+const IDLE_BAND: f64 = 0.01;
 /// Components from below: what is first in memory is lowest, what comes and goes is above.
 const LAYERS: [Component; 12] = [
     Component::Baseline,
@@ -55,7 +61,7 @@ pub struct CaptureLog {
 pub fn of_capture(
     capture: &Capture,
     samples: impl Iterator<Item = MemorySample>,
-    told: &CaptureLog,
+    log: &CaptureLog,
     profile: &Profile,
     most: usize,
 ) -> ChartTimeline {
@@ -105,16 +111,20 @@ pub fn of_capture(
             }
         }
     }
-    let moments = ComponentMoments::find_moments(capture, &told.steps);
+    let moments = ComponentMoments::find_moments(capture, &log.steps);
     let lanes = found.into_iter().map(|((kind, device), envelope)| {
         let lane = kind.lane(device_facts(devices, device), envelope);
         let layers = match (kind, &moments) {
             (LaneKind::Memory, Some(moments)) => moments.layers(parts_of_device(profile, device)),
             _ => Vec::new(),
         };
-        TimelineLane { layers, ..lane }
+        (kind, device, TimelineLane { layers, ..lane })
     });
-    let lanes: Vec<TimelineLane> = lanes.collect();
+    let lanes: Vec<(LaneKind, u32, TimelineLane)> = lanes.collect();
+    let of_memory = lanes.iter().filter(|l| l.0 == LaneKind::Memory);
+    let of_memory: Vec<(u32, &TimelineLane)> = of_memory.map(|l| (l.1, &l.2)).collect();
+    let peak = fullest_device_peak(profile, &of_memory).or_else(|| peak_event(profile));
+    let lanes: Vec<TimelineLane> = lanes.into_iter().map(|l| l.2).collect();
     let divided = lanes.iter().any(|l| !l.layers.is_empty());
     let why = if moments.is_some() {
         NO_PARTS
@@ -126,17 +136,67 @@ pub fn of_capture(
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
-    ChartTimeline {
+    let timeline = ChartTimeline {
         title: "Memory timeline".into(),
-        note: sentences([thinned.then_some(THINNED), undivided]),
+        note: join_sentences([thinned.then_some(THINNED), undivided]),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
-        range_s: (first.min(0.0), capture_seconds(range.1)),
-        phases: phases(capture, &told.steps, first),
-        events: timeline_events(capture, told, profile),
+        range_s: (
+            if first.is_finite() { first } else { 0.0 },
+            capture_seconds(range.1),
+        ),
+        phases: phases(capture, &log.steps, first),
+        events: timeline_events(capture, log, peak),
         lanes,
         ..ChartTimeline::default()
+    };
+    skip_idle_begin(timeline)
+}
+
+/// Begins the axis shortly before anything happens, where nothing does for a good part of it.
+fn skip_idle_begin(timeline: ChartTimeline) -> ChartTimeline {
+    let (first, end) = timeline.range_s;
+    let idle = ["baseline", "start"];
+    let begins = timeline
+        .phases
+        .iter()
+        .filter(|p| !idle.contains(&p.label.as_str()));
+    let moments = begins
+        .map(|p| p.from_s)
+        .chain(timeline.events.iter().map(|e| e.at_s))
+        .chain(timeline.lanes.iter().filter_map(first_change));
+    let active = moments.filter(|at| *at >= first).fold(end, f64::min);
+    let from = active - (end - active) * LEAD_IN;
+    if from - first < (end - first) * IDLE_SHARE || active >= end {
+        return timeline;
     }
+    let skipped = format!(
+        "The axis begins at {from:.1} s: in the {:.1} s before, memory and requests did not change.",
+        from - first
+    );
+    let mut phases = timeline.phases;
+    phases.retain(|p| p.to_s > from);
+    ChartTimeline {
+        range_s: (from, end),
+        note: join_sentences([Some(skipped.as_str()), timeline.note.as_deref()]),
+        phases,
+        ..timeline
+    }
+}
+
+/// When the load of a device or an engine first differs from how it began; power and temperature always move.
+fn first_change(lane: &TimelineLane) -> Option<f64> {
+    if matches!(lane.unit.as_str(), "W" | "°C") {
+        return None;
+    }
+    let first = lane.stretches.first()?;
+    let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
+    let band = highest * IDLE_BAND;
+    let changed = lane
+        .stretches
+        .iter()
+        .find(|s| s.high - first.low > band || first.high - s.low > band);
+    changed.map(|s| s.from_s)
 }
 
 /// The timeline of a profile without its capture: its own points, summed over the devices.
@@ -202,7 +262,7 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
         all.reduce(of).unwrap_or(0.0)
     };
-    ChartTimeline {
+    skip_idle_begin(ChartTimeline {
         title: "Memory timeline".into(),
         note: Some(NO_CAPTURE.to_owned()),
         simulated: profile.metadata.simulated,
@@ -211,10 +271,10 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         events: peak_event(profile).into_iter().collect(),
         lanes,
         ..ChartTimeline::default()
-    }
+    })
 }
 
-fn sentences(all: [Option<&str>; 2]) -> Option<String> {
+fn join_sentences(all: [Option<&str>; 2]) -> Option<String> {
     let all: Vec<&str> = all.into_iter().flatten().collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
@@ -445,7 +505,11 @@ impl ComponentMoments {
     }
 }
 
-fn timeline_events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> Vec<TimelineEvent> {
+fn timeline_events(
+    capture: &Capture,
+    log: &CaptureLog,
+    peak: Option<TimelineEvent>,
+) -> Vec<TimelineEvent> {
     let of_container = capture.events.iter().filter_map(|e| {
         let bad = matches!(e.action.as_str(), "die" | "oom" | "kill" | "destroy");
         let known = bad || matches!(e.action.as_str(), "start" | "restart" | "stop" | "pause");
@@ -463,13 +527,13 @@ fn timeline_events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> V
         label: e.message.clone(),
         bad: true,
     });
-    let of_findings = told.findings.iter().map(|(at, code, bad)| TimelineEvent {
+    let of_findings = log.findings.iter().map(|(at, code, bad)| TimelineEvent {
         at_s: capture_seconds(*at),
         label: code.replace('_', " "),
         bad: *bad,
     });
     let mut all: Vec<TimelineEvent> = of_container.chain(of_devices).chain(of_findings).collect();
-    all.extend(peak_event(profile));
+    all.extend(peak);
     if !matches!(capture.end, RunEnd::Completed) {
         all.push(TimelineEvent {
             at_s: capture_seconds(capture.ended_at_ns),
@@ -489,6 +553,29 @@ fn timeline_events(capture: &Capture, told: &CaptureLog, profile: &Profile) -> V
         all.truncate(MOST_EVENTS);
     }
     all
+}
+
+/// The peak of the GPU with the least memory free, when its own lane has it; of a single device see [`peak_event`].
+fn fullest_device_peak(profile: &Profile, lanes: &[(u32, &TimelineLane)]) -> Option<TimelineEvent> {
+    if lanes.len() < 2 {
+        return None;
+    }
+    let peaks = profile.memory_breakdown.per_gpu.iter().filter_map(|d| {
+        let (_, lane) = lanes.iter().find(|l| l.0 == d.gpu_id)?;
+        let peak = to_gib(d.peak_bytes);
+        // The kernel's own high-water mark may be above all samples: it was reached at about the highest of them.
+        let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
+        let reached = lane.stretches.iter().find(|s| s.high >= highest)?;
+        let share = peak / lane.capacity.unwrap_or(f64::INFINITY);
+        Some((share, peak, reached.to_s, d.gpu_id))
+    });
+    let order = |p: &(f64, f64, f64, u32)| (p.0, p.1);
+    let (_, peak, at_s, gpu) = peaks.reduce(|a, b| if order(&b) > order(&a) { b } else { a })?;
+    Some(TimelineEvent {
+        at_s,
+        label: format!("peak of GPU {gpu}: {peak:.3} GiB"),
+        bad: false,
+    })
 }
 
 fn peak_event(profile: &Profile) -> Option<TimelineEvent> {
@@ -514,6 +601,88 @@ mod tests {
     use super::*;
     use crate::breakdown::Confidence;
     use crate::capture::{ExecOutcome, PhaseMark};
+
+    fn flat_then_loaded(load_s: f64, idle: f64) -> ChartTimeline {
+        let stretch = |n: u32| {
+            let at = f64::from(n);
+            let value = if at < load_s { idle } else { idle + 4.0 };
+            Stretch {
+                from_s: at,
+                to_s: at,
+                low: value,
+                high: value,
+            }
+        };
+        ChartTimeline {
+            range_s: (0.0, 40.0),
+            lanes: vec![TimelineLane {
+                unit: "GiB".into(),
+                stretches: (0..=40).map(stretch).collect(),
+                ..TimelineLane::default()
+            }],
+            phases: vec![TimelinePhase {
+                label: "baseline".into(),
+                from_s: 0.0,
+                to_s: load_s,
+            }],
+            ..ChartTimeline::default()
+        }
+    }
+
+    #[test]
+    fn the_axis_begins_shortly_before_the_first_change_and_says_so() {
+        let long = skip_idle_begin(flat_then_loaded(25.0, 70.0));
+        assert_eq!(long.range_s, (25.0 - 15.0 * LEAD_IN, 40.0));
+        assert_eq!(long.phases.len(), 1);
+        assert_eq!(
+            long.note.as_deref(),
+            Some(
+                "The axis begins at 23.8 s: in the 23.8 s before, memory and requests did not change."
+            )
+        );
+        for same in [flat_then_loaded(5.0, 70.0), flat_then_loaded(99.0, 70.0)] {
+            assert_eq!(skip_idle_begin(same.clone()), same);
+        }
+        // An event is never left out.
+        let mut restarted = flat_then_loaded(25.0, 70.0);
+        restarted.events.push(TimelineEvent {
+            at_s: 1.0,
+            label: "container: restart".into(),
+            bad: false,
+        });
+        assert_eq!(skip_idle_begin(restarted.clone()), restarted);
+    }
+
+    #[test]
+    fn the_peak_of_several_gpus_is_that_of_the_fullest_and_no_sum() {
+        let device = |gpu_id, gib: u64| crate::breakdown::DeviceBreakdown {
+            gpu_id,
+            peak_bytes: gib << 30,
+            peak_source: crate::breakdown::PeakSource::Sample,
+            parts: Vec::new(),
+        };
+        let mut profile = crate::profile::derive_profile(&Capture::default(), [], []);
+        profile.memory_breakdown.per_gpu = vec![device(0, 72), device(1, 74)];
+        let lane = |highest: f64| TimelineLane {
+            capacity: Some(80.0),
+            stretches: [(1.0, 60.0), (7.0, highest), (9.0, 70.0)]
+                .map(|(at, value)| Stretch {
+                    from_s: at,
+                    to_s: at,
+                    low: value,
+                    high: value,
+                })
+                .into(),
+            ..TimelineLane::default()
+        };
+        let (a, b) = (lane(72.0), lane(74.0));
+        let event = fullest_device_peak(&profile, &[(0, &a), (1, &b)]).unwrap();
+        assert_eq!(
+            (event.at_s, event.label.as_str()),
+            (7.0, "peak of GPU 1: 74.000 GiB")
+        );
+        assert_eq!(fullest_device_peak(&profile, &[(0, &a)]), None);
+    }
 
     /// A client of an attached engine that takes 22 seconds to start sending.
     #[test]

@@ -4,6 +4,7 @@ use super::chart::ChartTimeline;
 use crate::compare::validate::RunValidation;
 use crate::estimate::{Deployment, Model};
 use crate::profile::Profile;
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -28,6 +29,51 @@ pub struct Material {
     pub currency: String,
     /// Whether the two runs are held against each other, the second less the first.
     pub compare: bool,
+}
+
+impl Material {
+    /// Adds a document of this kind, its key `document`; `None`, or the document that no chapter is of.
+    pub fn add_document(&mut self, kind: &str, stored: StoredDocument) -> Option<StoredDocument> {
+        let of_kind = match kind {
+            "sweep" => &mut self.sweeps,
+            "experiment" => &mut self.experiments,
+            "load_line" | "loadline" => &mut self.load_lines,
+            _ => return Some(stored),
+        };
+        of_kind.push(stored);
+        None
+    }
+
+    /// One document that was made by this program.
+    ///
+    /// # Errors
+    /// Why it is no JSON.
+    pub fn of_document(kind: &str, document: &impl Serialize) -> serde_json::Result<Material> {
+        let mut material = Material::default();
+        let stored = StoredDocument {
+            name: String::new(),
+            document: serde_json::to_value(document)?,
+        };
+        material.add_document(kind, stored);
+        Ok(material)
+    }
+
+    /// One profile, without its samples.
+    pub fn of_profile(profile: Profile) -> Material {
+        let run = ReportRun {
+            name: profile.metadata.container.name.clone(),
+            profile: Box::new(profile),
+            timeline: ChartTimeline::default(),
+            calculated: None,
+            plan: None,
+            places: BTreeMap::new(),
+            in_full: true,
+        };
+        Material {
+            runs: vec![run],
+            ..Material::default()
+        }
+    }
 }
 
 /// A profile with what lies beside it.

@@ -1,109 +1,117 @@
-//! Measured against calculated over many runs: the page, and the table for spreadsheets.
+//! Measured against calculated over many runs: the report, and the table for spreadsheets.
 
 use super::RenderError;
-use super::figures::{format_percent, gib_of};
-use super::layout::{Align, TextTable, grouped_count};
-use super::page::TextPage;
+use super::content::{
+    Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, number_column, text_column,
+};
+use super::figures::{cell_by, count_cell, gib_cell, percent_cell};
+use super::layout::{counted_noun, grouped_count};
 use super::spreadsheet::{figure_cell, write_table};
-use super::text::TextOptions;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
+use crate::units::GIB;
 
 /// More runs than this are shown in the table only.
 const MOST_RUNS_IN_FULL: usize = 12;
 
-/// The page.
-pub fn render_validation(validation: &Validation, options: TextOptions) -> String {
-    let mut page = TextPage::new(options);
+/// The report.
+pub fn validation_report(validation: &Validation) -> Report {
     let n = validation.runs.len();
-    let runs = if n == 1 { "run" } else { "runs" };
-    page.write_line(&format!("Measured against calculated: {n} {runs}"));
+    let mut chapters = Vec::new();
     if n <= MOST_RUNS_IN_FULL {
-        validation.runs.iter().for_each(|r| write_run(&mut page, r));
+        chapters.extend(validation.runs.iter().enumerate().map(run_chapter));
     }
-    for g in validation.groups.iter().filter(|g| !g.items.is_empty()) {
-        // One run is shown above.
-        if n > 1 {
-            group(&mut page, g);
-        }
+    // One run is shown above.
+    let groups = (validation.groups.iter()).filter(|g| n > 1 && !g.items.is_empty());
+    chapters.extend(groups.enumerate().map(group_chapter));
+    let skipped: Vec<String> = (validation.skipped.iter())
+        .map(|s| format!("{}: {}", s.file, s.why))
+        .collect();
+    chapters.extend(Chapter::of_sentences(
+        "recommendations",
+        "Recommendations",
+        &validation.recommendations,
+    ));
+    chapters.extend(Chapter::of_sentences("skipped", "Not validated", &skipped));
+    Report {
+        title: format!("Measured against calculated: {}", counted_noun(n, "run")),
+        answer: limit_answer(validation),
+        chapters,
+        ..Report::default()
     }
-    page.write_asides("Recommendations", &validation.recommendations);
-    let skipped = |s: &crate::compare::validate::Skipped| format!("{}: {}", s.file, s.why);
-    page.write_asides(
-        "Not validated",
-        &validation.skipped.iter().map(skipped).collect::<Vec<_>>(),
-    );
-    if let Some(limit) = &validation.limit {
-        page.write_line("");
-        let most = match limit.percent {
-            Some(p) => format!("{p} %"),
-            None => "its tolerance".into(),
-        };
-        match (limit.judged, limit.exceeded.is_empty()) {
-            (0, _) => page.write_aside("nothing could be judged"),
-            (judged, true) => page.write_aside(&format!(
-                "none of {judged} figures is off by more than {most}"
-            )),
-            (judged, false) => {
-                let off = limit.exceeded.len();
-                page.write_aside(&format!(
-                    "OFF BY MORE THAN {most}: {off} of {judged} figures"
-                ));
-                limit.exceeded.iter().for_each(|e| page.write_aside(e));
-            }
-        }
-    }
-    page.into_text()
 }
 
-fn write_run(page: &mut TextPage, run: &RunValidation) {
-    page.write_line("");
+fn limit_answer(validation: &Validation) -> Option<Answer> {
+    let limit = validation.limit.as_ref()?;
+    let most = match limit.percent {
+        Some(p) => format!("{p} %"),
+        None => "its tolerance".into(),
+    };
+    let judged = limit.judged;
+    let (state, verdict) = match (judged, limit.exceeded.len()) {
+        (0, _) => (AnswerState::Unknown, "Nothing could be judged.".into()),
+        (_, 0) => (
+            AnswerState::Safe,
+            format!("None of {judged} figures is off by more than {most}."),
+        ),
+        (_, off) => {
+            let all = limit.exceeded.join("; ");
+            let text = format!("OFF BY MORE THAN {most}: {off} of {judged} figures: {all}.");
+            (AnswerState::Failed, text)
+        }
+    };
+    Some(Answer {
+        state,
+        verdict,
+        ..Answer::default()
+    })
+}
+
+fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
     let version = run
         .engine_version
         .as_deref()
         .unwrap_or("of unknown version");
     let model = run.model.as_deref().unwrap_or("model unknown");
-    page.write_aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
+    let mut blocks = Vec::new();
     if !run.basis.is_empty() {
-        page.write_aside(&format!("calculated from {}", run.basis));
+        let text = format!("Calculated from {}.", run.basis);
+        blocks.push(ContentBlock::Text(text));
     }
-    let mut table = TextTable::new(&[
-        ("GiB on the fullest GPU", Align::Left),
-        ("measured", Align::Right),
-        ("calculated", Align::Right),
-        ("error, %", Align::Right),
-        ("allowed", Align::Right),
-        ("", Align::Left),
-        ("band", Align::Left),
-    ]);
-    for row in &run.items {
-        table.add_row(vec![
-            row.item.display_label().into(),
-            format_value(row.item, row.measured),
-            format_value(row.item, row.calculated.map(|c| c as f64)),
-            format_percent(row.error_pct),
-            format!("{}", row.tolerance_pct),
-            judgement(row),
-            match row.in_band {
-                Some(true) => "inside".into(),
-                Some(false) => "OUTSIDE".into(),
-                None => String::new(),
-            },
-        ]);
-    }
-    page.write_table(&table);
-    run.warnings.iter().for_each(|w| page.write_aside(w));
-    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
-    for row in &run.items {
-        let Some(why) = &row.unknown else { continue };
-        match said.iter_mut().find(|s| s.0 == why) {
-            Some(s) => s.1.push(row.item.display_label()),
-            None => said.push((why, vec![row.item.display_label()])),
-        }
-    }
-    for (why, items) in said {
-        page.write_aside(&format!("{}: {why}", items.join(", ")));
-    }
+    let row = |row: &ItemRow| {
+        let why = row.unknown.as_deref().unwrap_or("unknown");
+        let band = match row.in_band {
+            Some(true) => "inside",
+            Some(false) => "OUTSIDE",
+            None => "",
+        };
+        vec![
+            TableCell::text_cell(row.item.display_label()),
+            item_cell(row.item, row.measured, why),
+            item_cell(row.item, row.calculated.map(|c| c as f64), why),
+            percent_cell(row.error_pct, why),
+            TableCell::number_cell(row.tolerance_pct, row.tolerance_pct.to_string()),
+            TableCell::text_cell(judgement(row)),
+            TableCell::text_cell(band),
+        ]
+    };
+    blocks.push(ContentBlock::Table(Grid {
+        id: format!("validation_{}", i + 1),
+        caption: "GiB on the fullest GPU".into(),
+        columns: vec![
+            text_column("part", "item"),
+            number_column("measured", "measured"),
+            number_column("calculated", "calculated"),
+            number_column("error, %", "error_pct"),
+            number_column("allowed", "tolerance_pct"),
+            text_column("grade", "grade"),
+            text_column("band", "band"),
+        ],
+        rows: run.items.iter().map(row).collect(),
+    }));
+    blocks.extend(run.warnings.iter().cloned().map(ContentBlock::Text));
+    let title = format!("{}: {} {version}, {model}", run.file, run.engine);
+    Chapter::of_blocks(&format!("run{}", i + 1), title, blocks)
 }
 
 fn judgement(row: &ItemRow) -> String {
@@ -114,46 +122,57 @@ fn judgement(row: &ItemRow) -> String {
     }
 }
 
-fn format_value(item: Item, figure: Option<f64>) -> String {
-    match (item, figure) {
-        (Item::KvTokens, Some(tokens)) => grouped_count(tokens.max(0.0).round() as u64),
-        (_, figure) => gib_of(figure),
+/// Tokens, or GiB.
+fn item_cell(item: Item, figure: Option<f64>, why: &str) -> TableCell {
+    match item {
+        Item::KvTokens => cell_by(figure, why, |tokens| {
+            grouped_count(tokens.max(0.0).round() as u64)
+        }),
+        _ => gib_cell(figure.map(|bytes| bytes / GIB), why),
     }
 }
 
-fn group(page: &mut TextPage, g: &Group) {
+fn group_chapter((i, g): (usize, &Group)) -> Chapter {
     let title = match g.by.as_str() {
         "all" => "All".to_owned(),
         "engine" => format!("Engine {}", g.name),
         _ => format!("Family {}", g.name),
     };
-    let runs = if g.runs == 1 { "run" } else { "runs" };
-    page.write_title(&format!("{title}, {} {runs}", g.runs));
-    let mut table = TextTable::new(&[
-        ("", Align::Left),
-        ("compared", Align::Right),
-        ("within tolerance", Align::Right),
-        ("median error, %", Align::Right),
-        ("mean size, %", Align::Right),
-        ("largest, %", Align::Right),
-        ("in band", Align::Right),
-    ]);
-    let size = |v: Option<f64>| v.map_or_else(|| "—".into(), |e| format!("{e:.1}"));
-    for i in &g.items {
-        table.add_row(vec![
-            i.item.display_label().into(),
-            i.n.to_string(),
-            i.within_tolerance.to_string(),
-            format_percent(i.median_error_pct),
+    let size = |v: Option<f64>| cell_by(v, "nothing was compared", |e| format!("{e:.1}"));
+    let rows = g.items.iter().map(|i| {
+        vec![
+            TableCell::text_cell(i.item.display_label()),
+            count_cell(i.n),
+            count_cell(i.within_tolerance),
+            percent_cell(i.median_error_pct, "nothing was compared"),
             size(i.mean_abs_error_pct),
             size(i.max_abs_error_pct),
             match i.banded {
-                0 => "—".into(),
-                n => format!("{} of {n}", i.in_band),
+                0 => TableCell::missing_cell("no band is known"),
+                n => TableCell::text_cell(format!("{} of {n}", i.in_band)),
             },
-        ]);
-    }
-    page.write_table(&table);
+        ]
+    });
+    let grid = Grid {
+        id: format!("group_{}", i + 1),
+        caption: String::new(),
+        columns: vec![
+            text_column("part", "item"),
+            number_column("compared", "compared"),
+            number_column("within tolerance", "within_tolerance"),
+            number_column("median error, %", "median_error_pct"),
+            number_column("mean size, %", "mean_abs_error_pct"),
+            number_column("largest, %", "max_abs_error_pct"),
+            number_column("in band", "in_band"),
+        ],
+        rows: rows.collect(),
+    };
+    let title = format!("{title}, {}", counted_noun(g.runs as usize, "run"));
+    Chapter::of_blocks(
+        &format!("group{}", i + 1),
+        title,
+        vec![ContentBlock::Table(grid)],
+    )
 }
 
 /// The table for spreadsheets: a row for each item of each run.

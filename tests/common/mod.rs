@@ -11,6 +11,7 @@ pub mod e2e;
 pub mod faults;
 pub mod hub;
 pub mod jq;
+pub mod pages;
 pub mod random;
 pub mod recordings;
 pub mod reports;

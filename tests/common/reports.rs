@@ -114,6 +114,7 @@ pub fn report(words: Words, stretches: usize) -> Report {
             ),
         ],
         sources: sources(words),
+        is_brief: false,
     }
 }
 
@@ -122,6 +123,7 @@ fn chapter(words: Words, id: &str, title: &str, blocks: Vec<ContentBlock>) -> Ch
         id: id.into(),
         title: words(title),
         blocks,
+        ..Chapter::default()
     }
 }
 
@@ -238,6 +240,7 @@ fn breakdown(words: Words) -> Vec<ContentBlock> {
             })
             .collect(),
         limit: Some((79.65, s("device has 79.65 GiB"))),
+        ..Bar::default()
     });
     let rows = PARTS.iter().enumerate().map(|(i, part)| {
         let figure = |gpu: usize| {
@@ -431,7 +434,7 @@ fn curves(words: Words, y: ChartAxis) -> Chart {
             y,
             curves: vec![curve("256 tokens", 20.0), curve("4096 tokens", 31.0)],
             levels: vec![(79.65, s("device has"))],
-            x_names: Vec::new(),
+            ..Curves::default()
         }),
     }
 }
@@ -530,6 +533,7 @@ fn columns(words: Words, heads: &[(&str, &str, bool)]) -> Vec<TableColumn> {
         title: words(title),
         key: key.into(),
         numeric,
+        is_share: false,
     };
     heads.iter().map(column).collect()
 }

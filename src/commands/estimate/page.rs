@@ -5,9 +5,9 @@ use crate::engine::settings::Setting;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::{Reading, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
-use crate::report::content::Action;
-use crate::report::estimate::{EstimatePage, PoolFigures};
-use crate::report::layout::{counted_words, grouped_count};
+use crate::report::content::{Action, MOST_ACTIONS};
+use crate::report::estimate::{EstimatePage, PoolFigures, describe_hold};
+use crate::report::layout::grouped_count;
 use crate::units::to_gib;
 
 /// The content of the page.
@@ -42,9 +42,6 @@ pub fn build_page<'a>(
     }
 }
 
-/// Changes that are named.
-const MOST_ACTIONS: usize = 3;
-
 /// What makes a deployment fit that does not.
 fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Action> {
     let holds = |d: &Deployment| Ok(asked.reading(d)?.on.map_or(0.0, |on| on.concurrency));
@@ -57,20 +54,12 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
     }
     let found = find_remedies(&asked.model, deployment, concurrency, &holds);
     let remedies = found.into_iter().take(MOST_ACTIONS).map(|remedy| {
-        let longest = remedy
-            .deployment
-            .max_model_len
-            .or(asked.model.max_positions);
-        let of = longest.map_or(String::new(), |n| {
-            format!(" of {} tokens", grouped_count(n))
-        });
-        let requests = counted_words(remedy.concurrency as usize, "request", "requests");
         let gpus = match remedy.deployment.gpus() {
             1 => String::new(),
             n => format!(" on {n} GPUs"),
         };
         Action {
-            effect: format!("holds {requests}{of}{gpus}"),
+            effect: format!("{}{gpus}", describe_hold(&remedy, &asked.model)),
             setting: remedy.argument,
         }
     });

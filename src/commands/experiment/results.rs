@@ -7,17 +7,17 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, ExperimentHead, LevelRun, LevelState};
 use crate::matrix::{Cell, CellRow, EnginePlace, RowStatus};
+use crate::report::chapters::document_report;
 use crate::report::chart::Chart;
 use crate::report::chart::png;
 use crate::report::chart::svg::{self, ChartStyle};
+use crate::report::content::{Chapter, ContentBlock, Report};
 use crate::report::experiment as page;
-use crate::report::text::TextOptions;
+use crate::report::format::text::file_text;
+use crate::report::json::json_bytes;
 use crate::store::{ProfileFile, StoredCapture, read_profile, write_atomically};
 use crate::sweep::{Folder, SweepHistory};
 use std::path::Path;
-
-/// Width of the page on disk, cells.
-const PAGE_WIDTH: usize = 160;
 
 /// Reads the results of the levels, writes all files and shows the report.
 pub fn write_results(
@@ -68,14 +68,15 @@ pub fn write_results(
             .map_or_else(String::new, |c| c.load.bench.as_str().into()),
     };
     let experiment = Experiment::experiment_of_runs(head, &runs);
-    store(folder, &experiment, &runs)?;
-    let drawn = draw_charts(folder.path(), &page::experiment_charts(&experiment))?;
-    if levels.flags.json {
-        console.write_data(&page::document_json(&experiment)?)?
-    } else {
-        console
-            .write_data(page::render_experiment(&experiment, console.text_options()).as_bytes())?
-    }
+    let report = document_report("experiment", &experiment)?;
+    store(folder, &experiment, &runs, &report)?;
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
+    let charts = blocks.filter_map(|block| match block {
+        ContentBlock::Chart(chart) => Some(chart),
+        _ => None,
+    });
+    let drawn = draw_charts(folder.path(), charts)?;
+    console.show_document(levels.flags.json, &experiment, || Ok(report))?;
     if !drawn.is_empty() {
         console.print_note(&format!("plots: {}", drawn.join(", ")));
     }
@@ -84,21 +85,19 @@ pub fn write_results(
 }
 
 /// The tables, the documents and the page.
-fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow::Result<()> {
+fn store(
+    folder: &Folder,
+    experiment: &Experiment,
+    runs: &[LevelRun],
+    report: &Report,
+) -> anyhow::Result<()> {
     let records = experiment.request_records(runs);
-    let options = TextOptions {
-        width: PAGE_WIDTH,
-        ..TextOptions::default()
-    };
     for (name, bytes) in [
-        ("experiment.json", page::document_json(experiment)?),
+        ("experiment.json", json_bytes(experiment)?),
         ("requests.csv", page::requests_csv(&records)?),
         ("requests.json", page::requests_json(experiment, &records)?),
         ("summary.csv", page::summary_csv(experiment)?),
-        (
-            "report.txt",
-            page::render_experiment(experiment, options).into_bytes(),
-        ),
+        ("report.txt", file_text(report).into_bytes()),
     ] {
         write_atomically(&folder.path().join(name), &bytes)?;
     }
@@ -106,7 +105,10 @@ fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow:
 }
 
 /// Writes the figures; gives the names of the files.
-fn draw_charts(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
+fn draw_charts<'a>(
+    folder: &Path,
+    charts: impl Iterator<Item = &'a Chart>,
+) -> Result<Vec<String>, Failure> {
     let mut drawn = Vec::new();
     for chart in charts {
         let picture = svg::chart_svg(chart, ChartStyle::Standalone);

@@ -7,14 +7,13 @@ use crate::compare::validate::RunValidation;
 use crate::error::Failure;
 use crate::profile::Profile;
 use crate::report::chapters::build_report;
-use crate::report::chart::ChartTimeline;
-use crate::report::content::Answer;
+use crate::report::content::Report;
 use crate::report::lanes;
 use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::store::{
     ProfileFile, StoredCapture, bounded, find_profiles, read_document, read_profile,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
@@ -112,12 +111,9 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
             name: shown,
             document,
         };
-        match kind.as_str() {
-            "sweep" => material.sweeps.push(stored),
-            "experiment" => material.experiments.push(stored),
-            "load_line" | "loadline" => material.load_lines.push(stored),
-            _ if files.named.contains(&file) => return Err(failure),
-            _ => {}
+        let unknown = material.add_document(&kind, stored).is_some();
+        if unknown && files.named.contains(&file) {
+            return Err(failure);
         }
     }
     Ok(())
@@ -182,23 +178,16 @@ fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failu
     Ok(())
 }
 
-/// What a profile that lies, or will lie, in `file` answers.
-pub(in crate::commands) fn answer_of_profile(profile: &Profile, file: &Path) -> Option<Answer> {
+/// The report of a profile that lies, or will lie, in `file`.
+pub(in crate::commands) fn report_of_profile(profile: &Profile, file: &Path) -> Report {
     let (calculated, plan) = calculate(profile, file);
     let shown = file.display().to_string();
-    let material = Material {
-        runs: vec![ReportRun {
-            calculated: Some(RunValidation::validate_run(profile, &shown, &calculated)),
-            name: shown,
-            profile: Box::new(profile.clone()),
-            timeline: ChartTimeline::default(),
-            plan,
-            places: BTreeMap::new(),
-            in_full: true,
-        }],
-        ..Material::default()
-    };
-    build_report(String::new(), Vec::new(), &material).answer
+    let mut material = Material::of_profile(profile.clone());
+    for run in &mut material.runs {
+        run.calculated = Some(RunValidation::validate_run(profile, &shown, &calculated));
+        run.plan.clone_from(&plan);
+    }
+    build_report(Vec::new(), &material)
 }
 
 /// Each with its capture, if it exists.

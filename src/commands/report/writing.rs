@@ -102,13 +102,15 @@ pub(super) fn write_report(
     report: &Report,
     formats: &[&'static dyn ReportFormat],
     place: &ReportPlace,
-    force: bool,
+    args: &ReportArgs,
 ) -> anyhow::Result<()> {
     let mut all: Vec<(PathBuf, Vec<u8>)> = Vec::new();
     let mut markdown: Vec<File> = Vec::new();
+    let brief = report.brief_report();
     for format in formats {
+        let is_brief = format.format_name() == "md" && !args.full;
         let files = format
-            .render_files(report)
+            .render_files(if is_brief { &brief } else { report })
             .map_err(|e| Failure::new(ExitCode::Internal, e.to_string()).caused_by(e))?;
         if files.is_empty() {
             console.print_warning(&format!(
@@ -155,7 +157,7 @@ pub(super) fn write_report(
         }
     }
     // All are looked at before the first is written.
-    if !force {
+    if !args.force {
         for (path, bytes) in &all {
             check_target(path, bytes)?;
         }

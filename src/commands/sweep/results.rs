@@ -6,7 +6,7 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, SweepPlan, resolved_yaml};
-use crate::report::sweep::{Results, StatusCounts, json, text};
+use crate::report::sweep::{Results, StatusCounts, json};
 use crate::store::write_atomically;
 use crate::sweep::merge::{default_output, merge_runs};
 use crate::sweep::{Cells, Folder, SweepHistory, outputs};
@@ -63,9 +63,9 @@ pub fn write_results(
     results.took_s = Some(history.worked_s());
     outputs::write_results(&folder.result_paths(), &results)?;
     if args.json {
-        console.write_data(&json::render_json(&results)?)?
+        console.print_json(&json::results_document(&results))?;
     } else {
-        console.write_data(text::render_results(&results, console.text_options()).as_bytes())?
+        console.print_report(&outputs::results_report(&results)?)?;
     }
     let planned = plan
         .planned_cells()
@@ -92,7 +92,7 @@ pub fn joined(
         None => default_output(dirs, &now),
     };
     let merged = merge_runs(dirs, &output, &now)?;
-    console.write_data(text::render_results(&merged.results, console.text_options()).as_bytes())?;
+    console.print_report(&outputs::results_report(&merged.results)?)?;
     merged
         .results
         .notes

@@ -6,8 +6,8 @@
 //! script.
 
 use crate::capture::RequestedSettings;
-use crate::engine::bench_figures::figure;
-use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS};
+use crate::engine::bench::figure;
+use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS};
 use crate::engine::settings::arguments_of;
 use crate::engine::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, EngineId, PlanError, ReadError,
@@ -35,12 +35,11 @@ pub fn question(kind: BenchKind) -> Option<Vec<String>> {
 /// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     let Some(program) = program(job.kind) else {
-        return Err(PlanError::NoSuchBench {
-            engine: "llama_cpp",
-            kind: job.kind.as_str(),
-            reason: "its programs load a model of their own (--bench latency or throughput); the \
-                     built-in client loads the running server",
-        });
+        return Err(job.no_such_bench(
+            "llama_cpp",
+            "its programs load a model of their own (--bench latency or throughput); the \
+             built-in client loads the running server",
+        ));
     };
     let load = job.workload;
     if job.model.is_empty() || load.input_len == 0 || load.output_len == 0 {
@@ -53,8 +52,7 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
             "`{program}` does not run in this container: the `server` images of llama.cpp have no bench, the `full` ones have"
         )));
     };
-    let workdir = job.workdir.trim_end_matches('/');
-    let result_path = format!("{workdir}/{}-{}.json", job.kind.as_str(), job.repeat);
+    let result_path = job.result_path("json");
     let mut argv: Vec<String> = [
         "sh",
         "-c",
@@ -70,23 +68,15 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     let mut notes = vec![format!(
         "`{program}` loads the model a second time, beside any server that runs"
     )];
-    let mut put = |words: &[String]| argv.extend(words.iter().cloned());
-    let word = |n: u32| n.to_string();
+    let mut put = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
+    let (input, output) = (load.input_len.to_string(), load.output_len.to_string());
     if job.kind == BenchKind::Latency {
-        put(&[
-            "-p".to_owned(),
-            "0".to_owned(),
-            "-n".to_owned(),
-            "0".to_owned(),
-            "-pg".to_owned(),
-            format!("{},{}", load.input_len, load.output_len),
-            "-r".to_owned(),
-            word(load.num_iters.unwrap_or(NUM_ITERS)),
-            "-o".to_owned(),
-            "json".to_owned(),
-        ]);
+        let repeats = load.num_iters.unwrap_or(NUM_ITERS).to_string();
+        let lengths = format!("{input},{output}");
+        put(&["-p", "0", "-n", "0", "-pg", &lengths, "-r", &repeats]);
+        put(&["-o", "json"]);
         if help.contains("--progress") {
-            put(&["--progress".to_owned()]);
+            put(&["--progress"]);
         }
         if load.batch_size.is_some_and(|n| n > 1) {
             notes.push("llama-bench runs one sequence; the batch size was ignored".to_owned());
@@ -94,25 +84,16 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     } else {
         let many = load.batch_size.or(load.num_prompts).unwrap_or(NUM_PROMPTS);
         let tokens = u64::from(load.input_len) + u64::from(load.output_len);
-        put(&[
-            "-npp".to_owned(),
-            word(load.input_len),
-            "-ntg".to_owned(),
-            word(load.output_len),
-            "-npl".to_owned(),
-            word(many),
-            "-c".to_owned(),
-            tokens.saturating_mul(u64::from(many)).to_string(),
-            "--output-format".to_owned(),
-            "jsonl".to_owned(),
-        ]);
+        let context = tokens.saturating_mul(u64::from(many)).to_string();
+        put(&["-npp", &input, "-ntg", &output, "-npl", &many.to_string()]);
+        put(&["-c", &context, "--output-format", "jsonl"]);
     }
     let cache_type = RequestedSettings {
         kv_cache_dtype: job.settings.kv_cache_dtype.clone(),
         ..RequestedSettings::default()
     };
-    put(&arguments_of(EngineId::LlamaCpp, &cache_type).concat());
-    put(job.extra_engine_args);
+    argv.extend(arguments_of(EngineId::LlamaCpp, &cache_type).concat());
+    argv.extend_from_slice(job.extra_engine_args);
     if *job.settings != cache_type {
         notes.push(
             "llama.cpp takes weights as the file has them; only the cache's type was set"
@@ -126,10 +107,9 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     }
     Ok(BenchPlan {
         argv,
-        env: Vec::new(),
         result_path,
         notes,
-        files: Vec::new(),
+        ..BenchPlan::default()
     })
 }
 

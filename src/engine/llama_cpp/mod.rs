@@ -9,8 +9,9 @@ mod settings;
 use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob,
+    ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -60,44 +61,44 @@ pub const NO_SHARED_POOL: &str =
 
 const MORE_CONTEXT: &[&str] = &["--ctx-size: each slot has its part of it"];
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    sequences: Some("parallel"),
-    unknown_pool: NO_SHARED_POOL,
-    raised_by: &[
-        (
-            Resource::Sequences,
-            &[
-                "--parallel: more slots; the context is shared out among them, so raise --ctx-size with it",
-            ],
-        ),
-        (Resource::Length, MORE_CONTEXT),
-        (Resource::KvPool, MORE_CONTEXT),
-        (
-            Resource::Prefill,
-            &["--batch-size and --ubatch-size: more of the prompts in one step"],
-        ),
-    ],
-    ..LoadLimits::UNKNOWN
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "llama_cpp",
+    aliases: &["llama.cpp", "ik_llama.cpp", "llamacpp"],
+    estimated_as: Some(EngineId::LlamaCpp),
+    load_limits: LoadLimits {
+        sequences: Some("parallel"),
+        unknown_pool: NO_SHARED_POOL,
+        raised_by: &[
+            (
+                Resource::Sequences,
+                &[
+                    "--parallel: more slots; the context is shared out among them, so raise --ctx-size with it",
+                ],
+            ),
+            (Resource::Length, MORE_CONTEXT),
+            (Resource::KvPool, MORE_CONTEXT),
+            (
+                Resource::Prefill,
+                &["--batch-size and --ubatch-size: more of the prompts in one step"],
+            ),
+        ],
+        ..LoadLimits::UNKNOWN
+    },
+    default_port: 8080,
+    endpoints: endpoints::PATHS,
+    identity: &[("/props", "default_generation_settings")],
+    log_marks: MARKS,
+    program: &["llama-server"],
+    default_loads: (LoadKind::Builtin, LoadKind::Latency),
+    ..EngineDescription::UNKNOWN
 };
 
 /// llama.cpp's server, builds of 2024 to 2026.
 pub struct LlamaCpp;
 
 impl Engine for LlamaCpp {
-    fn name(&self) -> &'static str {
-        "llama_cpp"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["llama.cpp", "ik_llama.cpp", "llamacpp"]
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::LlamaCpp)
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -108,27 +109,11 @@ impl Engine for LlamaCpp {
         settings::read(facts)
     }
 
-    fn default_port(&self) -> u16 {
-        8080
-    }
-
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[("/props", "default_generation_settings")]
-    }
-
-    fn endpoints(&self) -> &'static [&'static str] {
-        endpoints::PATHS
-    }
-
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes)
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        MARKS
-    }
-
-    fn untold(&self, log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
+    fn missing_log_detail(&self, log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
         (!log.steps.is_empty() && !log.facts.contains_key("weights_gib")).then_some(
             "the log names no buffer: builds of 2026 tell weights, KV cache and compute buffers from verbosity 4 on; \
              restart the server with -lv 4",
@@ -137,14 +122,6 @@ impl Engine for LlamaCpp {
 
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<log::LlamaCppLogParser>::default()
-    }
-
-    fn default_bench(&self, serving: bool) -> LoadKind {
-        if serving {
-            LoadKind::Builtin
-        } else {
-            LoadKind::Latency
-        }
     }
 
     fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
@@ -161,10 +138,6 @@ impl Engine for LlamaCpp {
 
     fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
         bench::progress(kind, line)
-    }
-
-    fn program(&self) -> &'static [&'static str] {
-        &["llama-server"]
     }
 
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {

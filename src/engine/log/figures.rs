@@ -69,6 +69,13 @@ pub fn number_after(text: &str, needle: &str) -> Option<Number> {
     number(after(text, needle)?).map(|(n, _)| n)
 }
 
+/// A count that `text` begins with and that something follows: one that ends its line may have been
+/// cut off.
+pub fn complete_count(text: &str) -> Option<u64> {
+    let (n, rest) = number(text)?;
+    (n.whole && n.value >= 0.0 && rest.starts_with([',', ' ', ')'])).then_some(n.value as u64)
+}
+
 /// The number that ends just before `needle`.
 pub fn number_before(text: &str, needle: &str) -> Option<Number> {
     let head = text[..text.find(needle)?].trim_end();
@@ -102,6 +109,13 @@ pub fn gib(text: &str) -> Option<(f64, &str)> {
 /// The amount of memory after `needle`, GiB.
 pub fn gib_after(text: &str, needle: &str) -> Option<f64> {
     gib(after(text, needle)?).map(|(v, _)| v)
+}
+
+/// An amount in units of 10^9 bytes, printed as `GB`, at the beginning of `text`: GiB.
+pub fn decimal_gb(text: &str) -> Option<f64> {
+    let (n, rest) = number(text)?;
+    let is_gb = rest.trim_start().starts_with("GB");
+    is_gb.then_some(n.value * (1e9 / 1_073_741_824.0))
 }
 
 /// `a/b` of a text such as `(78.66/79.19 GiB)`: both numbers as printed.

@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the bytes of a log say.
-pub fn told(engine: EngineId, log: &[u8]) -> LogReport {
+pub fn report_of(engine: EngineId, log: &[u8]) -> LogReport {
     let mut parser = parser_of(engine);
     for line in log.split(|b| *b == b'\n') {
         parser.line(line, None);
@@ -69,15 +69,15 @@ fn survives_anything(engine: EngineId, log: &str) {
     });
     runner
         .run(&proptest::collection::vec(part, 0..12), |parts| {
-            told(engine, &parts.concat());
-            told(engine, &parts.join(&b'\n'));
+            report_of(engine, &parts.concat());
+            report_of(engine, &parts.join(&b'\n'));
             Ok(())
         })
         .unwrap();
 }
 
 fn is_not_moved_by_other_lines(engine: EngineId, log: &str) {
-    let plain = told(engine, log.as_bytes());
+    let plain = report_of(engine, log.as_bytes());
     let echo = log.lines().map(|line| {
         let line = line.replace('"', "");
         format!("request {{\"prompt\": \"{line}\"}}\nINFO:     192.0.2.1 - GET /health 200\n{line}")
@@ -86,11 +86,11 @@ fn is_not_moved_by_other_lines(engine: EngineId, log: &str) {
     let mixed: Vec<String> = echo
         .zip(log.lines())
         .map(|(echo, line)| {
-            let said = echo.rsplit_once('\n').map_or("", |(said, _)| said);
-            format!("{said}\n{line}\n")
+            let earlier = echo.rsplit_once('\n').map_or("", |(earlier, _)| earlier);
+            format!("{earlier}\n{line}\n")
         })
         .collect();
-    let mixed = told(engine, mixed.concat().as_bytes());
+    let mixed = report_of(engine, mixed.concat().as_bytes());
     assert_eq!(values(&plain), values(&mixed));
     assert_eq!(plain.steps.len(), mixed.steps.len());
 }
@@ -99,11 +99,14 @@ fn says_nothing_false_when_cut(engine: EngineId, log: &str) {
     let mut true_figures = BTreeSet::new();
     let ends = log.match_indices('\n').map(|(at, _)| at);
     for end in ends.chain([log.len()]) {
-        all_figures(&told(engine, &log.as_bytes()[..end]), &mut true_figures);
+        all_figures(
+            &report_of(engine, &log.as_bytes()[..end]),
+            &mut true_figures,
+        );
     }
     for cut in 0..log.len() {
         let mut found = BTreeSet::new();
-        all_figures(&told(engine, &log.as_bytes()[..cut]), &mut found);
+        all_figures(&report_of(engine, &log.as_bytes()[..cut]), &mut found);
         let invented: Vec<&String> = found.difference(&true_figures).collect();
         assert!(
             invented.is_empty(),

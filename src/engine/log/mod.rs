@@ -5,12 +5,10 @@
 //! that contains one, cleaned ([`Line`]), and writes what it reads on a [`sheet::Sheet`].
 
 pub mod auto;
-pub mod cause;
 pub mod figures;
 pub mod heads;
 #[cfg(test)]
 pub mod laws_tests;
-pub mod said;
 pub mod sheet;
 #[cfg(test)]
 mod signs_tests;
@@ -21,7 +19,7 @@ pub mod unwrap;
 pub mod words;
 
 use super::LogParser;
-use super::facts::LogReport;
+use super::facts::{Fact, FactValue, LogReport};
 use super::lines::LONGEST_LINE;
 use crate::capture::AtNs;
 use memchr::memmem;
@@ -45,6 +43,15 @@ impl Line<'_> {
         let is_cut = self.text.len() > text::LONGEST_QUOTE;
         let focus = is_cut.then(|| memmem::find(self.text.as_bytes(), needle.as_bytes()));
         text::quote(self.text, focus.flatten().unwrap_or(0))
+    }
+
+    /// A fact that this line alone shows.
+    pub fn fact(&self, value: FactValue, needle: &str) -> Fact {
+        Fact {
+            value,
+            quote: vec![self.quote(needle)],
+            at_ns: self.at,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::engine::{
 };
 
 /// What a log says, in one text.
-fn said(engine: EngineId, lines: &[&str]) -> String {
+fn summary(engine: EngineId, lines: &[&str]) -> String {
     let mut parser = parser_of(engine);
     lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
     let (cause, ready) = (parser.root_cause(), parser.ready());
@@ -19,11 +19,11 @@ fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
     let mut effective = Vec::new();
     for log in logs {
         let lines: Vec<&str> = log.split('\n').collect();
-        let all = said(engine, &lines);
+        let all = summary(engine, &lines);
         let before = effective.len();
         for (i, line) in lines.iter().enumerate() {
             let without = [&lines[..i], &lines[i + 1..]].concat();
-            if said(engine, &without) != all {
+            if summary(engine, &without) != all {
                 effective.push(*line);
             }
         }

@@ -2,11 +2,11 @@
 //! the reading of their values.
 
 use super::Line;
-use super::figures::{Number, after, gib, number, number_before};
-use super::said::text_after_sign;
+use super::figures::{Number, after, complete_count, decimal_gb, gib, number, number_before};
+use super::heads::begins_message;
 use super::sheet::Sheet;
 use super::words::Words;
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{EngineStep, FactValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A value in a message. `H` is its destination, which differs from engine to engine.
@@ -53,21 +53,55 @@ pub enum Form {
     Bytes,
     /// Bytes without a fraction or a sign; kept in GiB.
     BytesAsGib,
+    /// Multiples of 10^9 bytes, printed as `GB`; kept in GiB.
+    DecimalGb,
     /// A number above zero and without a fraction.
     Positive,
     /// A number without a fraction or a sign.
     Whole,
+    /// The same, where something follows it: a number that ends its line may have been cut off.
+    CompleteCount,
     /// A number, kept as it is printed.
     Number,
     /// The text that the function finds at the beginning.
     Text(fn(&str) -> Option<&str>),
     /// The last word before the sign.
     WordBefore,
+    /// Whole numbers in brackets, separated by commas.
+    Counts,
+    /// `true`, `1`, `False` and the like, and nothing more.
+    Switch,
     /// What the sign alone states.
     Is(&'static str),
     /// That the sign is there.
     Flag,
+    /// That something is off, by the sign alone.
+    Off,
+    /// That there is none, by the sign alone.
+    Zero,
 }
+
+/// What becomes of a value where it needs no more than a row. `S` is the state of the reader.
+pub enum Put<S: 'static> {
+    /// A fact; the last line counts.
+    Last(&'static str),
+    /// A fact; the first line counts.
+    First(&'static str),
+    /// The step is passed.
+    Step(EngineStep),
+    /// Memory sufficed, once this fact is known.
+    EnoughAfter(&'static str),
+    /// A message that needs more than a row; the text is what follows its sign.
+    Read(fn(&mut S, &Line<'_>, &str, &mut Sheet)),
+}
+
+impl<S> Clone for Put<S> {
+    fn clone(&self) -> Put<S> {
+        *self
+    }
+}
+
+impl<S> Copy for Put<S> {}
 
 impl<H: Copy> Row<H> {
     /// A value right after `sign`.
@@ -140,28 +174,90 @@ impl<H: Copy> Row<H> {
                     number(from).filter(|(n, _)| n.whole && (least..9e15).contains(&n.value))?;
                 Some(count(n))
             }
+            Form::CompleteCount => Some(FactValue::Int(complete_count(from)?.try_into().ok()?)),
             Form::Number => number(from).map(|(n, _)| if n.whole { count(n) } else { float(n) }),
+            Form::DecimalGb => Some(FactValue::Float(decimal_gb(from)?)),
+            Form::Counts => Some(FactValue::List(counts(from).filter(|c| !c.is_empty())?)),
+            Form::Switch => match from.split_whitespace().next()? {
+                "1" | "true" | "True" => Some(FactValue::Bool(true)),
+                "0" | "false" | "False" => Some(FactValue::Bool(false)),
+                _ => None,
+            },
             Form::Text(find) => text_value(find(from)?),
             Form::WordBefore => text_value(before.split(' ').next_back()?),
             Form::Is(name) => Some(FactValue::Text(name.to_owned())),
             Form::Flag => Some(FactValue::Bool(true)),
+            Form::Off => Some(FactValue::Bool(false)),
+            Form::Zero => Some(FactValue::Int(0)),
         }
     }
 }
 
-/// Writes the values of `rows`, each under its own fact, where the line's message begins with the
-/// sign.
-pub fn read_message(rows: &[Row<&str>], line: &Line<'_>, sheet: &mut Sheet) {
+/// Writes the values of the `rows` that have their sign anywhere in `text`, a part of the line.
+pub fn read_values<S>(rows: &[Row<Put<S>>], text: &str, line: &Line<'_>, sheet: &mut Sheet) {
     for row in rows {
-        let Some(rest) = text_after_sign(line.text, row.sign) else {
-            continue;
+        if let Some(rest) = after(text, row.sign) {
+            row.write_value(text, text.len() - rest.len(), line, sheet);
+        }
+    }
+}
+
+/// The values of the `rows` that have their sign in `text`, by their keys.
+pub fn record_of<S>(rows: &[Row<Put<S>>], text: &str) -> BTreeMap<String, FactValue> {
+    let value = |row: &Row<Put<S>>| {
+        let (Put::Last(key) | Put::First(key)) = row.target else {
+            return None;
         };
-        if row.when.is_none_or(|when| line.text.contains(when)) {
-            if let Some(value) = row.value(line.text, line.text.len() - rest.len()) {
-                sheet.set(row.target, value, line, row.needle());
+        let end = text.len() - after(text, row.sign)?.len();
+        Some((key.to_owned(), row.value(text, end)?))
+    };
+    rows.iter().filter_map(value).collect()
+}
+
+impl<S> Row<Put<S>> {
+    fn write_value(&self, text: &str, end: usize, line: &Line<'_>, sheet: &mut Sheet) {
+        let (Put::Last(key) | Put::First(key)) = self.target else {
+            return;
+        };
+        if let Some(value) = self.value(text, end) {
+            match self.target {
+                Put::First(_) => sheet.set_first(key, value, line, self.needle()),
+                _ => sheet.set(key, value, line, self.needle()),
             }
         }
     }
+}
+
+impl<S> Table<Put<S>> {
+    /// Reads the rows with which the line's message begins.
+    pub fn read_message(&self, state: &mut S, line: &Line<'_>, sheet: &mut Sheet) {
+        for (row, end) in self.matching(line.text) {
+            if !begins_message(&line.text[..end - row.sign.len()]) {
+                continue;
+            }
+            match row.target {
+                Put::Read(read) => read(state, line, &line.text[end..], sheet),
+                Put::Step(step) => sheet.step(step, line, row.needle()),
+                Put::EnoughAfter(key) if sheet.get(key).is_some() => {
+                    sheet.enough_memory(line, row.needle());
+                }
+                _ => row.write_value(line.text, end, line, sheet),
+            }
+        }
+    }
+}
+
+/// The numbers of `[32, 16]`, which is not cut off.
+pub fn counts(text: &str) -> Option<Vec<f64>> {
+    let (inside, _) = text.trim_start().strip_prefix('[')?.split_once(']')?;
+    let words = inside.split(',').map(str::trim).filter(|w| !w.is_empty());
+    let counts: Option<Vec<f64>> = words.map(|w| Some(w.parse::<u32>().ok()?.into())).collect();
+    counts.filter(|c| c.len() <= 4096)
+}
+
+/// The first word.
+pub fn first_word(text: &str) -> Option<&str> {
+    text.split_whitespace().next()
 }
 
 fn text_value(text: &str) -> Option<FactValue> {

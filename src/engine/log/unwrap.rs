@@ -349,8 +349,8 @@ mod tests {
             codes(&["a-1  | x", "a-1  | y", "two words | z", "7 | z"]),
             ""
         );
-        let told = codes(&["a-1  | x", "b-1  | y"]);
-        assert!(told.contains("(a-1, b-1)"), "{told}");
+        let shown = codes(&["a-1  | x", "b-1  | y"]);
+        assert!(shown.contains("(a-1, b-1)"), "{shown}");
     }
 
     #[test]

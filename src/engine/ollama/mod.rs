@@ -7,7 +7,7 @@ mod settings;
 
 use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
+    BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, EngineId, LoadKind,
     LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
     llama_cpp,
 };
@@ -42,30 +42,33 @@ const OWN_MARKS: &[&str] = &[
     "OLLAMA_",
 ];
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    sequences: Some("OLLAMA_NUM_PARALLEL"),
-    unknown_pool: llama_cpp::NO_SHARED_POOL,
-    raised_by: &[(
-        Resource::Sequences,
-        &["OLLAMA_NUM_PARALLEL: more slots; each takes a context of its own"],
-    )],
-    ..LoadLimits::UNKNOWN
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "ollama",
+    estimated_as: Some(EngineId::LlamaCpp),
+    load_limits: LoadLimits {
+        sequences: Some("OLLAMA_NUM_PARALLEL"),
+        unknown_pool: llama_cpp::NO_SHARED_POOL,
+        raised_by: &[(
+            Resource::Sequences,
+            &["OLLAMA_NUM_PARALLEL: more slots; each takes a context of its own"],
+        )],
+        ..LoadLimits::UNKNOWN
+    },
+    default_port: 11434,
+    endpoints: endpoints::PATHS,
+    identity: &[("/", "Ollama is running")],
+    own_log_marks: OWN_MARKS,
+    program: &["ollama"],
+    default_loads: (LoadKind::Builtin, LoadKind::Latency),
+    ..EngineDescription::UNKNOWN
 };
 
 /// Ollama, releases 0.1 to 0.33.
 pub struct Ollama;
 
 impl Engine for Ollama {
-    fn name(&self) -> &'static str {
-        "ollama"
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::LlamaCpp)
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -74,18 +77,6 @@ impl Engine for Ollama {
 
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
         settings::read(facts)
-    }
-
-    fn default_port(&self) -> u16 {
-        11434
-    }
-
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[("/", "Ollama is running")]
-    }
-
-    fn endpoints(&self) -> &'static [&'static str] {
-        endpoints::PATHS
     }
 
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
@@ -101,44 +92,17 @@ impl Engine for Ollama {
         &ALL
     }
 
-    fn own_log_marks(&self) -> &'static [&'static str] {
-        OWN_MARKS
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<log::OllamaLogParser>::default()
     }
 
-    fn default_bench(&self, serving: bool) -> LoadKind {
-        if serving {
-            LoadKind::Builtin
-        } else {
-            LoadKind::Latency
-        }
-    }
-
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        None
-    }
-
     fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        Err(PlanError::NoSuchBench {
-            engine: "ollama",
-            kind: job.kind.as_str(),
-            reason: "Ollama comes with none; the built-in client loads the running server",
-        })
+        let reason = "Ollama comes with none; the built-in client loads the running server";
+        Err(job.no_such_bench("ollama", reason))
     }
 
     fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
         Err(ReadError::Missing("a bench: Ollama has none"))
-    }
-
-    fn bench_progress(&self, _kind: BenchKind, _line: &str) -> Option<BenchProgress> {
-        None
-    }
-
-    fn program(&self) -> &'static [&'static str] {
-        &["ollama"]
     }
 
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {

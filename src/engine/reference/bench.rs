@@ -1,37 +1,22 @@
 //! The reference engine's benches: command line and progress.
 
 use super::{PROGRAM, phase_line};
-use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
+use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, ignored_notes};
 
 /// Plans a bench. Memory flags reach it as extra engine arguments.
 pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
     if job.kind == BenchKind::Probe {
-        return Err(PlanError::NoSuchBench {
-            engine: "reference",
-            kind: job.kind.as_str(),
-            reason: crate::engine::NO_PROBE,
-        });
+        return Err(job.no_such_bench("reference", crate::engine::NO_PROBE));
     }
-    if load.input_len == 0 || load.output_len == 0 {
-        return Err(PlanError::Invalid(
-            "input and output length must be at least one token".to_owned(),
-        ));
-    }
-    let result_path = format!(
-        "{}/{}-{}.json",
-        job.workdir.trim_end_matches('/'),
-        job.kind.as_str(),
-        job.repeat
-    );
+    job.check_lengths()?;
+    let result_path = job.result_path("json");
     let mut argv = [&format!("/{PROGRAM}"), "bench", job.kind.as_str()]
         .map(str::to_owned)
         .to_vec();
     let mut put = |flag: &str, value: Option<String>| {
-        if let Some(value) = value {
-            argv.extend([flag.to_owned(), value]);
-        }
+        argv.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
     };
     let number = |given: Option<u32>, ours: u32| Some(given.unwrap_or(ours).to_string());
     if job.kind == BenchKind::Serve {
@@ -76,10 +61,8 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     put("--output-json", Some(result_path.clone()));
     let mut notes = Vec::new();
     if job.kind != BenchKind::Latency && load.batch_size.is_some() {
-        notes.push(format!(
-            "the {} bench has no batch size; it was ignored",
-            job.kind.as_str()
-        ));
+        let bench = format!("the {} bench", job.kind.as_str());
+        notes.extend(ignored_notes(&bench, &[("batch size", true)]));
     }
     if *job.settings != Default::default() {
         notes.push("the reference engine has no dtype, quantization or other such settings; they were ignored".to_owned());
@@ -93,10 +76,9 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     }
     Ok(BenchPlan {
         argv,
-        env: Vec::new(),
         result_path,
         notes,
-        files: Vec::new(),
+        ..BenchPlan::default()
     })
 }
 

@@ -11,8 +11,8 @@ use super::command::commands;
 use super::limits::{LoadLimits, Resource};
 use super::vllm::{Names, read_bench_result, read_endpoints};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -34,25 +34,25 @@ const NAMES: Names = Names {
     trust_kv_bytes: false,
 };
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    raised_by: &[(Resource::KvPool, &["--kv-pool: a larger pool (simulated)"])],
-    ..LoadLimits::UNKNOWN
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "reference",
+    simulated: true,
+    load_limits: LoadLimits {
+        raised_by: &[(Resource::KvPool, &["--kv-pool: a larger pool (simulated)"])],
+        ..LoadLimits::UNKNOWN
+    },
+    endpoints: &["/health", "/version", "/v1/models", "/metrics"],
+    log_marks: &["reference-engine "],
+    program: &["/reference-engine"],
+    ..EngineDescription::UNKNOWN
 };
 
 /// The reference engine.
 pub struct Reference;
 
 impl Engine for Reference {
-    fn name(&self) -> &'static str {
-        "reference"
-    }
-
-    fn simulated(&self) -> bool {
-        true
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -97,25 +97,12 @@ impl Engine for Reference {
         }
     }
 
-    fn endpoints(&self) -> &'static [&'static str] {
-        &["/health", "/version", "/v1/models", "/metrics"]
-    }
-
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         read_endpoints(probes, &NAMES)
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        &["reference-engine "]
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<ReferenceLogParser>::default()
-    }
-
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        // It is built with plimsoll; there is nothing to find out.
-        None
     }
 
     fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
@@ -129,10 +116,6 @@ impl Engine for Reference {
 
     fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
         bench::progress(line)
-    }
-
-    fn program(&self) -> &'static [&'static str] {
-        &["/reference-engine"]
     }
 
     fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {

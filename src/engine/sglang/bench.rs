@@ -4,9 +4,11 @@
 //! model of their own. Since 0.5.15 the code is in `sglang.benchmark`; 0.5.23 removed the old names
 //! of the latter two.
 
-use crate::engine::defaults::{NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::bench::{NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::settings::arguments_of;
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, EngineId, PlanError};
+use crate::engine::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, EngineId, PlanError, ignored_notes,
+};
 
 /// Old and new module of a bench.
 fn modules(kind: BenchKind) -> (&'static str, &'static str) {
@@ -80,35 +82,22 @@ impl Words<'_> {
     }
 
     fn no_effect(&mut self, kind: BenchKind, asked: &[(&str, bool)]) {
-        for (what, _) in asked.iter().filter(|(_, asked)| *asked) {
-            self.notes.push(format!(
-                "SGLang's {} bench has no {what}; it was ignored",
-                kind.as_str()
-            ));
-        }
+        let bench = format!("SGLang's {} bench", kind.as_str());
+        self.notes.extend(ignored_notes(&bench, asked));
     }
 }
 
 /// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
-    if job.model.is_empty() {
-        return Err(PlanError::Invalid(
-            "the bench needs a model: its path or id".to_owned(),
-        ));
-    }
-    if load.input_len == 0 || load.output_len == 0 {
-        return Err(PlanError::Invalid(
-            "input and output length must be at least one token".to_owned(),
-        ));
-    }
+    job.check_model()?;
+    job.check_lengths()?;
     let (old, new) = modules(job.kind);
     // argparse begins its help with the file that was run.
     let file = new.rsplit('.').next().unwrap_or(new);
     let renamed = help.is_some_and(|h| h.contains(&format!("usage: {file}.py")));
     let module = if renamed { new } else { old };
-    let workdir = job.workdir.trim_end_matches('/');
-    let result_path = format!("{workdir}/{}-{}.jsonl", job.kind.as_str(), job.repeat);
+    let result_path = job.result_path("jsonl");
     let mut w = Words {
         help,
         argv: ["python3", "-m", module].map(str::to_owned).to_vec(),
@@ -122,11 +111,7 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     }
     match job.kind {
         BenchKind::Probe => {
-            return Err(PlanError::NoSuchBench {
-                engine: "sglang",
-                kind: job.kind.as_str(),
-                reason: crate::engine::NO_PROBE,
-            });
+            return Err(job.no_such_bench("sglang", crate::engine::NO_PROBE));
         }
         BenchKind::Latency => {
             w.need("--model-path", job.model);
@@ -208,10 +193,9 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     }
     Ok(BenchPlan {
         argv: w.argv,
-        env: Vec::new(),
         result_path,
         notes: w.notes,
-        files: Vec::new(),
+        ..BenchPlan::default()
     })
 }
 

@@ -1,7 +1,7 @@
 //! The result files of SGLang's benches: one line of JSON per run; the last line is the current
 //! run's.
 
-use crate::engine::bench_figures::{Object, count, number, required, served};
+use crate::engine::bench::{Object, count, number, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use std::collections::BTreeMap;
 

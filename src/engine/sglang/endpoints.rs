@@ -4,6 +4,7 @@ use crate::capture::Probe;
 use crate::engine::ProbeFacts;
 use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
+use crate::engine::sglang::log::server_args::ARGUMENTS;
 use serde_json::Value;
 
 /// Paths to ask: the newer and the older name of each.
@@ -15,27 +16,6 @@ pub const PATHS: &[&str] = &[
     "/get_model_info",
     "/v1/models",
     "/metrics",
-];
-
-/// Server arguments that are reported, with their names in the report. A selection, as the reply
-/// also contains API keys.
-const ARGUMENTS: &[(&str, &str)] = &[
-    ("dtype", "dtype"),
-    ("quantization", "quantization"),
-    ("kv_cache_dtype", "kv_cache_dtype"),
-    ("tp_size", "tensor_parallel_size"),
-    ("pp_size", "pipeline_parallel_size"),
-    ("dp_size", "data_parallel_size"),
-    ("ep_size", "expert_parallel_size"),
-    ("mem_fraction_static", "mem_fraction_static"),
-    ("attention_backend", "attention_backend"),
-    ("max_running_requests", "max_running_requests"),
-    ("chunked_prefill_size", "chunked_prefill_size"),
-    ("max_prefill_tokens", "max_prefill_tokens"),
-    ("cuda_graph_max_bs", "cuda_graph_max_bs"),
-    ("disable_cuda_graph", "enforce_eager"),
-    ("speculative_algorithm", "speculative_algorithm"),
-    ("enable_dp_attention", "enable_dp_attention"),
 ];
 
 const GIB: f64 = (1_u64 << 30) as f64;

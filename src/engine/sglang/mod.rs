@@ -9,8 +9,9 @@ mod settings;
 
 use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
+    ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -41,52 +42,55 @@ const MARKS: &[&str] = &[
     "hierarchical KV cache",
 ];
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    sequences: Some("max_running_requests"),
-    unkept_tokens: 1,
-    raised_by: &[
-        (
-            Resource::KvPool,
-            &[
-                "--mem-fraction-static: a larger pool",
-                "--kv-cache-dtype fp8_e5m2: twice the tokens in the same bytes, where the model bears it",
-            ],
-        ),
-        (
-            Resource::Sequences,
-            &["--max-running-requests: more sequences at once"],
-        ),
-        (
-            Resource::Prefill,
-            &["--chunked-prefill-size and --max-prefill-tokens: more of the prompts in one step"],
-        ),
-        (Resource::Length, &["--context-length, or shorter requests"]),
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "sglang",
+    aliases: &["sgl"],
+    estimated_as: Some(EngineId::Sglang),
+    load_limits: LoadLimits {
+        sequences: Some("max_running_requests"),
+        unkept_tokens: 1,
+        raised_by: &[
+            (
+                Resource::KvPool,
+                &[
+                    "--mem-fraction-static: a larger pool",
+                    "--kv-cache-dtype fp8_e5m2: twice the tokens in the same bytes, where the model bears it",
+                ],
+            ),
+            (
+                Resource::Sequences,
+                &["--max-running-requests: more sequences at once"],
+            ),
+            (
+                Resource::Prefill,
+                &[
+                    "--chunked-prefill-size and --max-prefill-tokens: more of the prompts in one step",
+                ],
+            ),
+            (Resource::Length, &["--context-length, or shorter requests"]),
+        ],
+        ..LoadLimits::UNKNOWN
+    },
+    release_images: &["lmsysorg/sglang"],
+    default_port: 30000,
+    endpoints: endpoints::PATHS,
+    identity: &[
+        ("/server_info", "mem_fraction_static"),
+        ("/get_server_info", "mem_fraction_static"),
     ],
-    ..LoadLimits::UNKNOWN
+    queue_histogram: Some("sglang:queue_time_seconds"),
+    log_marks: MARKS,
+    // Its lines also name modules of vLLM, some of which it uses.
+    own_log_marks: MARKS,
+    ..EngineDescription::UNKNOWN
 };
 
 /// SGLang, releases 0.1 to 0.5.23.
 pub struct Sglang;
 
 impl Engine for Sglang {
-    fn name(&self) -> &'static str {
-        "sglang"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["sgl"]
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::Sglang)
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
-    }
-
-    fn release_images(&self) -> &'static [&'static str] {
-        &["lmsysorg/sglang"]
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -97,36 +101,8 @@ impl Engine for Sglang {
         settings::read(facts)
     }
 
-    fn default_port(&self) -> u16 {
-        30000
-    }
-
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("/server_info", "mem_fraction_static"),
-            ("/get_server_info", "mem_fraction_static"),
-        ]
-    }
-
-    fn endpoints(&self) -> &'static [&'static str] {
-        endpoints::PATHS
-    }
-
-    fn queue_histogram(&self) -> Option<&'static str> {
-        Some("sglang:queue_time_seconds")
-    }
-
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes)
-    }
-
-    fn log_marks(&self) -> &'static [&'static str] {
-        MARKS
-    }
-
-    fn own_log_marks(&self) -> &'static [&'static str] {
-        // Its lines also name modules of vLLM, some of which it uses.
-        MARKS
     }
 
     fn log_parser(&self) -> Box<dyn LogParser> {

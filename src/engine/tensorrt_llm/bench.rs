@@ -1,8 +1,8 @@
 //! The command lines of TensorRT-LLM's benches, and how far one is.
 
-use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::vllm::read_bench_progress;
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, ignored_notes};
 
 /// Writes a file of random requests, then executes the bench that reads it: `trtllm-bench` takes
 /// its load from a file only, and its own tool for such files has moved between releases.
@@ -22,28 +22,14 @@ os.execvp(sys.argv[6], sys.argv[6:])
 
 /// Plans a bench.
 pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
-    let load = job.workload;
-    let invalid = |text: &str| Err(PlanError::Invalid(text.to_owned()));
-    if job.model.is_empty() {
-        return invalid("the bench needs a model: its path or id");
-    }
-    if load.input_len == 0 || load.output_len == 0 {
-        return invalid("input and output length must be at least one token");
-    }
-    if [load.num_prompts, load.num_iters, load.batch_size].contains(&Some(0)) {
-        return invalid(
-            "a bench of nothing: prompts, iterations and batch size must be at least 1",
-        );
-    }
+    job.check_model()?;
+    job.check_lengths()?;
+    job.check_counts()?;
     Ok(match job.kind {
         BenchKind::Serve => serve(job),
         BenchKind::Latency | BenchKind::Throughput => own_copy(job),
         BenchKind::Probe => {
-            return Err(PlanError::NoSuchBench {
-                engine: "tensorrt_llm",
-                kind: job.kind.as_str(),
-                reason: crate::engine::NO_PROBE,
-            });
+            return Err(job.no_such_bench("tensorrt_llm", crate::engine::NO_PROBE));
         }
     })
 }
@@ -60,19 +46,11 @@ impl Words {
     }
 }
 
-fn result_path(job: &BenchJob<'_>) -> (String, String) {
-    let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
-    (
-        format!("{}/{name}", job.workdir.trim_end_matches('/')),
-        name,
-    )
-}
-
 /// `trtllm-bench`, which loads the model itself.
 fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
     let load = job.workload;
-    let (result_path, _) = result_path(job);
-    let requests_path = format!("{}/requests.jsonl", job.workdir.trim_end_matches('/'));
+    let result_path = job.result_path("json");
+    let requests_path = format!("{}/requests.jsonl", job.folder());
     let latency = job.kind == BenchKind::Latency;
     let requests = if latency {
         load.num_iters.unwrap_or(NUM_ITERS)
@@ -125,7 +103,7 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
         "trtllm-bench loads a copy of the model of its own: beside a running server both must fit"
             .to_owned(),
     ];
-    ignored(
+    notes.extend(ignored(
         job,
         &[
             ("dtype", settings.dtype.is_some()),
@@ -137,21 +115,18 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
             ("number of prompts", latency && load.num_prompts.is_some()),
             ("concurrency", latency && load.max_concurrency.is_some()),
         ],
-        &mut notes,
-    );
+    ));
     BenchPlan {
         argv: words.0,
-        env: Vec::new(),
         result_path,
         notes,
-        files: Vec::new(),
+        ..BenchPlan::default()
     }
 }
 
 /// The client against the running server, a descendant of vLLM's.
 fn serve(job: &BenchJob<'_>) -> BenchPlan {
     let load = job.workload;
-    let (result_path, name) = result_path(job);
     let module = "tensorrt_llm.serve.scripts.benchmark_serving";
     let mut words = Words(["python3", "-m", module].map(str::to_owned).to_vec());
     words.put("--backend", Some("openai"));
@@ -183,34 +158,27 @@ fn serve(job: &BenchJob<'_>) -> BenchPlan {
         words.0.push("--trust-remote-code".to_owned());
     }
     words.0.push("--save-result".to_owned());
-    words.put("--result-dir", Some(job.workdir.trim_end_matches('/')));
-    words.put("--result-filename", Some(name));
-    let mut notes = Vec::new();
-    ignored(
+    words.put("--result-dir", Some(job.folder()));
+    words.put("--result-filename", Some(job.result_name("json")));
+    let notes = ignored(
         job,
         &[
             ("warm-up", load.num_iters_warmup.is_some_and(|n| n > 0)),
             ("batch size", load.batch_size.is_some()),
             ("number of iterations", load.num_iters.is_some()),
         ],
-        &mut notes,
     );
     BenchPlan {
         argv: words.0,
-        env: Vec::new(),
-        result_path,
+        result_path: job.result_path("json"),
         notes,
-        files: Vec::new(),
+        ..BenchPlan::default()
     }
 }
 
-fn ignored(job: &BenchJob<'_>, asked: &[(&str, bool)], notes: &mut Vec<String>) {
-    for (what, _) in asked.iter().filter(|(_, asked)| *asked) {
-        notes.push(format!(
-            "the {} bench of TensorRT-LLM has no {what}; it was ignored",
-            job.kind.as_str()
-        ));
-    }
+fn ignored(job: &BenchJob<'_>, requested: &[(&str, bool)]) -> Vec<String> {
+    let bench = format!("the {} bench of TensorRT-LLM", job.kind.as_str());
+    ignored_notes(&bench, requested).collect()
 }
 
 /// The part that the line begins, or the step it reports.

@@ -1,7 +1,7 @@
 //! The result files of TensorRT-LLM's benches: the report of `trtllm-bench`, and the client's,
 //! which has vLLM's keys.
 
-use crate::engine::bench_figures::{figure, is_percent};
+use crate::engine::bench::{figure, is_percent};
 use crate::engine::vllm::read_bench_result;
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;

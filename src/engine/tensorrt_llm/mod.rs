@@ -11,52 +11,67 @@ pub use log::TrtLlmLogParser;
 
 use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
+    ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    sequences: Some("max_batch_size"),
-    raised_by: &[
-        (
-            Resource::KvPool,
-            &["kv_cache_config.free_gpu_memory_fraction: a larger pool"],
-        ),
-        (
-            Resource::Sequences,
-            &["--max_batch_size: more sequences at once"],
-        ),
-        (
-            Resource::Prefill,
-            &["--max_num_tokens: more of the prompts in one step"],
-        ),
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "tensorrt_llm",
+    aliases: &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"],
+    estimated_as: Some(EngineId::TensorRtLlm),
+    load_limits: LoadLimits {
+        sequences: Some("max_batch_size"),
+        raised_by: &[
+            (
+                Resource::KvPool,
+                &["kv_cache_config.free_gpu_memory_fraction: a larger pool"],
+            ),
+            (
+                Resource::Sequences,
+                &["--max_batch_size: more sequences at once"],
+            ),
+            (
+                Resource::Prefill,
+                &["--max_num_tokens: more of the prompts in one step"],
+            ),
+        ],
+        ..LoadLimits::UNKNOWN
+    },
+    release_images: &["nvidia/tensorrt-llm/release"],
+    // Excludes `/metrics`: it is a queue of iterations, and each read removes them for all other
+    // clients. Prometheus' metrics have a separate path, which removes nothing.
+    endpoints: &["/health", "/version", "/v1/models", "/prometheus/metrics"],
+    identity: &[("/prometheus/metrics", "trtllm_")],
+    log_marks: &[
+        "[TensorRT-LLM]",
+        "[TRT-LLM]",
+        "TensorRT-LLM version",
+        "tensorrt_llm",
+        "trtllm-serve",
+        "trtllm-bench",
+        "[MemUsageChange]",
+        "TRTGptModel ",
+        "paged KV cache",
+        "paged kv cache",
+        "Max KV cache blocks per sequence",
+        "in memory usage profiling",
+        "Executor creation failed",
+        "CUDA graph instances for",
+        "CUDA graph warmup for batch size=",
+        "\"gpuMemUsage\"",
+        "\"kvCacheStats\"",
     ],
-    ..LoadLimits::UNKNOWN
+    ..EngineDescription::UNKNOWN
 };
 
 /// TensorRT-LLM, releases 0.5 to 1.2, with `trtllm-serve` or under Triton.
 pub struct TensorRtLlm;
 
 impl Engine for TensorRtLlm {
-    fn name(&self) -> &'static str {
-        "tensorrt_llm"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"]
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::TensorRtLlm)
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
-    }
-
-    fn release_images(&self) -> &'static [&'static str] {
-        &["nvidia/tensorrt-llm/release"]
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -65,16 +80,6 @@ impl Engine for TensorRtLlm {
 
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
         settings::read(facts)
-    }
-
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[("/prometheus/metrics", "trtllm_")]
-    }
-
-    /// Excludes `/metrics`: it is a queue of iterations, and each read removes them for all other
-    /// clients. Prometheus' metrics have a separate path, which removes nothing.
-    fn endpoints(&self) -> &'static [&'static str] {
-        &["/health", "/version", "/v1/models", "/prometheus/metrics"]
     }
 
     fn gauges_endpoint(&self) -> Option<&'static str> {
@@ -86,35 +91,8 @@ impl Engine for TensorRtLlm {
         endpoints::read(probes)
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        &[
-            "[TensorRT-LLM]",
-            "[TRT-LLM]",
-            "TensorRT-LLM version",
-            "tensorrt_llm",
-            "trtllm-serve",
-            "trtllm-bench",
-            "[MemUsageChange]",
-            "TRTGptModel ",
-            "paged KV cache",
-            "paged kv cache",
-            "Max KV cache blocks per sequence",
-            "in memory usage profiling",
-            "Executor creation failed",
-            "CUDA graph instances for",
-            "CUDA graph warmup for batch size=",
-            "\"gpuMemUsage\"",
-            "\"kvCacheStats\"",
-        ]
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<TrtLlmLogParser>::default()
-    }
-
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        // Importing it takes a minute and the flags used here are in every release since 0.18.
-        None
     }
 
     fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {

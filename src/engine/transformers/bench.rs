@@ -1,7 +1,11 @@
-//! The probe as a bench: which Python can run it, its command line and its progress.
+//! The probe as a bench: which Python can run it, its command line, progress and result.
 
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, PlannedFile};
+use crate::engine::torch_probe::TorchReport;
+use crate::engine::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, PlanError, PlannedFile, ReadError,
+};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// The probe itself.
 const SCRIPT: &[u8] = include_bytes!("../../../scripts/probes/transformers_memory.py");
@@ -29,7 +33,7 @@ pub fn question(interpreter: &str) -> Vec<String> {
 struct Interpreter {
     executable: String,
     version: String,
-    modules: std::collections::BTreeMap<String, Option<String>>,
+    modules: BTreeMap<String, Option<String>>,
 }
 
 impl Interpreter {
@@ -73,11 +77,10 @@ pub fn lacks(answer: &str) -> bool {
 /// Plans the probe's run.
 pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanError> {
     if job.kind != BenchKind::Probe {
-        return Err(PlanError::NoSuchBench {
-            engine: "transformers",
-            kind: job.kind.as_str(),
-            reason: "a script that calls a model has no bench of its own: the probe stands for it",
-        });
+        return Err(job.no_such_bench(
+            "transformers",
+            "a script that calls a model has no bench of its own: the probe stands for it",
+        ));
     }
     let python = answer.and_then(Interpreter::read).ok_or_else(|| {
         PlanError::Lacking("the Python in the image did not tell what it has".to_owned())
@@ -88,8 +91,8 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
             "`{path}` in the image (Python {version}) {lack}"
         )));
     }
-    let workdir = job.workdir.trim_end_matches('/');
-    let result_path = format!("{workdir}/probe-{}.json", job.repeat);
+    let workdir = job.folder();
+    let result_path = job.result_path("json");
     let load = job.workload;
     let mut files = vec![PlannedFile {
         name: SCRIPT_NAME.to_owned(),
@@ -172,6 +175,53 @@ pub fn progress(line: &str) -> Option<BenchProgress> {
     }
 }
 
+/// The newest form of the file that is understood.
+const SCHEMA: u64 = 1;
+
+/// The whole of it.
+pub fn read_report(result: &str) -> Result<TorchReport, ReadError> {
+    let value: serde_json::Value =
+        serde_json::from_str(result).map_err(|e| ReadError::Json(e.to_string()))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(1..=SCHEMA) => {}
+        _ => return Err(ReadError::Missing("schema")),
+    }
+    if value.get("error").is_some_and(|e| !e.is_null()) {
+        return Err(ReadError::Missing("weights"));
+    }
+    serde_json::from_value(value).map_err(|e| ReadError::Json(e.to_string()))
+}
+
+/// Latency and throughput, the part that every bench reports.
+pub fn read_result(result: &str) -> Result<BenchResult, ReadError> {
+    let memory = read_report(result)?.memory;
+    let (load, latency) = (&memory.load, &memory.latency);
+    let latencies_ms: Vec<f64> = memory.iterations.iter().map(|i| i.ms).collect();
+    let total_ms: f64 = latencies_ms.iter().sum();
+    let iterations = latencies_ms.len() as u64;
+    let sequences = load.batch_size.saturating_mul(iterations);
+    let per_second = |tokens: u64| {
+        let all = tokens.saturating_mul(sequences) as f64;
+        (total_ms > 0.0).then(|| all / (total_ms / 1e3))
+    };
+    Ok(BenchResult {
+        mean_latency_ms: (iterations > 0).then_some(latency.mean_ms),
+        latency_percentiles_ms: BTreeMap::from([("median".to_owned(), latency.median_ms)]),
+        latencies_ms,
+        output_tokens_per_second: per_second(load.generated_tokens),
+        total_tokens_per_second: per_second(load.total_tokens),
+        duration_s: Some(total_ms / 1e3),
+        total_input_tokens: Some(load.prompt_tokens.saturating_mul(sequences)),
+        total_output_tokens: Some(load.generated_tokens.saturating_mul(sequences)),
+        ttft_ms: latency
+            .prefill_ms
+            .map(|ms| ("mean".to_owned(), ms))
+            .into_iter()
+            .collect(),
+        ..BenchResult::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +296,7 @@ mod tests {
     #[test]
     fn what_the_image_lacks_is_named() {
         let load = Workload::default();
-        let told = |answer: &str| {
+        let shown = |answer: &str| {
             let refused = planned(&load, &RequestedSettings::default(), answer);
             refused.expect_err("a refusal").to_string()
         };
@@ -263,8 +313,8 @@ mod tests {
             ("Traceback".to_owned(), "did not tell"),
         ] {
             assert!(lacks(&text));
-            let told = told(&text);
-            assert!(told.contains(lack), "{told}");
+            let shown = shown(&text);
+            assert!(shown.contains(lack), "{shown}");
         }
         assert!(!lacks(&answer("3.9.0", "\"2\"", "\"4\"")));
     }

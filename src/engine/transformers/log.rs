@@ -9,9 +9,9 @@
 
 use super::bench::words;
 use crate::engine::facts::EngineStep;
-use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::number_after;
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::{Weight, is_exception};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser, text, torch};
 use std::collections::BTreeMap;
@@ -96,12 +96,12 @@ const PHASES: &[(&str, EngineStep)] = &[
 ];
 
 /// A line of the probe, from its mark on.
-fn probe(told: &str, whole: &Line<'_>, sheet: &mut Sheet) {
+fn probe(message: &str, whole: &Line<'_>, sheet: &mut Sheet) {
     let line = &Line {
-        text: told,
+        text: message,
         ..*whole
     };
-    if let Some(error) = told.strip_prefix("plimsoll-probe error kind=") {
+    if let Some(error) = message.strip_prefix("plimsoll-probe error kind=") {
         let (kind, message) = error.split_once(' ').unwrap_or((error, ""));
         let message = Line {
             text: message.trim(),
@@ -115,7 +115,7 @@ fn probe(told: &str, whole: &Line<'_>, sheet: &mut Sheet) {
         }
         return;
     }
-    let words: BTreeMap<&str, &str> = words(told).collect();
+    let words: BTreeMap<&str, &str> = words(message).collect();
     let phase = words.get("phase").copied();
     let Some((_, step)) = PHASES.iter().copied().find(|(name, _)| phase == Some(name)) else {
         return;

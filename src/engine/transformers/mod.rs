@@ -3,33 +3,41 @@
 
 mod bench;
 pub(in crate::engine) mod log;
-mod result;
 
 use super::argv::basename;
 use super::argv::{Flags, Grammar};
 use super::command::commands;
 use super::torch_probe::TorchReport;
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob,
+    ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 use log::TransformersLogParser;
+
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "transformers",
+    aliases: &["hf", "huggingface"],
+    estimated_as: Some(EngineId::Transformers),
+    // `/v1/models` lists its cache, not what is loaded.
+    endpoints: &["/health"],
+    log_marks: &[
+        "plimsoll-probe ",
+        "Memory available for cache allocation",
+        "Paged cache initialized",
+    ],
+    // The probe would load the model a second time next to a server.
+    default_loads: (LoadKind::Builtin, LoadKind::Probe),
+    ..EngineDescription::UNKNOWN
+};
 
 /// transformers, releases 4.36 to 5.
 pub struct Transformers;
 
 impl Engine for Transformers {
-    fn name(&self) -> &'static str {
-        "transformers"
-    }
-
-    fn aliases(&self) -> &'static [&'static str] {
-        &["hf", "huggingface"]
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::Transformers)
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     /// Only its own server is recognised: any image with Python may hold the library.
@@ -55,34 +63,12 @@ impl Engine for Transformers {
         }
     }
 
-    fn endpoints(&self) -> &'static [&'static str] {
-        // `/v1/models` lists its cache, not what is loaded.
-        &["/health"]
-    }
-
     fn read_probes(&self, _probes: &[Probe]) -> ProbeFacts {
         ProbeFacts::default()
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        &[
-            "plimsoll-probe ",
-            "Memory available for cache allocation",
-            "Paged cache initialized",
-        ]
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<TransformersLogParser>::default()
-    }
-
-    fn default_bench(&self, serving: bool) -> LoadKind {
-        // The probe would load the model a second time next to a server.
-        if serving {
-            LoadKind::Builtin
-        } else {
-            LoadKind::Probe
-        }
     }
 
     fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
@@ -98,11 +84,11 @@ impl Engine for Transformers {
     }
 
     fn read_bench(&self, _kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        result::bench(result)
+        bench::read_result(result)
     }
 
     fn read_memory(&self, _kind: BenchKind, result: &str) -> Option<TorchReport> {
-        result::report(result).ok()
+        bench::read_report(result).ok()
     }
 
     fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {

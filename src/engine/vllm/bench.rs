@@ -2,9 +2,9 @@
 
 use super::help::{Help, refused};
 use crate::capture::Workload;
-use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
 use crate::engine::settings::arguments_of;
-use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, PlanError};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, PlanError, ignored_notes};
 
 /// Plans a bench. `help` is the help output of the installed bench.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
@@ -21,20 +21,14 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
         BenchKind::Throughput => throughput(job, &mut line),
         BenchKind::Serve => serve(job, &mut line),
         BenchKind::Probe => {
-            return Err(PlanError::NoSuchBench {
-                engine: "vllm",
-                kind: job.kind.as_str(),
-                reason: crate::engine::NO_PROBE,
-            });
+            return Err(job.no_such_bench("vllm", crate::engine::NO_PROBE));
         }
     }
-    let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
-    let workdir = job.workdir.trim_end_matches('/');
-    let result_path = format!("{workdir}/{name}");
+    let result_path = job.result_path("json");
     if job.kind == BenchKind::Serve {
         line.need("--save-result", None);
-        line.need("--result-dir", Some(workdir.to_owned()));
-        line.need("--result-filename", Some(name));
+        line.need("--result-dir", Some(job.folder().to_owned()));
+        line.need("--result-filename", Some(job.result_name("json")));
     } else {
         line.need("--output-json", Some(result_path.clone()));
         line.argv.extend(job.extra_engine_args.iter().cloned());
@@ -53,34 +47,17 @@ fn own_engine(result_path: &str) -> Vec<(String, String)> {
 }
 
 fn check(job: &BenchJob<'_>) -> Result<(), PlanError> {
-    let Workload {
-        input_len,
-        output_len,
-        ..
-    } = *job.workload;
-    let invalid = |text: String| Err(PlanError::Invalid(text));
-    if job.model.is_empty() {
-        return invalid("the bench needs a model: its path or id".to_owned());
-    }
-    if input_len == 0 || output_len == 0 {
-        return invalid("input and output length must be at least one token".to_owned());
-    }
-    if [
-        job.workload.num_prompts,
-        job.workload.num_iters,
-        job.workload.batch_size,
-    ]
-    .contains(&Some(0))
-    {
-        return invalid(
-            "a bench of nothing: prompts, iterations and batch size must be at least 1".to_owned(),
-        );
-    }
+    job.check_model()?;
+    job.check_lengths()?;
+    job.check_counts()?;
+    let (input_len, output_len) = (job.workload.input_len, job.workload.output_len);
     let sequence = u64::from(input_len) + u64::from(output_len);
     match job.settings.max_model_len {
-        Some(longest) if job.kind != BenchKind::Serve && sequence > longest => invalid(format!(
-            "input length {input_len} and output length {output_len} do not fit into the model length asked for: {longest}"
-        )),
+        Some(longest) if job.kind != BenchKind::Serve && sequence > longest => {
+            Err(PlanError::Invalid(format!(
+                "input length {input_len} and output length {output_len} do not fit into the model length asked for: {longest}"
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -286,12 +263,8 @@ impl Line {
     }
 
     fn no_effect(&mut self, asked: &[(&str, bool)]) {
-        for (what, _) in asked.iter().filter(|(_, asked)| *asked) {
-            self.notes.push(format!(
-                "the {} bench has no {what}; it was ignored",
-                self.kind.as_str()
-            ));
-        }
+        let bench = format!("the {} bench", self.kind.as_str());
+        self.notes.extend(ignored_notes(&bench, asked));
     }
 
     fn finish(self, kind: BenchKind, result_path: String) -> Result<BenchPlan, PlanError> {
@@ -311,7 +284,7 @@ impl Line {
             },
             result_path,
             notes: self.notes,
-            files: Vec::new(),
+            ..BenchPlan::default()
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The result files of vLLM's benches, in the keys of every release since 0.4.
 
-use crate::engine::bench_figures::{Object, count, figure, is_percent, number, required, served};
+use crate::engine::bench::{Object, count, figure, is_percent, number, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;
 use std::borrow::Cow;

@@ -17,8 +17,9 @@ pub(super) use progress::read as read_bench_progress;
 use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
+    ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -43,69 +44,111 @@ fn default_utilization_of(version: &str) -> Option<f64> {
     ))
 }
 
-const LOAD_LIMITS: LoadLimits = LoadLimits {
-    sequences: Some("max_num_seqs"),
-    unset_sequences: UnsetSequences::DefaultOfVersion,
-    per_replica: true,
-    unkept_tokens: 1,
-    empty_blocks: 1,
-    raised_by: &[
-        (
+const DESCRIPTION: EngineDescription = EngineDescription {
+    name: "vllm",
+    without_graphs: Some(&["--enforce-eager"]),
+    estimated_as: Some(EngineId::Vllm),
+    load_limits: LoadLimits {
+        sequences: Some("max_num_seqs"),
+        unset_sequences: UnsetSequences::DefaultOfVersion,
+        per_replica: true,
+        unkept_tokens: 1,
+        empty_blocks: 1,
+        raised_by: &[
+            (
+                Resource::KvPool,
+                &[
+                    "--gpu-memory-utilization or --kv-cache-memory-bytes: a larger pool",
+                    "--kv-cache-dtype fp8: twice the tokens in the same bytes, where the model bears it",
+                    "--tensor-parallel-size: more GPUs, more pool",
+                ],
+            ),
+            (
+                Resource::Sequences,
+                &["--max-num-seqs: more sequences at once"],
+            ),
+            (
+                Resource::Prefill,
+                &[
+                    "--max-num-batched-tokens: more of the prompts in one step, at the price of the time between tokens",
+                ],
+            ),
+            (
+                Resource::Latency,
+                &[
+                    "--max-num-seqs at the measured line keeps more requests from being run at once; they wait instead",
+                    "--max-num-batched-tokens: less shortens the time between tokens, more shortens the time to the first",
+                ],
+            ),
+            (Resource::Length, &["--max-model-len, or shorter requests"]),
+        ],
+        raised_on_cpu_by: &[(
             Resource::KvPool,
-            &[
-                "--gpu-memory-utilization or --kv-cache-memory-bytes: a larger pool",
-                "--kv-cache-dtype fp8: twice the tokens in the same bytes, where the model bears it",
-                "--tensor-parallel-size: more GPUs, more pool",
-            ],
-        ),
-        (
-            Resource::Sequences,
-            &["--max-num-seqs: more sequences at once"],
-        ),
-        (
-            Resource::Prefill,
-            &[
-                "--max-num-batched-tokens: more of the prompts in one step, at the price of the time between tokens",
-            ],
-        ),
-        (
-            Resource::Latency,
-            &[
-                "--max-num-seqs at the measured line keeps more requests from being run at once; they wait instead",
-                "--max-num-batched-tokens: less shortens the time between tokens, more shortens the time to the first",
-            ],
-        ),
-        (Resource::Length, &["--max-model-len, or shorter requests"]),
+            &["VLLM_CPU_KVCACHE_SPACE or --kv-cache-memory-bytes: a larger pool"],
+        )],
+        ..LoadLimits::UNKNOWN
+    },
+    release_images: &["vllm/vllm-openai", "vllm/vllm-openai-rocm"],
+    endpoints: &["/health", "/version", "/v1/models", "/metrics"],
+    identity: &[("/metrics", "vllm:")],
+    queue_histogram: Some("vllm:request_queue_time_seconds"),
+    log_marks: &[
+        "EngineCore",
+        "APIServer pid=",
+        "(Worker",
+        "VllmWorker",
+        "vllm",
+        "vLLM",
+        "LLM engine (",
+        "GPU blocks: ",
+        "Available KV cache memory",
+        "GPU KV cache size",
+        "GPU KV cache usage",
+        "model_runner.py:",
+        "gpu_worker.py:",
+        "Graph capturing finished",
+        "Maximum concurrency for ",
+        "Loading model weights took",
+        "Model loading took",
+        "loading weights took",
+        "Memory profiling takes",
+        "desired GPU memory utilization",
+        "Error in memory profiling",
+        "cuda blocks: ",
+        "rocm blocks: ",
+        "cpu blocks: ",
+        "CPU blocks: ",
+        "backend on V1 engine",
+        "out of potential backends",
+        "Using XFormers backend",
+        "Using Flash Attention backend",
+        "kv cache block size to",
+        "persisted startup plan",
+        "GiB for KV cache on node",
+        "Before memory profiling run",
+        "KV cache is needed, which is larger",
+        "when warming up sampler",
+        "OOM on device",
+        "Desired GPU memory utilization is",
+        "executor_base.py:",
+        "llm_engine.py:",
+        "[core.py:",
+        "[cuda.py:",
+        "[rocm.py:",
+        "[selector.py:",
+        "[kv_cache_utils.py:",
+        "[cpu_worker.py:",
+        "[arg_utils.py:",
     ],
-    raised_on_cpu_by: &[(
-        Resource::KvPool,
-        &["VLLM_CPU_KVCACHE_SPACE or --kv-cache-memory-bytes: a larger pool"],
-    )],
-    ..LoadLimits::UNKNOWN
+    ..EngineDescription::UNKNOWN
 };
 
 /// vLLM, releases 0.4 to 0.32.
 pub struct Vllm;
 
 impl Engine for Vllm {
-    fn name(&self) -> &'static str {
-        "vllm"
-    }
-
-    fn without_graphs(&self) -> Option<&'static [&'static str]> {
-        Some(&["--enforce-eager"])
-    }
-
-    fn estimated_as(&self) -> Option<EngineId> {
-        Some(EngineId::Vllm)
-    }
-
-    fn load_limits(&self) -> LoadLimits {
-        LOAD_LIMITS
-    }
-
-    fn release_images(&self) -> &'static [&'static str] {
-        &["vllm/vllm-openai", "vllm/vllm-openai-rocm"]
+    fn description(&self) -> &'static EngineDescription {
+        &DESCRIPTION
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
@@ -116,82 +159,19 @@ impl Engine for Vllm {
         settings::read(facts)
     }
 
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        &[("/metrics", "vllm:")]
-    }
-
-    fn endpoints(&self) -> &'static [&'static str] {
-        &["/health", "/version", "/v1/models", "/metrics"]
-    }
-
-    fn queue_histogram(&self) -> Option<&'static str> {
-        Some("vllm:request_queue_time_seconds")
-    }
-
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes, &endpoints::VLLM)
-    }
-
-    fn log_marks(&self) -> &'static [&'static str] {
-        &[
-            "EngineCore",
-            "APIServer pid=",
-            "(Worker",
-            "VllmWorker",
-            "vllm",
-            "vLLM",
-            "LLM engine (",
-            "GPU blocks: ",
-            "Available KV cache memory",
-            "GPU KV cache size",
-            "GPU KV cache usage",
-            "model_runner.py:",
-            "gpu_worker.py:",
-            "Graph capturing finished",
-            "Maximum concurrency for ",
-            "Loading model weights took",
-            "Model loading took",
-            "loading weights took",
-            "Memory profiling takes",
-            "desired GPU memory utilization",
-            "Error in memory profiling",
-            "cuda blocks: ",
-            "rocm blocks: ",
-            "cpu blocks: ",
-            "CPU blocks: ",
-            "backend on V1 engine",
-            "out of potential backends",
-            "Using XFormers backend",
-            "Using Flash Attention backend",
-            "kv cache block size to",
-            "persisted startup plan",
-            "GiB for KV cache on node",
-            "Before memory profiling run",
-            "KV cache is needed, which is larger",
-            "when warming up sampler",
-            "OOM on device",
-            "Desired GPU memory utilization is",
-            "executor_base.py:",
-            "llm_engine.py:",
-            "[core.py:",
-            "[cuda.py:",
-            "[rocm.py:",
-            "[selector.py:",
-            "[kv_cache_utils.py:",
-            "[cpu_worker.py:",
-            "[arg_utils.py:",
-        ]
     }
 
     fn default_memory_fraction(&self, version: &str) -> Option<f64> {
         default_utilization_of(version)
     }
 
-    fn untold(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {
-        let told = |key: &str| log.facts.contains_key(key);
+    fn missing_log_detail(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {
+        let has = |key: &str| log.facts.contains_key(key);
         // A log that was cut off allows no conclusion.
-        let started = told("weights_gib") || told("kv_cache_gib") || told("kv_cache_tokens");
-        (on_gpu && started && !told("activation_peak_gib")).then_some(
+        let started = has("weights_gib") || has("kv_cache_gib") || has("kv_cache_tokens");
+        (on_gpu && started && !has("activation_peak_gib")).then_some(
             "the log has no activations and no non-torch memory: releases 0.11 to 0.25 tell them at debug level only; \
              restart the server with VLLM_LOGGING_LEVEL=DEBUG, or let `plimsoll run` start it",
         )

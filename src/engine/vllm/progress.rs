@@ -176,27 +176,27 @@ mod tests {
 
     #[test]
     fn whole_benches() {
-        let told = states(
+        let shown = states(
             BenchKind::Latency,
             include_str!("../../../tests/fixtures/vllm/bench-output/latency.log"),
         );
         assert_eq!(
-            told[..4],
+            shown[..4],
             [Warmup, Warmup, Measuring, Step { done: 1, of: 5 }]
         );
-        assert_eq!(told.last(), Some(&Step { done: 5, of: 5 }));
-        let told = states(
+        assert_eq!(shown.last(), Some(&Step { done: 5, of: 5 }));
+        let shown = states(
             BenchKind::Throughput,
             include_str!("../../../tests/fixtures/vllm/bench-output/throughput.log"),
         );
-        assert_eq!(told[..3], [Measuring, Measuring, Step { done: 1, of: 40 }]);
-        assert_eq!(told.last(), Some(&Step { done: 40, of: 40 }));
-        let told = states(
+        assert_eq!(shown[..3], [Measuring, Measuring, Step { done: 1, of: 40 }]);
+        assert_eq!(shown.last(), Some(&Step { done: 40, of: 40 }));
+        let shown = states(
             BenchKind::Serve,
             include_str!("../../../tests/fixtures/vllm/bench-output/serve.log"),
         );
-        assert_eq!(told[..3], [Warmup, Measuring, Step { done: 0, of: 40 }]);
-        assert_eq!(told.last(), Some(&Step { done: 40, of: 40 }));
+        assert_eq!(shown[..3], [Warmup, Measuring, Step { done: 0, of: 40 }]);
+        assert_eq!(shown.last(), Some(&Step { done: 40, of: 40 }));
     }
 
     proptest! {

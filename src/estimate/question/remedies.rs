@@ -21,6 +21,23 @@ pub struct Remedy {
     pub concurrency: f64,
 }
 
+/// The engine's share of the GPU changed to this many percent, no more than is ever advised; `None` where the deployment would not hold one request, or the engine has no such share.
+pub fn change_share(present: &Deployment, percent: f64, holds: &Holds<'_>) -> Option<Remedy> {
+    let share = (percent / 100.0).min(MOST_SHARE);
+    let deployment = Deployment {
+        memory_fraction: Some(share),
+        ..present.clone()
+    };
+    let concurrency = holds(&deployment).ok()?;
+    let name = "gpu_memory_utilization";
+    let argument = argument_text(present.engine, name, &format!("{share:.2}"))?;
+    (share > 0.0 && concurrency >= 1.0).then_some(Remedy {
+        argument,
+        deployment,
+        concurrency,
+    })
+}
+
 /// What makes a deployment hold `concurrency` requests of the longest length that it does not hold: a larger share of
 /// the GPU, a shorter context, a cache of 8 bits, more GPUs; in this order, one of each.
 pub fn find_remedies(
@@ -114,16 +131,7 @@ pub fn find_smaller_share(
     )
     .ok()?;
     let value = found.value.filter(|value| *value + 0.05 <= share)?;
-    let concurrency = holds(&found.deployment).ok()?;
-    Some(Remedy {
-        argument: argument_text(
-            present.engine,
-            "gpu_memory_utilization",
-            &format!("{value:.2}"),
-        )?,
-        deployment: found.deployment,
-        concurrency,
-    })
+    change_share(present, (value * 100.0).round(), holds)
 }
 
 #[cfg(test)]

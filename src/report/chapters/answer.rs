@@ -4,35 +4,35 @@
 //! what was measured, no change of a setting is advised.
 
 use super::Sources;
-use super::document::{flag_at, number_at, sentences_at, text_at};
+use super::document::{number_at, sentences_at, text_at};
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
+use super::load_line::resource_words;
 use super::summary::{LATENCY, TOKENS};
-use super::sweep::read::{PEAK, SweepDocument, THROUGHPUT};
+use super::sweep::read::{PEAK, SweepCell, SweepDocument, THROUGHPUT};
 use super::words;
-use crate::breakdown::Component;
+use crate::breakdown::{Component, DeviceBreakdown, Part};
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
 use crate::compare::calculated::Item;
 use crate::engine::facts::Severity;
-use crate::estimate::question::{Reading, Remedy, find_smaller_share};
+use crate::estimate::question::{Reading, change_share, find_smaller_share};
 use crate::estimate::{Deployment, Unknown, estimate};
 use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
 use crate::profile::{Profile, advise_on_profile};
-use crate::report::content::{Action, Answer, AnswerState, Gauge, KeyFigure, TableCell};
+use crate::report::content::{
+    Action, Answer, AnswerState, Gauge, KeyFigure, MOST_ACTIONS, TableCell,
+};
+use crate::report::estimate::describe_hold;
 use crate::report::lanes::device_label;
 use crate::report::layout::{counted_noun, counted_words, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun, RunPlan};
 use crate::units::{Bytes, GIB};
 
-/// Changes that an answer names.
-const MOST_ACTIONS: usize = 3;
 /// A pool of which less than this share was in use is larger than the load needs.
 const SPARE_POOL: f64 = 0.5;
 /// A pool of which more than this share was in use is full: requests wait for it.
 const FULL_POOL: f64 = 0.95;
 /// What a smaller pool must hold beyond what the load used.
 const POOL_RESERVE: f64 = 1.25;
-/// Free share of a device from which it is safe.
-const SAFE_SHARE: f64 = SAFE_FROM_PERCENT as f64 / 100.0;
 /// How far the estimate of the present pool may be off, percent, for advice that rests on it.
 const TRUSTED_PERCENT: f64 = 5.0;
 
@@ -43,16 +43,11 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         &material.experiments,
         &material.load_lines,
     ];
-    let share = |r: &ReportRun| {
-        let fullest = fullest_device(&r.profile);
-        fullest.map_or(-1.0, |(_, gauge)| gauge.used_percent())
-    };
-    let fullest = (material.runs.iter()).max_by(|a, b| share(a).total_cmp(&share(b)));
-    let mut answer = match (material.runs.as_slice(), fullest) {
-        ([run], Some(_)) => answer_of_run(run, sources, false),
-        ([before, after], Some(_)) if material.compare => answer_of_pair(before, after, sources),
-        (runs, Some(run)) => answer_of_many(runs, run, sources),
-        (_, None) => Answer::default(),
+    let mut answer = match material.runs.as_slice() {
+        [] => Answer::default(),
+        [run] => answer_of_run(run, fullest_device(&run.profile), sources, false),
+        [before, after] if material.compare => answer_of_pair(before, after, sources),
+        runs => answer_of_many(runs, sources),
     };
     // What was asked for comes before the runs that it is made of.
     let sentences = [
@@ -61,6 +56,12 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         load_line_sentence(material),
     ];
     let asked: Vec<String> = sentences.into_iter().flatten().collect();
+    let advice = (material.load_lines.iter()).flat_map(|l| sentences_at(&l.document, "/advice"));
+    let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
+    answer.actions.extend(advice.take(free).map(advice_action));
+    if sweeps_failed(material) {
+        answer.state = AnswerState::Failed;
+    }
     if documents.iter().any(|d| !d.is_empty()) {
         let own = std::mem::take(&mut answer.verdict);
         answer.verdict = asked.join(" ");
@@ -72,44 +73,60 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
 }
 
 /// One run: its end, or how near to the limit it came.
-pub(in crate::report) fn answer_of_run(
+fn answer_of_run(
     run: &ReportRun,
+    fullest: Option<FullestDevice>,
     sources: &mut Sources,
     many: bool,
 ) -> Answer {
     let p = &run.profile;
-    let gauge = fullest_device(p).map(|(_, gauge)| gauge);
-    let mut answer = Answer {
-        figures: main_figures(run, sources, many),
+    let answer = Answer {
+        figures: main_figures(run, fullest.as_ref(), sources, many),
         ..Answer::default()
     };
-    if let Some(why) = failure_of(p) {
-        answer.state = AnswerState::Failed;
-        answer.verdict = format!("Failed: {}.", why.trim_end_matches('.'));
-        if let Some(gauge) = &gauge {
-            let reached = format!(
-                " Memory reached {} of {}.",
-                Bytes(gauge.used),
-                Bytes(gauge.total)
-            );
-            answer.verdict.push_str(&reached);
+    match (failure_of(p), fullest) {
+        (Some(why), fullest) => answer_of_failure(answer, p, why, fullest),
+        (None, Some(fullest)) => answer_of_headroom(answer, run, fullest),
+        (None, None) => {
+            let reason = match p.memory_breakdown.total_measured_bytes {
+                None => reason_at_path(p, "memory_breakdown.total_measured_gb"),
+                Some(peak) => format!(
+                    "the peak is {}, the size of the device is not known",
+                    Bytes(peak)
+                ),
+            };
+            Answer {
+                verdict: format!("Headroom unknown: {reason}."),
+                ..answer
+            }
         }
-        let advice = advise_on_profile(p).into_iter().take(MOST_ACTIONS);
-        answer.actions = advice.map(advice_action).collect();
-        answer.gauge = gauge;
-        return answer;
     }
-    let Some(gauge) = gauge else {
-        let reason = match p.memory_breakdown.total_measured_bytes {
-            None => reason_at_path(p, "memory_breakdown.total_measured_gb"),
-            Some(peak) => format!(
-                "the peak is {}, the size of the device is not known",
-                Bytes(peak)
-            ),
-        };
-        answer.verdict = format!("Headroom unknown: {reason}.");
-        return answer;
-    };
+}
+
+/// A run that failed: why, how far memory went, and what its log advises.
+fn answer_of_failure(
+    mut answer: Answer,
+    p: &Profile,
+    why: &str,
+    fullest: Option<FullestDevice>,
+) -> Answer {
+    answer.state = AnswerState::Failed;
+    answer.verdict = format!("Failed: {}.", why.trim_end_matches('.'));
+    answer.gauge = fullest.map(|f| f.gauge);
+    if let Some(gauge) = &answer.gauge {
+        let (used, total) = (Bytes(gauge.used), Bytes(gauge.total));
+        let reached = format!(" Memory reached {used} of {total}.");
+        answer.verdict.push_str(&reached);
+    }
+    let advice = advise_on_profile(p).into_iter().take(MOST_ACTIONS);
+    answer.actions = advice.map(advice_action).collect();
+    answer
+}
+
+/// A run that ended well: how near to the limit it came, and what to change.
+fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevice) -> Answer {
+    let p = &run.profile;
+    let gauge = fullest.gauge;
     let headroom =
         Headroom::of_share(gauge.free_bytes(), gauge.total).unwrap_or(Headroom::Critical);
     let (state, word) = match headroom {
@@ -117,7 +134,7 @@ pub(in crate::report) fn answer_of_run(
         Headroom::Tight => (AnswerState::Tight, "Tight"),
         Headroom::Critical => (AnswerState::Critical, "Critical"),
     };
-    let peak = peak_sentence(p, &gauge);
+    let peak = peak_sentence(p, &gauge, fullest.page_cache);
     // What was seen of a run that did not end, or that had no load, is no promise.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
@@ -159,13 +176,13 @@ fn failure_of(p: &Profile) -> Option<&str> {
 }
 
 /// `peak 2.28 GiB of 4.00 GiB (57 %), 1.72 GiB free`, with the device where there are several.
-fn peak_sentence(p: &Profile, gauge: &Gauge) -> String {
+fn peak_sentence(p: &Profile, gauge: &Gauge, page_cache: u64) -> String {
     let on = match p.memory_breakdown.per_gpu.len() {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
     };
     let free = gauge.free_bytes();
-    let cache = match page_cache(p) {
+    let cache = match page_cache {
         n if n < gauge.total / 100 => String::new(),
         n => format!(" {} of page cache is not counted.", Bytes(n)),
     };
@@ -178,61 +195,72 @@ fn peak_sentence(p: &Profile, gauge: &Gauge) -> String {
     )
 }
 
-/// Page cache at the peak of the fullest device: the kernel gives it back under pressure.
-fn page_cache(p: &Profile) -> u64 {
-    let devices = p.memory_breakdown.per_gpu.iter();
-    let parts = devices.flat_map(|d| &d.parts);
-    let cached = parts.filter(|part| part.component == Component::PageCache);
-    cached.map(|part| part.bytes.max(0) as u64).sum()
+/// The device that came nearest to its limit.
+struct FullestDevice {
+    index: u32,
+    gauge: Gauge,
+    /// Page cache at its peak, bytes: the kernel gives it back under pressure.
+    page_cache: u64,
 }
 
 /// The device of which the largest share was in use; of a run without parts the one device at its highest sample.
-fn fullest_device(p: &Profile) -> Option<(u32, Gauge)> {
-    let facts = |index| p.gpu_info.devices.iter().find(|d| d.index == index);
-    let gauges = p.memory_breakdown.per_gpu.iter().filter_map(|d| {
-        let facts = facts(d.gpu_id)?;
-        let total = facts.total_bytes.filter(|t| *t > 0)?;
-        let held = |c: Component| c != Component::PageCache && c != Component::Swap;
-        let parts: Vec<(Component, u64)> = (d.parts.iter())
-            .filter(|part| part.bytes > 0 && held(part.component))
-            .map(|part| (part.component, part.bytes as u64))
-            .collect();
-        // Swapped-out memory is in the peak, and does not count against the limit of memory.
-        let beside: i64 = (d.parts.iter().filter(|part| !held(part.component)))
-            .map(|part| part.bytes.max(0))
-            .sum();
-        let gauge = Gauge {
-            label: device_label(facts),
-            used: d.peak_bytes.saturating_sub(beside as u64),
-            total,
-            parts,
-        };
-        Some((d.gpu_id, gauge))
-    });
-    let fullest = gauges.max_by(|(_, a), (_, b)| a.used_percent().total_cmp(&b.used_percent()));
+fn fullest_device(p: &Profile) -> Option<FullestDevice> {
+    let devices = p.memory_breakdown.per_gpu.iter();
+    let known = devices.filter_map(|d| device_gauge(p, d));
+    let share = |f: &FullestDevice| f.gauge.used_percent();
+    let fullest = known.max_by(|a, b| share(a).total_cmp(&share(b)));
     fullest.or_else(|| match p.gpu_info.devices.as_slice() {
-        [only] => {
-            let gauge = Gauge {
+        [only] => Some(FullestDevice {
+            index: only.index,
+            gauge: Gauge {
                 label: device_label(only),
                 used: (p.memory_timeline.max_gb? * GIB) as u64,
                 total: only.total_bytes.filter(|t| *t > 0)?,
                 parts: Vec::new(),
-            };
-            Some((only.index, gauge))
-        }
+            },
+            page_cache: 0,
+        }),
         _ => None,
     })
 }
 
+/// What a device had in use at its peak, without what does not count against its limit.
+fn device_gauge(p: &Profile, d: &DeviceBreakdown) -> Option<FullestDevice> {
+    let facts = (p.gpu_info.devices.iter()).find(|facts| facts.index == d.gpu_id)?;
+    // Swapped-out memory is in the peak, and does not count against the limit of memory.
+    let is_held = |c: Component| c != Component::PageCache && c != Component::Swap;
+    let (held, beside): (Vec<&Part>, Vec<&Part>) =
+        d.parts.iter().partition(|part| is_held(part.component));
+    let bytes = |part: &Part| part.bytes.max(0) as u64;
+    let cache = |part: &&&Part| part.component == Component::PageCache;
+    let gauge = Gauge {
+        label: device_label(facts),
+        used: d
+            .peak_bytes
+            .saturating_sub(beside.iter().copied().map(bytes).sum()),
+        total: facts.total_bytes.filter(|t| *t > 0)?,
+        parts: (held.iter().filter(|part| part.bytes > 0))
+            .map(|part| (part.component, bytes(part)))
+            .collect(),
+    };
+    Some(FullestDevice {
+        index: d.gpu_id,
+        gauge,
+        page_cache: beside.iter().filter(cache).copied().map(bytes).sum(),
+    })
+}
+
 /// Peak, weights and KV pool of the fullest device, and how fast it was.
-fn main_figures(run: &ReportRun, sources: &mut Sources, many: bool) -> Vec<KeyFigure> {
+fn main_figures(
+    run: &ReportRun,
+    fullest: Option<&FullestDevice>,
+    sources: &mut Sources,
+    many: bool,
+) -> Vec<KeyFigure> {
     let p = &run.profile;
-    let fullest = fullest_device(p).map(|(index, gauge)| (index, gauge.label));
     let devices = &p.memory_breakdown.per_gpu;
     let one = fullest.filter(|_| devices.len() > 1);
-    let device = one
-        .as_ref()
-        .and_then(|(index, _)| devices.iter().find(|d| d.gpu_id == *index));
+    let device = one.and_then(|f| devices.iter().find(|d| d.gpu_id == f.index));
     let latency = p.latency_stats.as_ref();
     let mut f = SourcedFigures { sources, run, many };
     let figure = |label: &str, value: TableCell, unit: &str| KeyFigure {
@@ -240,8 +268,8 @@ fn main_figures(run: &ReportRun, sources: &mut Sources, many: bool) -> Vec<KeyFi
         value,
         unit: unit.into(),
     };
-    let unit = match &one {
-        Some((_, label)) => format!("GiB, {label}"),
+    let unit = match one {
+        Some(f) => format!("GiB, {}", f.gauge.label),
         None => "GiB".into(),
     };
     let peak = match device {
@@ -358,82 +386,37 @@ fn present_deployment(plan: &RunPlan) -> Option<Deployment> {
     })
 }
 
-fn holds_sentence(concurrency: f64, plan: &RunPlan) -> String {
-    let longest = plan.deployment.max_model_len.or(plan.model.max_positions);
-    let of = longest.map_or(String::new(), |n| {
-        format!(" of {} tokens", grouped_count(n))
-    });
-    let requests = concurrency.floor().max(0.0) as usize;
-    format!(
-        "holds {}{of}",
-        counted_words(requests, "request", "requests")
-    )
-}
-
-/// A change of the engine's share of the GPU, with the deployment that it makes, in whole percents.
-fn with_share(plan: &RunPlan, present: &Deployment, share: f64) -> Option<Remedy> {
-    let share = (share * 100.0).floor() / 100.0;
-    let deployment = Deployment {
-        memory_fraction: Some(share),
-        ..present.clone()
-    };
-    let name = "gpu_memory_utilization";
-    let argument =
-        crate::engine::settings::argument_text(present.engine, name, &format!("{share:.2}"))?;
-    let concurrency = concurrency_of(plan, &deployment).ok()?;
-    (share > 0.0 && concurrency >= 1.0).then_some(Remedy {
-        argument,
-        deployment,
-        concurrency,
-    })
-}
-
 /// A smaller share of a GPU that is nearly full.
 fn lower_share(plan: &RunPlan, gauge: &Gauge, headroom: Headroom) -> Option<Action> {
     let present = present_deployment(plan).filter(|_| headroom != Headroom::Safe)?;
-    let free = gauge.free_bytes() as f64 / gauge.total as f64;
-    let found = with_share(
-        plan,
-        &present,
-        present.memory_fraction? - (SAFE_SHARE - free),
-    )?;
+    let share = present.memory_fraction? + Headroom::spare_share(gauge.free_bytes(), gauge.total);
+    let percent = (share * 100.0).floor();
+    let found = change_share(&present, percent, &|d| concurrency_of(plan, d))?;
+    let holds = describe_hold(&found, &plan.model);
     Some(Action {
+        effect: format!("leaves {SAFE_FROM_PERCENT} % of the GPU free, {holds}"),
         setting: found.argument,
-        effect: format!(
-            "leaves 5 % of the GPU free, {}",
-            holds_sentence(found.concurrency, plan)
-        ),
     })
 }
 
-/// More pool for a load that filled it: from memory that is free, or by a cache of 8 bits.
-fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &Gauge) -> Vec<Action> {
+/// More pool for a load that filled it, from memory that is free.
+fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &Gauge) -> Option<Action> {
     let pool = &p.vllm_internal_metrics;
-    let full = pool.preemptions.is_some_and(|n| n > 0)
-        || pool
-            .kv_cache_usage_peak
-            .is_some_and(|used| used > FULL_POOL);
-    let Some(present) = present_deployment(plan).filter(|_| full) else {
-        return Vec::new();
-    };
-    let Ok(now) = concurrency_of(plan, &present) else {
-        return Vec::new();
-    };
-    let spare = gauge.free_bytes() as f64 / gauge.total as f64 - SAFE_SHARE;
-    let more = (spare >= 0.01)
-        .then(|| with_share(plan, &present, present.memory_fraction? + spare))
-        .flatten();
-    let found = more.into_iter().filter(|r| r.concurrency > now);
-    found
-        .map(|r| Action {
-            setting: r.argument,
-            effect: format!(
-                "{} instead of {}",
-                holds_sentence(r.concurrency, plan),
-                now.floor()
-            ),
-        })
-        .collect()
+    let used = pool.kv_cache_usage_peak;
+    let is_full =
+        pool.preemptions.is_some_and(|n| n > 0) || used.is_some_and(|used| used > FULL_POOL);
+    let present = present_deployment(plan).filter(|_| is_full)?;
+    let now = concurrency_of(plan, &present).ok()?;
+    let spare = Headroom::spare_share(gauge.free_bytes(), gauge.total);
+    let share = present.memory_fraction? + (spare >= 0.01).then_some(spare)?;
+    let percent = (share * 100.0).floor();
+    let found = change_share(&present, percent, &|d| concurrency_of(plan, d));
+    let found = found.filter(|remedy| remedy.concurrency > now)?;
+    let holds = describe_hold(&found, &plan.model);
+    Some(Action {
+        effect: format!("{holds} instead of {}", now.floor()),
+        setting: found.argument,
+    })
 }
 
 /// A smaller share for a load that used little of its pool.
@@ -451,19 +434,19 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
     let gpu = present.gpu.as_ref()?;
     let less = present.memory_fraction? - found.deployment.memory_fraction?;
     Some(Action {
-        setting: found.argument,
         effect: format!(
             "frees {}, still {}; this load used {:.0} % of the KV pool",
             Bytes((less * gpu.total as f64) as u64),
-            holds_sentence(found.concurrency, plan),
+            describe_hold(&found, &plan.model),
             used * 100.0
         ),
+        setting: found.argument,
     })
 }
 
 /// Of two runs that are compared: how the peak moved, and the headroom of the second.
 fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) -> Answer {
-    let mut answer = answer_of_run(after, sources, true);
+    let mut answer = answer_of_run(after, fullest_device(&after.profile), sources, true);
     let peak = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes;
     if let Some((a, b)) = peak(before).zip(peak(after)) {
         let percent = (b as f64 - a as f64) / a.max(1) as f64 * 100.0;
@@ -482,8 +465,16 @@ fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) 
 }
 
 /// Of several runs the one that came nearest to its limit.
-fn answer_of_many(runs: &[ReportRun], fullest: &ReportRun, sources: &mut Sources) -> Answer {
-    let mut answer = answer_of_run(fullest, sources, true);
+fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
+    let devices = runs.iter().map(|run| (run, fullest_device(&run.profile)));
+    let share = |device: &Option<FullestDevice>| {
+        (device.as_ref()).map_or(-1.0, |device| device.gauge.used_percent())
+    };
+    let nearest = devices.max_by(|(_, a), (_, b)| share(a).total_cmp(&share(b)));
+    let Some((fullest, device)) = nearest else {
+        return Answer::default();
+    };
+    let mut answer = answer_of_run(fullest, device, sources, true);
     let failed = runs
         .iter()
         .filter(|r| r.profile.metadata.outcome.failure().is_some())
@@ -534,6 +525,15 @@ fn sweep_sentence(material: &Material) -> Option<String> {
     Some(text)
 }
 
+/// Whether cells were tried and none of them was measured.
+fn sweeps_failed(material: &Material) -> bool {
+    let sweeps = material.sweeps.iter();
+    let cells: Vec<SweepCell> = sweeps
+        .flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
+        .collect();
+    cells.iter().any(|c| c.status == "failed") && !cells.iter().any(SweepCell::is_done)
+}
+
 fn experiment_sentence(material: &Material) -> Option<String> {
     let document = &material.experiments.first()?.document;
     let mut sentences = sentences_at(document, "/readings").into_iter();
@@ -555,10 +555,8 @@ fn load_line_sentence(material: &Material) -> Option<String> {
         (None, Some(fails)) => format!("Does not sustain {fails:.0}; fewer were not tried."),
         (None, None) => format!("Predicted: {}.", count("/prediction/concurrency")?),
     };
-    let limit =
-        text_at(document, "/measured/limiting").filter(|_| !flag_at(document, "/simulated"));
-    Some(match limit {
-        Some(limit) => format!("{text} Limited by {}.", limit.replace('_', " ")),
+    Some(match text_at(document, "/measured/limiting") {
+        Some(limit) => format!("{text} Limited by the {}.", resource_words(&limit)),
         None => text,
     })
 }

@@ -2,18 +2,21 @@
 
 use super::Sources;
 use super::figures::{
-    SourcedFigures, find_part, gib_cell, gib_text, number_column, percent_cell, reason_at_path,
-    text_column as column, why_part,
+    SourcedFigures, find_part, gib_cell, gib_text, percent_cell, reason_at_path, why_part,
 };
 use super::words;
 use super::words::{confidence_level, is_low_confidence};
 use crate::breakdown::{Component, Part};
+use crate::capture::{DeviceFacts, DeviceKind};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
-use crate::report::content::{Chapter, ContentBlock, Grid, Note, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, Note, TableCell, number_column, share_column,
+    text_column as column,
+};
 use crate::report::lanes::device_label;
-use crate::report::layout::counted_noun;
+use crate::report::layout::{counted_noun, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;
 use std::collections::BTreeSet;
@@ -31,22 +34,25 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
         return Vec::new();
     }
     let many = runs.len() > 1;
-    let mut blocks = Vec::new();
+    let (mut blocks, mut details) = (Vec::new(), Vec::new());
     blocks.extend(breakdown_bars(material, sources).map(ContentBlock::Chart));
     for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
         let mut figures = SourcedFigures { sources, run, many };
         blocks.push(ContentBlock::Table(parts_table(&mut figures, i)));
+        blocks.push(ContentBlock::Text(overhead_text(run, many)));
+        blocks.push(ContentBlock::Table(pool_table(&mut figures, i)));
     }
     blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
     let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
     if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
-        let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
-        blocks.push(ContentBlock::Text(text.into()));
+        let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
+        details.push(ContentBlock::Text(text.into()));
     }
     vec![Chapter {
         id: "breakdown".into(),
         title: "Memory breakdown".into(),
         blocks,
+        details,
     }]
 }
 
@@ -155,7 +161,7 @@ fn bar(
     Bar {
         label,
         segments: segments.collect(),
-        limit: None,
+        ..Bar::default()
     }
 }
 
@@ -170,8 +176,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
     let mut columns = vec![
         column("part", "part"),
         number_column("GiB", "gib"),
-        number_column("bytes", "bytes"),
-        number_column("% of the peak", "percent"),
+        share_column("% of the peak", "percent"),
     ];
     for d in &devices {
         let facts = run
@@ -182,28 +187,30 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
             .find(|f| f.index == d.gpu_id);
         let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
         columns.push(number_column(
-            &format!("{of}, GiB"),
+            format!("{of}, GiB"),
             &format!("device_{}_gib", d.gpu_id),
         ));
     }
     columns.extend([
         column("how sure", "confidence"),
         column("rests on", "rests_on"),
+        number_column("bytes", "bytes"),
     ]);
     let mut rows = Vec::new();
     let mut total = vec![TableCell::text_cell("Total at the peak")];
-    match b.total_measured_bytes {
+    let bytes_of_total = match b.total_measured_bytes {
         Some(bytes) => {
             let id = figures.of_peak(None);
             total.push(gib_cell(bytes as i64).from(id));
-            total.push(TableCell::number_cell(bytes as f64, bytes.to_string()).from(id));
             total.push(percent_cell(100.0).from(id));
+            TableCell::number_cell(bytes as f64, bytes.to_string()).from(id)
         }
         None => {
             let why = reason_at_path(&run.profile, "memory_breakdown.total_measured_gb");
-            total.extend((0..3).map(|_| TableCell::missing_cell(&why)));
+            total.extend((0..2).map(|_| TableCell::missing_cell(&why)));
+            TableCell::missing_cell(why)
         }
-    }
+    };
     for d in &devices {
         let id = figures.of_peak(Some(d.gpu_id));
         total.push(gib_cell(d.peak_bytes as i64).from(id));
@@ -216,6 +223,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
     total.extend([
         TableCell::text_cell(sure),
         TableCell::text_cell("readings of the devices"),
+        bytes_of_total,
     ]);
     rows.push(total);
     let mut kinds: BTreeSet<Component> = b.components.iter().map(|p| p.component).collect();
@@ -234,8 +242,9 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         let Some(known) = find_part(&run.profile, c) else {
             let mut row = vec![name];
             let why = why_part(&run.profile, c);
-            row.extend((0..3 + devices.len()).map(|_| TableCell::missing_cell(&why)));
+            row.extend((0..2 + devices.len()).map(|_| TableCell::missing_cell(&why)));
             row.extend([TableCell::text_cell("unknown"), TableCell::text_cell("")]);
+            row.push(TableCell::missing_cell(why));
             rows.push(row);
             continue;
         };
@@ -243,23 +252,127 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         let mut row = vec![
             name,
             gib_cell(known.bytes).from(id),
-            TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id),
             percent_cell(known.percent).from(id),
         ];
         for d in &devices {
             row.push(match d.parts.iter().find(|p| p.component == c) {
                 Some(part) => gib_cell(part.bytes).from(figures.of_part(Some(d.gpu_id), part)),
-                None => TableCell::missing_cell("no witness tells of it on this device"),
+                None => TableCell::missing_cell("no witness has it on this device"),
             });
         }
         row.push(TableCell::text_cell(confidence_level(&known.confidence.0)));
         row.push(TableCell::text_cell(rests_on(run, c)));
+        row.push(TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id));
         rows.push(row);
     }
     Grid {
         id: super::numbered_id("parts", i, many),
         caption: super::of_run("The peak in parts", run, many),
         columns,
+        rows,
+    }
+}
+
+/// The sum of what is neither baseline nor weights, KV cache or activations.
+fn overhead_text(run: &ReportRun, many: bool) -> String {
+    let b = &run.profile.memory_breakdown;
+    let parts: Vec<&str> = (b.components.iter())
+        .filter(|p| p.component.is_overhead() && p.bytes != 0)
+        .map(|p| p.component.display_label())
+        .collect();
+    let known = [b.model_weights_gb, b.kv_cache_gb, b.activations_gb];
+    // The remainder holds whatever has no name.
+    let what = if known.iter().all(Option::is_some) {
+        "Framework overhead"
+    } else {
+        "Overhead and unknown parts"
+    };
+    let what = super::of_run(what, run, many);
+    match b.framework_overhead_gb.zip(b.overhead_percentage) {
+        Some((gib, percent)) => format!(
+            "{what}: {} GiB, {percent:.1} % of the peak: {}.",
+            gib_text(gib),
+            parts.join(", ")
+        ),
+        None => {
+            let path = "memory_breakdown.framework_overhead_gb";
+            format!("{what}: unknown: {}.", reason_at_path(&run.profile, path))
+        }
+    }
+}
+
+/// The KV pool: what is reserved and what the load used of it are two figures.
+fn pool_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
+    let (run, many) = (figures.run, figures.many);
+    let p = &run.profile;
+    let m = &p.vllm_internal_metrics;
+    let engine = "the engine's own word";
+    let path = |key: &str| format!("vllm_internal_metrics.{key}");
+    let mut rows: Vec<Vec<TableCell>> = Vec::new();
+    let mut row = |label: &str, cell: TableCell, unit: String| {
+        rows.push(vec![
+            TableCell::text_cell(label),
+            cell,
+            TableCell::text_cell(unit),
+        ]);
+    };
+    let mut cell = |title: &str, value: Option<f64>, key: &str| {
+        figures.reported_cell(title, engine, (value, &path(key)))
+    };
+    let count = |n: Option<u64>| n.map(|n| n as f64);
+    let reserved = m.total_gpu_kv_cache_gb;
+    if reserved.is_some() {
+        let known = cell("KV pool, GiB", reserved, "total_gpu_kv_cache_gb");
+        row("Reserved", known, "GiB".into());
+    }
+    let tokens = cell(
+        "KV pool, tokens",
+        count(m.total_gpu_kv_cache_tokens),
+        "total_gpu_kv_cache_tokens",
+    );
+    row("Reserved", tokens, "tokens".into());
+    if let (Some(n), Some(size)) = (m.num_gpu_blocks, m.block_size) {
+        let blocks = cell("KV pool, blocks", Some(n as f64), "num_gpu_blocks");
+        row("Reserved", blocks, format!("blocks of {size} tokens"));
+    }
+    // Host memory is committed at first touch: then less than the pool is in the peak.
+    let touched = p.memory_breakdown.kv_cache_gb;
+    let is_host = |d: &DeviceFacts| d.kind == DeviceKind::HostCgroup;
+    if let (true, Some(pool), Some(gib)) =
+        (p.gpu_info.devices.iter().any(is_host), reserved, touched)
+    {
+        if gib < pool * 0.95 {
+            let known = TableCell::number_cell(gib, gib_text(gib));
+            row(
+                "Touched",
+                known,
+                "GiB: the rest was never written to".into(),
+            );
+        }
+    }
+    let used = cell("KV in use, GiB", m.kv_cache_used_gb, "kv_cache_used_gb");
+    row("In use at most", used, "GiB".into());
+    if let Some(share) = m.kv_cache_usage_peak {
+        let share = cell("KV in use, %", Some(share * 100.0), "kv_cache_usage_peak");
+        row("In use at most", share, "% of the pool".into());
+    }
+    if let (Some(n), Some(longest)) = (m.max_concurrency, m.max_model_len) {
+        let holds = cell("Requests that the pool holds", Some(n), "max_concurrency");
+        let unit = format!("requests of {} tokens", grouped_count(longest));
+        row("Holds", holds, unit);
+    }
+    if m.preemptions.is_some() {
+        let n = cell("Preemptions", count(m.preemptions), "preemptions");
+        row("Preemptions", n, String::new());
+    }
+    Grid {
+        id: super::numbered_id("kv_pool", i, many),
+        caption: super::of_run("KV cache pool", run, many),
+        columns: vec![
+            column("figure", "figure"),
+            number_column("value", "value"),
+            column("unit", "unit"),
+        ],
         rows,
     }
 }

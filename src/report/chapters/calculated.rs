@@ -1,7 +1,7 @@
 //! Measured against calculated: item by item for one run, group by group for many.
 
 use super::Sources;
-use super::figures::{gib_text, number_column, text_column as column};
+use super::figures::gib_text;
 use super::words;
 use super::words::is_low_confidence;
 use crate::compare::calculated::Item;
@@ -9,9 +9,10 @@ use crate::compare::validate::{ItemRow, RunValidation, Validation};
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell,
+    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell, number_column,
+    text_column as column,
 };
-use crate::report::figures::format_percent;
+use crate::report::figures::percent_text;
 use crate::report::layout::counted_noun;
 use crate::report::layout::grouped_count;
 use crate::report::material::{Material, ReportRun};
@@ -63,7 +64,8 @@ pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Source
     vec![Chapter {
         id: "calculated".into(),
         title: "Measured against calculated".into(),
-        blocks,
+        details: blocks,
+        ..Chapter::default()
     }]
 }
 
@@ -113,7 +115,7 @@ fn items_table(
         let off = match r.error_pct {
             Some(off) => TableCell {
                 source,
-                ..TableCell::number_cell(off, format_percent(Some(off)))
+                ..TableCell::number_cell(off, percent_text(off))
             },
             None => TableCell::missing_cell(why()),
         };
@@ -239,7 +241,7 @@ fn calculated_bars(
                     source: Some(sources.note_source(source)),
                     ..Segment::default()
                 }],
-                limit: None,
+                ..Bar::default()
             });
         };
         bar("measured", 0, measured, of_measured(run, r, measured, many));
@@ -286,7 +288,7 @@ fn groups(all: &Validation, sources: &mut Sources) -> Grid {
                 }],
             });
             let cell = |value: Option<f64>| match value.filter(|v| v.is_finite()) {
-                Some(value) => TableCell::number_cell(value, format_percent(Some(value))).from(id),
+                Some(value) => TableCell::number_cell(value, percent_text(value)).from(id),
                 None => {
                     TableCell::missing_cell("no error has a percentage: nothing was measured there")
                 }

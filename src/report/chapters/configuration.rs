@@ -1,10 +1,11 @@
 //! How the engine was set up: asked for, in force, and where the two differ.
 
 use super::Sources;
-use super::figures::text_column as column;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, ContentBlock, Grid, Listing, Note, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, Listing, TableCell, note_block, text_column as column,
+};
 use crate::report::layout::counted_noun;
 use crate::report::material::{Material, ReportRun};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,30 +16,41 @@ const MOST_COLUMNS: usize = 5;
 const NAMED: usize = 6;
 
 pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let mut blocks = Vec::new();
+    let (mut blocks, mut details) = (Vec::new(), Vec::new());
     match material.runs.as_slice() {
         [] => return Vec::new(),
-        [run] => write_run_settings(&mut blocks, run),
-        runs => blocks.push(ContentBlock::Table(side_by_side(runs))),
+        [run] => {
+            blocks.extend(note_differences(run));
+            write_run_settings(&mut details, run);
+        }
+        runs => details.push(ContentBlock::Table(side_by_side(runs))),
     }
     vec![Chapter {
         id: "configuration".into(),
         title: "Configuration".into(),
         blocks,
+        details,
     }]
+}
+
+/// The settings that are not in force as asked for.
+fn note_differences(run: &ReportRun) -> Option<ContentBlock> {
+    let differences = &run.profile.configuration.differences;
+    let each: Vec<String> = (differences.iter())
+        .map(|d| {
+            format!(
+                "{}: asked for {}, in force {}",
+                d.setting, d.requested, d.effective
+            )
+        })
+        .collect();
+    let n = counted_noun(each.len(), "setting");
+    let message = format!("{n} not in force as asked for: {}", each.join("; "));
+    (!each.is_empty()).then(|| note_block(Severity::Warning, "settings_differ", message))
 }
 
 fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
     let c = &run.profile.configuration;
-    if !c.differences.is_empty() {
-        let n = counted_noun(c.differences.len(), "setting");
-        blocks.push(ContentBlock::Note(Note {
-            severity: Severity::Warning,
-            code: Some("settings_differ".into()),
-            message: format!("{n} not in force as asked for"),
-            quote: None,
-        }));
-    }
     let names: BTreeSet<&String> = c.requested.keys().chain(c.effective.keys()).collect();
     let cell = |of: &BTreeMap<String, String>, name: &str, why: &str| match of.get(name) {
         Some(value) => TableCell::text_cell(value),
@@ -53,7 +65,7 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
                 cell(
                     &c.effective,
                     name,
-                    "neither the engine's log nor its endpoints tell it",
+                    "neither the engine's log nor its endpoints have it",
                 ),
                 TableCell::text_cell(if differs { "differs" } else { "" }),
             ]
@@ -61,7 +73,7 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         .collect();
     if rows.is_empty() {
         blocks.push(ContentBlock::Text(
-            "No setting was asked for, and the engine told none.".into(),
+            "No setting was asked for, and the engine reported none.".into(),
         ))
     } else {
         blocks.push(ContentBlock::Table(Grid {
@@ -126,7 +138,7 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
         ];
         let cell = |value: Option<&String>| match value {
             Some(value) => TableCell::text_cell(value),
-            None => TableCell::missing_cell("this run does not tell it"),
+            None => TableCell::missing_cell("this run does not have it"),
         };
         if columns {
             row.extend(all.iter().map(|s| cell(s.get(name))));
@@ -157,7 +169,7 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
 fn distinct_values(all: &[settings::ProfileSettings], name: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for settings in all {
-        let value = settings.get(name).map_or("not told", String::as_str);
+        let value = settings.get(name).map_or("unknown", String::as_str);
         *counts.entry(value).or_default() += 1;
     }
     if let [(value, _)] = counts.iter().collect::<Vec<_>>().as_slice() {

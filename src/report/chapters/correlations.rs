@@ -1,10 +1,12 @@
 //! Correlations over the runs and within them; only where there are runs enough.
 
 use super::Sources;
-use super::figures::{number_column, text_column as column};
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
-use crate::report::content::{Chapter, ContentBlock, FigureSource, Grid, SourceDetail, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, FigureSource, Grid, Report, SourceDetail, TableCell, number_column,
+    text_column,
+};
 use crate::report::layout::{counted_noun, unsigned_zero};
 use crate::report::material::Material;
 
@@ -18,46 +20,64 @@ pub(super) fn write_correlations_chapter(
     let profiles: Vec<&Profile> = material.runs.iter().map(|r| &*r.profile).collect();
     let found = Correlations::correlate_profiles(&profiles);
     let all = || found.across_runs.iter().chain(&found.within_runs);
-    let known = all().filter(|c| c.pearson.is_some()).count();
-    let enough = profiles.len() as u64 >= FEWEST_POINTS;
-    let mut blocks = Vec::new();
-    if known > 0 || enough {
-        let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<TableCell>> {
-            list.iter()
-                .map(|c| correlation_row(of, c, sources))
-                .collect()
-        };
-        let mut all = if enough {
-            rows("over the runs", &found.across_runs, sources)
-        } else {
-            Vec::new()
-        };
-        all.extend(rows("within a run", &found.within_runs, sources));
-        blocks.push(ContentBlock::Table(Grid {
-            id: "correlations".into(),
-            caption: "Coefficients from -1 to 1; within runs the median over them".into(),
-            columns: vec![
-                column("", "points"),
-                column("", "x"),
-                column("with", "y"),
-                number_column("points", "n"),
-                number_column("along a line (Pearson)", "pearson"),
-                number_column("in order (Spearman)", "spearman"),
-            ],
-            rows: all,
-        }));
-        let text = "That two figures move together does not say that one makes the other.";
-        blocks.push(ContentBlock::Text(text.into()));
-    }
     // A chapter that could only say that there are too few runs is left out.
-    if blocks.is_empty() {
+    let is_known = all().any(|c| c.pearson.is_some());
+    let enough = profiles.len() as u64 >= FEWEST_POINTS;
+    let details = if is_known || enough {
+        correlation_blocks(&found, enough, sources)
+    } else {
         return Vec::new();
-    }
+    };
     vec![Chapter {
         id: "correlations".into(),
         title: "Correlations".into(),
-        blocks,
+        details,
+        ..Chapter::default()
     }]
+}
+
+/// The report of correlations alone.
+pub fn correlations_report(found: &Correlations) -> Report {
+    let mut sources = Sources::default();
+    let blocks = correlation_blocks(found, true, &mut sources);
+    Report {
+        title: format!(
+            "Correlations in {}",
+            counted_noun(found.profiles as usize, "profile")
+        ),
+        chapters: vec![Chapter::of_blocks("correlations", "Correlations", blocks)],
+        sources: sources.all,
+        ..Report::default()
+    }
+}
+
+fn correlation_blocks(
+    found: &Correlations,
+    across: bool,
+    sources: &mut Sources,
+) -> Vec<ContentBlock> {
+    let mut rows = Vec::new();
+    if across {
+        let across = found.across_runs.iter();
+        rows.extend(across.map(|c| correlation_row("over the runs", c, sources)));
+    }
+    let within = found.within_runs.iter();
+    rows.extend(within.map(|c| correlation_row("within a run", c, sources)));
+    let table = Grid {
+        id: "correlations".into(),
+        caption: "Coefficients from -1 to 1; within runs the median over them".into(),
+        columns: vec![
+            text_column("points of", "points"),
+            text_column("figure", "x"),
+            text_column("with", "y"),
+            number_column("points", "n"),
+            number_column("along a line (Pearson)", "pearson"),
+            number_column("in order (Spearman)", "spearman"),
+        ],
+        rows,
+    };
+    let text = "That two figures move together does not mean that one makes the other.";
+    vec![ContentBlock::Table(table), ContentBlock::Text(text.into())]
 }
 
 fn correlation_row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<TableCell> {

@@ -1,14 +1,15 @@
 //! What a million tokens cost: the price of a GPU's hour, the GPUs, the tokens a second.
 
 use super::Sources;
-use super::figures::{SourcedFigures, number_column, reason_at_path, text_column as column};
+use super::figures::{SourcedFigures, reason_at_path};
 use super::words;
 use super::words::tokens_unit;
 use crate::capture::DeviceKind;
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell,
+    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell, number_column,
+    text_column as column,
 };
 use crate::report::layout::{format_figure, unsigned_zero};
 use crate::report::material::Material;
@@ -23,6 +24,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
             id: "cost".into(),
             title: "Cost".into(),
             blocks: vec![ContentBlock::Text(text.into())],
+            ..Chapter::default()
         }];
     }
     let many = material.runs.len() > 1;
@@ -48,12 +50,12 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         caption: "Cost per million tokens = price of a GPU's hour × GPUs ÷ (tokens a second × 3600) × 1,000,000".into(),
         columns: vec![
             column("run", "run"),
-            number_column(&money("a GPU's hour"), "gpu_hour_price"),
+            number_column(money("a GPU's hour"), "gpu_hour_price"),
             number_column("GPUs", "gpus"),
             number_column("tokens/s", "tokens_per_second"),
             column("tokens", "tokens_are"),
-            number_column(&money("per million tokens"), "cost_per_million_tokens"),
-            number_column(&money("per 1000 requests"), "cost_per_1000_requests"),
+            number_column(money("per million tokens"), "cost_per_million_tokens"),
+            number_column(money("per 1000 requests"), "cost_per_1000_requests"),
         ],
         rows: rows.collect(),
     }));
@@ -63,6 +65,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         id: "cost".into(),
         title: "Cost".into(),
         blocks,
+        ..Chapter::default()
     }]
 }
 

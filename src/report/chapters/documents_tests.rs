@@ -62,11 +62,14 @@ fn a_load_line_predicted_and_measured() {
         json!({"number": number, "concurrency": concurrency, "requests": 3 * concurrency, "held": faults == json!([]),
             "faults": faults, "ran_out": if faults == json!([]) { Value::Null } else { "kv_pool".into() },
             "seen": {"completed": 3 * concurrency, "failed": 0, "preemptions": 0, "kv_usage_most": concurrency as f64 / 32.0,
-                "result": {"output_tokens_per_second": 10.0 * concurrency as f64, "mean_latency_ms": 900.0, "ttft_ms": {"mean": 80.5}}},
+                "result": {"output_tokens_per_second": 10.0 * concurrency as f64, "mean_latency_ms": 900.0, "ttft_ms": {"mean": 60.5, "p95": 2.75 * concurrency as f64},
+                    "itl_ms": {"p95": 20.0}}, "running_most": concurrency.min(30), "readings": 9, "generation_s": 4.0, "queue_mean_s": 0.25,
+                "queued_long": concurrency - concurrency.min(30)},
             "profile": format!("round-{number}.json")})
     };
     insta::assert_snapshot!(load_lines(json!({
         "document": "loadline", "timestamp": "2026-11-20T10:00:00Z", "simulated": false, "engine": "vllm", "engine_version": "0.32.0",
+        "objectives": [{"metric": "ttft", "statistic": "p95", "limit_ms": 84.0}, {"metric": "../e2e", "statistic": "p95", "limit_ms": 1.0}],
         "model": "org/Tiny-1B", "lengths": {"input": 128, "output": 256},
         "prediction": {"concurrency": 32, "resource": "kv_pool", "notes": [],
             "limits": [{"resource": "kv_pool", "concurrency": 32, "formula": "floor(1023 blocks / 31 blocks a request)", "source": "the engine's log"},
@@ -75,7 +78,7 @@ fn a_load_line_predicted_and_measured() {
         "difference_percent": -6.25, "limiting": "kv_pool",
         "advice": ["Raise --gpu-memory-utilization: the pool grows with it."],
         "rounds": [round(1, 32, json!([{"kind": "preemption", "count": 2}, {"kind": "queueing", "together": 30, "of": 32}])),
-                   round(2, 30, json!([])), round(3, 31, json!([{"kind": "latency", "metric": "ttft", "statistic": "p95", "limit_ms": 50.0, "measured_ms": 80.5}]))],
+                   round(2, 30, json!([])), round(3, 31, json!([{"kind": "latency", "metric": "ttft", "statistic": "p95", "limit_ms": 84.0, "measured_ms": 85.25}]))],
         "notes": [],
     })));
 }

@@ -1,10 +1,9 @@
 //! Where it ran and how it was read: host, container, engine, backend, sampling.
 
 use super::Sources;
-use super::figures::text_column as column;
 use super::words;
 use crate::profile::Profile;
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, text_column as column};
 use crate::report::layout::{format_duration, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::units::Bytes;
@@ -48,12 +47,13 @@ pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) ->
     vec![Chapter {
         id: "environment".into(),
         title: "Environment".into(),
-        blocks: vec![ContentBlock::Table(Grid {
+        details: vec![ContentBlock::Table(Grid {
             id: "environment".into(),
             caption: "Where it ran and how it was read".into(),
             columns,
             rows: rows.collect(),
         })],
+        ..Chapter::default()
     }]
 }
 

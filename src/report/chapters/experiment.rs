@@ -4,11 +4,12 @@ use super::Sources;
 use super::document::{
     DocumentFigure, flag_at, list_at, new_figure, number_at, sentences_at, text_at,
 };
-use super::sweep::tables::{number_column, text_column};
-use super::sweep::{capitalize_first, note_block};
+use super::sweep::capitalize_first;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, note_block, number_column, text_column,
+};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::{Material, StoredDocument};
@@ -69,15 +70,9 @@ static THROUGHPUT: [DocumentFigure; 2] = [
     ),
 ];
 
-static LATENCY: [DocumentFigure; 3] = [
+static LATENCY: [DocumentFigure; 4] = [
     new_figure("mean_latency_s", "mean_latency_s", "mean latency", "s", 1.0),
-    new_figure(
-        "p95_latency_s",
-        "p95_latency_s",
-        "latency, 95th percentile",
-        "s",
-        1.0,
-    ),
+    new_figure("p95_latency_s", "p95_latency_s", "latency, p95", "s", 1.0),
     new_figure(
         "mean_ttft_s",
         "mean_ttft_s",
@@ -85,7 +80,22 @@ static LATENCY: [DocumentFigure; 3] = [
         "s",
         1.0,
     ),
+    new_figure(
+        "p95_ttft_s",
+        "p95_ttft_s",
+        "time to first token, p95",
+        "s",
+        1.0,
+    ),
 ];
+
+static ITL: [DocumentFigure; 1] = [new_figure(
+    "p95_itl_s",
+    "p95_itl_ms",
+    "time between tokens, p95",
+    "ms",
+    0.001,
+)];
 
 static COUNTS: [DocumentFigure; 3] = [
     new_figure("successful", "successful", "answered", "", 1.0),
@@ -121,15 +131,11 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         .filter(|l| l.is_object())
         .collect();
     let mut blocks = vec![ContentBlock::Text(what(stored, &levels, across))];
-    if flag_at(document, "/simulated") {
-        let words = "an engine or a device of this experiment only pretends";
-        blocks.push(note_block(Severity::Warning, "simulated", words.into()));
-    }
     if flag_at(document, "/interrupted") {
         blocks.push(note_block(
             Severity::Warning,
             "interrupted",
-            "it was stopped before its end".into(),
+            "it was stopped before its end",
         ));
     }
     blocks.extend(
@@ -137,8 +143,22 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
             .into_iter()
             .map(ContentBlock::Text),
     );
-    let told = sentences_at(document, "/notes").into_iter();
-    blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_experiment", n)));
+    let notes = sentences_at(document, "/notes").into_iter();
+    blocks.extend(notes.map(|n| note_block(Severity::Info, "experiment_note", n)));
+    let all = MEMORY
+        .iter()
+        .chain(&THROUGHPUT)
+        .chain(&LATENCY)
+        .chain(&COUNTS);
+    let lacking = all.filter(|f| levels.iter().all(|l| level_value(l, f).is_none()));
+    let lacking = lacking.filter_map(|f| {
+        let why = reason_for_figure(document, f)?;
+        Some(ContentBlock::Text(format!(
+            "Not measured: {}: {why}.",
+            f.title
+        )))
+    });
+    blocks.extend(lacking);
     let word = match kind.as_str() {
         "seqlen" | "mixed" => "seqlen",
         "concurrency" => "concurrency",
@@ -149,18 +169,28 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     } else {
         String::new()
     };
-    let pictures: [(&str, &str, &'static [DocumentFigure]); 3] = [
-        ("fig1_mem", "memory", &MEMORY),
-        ("fig2_tps", "generated tokens per second", &THROUGHPUT),
-        ("fig3_latency", "latency", &LATENCY),
+    // Of a latency its 95th percentile is what a limit is set for; where it is not known, its mean.
+    let latencies = LATENCY.chunks(2).filter_map(|pair| {
+        let known = |f: &&DocumentFigure| levels.iter().any(|l| level_value(l, f).is_some());
+        pair.iter().rev().find(known).or(pair.last())
+    });
+    let pictures: [(&str, &str, Vec<&DocumentFigure>); 4] = [
+        ("fig1_mem", "memory", MEMORY.iter().collect()),
+        (
+            "fig2_tps",
+            "generated tokens per second",
+            THROUGHPUT.iter().collect(),
+        ),
+        ("fig3_latency", "latency", latencies.collect()),
+        ("fig4_itl", "time between tokens", ITL.iter().collect()),
     ];
     for (fig, title, figures) in pictures {
-        let chart = level_curves(document, &levels, across, title, figures);
+        let chart = level_curves(document, &levels, across, title, &figures);
         blocks.extend(chart.map(|plot| {
             ContentBlock::Chart(Chart {
                 id: format!("{prefix}{fig}_vs_{word}"),
                 title: format!("{} over {across}", capitalize_first(title)),
-                note: not_drawn(document, &levels, figures),
+                note: not_drawn(&levels),
                 simulated: flag_at(document, "/simulated"),
                 plot: Plot::Curves(plot),
             })
@@ -177,6 +207,7 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         },
         id,
         blocks,
+        ..Chapter::default()
     }
 }
 
@@ -189,20 +220,20 @@ fn what(stored: &StoredDocument, levels: &[&Value], across: &str) -> String {
         _ => "an unknown engine".into(),
     };
     let done = levels.iter().filter(|l| is_done(l)).count();
-    let mut said = format!(
+    let mut text = format!(
         "{} on {engine}: {} varied over {}, {done} measured",
         word("/model").unwrap_or_else(|| "an unknown model".into()),
         across,
         counted_words(levels.len(), "level", "levels")
     );
     if let Some(of) = word("/memory_of") {
-        said.push_str(&format!("; memory is {of}"));
+        text.push_str(&format!("; memory is {of}"));
     }
     if let Some(began) = word("/timestamp") {
-        said.push_str(&format!("; begun {began}"));
+        text.push_str(&format!("; begun {began}"));
     }
-    said.push('.');
-    said
+    text.push('.');
+    text
 }
 
 fn is_done(level: &Value) -> bool {
@@ -220,9 +251,9 @@ fn level_curves(
     levels: &[&Value],
     across: &str,
     title: &str,
-    figures: &'static [DocumentFigure],
+    figures: &[&DocumentFigure],
 ) -> Option<Curves> {
-    let curve = |figure: &DocumentFigure| {
+    let curve = |figure: &&DocumentFigure| {
         let dot = |level: &&Value| {
             Some(Dot {
                 x: number_at(level, "/x")?,
@@ -263,8 +294,7 @@ fn level_curves(
             scale: Scale::FromZero,
         },
         curves,
-        levels: Vec::new(),
-        x_names: Vec::new(),
+        ..Curves::default()
     })
 }
 
@@ -274,28 +304,25 @@ fn reason_for_figure(document: &Value, figure: &DocumentFigure) -> Option<String
     text_at(reasons.get(figure.key)?, "")
 }
 
-fn not_drawn(document: &Value, levels: &[&Value], figures: &[DocumentFigure]) -> Option<String> {
-    let mut said: Vec<String> = figures
-        .iter()
-        .filter(|f| levels.iter().all(|l| level_value(l, f).is_none()))
-        .filter_map(|f| Some(format!("{}: {}", f.title, reason_for_figure(document, f)?)))
-        .collect();
+/// The levels that a picture lacks.
+fn not_drawn(levels: &[&Value]) -> Option<String> {
     let without: Vec<String> = levels
         .iter()
         .filter(|l| !is_done(l))
         .filter_map(|l| {
-            let cause = text_at(l, "/cause").or_else(|| text_at(l, "/state"));
+            let state = text_at(l, "/state")?;
+            let end = match text_at(l, "/cause") {
+                Some(cause) => format!("{state}: {cause}"),
+                None => state,
+            };
             Some(format!(
                 "{} ({})",
                 text_at(l, "/name")?,
-                cause?.replace('_', " ")
+                end.replace('_', " ")
             ))
         })
         .collect();
-    if !without.is_empty() {
-        said.push(format!("levels without figures: {}", without.join(", ")));
-    }
-    (!said.is_empty()).then(|| format!("Not drawn: {}.", said.join("; ")))
+    (!without.is_empty()).then(|| format!("Levels without figures: {}.", without.join(", ")))
 }
 
 fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
@@ -303,6 +330,7 @@ fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> 
         .iter()
         .chain(&THROUGHPUT)
         .chain(&LATENCY)
+        .chain(&ITL)
         .chain(&COUNTS);
     let figures: Vec<&DocumentFigure> = all
         .filter(|f| levels.iter().any(|l| level_value(l, f).is_some()))

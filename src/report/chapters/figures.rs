@@ -5,27 +5,10 @@ use super::places::{moment_of_peak, of_device, place_of_evidence};
 use crate::breakdown::{Component, EvidenceSource, Part};
 use crate::compare::subject::source_word;
 use crate::profile::Profile;
-use crate::report::content::{FigureSource, SourceDetail, SourceId, TableCell, TableColumn};
+use crate::report::content::{FigureSource, SourceDetail, SourceId, TableCell};
 use crate::report::layout::{format_figure, grouped_count, unsigned_zero};
 use crate::report::material::ReportRun;
 use crate::units::{GIB, gib_signed};
-
-/// A column of words.
-pub(super) fn text_column(title: &str, key: &str) -> TableColumn {
-    TableColumn {
-        title: title.into(),
-        key: key.into(),
-        numeric: false,
-    }
-}
-
-/// A column of figures.
-pub(super) fn number_column(title: &str, key: &str) -> TableColumn {
-    TableColumn {
-        numeric: true,
-        ..text_column(title, key)
-    }
-}
 
 /// GiB with three decimals, without the unit; a smaller amount is not shown as nought.
 pub(super) fn gib_text(gib: f64) -> String {
@@ -179,7 +162,6 @@ impl SourcedFigures<'_> {
 
     /// Notes the source of the peak, of one device or of all.
     pub(super) fn of_peak(&mut self, gpu: Option<u32>) -> SourceId {
-        use crate::profile::series::PeakSource;
         let profile = &self.run.profile;
         let devices = &profile.memory_breakdown.per_gpu;
         let mine = || devices.iter().filter(|d| gpu.is_none_or(|g| g == d.gpu_id));
@@ -194,14 +176,7 @@ impl SourcedFigures<'_> {
                 of_device(profile, d.gpu_id),
                 bytes_and_gib(d.peak_bytes as i64)
             ),
-            quote: match d.peak_source {
-                PeakSource::KernelPeak => {
-                    "the kernel's own high-water mark rose during the load: exact"
-                }
-                PeakSource::Probe => "seen by fast probing between two samples",
-                PeakSource::Sample => "the highest sample: a shorter spike may have been missed",
-            }
-            .into(),
+            quote: d.peak_source.describe_witness().into(),
             place: moment_of_peak(profile, Component::Unexplained),
             used: true,
         });

@@ -68,6 +68,7 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
         id: "findings".into(),
         title: "Findings".into(),
         blocks,
+        ..Chapter::default()
     }]
 }
 

@@ -1,12 +1,13 @@
 //! Load lines: how much load an engine holds, predicted against measured, round by round.
 
+mod charts;
+
 use super::Sources;
 use super::document::{flag_at, list_at, number_at, sentences_at, text_at};
-use super::sweep::tables::{number_column, text_column};
-use super::sweep::{capitalize_first, note_block};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, note_block, number_column, text_column,
+};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::{Material, StoredDocument};
@@ -18,69 +19,23 @@ const MOST: usize = 1000;
 /// A figure of a round: path, key in CSV, words, unit, and what it is divided by.
 type RoundFigure = (&'static str, &'static str, &'static str, &'static str, f64);
 
-static FIGURES: [RoundFigure; 12] = [
-    ("/seen/completed", "completed", "answered", "", 1.0),
-    ("/seen/failed", "failed", "failed", "", 1.0),
-    ("/seen/together", "together", "at once, seen", "", 1.0),
-    (
-        "/seen/running_most",
-        "running_most",
-        "running at most",
-        "",
-        1.0,
-    ),
+/// What decides first: a terminal may have no room for the rest.
+#[rustfmt::skip]
+static FIGURES: [RoundFigure; 14] = [
+    ("/seen/result/output_tokens_per_second", "tokens_per_second", "generated tokens", "tokens/s", 1.0),
+    ("/seen/result/ttft_ms/p95", "ttft_p95_ms", "TTFT p95", "ms", 1.0),
+    ("/seen/result/itl_ms/p95", "itl_p95_ms", "ITL p95", "ms", 1.0),
+    ("/seen/kv_usage_most", "kv_used_percent", "KV used", "%", 0.01),
+    ("/seen/queue_mean_s", "queue_mean_s", "mean queueing", "s", 1.0),
     ("/seen/preemptions", "preemptions", "preemptions", "", 1.0),
     ("/seen/queued_long", "queued_long", "queued long", "", 1.0),
-    (
-        "/seen/queue_mean_s",
-        "queue_mean_s",
-        "mean queueing",
-        "s",
-        1.0,
-    ),
-    (
-        "/seen/kv_usage_most",
-        "kv_used_percent",
-        "KV pool used at most",
-        "%",
-        0.01,
-    ),
-    (
-        "/seen/result/output_tokens_per_second",
-        "tokens_per_second",
-        "generated tokens",
-        "tokens/s",
-        1.0,
-    ),
-    (
-        "/seen/result/mean_latency_ms",
-        "mean_latency_ms",
-        "mean latency",
-        "ms",
-        1.0,
-    ),
-    (
-        "/seen/result/ttft_ms/mean",
-        "ttft_mean_ms",
-        "mean time to first token",
-        "ms",
-        1.0,
-    ),
-    (
-        "/seen/result/tpot_ms/mean",
-        "tpot_mean_ms",
-        "mean time per further token",
-        "ms",
-        1.0,
-    ),
-];
-
-/// Keys of what is drawn.
-const DRAWN: [&str; 4] = [
-    "tokens_per_second",
-    "mean_latency_ms",
-    "ttft_mean_ms",
-    "kv_used_percent",
+    ("/seen/together", "together", "at once, seen", "", 1.0),
+    ("/seen/running_most", "running_most", "running at most", "", 1.0),
+    ("/seen/completed", "completed", "answered", "", 1.0),
+    ("/seen/failed", "failed", "failed", "", 1.0),
+    ("/seen/result/mean_latency_ms", "mean_latency_ms", "mean latency", "ms", 1.0),
+    ("/seen/result/ttft_ms/mean", "ttft_mean_ms", "mean TTFT", "ms", 1.0),
+    ("/seen/result/tpot_ms/mean", "tpot_mean_ms", "mean TPOT", "ms", 1.0),
 ];
 
 /// A chapter for each load line.
@@ -107,26 +62,41 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         ContentBlock::Text(of_what(document)),
         ContentBlock::Text(describe_load_line(document)),
     ];
-    if flag_at(document, "/simulated") {
-        let words = "the engine or a device of this load line only pretends";
-        blocks.push(note_block(Severity::Warning, "simulated", words.into()));
+    let objective = |o: &Value| {
+        let (metric, statistic) = (text_at(o, "/metric")?, text_at(o, "/statistic")?);
+        let limit = number_at(o, "/limit_ms")?;
+        Some(format!("{metric} {statistic} {limit} ms"))
+    };
+    let objectives = list_at(document, "/objectives", MOST).filter_map(objective);
+    let objectives: Vec<String> = objectives.collect();
+    if !objectives.is_empty() {
+        let text = format!(
+            "Limits on latency: {}; latency is measured and not predicted.",
+            objectives.join(", ")
+        );
+        blocks.push(ContentBlock::Text(text));
     }
-    blocks.extend(
-        sentences_at(document, "/advice")
-            .into_iter()
-            .map(ContentBlock::Text),
-    );
+    let end = text_at(document, "/outcome").filter(|end| end != "completed");
+    blocks.extend(end.map(|end| {
+        let text = format!(
+            "{end}: only the rounds before it count",
+            end = end.replace('_', " ")
+        );
+        note_block(Severity::Warning, "not_whole", text)
+    }));
     for path in ["/notes", "/prediction/notes"] {
-        let told = sentences_at(document, path).into_iter();
-        blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_load_line", n)));
+        let notes = sentences_at(document, path).into_iter();
+        blocks.extend(notes.map(|n| note_block(Severity::Info, "load_line_note", n)));
     }
     blocks.extend(limits_table(document, &id).map(ContentBlock::Table));
-    let drawn = FIGURES.iter().filter(|f| DRAWN.contains(&f.1));
-    blocks.extend(
-        drawn
-            .filter_map(|f| round_curves(document, &rounds, f, &id))
-            .map(ContentBlock::Chart),
-    );
+    let spread = number_at(document, "/prediction/out_of_step").filter(|n| *n >= 0.0);
+    blocks.extend(spread.map(|n| {
+        ContentBlock::Text(format!(
+            "KV pool under mixed traffic, where requests are half through their output: {n:.0} in flight."
+        ))
+    }));
+    let drawn = charts::load_line_charts(document, &rounds, &id).into_iter();
+    blocks.extend(drawn.map(ContentBlock::Chart));
     if !rounds.is_empty() {
         blocks.push(ContentBlock::Table(rounds_table(&rounds, &id)));
     }
@@ -138,80 +108,83 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
         },
         id,
         blocks,
+        ..Chapter::default()
     }
 }
 
 fn of_what(document: &Value) -> String {
     let word = |path: &str| text_at(document, path);
-    let mut said = format!(
+    let mut text = format!(
         "{} on {}",
         word("/model").unwrap_or_else(|| "an unknown model".into()),
         word("/engine").unwrap_or_else(|| "an unknown engine".into())
     );
     if let Some(version) = word("/engine_version") {
-        said.push_str(&format!(" {version}"));
+        text.push_str(&format!(" {version}"));
     }
     let tokens = |path: &str| number_at(document, path).map(|n| format!("{n:.0}"));
     if let Some((input, output)) = tokens("/lengths/input").zip(tokens("/lengths/output")) {
-        said.push_str(&format!(", requests of {input} tokens in and {output} out"));
+        text.push_str(&format!(
+            ", requests of {input} prompt and {output} generated tokens"
+        ));
     }
     if let Some(began) = word("/timestamp") {
-        said.push_str(&format!("; begun {began}"));
+        text.push_str(&format!("; begun {began}"));
     }
-    said.push('.');
-    said
+    text.push('.');
+    text
 }
 
 /// Predicted against measured in sentences.
 fn describe_load_line(document: &Value) -> String {
     let count = |path: &str| number_at(document, path).filter(|n| *n >= 0.0);
-    let resource = |path: &str| text_at(document, path).map(|r| words_of(&r));
-    let behind = |what: Option<String>| what.map_or(String::new(), |r| format!(" ({r} runs out)"));
-    let mut said = match count("/prediction/concurrency") {
+    let resource = |path: &str| text_at(document, path).map(|r| resource_words(&r));
+    let behind = |what: Option<String>| what.map_or(String::new(), |r| format!(", limited by {r}"));
+    let mut text = match count("/prediction/concurrency") {
         Some(n) => format!(
             "Predicted: {}{}.",
             counted_words(n as usize, "request in flight", "requests in flight"),
             behind(resource("/prediction/resource"))
         ),
-        None => "No line was predicted.".to_owned(),
+        None => "No load line was predicted.".to_owned(),
     };
     match (count("/measured/concurrency"), count("/measured/fails_at")) {
-        (None, Some(fails)) => said.push_str(&format!(
-            " Measured: it did not hold {fails:.0}, and fewer were not tried."
+        (None, Some(fails)) => text.push_str(&format!(
+            " Measured: failed at {fails:.0}; fewer were not tried."
         )),
-        (None, None) => said.push_str(" None was measured."),
-        (Some(holds), None) => said.push_str(&format!(
-            " Measured: it held {holds:.0}, the most that was tried; the line is not reached."
+        (None, None) => text.push_str(" No load line was measured."),
+        (Some(holds), None) => text.push_str(&format!(
+            " Measured: sustained {holds:.0}, the most that was tried; no limit was reached."
         )),
         (Some(holds), Some(fails)) => {
-            said.push_str(&format!(
-                " Measured: it held {holds:.0} and did not hold {fails:.0}{}.",
+            text.push_str(&format!(
+                " Measured: sustained {holds:.0}, failed at {fails:.0}{}.",
                 behind(resource("/measured/limiting"))
             ));
             if !flag_at(document, "/measured/closed") {
-                said.push_str(" The line lies somewhere between.");
+                text.push_str(" The load line is between the two.");
             }
         }
     }
     if let Some(percent) = number_at(document, "/difference_percent") {
         let side = if percent < 0.0 { "below" } else { "above" };
-        said.push_str(&if percent == 0.0 {
-            " The measured line is as predicted.".to_owned()
+        text.push_str(&if percent == 0.0 {
+            " The measured load line is as predicted.".to_owned()
         } else {
             format!(
-                " The measured line is {:.1} % {side} the predicted one.",
+                " The measured load line is {:.1} % {side} the predicted one.",
                 percent.abs()
             )
         });
     }
-    said
+    text
 }
 
-fn words_of(word: &str) -> String {
+pub(super) fn resource_words(word: &str) -> String {
     match word {
         "kv_pool" => "KV pool".into(),
-        "sequences" => "sequences of the scheduler".into(),
-        "batch_tokens" => "tokens of a batch".into(),
+        "sequences" => "scheduler sequences".into(),
+        "batch_tokens" => "tokens per batch".into(),
         word => word.replace('_', " "),
     }
 }
@@ -220,7 +193,9 @@ fn limits_table(document: &Value, id: &str) -> Option<Grid> {
     let rows = list_at(document, "/prediction/limits", MOST).map(|limit| {
         let word = |path: &str| TableCell::text_cell(text_at(limit, path).unwrap_or_default());
         vec![
-            TableCell::text_cell(words_of(&text_at(limit, "/resource").unwrap_or_default())),
+            TableCell::text_cell(resource_words(
+                &text_at(limit, "/resource").unwrap_or_default(),
+            )),
             figure_cell(number_at(limit, "/concurrency"), ""),
             word("/formula"),
             word("/source"),
@@ -229,9 +204,9 @@ fn limits_table(document: &Value, id: &str) -> Option<Grid> {
     let rows: Vec<Vec<TableCell>> = rows.collect();
     (!rows.is_empty()).then(|| Grid {
         id: format!("{id}_limits"),
-        caption: "Limits that are predicted, the least first".into(),
+        caption: "Predicted limits, lowest first".into(),
         columns: vec![
-            text_column("what runs out", "resource"),
+            text_column("limited by", "resource"),
             number_column("requests in flight", "concurrency"),
             text_column("formula", "formula"),
             text_column("from", "source"),
@@ -246,79 +221,12 @@ fn figure_cell(value: Option<f64>, unit: &str) -> TableCell {
             TableCell::number_cell(value, layout::unsigned_zero(format!("{value:.0}")))
         }
         Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
-        None => TableCell::missing_cell("nobody told"),
+        None => TableCell::missing_cell("not reported"),
     }
 }
 
 fn round_value(round: &Value, figure: &RoundFigure) -> Option<f64> {
     number_at(round, figure.0).map(|v| v / figure.4)
-}
-
-/// Rounds that held and rounds that did not, and the predicted line.
-fn round_curves(
-    document: &Value,
-    rounds: &[&Value],
-    figure: &RoundFigure,
-    id: &str,
-) -> Option<Chart> {
-    let (_, key, title, unit, _) = *figure;
-    let dots = |held: bool| -> Vec<Dot> {
-        let mut dots: Vec<Dot> = rounds
-            .iter()
-            .filter(|r| flag_at(r, "/held") == held)
-            .filter_map(|r| {
-                Some(Dot {
-                    x: number_at(r, "/concurrency")?,
-                    y: round_value(r, figure)?,
-                    range: None,
-                    label: number_at(r, "/number").map(|n| format!("round {n:.0}")),
-                })
-            })
-            .collect();
-        dots.sort_by(|a, b| a.x.total_cmp(&b.x));
-        dots
-    };
-    let (held, failed) = (dots(true), dots(false));
-    let highest = held.iter().chain(&failed).map(|d| d.y).reduce(f64::max)?;
-    let curve = |label: &str, points: Vec<Dot>, joined| Curve {
-        label: label.into(),
-        points,
-        joined,
-    };
-    let mut curves = vec![
-        curve("held", held, true),
-        curve("did not hold", failed, false),
-    ];
-    if let Some(x) = number_at(document, "/prediction/concurrency") {
-        let ends = [0.0, highest].map(|y| Dot {
-            x,
-            y,
-            ..Dot::default()
-        });
-        curves.push(curve("predicted line", ends.to_vec(), true));
-    }
-    curves.retain(|c| !c.points.is_empty());
-    Some(Chart {
-        id: format!("{id}_{key}"),
-        title: format!("{} over requests in flight", capitalize_first(title)),
-        note: None,
-        simulated: flag_at(document, "/simulated"),
-        plot: Plot::Curves(Curves {
-            x: ChartAxis {
-                title: "requests in flight".into(),
-                unit: String::new(),
-                scale: Scale::FromZero,
-            },
-            y: ChartAxis {
-                title: title.into(),
-                unit: unit.into(),
-                scale: Scale::FromZero,
-            },
-            curves,
-            levels: Vec::new(),
-            x_names: Vec::new(),
-        }),
-    })
 }
 
 fn rounds_table(rounds: &[&Value], id: &str) -> Grid {
@@ -329,38 +237,37 @@ fn rounds_table(rounds: &[&Value], id: &str) -> Grid {
     let mut columns = vec![
         number_column("round", "round"),
         number_column("requests in flight", "concurrency"),
-        number_column("requests", "requests"),
-        text_column("held", "held"),
-        text_column("why not", "faults"),
-        text_column("ran out", "ran_out"),
+        text_column("sustained", "held"),
     ];
     columns.extend(figures.iter().map(|(_, key, title, unit, _)| match *unit {
         "" => number_column(*title, key),
         unit => number_column(format!("{title}, {unit}"), key),
     }));
-    columns.push(text_column("profile", "profile"));
+    columns.extend([
+        text_column("why not", "faults"),
+        text_column("ran out", "ran_out"),
+        number_column("requests", "requests"),
+        text_column("profile", "profile"),
+    ]);
     let row = |round: &&Value| {
         let faults: Vec<String> = list_at(round, "/faults", 10).map(fault).collect();
         let mut row = vec![
             figure_cell(number_at(round, "/number"), ""),
             figure_cell(number_at(round, "/concurrency"), ""),
-            figure_cell(number_at(round, "/requests"), ""),
             TableCell::text_cell(if flag_at(round, "/held") { "yes" } else { "no" }),
-            TableCell::text_cell(faults.join("; ")),
-            TableCell::text_cell(
-                text_at(round, "/ran_out")
-                    .map(|r| words_of(&r))
-                    .unwrap_or_default(),
-            ),
         ];
         row.extend(
             figures
                 .iter()
                 .map(|f| figure_cell(round_value(round, f), f.3)),
         );
-        row.push(TableCell::text_cell(
-            text_at(round, "/profile").unwrap_or_default(),
-        ));
+        let ran_out = text_at(round, "/ran_out").map(|r| resource_words(&r));
+        row.extend([
+            TableCell::text_cell(faults.join("; ")),
+            TableCell::text_cell(ran_out.unwrap_or_default()),
+            figure_cell(number_at(round, "/requests"), ""),
+            TableCell::text_cell(text_at(round, "/profile").unwrap_or_default()),
+        ]);
         row
     };
     Grid {
@@ -371,7 +278,7 @@ fn rounds_table(rounds: &[&Value], id: &str) -> Grid {
     }
 }
 
-/// Why a round did not hold, in words.
+/// Why a round was not sustained, in words.
 fn fault(fault: &Value) -> String {
     let n = |path: &str| number_at(fault, path).map(|n| n as usize);
     match text_at(fault, "/kind").as_deref() {

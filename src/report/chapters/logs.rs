@@ -40,7 +40,8 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
     vec![Chapter {
         id: "logs".into(),
         title: "Logs".into(),
-        blocks,
+        details: blocks,
+        ..Chapter::default()
     }]
 }
 

@@ -26,15 +26,19 @@ mod samples;
 mod summary;
 mod sweep;
 mod timeline;
+mod torch;
 mod trend;
 mod words;
 
 use super::content::{Chapter, FigureSource, Report, SourceId};
 use super::material::{Material, ReportRun};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::{confidence_level, mode_label, outcome_label};
+pub(super) use compare::{pair_blocks, pair_sentence};
+pub use correlations::correlations_report;
+pub(super) use words::outcome_label;
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
@@ -49,6 +53,7 @@ pub static ALL: &[Write] = &[
     breakdown::write_breakdown_chapter,
     timeline::write_timeline_chapter,
     performance::write_performance_chapter,
+    torch::write_torch_chapter,
     trend::write_trend_chapter,
     calculated::write_calculated_chapter,
     cost::write_cost_chapter,
@@ -95,25 +100,44 @@ impl Sources {
     }
 }
 
-/// The whole report.
-pub fn build_report(title: String, about: Vec<(String, String)>, material: &Material) -> Report {
+/// The whole report, under its title.
+pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report {
     let mut sources = Sources {
         crowded: material.runs.len() > CROWD,
         ..Sources::default()
     };
     let answer = answer::answer_of_material(material, &mut sources);
-    let chapters = ALL
-        .iter()
-        .flat_map(|write| write(material, &mut sources))
-        .collect();
+    let chapters = ALL.iter().flat_map(|write| write(material, &mut sources));
+    // Who compares wants to know what differs; what each run is by itself stands behind it.
+    let asked = |chapter: &Chapter| !material.compare || chapter.id == "compare";
+    let chapters = chapters.map(|chapter| {
+        if asked(&chapter) {
+            chapter
+        } else {
+            chapter.as_details()
+        }
+    });
+    let chapters = chapters.collect();
     Report {
-        title,
+        title: words::default_title(material),
         about,
         simulated: words::simulated_parts(material),
         answer,
         chapters,
         sources: sources.all,
+        is_brief: false,
     }
+}
+
+/// The report of one document that was made by this program.
+///
+/// # Errors
+/// Why it is no JSON.
+pub fn document_report(kind: &str, document: &impl Serialize) -> serde_json::Result<Report> {
+    Ok(build_report(
+        Vec::new(),
+        &Material::of_document(kind, document)?,
+    ))
 }
 
 /// A word for links: with the number of its run where there are several.
@@ -125,6 +149,15 @@ fn numbered_id(word: &str, i: usize, many: bool) -> String {
     }
 }
 
+/// A sentence: with the name of its run where there are several.
+fn of_run_text(sentence: String, run: &ReportRun, many: bool) -> String {
+    if many {
+        format!("{}: {sentence}", run.name)
+    } else {
+        sentence
+    }
+}
+
 /// A title: with the name of its run where there are several.
 fn of_run(title: &str, run: &ReportRun, many: bool) -> String {
     if many {
@@ -132,9 +165,4 @@ fn of_run(title: &str, run: &ReportRun, many: bool) -> String {
     } else {
         title.to_owned()
     }
-}
-
-/// A title for a report of this material.
-pub fn report_title(material: &Material) -> String {
-    words::default_title(material)
 }

@@ -1,8 +1,8 @@
 //! Documents of earlier schemas, as a table of the summary.
 
-use super::figures::{gib_cell, number_column, text_column as column};
+use super::figures::gib_cell;
 use crate::compare::subject::Subject;
-use crate::report::content::{ContentBlock, Grid, TableCell};
+use crate::report::content::{ContentBlock, Grid, TableCell, number_column, text_column as column};
 use crate::report::material::StoredDocument;
 use crate::units::GIB;
 

@@ -1,11 +1,13 @@
 //! What the bench measured: latency percentiles, throughput, each repeat.
 
 use super::Sources;
-use super::figures::{SourcedFigures, number_column, reason_at_path, text_column as column};
+use super::figures::{SourcedFigures, reason_at_path};
 use super::words::{latency_unit, tokens_unit};
 use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::profile::{LatencyStats, RepeatResult};
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
+};
 use crate::report::layout::counted_noun;
 use crate::report::layout::{format_figure, unsigned_zero};
 use crate::report::material::{Material, ReportRun};
@@ -24,7 +26,7 @@ pub(super) fn write_performance_chapter(
     sources: &mut Sources,
 ) -> Vec<Chapter> {
     let many = material.runs.len() > 1;
-    let mut blocks = Vec::new();
+    let (mut blocks, mut details) = (Vec::new(), Vec::new());
     for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
         let p = &run.profile;
         let Some(stats) = &p.latency_stats else {
@@ -41,11 +43,11 @@ pub(super) fn write_performance_chapter(
         let mut figures = SourcedFigures { sources, run, many };
         blocks.push(ContentBlock::Text(sentence(run, stats)));
         blocks.extend(percentiles(&mut figures, stats, i).map(ContentBlock::Table));
-        blocks.push(ContentBlock::Table(repeats(&mut figures, stats, i)));
-        let mut told: Vec<&str> = Vec::new();
+        details.push(ContentBlock::Table(repeats(&mut figures, stats, i)));
+        let mut notes: Vec<&str> = Vec::new();
         for note in stats.repeats.iter().flat_map(|r| &r.notes) {
-            if !told.contains(&note.as_str()) {
-                told.push(note);
+            if !notes.contains(&note.as_str()) {
+                notes.push(note);
                 blocks.push(ContentBlock::Text(format!("Note: {note}.")));
             }
         }
@@ -57,6 +59,7 @@ pub(super) fn write_performance_chapter(
         id: "performance".into(),
         title: "Latency and throughput".into(),
         blocks,
+        details,
     }]
 }
 
@@ -71,20 +74,24 @@ fn sentence(run: &ReportRun, stats: &LatencyStats) -> String {
             latency_unit(p)
         ));
     }
-    if let Some(spread) = &stats.tokens_per_second_spread {
-        parts.push(format!("{} {}", plus_minus(spread), tokens_unit(p)));
+    match &stats.tokens_per_second_spread {
+        Some(spread) => parts.push(format!("{} {}", plus_minus(spread), tokens_unit(p))),
+        None => {
+            let why = reason_at_path(p, "latency_stats.tokens_per_second");
+            parts.push(format!("throughput unknown: {why}"));
+        }
     }
     if let Some(rate) = stats.requests_per_second {
         parts.push(format!("{} requests/s", format_figure(rate)));
     }
     let repeats = counted_noun(stats.repeats.len(), "repeat");
-    let told = if parts.is_empty() {
-        "no figure was told".to_owned()
+    let figures = if parts.is_empty() {
+        "no figure was reported".to_owned()
     } else {
         parts.join(", ")
     };
     format!(
-        "{}: {} bench, {repeats}: {told}.",
+        "{}: {} bench, {repeats}: {figures}.",
         run.name,
         stats.bench.as_str()
     )
@@ -177,7 +184,11 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
         return None;
     }
     let mut heads = vec![column("ms", "kind")];
-    heads.extend(columns.iter().map(|c| number_column(c, &format!("{c}_ms"))));
+    heads.extend(
+        columns
+            .iter()
+            .map(|c| number_column(*c, &format!("{c}_ms"))),
+    );
     Some(Grid {
         id: super::numbered_id("latency", i, figures.many),
         caption: super::of_run("Latency, means over the repeats", figures.run, figures.many),

@@ -1,11 +1,13 @@
 //! Many runs as a table of the summary: one line each.
 
 use super::Sources;
-use super::figures::{SourcedFigures, number_column, text_column as column};
+use super::figures::SourcedFigures;
 use super::summary::KV_TOKENS;
 use super::words;
 use crate::breakdown::Component;
-use crate::report::content::{ContentBlock, Grid, TableCell, TableColumn};
+use crate::report::content::{
+    ContentBlock, Grid, TableCell, TableColumn, number_column, text_column as column,
+};
 use crate::report::layout::counted_noun;
 use crate::report::material::ReportRun;
 

@@ -144,6 +144,9 @@ fn plain_chart(out: &mut String, chart: &Chart) {
                     .collect();
                 let _ = writeln!(out, "  {} = {}", curve.label, points.join(", "));
             }
+            for (level, words) in &curves.levels {
+                let _ = writeln!(out, "  line at {level}: {words}");
+            }
         }
         Plot::Bars(bars) => {
             for bar in &bars.bars {

@@ -1,10 +1,13 @@
 //! Memory timeline: the samples as they came, phases and events, and what the range means.
 
 use super::Sources;
-use super::figures::{SourcedFigures, number_column, text_column as column};
+use super::figures::SourcedFigures;
+use crate::breakdown::PeakSource;
 use crate::profile::{Shape, UnderLoad};
 use crate::report::chart::ChartTimeline;
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
+};
 use crate::report::layout::{format_duration, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
 
@@ -12,33 +15,42 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
     let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
     for (i, run) in material.runs.iter().enumerate() {
-        if run.timeline.lanes.is_empty() {
+        if !run.in_full {
             continue;
         }
-        blocks.push(ContentBlock::Timeline(ChartTimeline {
-            id: super::numbered_id("timeline", i, many),
-            title: super::of_run(&run.timeline.title, run, many),
-            ..run.timeline.clone()
-        }));
-        if let Some(text) = run
-            .profile
-            .memory_timeline
-            .under_load
-            .as_ref()
-            .map(under_load)
-        {
-            blocks.push(ContentBlock::Text(text));
+        if !run.timeline.lanes.is_empty() {
+            blocks.push(ContentBlock::Timeline(ChartTimeline {
+                id: super::numbered_id("timeline", i, many),
+                title: super::of_run(&run.timeline.title, run, many),
+                ..run.timeline.clone()
+            }));
         }
+        let moved = run.profile.memory_timeline.under_load.as_ref();
+        let sentences = moved.map(under_load).into_iter().chain(peak_witness(run));
+        blocks.extend(sentences.map(|s| ContentBlock::Text(super::of_run_text(s, run, many))));
     }
     if blocks.is_empty() {
         return Vec::new();
     }
-    blocks.push(ContentBlock::Table(statistics(material, sources)));
     vec![Chapter {
         id: "timeline".into(),
         title: "Memory timeline".into(),
         blocks,
+        details: vec![ContentBlock::Table(statistics(material, sources))],
     }]
+}
+
+/// What saw the peak: the least exact witness of all devices.
+fn peak_witness(run: &ReportRun) -> Option<String> {
+    let peak = run.profile.memory_measurements.peak.as_ref()?;
+    let rank = |source: PeakSource| match source {
+        PeakSource::Sample => 0,
+        PeakSource::Probe => 1,
+        PeakSource::KernelPeak => 2,
+    };
+    let sources = peak.per_gpu_details.iter().map(|d| d.source);
+    let least = sources.min_by_key(|source| rank(*source))?;
+    Some(format!("The peak is {}.", least.describe_witness()))
 }
 
 /// How memory moved while the load ran.
@@ -52,7 +64,7 @@ fn under_load(u: &UnderLoad) -> String {
         None => format!("{range}; the load was too short to say more."),
         Some(Shape::Stable) => format!("{range}: stable, no spikes."),
         Some(Shape::Spiky) => format!(
-            "{range}: spiky, the peak stands {} GiB above 95 % of the samples.",
+            "{range}: spiky, the peak is {} GiB above 95 % of the samples.",
             format_figure(u.peak_gb - u.p95_gb)
         ),
         Some(Shape::Growing) => {
@@ -62,7 +74,7 @@ fn under_load(u: &UnderLoad) -> String {
     }
 }
 
-/// What the samples say, run by run.
+/// Statistics over the samples, run by run.
 fn statistics(material: &Material, sources: &mut Sources) -> Grid {
     let many = material.runs.len() > 1;
     let kind = "statistics over all samples";
@@ -80,6 +92,13 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
             ]
             .map(|(title, value, path)| f.reported_cell(title, kind, (value, path))),
         );
+        let last = final_memory(&run.timeline);
+        let path = "memory_timeline.timeline";
+        row.push(f.reported_cell(
+            "last sample, GiB",
+            "last sample of each device",
+            (last, path),
+        ));
         row.push(TableCell::text_cell(sampling(run)));
         row
     });
@@ -93,10 +112,18 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
             number_column("median, GiB", "median_gib"),
             number_column("p95, GiB", "p95_gib"),
             number_column("highest, GiB", "max_gib"),
+            number_column("last, GiB", "last_gib"),
             column("samples", "samples"),
         ],
         rows: rows.collect(),
     }
+}
+
+/// Memory at the end of the run, summed over the devices, GiB.
+fn final_memory(timeline: &ChartTimeline) -> Option<f64> {
+    let lanes = timeline.lanes.iter().filter(|l| l.memory);
+    let last: Option<Vec<f64>> = lanes.map(|l| Some(l.stretches.last()?.high)).collect();
+    last.filter(|l| !l.is_empty()).map(|l| l.iter().sum())
 }
 
 /// How many samples, how far apart, how many were missed.

@@ -1,5 +1,6 @@
 //! Words that chapters share: devices, loads, how a run ended, what is simulated.
 
+use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
 use crate::profile::{Profile, describe_cgroup, recording_name};
@@ -143,25 +144,41 @@ pub(super) fn simulated_part(profile: &Profile) -> Option<&'static str> {
 pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     let runs = || material.runs.iter();
     let some = runs().filter_map(|r| simulated_part(&r.profile)).count();
+    match runs().find_map(|r| simulated_part(&r.profile)) {
+        Some(what) if some == material.runs.len() => return Some(what.to_owned()),
+        Some(_) => {
+            let all = material.runs.len();
+            return Some(format!("{some} of {all} runs are simulated"));
+        }
+        None => {}
+    }
+    let cells = material.sweeps.iter();
+    let cells = cells.flat_map(|s| list_at(&s.document, "/cells", usize::MAX));
+    let marks = cells.filter_map(|cell| {
+        let mark = cell.pointer("/row/figures/simulated")?;
+        mark.as_bool()
+    });
+    let (simulated, real): (Vec<bool>, Vec<bool>) = marks.partition(|mark| *mark);
+    let measured = simulated.len() + real.len();
+    match simulated.len() {
+        0 => {}
+        n if n == measured => return Some("an engine or a GPU here is simulated".into()),
+        n => return Some(format!("{n} of {measured} measured cells are simulated")),
+    }
     let documents = [
         &material.sweeps,
         &material.experiments,
         &material.load_lines,
     ];
-    let of_document = documents.into_iter().flatten().any(|d| {
-        d.document
-            .get("simulated")
-            .and_then(serde_json::Value::as_bool)
-            == Some(true)
-    });
-    match runs().find_map(|r| simulated_part(&r.profile)) {
-        Some(what) if some == material.runs.len() => Some(what.to_owned()),
-        Some(_) => Some(format!(
-            "{some} of {} runs are simulated",
-            material.runs.len()
-        )),
-        None => of_document.then(|| "an engine or a GPU here is simulated".to_owned()),
-    }
+    let mut documents = documents.into_iter().flatten();
+    let is_simulated = documents.any(|d| flag_at(&d.document, "/simulated"));
+    is_simulated.then(|| "an engine or a GPU here is simulated".to_owned())
+}
+
+/// The container, image or model that a document is of.
+fn document_place(document: &serde_json::Value) -> Option<String> {
+    let keys = ["/container", "/model", "/image"];
+    keys.iter().find_map(|key| text_at(document, key))
 }
 
 /// A title: what was measured.
@@ -173,7 +190,10 @@ pub(super) fn default_title(material: &Material) -> String {
     let first = |documents: &[super::super::material::StoredDocument], kind: &str| match documents {
         [one] => Some(match named(&one.document) {
             Some(name) => format!("{kind} {name}"),
-            None => format!("{kind} in {}", one.name),
+            None => match document_place(&one.document) {
+                Some(place) => format!("{kind} of {place}"),
+                None => format!("{kind} in {}", one.name),
+            },
         }),
         [] => None,
         many => Some(format!("{} {}s", many.len(), kind.to_lowercase())),

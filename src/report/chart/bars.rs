@@ -51,9 +51,10 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
             let label = harmless_text(&of.label);
             let unsure = every().any(|s| s.part == part && s.unsure);
             let residual = of.component == Some(Component::Unexplained);
-            let label = match unsure && !residual {
-                true => format!("{label} (low confidence)"),
-                false => label,
+            let label = if unsure && !residual {
+                format!("{label} (low confidence)")
+            } else {
+                label
             };
             (Sign::Square(PartFill::fill_of_part(bars, part)), label)
         })
@@ -121,16 +122,27 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
             row.draw_limit(pen, rows.above >= 12.0);
         }
     }
-    if let Some((value, said)) = common {
-        limit_of_all(pen, &ruler, (value, said), &unit, (first, bottom));
+    if let Some((value, words)) = common {
+        limit_of_all(pen, &ruler, (value, words), &unit, (first, bottom));
     }
-    let zero = ruler.place_of(0.0);
+    let (zero, end) = (ruler.place_of(0.0), rows.above + rows.thick);
+    for (i, pair) in bars.bars.windows(2).enumerate() {
+        let [bar, next] = pair else { continue };
+        // The first bar ends where the first change begins, the last one where the last change ends.
+        let level = finite_value(bar.end()).filter(|_| bar.is_change() || next.is_change());
+        if let Some(level) = level {
+            let (x, y) = (ruler.place_of(level), first + rows.every * i as f64);
+            let attributes = r#"stroke-width="1" stroke-dasharray="2 2""#;
+            let to = y + rows.every + rows.above;
+            pen.draw_line((x, y + end), (x, to), Ink::Muted, attributes);
+        }
+    }
     pen.draw_line((zero, first - 4.0), (zero, bottom), Ink::Muted, "");
     let bottom = draw_axis(pen, &ruler, &harmless_text(&bars.axis.title), &unit, bottom);
     DrawnPlot {
         bottom,
         description: describe_bars(bars, entries.len()),
-        told: left_out(missing).into_iter().collect(),
+        remarks: left_out(missing).into_iter().collect(),
     }
 }
 
@@ -191,10 +203,11 @@ impl BarRow<'_> {
         let part = self.bars.parts.get(piece.part);
         let part = part.map(|p| harmless_text(&p.label));
         let part = part.unwrap_or_else(|| "?".into());
-        let value = value_with_unit(segment.value, self.unit);
+        let value = signed_value(self.bar, segment.value, self.unit);
         let mark = ChartMark {
             label: match self.name {
                 "" => part,
+                name if name == part => part,
                 name => format!("{name}, {part}"),
             },
             value: value.clone(),
@@ -218,9 +231,15 @@ impl BarRow<'_> {
             );
             pen.draw_path(&d, &attributes);
         }
-        let short = short_value(segment.value);
+        // The size of a change is beside it; a segment that is cut would seem smaller than it is.
+        let cut = piece.from.min(piece.to) < self.ruler.end_values().0;
+        let short = if self.bar.is_change() || cut {
+            String::new()
+        } else {
+            short_value(segment.value)
+        };
         let size = 11.0;
-        if self.thick >= 14.0 && text_width(&short, size) + 8.0 <= shown {
+        if !short.is_empty() && self.thick >= 14.0 && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
             let around = if of.pattern.is_some() {
                 format!(
@@ -237,7 +256,7 @@ impl BarRow<'_> {
 
     /// The line across this bar alone.
     fn draw_limit(&self, pen: &mut SvgWriter, labelled: bool) {
-        let Some((value, said)) = &self.bar.limit else {
+        let Some((value, words)) = &self.bar.limit else {
             return;
         };
         let Some(value) = finite_value(*value) else {
@@ -245,9 +264,9 @@ impl BarRow<'_> {
         };
         let x = self.ruler.place_of(value);
         let (from, to) = (self.y - 3.0, self.y + self.thick + 3.0);
-        let said = harmless_text(said);
+        let words = harmless_text(words);
         let mark = ChartMark {
-            label: said.clone(),
+            label: words.clone(),
             value: value_with_unit(value, self.unit),
             number: Some(value),
             unit: self.unit,
@@ -264,14 +283,15 @@ impl BarRow<'_> {
             &mark,
         );
         if labelled {
-            beside(pen, x, self.y - 5.0, 10.0, &said);
+            beside(pen, x, self.y - 5.0, 10.0, &words);
         }
     }
 }
 
 /// Segments end to end: those above zero to the right, those below to the left.
 fn pieces(bar: &Bar) -> Vec<BarPiece> {
-    let (mut right, mut left) = (0.0, 0.0);
+    let start = finite_value(bar.start).unwrap_or(0.0);
+    let (mut right, mut left) = (start, start);
     let mut pieces = Vec::new();
     for (index, segment) in bar.segments.iter().enumerate() {
         let Some(value) = finite_value(segment.value).filter(|v| *v != 0.0) else {
@@ -298,39 +318,65 @@ fn lay_out(
     unit: &str,
     letters: f64,
 ) -> (AxisScale, Vec<String>) {
-    let ends = pieces.iter().flatten().map(|p| p.to);
+    let ends = pieces.iter().flatten().flat_map(|p| [p.from, p.to]);
     let limits = bars
         .bars
         .iter()
         .filter_map(|b| finite_value(b.limit.as_ref()?.0));
+    // A waterfall may leave out what all of its bars have in common.
+    let scale = match bars.axis.scale {
+        Scale::Linear => Scale::Linear,
+        _ => Scale::FromZero,
+    };
+    let of_changes = (bars.bars.iter().filter(|b| b.is_change()))
+        .flat_map(|b| [b.start, b.end()])
+        .filter_map(finite_value);
+    let lowest = of_changes
+        .reduce(f64::min)
+        .filter(|_| scale == Scale::Linear);
     let (low, high) = ends
-        .clone()
         .chain(limits)
         .fold((0.0, 0.0), |(l, h): (f64, f64), v| (l.min(v), h.max(v)));
+    // Room below the lowest, in which the whole bars are seen to go on.
+    let low = lowest.map_or(low, |lowest| (lowest - (high - lowest) * 0.4).max(low));
+    let right = WIDTH - SIDE - 4.0;
+    // A unit of a broken document may be wider than the picture.
+    let room = (right - left) / 2.0 - 16.0;
     let sums: Vec<String> = pieces
         .iter()
-        .map(|pieces| {
+        .zip(&bars.bars)
+        .map(|(pieces, bar)| {
             if pieces.is_empty() {
                 "–".into()
             } else {
-                value_with_unit(pieces.iter().map(|p| p.to - p.from).sum(), unit)
+                let sum = pieces.iter().map(|p| p.to - p.from).sum();
+                fit_text(&signed_value(bar, sum, unit), letters, room)
             }
         })
         .collect();
-    let ruler = |right| AxisScale::new(Scale::FromZero, (low, high), (left, right), 8, false);
-    let right = WIDTH - SIDE - 4.0;
+    let ruler = |right| AxisScale::new(scale, (low, high), (left, right), 8, false);
     let wide = ruler(right);
     let too_far = pieces
         .iter()
         .zip(&bars.bars)
         .zip(&sums)
         .map(|((pieces, bar), sum)| {
-            let end = pieces.iter().map(|p| p.to).fold(0.0, f64::max);
+            let end = pieces.iter().map(|p| p.to.max(p.from)).fold(0.0, f64::max);
             let sum = text_width(sum, letters);
             beyond(&wide, end, bar, sum) + 2.0 + sum - right
         })
         .fold(0.0, f64::max);
     (ruler(right - too_far.min((right - left) / 2.0)), sums)
+}
+
+/// A value in words: a change has its sign.
+fn signed_value(bar: &Bar, value: f64, unit: &str) -> String {
+    let words = value_with_unit(value, unit);
+    if bar.is_change() && value > 0.0 {
+        format!("+{words}")
+    } else {
+        words
+    }
 }
 
 /// Where the sum of a bar begins: behind its end, and not across its limit.
@@ -346,24 +392,24 @@ fn beyond(ruler: &AxisScale, end: f64, bar: &Bar, wide: f64) -> f64 {
 
 /// The limit that all bars have, where it is one.
 fn common_limit(bars: &[Bar]) -> Option<(f64, &str)> {
-    let (value, said) = bars.first()?.limit.as_ref()?;
+    let (value, words) = bars.first()?.limit.as_ref()?;
     let same = bars
         .iter()
-        .all(|b| b.limit.as_ref() == Some(&(*value, said.clone())));
-    (same && value.is_finite()).then_some((finite_value(*value)?, said.as_str()))
+        .all(|b| b.limit.as_ref() == Some(&(*value, words.clone())));
+    (same && value.is_finite()).then_some((finite_value(*value)?, words.as_str()))
 }
 
 fn limit_of_all(
     pen: &mut SvgWriter,
     ruler: &AxisScale,
-    (value, said): (f64, &str),
+    (value, words): (f64, &str),
     unit: &str,
     (top, bottom): (f64, f64),
 ) {
     let x = ruler.place_of(value);
-    let said = harmless_text(said);
+    let words = harmless_text(words);
     let mark = ChartMark {
-        label: said.clone(),
+        label: words.clone(),
         value: value_with_unit(value, unit),
         number: Some(value),
         unit,
@@ -379,49 +425,61 @@ fn limit_of_all(
         &format!(r#"stroke="{stroke}" stroke-width="1.6" stroke-dasharray="6 3""#),
         &mark,
     );
-    beside(pen, x, top - 12.0, 12.0, &said);
+    beside(pen, x, top - 12.0, 12.0, &words);
 }
 
 /// Words over a line at `x`, kept within the picture.
-fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, said: &str) {
-    let shown = fit_text(said, size, WIDTH / 2.0);
+fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, words: &str) {
+    let shown = fit_text(words, size, WIDTH / 2.0);
     let half = text_width(&shown, size) / 2.0;
     let x = x.clamp(SIDE + half, (WIDTH - SIDE - half).max(SIDE + half));
     let ink = pen.paint_for(Ink::Text);
-    pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, said);
+    pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, words);
 }
 
 /// Words that may stand on lines.
-fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, said: &str) {
+fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, words: &str) {
     let ground = pen.paint_for(Ink::Ground);
     pen.open_group(&format!(
         r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
     ));
-    pen.draw_words(at, size, Anchor::Start, Ink::Text, said);
+    pen.draw_words(at, size, Anchor::Start, Ink::Text, words);
     pen.close_group();
 }
 
 fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named_above: bool) {
-    for (value, said) in &ruler.ticks {
+    for (value, words) in &ruler.ticks {
         let x = ruler.place_of(*value);
         pen.draw_line((x, top), (x, bottom), Ink::Grid, "");
         if named_above {
-            pen.draw_words((x, top - 4.0), 11.0, Anchor::Middle, Ink::Muted, said);
+            pen.draw_words((x, top - 4.0), 11.0, Anchor::Middle, Ink::Muted, words);
         }
     }
 }
 
 /// The axis below: ticks, words, unit; where it ends.
 fn draw_axis(pen: &mut SvgWriter, ruler: &AxisScale, title: &str, unit: &str, bottom: f64) -> f64 {
-    for (value, said) in &ruler.ticks {
+    for (value, words) in &ruler.ticks {
         let at = (ruler.place_of(*value), bottom + 15.0);
-        pen.draw_words(at, 11.0, Anchor::Middle, Ink::Muted, said);
+        pen.draw_words(at, 11.0, Anchor::Middle, Ink::Muted, words);
     }
     axis_words(pen, title, unit, (WIDTH / 2.0, bottom + 33.0))
 }
 
 fn describe_bars(bars: &Bars, kinds: usize) -> String {
     let count = bars.bars.len();
+    if bars.is_waterfall() {
+        let unit = harmless_unit(&bars.axis.unit);
+        let steps = bars.bars.iter().take(16).map(|bar| {
+            let value = finite_value(bar.end() - bar.start).unwrap_or(0.0);
+            format!(
+                "{} {}",
+                harmless_text(&bar.label),
+                signed_value(bar, value, &unit)
+            )
+        });
+        return format!("Waterfall: {}.", steps.collect::<Vec<_>>().join(", "));
+    }
     let names: Vec<String> = bars
         .bars
         .iter()

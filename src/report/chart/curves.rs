@@ -1,5 +1,6 @@
 //! Lines and points over a number, with whiskers and levels.
 
+use super::front::is_on_front;
 use super::legend::{self, Sign, dash_pattern, marker_path};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::Ink;
@@ -30,10 +31,10 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     let has_place = |d: &&Dot| placed(curves, d).is_some();
     let kept: Vec<(f64, f64)> = every().filter_map(|d| placed(curves, d)).collect();
     let missing = every().count() - every().filter(has_place).count();
-    let told = left_out(missing).into_iter().collect();
+    let remarks = left_out(missing).into_iter().collect();
     if kept.is_empty() {
         return DrawnPlot {
-            told,
+            remarks,
             ..draw_nothing(pen, top)
         };
     }
@@ -78,10 +79,10 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
         &shown,
         &y_words,
     );
-    for (value, said) in &y.ticks {
+    for (value, words) in &y.ticks {
         let at = y.place_of(*value);
         pen.draw_line((left, at), (right, at), Ink::Grid, "");
-        pen.draw_words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, said);
+        pen.draw_words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, words);
     }
     for (value, _) in &x.ticks {
         let at = x.place_of(*value);
@@ -110,6 +111,18 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
             curve.points.iter().map(spot).collect()
         })
         .collect();
+    let front: Vec<(f64, f64)> = curves
+        .front
+        .iter()
+        .filter_map(|(px, py)| {
+            let px = scaled_value(curves.x.scale, *px)?;
+            Some((
+                x.place_of(px),
+                y.place_of(scaled_value(curves.y.scale, *py)?),
+            ))
+        })
+        .collect();
+    draw_front_line(pen, &front);
     for (series, curve) in curves.curves.iter().enumerate() {
         if curve.joined {
             join(pen, series, &spots[series]);
@@ -123,6 +136,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
             shape(pen, series, &spots[series])
         }
     }
+    draw_front_rings(pen, &front);
     name_points(
         pen,
         curves,
@@ -133,7 +147,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     DrawnPlot {
         bottom,
         description: describe_curves(curves, across, heights, &units),
-        told,
+        remarks,
     }
 }
 
@@ -155,15 +169,15 @@ fn named_ruler(
 
 /// Words of an axis below it, around `at`; where they end.
 pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): (f64, f64)) -> f64 {
-    let said = axis_title(title, unit);
-    if said.is_empty() {
+    let words = axis_title(title, unit);
+    if words.is_empty() {
         return line - 12.0;
     }
-    let shown = fit_text(&said, 12.0, WIDTH - 2.0 * SIDE);
+    let shown = fit_text(&words, 12.0, WIDTH - 2.0 * SIDE);
     let half = text_width(&shown, 12.0) / 2.0;
     let middle = middle.clamp(SIDE + half - 0.5, WIDTH - SIDE - half + 0.5);
     let muted = pen.paint_for(Ink::Muted);
-    pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &said);
+    pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &words);
     line + 6.0
 }
 
@@ -199,20 +213,21 @@ fn heights(curves: &Curves) -> impl Iterator<Item = f64> {
 
 fn entries(curves: &Curves) -> Vec<(Sign, String)> {
     let labelled = curves.curves.iter().enumerate();
-    labelled
+    let labelled = labelled
         .filter(|(_, c)| !c.label.is_empty())
-        .map(|(series, c)| (Sign::Curve(series, c.joined), harmless_text(&c.label)))
-        .collect()
+        .map(|(series, c)| (Sign::Curve(series, c.joined), harmless_text(&c.label)));
+    let front = (!curves.front.is_empty()).then(|| (Sign::Ring, "Pareto front".to_owned()));
+    labelled.chain(front).collect()
 }
 
 /// Words of the ticks of an axis across, as many as have room.
 pub fn ticks_words(pen: &mut SvgWriter, x: &AxisScale, bottom: f64) {
     let mut free = f64::NEG_INFINITY;
-    for (value, said) in &x.ticks {
-        let half = text_width(said, 11.0) / 2.0;
+    for (value, words) in &x.ticks {
+        let half = text_width(words, 11.0) / 2.0;
         let at = x.place_of(*value).clamp(half + 2.0, WIDTH - half - 2.0);
         if at - half >= free {
-            pen.draw_words((at, bottom + 16.0), 11.0, Anchor::Middle, Ink::Muted, said);
+            pen.draw_words((at, bottom + 16.0), 11.0, Anchor::Middle, Ink::Muted, words);
             free = at + half + 8.0;
         }
     }
@@ -232,15 +247,15 @@ fn draw_levels(
     let mut levels: Vec<(f64, f64, String)> = curves
         .levels
         .iter()
-        .filter_map(|(value, said)| {
+        .filter_map(|(value, words)| {
             let value = scaled_value(curves.y.scale, *value)?;
-            Some((y.place_of(value), value, harmless_text(said)))
+            Some((y.place_of(value), value, harmless_text(words)))
         })
         .collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for (at, value, said) in &levels {
+    for (at, value, words) in &levels {
         let mark = ChartMark {
-            label: said.clone(),
+            label: words.clone(),
             value: value_with_unit(*value, unit),
             number: Some(*value),
             unit,
@@ -255,7 +270,7 @@ fn draw_levels(
     }
     let mut taken: Vec<PixelSpan> = Vec::new();
     let mut free = f64::NEG_INFINITY;
-    for (at, _, said) in levels {
+    for (at, _, words) in levels {
         // Above its line, or below it where another's words or line are above.
         let line = if at - 16.0 >= free {
             at - 5.0
@@ -263,10 +278,17 @@ fn draw_levels(
             (at + 12.0).max(free + 13.0).min(WIDTH)
         };
         free = line.max(at);
-        let shown = fit_text(&said, 11.0, (right - left) * 0.6);
-        let start = right - 4.0 - text_width(&shown, 11.0);
-        halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &said);
-        taken.push((start, line - 10.0, right, line + 3.0));
+        let shown = fit_text(&words, 11.0, (right - left) * 0.6);
+        let wide = text_width(&shown, 11.0);
+        // High throughput at high latency is at the right, where most points of a Pareto chart are.
+        let (from, to) = if curves.front.is_empty() {
+            halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &words);
+            (right - 4.0 - wide, right)
+        } else {
+            halo(pen, (left + 4.0, line), 11.0, Anchor::Start, &shown, &words);
+            (left, left + 8.0 + wide)
+        };
+        taken.push((from, line - 10.0, to, line + 3.0));
     }
     taken
 }
@@ -344,6 +366,32 @@ fn whiskers(
     }
 }
 
+/// The Pareto front below the curves.
+fn draw_front_line(pen: &mut SvgWriter, front: &[(f64, f64)]) {
+    let mut d = String::new();
+    for (n, at) in front.iter().enumerate() {
+        d.push_str(&path_step(if n == 0 { 'M' } else { 'L' }, *at));
+    }
+    if front.len() > 1 {
+        let stroke = pen.paint_for(Ink::Muted);
+        let attributes = concat!(
+            r#"fill="none" stroke-width="9" stroke-opacity="0.28" "#,
+            r#"stroke-linejoin="round" stroke-linecap="round" pointer-events="none""#
+        );
+        pen.draw_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#));
+    }
+}
+
+/// A ring around each of its points.
+fn draw_front_rings(pen: &mut SvgWriter, front: &[(f64, f64)]) {
+    let d: String = front.iter().map(|at| marker_path(0, *at, 7.5)).collect();
+    if !d.is_empty() {
+        let stroke = pen.paint_for(Ink::Text);
+        let attributes = r#"fill="none" stroke-width="1.5" pointer-events="none""#;
+        pen.draw_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#));
+    }
+}
+
 /// Each point with its tooltip.
 fn points(
     pen: &mut SvgWriter,
@@ -414,7 +462,7 @@ fn pixel((x, y): (f64, f64)) -> (i64, i64) {
     (x.round() as i64, y.round() as i64)
 }
 
-/// Words beside single points, where they cover nothing.
+/// Words beside single points, where they cover nothing; of many only beside those on the Pareto front.
 fn name_points(
     pen: &mut SvgWriter,
     curves: &Curves,
@@ -423,19 +471,28 @@ fn name_points(
     taken: &mut Vec<PixelSpan>,
 ) {
     const SIZE: f64 = 10.5;
-    let alone = || {
-        let pairs = curves.curves.iter().zip(spots);
-        pairs
-            .filter(|(c, _)| !c.joined)
-            .flat_map(|(_, s)| s.iter().flatten())
-            .filter(|s| s.dot.label.as_ref().is_some_and(|l| !l.is_empty()))
-    };
-    if alone().count() > NAMED {
+    let pairs = curves.curves.iter().zip(spots);
+    let mut alone: Vec<&Spot<'_>> = pairs
+        .filter(|(c, _)| !c.joined || !curves.front.is_empty())
+        .flat_map(|(_, s)| s.iter().flatten())
+        .filter(|s| s.dot.label.as_ref().is_some_and(|l| !l.is_empty()))
+        .collect();
+    if alone.len() > NAMED {
+        alone.retain(|s| is_on_front(&curves.front, s.dot));
+    }
+    if alone.len() > NAMED {
         return;
     }
+    // Those on the front have the first choice of a place.
+    alone.sort_by_key(|s| !is_on_front(&curves.front, s.dot));
     for spot in spots.iter().flatten().flatten() {
         let (x, y) = spot.at;
-        taken.push((x - 5.0, y - 5.0, x + 5.0, y + 5.0));
+        let r = if is_on_front(&curves.front, spot.dot) {
+            8.0
+        } else {
+            5.0
+        };
+        taken.push((x - r, y - r, x + r, y + r));
     }
     for (_, line) in curves.curves.iter().zip(spots).filter(|(c, _)| c.joined) {
         for pair in line.windows(2) {
@@ -444,16 +501,22 @@ fn name_points(
             }
         }
     }
-    for spot in alone() {
+    for spot in alone {
         let whole = harmless_text(spot.dot.label.as_deref().unwrap_or_default());
         let shown = fit_text(&whole, SIZE, 150.0);
         let wide = text_width(&shown, SIZE);
         let (x, y) = spot.at;
+        // Beyond its ring.
+        let more = if is_on_front(&curves.front, spot.dot) {
+            5.0
+        } else {
+            0.0
+        };
         let places = [
-            (x + 8.0, y + 4.0),
-            (x - 8.0 - wide, y + 4.0),
-            (x - wide / 2.0, y - 9.0),
-            (x - wide / 2.0, y + 17.0),
+            (x + 8.0 + more, y + 4.0),
+            (x - 8.0 - more - wide, y + 4.0),
+            (x - wide / 2.0, y - 9.0 - more),
+            (x - wide / 2.0, y + 17.0 + more),
         ];
         let fits = |(at, line): &(f64, f64)| {
             let own = (*at, line - 9.0, at + wide, line + 3.0);

@@ -67,7 +67,7 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
     DrawnPlot {
         bottom,
         description: describe_heat(heat, rows, columns, &shades, &unit),
-        told: Vec::new(),
+        remarks: Vec::new(),
     }
 }
 
@@ -136,9 +136,9 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     if shades.any() {
         let ink = pen.paint_for(Ink::Text);
         let figure = axis_title(&harmless_text(&heat.figure.title), "");
-        let mut put = |pen: &mut SvgWriter, said: &str, room: f64| {
-            let shown = fit_text(said, 12.0, room);
-            pen.draw_text((at, middle), 12.0, Anchor::Start, &ink, &shown, said);
+        let mut put = |pen: &mut SvgWriter, words: &str, room: f64| {
+            let shown = fit_text(words, 12.0, room);
+            pen.draw_text((at, middle), 12.0, Anchor::Start, &ink, &shown, words);
             if !shown.is_empty() {
                 at += text_width(&shown, 12.0) + 8.0;
             }
@@ -149,10 +149,10 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
         if shades.is_flat() {
             let (fill, _) = shades.colour(shades.range.0);
             pen.draw_rect((low, top), (STEP, 13.0), &fill);
-            let said = format!("{}, {NO_DIFFERENCE}", value_with_unit(shades.range.1, unit));
+            let words = format!("{}, {NO_DIFFERENCE}", value_with_unit(shades.range.1, unit));
             let beside = low + STEP + 8.0;
-            pen.draw_text((beside, middle), 12.0, Anchor::Start, &ink, &said, &said);
-            at = beside + text_width(&said, 12.0);
+            pen.draw_text((beside, middle), 12.0, Anchor::Start, &ink, &words, &words);
+            at = beside + text_width(&words, 12.0);
         }
         if shades.ruler.is_some() {
             for step in 0..STEPS {
@@ -161,9 +161,9 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
                 pen.draw_rect((low + STEP * step as f64, top), (STEP, 13.0), &fill);
             }
             let high = low + STEP * STEPS as f64 + 8.0;
-            let said = value_with_unit(shades.range.1, unit);
-            let shown = fit_text(&said, 12.0, BOUND);
-            pen.draw_text((high, middle), 12.0, Anchor::Start, &ink, &shown, &said);
+            let words = value_with_unit(shades.range.1, unit);
+            let shown = fit_text(&words, 12.0, BOUND);
+            pen.draw_text((high, middle), 12.0, Anchor::Start, &ink, &shown, &words);
             at = high + text_width(&shown, 12.0);
         }
     }
@@ -174,14 +174,14 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     };
     let any_void = heat.squares.iter().flatten();
     if any_void.filter(|s| void(s) && !s.text.is_empty()).count() > 0 {
-        let (sign, said) = (Sign::Pattern(FillPattern::Void), "no figure, and why");
-        let beside = at + 24.0 + 24.0 + text_width(said, 12.0) <= WIDTH - SIDE;
+        let (sign, words) = (Sign::Pattern(FillPattern::Void), "no figure, and why");
+        let beside = at + 24.0 + 24.0 + text_width(words, 12.0) <= WIDTH - SIDE;
         let place = match (shades.any(), beside) {
             (true, true) => (at + 24.0, middle),
             (true, false) => (SIDE, middle + 22.0),
             (false, _) => (SIDE, middle),
         };
-        legend::draw_entry(pen, sign, said, said, place);
+        legend::draw_entry(pen, sign, words, words, place);
         return place.1 + 16.0;
     }
     let bottom = if shades.any() { top + 24.0 } else { top };
@@ -295,20 +295,20 @@ impl Squares {
             .value
             .and_then(|v| scaled_value(heat.figure.scale, v));
         let text = harmless_text(&square.text);
-        let said = match value {
+        let words = match value {
             Some(value) if text.is_empty() => value_with_unit(value, ""),
             _ => text,
         };
         let room = size.0 - 3.0;
         let fits = [self.letters, self.letters - 1.5]
             .into_iter()
-            .find(|s| text_width(&said, *s) <= room);
+            .find(|s| text_width(&words, *s) <= room);
         let letters = fits.unwrap_or(self.letters - 1.5);
         // A figure is whole or not there; a word may be cut.
         let shown = match (fits, value) {
-            (Some(_), _) => said.clone(),
+            (Some(_), _) => words.clone(),
             (None, Some(_)) => String::new(),
-            (None, None) => fit_text(&said, letters, room),
+            (None, None) => fit_text(&words, letters, room),
         };
         if self.high < 11.0 {
             return;
@@ -317,14 +317,14 @@ impl Squares {
         match value {
             Some(value) => {
                 let ink = shades.colour(value).1;
-                pen.draw_text(middle, letters, Anchor::Middle, ink, &shown, &said);
+                pen.draw_text(middle, letters, Anchor::Middle, ink, &shown, &words);
             }
             None => {
                 let (band, ink) = (pen.paint_for(Ink::Band), pen.paint_for(Ink::Text));
                 pen.open_group(&format!(
                     r#"stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
                 ));
-                pen.draw_text(middle, letters, Anchor::Middle, &ink, &shown, &said);
+                pen.draw_text(middle, letters, Anchor::Middle, &ink, &shown, &words);
                 pen.close_group();
             }
         }

@@ -91,15 +91,15 @@ pub fn draw_lanes(
     DrawnPlot {
         bottom,
         description: describe_lanes(timeline, range),
-        told: phases.listed.into_iter().chain(unnamed).collect(),
+        remarks: phases.listed.into_iter().chain(unnamed).collect(),
     }
 }
 
 /// First and last moment; from its content where none is given.
 fn time_range(timeline: &ChartTimeline) -> Option<(f64, f64)> {
     let real = |(a, b): (f64, f64)| Some((finite_value(a)?, finite_value(b)?));
-    let said = real(timeline.range_s).filter(|r| r.0 < r.1);
-    said.or_else(|| {
+    let given = real(timeline.range_s).filter(|r| r.0 < r.1);
+    given.or_else(|| {
         let stretches = timeline.lanes.iter().flat_map(|l| &l.stretches);
         let moments = stretches
             .map(|s| (s.from_s, s.to_s))
@@ -133,9 +133,10 @@ impl<'a> LaneDrawing<'a> {
             .lanes
             .iter()
             .map(|lane| {
-                let high = match lane.memory {
-                    true => memory_height(tall),
-                    false => gauge_height(others),
+                let high = if lane.memory {
+                    memory_height(tall)
+                } else {
+                    gauge_height(others)
                 };
                 above += 20.0;
                 let drawing = LaneDrawing::new(lane, range, (above, above + high));
@@ -211,10 +212,10 @@ impl<'a> LaneDrawing<'a> {
         } else {
             pen.open_group("");
         }
-        for (value, said) in &self.ruler.ticks {
+        for (value, words) in &self.ruler.ticks {
             pen.draw_line((left, y(*value)), (right, y(*value)), Ink::Grid, "");
             let at = (left - 6.0, y(*value) + 3.5);
-            pen.draw_words(at, 10.0, Anchor::End, Ink::Muted, said);
+            pen.draw_words(at, 10.0, Anchor::End, Ink::Muted, words);
         }
         match extremes(&self.stretches) {
             None => {
@@ -223,14 +224,14 @@ impl<'a> LaneDrawing<'a> {
             }
             Some((low, high)) => {
                 let count = super::super::layout::grouped_count(self.lane.samples);
-                let said = format!(
+                let words = format!(
                     "{} to {}",
                     value_with_unit(low, ""),
                     value_with_unit(high, &unit)
                 );
                 let mark = ChartMark {
                     label: label.clone(),
-                    value: said.clone(),
+                    value: words.clone(),
                     more: (self.lane.samples > 0).then(|| format!("{count} samples")),
                     number: None,
                     unit: &unit,
@@ -238,9 +239,10 @@ impl<'a> LaneDrawing<'a> {
                 };
                 let colour = pen.paint_for(self.ink());
                 // Over layers the line is their upper edge, and the range below it stays pale.
-                let (fill, stroke) = match self.lane.layers.is_empty() {
-                    true => ("0.45", "1"),
-                    false => ("0.15", "0"),
+                let (fill, stroke) = if self.lane.layers.is_empty() {
+                    ("0.45", "1")
+                } else {
+                    ("0.15", "0")
                 };
                 let parts = continuous_parts(&self.stretches, x);
                 if self.lane.layers.is_empty() {
@@ -297,8 +299,8 @@ impl<'a> LaneDrawing<'a> {
         let limit = limit_words(self.lane, unit);
         let far = self.lane.limit_place().is_some_and(|l| l.1);
         let end = if far { right - 10.0 } else { right };
-        if let Some(said) = &limit {
-            pen.draw_words((end, line), SIZE, Anchor::End, Ink::Text, said);
+        if let Some(words) = &limit {
+            pen.draw_words((end, line), SIZE, Anchor::End, Ink::Text, words);
         }
         pen.close_group();
         if far {
@@ -419,9 +421,10 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
             (sign, c.display_label().to_owned())
         })
         .collect();
-    match entries.is_empty() {
-        true => top,
-        false => draw_legend(pen, &entries, top) + 2.0,
+    if entries.is_empty() {
+        top
+    } else {
+        draw_legend(pen, &entries, top) + 2.0
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Sign {
     Curve(usize, bool),
     /// A square with a pattern over a neutral colour.
     Pattern(FillPattern),
+    /// A ring: the Pareto front.
+    Ring,
 }
 
 /// Draws it, and returns where it ends.
@@ -82,6 +84,12 @@ impl Sign {
                     &marker_path(n, (x + 9.5, middle), 4.0),
                     &format!(r#"fill="{fill}""#),
                 );
+            }
+            Sign::Ring => {
+                let ring = marker_path(0, (x + 9.5, middle), 5.5);
+                let stroke = pen.paint_for(Ink::Text);
+                let attributes = r#"fill="none" stroke-width="1.5""#;
+                pen.draw_path(&ring, &format!(r#"stroke="{stroke}" {attributes}"#));
             }
             Sign::Pattern(pattern) => {
                 let muted = pen.paint_for(Ink::Muted);

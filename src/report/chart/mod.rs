@@ -6,6 +6,7 @@
 mod bars;
 mod curves;
 pub mod envelope;
+pub mod front;
 pub mod gauge;
 mod heat;
 mod lanes;
@@ -94,6 +95,26 @@ pub struct BarPart {
     pub component: Option<Component>,
 }
 
+impl Bars {
+    /// Whether it shows the way from one sum to another.
+    pub fn is_waterfall(&self) -> bool {
+        self.bars.iter().any(Bar::is_change)
+    }
+}
+
+impl Bar {
+    /// Whether it is a step of a waterfall.
+    pub fn is_change(&self) -> bool {
+        self.start != 0.0
+    }
+
+    /// Where its segments end.
+    pub fn end(&self) -> f64 {
+        let values = self.segments.iter().map(|s| s.value);
+        self.start + values.filter(|v| v.is_finite()).sum::<f64>()
+    }
+}
+
 impl BarPart {
     /// A component under the name that people read.
     pub fn part_of_component(component: Component) -> BarPart {
@@ -121,6 +142,9 @@ pub struct Bar {
     pub segments: Vec<Segment>,
     /// A line across it, as the device's capacity, with its words.
     pub limit: Option<(f64, String)>,
+    /// Where its segments begin. Beyond zero it is a step of a waterfall: a change, shown with its sign and joined to
+    /// the bars beside it.
+    pub start: f64,
 }
 
 /// A piece of a bar.
@@ -151,6 +175,9 @@ pub struct Curves {
     pub levels: Vec<(f64, String)>,
     /// Values across that have names, as versions have; empty: the values are named themselves.
     pub x_names: Vec<(f64, String)>,
+    /// The Pareto front, from [`front::pareto_front`]: ringed and joined by a wide line. Where there is one, points
+    /// of joined curves have their words beside them, too.
+    pub front: Vec<(f64, f64)>,
 }
 
 /// A line, or points.

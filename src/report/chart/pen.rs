@@ -219,7 +219,7 @@ impl SvgWriter {
         title: &str,
         desc: &str,
     ) {
-        let (titled, told) = (self.scoped_id("title"), self.scoped_id("desc"));
+        let (titled, described) = (self.scoped_id("title"), self.scoped_id("desc"));
         self.put_arguments(format_args!(
             concat!(
                 r#"<svg xmlns="http://www.w3.org/2000/svg" class="chart {}" role="img" "#,
@@ -228,7 +228,7 @@ impl SvgWriter {
             ),
             class,
             titled,
-            told,
+            described,
             format_number(width),
             format_number(height),
             format_number(width),
@@ -236,7 +236,7 @@ impl SvgWriter {
             FAMILY,
             titled,
             escape_text(title),
-            told,
+            described,
             escape_text(desc),
         ));
         self.write_patterns();

@@ -114,12 +114,15 @@ fn even(
     from_zero: bool,
 ) -> AxisScale {
     let largest = low.abs().max(high.abs());
-    let (low, high) = match high - low > (largest * SAME).max(1e-200) {
-        true => (low, high),
-        false if largest < 1e-200 => (0.0, 1.0),
-        false if from_zero => (low.min(0.0), high.max(0.0)),
+    let (low, high) = if high - low > (largest * SAME).max(1e-200) {
+        (low, high)
+    } else if largest < 1e-200 {
+        (0.0, 1.0)
+    } else if from_zero {
+        (low.min(0.0), high.max(0.0))
+    } else {
         // One value alone is in the middle.
-        false => (low - largest * 0.1, high + largest * 0.1),
+        (low - largest * 0.1, high + largest * 0.1)
     };
     let step = round_step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);
     let (low, high) = if round {

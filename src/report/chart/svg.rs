@@ -32,7 +32,7 @@ pub struct DrawnPlot {
     /// For those who cannot see it: what kind of picture it is, and of what.
     pub description: String,
     /// Sentences for beneath it: what was left out.
-    pub told: Vec<String>,
+    pub remarks: Vec<String>,
 }
 
 /// A chart. The same chart gives the same bytes.
@@ -90,7 +90,7 @@ pub fn draw_nothing(pen: &mut SvgWriter, top: f64) -> DrawnPlot {
     DrawnPlot {
         bottom: top + size.1,
         description: "Nothing to show.".into(),
-        told: Vec::new(),
+        remarks: Vec::new(),
     }
 }
 
@@ -116,7 +116,7 @@ impl Heading<'_> {
         let drawn = plot(&mut body, top);
         let mut bottom = drawn.bottom;
         for line in drawn
-            .told
+            .remarks
             .iter()
             .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4))
         {
@@ -124,14 +124,12 @@ impl Heading<'_> {
             body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
         }
         let title = harmless_text(self.title);
-        let simulated = self
-            .simulated
-            .then_some("Simulated: an engine or a device here only pretends.");
+        let simulated = self.simulated.then_some("Simulated engine or device.");
         let note = self.note.map(harmless_text);
         let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
             .into_iter()
             .flatten()
-            .filter(|said| !said.is_empty())
+            .filter(|sentence| !sentence.is_empty())
             .collect();
         let mut sheet = SvgWriter::new(look, id);
         sheet.write_sheet(

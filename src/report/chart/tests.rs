@@ -71,8 +71,8 @@ fn is_a_picture(svg: &str) {
             }
             "text" => {
                 let own = node.children().filter(Node::is_text);
-                let said: String = own.filter_map(|n| n.text()).collect();
-                let wide = lettering::text_width(&said, number(&node, "font-size"));
+                let words: String = own.filter_map(|n| n.text()).collect();
+                let wide = lettering::text_width(&words, number(&node, "font-size"));
                 let start = match node.attribute("text-anchor") {
                     None => number(&node, "x"),
                     Some("middle") => number(&node, "x") - wide / 2.0,
@@ -143,10 +143,13 @@ fn bars() -> impl Strategy<Value = Plot> {
         ..Segment::default()
     });
     let limit = prop::option::of((number(), word()));
-    let bar = (word(), many(segment, 6), limit).prop_map(|(label, segments, limit)| Bar {
+    let start = prop_oneof![4 => Just(0.0), 1 => number()];
+    let bar = (word(), many(segment, 6), limit, start);
+    let bar = bar.prop_map(|(label, segments, limit, start)| Bar {
         label,
         segments,
         limit,
+        start,
     });
     let component = prop::option::of(prop::sample::select(vec![
         Component::KvCache,
@@ -167,17 +170,25 @@ fn curves() -> impl Strategy<Value = Plot> {
         joined,
     });
     let named = || many((number(), word()), 4);
-    (axis(), axis(), many(curve, 8), named(), named()).prop_map(
-        |(x, y, curves, levels, x_names)| {
-            Plot::Curves(Curves {
-                x,
-                y,
-                curves,
-                levels,
-                x_names,
-            })
-        },
-    )
+    let parts = (
+        axis(),
+        axis(),
+        many(curve, 8),
+        named(),
+        named(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(x, y, curves, levels, x_names, ranked)| {
+        let front = super::front::pareto_front(&curves);
+        Plot::Curves(Curves {
+            x,
+            y,
+            curves,
+            levels,
+            x_names,
+            front: if ranked { front } else { Vec::new() },
+        })
+    })
 }
 
 fn heat() -> impl Strategy<Value = Plot> {
@@ -344,6 +355,7 @@ fn gpu(label: &str) -> Bar {
             },
         ],
         limit: Some((24.0, "capacity, 24 GiB".into())),
+        ..Bar::default()
     }
 }
 
@@ -383,7 +395,7 @@ fn over_requests() -> Chart {
                 joined: true,
             }],
             levels: vec![(24.0, "capacity".into())],
-            x_names: Vec::new(),
+            ..Curves::default()
         }),
     }
 }
@@ -548,7 +560,7 @@ fn a_component_has_one_colour_whatever_stands_beside_it() {
         let mut chart = memory(vec![Bar {
             label: "GPU 0".into(),
             segments: segments.collect(),
-            limit: None,
+            ..Bar::default()
         }]);
         if let Plot::Bars(bars) = &mut chart.plot {
             let parts = components.iter().copied();
@@ -763,15 +775,15 @@ fn names_of_phases_and_events_never_overlap() {
     let document = read(&svg);
     let mut boxes: Vec<(f64, f64, f64, bool)> = Vec::new();
     for node in document.descendants().filter(|n| n.has_tag_name("text")) {
-        let said: String = node.children().filter_map(|n| n.text()).collect();
-        let event = said.starts_with("event ");
-        if !event && said.parse::<u32>().is_err() {
+        let words: String = node.children().filter_map(|n| n.text()).collect();
+        let event = words.starts_with("event ");
+        if !event && words.parse::<u32>().is_err() {
             continue;
         }
         let at = |name| -> f64 { node.attribute(name).expect(name).parse().expect("a number") };
         boxes.push((
             at("x"),
-            at("x") + lettering::text_width(&said, at("font-size")),
+            at("x") + lettering::text_width(&words, at("font-size")),
             at("y"),
             event,
         ));
@@ -810,7 +822,7 @@ fn a_picture_of_pixels_is_twice_as_large_and_has_letters_without_a_system_font()
 #[test]
 #[cfg(feature = "png")]
 fn widths_are_those_of_the_font() {
-    for (said, size) in [
+    for (words, size) in [
         ("Memory at the peak of 8 GPUs", 16.0),
         ("MWmwil.,:;!?@#%&*()[]{}<>/|~^_=+-$", 20.0),
         ("0123456789 GiB tokens/s", 11.0),
@@ -818,13 +830,13 @@ fn widths_are_those_of_the_font() {
         let svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='50'><text x='0' y='30' \
              font-family='Noto Sans' font-size='{size}'>{}</text></svg>",
-            lettering::escape_text(said)
+            lettering::escape_text(words)
         );
         let measured = png::measured(&svg).expect("letters");
-        let known = lettering::text_width(said, size);
+        let known = lettering::text_width(words, size);
         assert!(
             (measured - known).abs() < size * 0.1,
-            "{said}: {measured} and {known}"
+            "{words}: {measured} and {known}"
         );
     }
 }

@@ -69,9 +69,10 @@ pub struct MemoryLayer {
 impl MemoryLayer {
     /// Its size at a moment.
     pub fn size_at(&self, at_s: f64) -> f64 {
-        match (self.from_s..self.to_s).contains(&at_s) {
-            true => self.value,
-            false => 0.0,
+        if (self.from_s..self.to_s).contains(&at_s) {
+            self.value
+        } else {
+            0.0
         }
     }
 }

@@ -4,6 +4,9 @@ use super::*;
 use crate::estimate::Band;
 use crate::estimate::question::{OnGpu, What};
 use crate::estimate::{Deployment, EngineId};
+use crate::report::format::text::{PageDetail, render_page};
+use crate::report::layout::text_width;
+use crate::report::page::TextOptions;
 use serde_json::json;
 
 const GIB: u64 = 1 << 30;
@@ -79,12 +82,16 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
     }
 }
 
-fn options(width: usize) -> TextOptions {
-    TextOptions {
+fn page_of(report: &Report, width: usize) -> String {
+    let options = TextOptions {
         width,
-        color: false,
-        unicode: true,
-    }
+        ..TextOptions::default()
+    };
+    render_page(report, options, PageDetail::Essential)
+}
+
+fn estimate_page(of: &EstimatePage<'_>, explain: bool, width: usize) -> String {
+    page_of(&estimate_report(of, explain), width)
 }
 
 #[test]
@@ -93,10 +100,12 @@ fn a_page() {
     let warnings = [
         "--cpu-offload-gb moves weights to the host's memory, and is not computed with".to_owned(),
     ];
-    insta::assert_snapshot!(render_estimate(&told(&terms, &warnings), false, options(88)), @r"
+    insta::assert_snapshot!(estimate_page(&told(&terms, &warnings), false, 88), @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM 80GB, 79.18 GiB
-    8.19 B parameters; facts from configs/models
-    max_model_len 40,960 (default), gpu_memory_utilization 0.90
+
+    Estimated memory
+      8.19 B parameters; facts from configs/models.
+      max_model_len 40,960 (default), gpu_memory_utilization 0.90
 
       component      GiB  band            band from
       weights      15.25  15.00 to 16.00  shipped: vLLM, 25 runs
@@ -105,15 +114,17 @@ fn a_page() {
       total        71.25
 
     KV cache
-      per token   144.00 KiB
-      pool        371,365 tokens
-      a request   5.62 GiB for 40,960 tokens
-      holds       9.1 requests of 40,960 tokens at once
+      per token  144.00 KiB
+      pool       371,365 tokens
+      a request  5.62 GiB for 40,960 tokens
+      holds      9.1 requests of 40,960 tokens at once
 
-    note: --cpu-offload-gb moves weights to the host's memory, and is not computed with
+    To know
+      warning  --cpu-offload-gb moves weights to the host's memory, and is not computed with
+               [estimate]
 
     Fits; risk low: a tenth of the memory is left even where every term is at the upper
-    end of its band
+      end of its band
       ████████████████████████████████████░░░░ 90 % of 79.18 GiB, H100 SXM 80GB
     ");
 }
@@ -127,56 +138,61 @@ fn a_page_that_explains_on_a_narrow_terminal() {
     .hint("measure it with `plimsoll calibrate`"));
     let mut told = told(&terms, &[]);
     told.reading = Err(Unknown::new("a term is not known"));
-    let text = render_estimate(&told, true, options(44));
+    let text = estimate_page(&told, true, 44);
     insta::assert_snapshot!(text, @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
       80GB, 79.18 GiB
-    8.19 B parameters; facts from
-      configs/models
-    max_model_len 40,960 (default),
-      gpu_memory_utilization 0.90
+
+    Estimated memory
+      8.19 B parameters; facts from
+        configs/models.
+      max_model_len 40,960 (default),
+        gpu_memory_utilization 0.90
 
       component        GiB  band
       weights        15.25  15.00 to 16.00
       activations  unknown
       KV cache       51.00
       total        unknown
+      A wider terminal also shows: band from.
       activations: the peak of a vision tower
         is not known from its configuration:
         measure it with `plimsoll calibrate`
 
     KV cache
-      per token   144.00 KiB
-      pool        371,365 tokens
+      per token  144.00 KiB
+      pool       371,365 tokens
 
-    weights
-      rows * columns * bytes / tensor_parallel
-        rows    151,936
-        bytes   2
-        format  bfloat16
-      = 15.25 GiB (16,374,562,816 bytes)
-      nine of ten lie from 15.00 GiB to 16.00
-        GiB: shipped: vLLM, 25 runs (25 cases)
+    Formulas
+      weights  rows * columns * bytes /
+               tensor_parallel
+      rows     151,936
+      bytes    2
+      format   bfloat16
+      =        15.25 GiB (16,374,562,816 bytes)
+      band     nine of ten lie from 15.00 GiB to
+               16.00 GiB: shipped: vLLM, 25 runs
+               (25 cases)
 
-    activations
-      rows * columns * bytes / tensor_parallel
-        rows    151,936
-        bytes   2
-        format  bfloat16
-      unknown: the peak of a vision tower is
-        not known from its configuration
+      activations  rows * columns * bytes /
+                   tensor_parallel
+      rows         151,936
+      bytes        2
+      format       bfloat16
+      =            unknown: the peak of a vision
+                   tower is not known from its
+                   configuration
 
-    KV cache
-      rows * columns * bytes / tensor_parallel
-        rows    151,936
-        bytes   2
-        format  bfloat16
-      = 51.00 GiB (54,760,833,024 bytes)
+      KV cache  rows * columns * bytes /
+                tensor_parallel
+      rows      151,936
+      bytes     2
+      format    bfloat16
+      =         51.00 GiB (54,760,833,024 bytes)
 
-    Unknown whether it fits: a term is not
-    known
+    Unknown whether it fits: a term is not known
     ");
-    assert!(text.lines().all(|l| text_width(l) <= 46), "{text}");
+    assert!(text.lines().all(|l| text_width(l) <= 44), "{text}");
 }
 
 #[test]
@@ -184,18 +200,18 @@ fn what_does_not_fit_names_the_shortage() {
     let terms = terms();
     let mut told = told(&terms, &[]);
     told.concurrency = 16;
-    let text = render_estimate(&told, false, options(88));
+    let text = estimate_page(&told, false, 88);
     let line =
         "Does not fit by 39.00 GiB, 16 requests of 40,960 tokens: the KV cache needs 90.00 GiB";
     assert!(text.contains(line), "{text}");
     told.reading.as_mut().unwrap().besides = 80 * GIB;
-    let text = render_estimate(&told, false, options(120));
+    let text = estimate_page(&told, false, 120);
     assert!(
         text.contains("everything but the KV cache needs 80.00 GiB"),
         "{text}"
     );
     told.reading.as_mut().unwrap().on = None;
-    assert!(render_estimate(&told, false, options(88)).contains("name it with --gpu"));
+    assert!(estimate_page(&told, false, 88).contains("name it with --gpu"));
 }
 
 #[test]
@@ -207,16 +223,16 @@ fn answers_to_questions() {
         bound: "the model reads no more".into(),
     };
     assert_eq!(
-        render_solution(&solved, 1, options(88)),
-        "max-model-len 131,072: the model reads no more\n"
+        solution_text(&solved, 1),
+        "max-model-len 131,072: the model reads no more"
     );
     let nothing = Solution {
         value: None,
         ..solved
     };
     assert_eq!(
-        render_solution(&nothing, 4, options(88)),
-        "max-model-len: none; 4 requests of the longest length do not fit, whatever it is\n"
+        solution_text(&nothing, 4),
+        "max-model-len: none; 4 requests of the longest length do not fit, whatever it is"
     );
     let found = [Choice {
         gpu: "L40S".into(),
@@ -226,8 +242,10 @@ fn answers_to_questions() {
         headroom: 1.54,
         risk: Risk::Medium,
     }];
-    insta::assert_snapshot!(render_choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @r"
+    insta::assert_snapshot!(page_of(&choices_report("m, 8 requests of 8,192 tokens", &found, 36), 88), @r"
     m, 8 requests of 8,192 tokens
+
+    GPUs that hold it
       GPU   number  GiB in all  requests at once  risk
       L40S       2          90              12.3  medium
     ");
@@ -245,12 +263,12 @@ fn answers_to_questions() {
         entry(1, 8192, 17, Some(Risk::Low)),
         entry(16, 8192, 120, Some(Risk::DoesNotFit)),
     ];
-    insta::assert_snapshot!(render_table("m: GiB on each GPU", &entries, options(88)), @r"
+    insta::assert_snapshot!(page_of(&table_report("m: GiB on each GPU", &entries), 88), @r"
     m: GiB on each GPU
+
+    By tokens and requests at once
       tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
-    ! does not fit
-    ? may not fit: the risk is high
     ");
 }

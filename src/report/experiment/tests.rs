@@ -3,10 +3,9 @@
 use super::*;
 use crate::capture::ErrorKind;
 use crate::experiment::samples::{
-    level_without_profile, mixed_levels, refused_request, sample_head, sample_level,
+    level_without_profile, refused_request, sample_head, sample_level,
 };
-use crate::experiment::{ExperimentKind, LevelRun};
-use crate::report::chart::{Curves, Plot};
+use crate::experiment::{ExperimentKind, LevelRun, LevelState};
 
 fn runs() -> Vec<LevelRun> {
     let mut eight = sample_level(8, 20_100 << 20, None);
@@ -25,34 +24,10 @@ fn runs() -> Vec<LevelRun> {
     ]
 }
 
-fn wide() -> TextOptions {
-    TextOptions {
-        width: 160,
-        ..TextOptions::default()
-    }
-}
-
-#[test]
-fn the_page() {
-    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
-    insta::assert_snapshot!(render_experiment(&e, wide()));
-}
-
-#[test]
-fn the_page_of_a_mixture() {
-    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Mixed), &mixed_levels());
-    insta::assert_snapshot!(render_experiment(&e, wide()));
-}
-
 /// What was not measured is a word, not a nought.
 #[test]
 fn nothing_unknown_is_written_as_nought() {
     let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
-    let page = render_experiment(&e, wide());
-    let mut eight = page.lines().filter(|l| l.trim_start().starts_with("8 "));
-    let memory = eight.next_back().unwrap();
-    assert_eq!(memory.matches("not measured").count(), 3, "{memory}");
-    assert!(!page.contains(" 0.00 ") && !page.contains(" 0 B"), "{page}");
     let summary = String::from_utf8(summary_csv(&e).unwrap()).unwrap();
     let mut table = csv::Reader::from_reader(summary.as_bytes());
     let column = |name: &str, row: &csv::StringRecord, head: &csv::StringRecord| {
@@ -88,47 +63,6 @@ fn a_spreadsheet_meets_no_formula() {
     assert!(json["not_measured"]["peak_alloc_bytes"].is_string());
     assert_eq!(json["rows"].as_array().unwrap().len(), records.len());
     assert!(json["rows"][0]["peak_alloc_bytes"].is_null());
-}
-
-fn curves(chart: &crate::report::chart::Chart) -> &Curves {
-    match &chart.plot {
-        Plot::Curves(curves) => curves,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A pool makes the devices' curve flat: what is used of it is a line of its own.
-#[test]
-fn devices_pool_and_use_are_lines_of_their_own() {
-    let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
-    let charts = experiment_charts(&e);
-    let ids: Vec<&str> = charts.iter().map(|c| c.id.as_str()).collect();
-    assert_eq!(ids, ["fig1_mem_vs_concurrency", "fig2_tps_vs_concurrency"]);
-    let memory = curves(&charts[0]);
-    let labels: Vec<(&str, usize)> = (memory.curves.iter())
-        .map(|c| (c.label.as_str(), c.points.len()))
-        .collect();
-    assert_eq!(
-        labels,
-        [
-            ("peak memory", 3),
-            ("KV pool reserved", 3),
-            ("KV used at most", 2)
-        ]
-    );
-    let note = charts[0].note.as_deref().unwrap();
-    assert!(
-        note.contains("KV used at most not measured in all levels"),
-        "{note}"
-    );
-    assert!(
-        note.contains("16 (failed: oom), 32 (skipped: implied_oom)"),
-        "{note}"
-    );
-    let throughput = curves(&charts[1]);
-    let xs: Vec<f64> = throughput.curves[0].points.iter().map(|p| p.x).collect();
-    assert_eq!(xs, [1.0, 2.0, 8.0]);
-    assert_eq!(throughput.y.unit, "tok/s");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::words::{self, UsedNames};
 use super::{File, ReportFormat};
 use crate::report::RenderError;
-use crate::report::content::{ContentBlock, Grid, Report, TableCell, TableColumn};
+use crate::report::content::{Chapter, ContentBlock, Grid, Report, TableCell, TableColumn};
 use crate::report::spreadsheet;
 
 /// A file for each table.
@@ -16,7 +16,7 @@ impl ReportFormat for Csv {
 
     fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
         let mut names = UsedNames::default();
-        let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+        let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
         let grids = blocks.filter_map(|block| match block {
             ContentBlock::Table(grid) => Some(grid),
             _ => None,

@@ -1,13 +1,15 @@
 //! The figures of a chart as tables: for readers who cannot see it, and for formats without
 //! pictures.
 
+use crate::report::chart::front::is_on_front;
 use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, Plot};
-use crate::report::content::{Grid, TableCell, TableColumn};
+use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
 use crate::report::layout::{format_figure, grouped_count};
 
-/// The figures of a chart.
+/// The figures of a chart; none of a waterfall, for the table beside it has them.
 pub fn of_chart(chart: &Chart) -> Grid {
     let mut grid = match &chart.plot {
+        Plot::Bars(bars) if bars.is_waterfall() => Grid::default(),
         Plot::Bars(bars) => of_bars(bars),
         Plot::Curves(curves) => of_curves(curves),
         Plot::Heat(heat) => of_heat(heat),
@@ -124,6 +126,11 @@ fn of_curves(curves: &Curves) -> Grid {
                 value_cell(dot.range.map(|r| r.0), "no spread was measured"),
                 value_cell(dot.range.map(|r| r.1), "no spread was measured"),
                 TableCell::text_cell(dot.label.clone().unwrap_or_default()),
+                TableCell::text_cell(if is_on_front(&curves.front, dot) {
+                    "yes"
+                } else {
+                    ""
+                }),
             ]);
         }
     }
@@ -133,7 +140,7 @@ fn of_curves(curves: &Curves) -> Grid {
             TableCell::default(),
             value_cell(Some(*level), ""),
         ];
-        row.resize(6, TableCell::default());
+        row.resize(7, TableCell::default());
         rows.push(row);
     }
     let mut grid = Grid {
@@ -143,7 +150,15 @@ fn of_curves(curves: &Curves) -> Grid {
             (&with_unit(&curves.y.title, &curves.y.unit), true),
             ("lowest", true),
             ("highest", true),
-            ("run", false),
+            (
+                if curves.front.is_empty() {
+                    "run"
+                } else {
+                    "load"
+                },
+                false,
+            ),
+            ("on the Pareto front", false),
         ]),
         rows,
         ..Grid::default()
@@ -172,11 +187,7 @@ fn of_heat(heat: &Heat) -> Grid {
         title: corner,
         ..TableColumn::default()
     }];
-    heads.extend(heat.x.1.iter().map(|word| TableColumn {
-        title: word.clone(),
-        key: word.clone(),
-        numeric: true,
-    }));
+    heads.extend(heat.x.1.iter().map(|word| number_column(word, word)));
     let rows = heat.squares.iter().enumerate().map(|(i, squares)| {
         let label = heat.y.1.get(i).map_or("", String::as_str);
         let cells = squares.iter().map(|square| match square.value {
@@ -223,10 +234,12 @@ fn with_unit(title: &str, unit: &str) -> String {
 }
 
 fn columns(heads: &[(&str, bool)]) -> Vec<TableColumn> {
-    let column = |&(title, numeric): &(&str, bool)| TableColumn {
-        title: title.to_owned(),
-        key: title.to_owned(),
-        numeric,
+    let column = |&(title, numeric): &(&str, bool)| {
+        if numeric {
+            number_column(title, title)
+        } else {
+            text_column(title, title)
+        }
     };
     heads.iter().map(column).collect()
 }

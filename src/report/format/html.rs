@@ -82,7 +82,7 @@ fn page(report: &Report) -> String {
             .write_attribute("id", id)
             .write_raw("><h2>");
         html.write_text(&chapter.title).write_raw("</h2>\n");
-        for block in &chapter.blocks {
+        for block in chapter.all_blocks() {
             blocks::write_block(&mut html, block, report, &mut names);
         }
         html.write_raw("</section>\n");

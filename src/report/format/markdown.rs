@@ -4,24 +4,29 @@
 //! GitHub makes links of `@name`, `#12` and addresses after it has read the Markdown, so that a
 //! backslash does not stop it: an invisible space (U+200B) does.
 
-use super::plain::missing_reasons;
+use super::text::{figure_text, gauge_bar, missing_reasons};
 use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
 use crate::report::content::{
     Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
 };
-use crate::report::page::{figure_text, gauge_bar};
 use crate::units::Bytes;
 
 /// Bytes of the whole; GitHub takes 1 MiB and shows nothing of more.
 const MOST: usize = 1_000_000;
+
+/// Bytes of a brief report: a comment on a pull request holds 65,536 characters.
+const MOST_OF_BRIEF: usize = 60_000;
 
 /// Rows that are shown without being asked for.
 const OPEN: usize = 30;
 
 /// Rows at most.
 const ROWS: usize = 1000;
+
+/// Rows of a table of words in a brief report.
+const ROWS_OF_WORDS: usize = 20;
 
 /// One document.
 pub struct Markdown;
@@ -50,6 +55,10 @@ fn markdown_text(report: &Report) -> String {
     if let Some(answer) = &report.answer {
         parts.push(format!("\n{}", answer_markdown(answer)));
     }
+    if report.is_brief {
+        parts.extend(brief_parts(report));
+        return bounded(parts, MOST_OF_BRIEF);
+    }
     if !report.about.is_empty() {
         let about = report.about.iter();
         let about = about.map(|(label, value)| format!("- {}: {}\n", inert(label), inert(value)));
@@ -57,12 +66,113 @@ fn markdown_text(report: &Report) -> String {
     }
     for chapter in &report.chapters {
         parts.push(format!("\n## {}\n", inert(&chapter.title)));
-        parts.extend(chapter.blocks.iter().map(|b| format!("\n{}", block(b))));
+        parts.extend(chapter.all_blocks().map(|b| format!("\n{}", block(b))));
     }
     if !report.sources.is_empty() {
         parts.push(format!("\n## Sources\n\n{}", sources_markdown(report)));
     }
-    bounded(parts)
+    bounded(parts, MOST)
+}
+
+/// Facts, sentences and notes on a line each, so that a profile is on one screen of a pull request.
+fn brief_parts(report: &Report) -> Vec<String> {
+    let facts = |facts: Vec<(String, String)>| {
+        let each = facts.into_iter();
+        let words = each.map(|(label, value)| format!("{}: {}", inert(&label), inert(&value)));
+        format!("\n{}\n", words.collect::<Vec<_>>().join(" · "))
+    };
+    let mut parts = vec![facts(report.about.clone())];
+    for (n, chapter) in report.chapters.iter().enumerate() {
+        let tables = |b: &&ContentBlock| matches!(b, ContentBlock::Table(g) if !is_facts(g));
+        let several = chapter.blocks.iter().filter(tables).count() > 1;
+        // The first chapter is the run itself, under the title.
+        if n > 0 {
+            parts.push(format!("\n## {}\n", inert(&chapter.title)));
+        }
+        // Sentences that follow each other, or the facts of the report, are one paragraph.
+        let (mut in_list, mut in_text) = (false, n == 0);
+        for block in &chapter.blocks {
+            let is_note = matches!(block, ContentBlock::Note(_));
+            let follows = std::mem::replace(&mut in_text, matches!(block, ContentBlock::Text(_)));
+            if is_note && !in_list {
+                parts.push("\n".into());
+            }
+            in_list = is_note;
+            let written = match block {
+                ContentBlock::Note(note) => note_line(note),
+                ContentBlock::Text(text) if follows => {
+                    if let Some(before) = parts.last_mut() {
+                        before.truncate(before.trim_end().len());
+                    }
+                    format!(" {}\n", inert(text))
+                }
+                ContentBlock::Table(grid) if is_facts(grid) => {
+                    let row = |row: &Vec<TableCell>| fact_of_row(row);
+                    let line = facts(grid.rows.iter().map(row).collect());
+                    if grid.caption.is_empty() {
+                        line
+                    } else {
+                        format!("\n**{}:** {}", inert(&grid.caption), line.trim_start())
+                    }
+                }
+                ContentBlock::Table(of) => format!("\n{}", brief_grid(of, several)),
+                other => format!("\n{}", self::block(other)),
+            };
+            parts.push(written);
+        }
+    }
+    parts
+}
+
+/// A table; words of two sides are a line, as a long list of settings would hide the figures below.
+fn brief_grid(of: &Grid, captions: bool) -> String {
+    let is_words = of.columns.len() == 3 && of.columns.iter().all(|c| !c.numeric);
+    if is_words {
+        let side = |cell: Option<&TableCell>| cell.map_or("—".into(), cell_markdown);
+        let row = |row: &Vec<TableCell>| {
+            let label = row.first().map_or(String::new(), cell_markdown);
+            format!("{label}: {} → {}", side(row.get(1)), side(row.get(2)))
+        };
+        let rows: Vec<String> = of.rows.iter().take(ROWS_OF_WORDS).map(row).collect();
+        let more = match of.rows.len().saturating_sub(ROWS_OF_WORDS) {
+            0 => String::new(),
+            n => format!(" · and {n} more with --full"),
+        };
+        let rows = rows.join(" · ");
+        return format!("**{}:** {rows}{more}\n", inert(&of.caption));
+    }
+    let mut of = of.clone();
+    if !captions {
+        of.caption.clear();
+    }
+    grid(&of, OPEN)
+}
+
+/// Whether a table is a list: a label, a value and at most a unit.
+fn is_facts(grid: &Grid) -> bool {
+    let keys: Vec<&str> = grid.columns.iter().map(|c| c.key.as_str()).collect();
+    matches!(keys[..], ["fact", "value"] | ["figure", "value", "unit"])
+}
+
+fn fact_of_row(row: &[TableCell]) -> (String, String) {
+    let text = |n: usize| row.get(n).map_or("", |cell| cell.text.as_str());
+    let value = match (text(1), row.get(1).and_then(|cell| cell.missing.as_ref())) {
+        ("", Some(why)) => format!("— ({why})"),
+        (value, _) => format!("{value} {}", text(2)).trim_end().to_owned(),
+    };
+    (text(0).to_owned(), value)
+}
+
+/// A note as an item of a list.
+fn note_line(note: &Note) -> String {
+    let word = match note.severity {
+        Severity::Info => "note",
+        Severity::Warning => "**warning**",
+        Severity::Error => "**error**",
+    };
+    let named = note.code.as_ref().map(|c| format!(" ({})", code(c)));
+    let named = named.unwrap_or_default();
+    format!("- {word}: {}{named}\n", inert(&note.message))
 }
 
 /// The answer as one of GitHub's alerts: verdict, gauge, main figures, what to change.
@@ -77,7 +187,7 @@ fn answer_markdown(answer: &Answer) -> String {
     if let Some(gauge) = &answer.gauge {
         let bar = gauge_bar(gauge.used_percent(), 30, true);
         text.push_str(&format!(
-            ">\n> `{bar}` {:.0} % of {}, {}\n",
+            ">\n> `{bar}` {:.0} % of {}, {}",
             gauge.used_percent(),
             Bytes(gauge.total),
             inert(&gauge.label)
@@ -89,7 +199,15 @@ fn answer_markdown(answer: &Answer) -> String {
             .iter()
             .map(|f| inert(&figure_text(f)))
             .collect();
-        text.push_str(&format!(">\n> {}\n", figures.join(" · ")));
+        let before = if answer.gauge.is_some() {
+            "; "
+        } else {
+            ">\n> "
+        };
+        text.push_str(&format!("{before}{}", figures.join(" · ")));
+    }
+    if answer.gauge.is_some() || !answer.figures.is_empty() {
+        text.push('\n');
     }
     if !answer.actions.is_empty() {
         text.push_str(">\n");
@@ -105,11 +223,11 @@ fn answer_markdown(answer: &Answer) -> String {
 }
 
 /// As many parts as there is room for, each of them whole, and a sentence for the others.
-fn bounded(parts: Vec<String>) -> String {
+fn bounded(parts: Vec<String>, most: usize) -> String {
     let mut text = String::new();
     let mut left_out = 0;
     for part in parts {
-        if text.len() + part.len() < MOST - 400 {
+        if text.len() + part.len() < most - 400 {
             text.push_str(&part)
         } else {
             left_out += 1
@@ -117,8 +235,8 @@ fn bounded(parts: Vec<String>) -> String {
     }
     if left_out > 0 {
         text.push_str(&format!(
-            "\n> [!NOTE]\n> {left_out} {} left out: GitHub shows no more than 1 MiB. The \
-             report in other formats has all of them.\n",
+            "\n> [!NOTE]\n> {left_out} {} left out: GitHub shows no more. The report in \
+             other formats has all of them.\n",
             if left_out == 1 {
                 "part is"
             } else {
@@ -138,7 +256,12 @@ fn block(block: &ContentBlock) -> String {
             let marked = if chart.simulated { " (simulated)" } else { "" };
             let mut figures = figures::of_chart(chart);
             figures.caption = format!("Figures of the chart: {}{marked}", chart.title);
-            with_remark(grid(&figures, 0), chart.note.as_deref())
+            let figures = if figures.rows.is_empty() {
+                format!("*{}{marked}*\n", paragraph(&chart.title))
+            } else {
+                grid(&figures, 0)
+            };
+            with_remark(figures, chart.note.as_deref())
         }
         ContentBlock::Timeline(timeline) => {
             let [lanes, moments] = figures::of_timeline(timeline);
@@ -213,16 +336,20 @@ fn grid(grid: &Grid, open: usize) -> String {
     if let Some(more) = grid.rows.len().checked_sub(ROWS).filter(|n| *n > 0) {
         text.push_str(&format!("\nand {more} more rows\n"));
     }
-    for (why, columns) in missing_reasons(grid) {
-        text.push_str(&format!("\n— {}: {}\n", inert(&columns), inert(&why)));
+    let reasons = missing_reasons(grid).into_iter();
+    let reasons: Vec<String> = reasons
+        .map(|(why, columns)| format!("{}: {}", inert(&columns), inert(&why)))
+        .collect();
+    if !reasons.is_empty() {
+        text.push_str(&format!("\n— {}\n", reasons.join("; ")));
     }
-    match grid.rows.len() > open {
-        true => folded(
-            &format!("{} (rows: {})", grid.caption, grid.rows.len()),
-            &text,
-        ),
-        false if grid.caption.is_empty() => text,
-        false => format!("**{}**\n\n{text}", inert(&grid.caption)),
+    if grid.rows.len() > open {
+        let summary = format!("{} (rows: {})", grid.caption, grid.rows.len());
+        folded(&summary, &text)
+    } else if grid.caption.is_empty() {
+        text
+    } else {
+        format!("**{}**\n\n{text}", inert(&grid.caption))
     }
 }
 
@@ -286,10 +413,12 @@ fn paragraph(text: &str) -> String {
     let text = inert(text);
     let digits = text.chars().take_while(char::is_ascii_digit).count();
     let begins_list = digits > 0 && text[digits..].starts_with(['.', ')']);
-    match text.starts_with(['-', '+', '=']) {
-        true => format!("\\{text}"),
-        false if begins_list => format!("{}\\{}", &text[..digits], &text[digits..]),
-        false => text,
+    if text.starts_with(['-', '+', '=']) {
+        format!("\\{text}")
+    } else if begins_list {
+        format!("{}\\{}", &text[..digits], &text[digits..])
+    } else {
+        text
     }
 }
 
@@ -355,7 +484,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_left_out_with_a_sentence() {
         let parts = vec!["a".repeat(900_000), "b".repeat(900_000), "c".into()];
-        let text = bounded(parts);
+        let text = bounded(parts, MOST);
         assert!(text.len() < MOST);
         assert!(
             text.contains("ac\n> [!NOTE]\n> 1 part is left out"),

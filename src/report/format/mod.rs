@@ -1,12 +1,13 @@
 //! The formats that a report is written in: one file each, and one line in [`ALL`].
 
+mod columns;
 mod csv;
 mod figures;
 pub mod html;
 mod markdown;
-mod plain;
 mod png;
 mod svg;
+pub mod text;
 mod words;
 
 use super::RenderError;
@@ -34,7 +35,7 @@ pub struct File {
 pub static ALL: &[&dyn ReportFormat] = &[
     &html::Html,
     &markdown::Markdown,
-    &plain::Plain,
+    &text::Text,
     &csv::Csv,
     &svg::Svg,
     &png::Png,

@@ -3,7 +3,7 @@
 use super::{File, ReportFormat};
 use crate::report::RenderError;
 use crate::report::chart::svg::{ChartStyle, chart_svg, timeline_svg};
-use crate::report::content::{ContentBlock, Report};
+use crate::report::content::{Chapter, ContentBlock, Report};
 
 /// SVG.
 pub struct Svg;
@@ -24,7 +24,7 @@ impl ReportFormat for Svg {
 
 /// The id of each picture of a report, and the picture.
 pub fn chart_pictures(report: &Report) -> impl Iterator<Item = (&str, String)> {
-    let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     blocks.filter_map(|block| match block {
         ContentBlock::Chart(c) => Some((c.id.as_str(), chart_svg(c, ChartStyle::Standalone))),
         ContentBlock::Timeline(t) => Some((t.id.as_str(), timeline_svg(t, ChartStyle::Standalone))),

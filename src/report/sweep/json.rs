@@ -2,7 +2,6 @@
 
 use super::{CellOutcome, Results, StatusCounts};
 use crate::matrix::{CellId, CellLoad, CellRow, GroupId, ServerConfig};
-use crate::report::RenderError;
 use serde::Serialize;
 
 /// Version of the document. Fields are added, never renamed.
@@ -50,8 +49,8 @@ impl<'a> From<&'a CellOutcome> for ResultCellDocument<'a> {
 }
 
 /// The document.
-pub fn render_json(results: &Results) -> Result<Vec<u8>, RenderError> {
-    let document = ResultsDocument {
+pub fn results_document(results: &Results) -> impl Serialize + '_ {
+    ResultsDocument {
         document: "sweep",
         schema_version: RESULTS_VERSION,
         plimsoll_version: env!("CARGO_PKG_VERSION"),
@@ -63,16 +62,5 @@ pub fn render_json(results: &Results) -> Result<Vec<u8>, RenderError> {
         counts: results.cell_counts(),
         notes: &results.notes,
         cells: results.cells.iter().map(ResultCellDocument::from).collect(),
-    };
-    json_bytes(&document)
-}
-
-/// A document as text that ends in a newline.
-pub(super) fn json_bytes(document: &impl Serialize) -> Result<Vec<u8>, RenderError> {
-    let mut bytes = serde_json::to_vec_pretty(document).map_err(|e| RenderError {
-        format: "json",
-        source: e.into(),
-    })?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    }
 }

@@ -3,8 +3,6 @@
 pub mod csv;
 pub mod json;
 pub mod plan;
-pub mod text;
-mod words;
 
 use crate::matrix::{Cell, CellId, CellRow, EnginePlace, GroupId, RowStatus, ServerConfig};
 use serde::Serialize;
@@ -104,20 +102,6 @@ impl Results {
     /// Cells with a simulated engine or device.
     pub fn count_simulated(&self) -> usize {
         self.cells.iter().filter(|o| o.count_simulated()).count()
-    }
-
-    /// The cells by group, in the order in which groups first come.
-    fn groups(&self) -> Vec<Vec<&CellOutcome>> {
-        let mut at: HashMap<&GroupId, usize> = HashMap::new();
-        let mut groups: Vec<Vec<&CellOutcome>> = Vec::new();
-        for outcome in &self.cells {
-            let i = *at.entry(&outcome.cell.group).or_insert(groups.len());
-            match groups.get_mut(i) {
-                Some(group) => group.push(outcome),
-                None => groups.push(vec![outcome]),
-            }
-        }
-        groups
     }
 }
 

@@ -1,6 +1,5 @@
-//! The plan of a sweep: as a page before anything is run, and as a document.
+//! The plan of a sweep: as a report before anything is run, and as a document.
 
-use super::words::first_few;
 use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
@@ -8,10 +7,9 @@ use crate::matrix::{
     SweepPlan, TimeEstimate,
 };
 use crate::report::RenderError;
+use crate::report::content::{Chapter, ContentBlock, Report, facts_block};
 use crate::report::layout::counted_noun;
 use crate::report::layout::format_duration;
-use crate::report::page::TextPage;
-use crate::report::text::TextOptions;
 use serde::Serialize;
 
 /// At most this many groups, and skipped cells, are on the page unless all are asked for.
@@ -19,43 +17,46 @@ const SHOWN: usize = 100;
 /// An axis with more values than this is shown by its ends.
 const VALUES: usize = 6;
 
-/// The page. `every_cell`: each cell with its id, and every group.
-pub fn render_plan(
-    plan: &SweepPlan,
-    forecast: &Forecast,
-    every_cell: bool,
-    options: TextOptions,
-) -> String {
-    let mut page = TextPage::new(options);
+/// The report. `every_cell`: each cell with its id, and every group.
+pub fn plan_report(plan: &SweepPlan, forecast: &Forecast, every_cell: bool) -> Report {
     let shown = if every_cell { usize::MAX } else { SHOWN };
-    write_head(&mut page, plan, &forecast.estimate_plan(plan));
-    for (i, one) in plan.groups.iter().take(shown).enumerate() {
-        group(&mut page, i + 1, one, plan, forecast);
+    let mut blocks = head_blocks(plan, &forecast.estimate_plan(plan));
+    blocks.extend(unknown_fits(plan).map(ContentBlock::Text));
+    let mut chapters = vec![Chapter::of_blocks("plan", "The plan", blocks)];
+    for (i, group) in plan.groups.iter().take(shown).enumerate() {
+        let mut chapter = group_chapter(i + 1, group, plan, forecast);
         if every_cell {
-            for cell in &one.cells {
-                page.write_line(&format!("     {}  {}", cell.id, cell.describe_load()));
-            }
+            let cells = group.cells.iter();
+            let cells = cells.map(|c| (c.id.to_string(), c.describe_load()));
+            let id = format!("group{}_cells", i + 1);
+            chapter.blocks.push(facts_block(&id, cells));
         }
+        chapters.push(chapter);
     }
-    write_more(&mut page, plan.groups.len(), shown, "group");
-    write_unknown_fits(&mut page, plan);
-    if !plan.skipped.is_empty() {
-        page.write_title(&format!(
-            "{} skipped",
-            counted_noun(plan.skipped.len(), "cell")
-        ));
+    if let (Some(more), Some(last)) = (
+        more_text(plan.groups.len(), shown, "group"),
+        chapters.last_mut(),
+    ) {
+        last.blocks.push(ContentBlock::Text(more));
     }
     let skipped = skipped(plan);
-    for line in skipped.iter().take(shown) {
-        page.write_sentence(2, line);
+    let mut lines: Vec<String> = skipped.iter().take(shown).cloned().collect();
+    lines.extend(more_text(skipped.len(), shown, "skipped cell"));
+    let title = format!("{} skipped", counted_noun(plan.skipped.len(), "cell"));
+    chapters.extend(Chapter::of_sentences("skipped", &title, &lines));
+    let part = plan
+        .shard
+        .map_or(String::new(), |s| format!(", part {s} of it"));
+    Report {
+        title: format!("Sweep {}{part}", plan.name),
+        chapters,
+        ..Report::default()
     }
-    write_more(&mut page, skipped.len(), shown, "skipped cell");
-    page.into_text()
 }
 
 /// What is skipped, a sentence for each cell; one for all cells of an engine that does not fit.
 fn skipped(plan: &SweepPlan) -> Vec<String> {
-    let mut told: Vec<(&GroupId, usize, String)> = Vec::new();
+    let mut lines: Vec<(&GroupId, usize, String)> = Vec::new();
     for skip in &plan.skipped {
         let cell = &skip.cell;
         if skip.cause != RowCause::DoesNotFit {
@@ -65,10 +66,10 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
                 cell.describe_load(),
                 skip.why
             );
-            told.push((&cell.group, 0, line));
+            lines.push((&cell.group, 0, line));
             continue;
         }
-        match told
+        match lines
             .last_mut()
             .filter(|(g, n, _)| *g == &cell.group && *n > 0)
         {
@@ -80,7 +81,7 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
                     some => format!(", {some}"),
                 };
                 let line = format!("{}{settings}: {}", server_title(&server), skip.why);
-                told.push((&cell.group, 1, line));
+                lines.push((&cell.group, 1, line));
             }
         }
     }
@@ -91,33 +92,27 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
             counted_noun(cells, "cell")
         ),
     };
-    told.into_iter().map(line).collect()
+    lines.into_iter().map(line).collect()
 }
 
-/// The groups of which it is unknown whether they fit, in one line.
-fn write_unknown_fits(page: &mut TextPage, plan: &SweepPlan) {
+/// The groups of which it is unknown whether they fit, in one sentence.
+fn unknown_fits(plan: &SweepPlan) -> Option<String> {
     let whys = plan.groups.iter().filter_map(|group| {
         let verdict = plan.verdicts.get(&group.id)?;
-        (verdict.answer == Answer::Unknown).then_some(verdict.why.as_str())
+        (verdict.answer == Answer::Unknown).then(|| verdict.why.clone())
     });
-    let mut whys: Vec<&str> = whys.collect();
+    let mut whys: Vec<String> = whys.collect();
     let groups = whys.len();
     whys.sort_unstable();
     whys.dedup();
-    if whys.is_empty() {
-        return;
-    }
-    let whys: Vec<String> = whys.into_iter().map(str::to_owned).collect();
-    page.write_line("");
-    page.write_sentence(
-        0,
-        &format!(
-            "whether {} fit{} is not known: {}",
+    (!whys.is_empty()).then(|| {
+        format!(
+            "Whether {} fit{} is not known: {}.",
             counted_noun(groups, "group"),
             if groups == 1 { "s" } else { "" },
             first_few(&whys, 2)
-        ),
-    );
+        )
+    })
 }
 
 /// Whether an engine fits, in words; nothing where it is unknown.
@@ -131,76 +126,64 @@ fn fit(verdict: &Verdict) -> Option<String> {
     Some(format!("{word} by the estimate: {}", verdict.why))
 }
 
-fn write_head(page: &mut TextPage, plan: &SweepPlan, estimate: &TimeEstimate) {
-    let part = plan
-        .shard
-        .map_or(String::new(), |s| format!(", part {s} of it"));
-    page.write_line(&format!("Sweep {}{part}", plan.name));
+fn head_blocks(plan: &SweepPlan, estimate: &TimeEstimate) -> Vec<ContentBlock> {
     let engines = if plan.fresh {
         "a process for each"
     } else {
         "an engine for each group"
     };
-    page.write_sentence(
-        0,
-        &format!(
-            "{} in {}, {engines}: {} of an engine",
-            counted_noun(plan.planned_cells().count(), "cell"),
-            counted_noun(plan.groups.len(), "group"),
-            counted_noun(plan.engine_starts(), "start")
-        ),
-    );
+    let mut sentences = vec![format!(
+        "{} in {}, {engines}: {} of an engine.",
+        counted_noun(plan.planned_cells().count(), "cell"),
+        counted_noun(plan.groups.len(), "group"),
+        counted_noun(plan.engine_starts(), "start")
+    )];
     if plan.groups.is_empty() {
-        page.write_line(match plan.shard {
+        let empty = match plan.shard {
             Some(_) if plan.skipped.is_empty() => {
-                "no group falls to this part: it has nothing to run"
+                "No group falls to this part: it has nothing to run."
             }
-            _ => "nothing is left to be run",
-        });
-        return;
-    }
-    let in_turn = match plan.groups.len() {
-        1 => "",
-        _ => ", one group after the other",
-    };
-    page.write_sentence(
-        0,
-        &format!(
-            "about {}{in_turn} ({})",
+            _ => "Nothing is left to be run.",
+        };
+        sentences.push(empty.into());
+    } else {
+        let in_turn = match plan.groups.len() {
+            1 => "",
+            _ => ", one group after the other",
+        };
+        sentences.push(format!(
+            "About {}{in_turn} ({}).",
             format_duration(estimate.seconds),
             estimate.basis.describe_basis()
-        ),
-    );
+        ));
+    }
+    sentences.into_iter().map(ContentBlock::Text).collect()
 }
 
-fn group(
-    page: &mut TextPage,
+fn group_chapter(
     number: usize,
     group: &CellGroup,
     plan: &SweepPlan,
     forecast: &Forecast,
-) {
+) -> Chapter {
     let server = group.server.redacted();
-    page.write_line("");
-    page.write_sentence(1, &format!("{number}. {}", server_title(&server)));
-    let settings = server_settings(&server);
-    if !settings.is_empty() {
-        page.write_sentence(4, &settings);
-    }
-    page.write_sentence(4, &axes(&group.cells));
-    if let Some(words) = plan.verdicts.get(&group.id).and_then(fit) {
-        page.write_sentence(4, &words);
-    }
     let time = format_duration(forecast.estimate_group(group, plan.fresh).seconds);
-    page.write_sentence(
-        4,
-        &format!(
-            "{}, {}, about {time}, group {}",
-            counted_noun(group.cells.len(), "cell"),
-            counted_noun(group.engine_starts(plan.fresh), "start"),
-            group.id
-        ),
+    let cost = format!(
+        "{}, {}, about {time}, group {}",
+        counted_noun(group.cells.len(), "cell"),
+        counted_noun(group.engine_starts(plan.fresh), "start"),
+        group.id
     );
+    let settings = Some(server_settings(&server)).filter(|s| !s.is_empty());
+    let sentences = [
+        settings,
+        Some(axes(&group.cells)),
+        plan.verdicts.get(&group.id).and_then(fit),
+        Some(cost),
+    ];
+    let blocks = sentences.into_iter().flatten().map(ContentBlock::Text);
+    let title = format!("{number}. {}", server_title(&server));
+    Chapter::of_blocks(&format!("group{number}"), title, blocks.collect())
 }
 
 /// `input 128, 256; output 128; batch 1, 8, 32`.
@@ -242,6 +225,14 @@ fn axes(cells: &[Cell]) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
+/// The first few of a list: `a, b, c and 4 more`.
+fn first_few(items: &[String], few: usize) -> String {
+    match items.len() {
+        n if n > few => format!("{} and {} more", items[..few].join(", "), n - few),
+        _ => items.join(", "),
+    }
+}
+
 /// Values in order; many are shown by their ends.
 fn list_values<T: ToString>(values: &[T]) -> String {
     match values {
@@ -255,14 +246,8 @@ fn list_values<T: ToString>(values: &[T]) -> String {
     }
 }
 
-fn write_more(page: &mut TextPage, all: usize, shown: usize, what: &str) {
-    if all > shown {
-        page.write_line("");
-        page.write_line(&format!(
-            "and {}",
-            counted_noun(all - shown, &format!("more {what}"))
-        ));
-    }
+fn more_text(all: usize, shown: usize, what: &str) -> Option<String> {
+    (all > shown).then(|| format!("and {}", counted_noun(all - shown, &format!("more {what}"))))
 }
 
 #[derive(Serialize)]
@@ -334,7 +319,7 @@ fn group_document<'a>(
 /// The document, with every cell.
 pub fn plan_json(plan: &SweepPlan, forecast: &Forecast) -> Result<Vec<u8>, RenderError> {
     let estimate = forecast.estimate_plan(plan);
-    super::json::json_bytes(&PlanDocument {
+    crate::report::json::json_bytes(&PlanDocument {
         document: "sweep_plan",
         schema_version: "1",
         plimsoll_version: env!("CARGO_PKG_VERSION"),

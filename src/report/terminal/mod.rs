@@ -11,8 +11,8 @@ use super::layout::{
     clean_text, format_duration, format_figure, pad_left_aligned, pad_right_aligned, text_width,
     truncate_text, unsigned_zero,
 };
+use super::page::TextOptions;
 use super::page::TextPage;
-use super::text::TextOptions;
 pub use about::RunHeader;
 use columns::{ColumnRange, Span, is_known, lane_columns};
 
@@ -364,30 +364,39 @@ fn write_event_list(
         page.write_title("Phases");
     }
     for phase in phases {
-        page.write_aside(&format!(
-            "{}: {} s, for {}",
-            phase.label,
-            format_seconds(phase.from_s, 0.1),
-            format_duration(phase.to_s - phase.from_s)
-        ));
+        page.write_sentence(
+            2,
+            &format!(
+                "{}: {} s, for {}",
+                phase.label,
+                format_seconds(phase.from_s, 0.1),
+                format_duration(phase.to_s - phase.from_s)
+            ),
+        );
     }
     if !events.is_empty() {
         page.write_title("Events");
     }
     for (i, event) in events.iter().take(LISTED) {
-        let bad = if event.bad { "  (bad)" } else { "" };
-        page.write_aside(&format!(
-            "{}  {} s  {}{bad}",
-            i + 1,
-            format_seconds(event.at_s, 0.1),
-            event.label
-        ));
+        let bad = if event.bad { " (bad)" } else { "" };
+        page.write_sentence(
+            2,
+            &format!(
+                "{} {} s {}{bad}",
+                i + 1,
+                format_seconds(event.at_s, 0.1),
+                event.label
+            ),
+        );
     }
     if events.len() > LISTED {
-        page.write_aside(&format!(
-            "and {} more: --from and --to look into a part",
-            events.len() - LISTED
-        ));
+        page.write_sentence(
+            2,
+            &format!(
+                "and {} more: --from and --to look into a part",
+                events.len() - LISTED
+            ),
+        );
     }
     let samples: u64 = timeline
         .lanes
@@ -399,7 +408,7 @@ fn write_event_list(
     let mut text = format!(
         "{} samples of memory over {}",
         super::layout::grouped_count(samples),
-        format_duration(timeline.range_s.1 - timeline.range_s.0)
+        format_duration(timeline.range_s.1)
     );
     if let Some(origin) = &timeline.origin {
         text.push_str(&format!(", from {origin}"));

@@ -29,6 +29,16 @@ const OF_CONTEXT: &[&str] = &[
     "pinned_recurrent_state_gib",
 ];
 
+/// Kinds of buffers, the key of each, and whether pieces on one device add up.
+const KINDS: &[(&str, &str, bool)] = &[
+    ("model", "weights_gib", true),
+    ("KV", "kv_cache_gib", true),
+    ("RS", "recurrent_state_gib", true),
+    ("compute", "activation_peak_gib", false),
+    ("output", "output_gib", false),
+    ("LoRA", "lora_gib", true),
+];
+
 /// One cache as printed on its `size = …` line.
 #[derive(Debug, Clone, Default)]
 struct Cache {
@@ -113,8 +123,7 @@ impl Buffers {
         let (value, _) = gib(value)?;
         let mut words = prefix.split_whitespace().rev();
         let last = words.next()?;
-        let kinds = ["model", "KV", "RS", "compute", "output", "LoRA"];
-        let (device, what) = if kinds.contains(&last) {
+        let (device, what) = if KINDS.iter().any(|(kind, ..)| *kind == last) {
             (words.next()?, last)
         } else {
             // Until October 2024 those of the weights had no name.
@@ -135,31 +144,25 @@ impl Buffers {
         } else {
             ""
         };
+        // Of the separate image encoder.
+        if what == "compute" && function.ends_with("compute_meta") {
+            sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
+            return Some(what);
+        }
+        let (_, key, adds_up) = KINDS.iter().find(|(kind, ..)| *kind == what)?;
+        let key = match what {
+            "LoRA" => (*key).to_owned(),
+            _ => self.key(&format!("{pinned}{key}")),
+        };
         match what {
-            "model" => {
-                self.in_load(sheet);
-                let key = self.key(&format!("{pinned}weights_gib"));
-                sheet.entry_more(&key, device, value, line);
-            }
-            "LoRA" => sheet.entry_more("lora_gib", device, value, line),
-            // Of the separate image encoder.
-            "compute" if function.ends_with("compute_meta") => {
-                sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
-            }
-            _ => {
-                self.in_context(sheet);
-                let key = match what {
-                    "KV" => "kv_cache_gib",
-                    "RS" => "recurrent_state_gib",
-                    "output" => "output_gib",
-                    _ => "activation_peak_gib",
-                };
-                let key = self.key(&format!("{pinned}{key}"));
-                match what {
-                    "KV" | "RS" => sheet.entry_more(&key, device, value, line),
-                    _ => sheet.entry(&key, device, FactValue::Float(value), line),
-                }
-            }
+            "LoRA" => {}
+            "model" => self.in_load(sheet),
+            _ => self.in_context(sheet),
+        }
+        if *adds_up {
+            sheet.entry_more(&key, device, value, line);
+        } else {
+            sheet.entry(&key, device, FactValue::Float(value), line);
         }
         Some(what)
     }
@@ -188,8 +191,8 @@ impl Buffers {
         let k = typed(tail, "K").or_else(|| typed(tail, "c^KV"));
         let v = typed(tail, "V");
         // Cut off before the cells' type, so their cache is unknown.
-        let nobodys = k.is_none() && tail.contains(" cells");
-        if nobodys || self.caches.len() >= 16 {
+        let is_cut_off = k.is_none() && tail.contains(" cells");
+        if is_cut_off || self.caches.len() >= 16 {
             return false;
         }
         self.in_context(sheet);
@@ -218,11 +221,11 @@ impl Buffers {
                 .max()
                 .unwrap_or(1);
         }
-        self.tell_caches(line, sheet);
+        self.write_caches(line, sheet);
         true
     }
 
-    fn tell_caches(&self, line: &Line<'_>, sheet: &mut Sheet) {
+    fn write_caches(&self, line: &Line<'_>, sheet: &mut Sheet) {
         let sum = |part: fn(&Cache) -> Option<f64>| self.caches.iter().map(part).sum();
         let sums: [(&str, Option<f64>); 3] = [
             ("kv_total_gib", sum(|c| Some(c.gib))),
@@ -232,9 +235,13 @@ impl Buffers {
         for (key, value) in sums {
             if let Some(value) = value {
                 let key = self.key(key);
-                let before = sheet.take(&key);
-                sheet.figure(&key, value, line, "size");
-                quote_before(sheet, &key, before);
+                let mut fact = line.fact(FactValue::Float(value), "size");
+                // A sum quotes the lines of its parts.
+                if let Some(mut before) = sheet.take(&key) {
+                    before.quote.append(&mut fact.quote);
+                    fact.quote = before.quote;
+                }
+                sheet.conclude(&key, fact);
             }
         }
         if let [.., last] = self.caches.as_slice() {
@@ -263,24 +270,17 @@ impl Buffers {
 
 impl Cache {
     fn row(&self) -> BTreeMap<String, FactValue> {
-        let mut row = BTreeMap::from([("size".to_owned(), FactValue::Float(self.gib))]);
         let tokens = self.cells.and_then(|n| i64::try_from(n).ok());
-        row.extend(tokens.map(|n| ("tokens".to_owned(), FactValue::Int(n))));
-        row.extend(self.k.map(|v| ("k".to_owned(), FactValue::Float(v))));
-        row.extend(self.v.map(|v| ("v".to_owned(), FactValue::Float(v))));
-        row
-    }
-}
-
-/// A sum quotes the lines of its parts.
-fn quote_before(sheet: &mut Sheet, key: &str, before: Option<crate::engine::facts::Fact>) {
-    if let Some(before) = before {
-        if let Some(mut fact) = sheet.take(key) {
-            let mut quote = before.quote;
-            quote.append(&mut fact.quote);
-            fact.quote = quote;
-            sheet.conclude(key, fact);
-        }
+        let entries = [
+            ("size", Some(FactValue::Float(self.gib))),
+            ("tokens", tokens.map(FactValue::Int)),
+            ("k", self.k.map(FactValue::Float)),
+            ("v", self.v.map(FactValue::Float)),
+        ];
+        let entries = entries.into_iter();
+        entries
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
     }
 }
 

@@ -28,9 +28,12 @@ pub(in crate::engine) mod trouble;
 
 use crate::engine::facts::{EngineStep, FactValue};
 use crate::engine::llama_cpp::is_quantized;
-use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
+use crate::engine::log::figures::{after, gib, gib_after, number};
 use crate::engine::log::heads::{Heads, Message};
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::table::Form::{Count, Text};
+use crate::engine::log::table::Put::{self, Last};
+use crate::engine::log::table::{Row, read_values};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use breakdown::Breakdown;
@@ -315,16 +318,10 @@ impl LlamaCpp {
                 self.buffers.load_begins();
             }
             Kind::Slots => {
-                if let Some(n) = number(rest) {
-                    sheet.count("n_slots", n.0.value as u64, line, m.head);
+                if let Some((n, _)) = number(rest) {
+                    sheet.count("n_slots", n.value as u64, line, m.head);
                 }
-                if let Some(n) = number_after(rest, "n_ctx_slot = ") {
-                    sheet.count("n_ctx_slot", n.value as u64, line, "n_ctx_slot");
-                }
-                let unified = after(rest, "kv_unified = ");
-                if let Some(word) = unified.map(|w| w.trim_matches('\'')) {
-                    sheet.text("kv_unified", word, line, "kv_unified");
-                }
+                read_values(SLOTS, rest, line, sheet);
                 self.trouble.enough(line, m.head, sheet);
             }
             Kind::Loaded | Kind::Ready => {
@@ -422,30 +419,40 @@ impl LlamaCpp {
             return;
         };
         let (name, value) = (name.trim(), value.trim());
-        let text = |key: &str, sheet: &mut Sheet| {
-            if !value.is_empty() && value.len() < 256 {
-                sheet.text(&self.buffers.key(key), value, line, name);
-            }
+        let Some((_, key)) = INFO.iter().find(|(known, _)| *known == name) else {
+            return;
         };
-        match name {
-            "file size" | "model size" => {
-                if let Some((v, _)) = gib(value) {
-                    sheet.figure(&self.buffers.key("checkpoint_size_gib"), v, line, name);
-                }
+        let draft_key = self.buffers.key(key);
+        if *key == "checkpoint_size_gib" {
+            if let Some((v, _)) = gib(value) {
+                sheet.figure(&draft_key, v, line, name);
             }
-            "model params" => text("model_params", sheet),
-            "file type" | "model ftype" => {
-                text("file_type", sheet);
-                if is_quantized(value) {
-                    text("quantization", sheet);
-                }
+        } else if !value.is_empty() && value.len() < 256 {
+            sheet.text(&draft_key, value, line, name);
+            if *key == "file_type" && is_quantized(value) {
+                sheet.text(&self.buffers.key("quantization"), value, line, name);
             }
-            "general.name" => text("model_name", sheet),
-            "arch" => text("architecture", sheet),
-            _ => {}
         }
     }
 }
+
+/// Names in the description of a model, and their facts.
+const INFO: &[(&str, &str)] = &[
+    ("file size", "checkpoint_size_gib"),
+    ("model size", "checkpoint_size_gib"),
+    ("model params", "model_params"),
+    ("file type", "file_type"),
+    ("model ftype", "file_type"),
+    ("general.name", "model_name"),
+    ("arch", "architecture"),
+];
+
+/// Values of the line on slots.
+#[rustfmt::skip]
+const SLOTS: &[Row<Put<LlamaCpp>>] = &[
+    Row::new("n_ctx_slot = ", Count, Last("n_ctx_slot")).shown("n_ctx_slot"),
+    Row::new("kv_unified = ", Text(|w| Some(w.trim_matches('\''))), Last("kv_unified")).shown("kv_unified"),
+];
 
 /// `CUDA0 (NVIDIA GeForce RTX 4090) (0000:01:00.0) - 23306 MiB free`
 fn using(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {

@@ -3,10 +3,10 @@
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
 use crate::engine::log::Messages;
-use crate::engine::log::laws_tests::{hold, told};
+use crate::engine::log::laws_tests::{hold, report_of};
 
 fn report(log: &str) -> LogReport {
-    told(EngineId::LlamaCpp, log.as_bytes())
+    report_of(EngineId::LlamaCpp, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {
@@ -325,8 +325,12 @@ fn where_memory_lacked() {
     ] {
         let r = report(&log);
         says(&r, &[("oom", "true"), ("oom_phase", phase)]);
-        let told = &r.findings[0].message;
-        assert_eq!(phase == "start", told.contains("when it started"), "{told}");
+        let message = &r.findings[0].message;
+        assert_eq!(
+            phase == "start",
+            message.contains("when it started"),
+            "{message}"
+        );
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::engine::facts::Severity;
 use crate::engine::log::Line;
-use crate::engine::log::cause::Weight;
 use crate::engine::log::figures::{gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::Weight;
 
 /// Messages that report a device or the host out of memory.
 pub const LACK: &[&str] = &[

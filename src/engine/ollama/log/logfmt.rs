@@ -1,10 +1,24 @@
 //! Go's `slog` text lines: `time=… level=INFO source=server.go:130 msg="…" key=value key="v w"`.
 
+use crate::engine::facts::FactValue;
 use crate::engine::log::figures::{gib, number};
 use std::collections::BTreeMap;
 
 /// Most fields of one line; a line with more is of another form.
 const MOST_FIELDS: usize = 96;
+
+/// How the value of a field is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Written {
+    /// An amount of memory; kept in GiB.
+    Gib,
+    /// Amounts of memory, or one.
+    GibList,
+    /// A whole number.
+    Whole,
+    /// A text.
+    Text,
+}
 
 /// One line's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +72,22 @@ impl Record {
         pairs
             .collect::<Option<Vec<f64>>>()
             .filter(|l| !l.is_empty())
+    }
+
+    /// The value of a field.
+    pub fn value(&self, name: &str, written: Written) -> Option<FactValue> {
+        match written {
+            Written::Gib => self.gib(name).map(FactValue::Float),
+            Written::GibList => {
+                let one = || self.gib(name).map(|v| vec![v]);
+                self.gibs(name).or_else(one).map(FactValue::List)
+            }
+            Written::Whole => self.int(name).map(FactValue::Int),
+            Written::Text => {
+                let text = self.get(name).filter(|t| !t.is_empty())?;
+                Some(FactValue::Text(text.to_owned()))
+            }
+        }
     }
 
     /// A whole number.

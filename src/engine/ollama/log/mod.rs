@@ -20,13 +20,14 @@ mod logfmt;
 
 use crate::engine::facts::{EngineStep, FactValue, Severity};
 use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
-use crate::engine::log::cause::Weight;
 use crate::engine::log::figures::{gib, number_after};
-use crate::engine::log::said::text_after_sign;
+use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::Weight;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use logfmt::Record;
+use logfmt::Written::{self, *};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -116,7 +117,10 @@ impl Ollama {
                 if sheet.passed(EngineStep::Ready) || sheet.failed() {
                     self.load_is_over(sheet);
                 }
-                estimate(r, line, sheet);
+                let estimate = entries(ESTIMATE, r);
+                if !estimate.is_empty() {
+                    sheet.set("estimate", FactValue::Record(estimate), line, "memory.");
+                }
             }
             "starting llama server"
             | "starting runner"
@@ -153,31 +157,14 @@ impl Ollama {
                 }
                 request(asked, line, sheet);
             }
-            "inference compute" => device_row(r, line, sheet),
-            "system memory" => {
-                for (name, key) in [
-                    ("total", "host_total_gib"),
-                    ("free", "host_free_gib"),
-                    ("free_swap", "host_free_swap_gib"),
-                ] {
-                    if let Some(v) = r.gib(name) {
-                        sheet.figure(key, v, line, name);
-                    }
+            "inference compute" => {
+                let device = entries(DEVICE, r);
+                if !device.is_empty() {
+                    sheet.row("devices", device, line);
                 }
             }
-            "vram-based default context" => {
-                if let Some(v) = r.gib("total_vram") {
-                    sheet.figure("total_vram_gib", v, line, "total_vram");
-                }
-                if let Some(n) = r.int("default_num_ctx") {
-                    sheet.set(
-                        "default_num_ctx",
-                        FactValue::Int(n),
-                        line,
-                        "default_num_ctx",
-                    );
-                }
-            }
+            "system memory" => write_fields(SYSTEM, r, line, sheet),
+            "vram-based default context" => write_fields(DEFAULT_CONTEXT, r, line, sheet),
             "Load failed" => failed(r.get("error").unwrap_or_default(), line, sheet),
             _ => self.sentence(msg, r, line, sheet),
         }
@@ -245,55 +232,76 @@ impl Ollama {
     }
 }
 
-/// Fields of an estimate: name of the fact's entry, and key in the record.
-const ESTIMATE: &[(&str, &str)] = &[
-    ("weights_gib", "memory.weights.total"),
-    ("weights_repeating_gib", "memory.weights.repeating"),
-    ("weights_nonrepeating_gib", "memory.weights.nonrepeating"),
-    ("kv_gib", "memory.required.kv"),
-    ("graph_full_gib", "memory.graph.full"),
-    ("graph_partial_gib", "memory.graph.partial"),
-    ("required_full_gib", "memory.required.full"),
-    ("required_partial_gib", "memory.required.partial"),
-    ("gpu_overhead_gib", "memory.gpu_overhead"),
-    ("projector_weights_gib", "projector.weights"),
-    ("projector_graph_gib", "projector.graph"),
+/// Fields of a record, the fact or entry of each, and how its value is written.
+type Fields = [(&'static str, &'static str, Written)];
+
+/// An estimate. 0.1 has one amount where later releases have a list.
+#[rustfmt::skip]
+const ESTIMATE: &Fields = &[
+    ("memory.weights.total", "weights_gib", Gib),
+    ("memory.weights.repeating", "weights_repeating_gib", Gib),
+    ("memory.weights.nonrepeating", "weights_nonrepeating_gib", Gib),
+    ("memory.required.kv", "kv_gib", Gib),
+    ("memory.graph.full", "graph_full_gib", Gib),
+    ("memory.graph.partial", "graph_partial_gib", Gib),
+    ("memory.required.full", "required_full_gib", Gib),
+    ("memory.required.partial", "required_partial_gib", Gib),
+    ("memory.gpu_overhead", "gpu_overhead_gib", Gib),
+    ("projector.weights", "projector_weights_gib", Gib),
+    ("projector.graph", "projector_graph_gib", Gib),
+    ("memory.required.allocations", "allocations_gib", GibList),
+    ("memory.available", "available_gib", GibList),
+    ("layers.model", "layers_model", Whole),
+    ("layers.offload", "layers_offload", Whole),
+    ("layers.estimate", "layers_offload", Whole),
+    ("layers.requested", "layers_requested", Whole),
+    ("layers.real", "layers_requested", Whole),
+    ("layers.split", "layers_split", Text),
 ];
 
-fn estimate(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
-    let mut record = BTreeMap::new();
-    for (key, field) in ESTIMATE {
-        if let Some(v) = r.gib(field) {
-            record.insert((*key).to_owned(), FactValue::Float(v));
+/// A device.
+#[rustfmt::skip]
+const DEVICE: &Fields = &[
+    ("id", "id", Text),
+    ("name", "name", Text),
+    ("library", "library", Text),
+    ("compute", "compute", Text),
+    ("description", "description", Text),
+    ("total", "total_gib", Gib),
+    ("available", "available_gib", Gib),
+];
+
+/// The host's memory.
+const SYSTEM: &Fields = &[
+    ("total", "host_total_gib", Gib),
+    ("free", "host_free_gib", Gib),
+    ("free_swap", "host_free_swap_gib", Gib),
+];
+
+/// What the context length follows from.
+const DEFAULT_CONTEXT: &Fields = &[
+    ("total_vram", "total_vram_gib", Gib),
+    ("default_num_ctx", "default_num_ctx", Whole),
+];
+
+/// Writes each field as a fact.
+fn write_fields(fields: &Fields, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+    for (field, key, written) in fields {
+        if let Some(value) = r.value(field, *written) {
+            sheet.set(key, value, line, field);
         }
     }
-    for (key, field) in [
-        ("allocations_gib", "memory.required.allocations"),
-        ("available_gib", "memory.available"),
-    ] {
-        // 0.1 has one amount where later releases have a list.
-        let list = r.gibs(field).or_else(|| r.gib(field).map(|v| vec![v]));
-        if let Some(list) = list {
-            record.insert(key.to_owned(), FactValue::List(list));
+}
+
+/// The fields as entries of one fact; of two fields for one entry the first counts.
+fn entries(fields: &Fields, r: &Record) -> BTreeMap<String, FactValue> {
+    let mut entries = BTreeMap::new();
+    for (field, key, written) in fields {
+        if let Some(value) = r.value(field, *written) {
+            entries.entry((*key).to_owned()).or_insert(value);
         }
     }
-    for (key, field) in [
-        ("layers_model", "layers.model"),
-        ("layers_offload", "layers.offload"),
-        ("layers_offload", "layers.estimate"),
-        ("layers_requested", "layers.requested"),
-        ("layers_requested", "layers.real"),
-    ] {
-        if let Some(n) = r.int(field) {
-            record.entry(key.to_owned()).or_insert(FactValue::Int(n));
-        }
-    }
-    if let Some(split) = r.get("layers.split").filter(|s| !s.is_empty()) {
-        record.insert("layers_split".to_owned(), FactValue::Text(split.to_owned()));
-    }
-    if !record.is_empty() {
-        sheet.set("estimate", FactValue::Record(record), line, "memory.");
-    }
+    entries
 }
 
 /// The runner's command line.
@@ -337,23 +345,6 @@ fn request(request: &str, line: &Line<'_>, sheet: &mut Sheet) {
     let kind = kind.and_then(|k| k.split([' ', '}']).next());
     if let Some(kind) = kind.filter(|k| !k.is_empty()) {
         sheet.text("kv_cache_dtype", kind, line, "KvCacheType:");
-    }
-}
-
-fn device_row(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
-    let mut row = BTreeMap::new();
-    for name in ["id", "name", "library", "compute", "description"] {
-        if let Some(text) = r.get(name).filter(|t| !t.is_empty()) {
-            row.insert(name.to_owned(), FactValue::Text(text.to_owned()));
-        }
-    }
-    for (name, key) in [("total", "total_gib"), ("available", "available_gib")] {
-        if let Some(v) = r.gib(name) {
-            row.insert(key.to_owned(), FactValue::Float(v));
-        }
-    }
-    if !row.is_empty() {
-        sheet.row("devices", row, line);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, LogReport};
-use crate::engine::log::laws_tests::{hold, told};
+use crate::engine::log::laws_tests::{hold, report_of};
 
 fn report(log: &str) -> LogReport {
-    told(EngineId::Ollama, log.as_bytes())
+    report_of(EngineId::Ollama, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {

@@ -33,14 +33,6 @@ pub struct Graphs {
     bar: Option<Fact>,
 }
 
-fn fact(value: FactValue, line: &Line<'_>, needle: &str) -> Fact {
-    Fact {
-        value,
-        quote: vec![line.quote(needle)],
-        at_ns: line.at,
-    }
-}
-
 /// Number of items in `[1, 2, 4]`; `None` where the list is cut off.
 fn items(list: &str) -> Option<i64> {
     let inside = list.trim_start().strip_prefix('[')?.split_once(']')?.0;
@@ -67,7 +59,7 @@ impl Graphs {
                 (self.now, self.bar) = (Some(kind), None);
             }
             if let (Kind::Target, Some(v)) = (kind, gib_after(tail, "avail mem=")) {
-                let fact = fact(FactValue::Float(v), line, "avail mem=");
+                let fact = line.fact(FactValue::Float(v), "avail mem=");
                 self.before.entry(rank.clone()).or_insert(fact);
             }
             self.configure(kind, listed(), line);
@@ -84,7 +76,7 @@ impl Graphs {
 
     fn configure(&mut self, kind: Kind, list: Option<&str>, line: &Line<'_>) {
         if let Some(n) = list.and_then(items) {
-            let fact = fact(FactValue::Int(n), line, "[");
+            let fact = line.fact(FactValue::Int(n), "[");
             self.configured.entry(kind).or_insert(fact);
         }
     }
@@ -93,11 +85,11 @@ impl Graphs {
         if let Some(v) = gib_after(tail, "mem usage=") {
             if self.used.len() < 16 || self.used.contains_key(&(kind, phase.clone())) {
                 let by_rank = self.used.entry((kind, phase)).or_default();
-                by_rank.insert(rank.clone(), fact(FactValue::Float(v), line, "mem usage="));
+                by_rank.insert(rank.clone(), line.fact(FactValue::Float(v), "mem usage="));
             }
         }
         if let (Kind::Target, Some(v)) = (kind, gib_after(tail, "avail mem=")) {
-            let fact = fact(FactValue::Float(v), line, "avail mem=");
+            let fact = line.fact(FactValue::Float(v), "avail mem=");
             self.after.insert(rank.clone(), fact);
         }
         // A completed progress bar counts the captured graphs; without one, the list does.
@@ -120,7 +112,7 @@ impl Graphs {
         let of = of.split(' ').next().unwrap_or_default();
         let done: Option<i64> = done.trim().parse().ok();
         if let Some(n) = done.filter(|n| Ok(*n) == of.parse()) {
-            self.bar = Some(fact(FactValue::Int(n), line, "Capturing batches"));
+            self.bar = Some(line.fact(FactValue::Int(n), "Capturing batches"));
         }
     }
 
@@ -132,8 +124,8 @@ impl Graphs {
 
     /// Writes the facts.
     pub fn conclude(&self, shape: Shape, sheet: &mut Sheet) {
-        shape.tell(sheet, "avail_before_graph_gib", &self.before, true);
-        shape.tell(sheet, "avail_after_graph_gib", &self.after, true);
+        shape.write_figures(sheet, "avail_before_graph_gib", &self.before, true);
+        shape.write_figures(sheet, "avail_after_graph_gib", &self.after, true);
         for (kind, key) in [
             (Kind::Target, "cuda_graph_gib"),
             (Kind::Prefill, "cuda_graph_prefill_gib"),
@@ -145,7 +137,7 @@ impl Graphs {
                     add(&mut sum, rank, more);
                 }
             }
-            shape.tell(sheet, key, &sum, false);
+            shape.write_figures(sheet, key, &sum, false);
         }
         for (counts, target, prefill) in [
             (

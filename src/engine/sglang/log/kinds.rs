@@ -1,8 +1,8 @@
 //! Kinds of SGLang's messages: how each begins, and which it prints while it serves.
 
 use super::bare;
-use crate::engine::log::cause::is_exception;
 use crate::engine::log::heads::{Heads, Message};
+use crate::engine::log::sheet::is_exception;
 use crate::engine::log::torch;
 use std::sync::LazyLock;
 
@@ -113,7 +113,7 @@ pub static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
 /// contain any words: only messages on serving, shutdown or a restart count, and only at the start
 /// of a line.
 pub fn counts_while_serving(m: &Message<'_, Kind>) -> bool {
-    let told = matches!(
+    let counts = matches!(
         m.kind,
         Kind::Arguments
             | Kind::Ready
@@ -125,7 +125,7 @@ pub fn counts_while_serving(m: &Message<'_, Kind>) -> bool {
     );
     // Progress bars and logged requests only decide how the rest of the line is read.
     matches!(m.kind, Kind::Bar | Kind::RequestLog)
-        || told && (opens_line(m.prefix) || raised(m.prefix))
+        || counts && (opens_line(m.prefix) || raised(m.prefix))
 }
 
 /// Whether an out-of-memory error in a line of a serving server is its own: at the beginning of a

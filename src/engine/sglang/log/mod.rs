@@ -29,18 +29,21 @@ mod graphs;
 pub(in crate::engine) mod kinds;
 mod pool;
 mod ranks;
-mod server_args;
+pub(super) mod server_args;
 
-use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
-use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::facts::{EngineStep, FactValue, Severity};
 use crate::engine::log::figures::{after, gib_after, number_after, number_before};
 use crate::engine::log::heads::Message;
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::{Weight, is_exception};
+use crate::engine::log::table::Form::*;
+use crate::engine::log::table::Put::{self, Last};
+use crate::engine::log::table::{Row, read_values, record_of};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser, torch};
 use graphs::Graphs;
 use kinds::{HEADS, Kind};
-use pool::{Pools, whole_count, windows};
+use pool::{Pools, windows};
 use ranks::{ByRank, RankId, Shape};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -81,6 +84,11 @@ impl Sglang {
         }
     }
 
+    /// The amount of memory after `needle` as a figure of the rank.
+    fn gib(&mut self, key: &'static str, rank: &RankId, rest: &str, needle: &str, line: &Line<'_>) {
+        self.figure(key, rank, gib_after(rest, needle), line);
+    }
+
     fn put(
         &mut self,
         key: &'static str,
@@ -94,26 +102,7 @@ impl Sglang {
         if (known && first) || (!known && by_rank.len() >= MOST_RANKS) {
             return;
         }
-        let fact = Fact {
-            value,
-            quote: vec![line.quote("")],
-            at_ns: line.at,
-        };
-        by_rank.insert(rank.clone(), fact);
-    }
-
-    fn pools_of(&mut self, rank: &RankId) -> Option<&mut Pools> {
-        if self.pools.len() >= MOST_RANKS && !self.pools.contains_key(rank) {
-            return None;
-        }
-        Some(self.pools.entry(rank.clone()).or_default())
-    }
-
-    fn loads_of(&mut self, rank: &RankId) -> Option<&mut u32> {
-        if self.loads.len() >= MOST_RANKS && !self.loads.contains_key(rank) {
-            return None;
-        }
-        Some(self.loads.entry(rank.clone()).or_default())
+        by_rank.insert(rank.clone(), line.fact(value, ""));
     }
 
     fn message(&mut self, m: &Message<'_, Kind>, line: &Line<'_>, sheet: &mut Sheet) {
@@ -128,22 +117,14 @@ impl Sglang {
                 sheet.step(EngineStep::Started, line, m.head);
                 server_args::read(rest, line, sheet);
             }
-            Kind::Init => {
-                self.figure(
-                    "distributed_init_gib",
-                    &rank,
-                    gib_after(rest, "mem usage="),
-                    line,
-                );
-            }
+            Kind::Init => self.gib("distributed_init_gib", &rank, rest, "mem usage=", line),
             Kind::LoadBegin => {
                 sheet.step(EngineStep::LoadingWeights, line, m.head);
                 if let Some(pools) = self.pools.get_mut(&rank) {
                     pools.close();
                 }
                 if !self.loads.contains_key(&rank) {
-                    let avail = gib_after(rest, "avail mem=");
-                    self.figure("avail_before_load_gib", &rank, avail, line);
+                    self.gib("avail_before_load_gib", &rank, rest, "avail mem=", line);
                 }
             }
             Kind::LoadEnd => self.loaded(&rank, rest, line, sheet),
@@ -155,24 +136,14 @@ impl Sglang {
                 // `Full KV Cache is allocated`: a word between the tag and the message.
                 let label = m.prefix.trim_end().rsplit([' ', ']']).next();
                 let label = label.filter(|l| matches!(*l, "Full" | "SWA" | "full" | "swa"));
-                if let Some(pools) = self.pools_of(&rank) {
+                if let Some(pools) = of_rank(&mut self.pools, &rank) {
                     pools.allocated(label.unwrap_or_default(), rest, line);
-                }
-            }
-            Kind::KvSkipped => {
-                if let Some(n) = whole_count(rest, "#tokens: ") {
-                    sheet.count("kv_logical_tokens", n, line, "#tokens");
                 }
             }
             Kind::LateKv => self.sized_late(&rank, rest, line, sheet),
             Kind::SwaSum | Kind::Windows => {
-                if let Some(found) = windows(rest) {
-                    self.windows = Some(found);
-                    for (key, n) in [("full_tokens", found.0), ("swa_tokens", found.1)] {
-                        sheet.count(key, n, line, m.head);
-                    }
-                }
-                if let (Kind::SwaSum, Some(pools)) = (m.kind, self.pools_of(&rank)) {
+                self.read_windows(rest, m.head, line, sheet);
+                if let (Kind::SwaSum, Some(pools)) = (m.kind, of_rank(&mut self.pools, &rank)) {
                     pools.swa_sum(rest, line);
                 }
             }
@@ -186,15 +157,7 @@ impl Sglang {
                     }
                 }
             }
-            Kind::Dsv4Budget => {
-                if let Some(n) = number_after(rest, "bytes_per_full_token=") {
-                    let value = FactValue::Float(n.value);
-                    sheet.set("dsv4_bytes_per_full_token", value, line, m.head);
-                }
-                if let Some(v) = gib_after(rest, "available_bytes=") {
-                    sheet.figure("dsv4_available_gib", v, line, m.head);
-                }
-            }
+            Kind::KvSkipped | Kind::Dsv4Budget => read_values(VALUES, rest, line, sheet),
             Kind::Dsv4Pools => {
                 for name in ["full", "swa", "c4", "c128"] {
                     if let Some(n) = number_after(rest, &format!(" {name}=")) {
@@ -205,17 +168,16 @@ impl Sglang {
             }
             Kind::PoolEnd => {
                 sheet.step(EngineStep::KvCacheAllocated, line, m.head);
-                let avail = gib_after(rest, "avail mem=");
-                self.figure("avail_after_pool_gib", &rank, avail, line);
+                self.gib("avail_after_pool_gib", &rank, rest, "avail mem=", line);
                 // Its model was loaded, seen or not.
-                if let Some(loads) = self.loads_of(&rank) {
+                if let Some(loads) = of_rank(&mut self.loads, &rank) {
                     *loads = (*loads).max(1);
                 }
                 if let Some(pools) = self.pools.get_mut(&rank) {
                     pools.close();
                 }
             }
-            Kind::Limits => limits(rest, line, sheet),
+            Kind::Limits => self.limits(rest, line, sheet),
             Kind::Capture => {
                 if rest.contains(" graph failed") {
                     sheet.cause(Weight::Cause, line, m.head);
@@ -268,7 +230,7 @@ impl Sglang {
         if let Some(pools) = self.pools.get_mut(rank) {
             pools.close();
         }
-        if let Some(loads) = self.loads_of(rank) {
+        if let Some(loads) = of_rank(&mut self.loads, rank) {
             *loads = loads.saturating_add(1);
         }
         let draft = self.loads.get(rank).is_some_and(|n| *n > 1);
@@ -284,27 +246,26 @@ impl Sglang {
             }
             return;
         }
-        let avail = gib_after(rest, "avail mem=");
-        self.figure("avail_after_load_gib", rank, avail, line);
+        self.gib("avail_after_load_gib", rank, rest, "avail mem=", line);
         self.figure("weights_gib", rank, used, line);
-        for (needle, key) in [
-            ("type=", "architecture"),
-            ("dtype=", "dtype"),
-            ("quant=", "quantization"),
-        ] {
-            let value = word(rest, needle);
-            if let Some(value) = value.filter(|v| !matches!(*v, "None" | "auto")) {
-                sheet.text(key, value.trim_start_matches("torch."), line, needle);
+        for (name, key) in LOADED {
+            let value = word(rest, name).filter(|v| !matches!(*v, "None" | "auto"));
+            if let Some(value) = value {
+                sheet.text(key, value.trim_start_matches("torch."), line, name);
             }
         }
     }
 
-    fn sized_late(&mut self, rank: &RankId, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
-        if let Some(found) = windows(rest) {
-            self.windows = Some(found);
-            sheet.count("full_tokens", found.0, line, "full_layer");
-            sheet.count("swa_tokens", found.1, line, "swa_layer");
+    fn read_windows(&mut self, rest: &str, needle: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        if let Some((full, swa)) = windows(rest) {
+            self.windows = Some((full, swa));
+            sheet.count("full_tokens", full, line, needle);
+            sheet.count("swa_tokens", swa, line, needle);
         }
+    }
+
+    fn sized_late(&mut self, rank: &RankId, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        self.read_windows(rest, "full_layer", line, sheet);
         let draft = rest.starts_with("draft ");
         if !rest.contains("KV cache allocated") {
             return;
@@ -313,36 +274,15 @@ impl Sglang {
             kv_dtype(dtype, line, sheet);
         }
         if !draft {
-            let avail = gib_after(rest, "avail mem=");
-            self.figure("avail_after_kv_sizing_gib", rank, avail, line);
+            self.gib("avail_after_kv_sizing_gib", rank, rest, "avail mem=", line);
         }
-        if let Some(pools) = self.pools_of(rank) {
+        if let Some(pools) = of_rank(&mut self.pools, rank) {
             pools.sized_late(draft, rest, line);
         }
     }
 
     fn mamba(&mut self, rank: &RankId, rest: &str, line: &Line<'_>) {
-        let mut record = BTreeMap::new();
-        let slots = whole_count(rest, "max_mamba_cache_size: ");
-        if let Some(n) = slots.and_then(|n| i64::try_from(n).ok()) {
-            record.insert("slots".to_owned(), FactValue::Int(n));
-        }
-        for (needle, key) in [
-            (" conv_state size: ", "conv_gib"),
-            (" ssm_state size: ", "ssm_gib"),
-            (
-                "intermediate_ssm_state_cache size: ",
-                "intermediate_ssm_gib",
-            ),
-            (
-                "intermediate_conv_window_cache size: ",
-                "intermediate_conv_gib",
-            ),
-        ] {
-            if let Some(v) = gib_after(rest, needle) {
-                record.insert(key.to_owned(), FactValue::Float(v));
-            }
-        }
+        let record = record_of(MAMBA, rest);
         if !record.is_empty() {
             self.put("mamba", rank, FactValue::Record(record), line, true);
         }
@@ -372,6 +312,16 @@ impl Sglang {
                 let percent = hundredths as f64 / 100.0;
                 sheet.figure("kv_cache_usage_peak_pct", percent, line, "token usage");
             }
+        }
+    }
+
+    fn limits(&self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        let values = rest.strip_prefix('s').unwrap_or(rest);
+        let number = values.strip_prefix('=').unwrap_or_default();
+        if number.starts_with(|c: char| c.is_ascii_digit()) {
+            read_values(LIMITS, values, line, sheet);
+            // The scheduler's last line before it serves: weights, pools and graphs are allocated.
+            sheet.enough_memory(line, "max_total_num_token");
         }
     }
 
@@ -413,35 +363,54 @@ fn kv_dtype(text: &str, line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
-/// `s=473854, chunked_prefill_size=8192, …`: the text after `max_total_num_token`.
-fn limits(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
-    let Some(values) = rest
-        .strip_prefix("s=")
-        .or_else(|| rest.strip_prefix('='))
-        .filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
-    else {
-        return;
-    };
-    let given = format!("={values}");
-    for (needle, key) in [
-        ("=", "max_total_num_tokens"),
-        ("chunked_prefill_size=", "chunked_prefill_size"),
-        ("max_prefill_tokens=", "max_prefill_tokens"),
-        ("max_running_requests=", "max_running_requests"),
-        ("context_len=", "max_model_len"),
-    ] {
-        if let Some(n) = number_after(&given, needle).filter(|n| n.whole && n.value >= 0.0) {
-            sheet.count(key, n.value as u64, line, needle);
-        }
+fn of_rank<'a, V: Default>(
+    by_rank: &'a mut BTreeMap<RankId, V>,
+    rank: &RankId,
+) -> Option<&'a mut V> {
+    if by_rank.len() >= MOST_RANKS && !by_rank.contains_key(rank) {
+        return None;
     }
-    for needle in ["available_gpu_mem=", "available_cpu_mem="] {
-        if let Some(v) = gib_after(rest, needle) {
-            sheet.figure("avail_after_start_gib", v, line, needle);
-        }
-    }
-    // The scheduler's last line before it serves: weights, pools and graphs are allocated.
-    sheet.enough_memory(line, "max_total_num_token");
+    Some(by_rank.entry(rank.clone()).or_default())
 }
+
+type SglangRow = Row<Put<Sglang>>;
+
+/// Values that stand alone in their messages.
+#[rustfmt::skip]
+const VALUES: &[SglangRow] = &[
+    Row::new("#tokens: ", CompleteCount, Last("kv_logical_tokens")).shown("#tokens"),
+    Row::new("bytes_per_full_token=", Float, Last("dsv4_bytes_per_full_token")),
+    Row::new("available_bytes=", Gib, Last("dsv4_available_gib")),
+];
+
+/// The scheduler's closing line, `max_total_num_tokens=473854, chunked_prefill_size=8192, …`.
+#[rustfmt::skip]
+const LIMITS: &[SglangRow] = &[
+    Row::new("=", Whole, Last("max_total_num_tokens")),
+    Row::new("chunked_prefill_size=", Whole, Last("chunked_prefill_size")),
+    Row::new("max_prefill_tokens=", Whole, Last("max_prefill_tokens")),
+    Row::new("max_running_requests=", Whole, Last("max_running_requests")),
+    Row::new("context_len=", Whole, Last("max_model_len")),
+    Row::new("available_gpu_mem=", Gib, Last("avail_after_start_gib")),
+    Row::new("available_cpu_mem=", Gib, Last("avail_after_start_gib")),
+];
+
+/// The states of a recurrent model.
+#[rustfmt::skip]
+const MAMBA: &[SglangRow] = &[
+    Row::new("max_mamba_cache_size: ", CompleteCount, Last("slots")),
+    Row::new(" conv_state size: ", Gib, Last("conv_gib")),
+    Row::new(" ssm_state size: ", Gib, Last("ssm_gib")),
+    Row::new("intermediate_ssm_state_cache size: ", Gib, Last("intermediate_ssm_gib")),
+    Row::new("intermediate_conv_window_cache size: ", Gib, Last("intermediate_conv_gib")),
+];
+
+/// Words of the line on a loaded model.
+const LOADED: &[(&str, &str)] = &[
+    ("type=", "architecture"),
+    ("dtype=", "dtype"),
+    ("quant=", "quantization"),
+];
 
 impl Messages for Sglang {
     const ENGINE: &'static str = "sglang";
@@ -547,7 +516,7 @@ impl Messages for Sglang {
         }
         let shape = self.shape(sheet);
         for (key, by_rank) in &self.figures {
-            shape.tell(sheet, key, by_rank, LISTED.contains(key));
+            shape.write_figures(sheet, key, by_rank, LISTED.contains(key));
         }
         pool::conclude(&self.pools, self.windows, shape, sheet);
         self.graphs.conclude(shape, sheet);

@@ -4,7 +4,7 @@
 use super::ranks::{ByRank, RankId, Shape};
 use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
-use crate::engine::log::figures::{after, gib_after, number, number_after};
+use crate::engine::log::figures::{after, complete_count, gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
@@ -31,11 +31,7 @@ impl Part {
     }
 
     fn fact(&self, value: FactValue) -> Fact {
-        Fact {
-            value,
-            quote: vec![self.quote.clone()],
-            at_ns: self.at,
-        }
+        Fact::new(value, vec![self.quote.clone()], self.at)
     }
 }
 
@@ -68,16 +64,10 @@ pub struct Pools {
     late_draft: Option<Part>,
 }
 
-/// A count that another word follows: one that ends a line may have been cut off.
-pub fn whole_count(text: &str, needle: &str) -> Option<u64> {
-    let (n, rest) = number(after(text, needle)?)?;
-    (n.whole && n.value >= 0.0 && rest.starts_with([',', ' ', ')'])).then_some(n.value as u64)
-}
-
 fn part(label: &str, rest: &str, line: &Line<'_>, needle: &str) -> Part {
     Part {
         label: label.to_owned(),
-        tokens: whole_count(rest, "#tokens: "),
+        tokens: after(rest, "#tokens: ").and_then(complete_count),
         k: gib_after(rest, " K size: "),
         v: gib_after(rest, " V size: "),
         size: gib_after(rest, " KV size: "),
@@ -228,11 +218,7 @@ pub fn conclude(
     for (rank, pools) in ranks {
         let (target, drafts) = pools.counted();
         let mut put = |key, value: f64, c: &Counted| {
-            let more = Fact {
-                value: FactValue::Float(value),
-                quote: c.quotes.clone(),
-                at_ns: c.at,
-            };
+            let more = Fact::new(FactValue::Float(value), c.quotes.clone(), c.at);
             super::graphs::add(by_key.entry(key).or_default(), rank, &more);
         };
         let mut fewest = |key, c: &Counted| {
@@ -266,7 +252,7 @@ pub fn conclude(
         }
     }
     for (key, figures) in &by_key {
-        shape.tell(sheet, key, figures, false);
+        shape.write_figures(sheet, key, figures, false);
     }
     for (key, (_, fact)) in least {
         sheet.conclude(key, fact);
@@ -278,21 +264,6 @@ pub fn conclude(
 
 fn table(pool: &Counted, windows: Option<(u64, u64)>) -> Fact {
     let row = |p: &Part| {
-        let mut row = BTreeMap::new();
-        let mut put = |key: &str, value: Option<FactValue>| {
-            if let Some(value) = value {
-                row.insert(key.to_owned(), value);
-            }
-        };
-        put(
-            "tokens",
-            p.tokens
-                .and_then(|t| i64::try_from(t).ok())
-                .map(FactValue::Int),
-        );
-        put("k", p.k.map(FactValue::Float));
-        put("v", p.v.map(FactValue::Float));
-        put("size", p.size.map(FactValue::Float));
         // The length identifies the part, not the position.
         let by_length = windows.and_then(|(full, swa)| match p.tokens? {
             t if t == full && t != swa => Some("full"),
@@ -301,12 +272,20 @@ fn table(pool: &Counted, windows: Option<(u64, u64)>) -> Fact {
         });
         let label = Some(p.label.to_ascii_lowercase()).filter(|l| !l.is_empty());
         let name = label.or(by_length.map(str::to_owned));
-        put("pool", name.map(FactValue::Text));
-        row
+        let tokens = p.tokens.and_then(|t| i64::try_from(t).ok());
+        let entries = [
+            ("tokens", tokens.map(FactValue::Int)),
+            ("k", p.k.map(FactValue::Float)),
+            ("v", p.v.map(FactValue::Float)),
+            ("size", p.size.map(FactValue::Float)),
+            ("pool", name.map(FactValue::Text)),
+        ];
+        let entries = entries.into_iter();
+        entries
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
     };
-    Fact {
-        value: FactValue::Rows(pool.parts.iter().map(row).collect()),
-        quote: pool.parts.iter().map(|p| p.quote.clone()).collect(),
-        at_ns: pool.at,
-    }
+    let quotes = pool.parts.iter().map(|p| p.quote.clone()).collect();
+    let rows = FactValue::Rows(pool.parts.iter().map(row).collect());
+    Fact::new(rows, quotes, pool.at)
 }

@@ -85,14 +85,14 @@ impl Shape {
     }
 
     /// Puts `figures` on the sheet. `listed`: free memory at a moment is a list even of one rank.
-    pub fn tell(self, sheet: &mut Sheet, key: &str, figures: &ByRank, listed: bool) {
-        let told: Vec<(&RankId, &Fact)> = figures
+    pub fn write_figures(self, sheet: &mut Sheet, key: &str, figures: &ByRank, listed: bool) {
+        let shown: Vec<(&RankId, &Fact)> = figures
             .iter()
             // Among tagged ranks, a line without a tag cannot be attributed.
             .filter(|(rank, _)| self == Shape::One || **rank != RankId::Bare)
             .collect();
-        let numbers = || told.iter().filter_map(|(_, f)| f.value.number()).collect();
-        let value = match (self, told.as_slice()) {
+        let numbers = || shown.iter().filter_map(|(_, f)| f.value.number()).collect();
+        let value = match (self, shown.as_slice()) {
             (_, []) => return,
             (Shape::One, [.., (_, fact)]) => match fact.value.number() {
                 Some(v) if listed => FactValue::List(vec![v]),
@@ -100,7 +100,8 @@ impl Shape {
             },
             (Shape::List, _) => FactValue::List(numbers()),
             (Shape::Record, _) => FactValue::Record(
-                told.iter()
+                shown
+                    .iter()
                     .map(|(rank, f)| (label(rank), f.value.clone()))
                     .collect(),
             ),
@@ -108,7 +109,7 @@ impl Shape {
         if matches!(&value, FactValue::List(list) if list.is_empty()) {
             return;
         }
-        let facts: Vec<&Fact> = told.iter().map(|(_, f)| *f).collect();
+        let facts: Vec<&Fact> = shown.iter().map(|(_, f)| *f).collect();
         let quotes = match self {
             Shape::One => facts.last().map(|f| f.quote.clone()).unwrap_or_default(),
             _ => facts
@@ -118,14 +119,7 @@ impl Shape {
                 .collect(),
         };
         let at_ns = latest(&facts);
-        sheet.conclude(
-            key,
-            Fact {
-                value,
-                quote: quotes,
-                at_ns,
-            },
-        );
+        sheet.conclude(key, Fact::new(value, quotes, at_ns));
     }
 }
 

@@ -5,10 +5,9 @@ use crate::engine::facts::FactValue;
 use crate::engine::log::Line;
 use crate::engine::log::sheet::Sheet;
 
-/// Names of arguments, and the facts that they set.
-const KEYS: &[(&str, &str)] = &[
-    ("model_path", "model"),
-    ("served_model_name", "served_model_name"),
+/// Arguments that the log and `/server_info` show, with the facts that they set. A selection, as
+/// both also contain API keys.
+pub const ARGUMENTS: &[(&str, &str)] = &[
     ("dtype", "dtype"),
     ("quantization", "quantization"),
     ("kv_cache_dtype", "kv_cache_dtype"),
@@ -16,27 +15,33 @@ const KEYS: &[(&str, &str)] = &[
     ("pp_size", "pipeline_parallel_size"),
     ("dp_size", "data_parallel_size"),
     ("ep_size", "expert_parallel_size"),
-    ("nnodes", "nnodes"),
-    ("node_rank", "node_rank"),
     ("mem_fraction_static", "mem_fraction_static"),
     ("attention_backend", "attention_backend"),
-    ("context_length", "context_length"),
     ("max_running_requests", "max_running_requests"),
-    ("max_total_tokens", "max_total_tokens_asked"),
     ("chunked_prefill_size", "chunked_prefill_size"),
     ("max_prefill_tokens", "max_prefill_tokens"),
-    ("page_size", "page_size"),
     ("cuda_graph_max_bs", "cuda_graph_max_bs"),
     ("disable_cuda_graph", "enforce_eager"),
     ("speculative_algorithm", "speculative_algorithm"),
     ("enable_dp_attention", "enable_dp_attention"),
+];
+
+/// Arguments that only the log is read for.
+const LOGGED: &[(&str, &str)] = &[
+    ("model_path", "model"),
+    ("served_model_name", "served_model_name"),
+    ("nnodes", "nnodes"),
+    ("node_rank", "node_rank"),
+    ("context_length", "context_length"),
+    ("max_total_tokens", "max_total_tokens_asked"),
+    ("page_size", "page_size"),
     ("cpu_offload_gb", "cpu_offload_gb"),
     ("device", "device"),
 ];
 
 /// Writes the arguments on the sheet. Skips `auto` and `None`, which leave the value open.
 pub fn read(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
-    for (name, key) in KEYS {
+    for (name, key) in ARGUMENTS.iter().chain(LOGGED) {
         let Some((value, needle)) = value_of(rest, name) else {
             continue;
         };
@@ -110,17 +115,17 @@ mod tests {
             "{'model_path': 'org/m', 'tp_size': 4, 'mem_fraction_static': 0.81, 'kv_cache_dtype': 'fp8_e5m2', 'disable_cuda_graph': False}",
             r#"{"model_path":"org/m","tp_size":4,"mem_fraction_static":0.81,"kv_cache_dtype":"fp8_e5m2","disable_cuda_graph":false}"#,
         ] {
-            let told = [
+            let expected = [
                 ("enforce_eager", "false"),
                 ("kv_cache_dtype", "fp8_e5m2"),
                 ("mem_fraction_static", "0.81"),
                 ("model", "org/m"),
                 ("tensor_parallel_size", "4"),
             ];
-            let told = told.map(|(k, v)| (k.to_owned(), v.to_owned()));
-            assert_eq!(facts(text), told, "{text}");
+            let expected = expected.map(|(k, v)| (k.to_owned(), v.to_owned()));
+            assert_eq!(facts(text), expected, "{text}");
         }
-        // Cut off: what has no end is not told.
+        // A value without an end may have been cut off.
         assert_eq!(facts("ServerArgs(model_path='org/m"), []);
         assert_eq!(facts("ServerArgs(tp_size=1"), []);
     }

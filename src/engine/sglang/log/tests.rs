@@ -2,10 +2,10 @@
 
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
-use crate::engine::log::laws_tests::{hold, told};
+use crate::engine::log::laws_tests::{hold, report_of};
 
 fn report(log: &str) -> LogReport {
-    told(EngineId::Sglang, log.as_bytes())
+    report_of(EngineId::Sglang, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {
@@ -188,7 +188,7 @@ fn a_draft_whose_target_loaded_before_the_log_began() {
 #[test]
 fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
     let plain = report(TWO_RANKS);
-    let said = [
+    let quotations = [
         "Load weight end. type=Z, avail mem=1.46 GB, mem usage=99.22 GB. KV Cache is allocated. #tokens: 7, K size: 9.00 GB, V size: 9.00 GB CUDA out of memory",
         "CUDA out of memory. Tried to allocate 2.00 GiB",
         "server_args=ServerArgs(tp_size=8)",
@@ -199,12 +199,12 @@ fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
         "Not enough memory. Please try to increase",
         "SIGTERM received. signum=15",
     ];
-    for said in said {
-        let log = format!("{TWO_RANKS}[2031-01-02 03:04:16] INFO: user says: {said}\n");
+    for quotation in quotations {
+        let log = format!("{TWO_RANKS}[2031-01-02 03:04:16] INFO: user says: {quotation}\n");
         let r = report(&log);
-        assert_eq!(r.facts, plain.facts, "{said}");
-        assert_eq!(r.steps, plain.steps, "{said}");
-        assert_eq!(r.findings.len(), plain.findings.len(), "{said}");
+        assert_eq!(r.facts, plain.facts, "{quotation}");
+        assert_eq!(r.steps, plain.steps, "{quotation}");
+        assert_eq!(r.findings.len(), plain.findings.len(), "{quotation}");
     }
     // Its own lack, and what it prints of weights that come later.
     for lack in [

@@ -2,11 +2,10 @@
 //! bytes are printed nowhere.
 
 use super::whole;
-use crate::engine::cuda_graphs::{CAPTURED, Graph};
+use crate::engine::cuda_graphs::Graph;
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::after;
-use crate::engine::log::said::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeSet;
 
@@ -66,12 +65,9 @@ impl Graphs {
         }
     }
 
-    /// Reads one line.
-    pub fn read(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
-        let text = line.text;
-        let creating = "Creating CUDA graph instances for ";
-        if let Some(n) = text_after_sign(text, creating).and_then(whole) {
-            sheet.count("cuda_graph_batch_sizes_configured", n, line, creating);
+    /// A series begins.
+    pub fn begin(&mut self, rest: &str, rank: Option<u64>) {
+        if let Some(n) = whole(rest) {
             if self.series.len() >= MOST {
                 self.series.remove(0);
             }
@@ -81,53 +77,40 @@ impl Graphs {
                 ..Series::default()
             });
         }
-        if let Some((needle, rest)) = text_after_any(text, CAPTURED) {
-            self.captured(rest, needle, rank, line);
-        }
-        let piecewise = "Run piecewise CUDA graph warmup for ";
-        if let Some(rest) = text_after_sign(text, piecewise) {
-            if let Some(n) = after(rest, "num tokens=")
-                .or(after(rest, "batch size="))
-                .and_then(whole)
-            {
-                if self.piecewise.len() < MOST && self.piecewise.insert(n) {
-                    sheet.count(
-                        "cuda_graphs_piecewise",
-                        self.piecewise.len() as u64,
-                        line,
-                        piecewise,
-                    );
-                }
-            }
-        }
-        if text_after_sign(text, "Skipping CUDA graph warmup").is_some() {
-            let before = sheet.number("cuda_graphs_skipped").unwrap_or(0.0);
-            sheet.count(
-                "cuda_graphs_skipped",
-                before as u64 + 1,
-                line,
-                "Skipping CUDA graph",
-            );
-            sheet.finding(
-                "cuda_graphs_skipped",
-                Severity::Warning,
-                "some CUDA graphs were not captured; such batches run without",
-                line,
-                "Skipping CUDA graph",
-            );
-        }
-        let dynamic = "Dynamic draft length enabled for one-model path. Capturing ";
-        if let Some(n) = text_after_sign(text, dynamic).and_then(whole) {
-            sheet.count("cuda_graphs_planned", n, line, dynamic);
-        }
-        if let Some(limit) = MAX_CONCURRENCY.iter().find_map(|name| after(text, name)) {
-            if whole(limit).is_some() {
-                self.max_concurrency = Some(line.quote("max_concurrency"));
+    }
+
+    /// A graph of the prefill.
+    pub fn piecewise(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let size = after(rest, "num tokens=").or(after(rest, "batch size="));
+        if let Some(n) = size.and_then(whole) {
+            if self.piecewise.len() < MOST && self.piecewise.insert(n) {
+                let count = self.piecewise.len() as u64;
+                sheet.count("cuda_graphs_piecewise", count, line, "Run piecewise");
             }
         }
     }
 
-    fn captured(&mut self, rest: &str, needle: &str, rank: Option<u64>, line: &Line<'_>) {
+    /// A graph is not captured.
+    pub fn skipped(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let (key, sign) = ("cuda_graphs_skipped", "Skipping CUDA graph");
+        let before = sheet.number(key).unwrap_or(0.0);
+        sheet.count(key, before as u64 + 1, line, sign);
+        let message = "some CUDA graphs were not captured; such batches run without";
+        sheet.finding(key, Severity::Warning, message, line, sign);
+    }
+
+    /// Notes a line that shows that speculation can be switched off.
+    pub fn max_concurrency(&mut self, line: &Line<'_>) {
+        let limit = MAX_CONCURRENCY
+            .iter()
+            .find_map(|name| after(line.text, name));
+        if limit.and_then(whole).is_some() {
+            self.max_concurrency = Some(line.quote("max_concurrency"));
+        }
+    }
+
+    /// A graph is captured.
+    pub fn captured(&mut self, rest: &str, rank: Option<u64>, line: &Line<'_>) {
         let Some(graph) = Graph::read(rest) else {
             return;
         };
@@ -143,9 +126,11 @@ impl Graphs {
         let series = &mut self.series[own.unwrap_or(last)];
         if series.graphs.len() < MOST && series.graphs.insert(graph.clone()) {
             if series.quotes.len() < 64 {
-                series.quotes.push(line.quote(needle));
+                series.quotes.push(line.quote("Run generation"));
             }
-            series.first.get_or_insert((line.quote(needle), line.at));
+            series
+                .first
+                .get_or_insert((line.quote("Run generation"), line.at));
             series.last = Some(graph);
         }
     }
@@ -218,12 +203,5 @@ impl Graphs {
 fn put(key: &str, value: FactValue, series: &Series, sheet: &mut Sheet) {
     let at_ns = series.first.as_ref().and_then(|(_, at)| *at);
     let quote = series.quotes.clone();
-    sheet.conclude(
-        key,
-        Fact {
-            value,
-            quote,
-            at_ns,
-        },
-    );
+    sheet.conclude(key, Fact::new(value, quote, at_ns));
 }

@@ -79,9 +79,9 @@ fn pytorch() -> String {
 #[test]
 fn a_start_of_the_pytorch_backend() {
     let log = pytorch();
-    let told = facts(&log);
+    let shown = facts(&log);
     assert_eq!(
-        told,
+        shown,
         [
             "activation_peak_gib=0.75",
             "backend=pytorch",
@@ -273,7 +273,7 @@ fn a_start_of_the_engine_backend() {
 [TensorRT-LLM][INFO] Number of blocks in KV cache secondary pool: 20, onboard blocks to primary memory before reuse: true
 [TensorRT-LLM][INFO] Number of tokens per block: 64.
 ";
-    let told = facts(new);
+    let shown = facts(new);
     for expected in [
         "num_gpu_blocks=100",
         "num_cpu_blocks=20",
@@ -281,8 +281,8 @@ fn a_start_of_the_engine_backend() {
         "kv_available_gib=6",
     ] {
         assert!(
-            told.contains(&expected.to_owned()),
-            "{expected} of {told:?}"
+            shown.contains(&expected.to_owned()),
+            "{expected} of {shown:?}"
         );
     }
     assert_eq!(fact(new, "oom"), None);
@@ -351,14 +351,14 @@ fn pools_of_ranks_print_through_each_other() {
 fn a_draft_model_has_a_pool_of_its_own() {
     let draft = "[T] [TRT-LLM] [I] [_torch] Draft KV cache sizing: gpu_free_mem=9.15GiB, target_blocks=5120, min_draft_blocks=5632\n";
     let dry = "[T] [TRT-LLM] [I] [_torch] [kv cache manager] Primary/secondary blocks for window sizes set to {512: (12, 0), 4096: (30, 0)} for estimation dry run\n";
-    let told = facts(&[&pool(300, "1.20"), draft, dry].concat());
+    let shown = facts(&[&pool(300, "1.20"), draft, dry].concat());
     assert!(
-        told.contains(&"draft_kv_blocks_estimation=42".to_owned()),
-        "{told:?}"
+        shown.contains(&"draft_kv_blocks_estimation=42".to_owned()),
+        "{shown:?}"
     );
     assert!(
-        !told.iter().any(|f| f.starts_with("kv_cache_gib")),
-        "{told:?}"
+        !shown.iter().any(|f| f.starts_with("kv_cache_gib")),
+        "{shown:?}"
     );
     let marked = facts(&[PROFILE, &pool(5120, "20.00"), draft, &pool(5632, "1.00")].concat());
     assert!(marked.contains(&"kv_cache_gib=20".to_owned()), "{marked:?}");
@@ -435,12 +435,12 @@ fn every_lack_of_memory() {
     let bytes =
         "[TRT] [W] Requested amount of GPU memory (2147483648 bytes) could not be allocated.\n";
     assert_eq!(fact(bytes, "oom_requested_gib").as_deref(), Some("2"));
-    let told = format!(
+    let shown = format!(
         "{}{}",
         pytorch(),
         "DEBUG request: prompt: CUDA out of memory. Tried to allocate 9.00 GiB\n"
     );
-    assert_eq!(fact(&told, "oom").as_deref(), Some("false"));
+    assert_eq!(fact(&shown, "oom").as_deref(), Some("false"));
     let nccl = "[E] Executor creation failed with NCCL error: x\nRuntimeError: y\n";
     assert!(
         parser(nccl.as_bytes())

@@ -1,14 +1,11 @@
 //! Memory outside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
 
-use super::table;
-use crate::engine::facts::{Fact, FactValue, Severity};
+use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
-use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
-use crate::engine::log::said::text_after_sign;
+use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::sheet::Sheet;
-use crate::engine::log::table::read_message;
 
-const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 /// Figures of one kind kept.
 const MOST: usize = 1024;
@@ -44,14 +41,7 @@ impl Printed {
         quote.dedup();
         quote.truncate(64);
         let at_ns = last.first().and_then(|(_, _, at)| *at);
-        sheet.conclude(
-            key,
-            Fact {
-                value,
-                quote,
-                at_ns,
-            },
-        );
+        sheet.conclude(key, Fact::new(value, quote, at_ns));
     }
 }
 
@@ -68,12 +58,36 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads one line.
-    pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
-        self.engine(line, sheet);
-        read_message(table::MESSAGES, line, sheet);
-        profile(line, sheet);
-        checkpoint(line, sheet);
+    /// A serialised engine.
+    pub fn engine_size(&mut self, line: &Line<'_>, rest: &str) {
+        if let Some((size, _)) = gib(rest) {
+            self.engine.add(size, line, "Loaded engine size");
+        }
+    }
+
+    /// A part of an engine.
+    pub fn allocated(&mut self, line: &Line<'_>, rest: &str) {
+        let Some((size, rest)) = amount(rest) else {
+            return;
+        };
+        let figures = [&mut self.context, &mut self.buffers, &mut self.decoder];
+        for (sign, printed) in ALLOCATED.into_iter().zip(figures) {
+            if rest.starts_with(sign) {
+                printed.add(size, line, sign);
+            }
+        }
+    }
+
+    /// What TensorRT holds now.
+    pub fn managed(&mut self, line: &Line<'_>, rest: &str) {
+        if let Some(size) = now_on_gpu(rest) {
+            let printed = if rest.starts_with("engine deserialization") {
+                &mut self.deserialised
+            } else {
+                &mut self.contexts
+            };
+            printed.add(size, line, "now: ");
+        }
     }
 
     /// Writes the facts that are one for each rank.
@@ -98,37 +112,6 @@ impl Memory {
             sheet,
         );
     }
-
-    fn engine(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
-        let text = line.text;
-        if let Some((size, _)) = text_after_sign(text, "Loaded engine size: ").and_then(gib) {
-            self.engine.add(size, line, "Loaded engine size");
-        }
-        let figures = [&mut self.context, &mut self.buffers, &mut self.decoder];
-        for (needle, printed) in ALLOCATED.into_iter().zip(figures) {
-            if let Some((size, rest)) = text_after_sign(text, "Allocated ").and_then(amount) {
-                if rest.starts_with(needle) {
-                    printed.add(size, line, needle);
-                }
-            }
-        }
-        if let Some(rest) =
-            text_after_sign(text, "[MemUsageChange] TensorRT-managed allocation in ")
-        {
-            if let Some(size) = now_on_gpu(rest) {
-                let printed = if rest.starts_with("engine deserialization") {
-                    &mut self.deserialised
-                } else {
-                    &mut self.contexts
-                };
-                printed.add(size, line, "now: ");
-            }
-        }
-        // Of the whole device, including other processes.
-        if let Some(size) = text_after_sign(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
-            sheet.figure("device_used_gib", size, line, "now: ");
-        }
-    }
 }
 
 /// An amount in any of the units of `MemoryCounters`, which count in 1024: GiB.
@@ -147,60 +130,10 @@ fn amount(text: &str) -> Option<(f64, &str)> {
 }
 
 /// `…, now: CPU 0, GPU 774 (MiB)`.
-fn now_on_gpu(text: &str) -> Option<f64> {
+pub fn now_on_gpu(text: &str) -> Option<f64> {
     let rest = after(after(text, "now: ")?, "GPU ")?;
     let (n, rest) = number(rest)?;
     rest.trim_start()
         .starts_with("(MiB)")
         .then_some(n.value / 1024.0)
-}
-
-/// Findings of the PyTorch backend's profile run.
-fn profile(line: &Line<'_>, sheet: &mut Sheet) {
-    let text = line.text;
-    if text_after_sign(text, table::WEIGHTS)
-        .and_then(gib)
-        .is_some()
-    {
-        sheet.finding(
-            "weights_upper_bound",
-            Severity::Info,
-            "weights_gib is an upper bound: workspaces of the warm-up are in it",
-            line,
-            table::WEIGHTS,
-        );
-    }
-    if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ")
-        .or(gib_after(text, "tmp kv_mem "))
-    {
-        if text_after_sign(text, "Peak memory during memory usage profiling").is_some() {
-            sheet.figure("temporary_kv_gib", size, line, "kv");
-            if size > 0.0 {
-                sheet.finding(
-                "profile_holds_temporary_kv",
-                Severity::Info,
-                "non_torch_gib was measured with the temporary KV pool of the profile (temporary_kv_gib) in place",
-                line,
-                "Peak memory",
-            );
-            }
-        }
-    }
-}
-
-/// `Use 63.32 GB for model weights.` and `Rank 0 uses 8.46 GB for model weights.`: the checkpoint,
-/// before it is loaded. Whether these GB count in 1000 or 1024 is not known.
-fn checkpoint(line: &Line<'_>, sheet: &mut Sheet) {
-    let text = line.text;
-    if !text.contains(" GB for model weights") {
-        return;
-    }
-    if let Some((n, _)) = text_after_sign(text, "Use ").and_then(number) {
-        sheet.figure("weights_hint_gb", n.value, line, "Use ");
-    } else if let Some((rank, rest)) = text_after_sign(text, "Rank ").and_then(number) {
-        if let Some(n) = number_after(rest, " uses ").filter(|_| rank.whole) {
-            let label = format!("rank{}", rank.value as u64);
-            sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
-        }
-    }
 }

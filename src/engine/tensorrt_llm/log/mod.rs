@@ -28,21 +28,21 @@
 //! | `attention_backend`, `backend`, `kv_cache_dtype`, `oom`, `oom_phase`, … | as in every engine |
 
 mod graphs;
-mod identity;
 mod memory;
 mod pools;
 mod table;
 mod trouble;
 
-pub(super) use identity::iteration;
-
-use crate::engine::facts::EngineStep;
-use crate::engine::log::figures::{number, number_after};
-use crate::engine::log::said::{text_after_any, text_after_sign};
+use crate::engine::facts::{EngineStep, FactValue, Severity};
+use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
+use crate::engine::log::heads::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::table::{first_word, read_values};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
+use serde_json::Value;
 use std::sync::LazyLock;
+use table::TABLE;
 
 /// A parser of TensorRT-LLM's log.
 pub type TrtLlmLogParser = SheetParser<TrtLlmMessages>;
@@ -115,7 +115,6 @@ const WORDS: &[&str] = &[
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     let mut signs = WORDS.to_vec();
     for table in [
-        PROFILE_ENDS,
         SERVES,
         trouble::LACK,
         trouble::CAUSES,
@@ -127,9 +126,9 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
     ] {
         signs.extend(table);
     }
-    signs.extend(identity::CONFIG.iter().map(|(sign, _)| *sign));
-    signs.extend(table::MESSAGES.iter().map(|row| row.sign));
-    signs.extend(STEPS.iter().map(|(sign, _)| *sign));
+    for rows in [table::MESSAGES, table::ANYWHERE, table::CONFIG] {
+        signs.extend(rows.iter().map(|row| row.sign));
+    }
     signs.extend(memory::ALLOCATED);
     signs
 }
@@ -141,19 +140,10 @@ pub struct TrtLlmMessages {
     graphs: graphs::Graphs,
     memory: memory::Memory,
     refusal: trouble::Refusal,
-    ranks: Ranks,
-}
-
-/// Number of ranks, as far as the lines show.
-#[derive(Default, Clone, Copy)]
-struct Ranks {
-    known: u64,
-}
-
-impl Ranks {
-    fn at_least(&mut self, ranks: u64) {
-        self.known = self.known.max(ranks);
-    }
+    /// Number of ranks, as far as the lines show.
+    ranks: u64,
+    /// The rank that the line names.
+    rank: Option<u64>,
 }
 
 impl Messages for TrtLlmMessages {
@@ -173,40 +163,108 @@ impl Messages for TrtLlmMessages {
             sheet.restart();
             *self = TrtLlmMessages::default();
         }
-        if identity::metrics(line, sheet) || self.refusal.read(line, sheet) {
+        if read_metrics(line, sheet) || self.refusal.read(line, sheet) {
             return;
         }
-        // A bar that shows how far the weights are may share the line with the failure.
-        let profiled = if sheet.ready() {
-            None
-        } else {
-            milestones(line, sheet)
-        };
-        if trouble::read(line, sheet) {
-            self.graphs.interrupted();
-        }
+        let text = line.text;
         // Once the server is ready, such lines can only be text of requests.
         if !sheet.ready() {
-            let rank = rank_of(line.text);
-            if let Some(rank) = rank {
-                self.ranks.at_least(rank + 1);
+            self.rank = rank_of(text);
+            self.at_least(self.rank.map_or(0, |rank| rank + 1));
+            // A bar that shows how far the weights are may share the line with the failure.
+            TABLE.read_message(self, line, sheet);
+            read_values(table::ANYWHERE, text, line, sheet);
+            if ["PyTorchConfig(", "Args(", "LLM Args"]
+                .iter()
+                .any(|name| text.contains(name))
+            {
+                read_values(table::CONFIG, text, line, sheet);
             }
-            if let Some(end) = profiled {
-                let first = self.pools.estimated(end, rank, self.ranks.known);
-                self.graphs.estimated(first, rank);
-            }
-            self.ranks.at_least(identity::read(line, sheet));
-            self.memory.read(line, sheet);
-            self.pools.read(line, rank, sheet);
-            self.graphs.read(line, rank, sheet);
+            self.graphs.max_concurrency(line);
+        }
+        if trouble::read(line, sheet) {
+            self.graphs.interrupted();
         }
         ready(line, sheet);
     }
 
     fn conclude(&self, sheet: &mut Sheet) {
-        self.memory.conclude(self.ranks.known, sheet);
-        self.pools.conclude(self.ranks.known, sheet);
+        self.memory.conclude(self.ranks, sheet);
+        self.pools.conclude(self.ranks, sheet);
         self.graphs.conclude(sheet);
+    }
+}
+
+impl TrtLlmMessages {
+    fn at_least(&mut self, ranks: u64) {
+        self.ranks = self.ranks.max(ranks);
+    }
+
+    fn profile_ended(&mut self, sign: &'static str) {
+        let first = self.pools.estimated(sign, self.rank, self.ranks);
+        self.graphs.estimated(first, self.rank);
+    }
+
+    fn version(&mut self, _: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let word = first_word(rest).unwrap_or_default();
+        sheet.version(word.trim_end_matches(','));
+    }
+
+    fn world_size(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if let Some(n) = whole(rest).filter(|n| (1..=65_536).contains(n)) {
+            sheet.count("world_size", n, line, "MPI size: ");
+            self.at_least(n);
+        }
+    }
+
+    fn gpu_of_rank(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let gpu = after(rest, " is using GPU ").and_then(whole);
+        let gpu = gpu.and_then(|gpu| i64::try_from(gpu).ok());
+        let rank = whole(rest).filter(|n| (*n as f64) < MOST_RANKS);
+        if let (Some(gpu), Some(rank)) = (gpu, rank) {
+            let label = format!("rank{rank}");
+            sheet.entry("rank_gpus", &label, FactValue::Int(gpu), line);
+            self.at_least(rank + 1);
+        }
+    }
+
+    fn weights_upper_bound(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if gib(rest).is_some() {
+            let message = "weights_gib is an upper bound: workspaces of the warm-up are in it";
+            let code = "weights_upper_bound";
+            sheet.finding(code, Severity::Info, message, line, table::WEIGHTS);
+        }
+    }
+
+    fn temporary_pool(&mut self, line: &Line<'_>, _: &str, sheet: &mut Sheet) {
+        let signs = ["temporary kv cache memory during profiling ", "tmp kv_mem "];
+        let Some(size) = signs.iter().find_map(|sign| gib_after(line.text, sign)) else {
+            return;
+        };
+        sheet.figure("temporary_kv_gib", size, line, "kv");
+        if size > 0.0 {
+            let message = "non_torch_gib was measured with the temporary KV pool of the profile (temporary_kv_gib) in place";
+            let code = "profile_holds_temporary_kv";
+            sheet.finding(code, Severity::Info, message, line, "Peak memory");
+        }
+    }
+
+    /// `Rank 0 uses 8.46 GB for model weights.`
+    fn checkpoint_of_rank(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let Some((rank, rest)) = number(rest).filter(|(rank, _)| rank.whole) else {
+            return;
+        };
+        if let Some(n) = number_after(rest, " uses ") {
+            let label = format!("rank{}", rank.value as u64);
+            sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
+        }
+    }
+
+    /// Of the whole device, including other processes.
+    fn device_used(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if let Some(size) = memory::now_on_gpu(rest) {
+            sheet.figure("device_used_gib", size, line, "now: ");
+        }
     }
 }
 
@@ -227,59 +285,9 @@ fn whole(text: &str) -> Option<u64> {
     (n.whole && (0.0..9e15).contains(&n.value)).then_some(n.value as u64)
 }
 
-/// Messages that pass a step before the server serves.
-const STEPS: &[(&str, EngineStep)] = &[
-    ("TensorRT-LLM version: ", EngineStep::Started),
-    ("MPI size: ", EngineStep::Started),
-    ("Loading weights concurrently:", EngineStep::LoadingWeights),
-    ("Loading weights:", EngineStep::LoadingWeights),
-    (
-        "Loading safetensors weights in parallel",
-        EngineStep::LoadingWeights,
-    ),
-    ("Loaded engine size: ", EngineStep::LoadingWeights),
-    (
-        "[MemUsageChange] TensorRT-managed allocation in engine deserialization",
-        EngineStep::WeightsLoaded,
-    ),
-    (
-        "Memory used after loading model weights",
-        EngineStep::WeightsLoaded,
-    ),
-    (
-        "Max KV cache blocks per sequence: ",
-        EngineStep::WeightsLoaded,
-    ),
-    (
-        "Memory usage when calculating max tokens in paged kv cache",
-        EngineStep::Profiled,
-    ),
-];
-
-/// Messages that end the memory profile. Both are printed in sequence; nothing is allocated between
-/// them.
-const PROFILE_ENDS: &[&str] = &[
-    "Estimated max memory in KV cache",
-    "Peak memory during memory usage profiling",
-];
-
 /// Messages of a server that serves. Triton's are in quotes.
 const SERVES: &[&str] = &["Application startup complete", "Uvicorn running on"];
 const TRITON_LOADED: &str = "successfully loaded 'tensorrt_llm";
-
-/// Notes the steps before the server serves. Returns the message by which the line ends the memory
-/// profile.
-fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> Option<&'static str> {
-    let text = line.text;
-    for (needle, step) in STEPS {
-        if text_after_sign(text, needle).is_some() {
-            sheet.step(*step, line, needle);
-        }
-    }
-    let (needle, _) = text_after_any(text, PROFILE_ENDS)?;
-    sheet.step(EngineStep::Profiled, line, needle);
-    Some(needle)
-}
 
 fn ready(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
@@ -297,6 +305,57 @@ fn ready(line: &Line<'_>, sheet: &mut Sheet) {
     };
     sheet.enough_memory(line, needle);
     sheet.step(EngineStep::Ready, line, needle);
+}
+
+/// Reads the body of `GET /metrics`, a list of iterations, if the line is one: the last of them.
+fn read_metrics(line: &Line<'_>, sheet: &mut Sheet) -> bool {
+    if !line.text.starts_with(['[', '{'])
+        || !line.text.contains("\"kvCacheStats\"") && !line.text.contains("\"gpuMemUsage\"")
+    {
+        return false;
+    }
+    let Ok(body) = serde_json::from_str::<Value>(line.text) else {
+        return false;
+    };
+    let Some(last) = iteration(&body) else {
+        return false;
+    };
+    for (pointer, key) in [
+        ("/gpuMemUsage", "gpu_mem_usage_gib"),
+        ("/cpuMemUsage", "cpu_mem_usage_gib"),
+        ("/pinnedMemUsage", "pinned_mem_usage_gib"),
+    ] {
+        if let Some(bytes) = last.pointer(pointer).and_then(Value::as_u64) {
+            sheet.figure(
+                key,
+                bytes as f64 / memory::BYTES_PER_GIB,
+                line,
+                &pointer[1..],
+            );
+        }
+    }
+    for (pointer, key) in [
+        ("/kvCacheStats/maxNumBlocks", "num_gpu_blocks"),
+        ("/kvCacheStats/tokensPerBlock", "block_size"),
+        ("/kvCacheStats/freeNumBlocks", "free_num_blocks"),
+        ("/kvCacheStats/usedNumBlocks", "used_num_blocks"),
+        ("/maxBatchSizeRuntime", "max_batch_size"),
+        ("/maxNumTokensRuntime", "max_num_tokens"),
+    ] {
+        if let Some(n) = last.pointer(pointer).and_then(Value::as_u64) {
+            sheet.count(key, n, line, "kvCacheStats");
+        }
+    }
+    true
+}
+
+/// The latest iteration of a body: the last of a list, or the one.
+pub(in crate::engine::tensorrt_llm) fn iteration(body: &Value) -> Option<&Value> {
+    let one = match body {
+        Value::Array(all) => all.last()?,
+        one => one,
+    };
+    one.is_object().then_some(one)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //! what it allocated. The PyTorch backend makes a small pool to profile with and then the final
 //! one; a draft model has its own manager; every rank prints the same, without its number.
 
+use super::memory::BYTES_PER_GIB;
 use super::whole;
 use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
-use crate::engine::log::said::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,119 +98,114 @@ impl Pools {
         }
     }
 
-    /// Reads one line.
-    pub fn read(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
-        self.announcement(line, rank, sheet);
-        self.taken(line, rank, sheet);
-        let text = line.text;
-        if text_after_sign(text, "Draft KV cache").is_some() {
-            self.draft = true;
-        }
-        let sized = "Primary/secondary blocks for window sizes set to ";
-        if let Some(rest) = text_after_sign(text, sized) {
-            if rest.contains("for estimation dry run") {
-                self.estimating = true;
-                self.estimation.append(&mut self.current);
-                if self.draft {
-                    if let Some(blocks) = primary_blocks(rest) {
-                        sheet.count("draft_kv_blocks_estimation", blocks, line, sized);
-                    }
-                }
+    /// The next lines are the draft model's.
+    pub fn begin_draft(&mut self) {
+        self.draft = true;
+    }
+
+    /// `{8194: (352, 0), 512: (40, 0)} for estimation dry run`
+    pub fn sized(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if rest.contains("for estimation dry run") {
+            self.estimating = true;
+            self.estimation.append(&mut self.current);
+            if let (true, Some(blocks)) = (self.draft, primary_blocks(rest)) {
+                sheet.count("draft_kv_blocks_estimation", blocks, line, "Primary/");
             }
         }
     }
 
-    fn announcement(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
-        let text = line.text;
-        let announce = |blocks: u64, window: Option<u64>, longest: Option<u64>| Announced {
+    fn announce(
+        &mut self,
+        line: &Line<'_>,
+        rank: Option<u64>,
+        blocks: u64,
+        [window, longest]: [Option<u64>; 2],
+    ) {
+        // New announcements replace unused ones.
+        if self.announced.len() >= MOST {
+            self.announced.clear();
+        }
+        self.announced.push(Announced {
             rank,
             window,
             short: window.zip(longest).is_some_and(|(w, l)| w < l),
             blocks,
             quote: line.quote("locks"),
-        };
-        // New announcements replace unused ones.
-        if self.announced.len() >= MOST {
-            self.announced.clear();
+        });
+    }
+
+    /// The blocks of one window.
+    pub fn blocks_by_window(
+        &mut self,
+        line: &Line<'_>,
+        rest: &str,
+        rank: Option<u64>,
+        sheet: &mut Sheet,
+    ) {
+        let part = |name: &str| after(rest, name).and_then(whole);
+        if let Some(blocks) = part("primary blocks=") {
+            let lengths = [part("[window size="), part("max sequence length=")];
+            self.announce(line, rank, blocks, lengths);
         }
-        if let Some(rest) = text_after_sign(text, "Max KV cache blocks per sequence: ") {
-            let part = |name: &str| after(rest, name).and_then(whole);
-            if let Some(blocks) = part("primary blocks=") {
-                let window = part("[window size=");
-                self.announced
-                    .push(announce(blocks, window, part("max sequence length=")));
-            }
-            if let Some(blocks) = part("secondary blocks=") {
-                sheet.count("num_cpu_blocks", blocks, line, "secondary blocks=");
-            }
-            if let Some(size) = part("tokens per block=") {
-                self.size(size, line, "tokens per block=", sheet);
-            }
+        if let Some(blocks) = part("secondary blocks=") {
+            sheet.count("num_cpu_blocks", blocks, line, "secondary blocks=");
         }
-        if let Some(blocks) =
-            text_after_sign(text, "Number of blocks in KV cache primary pool: ").and_then(whole)
-        {
-            self.announced.push(announce(blocks, None, None));
-        }
-        let secondary = "Number of blocks in KV cache secondary pool: ";
-        if let Some(blocks) = text_after_sign(text, secondary).and_then(whole) {
-            sheet.count("num_cpu_blocks", blocks, line, secondary);
-        }
-        let each = "Number of tokens per block: ";
-        if let Some(size) = text_after_sign(text, each).and_then(whole) {
-            self.size(size, line, each, sheet);
+        if let Some(size) = after(rest, "tokens per block=") {
+            self.block_size(line, size, sheet);
         }
     }
 
-    fn size(&mut self, size: u64, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
-        self.block_size = Some(size);
-        sheet.count("block_size", size, line, needle);
+    /// The blocks of a pool without windows.
+    pub fn primary_pool(&mut self, line: &Line<'_>, rest: &str, rank: Option<u64>) {
+        if let Some(blocks) = whole(rest) {
+            self.announce(line, rank, blocks, [None, None]);
+        }
     }
 
-    fn taken(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
-        let text = line.text;
-        let paged = " for max tokens in paged KV cache (";
-        if let Some(rest) = text_after_sign(text, "[MemUsageChange] Allocated ") {
-            if let Some((size, behind)) = gib(rest) {
-                if let Some(tokens) = behind.strip_prefix(paged) {
-                    let tokens = whole(tokens).filter(|_| tokens.contains(')'));
-                    let blocks = self.blocks_of(tokens, rank);
-                    self.add(rank, Some(size), tokens, blocks, line, paged);
-                    // The pool takes the rest of the device, last of all.
-                    if sheet.passed(EngineStep::Profiled) {
-                        sheet.step(EngineStep::KvCacheAllocated, line, paged);
-                        sheet.enough_memory(line, paged);
-                    }
-                }
+    /// Tokens in each block.
+    pub fn block_size(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if let Some(size) = whole(rest) {
+            self.block_size = Some(size);
+            sheet.count("block_size", size, line, "okens per block");
+        }
+    }
+
+    /// `1.50 GiB for max tokens in paged KV cache (4096).`
+    pub fn paged(&mut self, line: &Line<'_>, rest: &str, rank: Option<u64>, sheet: &mut Sheet) {
+        let sign = " for max tokens in paged KV cache (";
+        let amount = gib(rest).and_then(|(size, rest)| Some((size, rest.strip_prefix(sign)?)));
+        if let Some((size, tokens)) = amount {
+            let tokens = whole(tokens).filter(|_| tokens.contains(')'));
+            let blocks = self.blocks_of(tokens, rank);
+            self.add(rank, Some(size), tokens, blocks, line, sign);
+            // The pool takes the rest of the device, last of all.
+            if sheet.passed(EngineStep::Profiled) {
+                sheet.step(EngineStep::KvCacheAllocated, line, sign);
+                sheet.enough_memory(line, sign);
             }
         }
-        // Until 0.9 bytes and tokens are on separate lines.
-        if let Some(rest) = text_after_sign(text, "Allocate ") {
-            if rest.contains(" bytes for k/v cache") {
-                if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
-                    let size = bytes.value / 1_073_741_824.0;
-                    self.add(rank, Some(size), None, None, line, "Allocate ");
-                }
-            }
+    }
+
+    /// Until 0.9 bytes and tokens are on separate lines.
+    pub fn bytes(&mut self, line: &Line<'_>, rest: &str, rank: Option<u64>) {
+        if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
+            let size = bytes.value / BYTES_PER_GIB;
+            self.add(rank, Some(size), None, None, line, "Allocate ");
         }
-        if let Some(rest) = text_after_sign(text, "Using ") {
-            if rest.contains(" tokens in paged KV cache")
-                || rest.contains(" total tokens in paged KV cache")
-            {
-                if let Some(tokens) = whole(rest) {
-                    let open = self.current.iter_mut().find(|p| p.tokens.is_none());
-                    match open {
-                        Some(pool) => {
-                            pool.tokens = Some(tokens);
-                            pool.quote.push(line.quote("Using "));
-                        }
-                        None => self.add(rank, None, Some(tokens), None, line, "Using "),
-                    }
-                    sheet.step(EngineStep::KvCacheAllocated, line, "Using ");
-                    sheet.enough_memory(line, "Using ");
-                }
+    }
+
+    /// The tokens of the pool.
+    pub fn tokens(&mut self, line: &Line<'_>, rest: &str, rank: Option<u64>, sheet: &mut Sheet) {
+        let Some(tokens) = whole(rest) else { return };
+        match self.current.iter_mut().find(|p| p.tokens.is_none()) {
+            Some(pool) => {
+                pool.tokens = Some(tokens);
+                pool.quote.push(line.quote("Using "));
             }
+            None => self.add(rank, None, Some(tokens), None, line, "Using "),
         }
+        sheet.step(EngineStep::KvCacheAllocated, line, "Using ");
+        sheet.enough_memory(line, "Using ");
     }
 
     fn add(
@@ -310,11 +305,7 @@ impl Pools {
                 .into_iter()
                 .filter_map(|(key, value)| Some((key.to_owned(), value?)))
                 .collect();
-            let fact = Fact {
-                value: FactValue::Record(record),
-                quote: pool.quote.clone(),
-                at_ns: pool.at,
-            };
+            let fact = Fact::new(FactValue::Record(record), pool.quote.clone(), pool.at);
             sheet.conclude("estimation_pool", fact);
         }
     }
@@ -359,11 +350,11 @@ impl Pools {
             return;
         }
         let announced = self.announced.last().map(|a| &a.quote);
-        let told = match target.first() {
+        let shown = match target.first() {
             Some(pool) => pool.quote.first(),
             None => announced.filter(|_| sheet.get("num_gpu_blocks").is_some()),
         };
-        if let Some(text) = told {
+        if let Some(text) = shown {
             let line = Line {
                 text,
                 ..Line::default()
@@ -391,11 +382,7 @@ impl Pools {
             .filter(|a| a.rank == last.rank && windows.insert(a.window))
             .fold(0, |sum: u64, a| sum.saturating_add(a.blocks));
         if let Some(value) = int(blocks).filter(|_| !self.draft) {
-            let fact = Fact {
-                value,
-                quote: vec![last.quote.clone()],
-                at_ns: None,
-            };
+            let fact = Fact::new(value, vec![last.quote.clone()], None);
             sheet.conclude("num_gpu_blocks", fact);
         }
     }
@@ -428,14 +415,7 @@ fn write(pools: &[&Pool], [gib, tokens, blocks]: [&str; 3], sheet: &mut Sheet) {
             [(one, _)] => one.clone(),
             all => FactValue::List(all.iter().filter_map(|(v, _)| v.number()).collect()),
         };
-        sheet.conclude(
-            key,
-            Fact {
-                value,
-                quote,
-                at_ns,
-            },
-        );
+        sheet.conclude(key, Fact::new(value, quote, at_ns));
     };
     let of = |value: &dyn Fn(&Pool) -> Option<Figure>| -> Vec<_> {
         pools.iter().filter_map(|p| value(p)).collect()

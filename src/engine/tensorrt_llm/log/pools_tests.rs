@@ -42,10 +42,10 @@ fn end(rank: u64) -> String {
 /// Asserts that both final pools of 20 GiB are told, and the one to profile with beside them.
 fn assert_final(log: &str) {
     let report = report(log);
-    let told = |key: &str| report.facts.get(key).map(|f| f.value.numbers());
-    assert_eq!(told("kv_cache_gib"), Some(vec![20.0; 2]), "{log}");
-    assert_eq!(told("kv_cache_tokens"), Some(vec![163_840.0; 2]), "{log}");
-    assert_eq!(told("num_gpu_blocks"), Some(vec![5120.0; 2]), "{log}");
+    let shown = |key: &str| report.facts.get(key).map(|f| f.value.numbers());
+    assert_eq!(shown("kv_cache_gib"), Some(vec![20.0; 2]), "{log}");
+    assert_eq!(shown("kv_cache_tokens"), Some(vec![163_840.0; 2]), "{log}");
+    assert_eq!(shown("num_gpu_blocks"), Some(vec![5120.0; 2]), "{log}");
     assert_eq!(
         report.facts["estimation_pool"].value.to_string(),
         "kv_cache_gib 1.2, kv_cache_tokens 9600, num_gpu_blocks 300",

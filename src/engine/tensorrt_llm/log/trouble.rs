@@ -3,10 +3,10 @@
 
 use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
-use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::number;
-use crate::engine::log::said::{belongs_to_request, text_after_any, text_after_sign};
+use crate::engine::log::heads::{belongs_to_request, text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::{Weight, is_exception};
 use crate::engine::log::text::bare;
 use crate::engine::log::torch;
 
@@ -79,11 +79,7 @@ impl Refusal {
             .map(str::trim)
             .filter(|n| !n.is_empty())
         {
-            self.failed = Some(Fact {
-                value: FactValue::Text(name.to_owned()),
-                quote: vec![line.quote(FAILED)],
-                at_ns: line.at,
-            });
+            self.failed = Some(line.fact(FactValue::Text(name.to_owned()), FAILED));
             return true;
         }
         if let Some(fact) = self.failed.take() {

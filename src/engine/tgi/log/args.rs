@@ -3,7 +3,7 @@
 
 use crate::engine::facts::{EngineStep, FactValue};
 use crate::engine::log::Line;
-use crate::engine::log::said::text_after_sign;
+use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
 

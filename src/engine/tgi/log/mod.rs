@@ -22,101 +22,33 @@
 //! | `oom`, `oom_phase`, `oom_requested_gib`, … | as in every engine ([`crate::engine::log::torch`]) |
 
 mod args;
-mod identity;
-mod memory;
+mod table;
 mod trouble;
 
-pub(super) use identity::{info_key, is_info};
-
-use crate::engine::facts::EngineStep;
+use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
+use crate::engine::log::figures::{after, decimal_gb, number, number_after};
+use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::table::{counts, read_values};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
-use std::sync::LazyLock;
+use serde_json::{Map, Value};
+use table::TABLE;
 
 /// A parser of TGI's log.
 pub type TgiLogParser = SheetParser<TgiMessages>;
 
-/// Every line of interest contains one of these.
-const WORDS: &[&str] = &[
-    "Args {",
-    "\"model_id\"",
-    "Warming up ",
-    "max batch total tokens",
-    "KV-cache blocks: ",
-    "Cuda Graphs are ",
-    "cuda graph",
-    "Using Attention = ",
-    "Using attention ",
-    "Using prefix caching",
-    "prefix caching because",
-    "prefill chunking",
-    "Using scheduler V",
-    "Using backend V",
-    "Using config ",
-    "Default `max_",
-    " tokens defaulted to ",
-    "Sharding model on ",
-    "Starting shard",
-    "Shard ",
-    "Starting Webserver",
-    "Server started at",
-    "ROCm: using",
-    "TunableOp",
-    "Detected system ",
-    "Free memory ",
-    "Free RAM ",
-    "Not enough memory",
-    "NotEnoughMemory",
-    "out of memory",
-    "OutOfMemory",
-    "bad_alloc",
-    "allocate memory",
-    "not enough memory",
-    "ALLOC_FAILED",
-    "warmup{",
-    "warmup model",
-    "Webserver Crashed",
-    "CANCELLED",
-    "panicked at",
-    "Connected",
-    "Invalid hostname, defaulting to ",
-    "Error",
-    "error",
-    "Exception",
-    "Docker label: ",
-    "pipeline tag found",
-    "compute for card",
-    "Shutting down shards",
-    "graceful shutdown",
-];
+/// More shards than any host has GPUs; a higher rank is invalid.
+const MOST_SHARDS: f64 = 4096.0;
 
 /// Every sign of the tables of this log.
 #[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    let mut signs = WORDS.to_vec();
-    for table in [
-        ENDS,
-        IMPORTS,
-        memory::ROUTER_GOES_ON,
-        trouble::LACK,
-        trouble::CAUSES,
-        trouble::CONSEQUENCES,
-        trouble::IN_WARM_UP,
-        crate::engine::log::torch::LACK,
-    ] {
-        signs.extend(table);
+    let mut signs = table::watched();
+    signs.extend(table::MESSAGES.iter().map(|row| row.sign));
+    for rows in [table::WARM_UP, table::REFUSED] {
+        signs.extend(rows.iter().map(|row| row.sign));
     }
-    for table in [
-        memory::LIMITS,
-        memory::WARM_UP,
-        memory::REFUSED,
-        identity::SWITCHES,
-    ] {
-        signs.extend(table.iter().map(|(sign, _)| *sign));
-    }
-    signs.extend(STEPS.iter().map(|(sign, _)| *sign));
-    signs.extend(identity::NAMES.iter().map(|(sign, _, _)| *sign));
     signs.extend(args::FIELDS.iter().map(|(name, _, _)| *name));
     signs
 }
@@ -125,16 +57,21 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
 #[derive(Default)]
 pub struct TgiMessages {
     args: args::Block,
-    memory: memory::Memory,
-    shards: identity::Shards,
+    /// Free memory before the first graph, GiB, with its line.
+    before_graphs: Option<(f64, String)>,
+    /// The highest rank that was ready, with the number of shards that it shows.
+    highest: Option<(u64, Fact)>,
+    /// Whether rank 0 was started.
+    zero_started: bool,
+    /// Whether rank 0 was ready.
+    zero_ready: bool,
 }
 
 impl Messages for TgiMessages {
     const ENGINE: &'static str = "tgi";
 
     fn words() -> &'static Words {
-        static SHARED: LazyLock<Words> = LazyLock::new(|| Words::new(WORDS));
-        &SHARED
+        TABLE.gate()
     }
 
     fn awaits_more(&self) -> bool {
@@ -147,33 +84,55 @@ impl Messages for TgiMessages {
             text: inner,
             ..*line
         };
-        if self.begins_anew(line, sheet) {
+        let text = line.text;
+        // A launcher starts after another one in the same log.
+        let starts_again = || text_after_sign(text, "Starting shard").and_then(rank) == Some(0);
+        if args::begins(text) && !sheet.is_empty() || self.zero_ready && starts_again() {
             sheet.restart();
             *self = TgiMessages::default();
         }
-        if self.args.read(line, sheet) || identity::info(line, sheet) {
+        if self.args.read(line, sheet) || read_info(line, sheet) {
             return;
         }
-        if trouble::in_warm_up(line.text) && !sheet.ready() {
+        if trouble::in_warm_up(text) && !sheet.ready() {
             sheet.step(EngineStep::WeightsLoaded, line, "armup");
         }
-        if trouble::read(line, sheet) {
-            self.memory.failed(sheet);
+        if trouble::read(line, sheet) && sheet.get("max_batch_total_tokens").is_none() {
+            // Announced graphs may not exist.
+            sheet.take("cuda_graphs");
+        }
+        for sign in ENDS {
+            if text_after_sign(text, sign).is_some() {
+                sheet.step(EngineStep::Stopping, line, sign);
+            }
         }
         // Once the server is ready, such lines can only be text of requests.
-        if !sheet.ready() {
-            self.shards.read(line, sheet);
-            self.memory.read(line, sheet);
-            identity::read(line, sheet);
+        if sheet.ready() {
+            return;
         }
-        milestones(line, self.shards.started(), sheet);
-    }
-}
-
-impl TgiMessages {
-    /// Whether a launcher starts after another one in the same log.
-    fn begins_anew(&self, line: &Line<'_>, sheet: &Sheet) -> bool {
-        args::begins(line.text) && !sheet.is_empty() || self.shards.starts_again(line.text)
+        TABLE.read_message(self, line, sheet);
+        if let Some(span) = after(text, "warmup{") {
+            self.all_shards_ready(line, "", sheet);
+            // The router's warm-up request to the shards, in the span of any of their messages:
+            // `warmup{max_input_length=Some(5) …}`, without `Some` before 3.0.
+            if let Some((span, _)) = span.split_once('}') {
+                read_values(table::WARM_UP, &span.replace("Some(", ""), line, sheet);
+            }
+        }
+        let failed = "Decode cuda graph warmup failed";
+        if text.contains(failed) {
+            // The number captured before the failure is not printed.
+            sheet.take("cuda_graphs");
+            let message =
+                "the capture of CUDA graphs failed; the server goes on without the rest of them";
+            sheet.finding(
+                "cuda_graphs_failed",
+                Severity::Warning,
+                message,
+                line,
+                failed,
+            );
+        }
     }
 }
 
@@ -183,64 +142,204 @@ const ENDS: &[&str] = &[
     "signal received, starting graceful shutdown",
 ];
 
-/// Messages of a shard that imports its model, before it loads the weights.
-const IMPORTS: &[&str] = &[
-    "Using prefix caching = ",
-    "Using Attention = ",
-    "Detected system ",
-    "ROCm: using ",
-];
-
-/// Messages that pass a step.
-const STEPS: &[(&str, EngineStep)] = &[
-    ("Using prefill chunking = ", EngineStep::WeightsLoaded),
-    (
-        "Using experimental prefill chunking = ",
-        EngineStep::WeightsLoaded,
-    ),
-    ("Server started at ", EngineStep::WeightsLoaded),
-    ("Shard ready in ", EngineStep::WeightsLoaded),
-    ("Warming up model", EngineStep::WeightsLoaded),
-    // Printed before the pool is allocated.
-    ("KV-cache blocks: ", EngineStep::Profiled),
-    // The pool is allocated, graphs follow.
-    ("Cuda Graphs are ", EngineStep::KvCacheAllocated),
-    ("Free RAM before cuda graph", EngineStep::KvCacheAllocated),
-    ("Warming up TunableOp", EngineStep::KvCacheAllocated),
-];
-
-fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
-    use crate::engine::log::said::{text_after_any, text_after_sign};
-    let text = line.text;
-    if let Some((needle, _)) = text_after_any(text, ENDS) {
-        sheet.step(EngineStep::Stopping, line, needle);
+impl TgiMessages {
+    fn shard_starts(&mut self, _: &Line<'_>, rest: &str, _: &mut Sheet) {
+        self.zero_started |= rank(rest) == Some(0);
     }
-    if sheet.ready() {
-        return;
+
+    fn shard_ready(&mut self, line: &Line<'_>, rest: &str, _: &mut Sheet) {
+        let Some(rank) = rank(rest) else { return };
+        self.zero_ready |= rank == 0;
+        if self.highest.as_ref().is_none_or(|(h, _)| rank > *h) {
+            let fact = line.fact(FactValue::Int(rank as i64 + 1), "Shard ready in ");
+            self.highest = Some((rank, fact));
+        }
     }
-    // Shards print these while they import their models. The process that downloads the models
-    // imports the same and holds no device memory.
-    if shards_started {
-        if let Some((needle, _)) = text_after_any(text, IMPORTS) {
-            if !sheet.passed(EngineStep::WeightsLoaded) {
-                sheet.step(EngineStep::LoadingWeights, line, needle);
+
+    /// The web server and the warm-up come when every shard is ready, and so does what the warm-up
+    /// finds: a log may lack the lines before.
+    fn all_shards_ready(&mut self, line: &Line<'_>, _: &str, sheet: &mut Sheet) {
+        let Some((rank, fact)) = &self.highest else {
+            return;
+        };
+        if sheet.get("tensor_parallel_size").is_some() {
+            return;
+        }
+        let quote = fact.quote.first().cloned().unwrap_or_default();
+        sheet.conclude("tensor_parallel_size", fact.clone());
+        if *rank > 0 {
+            let quoted = Line {
+                text: &quote,
+                ..*line
+            };
+            let message =
+                "tensor_parallel_size was concluded from the highest shard that was ready";
+            let code = "parallel_size_inferred";
+            sheet.finding(code, Severity::Info, message, &quoted, "rank=");
+        }
+    }
+
+    /// Shards print these while they import their models. The process that downloads the models
+    /// imports the same and holds no device memory.
+    fn imports(&mut self, line: &Line<'_>, _: &str, sheet: &mut Sheet) {
+        if self.zero_started && !sheet.passed(EngineStep::WeightsLoaded) {
+            sheet.step(EngineStep::LoadingWeights, line, "");
+        }
+    }
+
+    fn blocks(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let Some((blocks, rest)) = count(rest) else {
+            return;
+        };
+        sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
+        if let Some((size, _)) = after(rest, "size: ").and_then(count) {
+            sheet.count("block_size", size, line, "KV-cache blocks");
+            if let Some(tokens) = blocks.checked_mul(size) {
+                sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
+            }
+        }
+        // The router's line may come before the launcher's, which forwards the shard's.
+        pool_of_blocks(sheet);
+    }
+
+    fn capacity_unknown(&mut self, line: &Line<'_>, _: &str, sheet: &mut Sheet) {
+        let message = "the model cannot tell how many tokens fit: max_batch_total_tokens is a default, no measurement";
+        let code = "capacity_is_a_default";
+        sheet.finding(code, Severity::Warning, message, line, "Model does not");
+    }
+
+    fn warmed_up(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let sign = "Setting max batch total tokens to ";
+        if let Some((tokens, _)) = count(rest) {
+            sheet.count("max_batch_total_tokens", tokens, line, sign);
+            pool_of_blocks(sheet);
+            if line.text.contains("text_generation_router") {
+                sheet.enough_memory(line, sign);
+            }
+        }
+        sheet.step(EngineStep::KvCacheAllocated, line, sign);
+        if sheet.get("cuda_graphs").is_some() {
+            sheet.step(EngineStep::GraphsCaptured, line, sign);
+        }
+    }
+
+    fn graphs(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        let Some(sizes) = counts(rest) else { return };
+        let sign = "Cuda Graphs are enabled for sizes ";
+        // With speculation, a batch smaller than its tokens has no graph.
+        let least = sheet.number("speculate").map_or(0.0, |n| n + 1.0);
+        let captured = sizes.iter().filter(|size| **size >= least).count();
+        sheet.count("cuda_graphs", captured as u64, line, sign);
+        sheet.set("cuda_graph_sizes", FactValue::List(sizes), line, sign);
+    }
+
+    /// `Free RAM before cuda graph 32 20.10GB`
+    fn free_before_graphs(&mut self, line: &Line<'_>, rest: &str, _: &mut Sheet) {
+        if let (Some(free), None) = (
+            number(rest).and_then(|(_, r)| decimal_gb(r)),
+            &self.before_graphs,
+        ) {
+            self.before_graphs = Some((free, line.quote("Free RAM")));
+        }
+    }
+
+    fn free_after_graphs(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if let (Some(after), Some((before, quote))) = (decimal_gb(rest), &self.before_graphs) {
+            // The figure is clamped at 0 and then omits part of the graphs' memory.
+            if after > 0.0 && before - after >= 0.0 {
+                let mut fact = line.fact(FactValue::Float(before - after), "Free RAM");
+                fact.quote.insert(0, quote.clone());
+                sheet.conclude("cuda_graph_gib", fact);
             }
         }
     }
-    for (needle, step) in STEPS {
-        if text_after_sign(text, needle).is_some() {
-            sheet.step(*step, line, needle);
+
+    fn connected(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
+        if rest.trim().is_empty() {
+            sheet.step(EngineStep::Ready, line, "Connected");
         }
     }
-    let warmed_up = "Setting max batch total tokens to ";
-    if text_after_sign(text, warmed_up).is_some() {
-        sheet.step(EngineStep::KvCacheAllocated, line, warmed_up);
-        if sheet.get("cuda_graphs").is_some() {
-            sheet.step(EngineStep::GraphsCaptured, line, warmed_up);
+}
+
+fn rank(text: &str) -> Option<u64> {
+    let n = number_after(text, "rank=")?;
+    (n.whole && (0.0..MOST_SHARDS).contains(&n.value)).then_some(n.value as u64)
+}
+
+/// A whole number at the beginning of `text`.
+fn count(text: &str) -> Option<(u64, &str)> {
+    let (n, rest) = number(text)?;
+    (n.whole && n.value >= 0.0).then_some((n.value as u64, rest))
+}
+
+/// Once a pool of blocks was announced and the router named the tokens that it uses: they are the
+/// pool's, and they were measured. The blocks are rank 0's; the router uses the smallest shard.
+fn pool_of_blocks(sheet: &mut Sheet) {
+    let used = sheet.get("max_batch_total_tokens").cloned();
+    let Some(used) = used.filter(|_| sheet.get("num_gpu_blocks").is_some()) else {
+        return;
+    };
+    let inferred = "max_batch_total_tokens_inferred";
+    if sheet.get(inferred).is_none() {
+        let measured = Fact {
+            value: FactValue::Bool(true),
+            ..used.clone()
+        };
+        sheet.conclude(inferred, measured);
+    }
+    sheet.conclude("kv_cache_tokens", used);
+}
+
+/// Reads the body of `GET /info`, if the line is one.
+fn read_info(line: &Line<'_>, sheet: &mut Sheet) -> bool {
+    if !line.text.starts_with('{') || !line.text.contains("\"model_id\"") {
+        return false;
+    }
+    let Ok(info) = serde_json::from_str::<Map<String, Value>>(line.text) else {
+        return false;
+    };
+    if !is_info(&info) {
+        return false;
+    }
+    for (name, value) in &info {
+        let needle = format!("\"{name}\"");
+        let key = info_key(name);
+        match value {
+            Value::String(v) if name == "version" => sheet.version(v),
+            Value::String(v) => sheet.text(key, v, line, &needle),
+            Value::Number(n) => match (n.as_u64(), n.as_f64()) {
+                (Some(count), _) => sheet.count(key, count, line, &needle),
+                (None, Some(figure)) => sheet.figure(key, figure, line, &needle),
+                _ => {}
+            },
+            _ => {}
         }
     }
-    if text_after_sign(text, "Connected").is_some_and(|rest| rest.trim().is_empty()) {
-        sheet.step(EngineStep::Ready, line, "Connected");
+    true
+}
+
+/// Whether a JSON object is TGI's description of itself: others have a `model_id` too.
+pub(in crate::engine::tgi) fn is_info(info: &Map<String, Value>) -> bool {
+    info.get("model_id").is_some_and(Value::is_string)
+        && [
+            "max_best_of",
+            "docker_label",
+            "max_client_batch_size",
+            "validation_workers",
+            "router",
+        ]
+        .iter()
+        .any(|key| info.contains_key(*key))
+}
+
+/// The key of a fact for a key of `/info`, which changed its words at 2.1.
+pub(in crate::engine::tgi) fn info_key(name: &str) -> &str {
+    match name {
+        "model_id" => "model",
+        "model_dtype" => "dtype",
+        "model_device_type" => "device",
+        "max_input_length" => "max_input_tokens",
+        other => other,
     }
 }
 

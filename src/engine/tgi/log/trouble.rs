@@ -1,10 +1,11 @@
 //! Why TGI failed: out of memory in its own words and PyTorch's, and the consequences.
 
-use super::memory::refused_limits;
+use super::table::REFUSED;
 use crate::engine::log::Line;
-use crate::engine::log::cause::{Weight, is_exception};
-use crate::engine::log::said::{belongs_to_request, text_after_any, text_after_sign};
+use crate::engine::log::heads::{belongs_to_request, text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::sheet::{Weight, is_exception};
+use crate::engine::log::table::read_values;
 use crate::engine::log::torch;
 
 /// TGI's own out-of-memory messages.
@@ -41,7 +42,7 @@ pub const CAUSES: &[&str] = &[
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     if let Some(needle) = own_lack(line.text) {
         sheet.out_of_memory(line, needle);
-        refused_limits(line, sheet);
+        read_values(REFUSED, line.text, line, sheet);
         return true;
     }
     let sign = torch::LACK.iter().find_map(|s| line.text.find(s));

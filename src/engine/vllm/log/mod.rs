@@ -5,7 +5,6 @@
 //! docker compose, journald, Ray and others before the engine's own.
 
 mod facts;
-mod findings;
 mod messages;
 mod origin;
 mod readings;
@@ -155,7 +154,7 @@ impl Messages for VllmLog {
 
     fn conclude(&self, sheet: &mut Sheet) {
         facts::conclude(self, sheet);
-        for finding in findings::findings_of(self, sheet) {
+        for finding in facts::findings_of(self, sheet) {
             sheet.note(finding);
         }
         if let Some(version) = self.version() {

@@ -54,11 +54,7 @@ impl Reading {
 
     /// The figure as a fact.
     pub fn fact(&self, value: FactValue) -> Fact {
-        Fact {
-            value,
-            quote: vec![self.quote.clone()],
-            at_ns: self.at,
-        }
+        Fact::new(value, vec![self.quote.clone()], self.at)
     }
 }
 
@@ -177,12 +173,10 @@ impl Readings {
 /// All of some readings, each with its line.
 pub fn listed(readings: &[&Reading]) -> Option<Fact> {
     let first = readings.first()?;
+    let list = FactValue::List(readings.iter().map(|r| r.number()).collect());
     let quotes = readings.iter().take(MOST_QUOTES);
-    Some(Fact {
-        value: FactValue::List(readings.iter().map(|r| r.number()).collect()),
-        quote: quotes.map(|r| r.quote.clone()).collect(),
-        at_ns: first.at,
-    })
+    let quotes = quotes.map(|r| r.quote.clone()).collect();
+    Some(Fact::new(list, quotes, first.at))
 }
 
 /// `[repeated 6x across cluster]` is the line of six processes.

@@ -106,12 +106,7 @@ impl Settings {
         match self.by_key.get(key) {
             Some((known, _)) if *known >= trust && trust != Trust::Adjusted => {}
             _ => {
-                let fact = Fact {
-                    value,
-                    quote: vec![line.quote(needle)],
-                    at_ns: line.at,
-                };
-                self.by_key.insert(key, (trust, fact));
+                self.by_key.insert(key, (trust, line.fact(value, needle)));
             }
         }
     }

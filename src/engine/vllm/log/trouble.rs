@@ -2,8 +2,8 @@
 
 use super::readings::RankLine;
 use crate::capture::AtNs;
-use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::{after, number_after};
+use crate::engine::log::sheet::{Weight, is_exception};
 use crate::engine::log::text::Level;
 use crate::engine::log::torch;
 use crate::engine::log::words::Words;

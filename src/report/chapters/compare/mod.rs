@@ -5,11 +5,11 @@ mod sweeps;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::report) use runs::{pair_blocks, pair_sentence};
+
 use super::Sources;
-use super::sweep::note_block;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, TableCell};
-use crate::report::layout;
+use crate::report::content::{Chapter, note_block};
 use crate::report::layout::counted_words;
 use crate::report::material::Material;
 
@@ -18,67 +18,26 @@ pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec
     if !material.compare {
         return Vec::new();
     }
-    let blocks = match (material.sweeps.as_slice(), material.runs.as_slice()) {
+    let (blocks, details) = match (material.sweeps.as_slice(), material.runs.as_slice()) {
         // The runs beside two sweeps are their cells.
-        ([a, b, ..], _) => sweeps::sweep_blocks(a, b),
+        ([a, b, ..], _) => (sweeps::sweep_blocks(a, b), Vec::new()),
         (_, [a, b, ..]) => runs::run_blocks(a, b),
-        (sweeps, runs) => vec![note_block(
-            Severity::Warning,
-            "nothing_to_compare",
-            format!(
+        (sweeps, runs) => {
+            let text = format!(
                 "a comparison takes two runs or two sweeps; {} and {} were read",
                 counted_words(runs.len(), "run", "runs"),
                 counted_words(sweeps.len(), "sweep", "sweeps")
-            ),
-        )],
+            );
+            let note = note_block(Severity::Warning, "nothing_to_compare", text);
+            (vec![note], Vec::new())
+        }
     };
     vec![Chapter {
         id: "compare".into(),
         title: "Side by side".into(),
         blocks,
+        details,
     }]
-}
-
-/// GiB, or why they are unknown.
-fn gib_cell(value: Option<f64>, why: &str) -> TableCell {
-    match value {
-        Some(gib) => TableCell::number_cell(gib, layout::unsigned_zero(format!("{gib:.3}"))),
-        None => TableCell::missing_cell(why),
-    }
-}
-
-/// A figure, or why it is unknown.
-fn figure_cell(value: Option<f64>, why: &str) -> TableCell {
-    match value {
-        Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
-        None => TableCell::missing_cell(why),
-    }
-}
-
-/// Percent with a sign.
-fn percent_cell(value: Option<f64>) -> TableCell {
-    match value {
-        Some(percent) => TableCell::number_cell(
-            percent,
-            crate::report::figures::format_percent(Some(percent)),
-        ),
-        None => TableCell::missing_cell(ONE_SIDED),
-    }
-}
-
-/// A difference with a sign, written by `text`.
-fn difference(value: Option<f64>, text: fn(f64) -> String) -> TableCell {
-    match value {
-        Some(value) => {
-            TableCell::number_cell(value, crate::report::figures::with_plus(value, text(value)))
-        }
-        None => TableCell::missing_cell(ONE_SIDED),
-    }
-}
-
-/// GiB with three decimals.
-fn gib_text(gib: f64) -> String {
-    layout::unsigned_zero(format!("{gib:.3}"))
 }
 
 /// Of a difference of figures that are not both known; of nothing there is no percent either.

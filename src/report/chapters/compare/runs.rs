@@ -1,6 +1,6 @@
 //! Two runs side by side.
 
-use super::{change, difference, figure_cell, gib_cell, gib_text, percent_cell};
+use super::{ONE_SIDED, change};
 use crate::capture::DeviceKind;
 use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
@@ -8,44 +8,75 @@ use crate::compare::subject::{Kind, Subject};
 use crate::engine::facts::Severity;
 use crate::matrix::RowFigures;
 use crate::profile::Profile;
-use crate::report::chapters::sweep::note_block;
-use crate::report::chapters::sweep::tables::{number_column, text_column};
 use crate::report::chart::{self, Bar, BarPart, Bars, Chart, Plot, Scale, Segment};
 use crate::report::compare::describe_profile;
-use crate::report::content::{ContentBlock, Grid, TableCell};
+use crate::report::content::{
+    ContentBlock, Grid, TableCell, note_block, number_column, text_column,
+};
+use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, percent_cell};
 use crate::report::layout;
 use crate::report::material::ReportRun;
 use crate::units::{Bytes, GIB, to_gib};
 
-pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> Vec<ContentBlock> {
+/// A change that the table shows as 0.000, GiB.
+const SMALLEST_CHANGE: f64 = 0.0005;
+
+/// Changes smaller than this share of the peak are drawn larger, on an axis that does not begin at zero.
+const SMALL_SHARE: f64 = 0.1;
+
+/// A limit above this many times the peak would flatten the bars.
+const FAR_LIMIT: f64 = 2.0;
+
+/// Two runs: what differs, and behind it where they ran.
+pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> (Vec<ContentBlock>, Vec<ContentBlock>) {
     let pair = Pair::compare_subjects(
         &Subject::subject_of_profile(&a.profile, &a.name),
         &Subject::subject_of_profile(&b.profile, &b.name),
     );
+    let mut blocks = pair_blocks(&pair);
+    let memory = blocks.iter().position(is_memory_table);
+    let drawn = change_waterfall(&pair, &a.profile, &b.profile).map(ContentBlock::Chart);
+    let at = memory.unwrap_or(blocks.len());
+    blocks.splice(at..at, drawn);
+    for block in &mut blocks {
+        if let ContentBlock::Table(grid) = block {
+            if grid.id == PERFORMANCE {
+                grid.rows.extend(first_tokens(&a.profile, &b.profile));
+            }
+        }
+    }
+    (blocks, hosts(&a.profile, &b.profile))
+}
+
+fn is_memory_table(block: &ContentBlock) -> bool {
+    matches!(block, ContentBlock::Table(grid) if grid.id == MEMORY)
+}
+
+/// Words of the tables of parts, and of pool, latency and throughput.
+const PERFORMANCE: &str = "compare_performance";
+const MEMORY: &str = "compare_parts";
+
+/// What two profiles have and what differs, as far as their comparison knows.
+pub(in crate::report) fn pair_blocks(pair: &Pair) -> Vec<ContentBlock> {
     let mut blocks = vec![
         ContentBlock::Text(format!("A is {}.", describe_profile(&pair.profile1))),
         ContentBlock::Text(format!("B is {}.", describe_profile(&pair.profile2))),
-        ContentBlock::Text(in_short(&pair)),
     ];
-    let told = |severity, code: &str, sentences: &[String]| -> Vec<ContentBlock> {
+    let notes = |severity, code: &str, sentences: &[String]| -> Vec<ContentBlock> {
         let each = sentences.iter();
         each.map(|s| note_block(severity, code, s.clone()))
             .collect()
     };
-    blocks.extend(told(Severity::Error, "not_comparable", &pair.incomparable));
-    blocks.extend(settings_blocks(&pair));
-    blocks.extend(hosts(&a.profile, &b.profile));
-    blocks.extend(comparison_bars(&pair, &a.profile, &b.profile).map(ContentBlock::Chart));
-    blocks.push(ContentBlock::Table(memory_table(&pair)));
-    blocks.push(ContentBlock::Table(performance(
-        &pair, &a.profile, &b.profile,
-    )));
-    blocks.extend(told(Severity::Warning, "to_know", &pair.warnings));
+    blocks.extend(notes(Severity::Error, "not_comparable", &pair.incomparable));
+    blocks.extend(settings_blocks(pair));
+    blocks.push(ContentBlock::Table(memory_table(pair)));
+    blocks.push(ContentBlock::Table(performance(pair)));
+    blocks.extend(notes(Severity::Warning, "to_know", &pair.warnings));
     blocks
 }
 
 /// The peak of both in a sentence.
-fn in_short(pair: &Pair) -> String {
+pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
     let total = pair.components.iter().find(|r| r.kind == Kind::Total);
     let both = total.and_then(|t| t.profile1_gb.zip(t.profile2_gb));
     let Some((a, b)) = both else {
@@ -63,7 +94,7 @@ fn in_short(pair: &Pair) -> String {
     };
     let mut text = format!("At its peak B held {} GiB, {moved}", gib_text(b));
     // What moved most, apart from the peak itself and the sum of the overhead.
-    let parts = pair.components.iter().filter(|r| told_apart(pair, r));
+    let parts = pair.components.iter().filter(|r| is_separate_part(pair, r));
     let most = parts
         .filter_map(|r| Some((r.diff_gb?, &r.label)))
         .max_by(|x, y| x.0.abs().total_cmp(&y.0.abs()))
@@ -80,7 +111,7 @@ fn in_short(pair: &Pair) -> String {
 }
 
 /// Whether a row is a part that the others do not hold: those sum to the peak.
-fn told_apart(pair: &Pair, row: &PairRow) -> bool {
+fn is_separate_part(pair: &Pair, row: &PairRow) -> bool {
     let inner = pair.components.iter().any(|r| r.kind == Kind::OfOverhead);
     match row.kind {
         Kind::Part => !(inner && row.component == "framework_overhead"),
@@ -172,14 +203,16 @@ fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
     })]
 }
 
-/// Both peaks in their parts.
-fn comparison_bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
+/// From the peak of A by the changes of its components to the peak of B; nothing where a peak is unknown.
+fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
+    let total = pair.components.iter().find(|r| r.kind == Kind::Total)?;
+    let (from, to) = total.profile1_gb.zip(total.profile2_gb)?;
     let rows: Vec<&PairRow> = pair
         .components
         .iter()
-        .filter(|r| told_apart(pair, r))
+        .filter(|r| is_separate_part(pair, r))
         .collect();
-    let bar = |letter: &str, profile: &Profile, pick: fn(&PairRow) -> Option<f64>| {
+    let whole = |letter: &str, profile: &Profile, pick: fn(&PairRow) -> Option<f64>| {
         let segment = |(part, row): (usize, &&PairRow)| {
             let sure = confidence(profile, row);
             Some(Segment {
@@ -195,47 +228,88 @@ fn comparison_bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
         Bar {
             label: letter.to_owned(),
             segments: rows.iter().enumerate().filter_map(segment).collect(),
-            limit: device_capacity(profile),
+            limit: device_capacity(profile).filter(|l| l.0 <= from.max(to) * FAR_LIMIT),
+            ..Bar::default()
         }
     };
-    let bars = vec![
-        bar("A", a, |r| r.profile1_gb),
-        bar("B", b, |r| r.profile2_gb),
-    ];
-    if bars.iter().all(|bar| bar.segments.is_empty()) {
-        return None;
+    let mut parts: Vec<BarPart> = rows
+        .iter()
+        .map(|r| BarPart {
+            label: r.label.clone(),
+            component: serde_json::from_value(r.component.as_str().into()).ok(),
+        })
+        .collect();
+    let changes: Vec<(usize, f64)> = (rows.iter().enumerate())
+        .filter_map(|(part, r)| Some((part, r.diff_gb.filter(|d| d.abs() >= SMALLEST_CHANGE)?)))
+        .collect();
+    // What is known of one side alone has no change of its own.
+    let rest = to - from - changes.iter().map(|c| c.1).sum::<f64>();
+    let rest = (rest.abs() >= SMALLEST_CHANGE).then_some((parts.len(), rest));
+    if rest.is_some() {
+        parts.push(BarPart::plain_part("Not attributed"));
     }
-    let unknown = |pick: fn(&PairRow) -> Option<f64>| -> Vec<&str> {
-        let missing = rows.iter().filter(|r| pick(r).is_none());
-        missing.map(|r| r.label.as_str()).collect()
+    let mut bars = vec![whole("A", a, |r| r.profile1_gb)];
+    let mut start = from;
+    for (part, change) in changes.iter().copied().chain(rest) {
+        bars.push(Bar {
+            label: parts.get(part)?.label.clone(),
+            segments: vec![Segment {
+                part,
+                value: change,
+                ..Segment::default()
+            }],
+            start,
+            ..Bar::default()
+        });
+        start += change;
+    }
+    bars.push(whole("B", b, |r| r.profile2_gb));
+    let levels = bars.iter().filter(|b| b.is_change());
+    let levels = levels.flat_map(|b| [b.start, b.end()]);
+    let (low, high) = levels.fold((from, from), |(l, h): (f64, f64), v| (l.min(v), h.max(v)));
+    let zoomed = low > 0.0 && high - low < from.max(to) * SMALL_SHARE && bars.len() > 2;
+
+    let labels = |pick: &dyn Fn(&PairRow) -> bool| -> Vec<&str> {
+        let found = rows.iter().filter(|r| pick(r));
+        found.map(|r| r.label.as_str()).collect()
     };
-    let notes: Vec<String> = [
-        ("A", unknown(|r| r.profile1_gb)),
-        ("B", unknown(|r| r.profile2_gb)),
+    let same = |r: &PairRow| r.diff_gb.is_some_and(|d| d.abs() < SMALLEST_CHANGE);
+    let mut notes: Vec<String> = [
+        ("No change", labels(&same)),
+        ("Not known of A", labels(&|r| r.profile1_gb.is_none())),
+        ("Not known of B", labels(&|r| r.profile2_gb.is_none())),
     ]
     .into_iter()
     .filter(|(_, labels)| !labels.is_empty())
-    .map(|(letter, labels)| format!("Not known of {letter}: {}.", labels.join(", ")))
+    .map(|(words, labels)| format!("{words}: {}.", labels.join(", ")))
     .collect();
+    if zoomed {
+        notes.push("The axis does not begin at zero: A and B are cut at its left end.".into());
+    }
     Some(Chart {
         id: "compare_memory".into(),
-        title: "Memory at the peak, A and B".into(),
+        title: "Memory at the peak, from A to B".into(),
         note: (!notes.is_empty()).then(|| notes.join(" ")),
         simulated: pair.profile1.simulated || pair.profile2.simulated,
         plot: Plot::Bars(Bars {
             axis: chart::ChartAxis {
                 title: "memory".into(),
                 unit: "GiB".into(),
-                scale: Scale::FromZero,
+                scale: if zoomed {
+                    Scale::Linear
+                } else {
+                    Scale::FromZero
+                },
             },
-            parts: rows
-                .iter()
-                .map(|r| BarPart {
-                    label: r.label.clone(),
-                    component: serde_json::from_value(r.component.as_str().into()).ok(),
+            parts,
+            bars: bars
+                .into_iter()
+                // A limit would be beyond the end of such an axis.
+                .map(|bar| Bar {
+                    limit: bar.limit.filter(|_| !zoomed),
+                    ..bar
                 })
                 .collect(),
-            bars,
         }),
     })
 }
@@ -274,14 +348,14 @@ fn memory_table(pair: &Pair) -> Grid {
             TableCell::text_cell(format!("{indent}{}", r.label)),
             gib_cell(r.profile1_gb, &why(&r.profile1_unknown)),
             gib_cell(r.profile2_gb, &why(&r.profile2_unknown)),
-            difference(r.diff_gb, gib_text),
-            percent_cell(r.diff_pct),
+            change_cell(r.diff_gb, ONE_SIDED, gib_text),
+            percent_cell(r.diff_pct, ONE_SIDED),
             word(&r.profile1_source),
             word(&r.profile2_source),
         ]
     });
     Grid {
-        id: "compare_parts".into(),
+        id: MEMORY.into(),
         caption: "Memory at the peak".into(),
         columns: vec![
             text_column("part", "part"),
@@ -296,28 +370,29 @@ fn memory_table(pair: &Pair) -> Grid {
     }
 }
 
-fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
-    let row = |label: &str, first: Option<f64>, second: Option<f64>, per: f64| {
-        let scaled = |v: Option<f64>| v.map(|v| v / per);
-        let (first, second) = (scaled(first), scaled(second));
-        vec![
-            TableCell::text_cell(label),
-            figure_cell(first, "not measured"),
-            figure_cell(second, "not measured"),
-            difference(first.zip(second).map(|(a, b)| b - a), layout::format_figure),
-            percent_cell(change(first, second)),
-        ]
-    };
-    let mut rows: Vec<Vec<TableCell>> = pair
-        .others
-        .iter()
-        .map(|o| match o.unit {
-            Unit::Bytes => row(&format!("{}, GiB", o.label), o.profile1, o.profile2, GIB),
-            _ => row(&o.label, o.profile1, o.profile2, 1.0),
-        })
-        .collect();
+fn performance(pair: &Pair) -> Grid {
+    let rows = pair.others.iter().map(|o| match o.unit {
+        Unit::Bytes => figure_row(&format!("{}, GiB", o.label), o.profile1, o.profile2, GIB),
+        _ => figure_row(&o.label, o.profile1, o.profile2, 1.0),
+    });
+    Grid {
+        id: PERFORMANCE.into(),
+        caption: "Pool, latency, throughput".into(),
+        columns: vec![
+            text_column("figure", "figure"),
+            number_column("A", "a"),
+            number_column("B", "b"),
+            number_column("B - A", "diff"),
+            number_column("B - A, %", "diff_pct"),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+/// Time to the first token and per further token, where one of them has it.
+fn first_tokens(a: &Profile, b: &Profile) -> Vec<Vec<TableCell>> {
     let (first, second) = (RowFigures::of_profile(a), RowFigures::of_profile(b));
-    for (label, first, second) in [
+    let rows = [
         (
             "mean time to first token, ms",
             first.ttft_mean_ms,
@@ -328,21 +403,25 @@ fn performance(pair: &Pair, a: &Profile, b: &Profile) -> Grid {
             first.tpot_mean_ms,
             second.tpot_mean_ms,
         ),
-    ] {
-        if first.is_some() || second.is_some() {
-            rows.push(row(label, first, second, 1.0));
-        }
-    }
-    Grid {
-        id: "compare_performance".into(),
-        caption: "Pool, latency, throughput".into(),
-        columns: vec![
-            text_column("figure", "figure"),
-            number_column("A", "a"),
-            number_column("B", "b"),
-            number_column("B - A", "diff"),
-            number_column("B - A, %", "diff_pct"),
-        ],
-        rows,
-    }
+    ];
+    rows.into_iter()
+        .filter(|(_, a, b)| a.is_some() || b.is_some())
+        .map(|(label, a, b)| figure_row(label, a, b, 1.0))
+        .collect()
+}
+
+fn figure_row(label: &str, a: Option<f64>, b: Option<f64>, per: f64) -> Vec<TableCell> {
+    let scaled = |v: Option<f64>| v.map(|v| v / per);
+    let (a, b) = (scaled(a), scaled(b));
+    vec![
+        TableCell::text_cell(label),
+        figure_cell(a, "not measured"),
+        figure_cell(b, "not measured"),
+        change_cell(
+            a.zip(b).map(|(a, b)| b - a),
+            ONE_SIDED,
+            layout::format_figure,
+        ),
+        percent_cell(change(a, b), ONE_SIDED),
+    ]
 }

@@ -1,16 +1,17 @@
 //! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
 
-use super::{change, difference, figure_cell, gib_cell, gib_text, percent_cell};
+use super::{ONE_SIDED, change};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chapters::document::DocumentFigure;
 use crate::report::chapters::sweep::read::{
     LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
-use crate::report::chapters::sweep::tables::{number_column, text_column};
-use crate::report::chapters::sweep::{list_few, note_block, order_values};
+use crate::report::chapters::sweep::{list_few, order_values};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{ContentBlock, Grid, TableCell};
+use crate::report::content::note_block;
+use crate::report::content::{ContentBlock, Grid, TableCell, number_column, text_column};
+use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, percent_cell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::StoredDocument;
@@ -37,14 +38,14 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
         blocks.push(note_block(
             Severity::Error,
             "not_comparable",
-            "one of them is of an engine or a device that only pretends".into(),
+            "one of them is of a simulated engine or device",
         ));
     }
     if matched.pairs.is_empty() {
         blocks.push(note_block(
             Severity::Error,
             "not_comparable",
-            "they have no cell in common: neither an id, nor a model under the same load".into(),
+            "they have no cell in common: neither an id, nor a model under the same load",
         ));
     } else {
         blocks.push(ContentBlock::Text(in_common(&matched)));
@@ -181,7 +182,7 @@ fn moved(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<String> {
     changes.sort_by(f64::total_cmp);
     let median = quantile_of_sorted(&changes, 0.5)?;
     let (lowest, highest) = (changes.first()?, changes.last()?);
-    let sign = |p: f64| crate::report::figures::format_percent(Some(p));
+    let sign = |p: f64| crate::report::figures::percent_text(p);
     Some(format!(
         "{} moved by {} % in the median of {} ({} to {} %).",
         crate::report::chapters::sweep::capitalize_first(figure.title),
@@ -302,8 +303,7 @@ fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
                     joined: true,
                 },
             ],
-            levels: Vec::new(),
-            x_names: Vec::new(),
+            ..Curves::default()
         }),
     })
 }
@@ -369,10 +369,10 @@ fn cells_table(matched: &Matched<'_>) -> Grid {
             row.push(value(b, second));
             let moved = first.zip(second).map(|(a, b)| b - a);
             row.push(match f.unit {
-                "GiB" => difference(moved, gib_text),
-                _ => difference(moved, layout::format_figure),
+                "GiB" => change_cell(moved, ONE_SIDED, gib_text),
+                _ => change_cell(moved, ONE_SIDED, layout::format_figure),
             });
-            row.push(percent_cell(change(first, second)));
+            row.push(percent_cell(change(first, second), ONE_SIDED));
         }
         row.push(TableCell::text_cell(a.id.clone()));
         row.push(TableCell::text_cell(b.id.clone()));

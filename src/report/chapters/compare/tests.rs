@@ -59,13 +59,13 @@ fn what_cannot_be_compared_is_said() {
         ..Material::default()
     };
     let chapters = of(material);
-    let told = chapters[0].blocks.iter().any(|b| match b {
+    let found = chapters[0].blocks.iter().any(|b| match b {
         ContentBlock::Note(n) => {
             n.severity == Severity::Error && n.message.contains("weights_dtype differs")
         }
         _ => false,
     });
-    assert!(told, "{}", render_plain(&chapters));
+    assert!(found, "{}", render_plain(&chapters));
     let one = Material {
         runs: vec![measured("a.json", "h", "bfloat16", 20.0, 14.0)],
         ..Material::default()

@@ -2,11 +2,10 @@
 //! of its cells were read beside it.
 
 use super::read::{SweepCell, SweepDocument};
-use super::tables::{number_column, text_column};
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ItemRow, RunValidation};
 use crate::profile::stats::quantile_of_sorted;
-use crate::report::content::{Grid, TableCell};
+use crate::report::content::{Grid, TableCell, number_column, text_column};
 use crate::report::layout;
 use crate::report::material::ReportRun;
 use crate::units::GIB;
@@ -95,7 +94,7 @@ fn calculated_row(cell: &SweepCell, runs: &[&RunValidation], item: Item) -> Opti
         TableCell::number_cell(both.len() as f64, layout::grouped_count(both.len() as u64)),
         gib(measured),
         gib(calculated),
-        TableCell::number_cell(error, crate::report::figures::format_percent(Some(error))),
+        TableCell::number_cell(error, crate::report::figures::percent_text(error)),
         TableCell::text_cell(cell.group.clone()),
     ])
 }

@@ -12,7 +12,7 @@ static DRAWN: [&DocumentFigure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];
 const ACROSS: [&str; 2] = ["batch_size", "request_rate"];
 
 /// More lines in one picture cannot be distinguished.
-const MOST_LINES: usize = 8;
+pub(super) const MOST_LINES: usize = 8;
 /// Most pictures of one sweep; more are counted in a note.
 const MOST_CHARTS: usize = 36;
 
@@ -66,8 +66,7 @@ pub(super) fn sweep_curves(sweep: &SweepDocument, prefix: &str) -> (Vec<Chart>, 
                             scale: Scale::FromZero,
                         },
                         curves: drawn,
-                        levels: Vec::new(),
-                        x_names: Vec::new(),
+                        ..Curves::default()
                     }),
                 });
             }

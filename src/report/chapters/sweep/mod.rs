@@ -4,6 +4,7 @@ mod axes;
 mod calculated;
 mod curves;
 mod maps;
+mod pareto;
 pub(super) mod read;
 pub(super) mod tables;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod tests;
 use super::Sources;
 use crate::engine::facts::Severity;
 use crate::report::chart::Chart;
-use crate::report::content::{Chapter, ContentBlock, Note};
+use crate::report::content::{Chapter, ContentBlock, note_block};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::Material;
@@ -36,7 +37,7 @@ pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<C
             let mut chapters = of_sweep(&sweep, &prefix, several);
             let grid = calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
             if let Some((first, grid)) = chapters.first_mut().zip(grid) {
-                first.blocks.push(ContentBlock::Table(grid));
+                first.details.push(ContentBlock::Table(grid));
             }
             chapters
         })
@@ -51,10 +52,12 @@ fn of_sweep(sweep: &SweepDocument, prefix: &str, several: bool) -> Vec<Chapter> 
             words.to_owned()
         }
     };
+    let bests = tables::best_table(sweep, prefix);
     let mut chapters = vec![Chapter {
         id: prefix.to_owned(),
         title: title("The sweep"),
         blocks: overview(sweep, prefix),
+        details: bests.map(ContentBlock::Table).into_iter().collect(),
     }];
     let mut pictures = |id: &str, words: &str, (charts, left_out): (Vec<Chart>, usize)| {
         if charts.is_empty() {
@@ -70,18 +73,24 @@ fn of_sweep(sweep: &SweepDocument, prefix: &str, several: bool) -> Vec<Chapter> 
             id: format!("{prefix}_{id}"),
             title: title(words),
             blocks,
+            ..Chapter::default()
         });
     };
+    let (mut charts, mut left_out) = pareto::pareto_charts(sweep, prefix);
+    let by_load = curves::sweep_curves(sweep, prefix);
+    charts.extend(by_load.0);
+    left_out += by_load.1;
     pictures(
         "curves",
         "Throughput, latency and memory by load",
-        curves::sweep_curves(sweep, prefix),
+        (charts, left_out),
     );
     pictures("maps", "Maps", maps::sweep_maps(sweep, prefix));
     chapters.push(Chapter {
         id: format!("{prefix}_all"),
         title: title("All cells"),
         blocks: vec![ContentBlock::Table(tables::all_cells_table(sweep, prefix))],
+        ..Chapter::default()
     });
     chapters
 }
@@ -101,14 +110,6 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
     }
     if !swept.is_empty() {
         blocks.push(ContentBlock::Text(format!("Swept: {}.", swept.join("; "))));
-    }
-    if sweep.is_simulated() {
-        let n = sweep.cells.iter().filter(|c| c.simulated).count();
-        blocks.push(note_block(
-            Severity::Warning,
-            "simulated",
-            format!("{} of an engine or a device that only pretends: their figures say nothing of hardware", counted_words(n, "cell is", "cells are")),
-        ));
     }
     for (code, what, pick) in [
         (
@@ -132,9 +133,8 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
             ));
         }
     }
-    let told = sweep.notes.iter().take(20);
-    blocks.extend(told.map(|n| note_block(Severity::Info, "told_by_the_sweep", n.clone())));
-    blocks.extend(tables::best_table(sweep, prefix).map(ContentBlock::Table));
+    let notes = sweep.notes.iter().take(20);
+    blocks.extend(notes.map(|n| note_block(Severity::Info, "sweep_note", n.clone())));
     blocks.extend(tables::causes_table(sweep, prefix).map(ContentBlock::Table));
     let lacked = sweep
         .cells
@@ -202,14 +202,4 @@ pub(super) fn list_few(values: &[String]) -> String {
         }
         values => values.join(", "),
     }
-}
-
-/// A note without a quote.
-pub(super) fn note_block(severity: Severity, code: &str, message: String) -> ContentBlock {
-    ContentBlock::Note(Note {
-        severity,
-        code: Some(code.to_owned()),
-        message,
-        quote: None,
-    })
 }

@@ -6,7 +6,7 @@ use crate::report::chapters::document::{DocumentFigure, new_figure};
 use crate::report::layout::truncate_text;
 use crate::units::GIB;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A sweep.
 #[derive(Debug, Default)]
@@ -86,6 +86,9 @@ pub(crate) static KV_USED: DocumentFigure =
 /// Every figure of the table, in its order.
 pub(crate) static FIGURES: &[&DocumentFigure] = &[
     &PEAK,
+    &THROUGHPUT,
+    &LATENCY,
+    &TTFT,
     &new_figure(
         "model_weights_bytes",
         "model_weights_gib",
@@ -111,7 +114,6 @@ pub(crate) static FIGURES: &[&DocumentFigure] = &[
         "GiB",
         GIB,
     ),
-    &THROUGHPUT,
     &new_figure(
         "requests_per_second",
         "requests_per_second",
@@ -119,8 +121,6 @@ pub(crate) static FIGURES: &[&DocumentFigure] = &[
         "1/s",
         1.0,
     ),
-    &LATENCY,
-    &TTFT,
     &new_figure(
         "tpot_mean_ms",
         "tpot_mean_ms",
@@ -144,6 +144,9 @@ impl SweepDocument {
     pub fn read_sweep(document: &Value, place: &str) -> SweepDocument {
         let cells = document.get("cells").and_then(Value::as_array);
         let notes = document.get("notes").and_then(Value::as_array);
+        let cells = cells.into_iter().flatten().filter(|c| c.is_object());
+        let mut cells: Vec<SweepCell> = cells.map(SweepCell::read_sweep).collect();
+        note_engines(&mut cells);
         SweepDocument {
             name: bounded_text(document, "/name", NAME)
                 .unwrap_or_else(|| cut_to_cells(place, NAME)),
@@ -152,10 +155,7 @@ impl SweepDocument {
             notes: (notes.into_iter().flatten())
                 .filter_map(|n| Some(cut_to_cells(n.as_str()?, SENTENCE)))
                 .collect(),
-            cells: (cells.into_iter().flatten())
-                .filter(|c| c.is_object())
-                .map(SweepCell::read_sweep)
-                .collect(),
+            cells,
         }
     }
 
@@ -280,6 +280,41 @@ impl SweepCell {
         let number = |name: &str| self.setting_number(name);
         let tokens = number("input_len").unwrap_or(0.0) + number("output_len").unwrap_or(0.0);
         tokens * number("batch_size").unwrap_or(1.0)
+    }
+}
+
+/// Of several engines each is a value of its cells' settings, so that they are compared side by side. A cell that
+/// failed before its engine was recognised has the engine of its group, else of its container.
+fn note_engines(cells: &mut [SweepCell]) {
+    let mut engines: BTreeSet<&str> = BTreeSet::new();
+    let mut places: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for cell in cells.iter() {
+        let Some(engine) = cell.engine.as_deref() else {
+            continue;
+        };
+        engines.insert(engine);
+        places.insert(("group", &cell.group), engine);
+        if let Some(container) = cell.settings.get("container") {
+            places.insert(("container", container), engine);
+        }
+    }
+    if engines.len() < 2 {
+        return;
+    }
+    let names: Vec<String> = cells
+        .iter()
+        .map(|cell| {
+            let container = cell.settings.get("container").map_or("", String::as_str);
+            let known = cell.engine.as_deref();
+            known
+                .or_else(|| places.get(&("group", cell.group.as_str())).copied())
+                .or_else(|| places.get(&("container", container)).copied())
+                .unwrap_or("unknown")
+                .to_owned()
+        })
+        .collect();
+    for (cell, engine) in cells.iter_mut().zip(names) {
+        cell.settings.insert("engine".into(), engine);
     }
 }
 

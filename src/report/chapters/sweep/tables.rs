@@ -3,26 +3,8 @@
 use super::axes::{setting_label, varying_axes};
 use super::read::{FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
 use crate::report::chapters::document::DocumentFigure;
-use crate::report::content::{Grid, TableCell, TableColumn};
+use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
 use crate::report::layout;
-
-/// A column of words.
-pub(crate) fn text_column(title: &str, key: &str) -> TableColumn {
-    TableColumn {
-        title: title.into(),
-        key: key.into(),
-        numeric: false,
-    }
-}
-
-/// A column of figures.
-pub(crate) fn number_column(title: impl Into<String>, key: &str) -> TableColumn {
-    TableColumn {
-        title: title.into(),
-        key: key.into(),
-        numeric: true,
-    }
-}
 
 /// A figure as a cell of a table, in the unit of the column.
 fn figure_cell(figure: &DocumentFigure, value: f64) -> TableCell {
@@ -252,9 +234,15 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
     let mut names: Vec<String> = ["input_len", "output_len", "batch_size"]
         .map(String::from)
         .to_vec();
-    for name in varying_axes(&cells).into_iter().flat_map(|axis| axis.names) {
-        if !names.contains(&name) {
-            names.push(name);
+    // Settings that only vary together tell no more than the first of them: they come behind.
+    let mut behind: Vec<String> = Vec::new();
+    for axis in varying_axes(&cells) {
+        let is_tied = axis.names.len() > 1;
+        for name in axis.names.into_iter().filter(|n| !names.contains(n)) {
+            behind.push(name);
+        }
+        if !is_tied {
+            names.extend(behind.pop());
         }
     }
     // A figure that no cell has gets no column.
@@ -262,12 +250,14 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
         .iter()
         .filter(|f| cells.iter().any(|c| c.figure_value(f).is_some()))
         .collect();
-    let mut columns = vec![text_column("cell", "cell"), text_column("model", "model")];
-    columns.extend(names.iter().map(|name| TableColumn {
+    let setting_column = |name: &String| TableColumn {
         title: setting_label(name),
         key: name.clone(),
         numeric: cells.iter().any(|c| c.setting_number(name).is_some()),
-    }));
+        is_share: false,
+    };
+    let mut columns = vec![text_column("cell", "cell"), text_column("model", "model")];
+    columns.extend(names.iter().map(setting_column));
     columns.push(text_column("status", "status"));
     columns.push(text_column("cause", "cause"));
     columns.extend(
@@ -275,6 +265,7 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
             .iter()
             .map(|f| number_column(f.column_head(), f.csv)),
     );
+    columns.extend(behind.iter().map(setting_column));
     columns.extend([
         text_column("engine", "engine"),
         text_column("group", "group"),
@@ -286,20 +277,26 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
             TableCell::text_cell(&*cell.id),
             TableCell::text_cell(&*cell.model),
         ];
-        row.extend(names.iter().map(|name| {
+        let setting = |name: &String| {
             let words = cell.settings.get(name).cloned().unwrap_or_default();
             TableCell {
                 number: cell.setting_number(name),
                 ..TableCell::text_cell(words)
             }
-        }));
+        };
+        row.extend(names.iter().map(setting));
         let simulated = if cell.simulated { " (simulated)" } else { "" };
         row.push(TableCell::text_cell(format!(
             "{}{simulated}",
             cell.status.replace('_', " ")
         )));
         row.push(TableCell::text_cell(cell.cause.clone().unwrap_or_default()));
-        row.extend(figures.iter().map(|f| cell_or_reason(cell, f)));
+        row.extend(figures.iter().map(|f| match cell.figure_value(f) {
+            // Why a cell was not measured is in its row: status, cause and message.
+            None if !cell.is_done() => TableCell::default(),
+            _ => cell_or_reason(cell, f),
+        }));
+        row.extend(behind.iter().map(setting));
         for text in [
             &cell.engine,
             &Some(cell.group.clone()),

@@ -36,7 +36,7 @@ fn swept(
         notes: Vec::new(),
         cells,
     };
-    serde_json::from_slice(&json::render_json(&results).unwrap()).unwrap()
+    serde_json::to_value(json::results_document(&results)).unwrap()
 }
 
 /// What a machine would do on which long prompts in large batches run out of memory.
@@ -102,6 +102,72 @@ fn charts(chapters: &[Chapter]) -> Vec<&Chart> {
 fn a_sweep_is_told_as_maps_curves_and_tables() {
     let document = swept(&["org/Tiny-1B"], &[256, 4096], &[1, 8, 64], plausible);
     insta::assert_snapshot!(render_plain(&chapters(vec![document])));
+}
+
+/// Configurations beyond those that can be distinguished are left out, never one on the front.
+#[test]
+fn of_many_configurations_those_on_the_pareto_front_are_drawn() {
+    let cell = |utilization: usize, batch: f64| {
+        let figures = json!({"tokens_per_second": 100.0 * batch.sqrt() + utilization as f64,
+            "mean_latency_ms": 900.0 + batch - utilization as f64});
+        json!({"cell": format!("{utilization}-{batch}"), "group": "g", "model": "m", "status": "done",
+            "settings": {"gpu_memory_utilization": utilization}, "row": {"figures": figures},
+            "load": {"input_len": 128, "output_len": 64, "batch_size": batch as u32}})
+    };
+    let cells = (0..11).flat_map(|u| [1.0, 4.0].map(|b| cell(u, b)));
+    let document = json!({"name": "wide", "cells": cells.collect::<Vec<Value>>()});
+    let chapters = chapters(vec![document]);
+    let pareto: Vec<&Chart> = charts(&chapters)
+        .into_iter()
+        .filter(|c| c.id.contains("pareto"))
+        .collect();
+    let [chart] = pareto.as_slice() else {
+        panic!("one latency is known: {pareto:?}");
+    };
+    let Plot::Curves(plot) = &chart.plot else {
+        panic!("{chart:?}");
+    };
+    assert_eq!(plot.curves.len(), 8);
+    assert_eq!(plot.front, [(110.0, 891.0), (210.0, 894.0)]);
+    assert_eq!(plot.curves[0].label, "gpu memory utilization 10");
+    let note = chart.note.as_deref().unwrap_or_default();
+    assert!(
+        note.contains("gpu memory utilization 10: batch 1, batch 4."),
+        "{note}"
+    );
+    assert!(
+        note.contains("3 more configurations are not drawn"),
+        "{note}"
+    );
+}
+
+#[test]
+fn several_engines_are_compared_side_by_side() {
+    let cell = |engine: Option<&str>, group: &str, batch: u32| {
+        let figures = json!({"engine": engine, "tokens_per_second": 100.0 * f64::from(batch), "mean_latency_ms": 900.0,
+            "peak_bytes": 1u64 << 30});
+        json!({"cell": format!("{group}-{batch}"), "group": group, "model": "m",
+            "status": if engine.is_some() { "done" } else { "failed" },
+            "row": {"figures": figures}, "load": {"input_len": 128, "output_len": 64, "batch_size": batch}})
+    };
+    let cells = [
+        cell(Some("vllm"), "a", 1),
+        cell(Some("vllm"), "a", 8),
+        cell(Some("sglang"), "b", 1),
+        cell(None, "b", 8),
+    ];
+    let chapters = chapters(vec![json!({"name": "both", "cells": cells})]);
+    let labels = |chart: &Chart| match &chart.plot {
+        Plot::Curves(curves) => curves.curves.iter().map(|c| c.label.clone()).collect(),
+        _ => Vec::new(),
+    };
+    let all = charts(&chapters);
+    let pareto = all.iter().find(|c| c.id.contains("pareto"));
+    assert_eq!(
+        pareto.map(|c| labels(c)),
+        Some(vec!["engine sglang".into(), "engine vllm".into()])
+    );
+    assert!(render_plain(&chapters).contains("Swept: batch size: 1, 8; engine: sglang, vllm."));
 }
 
 #[test]
@@ -247,10 +313,10 @@ proptest! {
             let right = (*fate == 0).then(|| *bytes as f64 / crate::units::GIB);
             prop_assert_eq!(shown, right);
         }
-        // And each is either in a map or curve, or told as having no figure.
+        // And each is either in a map or curve, or counted as having no figure.
         let without = fates.iter().filter(|f| f.0 != 0).count();
         let causes = tables(&chapters).find(|t| t.id == "sweep_causes");
-        let told: f64 = causes.map_or(0.0, |t| t.rows.iter().filter_map(|r| r[3].number).sum());
-        prop_assert_eq!(told as usize, without);
+        let counted: f64 = causes.map_or(0.0, |t| t.rows.iter().filter_map(|r| r[3].number).sum());
+        prop_assert_eq!(counted as usize, without);
     }
 }

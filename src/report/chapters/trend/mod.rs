@@ -6,13 +6,10 @@ mod tests;
 mod version;
 
 use super::Sources;
-use super::sweep::note_block;
-use super::sweep::tables::{number_column, text_column};
-use crate::engine::facts::Severity;
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, number_column, text_column};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::{Material, ReportRun};
@@ -115,6 +112,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
         id: "trend".into(),
         title: "Over versions and time".into(),
         blocks,
+        ..Chapter::default()
     }]
 }
 
@@ -260,10 +258,6 @@ impl<'a> Trend<'a> {
             ));
         }
         let mut blocks = vec![ContentBlock::Text(text)];
-        if self.alike.simulated {
-            let words = "an engine or a device of these runs only pretends";
-            blocks.push(note_block(Severity::Warning, "simulated", words.into()));
-        }
         let moved = self.moved();
         if moved.is_empty() {
             blocks.push(ContentBlock::Text(format!(
@@ -376,6 +370,7 @@ impl<'a> Trend<'a> {
                     curves,
                     levels: Vec::new(),
                     x_names: places.clone(),
+                    ..Curves::default()
                 }),
             })
         });

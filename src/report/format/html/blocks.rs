@@ -139,9 +139,13 @@ fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut UsedName
     html.write_raw("<div class=\"picture\">")
         .write_drawing(&svg::chart_svg(chart, ChartStyle::Inline))
         .write_raw("</div>");
-    html.write_raw("<details class=\"figures\"><summary>Figures of this chart</summary>");
-    write_table(html, &figures::of_chart(chart), report);
-    html.write_raw("</details></figure>\n");
+    let figures = figures::of_chart(chart);
+    if !figures.rows.is_empty() {
+        html.write_raw("<details class=\"figures\"><summary>Figures of this chart</summary>");
+        write_table(html, &figures, report);
+        html.write_raw("</details>");
+    }
+    html.write_raw("</figure>\n");
 }
 
 fn timeline(html: &mut Markup, timeline: &ChartTimeline, report: &Report, names: &mut UsedNames) {

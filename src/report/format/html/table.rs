@@ -1,6 +1,7 @@
 //! A table of the page: swatches, sources, and for wide tables an order that brings the figures
 //! into view. CSV keeps every column as it came.
 
+use super::super::columns::{ColumnOrder, PROSE, WIDE};
 use super::markup::Markup;
 use crate::report::chart::palette;
 use crate::report::content::{Grid, Report, TableCell};
@@ -8,18 +9,9 @@ use crate::report::content::{Grid, Report, TableCell};
 /// Rows above which a table scrolls in its own box.
 const TALL: usize = 30;
 
-/// Tables with more columns than this are arranged for their width.
-const WIDE: usize = 6;
-
 /// Tables that still have more columns than this are set smaller and break their words; long texts
 /// behind the figures stay on one line, so that rows stay low.
 const DENSE: usize = 12;
-
-/// A text longer than this is prose: it stands behind the figures.
-const PROSE: usize = 40;
-
-/// Hexadecimal digits in a row that make a word an id or a hash.
-const HASH_DIGITS: usize = 10;
 
 /// Writes it in its own box, which scrolls.
 pub fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
@@ -117,105 +109,11 @@ pub fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
 
 /// What leaves the table, as lines of its caption.
 fn write_same_columns(html: &mut Markup, grid: &Grid, order: &ColumnOrder) {
-    let cell = |n: &usize| Some((grid.columns.get(*n)?, grid.rows.first()?.get(*n)?));
-    let (known, unknown): (Vec<_>, Vec<_>) = order
-        .same
-        .iter()
-        .filter_map(cell)
-        .partition(|(_, cell)| !cell.text.is_empty());
-    let words = |of: Vec<_>, between: &str| {
-        let words = of
-            .into_iter()
-            .map(|(title, said): (&String, &String)| format!("{title}{between}{said}"));
-        words.collect::<Vec<_>>().join(", ")
-    };
-    let known: Vec<_> = known
-        .iter()
-        .map(|(c, cell)| (&c.title, &cell.text))
-        .collect();
-    if !known.is_empty() {
-        let line = format!("Same in all rows: {}", words(known, " "));
+    for line in order.caption_lines(grid) {
         html.write_raw("<span class=\"same\">")
             .write_text(&line)
             .write_raw("</span>");
     }
-    let unknown: Vec<_> = unknown
-        .iter()
-        .filter_map(|(c, cell)| Some((&c.title, cell.missing.as_ref()?)))
-        .collect();
-    if !unknown.is_empty() {
-        let line = format!("Not known in any row: {}", words(unknown, ": "));
-        html.write_raw("<span class=\"same\">")
-            .write_text(&line)
-            .write_raw("</span>");
-    }
-}
-
-/// The columns of a table, as places in its grid.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ColumnOrder {
-    /// Those of the table: words that vary, then figures, then prose, then ids.
-    shown: Vec<usize>,
-    /// Those of them that are ids or hashes.
-    ids: Vec<usize>,
-    /// Those with one value in all rows.
-    same: Vec<usize>,
-}
-
-impl ColumnOrder {
-    /// A narrow table keeps its columns.
-    fn arrange_columns(grid: &Grid) -> ColumnOrder {
-        let all: Vec<usize> = (0..grid.columns.len()).collect();
-        if all.len() <= WIDE {
-            return ColumnOrder {
-                shown: all,
-                ..ColumnOrder::default()
-            };
-        }
-        let cells = |n: usize| grid.rows.iter().filter_map(move |row| row.get(n));
-        let (same, mut shown): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|n| {
-            grid.rows.len() >= 2 && cells(*n).count() == grid.rows.len() && is_one_value(cells(*n))
-        });
-        let is_numeric = |n: &usize| grid.columns.get(*n).is_some_and(|c| c.numeric);
-        let is_id = |n: &usize| {
-            let mut texts = cells(*n).filter(|c| !c.text.is_empty()).peekable();
-            !is_numeric(n) && texts.peek().is_some() && texts.all(|c| has_hash(&c.text))
-        };
-        let ids: Vec<usize> = shown.iter().copied().filter(is_id).collect();
-        let is_prose = |n: &usize| cells(*n).any(|c| c.text.chars().count() > PROSE);
-        shown.sort_by_key(|n| match () {
-            () if ids.contains(n) => 3,
-            () if is_numeric(n) => 1,
-            // The first column names the row, however long.
-            () if *n > 0 && is_prose(n) => 2,
-            () => 0,
-        });
-        if shown.is_empty() {
-            return ColumnOrder {
-                shown: same,
-                ..ColumnOrder::default()
-            };
-        }
-        ColumnOrder { shown, ids, same }
-    }
-}
-
-/// Whether all cells say the same, or nothing. Figures with sources of their own stay in the table.
-fn is_one_value<'a>(mut cells: impl Iterator<Item = &'a TableCell>) -> bool {
-    let Some(first) = cells.next() else {
-        return false;
-    };
-    first.source.is_none()
-        && cells.all(|c| c.text == first.text && c.missing == first.missing && c.source.is_none())
-}
-
-/// Whether a word has the digits of an id: digits and letters in a row.
-fn has_hash(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_hexdigit()).any(|run| {
-        run.len() >= HASH_DIGITS
-            && run.contains(|c: char| c.is_ascii_digit())
-            && run.contains(|c: char| c.is_ascii_alphabetic())
-    })
 }
 
 #[cfg(test)]
@@ -228,6 +126,7 @@ mod tests {
             title: title.into(),
             key: title.into(),
             numeric,
+            is_share: false,
         };
         let row = |cell: &str, load: &str, peak: f64| {
             vec![

@@ -129,16 +129,12 @@ fn gpu_report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     let memory = |places: &str| first(entry, places, |v| parse_bytes(v, Bare::Mebibytes));
     let degrees = |places: &str| first(entry, places, parse_celsius);
     let share = |places: &str| first(entry, places, parse_percent);
-    let said = |places: &str| first(entry, places, available_text);
-    let number = |places: &str| first(entry, places, trailing_number);
+    let text = |places: &str| first(entry, places, available_text);
     GpuReport {
         gpu,
-        bdf: said("bdf gpu_bdf bus.bdf").map(|b| b.to_lowercase()),
-        uuid: said("uuid gpu_uuid"),
-        name: said("asic.market_name market_name board.product_name"),
-        kfd_id: first(entry, "kfd_id", parse_whole),
-        render_minor: number("render"),
-        card: number("card"),
+        bdf: text("bdf gpu_bdf bus.bdf").map(|b| b.to_lowercase()),
+        uuid: text("uuid gpu_uuid"),
+        name: text("asic.market_name market_name board.product_name"),
         vram_total_bytes: memory(
             "mem_usage.total_vram fb_usage.total_vram vram_usage.total_vram vram.vram_total \
             vram.size vram_total total_vram",
@@ -146,8 +142,6 @@ fn gpu_report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
         vram_used_bytes: memory(
             "mem_usage.used_vram fb_usage.used_vram vram_usage.used_vram vram_used used_vram",
         ),
-        gtt_total_bytes: memory("mem_usage.total_gtt total_gtt"),
-        gtt_used_bytes: memory("mem_usage.used_gtt used_gtt"),
         power_mw: first(
             entry,
             "power.socket_power power.current_socket_power power.average_socket_power \
@@ -184,17 +178,6 @@ fn clock(entry: &Map<String, Value>, domain: &str, plain: &str) -> Option<u32> {
     of_die().or_else(|| first(entry, plain, parse_megahertz))
 }
 
-/// `renderD128`, `card57`, or the number alone.
-fn trailing_number(value: &Value) -> Option<u32> {
-    match value.as_str() {
-        Some(name) => name
-            .trim_start_matches(|c: char| !c.is_ascii_digit())
-            .parse()
-            .ok(),
-        None => u32::try_from(parse_whole(value)?).ok(),
-    }
-}
-
 /// The processes of an entry; `None` if it has no process list.
 fn listed_processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
     let list = entry
@@ -217,9 +200,7 @@ fn parse_process(map: &Map<String, Value>) -> Option<ToolProcess> {
     let pid = u32::try_from(parse_whole(map.get("pid")?)?).ok()?;
     (pid > 0).then(|| ToolProcess {
         pid,
-        name: first(map, "name process_name", available_text),
         vram_bytes: process_memory(map),
-        container: first(map, "container_name container", available_text),
     })
 }
 
@@ -317,9 +298,7 @@ mod tests {
     fn processes_in_every_release() {
         let expected = vec![ToolProcess {
             pid: 42,
-            name: Some("engine".into()),
             vram_bytes: Some(5000),
-            container: None,
         }];
         for document in [
             json!([{"gpu": 0, "process_list": [{"process_info": {"name": "engine", "pid": 42, "mem_usage": {"value": 5000, "unit": "B"}}}]}]),
@@ -334,20 +313,17 @@ mod tests {
             );
         }
         let none = json!([{"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}]);
-        assert_eq!(one(&none).processes, Some(vec![]), "said to be none");
-        assert_eq!(one(&json!([{"gpu": 1}])).processes, None, "not said");
+        assert_eq!(one(&none).processes, Some(vec![]), "none are running");
+        assert_eq!(one(&json!([{"gpu": 1}])).processes, None, "no list");
     }
 
     #[test]
-    fn a_container_is_named_by_release_ten() {
+    fn processes_sorted_by_pid_are_on_each_of_their_gpus() {
         let by_pid = json!([{"pid": 42, "name": "e", "container_name": "vllm-1", "gpus": [{"gpu": 0, "vram_mem": 1}, {"gpu": 1, "vram_mem": 2}]}]);
         let all = parse_output(&by_pid.to_string());
         assert_eq!(all.len(), 2);
         let second = all[1].processes.as_ref().unwrap();
-        assert_eq!(
-            (second[0].container.as_deref(), second[0].vram_bytes),
-            (Some("vllm-1"), Some(2))
-        );
+        assert_eq!((second[0].pid, second[0].vram_bytes), (42, Some(2)));
     }
 
     proptest! {

@@ -23,20 +23,10 @@ pub struct GpuReport {
     pub uuid: Option<String>,
     /// Product name.
     pub name: Option<String>,
-    /// The compute driver's number of it.
-    pub kfd_id: Option<u64>,
-    /// N of `/dev/dri/renderDN`.
-    pub render_minor: Option<u32>,
-    /// N of `/dev/dri/cardN`.
-    pub card: Option<u32>,
     /// Memory in all, bytes.
     pub vram_total_bytes: Option<u64>,
     /// Memory in use, bytes.
     pub vram_used_bytes: Option<u64>,
-    /// Host memory that the GPU may use, bytes.
-    pub gtt_total_bytes: Option<u64>,
-    /// Host memory that the GPU uses, bytes.
-    pub gtt_used_bytes: Option<u64>,
     /// Power draw, milliwatts.
     pub power_mw: Option<u32>,
     /// Temperature of the edge of the die, °C.
@@ -63,12 +53,8 @@ pub struct GpuReport {
 pub struct ToolProcess {
     /// Pid.
     pub pid: u32,
-    /// Name; tools without rights have none.
-    pub name: Option<String>,
     /// Its memory on this GPU, bytes, as the tool writes it: releases without the figure write 0.
     pub vram_bytes: Option<u64>,
-    /// Name of its container, from release 10 on.
-    pub container: Option<String>,
 }
 
 impl GpuReport {
@@ -94,13 +80,8 @@ impl GpuReport {
             bdf,
             uuid,
             name,
-            kfd_id,
-            render_minor,
-            card,
             vram_total_bytes,
             vram_used_bytes,
-            gtt_total_bytes,
-            gtt_used_bytes,
             power_mw,
             edge_c,
             hotspot_c,

@@ -73,11 +73,8 @@ fn gpu_report(gpu: u32, map: &Map<String, Value>) -> GpuReport {
         name: find(&["Card series", "Device Name", "Card model"])
             .and_then(available_text)
             .filter(|name| !name.starts_with("0x")),
-        kfd_id: find(&["GUID"]).and_then(super::shapes::parse_whole),
         vram_total_bytes: memory("VRAM Total Memory (B)"),
         vram_used_bytes: memory("VRAM Total Used Memory (B)"),
-        gtt_total_bytes: memory("GTT Total Memory (B)"),
-        gtt_used_bytes: memory("GTT Total Used Memory (B)"),
         power_mw: power,
         edge_c: sensor("edge"),
         hotspot_c: sensor("junction"),
@@ -100,12 +97,10 @@ fn parse_process(key: &str, value: &Value) -> Option<ToolProcess> {
     let _copy_engines = fields.next()?;
     let vram = fields.next()?.trim();
     let _gpus = fields.next()?;
-    let name = fields.next()?;
+    let _name = fields.next()?;
     (pid > 0).then(|| ToolProcess {
         pid,
-        name: available_text(&Value::from(name)),
         vram_bytes: vram.parse().ok(),
-        container: None,
     })
 }
 
@@ -141,14 +136,8 @@ mod tests {
         );
         let listed = all.processes.unwrap();
         assert_eq!(listed.len(), 2);
-        assert_eq!(
-            (listed[0].name.as_deref(), listed[0].vram_bytes),
-            (Some("a, b, c"), Some(4096))
-        );
-        assert_eq!(
-            (listed[1].name.as_deref(), listed[1].vram_bytes),
-            (None, None)
-        );
+        assert_eq!((listed[0].pid, listed[0].vram_bytes), (7, Some(4096)));
+        assert_eq!((listed[1].pid, listed[1].vram_bytes), (8, None));
         assert_eq!(
             parse_output("{\"system\": {\"Driver version\": \"6\"}}"),
             RocmReport::default()

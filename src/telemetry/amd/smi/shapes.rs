@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// Printed when the library returned its largest 16-bit number, which means "not available".
-const NOT_TOLD: f64 = 65535.0;
+const NOT_AVAILABLE: f64 = 65535.0;
 
 /// A figure with its unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +155,7 @@ pub fn parse_megahertz(value: &Value) -> Option<u32> {
 }
 
 fn available_figure(q: &Quantity, figure: f64, below: f64) -> Option<u32> {
-    (q.value != NOT_TOLD && (0.0..below).contains(&figure)).then(|| figure.round() as u32)
+    (q.value != NOT_AVAILABLE && (0.0..below).contains(&figure)).then(|| figure.round() as u32)
 }
 
 /// A whole number without unit, also as text (`"1"`).

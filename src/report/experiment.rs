@@ -1,8 +1,14 @@
-//! The tables and documents of an experiment. Unknown is empty or null, never 0.
+//! An experiment as tables and documents, and a line for each level as it ends. Unknown is empty or
+//! null, never 0.
 
+#[cfg(test)]
+mod tests;
+
+use super::RenderError;
+use super::json::json_bytes;
+use super::spreadsheet::{figure_cell, write_table};
 use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
-use crate::report::RenderError;
-use crate::report::spreadsheet::{figure_cell, write_table};
+use crate::units::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -70,20 +76,6 @@ pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8
     })
 }
 
-/// The document.
-pub fn document_json(e: &Experiment) -> Result<Vec<u8>, RenderError> {
-    json_bytes(e)
-}
-
-fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, RenderError> {
-    let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| RenderError {
-        format: "json",
-        source: e.into(),
-    })?;
-    bytes.push(b'\n');
-    Ok(bytes)
-}
-
 /// A column: its name, and its content.
 type RequestColumn = (&'static str, fn(&ExperimentLevel) -> String);
 
@@ -137,4 +129,43 @@ pub fn summary_csv(e: &Experiment) -> Result<Vec<u8>, RenderError> {
         row
     };
     write_table(&head, &e.levels.iter().map(row).collect::<Vec<_>>())
+}
+
+/// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
+/// line, as it ends.
+pub fn level_line(figures: &LevelLine) -> String {
+    let or =
+        |what: &str, text: Option<String>| text.unwrap_or_else(|| format!("{what} not measured"));
+    let bytes =
+        |what: &str, bytes: Option<u64>| or(what, bytes.map(|b| format!("{what} {}", Bytes(b))));
+    let latency = figures.mean_latency_s.map(|s| format!("latency {s:.3} s"));
+    let speed = figures.tokens_per_s.map(|t| format!("{t:.1} tok/s"));
+    let completed = figures
+        .completed
+        .map(|n| format!("completed {n}/{}", figures.asked));
+    [
+        or("completed:", completed),
+        or("latency", latency),
+        or("throughput", speed),
+        bytes("peak", figures.peak_bytes),
+        bytes("KV used", figures.kv_used_bytes),
+    ]
+    .join(", ")
+}
+
+/// Figures of the line that is printed as a level ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LevelLine {
+    /// Requests that were answered whole.
+    pub completed: Option<u64>,
+    /// Requests asked for.
+    pub asked: u64,
+    /// Mean latency, seconds.
+    pub mean_latency_s: Option<f64>,
+    /// Generated tokens per second of all requests together.
+    pub tokens_per_s: Option<f64>,
+    /// Peak of all devices, bytes.
+    pub peak_bytes: Option<u64>,
+    /// KV in use at most, bytes.
+    pub kv_used_bytes: Option<u64>,
 }

@@ -1,0 +1,197 @@
+//! What a probe in the engine's process measured: its own account, operators and layers.
+
+use super::Sources;
+use super::figures::reason_at_path;
+use crate::engine::torch_probe::{Layer, LayerProfile, MeasuredBy, Operator, TorchMemory};
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, facts_block, number_column, text_column,
+};
+use crate::report::layout::{counted_noun, format_figure, grouped_count};
+use crate::report::material::{Material, ReportRun};
+use crate::units::{Bytes, signed_text, to_gib};
+
+/// Rows of a table; the document has all of them.
+const ROWS: usize = 6;
+
+pub(super) fn write_torch_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let many = material.runs.len() > 1;
+    let mut blocks = Vec::new();
+    for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
+        if let Some(memory) = &run.profile.torch_memory {
+            let id = super::numbered_id("process", i, many);
+            blocks.push(ContentBlock::Text(measured_by(run, memory, many)));
+            blocks.push(facts_block(&id, process_facts(run, memory)));
+        }
+        if let Some(layers) = &run.profile.layer_profile {
+            blocks.extend(layer_blocks(layers, i, many));
+        }
+    }
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    vec![Chapter::of_blocks("process", "Inside the process", blocks)]
+}
+
+fn measured_by(run: &ReportRun, memory: &TorchMemory, many: bool) -> String {
+    let by = match memory.measured_by {
+        MeasuredBy::CudaAllocator => "Measured by torch's allocator.",
+        MeasuredBy::Rss => "Measured on CPU, by resident memory.",
+    };
+    if many {
+        format!("{}: {by}", run.name)
+    } else {
+        by.to_owned()
+    }
+}
+
+fn process_facts(run: &ReportRun, memory: &TorchMemory) -> Vec<(&'static str, String)> {
+    let cache = &memory.kv_cache;
+    let mut pool = Bytes(cache.bytes).to_string();
+    if let Some(tokens) = cache.tokens {
+        let sequences = counted_noun(memory.load.batch_size as usize, "sequence");
+        let tokens = grouped_count(tokens);
+        pool.push_str(&format!(", {tokens} tokens of {sequences}"));
+    }
+    if let Some(each) = cache.bytes_per_token {
+        pool.push_str(&format!(", {} bytes a token", format_figure(each)));
+    }
+    let activations = match memory.activation_peak_bytes {
+        Some(all) => {
+            let prefill = memory.prefill_activation_peak_bytes;
+            let prefill = prefill.map(|b| format!(", for the prompt alone {}", signed(b)));
+            format!("{}{}", signed(all), prefill.unwrap_or_default())
+        }
+        None => {
+            let path = "torch_memory.activation_peak_bytes";
+            format!("— ({})", reason_at_path(&run.profile, path))
+        }
+    };
+    let mut facts = vec![
+        ("weights", describe_weights(memory)),
+        ("KV cache", pool),
+        ("activations", activations),
+    ];
+    let unused: Option<i64> = (memory.devices.iter())
+        .map(|d| d.reserved_minus_allocated_bytes)
+        .try_fold(0i64, |sum, b| sum.checked_add(b?));
+    let unused = unused.map(|b| format!("{} reserved by the allocator beyond it", signed(b)));
+    facts.extend(unused.map(|text| ("unused", text)));
+    let several = memory.multi_gpu_overhead_bytes;
+    let several = several.map(|b| format!("{} more than on one GPU", signed(b)));
+    facts.extend(several.map(|text| ("several GPUs", text)));
+    let load = &memory.load;
+    let text = format!(
+        "{} × ({} prompt + {} generated) tokens, {} prompt",
+        load.batch_size, load.prompt_tokens, load.generated_tokens, load.prompt
+    );
+    facts.push(("load", text));
+    facts
+}
+
+fn describe_weights(memory: &TorchMemory) -> String {
+    let w = &memory.weights;
+    let mut text = Bytes(w.bytes).to_string();
+    if let Some(n) = memory.model.num_parameters {
+        text.push_str(&format!(", {} parameters", grouped_count(n)));
+    }
+    if let Some(dtype) = &memory.model.dtype {
+        text.push_str(&format!(", {dtype}"));
+    }
+    if let Some(apart) = w.allocator_difference_bytes {
+        text.push_str(&format!("; the allocator counts {} more", signed(apart)));
+    }
+    text
+}
+
+fn signed(bytes: i64) -> String {
+    signed_text(bytes.into())
+}
+
+/// Operators and layers that take most.
+fn layer_blocks(profile: &LayerProfile, i: usize, many: bool) -> Vec<ContentBlock> {
+    let tokens = counted_noun(profile.tokens as usize, "token");
+    let mut blocks = Vec::new();
+    for (word, most, operators) in [
+        ("memory", "most memory", &profile.operators_by_memory),
+        ("time", "most time", &profile.operators_by_time),
+    ] {
+        if operators.is_empty() {
+            continue;
+        }
+        let id = super::numbered_id(&format!("operators_{word}"), i, many);
+        let caption = format!("Operators of {most} (torch.profiler, {tokens})");
+        blocks.push(ContentBlock::Table(operators_table(id, caption, operators)));
+        blocks.extend(more_text(operators.len(), "layer_profile"));
+    }
+    let mut largest: Vec<&Layer> = profile.layers.iter().collect();
+    let size = |l: &Layer| (l.parameter_bytes, l.inner_bytes.unwrap_or(0));
+    largest.sort_by_key(|l| std::cmp::Reverse(size(l)));
+    let rows = largest.iter().take(ROWS).map(|layer| {
+        vec![
+            TableCell::text_cell(&layer.name),
+            TableCell::text_cell(&layer.class),
+            bytes_cell(Some(layer.parameter_bytes)),
+            bytes_cell(layer.output_bytes),
+            bytes_cell(layer.inner_bytes),
+            bytes_cell(layer.peak_bytes),
+        ]
+    });
+    blocks.push(ContentBlock::Table(Grid {
+        id: super::numbered_id("layers", i, many),
+        caption: "Largest layers (one pass over the prompt)".into(),
+        columns: vec![
+            text_column("layer", "layer"),
+            text_column("class", "class"),
+            number_column("parameters", "parameters_gib"),
+            number_column("output", "output_gib"),
+            number_column("inner", "inner_gib"),
+            number_column("peak", "peak_gib"),
+        ],
+        rows: rows.collect(),
+    }));
+    blocks.extend(more_text(profile.layers.len(), "layer_profile.layers"));
+    blocks
+}
+
+fn operators_table(id: String, caption: String, operators: &[Operator]) -> Grid {
+    let ms = |ms: Option<f64>| match ms {
+        Some(ms) => TableCell::number_cell(ms, format_figure(ms)),
+        None => TableCell::missing_cell("the profiler has no such figure"),
+    };
+    let rows = operators.iter().take(ROWS).map(|operator| {
+        vec![
+            TableCell::text_cell(&operator.name),
+            TableCell::number_cell(operator.calls as f64, grouped_count(operator.calls)),
+            match operator.self_memory_bytes {
+                Some(bytes) => TableCell::number_cell(bytes as f64, signed(bytes)),
+                None => TableCell::missing_cell("the profiler has no such figure"),
+            },
+            ms(operator.self_cpu_ms),
+            ms(operator.self_device_ms),
+        ]
+    });
+    Grid {
+        id,
+        caption,
+        columns: vec![
+            text_column("operator", "operator"),
+            number_column("calls", "calls"),
+            number_column("memory", "memory_bytes"),
+            number_column("CPU ms", "cpu_ms"),
+            number_column("GPU ms", "gpu_ms"),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn bytes_cell(bytes: Option<u64>) -> TableCell {
+    match bytes {
+        Some(bytes) => TableCell::number_cell(to_gib(bytes), Bytes(bytes).to_string()),
+        None => TableCell::missing_cell("not measured for this layer"),
+    }
+}
+
+fn more_text(all: usize, path: &str) -> Option<ContentBlock> {
+    let more = all.checked_sub(ROWS).filter(|n| *n > 0)?;
+    Some(ContentBlock::Text(format!("{more} more in {path}.")))
+}
