@@ -64,11 +64,7 @@ fn a_closed_and_an_open_loop_on_a_serving_container() {
         command.extend(more);
         let repeats = if more.len() > 1 { 2 } else { 1 };
         let ended = run(&command).expect(0);
-        assert!(
-            ended.stdout.contains("builtin bench, "),
-            "{}",
-            ended.stdout
-        );
+        assert!(ended.stdout.contains("builtin bench, "), "{}", ended.stdout);
         assert!(
             ended.stdout.contains("in words, not tokens"),
             "{}",

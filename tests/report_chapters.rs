@@ -475,7 +475,11 @@ fn a_run_that_failed_says_so_before_any_figure() {
         panic!("no note")
     };
     assert_eq!(note.severity, Severity::Error);
-    assert!(note.message.ends_with(": out of memory"), "{}", note.message);
+    assert!(
+        note.message.ends_with(": out of memory"),
+        "{}",
+        note.message
+    );
 }
 
 #[test]
