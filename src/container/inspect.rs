@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Storage drivers that keep the changes of a container apart, and list them at once.
 const DRIVERS_WITH_CHANGES: [&str; 4] = ["overlay2", "overlay", "btrfs", "zfs"];
 
+/// Of an image up to this size, bytes, other drivers list the changes soon enough.
+const LONGEST_WALK: i64 = 300 << 20;
+
 /// Timeout for listing a container's changes: the daemon walks its files.
 const CHANGES_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -91,7 +94,10 @@ impl Runtime {
         let inspected = self.inspect_once(id).await.ok()?;
         let driver = inspected.driver.unwrap_or_default();
         if !DRIVERS_WITH_CHANGES.contains(&driver.as_str()) {
-            return None;
+            let image = self.docker.inspect_image(&inspected.image?).await.ok()?;
+            if image.size? > LONGEST_WALK {
+                return None;
+            }
         }
         let asked = self.docker.container_changes(checked_name(id).ok()?);
         let changes = tokio::time::timeout(CHANGES_DEADLINE, asked)
