@@ -5,8 +5,12 @@
 
 #![allow(clippy::print_stdout)]
 
+use plimsoll::engine::facts::key;
 use plimsoll::engine::lines::parse_reader;
+use plimsoll::engine::log::auto::AutoParser;
+use plimsoll::engine::log::unwrap::Unwrapped;
 use plimsoll::engine::vllm::log::VllmLogParser;
+use plimsoll::engine::{EngineId, LogParser, parser_of};
 use std::hint::black_box;
 use std::io::{BufReader, Write};
 use std::time::{Duration, Instant};
@@ -18,44 +22,56 @@ const ROUNDS: usize = 7;
 
 fn main() {
     let log = serving_log(SIZE);
-    let lines = memchr::memchr_iter(b'\n', &log).count();
-    println!(
-        "{} MB in {lines} lines, {} bytes each",
-        log.len() / 1_000_000,
-        log.len() / lines
-    );
-    let newlines = fastest(|| {
-        black_box(memchr::memchr_iter(b'\n', black_box(&log)).count());
-    });
-    let parse = fastest(|| {
-        let mut parser = VllmLogParser::new();
-        let reader = BufReader::with_capacity(256 * 1024, black_box(log.as_slice()));
-        let report = parse_reader(&mut parser, reader).expect("reading memory does not fail");
-        assert_eq!(report.number("kv_cache_tokens"), Some(524_288.0));
-        assert_eq!(report.number("kv_cache_usage_peak_pct"), Some(97.3));
-        black_box(report);
-    });
     // Every line a worker's, so every line is parsed: the slowest log there can be.
     let line = b"(Worker_TP0 pid=37) DEBUG 11-21 01:33:08 [v1/worker/gpu_worker.py:100] nothing of any interest to anybody at all\n";
     let worst = line.repeat(4 << 20 >> 7);
-    let parse_worst = fastest(|| {
-        let mut parser = VllmLogParser::new();
-        black_box(
-            parse_reader(&mut parser, black_box(worst.as_slice()))
-                .expect("reading memory does not fail"),
-        );
+    // Nothing but start-up lines, most of which carry something.
+    let starts = start_log().repeat(16 << 20 >> 13).into_bytes();
+    // The first argument selects one of them, for a profiler.
+    let only = std::env::args()
+        .nth(1)
+        .filter(|name| !name.starts_with('-'));
+    let selected = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let engine = || parser_of(EngineId::Vllm);
+    let auto = || Box::new(Unwrapped::new(Box::new(AutoParser::new()))) as Box<dyn LogParser>;
+    let cases: [(&str, &[u8], &dyn Fn() -> Box<dyn LogParser>); 4] = [
+        ("parse", &log, &|| Box::new(VllmLogParser::new())),
+        ("worst", &worst, &|| Box::new(VllmLogParser::new())),
+        ("starts", &starts, &engine),
+        ("auto", &starts, &auto),
+    ];
+    println!(
+        "{} MB, {} bytes a line",
+        log.len() / 1_000_000,
+        log.len() / newlines(&log)
+    );
+    let counting = fastest(|| {
+        black_box(newlines(black_box(&log)));
     });
-    let rate = |time: Duration| log.len() as f64 / 1e6 / time.as_secs_f64();
-    println!("newlines  {:>8.0} MB/s", rate(newlines));
-    println!("parse     {:>8.0} MB/s", rate(parse));
-    println!(
-        "worst     {:>8.0} MB/s",
-        worst.len() as f64 / 1e6 / parse_worst.as_secs_f64()
-    );
-    println!(
-        "ratio     {:>8.2} times the newline count",
-        parse.as_secs_f64() / newlines.as_secs_f64()
-    );
+    println!("newlines  {:>8.0} MB/s", rate(&log, counting));
+    for (name, log, parser) in cases.into_iter().filter(|(name, ..)| selected(name)) {
+        let time = fastest(|| {
+            let mut parser = parser();
+            let reader = BufReader::with_capacity(256 * 1024, black_box(log));
+            let report = parse_reader(parser.as_mut(), reader).expect("memory can be read");
+            assert!(name == "worst" || report.number(key::kv_cache_tokens) == Some(524_288.0));
+            assert!(name != "parse" || report.number(key::kv_cache_usage_peak_pct) == Some(97.3));
+            black_box(report);
+        });
+        println!("{name:<9} {:>8.0} MB/s", rate(log, time));
+        if name == "parse" {
+            let ratio = time.as_secs_f64() / counting.as_secs_f64();
+            println!("ratio     {ratio:>8.2} times the newline count");
+        }
+    }
+}
+
+fn newlines(log: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', log).count()
+}
+
+fn rate(log: &[u8], time: Duration) -> f64 {
+    log.len() as f64 / 1e6 / time.as_secs_f64()
 }
 
 fn fastest(mut run: impl FnMut()) -> Duration {
@@ -70,9 +86,8 @@ fn fastest(mut run: impl FnMut()) -> Duration {
         .unwrap_or_default()
 }
 
-/// A real start, then what a busy server prints: requests, statistics, prompts, progress bars,
-/// and now and then something that must be parsed.
-fn serving_log(size: usize) -> Vec<u8> {
+/// The lines of a real start.
+fn start_log() -> String {
     let start =
         include_bytes!("../tests/fixtures/vllm/captured/serve-eager-then-worker-killed.log");
     let start = String::from_utf8_lossy(start);
@@ -80,8 +95,13 @@ fn serving_log(size: usize) -> Vec<u8> {
         .split("INFO:     Application startup complete.")
         .next()
         .unwrap_or_default();
-    let start = start.replace("131,072 tokens", "524,288 tokens");
-    let mut log = start.into_bytes();
+    start.replace("131,072 tokens", "524,288 tokens")
+}
+
+/// A real start, then what a busy server prints: requests, statistics, prompts, progress bars,
+/// and now and then something that must be parsed.
+fn serving_log(size: usize) -> Vec<u8> {
+    let mut log = start_log().into_bytes();
     let mut seed = 7u32;
     let mut n = 0u64;
     while log.len() < size {

@@ -92,7 +92,7 @@ fn every_vllm_case_is_read_as_a_person_reads_it() {
             if DISPUTED.iter().any(|(i, k, _)| *i == id && k == key) {
                 continue;
             }
-            let got = report.facts.get(key);
+            let got = report.facts.get(key.as_str());
             if expected.is_null() && got.is_some() {
                 table
                     .wrong
@@ -120,7 +120,13 @@ fn every_other_case_is_read_as_a_person_reads_it() {
             if DISPUTED.iter().any(|(i, k, _)| *i == id && k == key) {
                 continue;
             }
-            table.compare(engine.name(), &id, key, expected, report.facts.get(key));
+            table.compare(
+                engine.name(),
+                &id,
+                key,
+                expected,
+                report.facts.get(key.as_str()),
+            );
         }
         table.all_witnessed(&id, &report);
     }
@@ -214,7 +220,9 @@ fn carried(log: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
 
 fn values(report: &LogReport) -> BTreeMap<String, FactValue> {
     let pairs = report.facts.iter();
-    pairs.map(|(k, f)| (k.clone(), f.value.clone())).collect()
+    pairs
+        .map(|(k, f)| (k.to_string(), f.value.clone()))
+        .collect()
 }
 
 fn no_corpus(test: &str) {
@@ -257,7 +265,7 @@ impl Table {
 
     fn all_witnessed(&mut self, id: &str, report: &LogReport) {
         for (key, fact) in &report.facts {
-            if let Err(why) = witnessed(key, fact) {
+            if let Err(why) = witnessed(key.name(), fact) {
                 self.wrong
                     .push(format!("{id} {key}: {why}: {:?}", fact.quote));
             }

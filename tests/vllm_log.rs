@@ -2,6 +2,7 @@
 //! is cut into pieces, and whatever stands between its lines.
 
 use plimsoll::engine::LogParser;
+use plimsoll::engine::facts::key;
 use plimsoll::engine::facts::{FactValue, LogReport};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::vllm::log::VllmLogParser;
@@ -82,16 +83,16 @@ fn every_fixture_is_read_as_a_person_reads_it() {
                 value,
                 report
                     .facts
-                    .get(key)
+                    .get(key.as_str())
                     .map_or(Value::Null, |f| plain(&f.value)),
             );
         }
         for (key, fact) in report
             .facts
             .iter()
-            .filter(|(key, _)| !expected.contains_key(*key))
+            .filter(|(key, _)| !expected.contains_key(key.name()))
         {
-            differ(key, &json!("nothing"), plain(&fact.value));
+            differ(key.name(), &json!("nothing"), plain(&fact.value));
         }
         differ(
             "engine_version",
@@ -227,7 +228,7 @@ fn of_a_chain_of_exceptions_the_last_explains() {
         cause.as_deref(),
         Some("OSError: org/m is not a local folder and is not a valid model identifier")
     );
-    assert_eq!(report.text("failure"), Some("model_not_found"));
+    assert_eq!(report.text(key::failure), Some("model_not_found"));
     // Two errors that have nothing to do with each other: the first one came first.
     let (_, cause, _) = read(b"ValueError: one\nOSError: two\n");
     assert_eq!(cause.as_deref(), Some("ValueError: one"));
@@ -237,9 +238,9 @@ fn of_a_chain_of_exceptions_the_last_explains() {
 fn the_estimate_of_graphs_is_taken_from_the_pool_line_when_it_stands_only_there() {
     let log = b"INFO 01-01 00:00:00 [gpu_worker.py:741] CUDA graph pool memory: 0.71 GiB (actual), 1.55 GiB (estimated), difference: 0.84 GiB (119.3%).";
     let report = read(log).0;
-    assert_eq!(report.number("cuda_graph_estimated_gib"), Some(1.55));
-    assert_eq!(report.number("cuda_graph_pool_actual_gib"), Some(0.71));
-    assert_eq!(report.number("cuda_graph_gib"), None);
+    assert_eq!(report.number(key::cuda_graph_estimated_gib), Some(1.55));
+    assert_eq!(report.number(key::cuda_graph_pool_actual_gib), Some(0.71));
+    assert_eq!(report.number(key::cuda_graph_gib), None);
 }
 
 /// Lines of a busy server that carry nothing.
@@ -258,10 +259,10 @@ fn facts(report: &LogReport) -> Map<String, Value> {
         .iter()
         // Two facts that lines of a busy server show: the fill of the pool, and that memory sufficed.
         .filter(|(key, fact)| {
-            *key != "kv_cache_usage_peak_pct"
-                && !(*key == "oom" && plain(&fact.value) == json!(false))
+            **key != key::kv_cache_usage_peak_pct
+                && !(**key == key::oom && plain(&fact.value) == json!(false))
         })
-        .map(|(key, fact)| (key.clone(), json!([plain(&fact.value), fact.quote])))
+        .map(|(key, fact)| (key.to_string(), json!([plain(&fact.value), fact.quote])))
         .collect()
 }
 

@@ -71,7 +71,7 @@ impl std::fmt::Display for FactValue {
 }
 
 /// A value with its witness.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fact {
     /// The value.
     pub value: FactValue,
@@ -79,7 +79,7 @@ pub struct Fact {
     /// Empty where no line shows it (`oom` is false).
     pub quote: Vec<String>,
     /// When the first of them was written, on the capture's clock; `None` when read from a file.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub at_ns: Option<AtNs>,
 }
 
@@ -161,53 +161,166 @@ pub enum Severity {
     Error,
 }
 
+/// What a fact is of. Each is declared once, in [`key`], so that no reader asks for a fact that no parser writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct FactKey(&'static str);
+
+impl FactKey {
+    /// Its name in documents, with the unit: `weights_gib`.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// The fact of this name.
+    pub fn named(name: &str) -> Option<FactKey> {
+        key::ALL.iter().find(|key| key.0 == name).copied()
+    }
+
+    /// The same fact of the draft model of speculative decoding.
+    pub fn of_draft(self) -> FactKey {
+        let draft = key::ALL.iter().copied();
+        let mut draft = draft.filter(|key| key.0.strip_prefix("draft_") == Some(self.0));
+        draft.next().unwrap_or(self)
+    }
+}
+
+impl std::fmt::Display for FactKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for FactKey {
+    fn borrow(&self) -> &str {
+        self.0
+    }
+}
+
+/// The names of facts: the unit is the end of the name (GiB = 2^30, MiB = 2^20). What a name says of one engine alone
+/// is in the table at the head of that engine's parser.
+///
+/// A figure that ranks printed one by one is a list, equal or not. `kv_pool_tokens`, `kv_pool_gib` and
+/// `kv_pool_blocks` are what can be used of it: the smallest over the ranks of an engine; a list of them means
+/// data-parallel engines, with pools that add up. `…_in_summary_line`: from the engine's closing summary. `oom` is
+/// always there for vLLM, for others once a line shows it.
+#[allow(non_upper_case_globals, missing_docs)]
+pub mod key {
+    use super::FactKey;
+
+    macro_rules! keys {
+        ($($name:ident)*) => {
+            $(pub const $name: FactKey = FactKey(stringify!($name));)*
+            /// All of them.
+            pub(super) const ALL: &[FactKey] = &[$($name),*];
+        };
+    }
+
+    keys! {
+        // Of the draft model of speculative decoding.
+        draft_activation_peak_gib draft_architecture draft_checkpoint_size_gib draft_cuda_graph_gib draft_cuda_graphs
+        draft_file_type draft_flash_attn draft_kv_blocks_estimation draft_kv_cache_dtype draft_kv_cache_gib
+        draft_kv_cache_tokens draft_kv_k_gib draft_kv_pools draft_kv_size draft_kv_total_gib draft_kv_unified
+        draft_kv_v_gib draft_layers_offloaded draft_model draft_model_name draft_model_params draft_n_batch
+        draft_n_ctx draft_n_seq_max draft_n_ubatch draft_num_gpu_blocks draft_output_gib
+        draft_pinned_activation_peak_gib draft_pinned_kv_cache_gib draft_pinned_output_gib
+        draft_pinned_recurrent_state_gib draft_pinned_weights_gib draft_quantization draft_recurrent_state
+        draft_recurrent_state_gib draft_weights_gib
+        // Amounts of memory, GiB.
+        activation_peak_gib avail_after_graph_gib avail_after_kv_sizing_gib avail_after_load_gib avail_after_pool_gib
+        avail_after_start_gib avail_before_graph_gib avail_before_load_gib build_activation_gib build_scratch_gib
+        build_weights_gib checkpoint_size_gib components_free_gib consumed_gib conv_gib cpu_kvcache_space_gib
+        cpu_mem_usage_gib cpu_node_memory_gib cuda_free_gib cuda_graph_estimated_gib
+        cuda_graph_estimated_gib_in_pool_line cuda_graph_estimated_gib_per_rank cuda_graph_gib
+        cuda_graph_gib_in_summary_line cuda_graph_pool_actual_gib cuda_graph_pool_actual_gib_per_rank
+        cuda_graph_prefill_gib decoder_gib device_free_gib device_limit_gib device_total_gib device_used_gib
+        distributed_init_gib dsv4_available_gib engine_size_gib execution_context_gib free_after_profile_gib
+        free_at_kv_allocation_gib free_at_start_gib free_before_failed_component_gib free_memory_gib
+        free_memory_real_gib gpu_mem_usage_gib gpu_total_gib hicache_host_gib host_available_gib host_free_gib
+        host_free_swap_gib host_total_gib hpu_graph_reserved_gib initial_memory_usage_gib intermediate_conv_gib
+        intermediate_ssm_gib kv_available_gib kv_cache_gib kv_cache_gib_in_error kv_cache_in_use_gib
+        kv_cache_needed_gib kv_estimated_gib kv_k_gib kv_pool_gib kv_total_gib kv_v_gib lora_gib mmproj_compute_gib
+        mmproj_weights_gib non_kv_cache_gib non_torch_gib oom_requested_gib output_gib peak_loading_gib
+        peak_memory_gib peak_torch_memory_gib pinned_activation_peak_gib pinned_kv_cache_gib pinned_mem_usage_gib
+        pinned_output_gib pinned_recurrent_state_gib pinned_weights_gib process_used_gib processes_gib
+        profiled_peak_gib recurrent_state_gib requested_gib runtime_buffers_gib sleep_freed_gib sleep_in_use_gib
+        ssm_gib temporary_kv_gib tensorrt_managed_gib torch_allocated_gib torch_memory_limit_gib
+        torch_reserved_unallocated_gib total_gpu_memory_gib total_gpu_memory_gib_in_error total_memory_gib
+        total_vram_gib weights_gib weights_gib_in_summary_line weights_outside_torch_gib
+        // Amounts of memory in the unit of the name.
+        cpu_offload_gb free_after_profile_bytes free_at_start_bytes kv_cache_in_use_bytes kv_cache_memory_bytes
+        nvidia_smi_used_mib_per_gpu suggested_kv_cache_memory_bytes suggested_kv_cache_memory_bytes_full
+        weights_hint_gb
+        // CUDA graphs.
+        cuda_graph_batch_sizes cuda_graph_batch_sizes_configured cuda_graph_draft_lens cuda_graph_max_bs
+        cuda_graph_prefill_sizes_configured cuda_graph_sizes cuda_graph_sizes_configured cuda_graphs
+        cuda_graphs_piecewise cuda_graphs_planned cuda_graphs_prefill cuda_graphs_skipped enable_cuda_graphs
+        use_cuda_graph
+        // Pools in tokens and blocks.
+        attention_block_size block_size dsv4_pool_tokens free_num_blocks full_tokens kv_bytes_per_token kv_cache_dtype
+        kv_cache_format kv_cache_tokens kv_cache_tokens_in_error kv_cache_tokens_of_all_ranks kv_cache_tokens_rank0
+        kv_cache_usage_peak_pct kv_logical_tokens kv_pool_blocks kv_pool_tokens kv_pools kv_size kv_unified
+        max_batch_prefill_tokens max_batch_tokens max_batch_total_tokens max_concurrency max_concurrency_tokens
+        max_concurrent_requests max_input_tokens max_num_batched_tokens max_num_tokens max_prefill_tokens
+        max_total_num_tokens max_total_tokens max_waiting_tokens num_cpu_blocks num_device_blocks num_gpu_blocks
+        num_gpu_blocks_override profiled_max_total_tokens swa_tokens used_num_blocks
+        // Trouble.
+        failure oom oom_component oom_phase oom_recovered preemptions_cumulative retracted_requests
+        // Settings and the rest.
+        architecture attention_backend backend chunked_prefill_size context_length cuda_memory_fraction
+        data_parallel_size decode_context_parallel_size default_num_ctx device device_label devices
+        disable_custom_kernels docker_label dp_attention_size dsv4_bytes_per_full_token dtype enable_chunked_prefill
+        enable_dp_attention enable_prefix_caching enforce_eager engine_build_version engine_generation estimate
+        estimated_max_model_len estimation_pool expert_parallel_size file_type flash_attn free_gpu_memory_fraction
+        gpu_card gpu_memory_utilization gpu_names layers_offloaded load_seconds mamba mamba_page_padding_pct
+        max_batch_size max_batch_total_tokens_inferred max_batch_total_tokens_requested max_beam_width max_best_of
+        max_client_batch_size max_model_len max_num_requests max_num_seqs max_num_sequences max_running_requests
+        max_seq_len max_stop_sequences max_tokens_requested max_total_tokens_asked mem_fraction_static
+        memory_breakdown model model_blob model_dtype model_family model_loads model_name model_params
+        model_pipeline_tag model_sha n_batch n_ctx n_ctx_slot n_gpu_layers n_seq_max n_slots n_ubatch nnodes node_rank
+        padding_layers page_size pipeline_parallel_size platform port prefill_chunking prefix_caching projection
+        prometheus_port quantization rank_gpus recurrent_state revision rocm_flash_attention rope_factor rope_scaling
+        router scheduler served_model_name sha sharded slots speculate speculative_algorithm swap_space
+        tensor_parallel_size torch_memory_fraction trust_remote_code tunable_op validation_workers version_in_banner
+        waiting_served_ratio weights_print_count_true world_size
+    }
+}
+
 /// The contents of a log.
-///
-/// Keys of `facts` (unit in the name; GiB = 2^30). Memory: `weights_gib`, `kv_cache_gib`,
-/// `kv_cache_tokens`, `num_gpu_blocks`, `num_cpu_blocks` (swap space), `num_device_blocks` (the
-/// pool of a CPU engine), `block_size`, `attention_block_size`, `max_concurrency`,
-/// `max_concurrency_tokens`, `activation_peak_gib`, `non_torch_gib`, `consumed_gib` (weights and
-/// non-torch together), `non_kv_cache_gib`, `cuda_graph_gib`, `cuda_graph_estimated_gib`,
-/// `cuda_graph_pool_actual_gib`, `total_gpu_memory_gib`, `requested_gib` (the engine's budget),
-/// `free_at_start_gib`, `free_after_profile_gib`, `checkpoint_size_gib` (on disk),
-/// `suggested_kv_cache_memory_bytes` and `…_full`, `kv_cache_in_use_gib`, `kv_cache_needed_gib`,
-/// `cpu_node_memory_gib`, `kv_cache_usage_peak_pct` (largest use that the statistics showed).
-/// `…_in_summary_line`: the same figure from the engine's closing summary.
-///
-/// A figure that ranks printed one by one is a list, equal or not. `kv_pool_tokens`,
-/// `kv_pool_gib` and `kv_pool_blocks` are what can be used of it: the smallest over the ranks of
-/// an engine; a list of them means data-parallel engines, with pools that add up.
-///
-/// Settings: `model`, `dtype`, `quantization`, `kv_cache_dtype`, `max_model_len`,
-/// `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-/// `gpu_memory_utilization`, `enforce_eager`, `attention_backend`, `engine_generation`, `device`, ….
-/// Trouble: `oom` (vLLM: always there; others: once a line shows it), `oom_phase`,
-/// `oom_requested_gib`, `cuda_free_gib`, `device_total_gib`, `torch_allocated_gib`,
-/// `process_used_gib`, `failure` (its kind), `preemptions_cumulative`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LogReport {
     /// `vllm`, ….
     pub engine: String,
     /// As the log announces it; banners of forks can be wrong.
     pub engine_version: Option<String>,
     /// Values with their lines. A key that is absent was not in the log.
-    pub facts: BTreeMap<String, Fact>,
+    pub facts: BTreeMap<FactKey, Fact>,
     /// Milestones in order.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepMark>,
     /// Things worth telling.
     pub findings: Vec<Finding>,
 }
 
 impl LogReport {
+    /// A fact of the log.
+    pub fn fact(&self, key: FactKey) -> Option<&Fact> {
+        self.facts.get(&key)
+    }
+
+    /// Whether the log has a fact.
+    pub fn has(&self, key: FactKey) -> bool {
+        self.facts.contains_key(&key)
+    }
+
     /// A figure in its own unit, when it is one figure.
-    pub fn number(&self, key: &str) -> Option<f64> {
-        self.facts.get(key)?.value.number()
+    pub fn number(&self, key: FactKey) -> Option<f64> {
+        self.fact(key)?.value.number()
     }
 
     /// A text value.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        match &self.facts.get(key)?.value {
+    pub fn text(&self, key: FactKey) -> Option<&str> {
+        match &self.fact(key)?.value {
             FactValue::Text(v) => Some(v),
             _ => None,
         }

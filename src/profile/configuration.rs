@@ -6,7 +6,9 @@ use super::pool::ExactPool;
 use super::unknown::{NullReasons, null_reasons};
 use crate::breakdown::Breakdown;
 use crate::capture::{Capture, Mode};
-use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, LogReport};
+use crate::engine::facts::{
+    DEFAULT_UTILIZATION, EngineStep, FactKey, FactValue, Finding, LogReport, key,
+};
 use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
 use crate::estimate::headers::{Stored, safetensors};
 use crate::units::{GIB, gib_signed, to_gib};
@@ -253,14 +255,14 @@ impl InternalMetrics {
         pool: &ExactPool,
     ) -> InternalMetrics {
         let (capture, log, probes, ranks) = (o.capture, &o.log, &o.probes, o.engine_ranks());
-        let count = |key: &str| log.number(key).filter(|v| *v >= 0.0).map(|v| v as u64);
+        let count = |key: FactKey| log.number(key).filter(|v| *v >= 0.0).map(|v| v as u64);
         // Pools of engines beside each other add up; a pool's own figure is its smallest rank's.
-        let summed = |key: &str| match &log.facts.get(key)?.value {
+        let summed = |key: FactKey| match &log.fact(key)?.value {
             FactValue::List(engines) => Some(engines.iter().sum::<f64>() as u64),
             _ => count(key),
         };
-        let total = |key: &str| ranks.total_over_ranks(&log.facts.get(key)?.value);
-        let least = |key: &str| match &log.facts.get(key)?.value {
+        let total = |key: FactKey| ranks.total_over_ranks(&log.fact(key)?.value);
+        let least = |key: FactKey| match &log.fact(key)?.value {
             FactValue::List(all) => all.iter().copied().reduce(f64::min),
             _ => log.number(key),
         };
@@ -269,7 +271,7 @@ impl InternalMetrics {
             .and_then(|bytes| bytes.checked_mul(ranks.per_engine))
             .map(to_gib)
             .or_else(|| {
-                let rounded = total("kv_cache_gib")?;
+                let rounded = total(key::kv_cache_gib)?;
                 let exact = pool.exact_figure_behind(bytes_of_gib(rounded)?, ranks.rank_count());
                 Some(exact.map_or(rounded, |(bytes, _)| gib_signed(bytes)))
             });
@@ -279,9 +281,9 @@ impl InternalMetrics {
             .filter_map(|g| g.kv_cache_usage)
             .reduce(f64::max)
             .filter(|_| !load_missed(capture));
-        let weights = total("weights_gib");
-        let activations = total("activation_peak_gib");
-        let graphs = total("cuda_graph_gib");
+        let weights = total(key::weights_gib);
+        let activations = total(key::activation_peak_gib);
+        let graphs = total(key::cuda_graph_gib);
         let preemptions = {
             let seen: Vec<u64> = capture
                 .gauges
@@ -295,18 +297,18 @@ impl InternalMetrics {
         InternalMetrics {
             num_gpu_blocks: probes
                 .num_gpu_blocks
-                .or_else(|| summed("kv_pool_blocks"))
-                .or_else(|| count("num_gpu_blocks")),
-            num_cpu_blocks: probes.num_cpu_blocks.or_else(|| count("num_cpu_blocks")),
-            block_size: probes.block_size.or_else(|| count("block_size")),
+                .or_else(|| summed(key::kv_pool_blocks))
+                .or_else(|| count(key::num_gpu_blocks)),
+            num_cpu_blocks: probes.num_cpu_blocks.or_else(|| count(key::num_cpu_blocks)),
+            block_size: probes.block_size.or_else(|| count(key::block_size)),
             total_gpu_kv_cache_tokens: probes
                 .kv_cache_tokens
-                .or_else(|| summed("kv_pool_tokens"))
-                .or_else(|| count("kv_cache_tokens")),
+                .or_else(|| summed(key::kv_pool_tokens))
+                .or_else(|| count(key::kv_cache_tokens)),
             total_gpu_kv_cache_gb: kv_bytes,
             kv_cache_used_gb: kv_bytes.zip(usage).map(|(pool, share)| pool * share),
             kv_cache_usage_peak: usage,
-            attention_backend: log.text("attention_backend").map(str::to_owned),
+            attention_backend: log.text(key::attention_backend).map(str::to_owned),
             model_weights_gb: weights,
             activations_gb: activations,
             cuda_graphs_gb: graphs,
@@ -315,7 +317,7 @@ impl InternalMetrics {
                 .map(|(w, k)| w + k + activations.unwrap_or(0.0)),
             gpu_memory_utilization: probes
                 .gpu_memory_utilization
-                .or_else(|| log.number("gpu_memory_utilization"))
+                .or_else(|| log.number(key::gpu_memory_utilization))
                 .or_else(|| {
                     // The log has the arguments, and this one is not among them.
                     let default = |f: &Finding| f.code == DEFAULT_UTILIZATION;
@@ -326,8 +328,8 @@ impl InternalMetrics {
                         .or(log.engine_version.as_ref());
                     o.engine?.default_memory_fraction(version?)
                 }),
-            max_model_len: probes.max_model_len.or_else(|| count("max_model_len")),
-            max_concurrency: least("max_concurrency"),
+            max_model_len: probes.max_model_len.or_else(|| count(key::max_model_len)),
+            max_concurrency: least(key::max_concurrency),
             cuda_graphs_enabled: graphs_enabled(log, effective),
             preemptions,
         }
@@ -361,7 +363,7 @@ impl InternalMetrics {
                 reason
             }
         };
-        let known = |key: &str| o.log.facts.contains_key(key) || o.probes.values.contains_key(key);
+        let known = |key: FactKey| o.log.has(key) || o.probes.values.contains_key(key.name());
         let usage_known = || c.gauges.iter().any(|g| g.kv_cache_usage.is_some());
         null_reasons!(out, "vllm_internal_metrics", self;
             kv_cache_used_gb => if !load_missed(c) && usage_known() {
@@ -377,14 +379,14 @@ impl InternalMetrics {
                 let missing: Vec<&str> = missing.collect();
                 format!("needs the engine's own figures; unknown: {}", missing.join(" and "))
             };
-            cuda_graphs_enabled => if known("enforce_eager") {
+            cuda_graphs_enabled => if known(key::enforce_eager) {
                 "they are not switched off, and its log does not show that they were captured".into()
             } else {
                 o.not_reported()
             };
             num_cpu_blocks => hint(true, "engines of vLLM's V1 design have no blocks on the host");
             block_size => hint(
-                o.log.facts.contains_key("kv_cache_tokens"),
+                o.log.has(key::kv_cache_tokens),
                 "it prints the pool in tokens, and a block size only where --block-size sets one",
             );
             cuda_graphs_gb => hint(o.is_host(0), "on CPU there are none");
@@ -421,15 +423,15 @@ fn read_under_load(o: &CaptureObservation<'_>) -> bool {
 fn graphs_enabled(log: &LogReport, effective: &BTreeMap<String, String>) -> Option<bool> {
     let eager = effective.get("enforce_eager");
     let eager = eager.is_some_and(|v| v.eq_ignore_ascii_case("true"));
-    let told = |key: &str| log.facts.get(key).map(|f| &f.value);
-    let is = |key: &str, word: FactValue| told(key) == Some(&word);
-    let count = log.number("cuda_graphs");
+    let value = |key: FactKey| log.fact(key).map(|f| &f.value);
+    let is = |key: FactKey, word: FactValue| value(key) == Some(&word);
+    let count = log.number(key::cuda_graphs);
     let none = count == Some(0.0)
-        || is("use_cuda_graph", FactValue::Bool(false))
-        || is("enable_cuda_graphs", FactValue::Bool(false))
-        || is("device", FactValue::Text("cpu".into()));
+        || is(key::use_cuda_graph, FactValue::Bool(false))
+        || is(key::enable_cuda_graphs, FactValue::Bool(false))
+        || is(key::device, FactValue::Text("cpu".into()));
     // By the log of any engine, or by SGLang's endpoint.
-    let size = told("cuda_graph_gib").is_some()
+    let size = value(key::cuda_graph_gib).is_some()
         || (effective.get("cuda_graph_gib"))
             .and_then(|v| v.parse().ok())
             .is_some_and(|gib: f64| gib > 0.0);
@@ -463,19 +465,19 @@ pub(super) fn compare_settings(
 
     let mut effective: BTreeMap<String, String> = BTreeMap::new();
     for key in [
-        "model",
-        "dtype",
-        "quantization",
-        "kv_cache_dtype",
-        "max_model_len",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "gpu_memory_utilization",
-        "enforce_eager",
+        key::model,
+        key::dtype,
+        key::quantization,
+        key::kv_cache_dtype,
+        key::max_model_len,
+        key::tensor_parallel_size,
+        key::pipeline_parallel_size,
+        key::data_parallel_size,
+        key::gpu_memory_utilization,
+        key::enforce_eager,
     ] {
-        if let Some(fact) = log.facts.get(key) {
-            effective.insert(key.to_owned(), plain_text(&fact.value));
+        if let Some(fact) = log.fact(key) {
+            effective.insert(key.name().to_owned(), plain_text(&fact.value));
         }
     }
     // The endpoints speak of what runs now; the log of what was announced.
@@ -531,7 +533,7 @@ fn another_model(
         probes.served_model_name.as_deref(),
         settings.model.as_deref(),
         settings.served_model_name.as_deref(),
-        log.text("model"),
+        log.text(key::model),
     ];
     let mut known = known.into_iter().flatten().peekable();
     let first = *known.peek()?;

@@ -7,6 +7,7 @@ use super::unknown::{NullReasons, null_reasons};
 use super::*;
 use crate::breakdown::{DevicePeak, explain_component};
 use crate::capture::{Capture, LogLine, MemorySample};
+use crate::engine::facts::key;
 use crate::engine::{read_builtin, read_builtin_notes};
 
 /// Derives the profile of a capture. `samples` and `lines` are those of the same run, in any
@@ -23,7 +24,7 @@ pub fn derive_profile(
     let name = asked
         .or(o.probes.model.as_deref())
         .or(o.settings.model.as_deref())
-        .or_else(|| o.log.text("model"))
+        .or_else(|| o.log.text(key::model))
         .map(str::to_owned);
     let mut model_info = ModelInfo::read_model_files(&capture.model_files, name);
     let mut gpu_info = GpuInfo::gpu_info_of(capture);
@@ -225,7 +226,7 @@ fn breakdown_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut Nu
 fn dtype_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut NullReasons) {
     let quantization = o
         .log
-        .text("quantization")
+        .text(key::quantization)
         .or_else(|| o.probes.values.get("quantization").map(String::as_str));
     let logs = &profile.raw_logs;
     let printed_none = || {

@@ -3,7 +3,7 @@
 use super::attention::kv_bytes_per_token;
 use super::observation::CaptureObservation;
 use super::{DtypeMetadata, ModelInfo};
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{FactKey, FactValue, key};
 
 /// Engines print a pool in GiB with two decimals: half of the last digit, bytes.
 const ROUNDING_BYTES: i64 = 5_368_710;
@@ -24,9 +24,9 @@ impl ExactPool {
         model: &ModelInfo,
         dtypes: &DtypeMetadata,
     ) -> ExactPool {
-        let key = "kv_cache_memory_bytes";
+        let key = key::kv_cache_memory_bytes;
         let logged = o.log.number(key).map(|n| n as i64);
-        let requested = logged.or_else(|| o.settings.values.get(key)?.parse().ok());
+        let requested = logged.or_else(|| o.settings.values.get(key.name())?.parse().ok());
         ExactPool {
             requested: requested.map(|bytes| (bytes, format!("{key}={bytes}"))),
             calculated: calculated(o, model, dtypes),
@@ -72,11 +72,11 @@ fn calculated(
 
 /// Tokens of all engines' pools; `None` where the log has not each engine's, or counts the ranks of a context together.
 fn logged_tokens(o: &CaptureObservation<'_>, engines: u64) -> Option<u64> {
-    if o.log.facts.contains_key("kv_cache_tokens_of_all_ranks") {
+    if o.log.has(key::kv_cache_tokens_of_all_ranks) {
         return None;
     }
-    let fact = |key: &str| o.log.facts.get(key).map(|f| &f.value);
-    match fact("kv_pool_tokens").or_else(|| fact("kv_cache_tokens"))? {
+    let value = |key: FactKey| o.log.fact(key).map(|f| &f.value);
+    match value(key::kv_pool_tokens).or_else(|| value(key::kv_cache_tokens))? {
         FactValue::List(each) => {
             (each.len() as u64 == engines).then(|| each.iter().sum::<f64>() as u64)
         }

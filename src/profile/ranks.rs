@@ -1,7 +1,7 @@
 //! How figures that an engine prints rank by rank belong to devices and add up.
 
 use crate::engine::ServerSettings;
-use crate::engine::facts::{FactValue, LogReport};
+use crate::engine::facts::{FactKey, FactValue, LogReport, key};
 use std::collections::BTreeMap;
 
 /// How many ranks an engine runs on, by kind of parallelism. A rank has one device.
@@ -18,21 +18,20 @@ pub struct EngineRanks {
 impl EngineRanks {
     /// As the log reports, else as the command asks for, else one.
     pub fn ranks_of_engine(log: &LogReport, settings: &ServerSettings) -> EngineRanks {
-        let size = |key: &str| {
+        let size = |key: FactKey| {
             let logged = log.number(key).map(|n| n as u64);
-            let asked = || settings.values.get(key)?.trim().parse().ok();
+            let asked = || settings.values.get(key.name())?.trim().parse().ok();
             logged.or_else(asked).unwrap_or(1).clamp(1, 1 << 16)
         };
-        let tensor = size("tensor_parallel_size");
+        let tensor = size(key::tensor_parallel_size);
         // llama.cpp lays layers on the devices that its buffers name.
         let devices = log
-            .facts
-            .get("weights_gib")
+            .fact(key::weights_gib)
             .map_or(0, |f| count_devices(&f.value));
         EngineRanks {
             tensor,
-            per_engine: (tensor * size("pipeline_parallel_size")).max(devices),
-            engines: size("data_parallel_size"),
+            per_engine: (tensor * size(key::pipeline_parallel_size)).max(devices),
+            engines: size(key::data_parallel_size),
         }
     }
 

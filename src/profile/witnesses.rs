@@ -11,7 +11,7 @@ use super::series::{DevicePeakReading, MOST_BYTES};
 use super::{DtypeMetadata, checkpoint, torch};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{MemorySample, Mode};
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, key};
 use crate::units::signed_text;
 
 /// The kernel charges memory in batches per processor: a level is known to about this, bytes.
@@ -19,15 +19,19 @@ const TOLERANCE_BYTES: i64 = 4 << 20;
 
 /// What some engines print apart, and what belongs to the same part: a draft model's share, and
 /// the states that recurrent layers keep instead of keys and values.
-const BESIDE: &[(&str, &[&str])] = &[
-    ("weights_gib", &["draft_weights_gib"]),
+const BESIDE: &[(FactKey, &[FactKey])] = &[
+    (key::weights_gib, &[key::draft_weights_gib]),
     (
-        "kv_cache_gib",
-        &["draft_kv_cache_gib", "recurrent_state_gib", "mamba"],
+        key::kv_cache_gib,
+        &[
+            key::draft_kv_cache_gib,
+            key::recurrent_state_gib,
+            key::mamba,
+        ],
     ),
     (
-        "cuda_graph_gib",
-        &["draft_cuda_graph_gib", "cuda_graph_prefill_gib"],
+        key::cuda_graph_gib,
+        &[key::draft_cuda_graph_gib, key::cuda_graph_prefill_gib],
     ),
 ];
 
@@ -123,8 +127,8 @@ impl EvidenceCollector<'_, '_> {
 
     /// A figure of the log in GiB, with its line: of this device's rank, or of all ranks where
     /// the device is the host's memory.
-    fn logged(&self, key: &str) -> Option<(f64, String)> {
-        let fact = self.o.log.facts.get(key)?;
+    fn logged(&self, key: FactKey) -> Option<(f64, String)> {
+        let fact = self.o.log.fact(key)?;
         let value = sum_of_parts(&fact.value);
         let gib = if self.o.is_host(self.device) {
             self.ranks.total_over_ranks(&value)?
@@ -153,11 +157,11 @@ impl EvidenceCollector<'_, '_> {
         u64::from(rank.is_some_and(|r| (r as u64) < self.ranks.rank_count()))
     }
 
-    fn add_logged(&mut self, component: Component, key: &str) {
+    fn add_logged(&mut self, component: Component, key: FactKey) {
         let beside = BESIDE.iter().find(|(k, _)| *k == key);
         if let Some((mut gib, mut quote)) = self.logged(key) {
             for other in beside.iter().flat_map(|(_, others)| others.iter()) {
-                if let Some((more, said)) = self.logged(other) {
+                if let Some((more, said)) = self.logged(*other) {
                     gib += more;
                     quote = format!("{quote} | {said}");
                 }
@@ -262,7 +266,7 @@ impl EvidenceCollector<'_, '_> {
     }
 
     fn weights(&mut self, model: &ModelInfo, dtypes: &DtypeMetadata) {
-        self.add_logged(Component::ModelWeights, "weights_gib");
+        self.add_logged(Component::ModelWeights, key::weights_gib);
         if self.ranks.rank_count() == 1 && self.ranks_here() == 1 && !torch::is_spread(self.o) {
             if let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes) {
                 self.add(
@@ -304,7 +308,7 @@ impl EvidenceCollector<'_, '_> {
                 format!("/metrics: cache_config_info has {per_rank} bytes per rank"),
             );
         }
-        self.add_logged(Component::KvCache, "kv_cache_gib");
+        self.add_logged(Component::KvCache, key::kv_cache_gib);
         let rounded = |e: &&mut Evidence| {
             e.component == Component::KvCache && e.source == EvidenceSource::EngineLog
         };
@@ -437,23 +441,26 @@ impl EvidenceCollector<'_, '_> {
 
     /// What the engine reports of its other device memory, else what the load added.
     fn gpu_load(&mut self, top: &Repeat, peak: &DevicePeakReading) {
-        self.add_logged(Component::CudaGraphs, "cuda_graph_gib");
-        if let Some((gib, quote)) = self.logged("non_torch_gib") {
+        self.add_logged(Component::CudaGraphs, key::cuda_graph_gib);
+        if let Some((gib, quote)) = self.logged(key::non_torch_gib) {
             // TensorRT-LLM measures it with a pool in place that is gone when the final one is taken.
-            let temporary = self.logged("temporary_kv_gib").map_or(0.0, |(gib, _)| gib);
+            let temporary = self
+                .logged(key::temporary_kv_gib)
+                .map_or(0.0, |(gib, _)| gib);
             self.reported(Component::NonTorch, gib - temporary, quote);
         }
-        if let (Some((consumed, quote)), Some((weights, _))) =
-            (self.logged("consumed_gib"), self.logged("weights_gib"))
-        {
+        if let (Some((consumed, quote)), Some((weights, _))) = (
+            self.logged(key::consumed_gib),
+            self.logged(key::weights_gib),
+        ) {
             self.reported(Component::NonTorch, consumed - weights, quote);
         }
-        if let Some((activations, quote)) = self.logged("activation_peak_gib") {
+        if let Some((activations, quote)) = self.logged(key::activation_peak_gib) {
             // Since weights and non-torch are printed as one figure, the estimate for CUDA graphs
             // is part of the activation figure; the graphs have a line of their own here.
             let graphs = self
-                .logged("consumed_gib")
-                .and_then(|_| self.logged("cuda_graph_estimated_gib"))
+                .logged(key::consumed_gib)
+                .and_then(|_| self.logged(key::cuda_graph_estimated_gib))
                 .map_or(0.0, |(gib, _)| gib);
             self.reported(Component::Activations, activations - graphs, quote);
         }

@@ -13,7 +13,12 @@ pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
         .as_deref()
         .unwrap_or("of unknown version");
     let mut text = format!("{} {version}\n", report.engine);
-    let width = report.facts.keys().map(String::len).max().unwrap_or(0);
+    let width = report
+        .facts
+        .keys()
+        .map(|key| key.name().len())
+        .max()
+        .unwrap_or(0);
     // One line of a log may say ten things; it is shown once, with the first.
     let mut shown = BTreeSet::new();
     for (key, fact) in &report.facts {

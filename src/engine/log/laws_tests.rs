@@ -1,6 +1,6 @@
 //! What holds for every engine's log parser, checked on a log of that engine.
 
-use crate::engine::facts::{FactValue, LogReport};
+use crate::engine::facts::{FactKey, FactValue, LogReport};
 use crate::engine::{EngineId, parser_of};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -16,7 +16,7 @@ pub fn report_of(engine: EngineId, log: &[u8]) -> LogReport {
     parser.report()
 }
 
-fn values(report: &LogReport) -> BTreeMap<&String, &FactValue> {
+fn values(report: &LogReport) -> BTreeMap<&FactKey, &FactValue> {
     report.facts.iter().map(|(k, f)| (k, &f.value)).collect()
 }
 
@@ -40,7 +40,7 @@ fn figures(path: &str, value: &FactValue, found: &mut BTreeSet<String>) {
 
 fn all_figures(report: &LogReport, found: &mut BTreeSet<String>) {
     for (key, fact) in &report.facts {
-        figures(key, &fact.value, found);
+        figures(key.name(), &fact.value, found);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::Line;
 use crate::capture::AtNs;
-use crate::engine::facts::{EngineStep, Fact, FactValue, Finding, LogReport, Severity, StepMark};
+use crate::engine::facts::{
+    EngineStep, Fact, FactKey, FactValue, Finding, LogReport, Severity, StepMark, key,
+};
 use std::collections::BTreeMap;
 
 /// Milestones kept: a container that restarts forever must not fill memory.
@@ -13,13 +15,13 @@ const MOST_FINDINGS: usize = 64;
 const MOST_ENTRIES: usize = 1024;
 /// Lines quoted for one fact.
 const MOST_QUOTES: usize = 64;
-/// Out of memory: the key of the fact, and the code of its finding.
+/// Code of the finding on an out-of-memory error.
 const OOM: &str = "oom";
 
 /// Facts, milestones and findings of the lines so far.
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
-    facts: BTreeMap<String, Fact>,
+    facts: BTreeMap<FactKey, Fact>,
     version: Option<String>,
     steps: Vec<StepMark>,
     ready: bool,
@@ -32,9 +34,9 @@ pub struct Sheet {
 impl Sheet {
     /// Sets a fact; a later line replaces an earlier one. `needle` is the part of the line that
     /// must stay visible in a shortened quote.
-    pub fn set(&mut self, key: &str, value: FactValue, line: &Line<'_>, needle: &str) {
+    pub fn set(&mut self, key: FactKey, value: FactValue, line: &Line<'_>, needle: &str) {
         self.facts.insert(
-            key.to_owned(),
+            key,
             Fact {
                 value,
                 quote: vec![line.quote(needle)],
@@ -44,38 +46,38 @@ impl Sheet {
     }
 
     /// Sets a fact unless it is known.
-    pub fn set_first(&mut self, key: &str, value: FactValue, line: &Line<'_>, needle: &str) {
-        if !self.facts.contains_key(key) {
+    pub fn set_first(&mut self, key: FactKey, value: FactValue, line: &Line<'_>, needle: &str) {
+        if !self.facts.contains_key(&key) {
             self.set(key, value, line, needle);
         }
     }
 
     /// Sets a figure in the unit that its key names; ignores NaN and infinities.
-    pub fn figure(&mut self, key: &str, value: f64, line: &Line<'_>, needle: &str) {
+    pub fn figure(&mut self, key: FactKey, value: f64, line: &Line<'_>, needle: &str) {
         if value.is_finite() {
             self.set(key, FactValue::Float(value), line, needle);
         }
     }
 
     /// Sets a count.
-    pub fn count(&mut self, key: &str, value: u64, line: &Line<'_>, needle: &str) {
+    pub fn count(&mut self, key: FactKey, value: u64, line: &Line<'_>, needle: &str) {
         if let Ok(value) = i64::try_from(value) {
             self.set(key, FactValue::Int(value), line, needle);
         }
     }
 
     /// Sets a name.
-    pub fn text(&mut self, key: &str, value: &str, line: &Line<'_>, needle: &str) {
+    pub fn text(&mut self, key: FactKey, value: &str, line: &Line<'_>, needle: &str) {
         self.set(key, FactValue::Text(value.to_owned()), line, needle);
     }
 
     /// Sets a flag.
-    pub fn flag(&mut self, key: &str, value: bool, line: &Line<'_>, needle: &str) {
+    pub fn flag(&mut self, key: FactKey, value: bool, line: &Line<'_>, needle: &str) {
         self.set(key, FactValue::Bool(value), line, needle);
     }
 
     /// Sets the figure of one rank, device or buffer, in a fact that has one for each.
-    pub fn entry(&mut self, key: &str, label: &str, value: FactValue, line: &Line<'_>) {
+    pub fn entry(&mut self, key: FactKey, label: &str, value: FactValue, line: &Line<'_>) {
         let fact = self.open(key, line, || FactValue::Record(BTreeMap::new()));
         if let FactValue::Record(entries) = &mut fact.value {
             if entries.len() < MOST_ENTRIES || entries.contains_key(label) {
@@ -86,8 +88,8 @@ impl Sheet {
     }
 
     /// Adds to the figure of one device or buffer: pieces of one buffer are printed one by one.
-    pub fn entry_more(&mut self, key: &str, label: &str, more: f64, line: &Line<'_>) {
-        let before = match self.facts.get(key).map(|f| &f.value) {
+    pub fn entry_more(&mut self, key: FactKey, label: &str, more: f64, line: &Line<'_>) {
+        let before = match self.facts.get(&key).map(|f| &f.value) {
             Some(FactValue::Record(entries)) => match entries.get(label) {
                 Some(FactValue::Float(v)) => *v,
                 _ => 0.0,
@@ -98,7 +100,7 @@ impl Sheet {
     }
 
     /// Adds one figure to a list.
-    pub fn item(&mut self, key: &str, value: f64, line: &Line<'_>) {
+    pub fn item(&mut self, key: FactKey, value: f64, line: &Line<'_>) {
         if !value.is_finite() {
             return;
         }
@@ -112,7 +114,7 @@ impl Sheet {
     }
 
     /// Adds a row to a fact that is a table.
-    pub fn row(&mut self, key: &str, row: BTreeMap<String, FactValue>, line: &Line<'_>) {
+    pub fn row(&mut self, key: FactKey, row: BTreeMap<String, FactValue>, line: &Line<'_>) {
         let fact = self.open(key, line, || FactValue::Rows(Vec::new()));
         if let FactValue::Rows(rows) = &mut fact.value {
             if rows.len() < MOST_ENTRIES {
@@ -123,28 +125,28 @@ impl Sheet {
     }
 
     /// Puts a fact derived from others, with their quotes.
-    pub fn conclude(&mut self, key: &str, fact: Fact) {
-        self.facts.insert(key.to_owned(), fact);
+    pub fn conclude(&mut self, key: FactKey, fact: Fact) {
+        self.facts.insert(key, fact);
     }
 
     /// A fact.
-    pub fn get(&self, key: &str) -> Option<&Fact> {
-        self.facts.get(key)
+    pub fn get(&self, key: FactKey) -> Option<&Fact> {
+        self.facts.get(&key)
     }
 
     /// All facts.
-    pub fn facts(&self) -> impl Iterator<Item = (&String, &Fact)> {
+    pub fn facts(&self) -> impl Iterator<Item = (&FactKey, &Fact)> {
         self.facts.iter()
     }
 
     /// A figure or count.
-    pub fn number(&self, key: &str) -> Option<f64> {
-        self.facts.get(key)?.value.number()
+    pub fn number(&self, key: FactKey) -> Option<f64> {
+        self.facts.get(&key)?.value.number()
     }
 
     /// Removes a fact and returns it: a later line replaced it, or it was misread.
-    pub fn take(&mut self, key: &str) -> Option<Fact> {
-        self.facts.remove(key)
+    pub fn take(&mut self, key: FactKey) -> Option<Fact> {
+        self.facts.remove(&key)
     }
 
     /// The engine's version, as the log announces it. The first one counts.
@@ -252,8 +254,8 @@ impl Sheet {
     pub fn out_of_memory_in(&mut self, phase: &str, line: &Line<'_>, needle: &str) {
         self.cause(Weight::Memory, line, needle);
         if !self.lacked_memory() {
-            self.flag(OOM, true, line, needle);
-            self.text("oom_phase", phase, line, needle);
+            self.flag(key::oom, true, line, needle);
+            self.text(key::oom_phase, phase, line, needle);
             self.finding(
                 OOM,
                 Severity::Error,
@@ -266,31 +268,31 @@ impl Sheet {
 
     /// Whether memory ran out, as far as is known now.
     pub fn lacked_memory(&self) -> bool {
-        let fact = self.facts.get(OOM).map(|f| &f.value);
+        let fact = self.facts.get(&key::oom).map(|f| &f.value);
         matches!(fact, Some(FactValue::Bool(true)))
     }
 
     /// Notes that all memory was allocated: fact `oom` becomes false, by this line, unless it is
     /// known already.
     pub fn enough_memory(&mut self, line: &Line<'_>, needle: &str) {
-        if !self.facts.contains_key(OOM) {
-            self.flag(OOM, false, line, needle);
+        if !self.facts.contains_key(&key::oom) {
+            self.flag(key::oom, false, line, needle);
         }
     }
 
     /// The engine retries with less after an out-of-memory error: the failure is no longer final,
     /// and the outcome of the retry is unknown.
     pub fn tries_again(&mut self) {
-        self.facts.remove(OOM);
-        self.facts.remove("oom_phase");
+        self.facts.remove(&key::oom);
+        self.facts.remove(&key::oom_phase);
         self.findings.retain(|f| f.code != OOM);
         self.cause = self.cause.take().filter(|c| c.weight < Weight::Memory);
     }
 
     /// The engine begins something that it repeats within one log, such as loading a model on
     /// demand: keeps the facts in `keep` and the steps up to its start.
-    pub fn begin_again(&mut self, keep: &[&str]) {
-        self.facts.retain(|key, _| keep.contains(&key.as_str()));
+    pub fn begin_again(&mut self, keep: &[FactKey]) {
+        self.facts.retain(|key, _| keep.contains(key));
         self.steps.retain(|m| m.step == EngineStep::Started);
         self.findings.retain(|f| f.code != OOM);
         self.ready = false;
@@ -358,13 +360,13 @@ impl Sheet {
         }
     }
 
-    fn open(&mut self, key: &str, line: &Line<'_>, empty: impl Fn() -> FactValue) -> &mut Fact {
+    fn open(&mut self, key: FactKey, line: &Line<'_>, empty: impl Fn() -> FactValue) -> &mut Fact {
         let fresh = || Fact {
             value: empty(),
             quote: Vec::new(),
             at_ns: line.at,
         };
-        let fact = self.facts.entry(key.to_owned()).or_insert_with(fresh);
+        let fact = self.facts.entry(key).or_insert_with(fresh);
         if std::mem::discriminant(&fact.value) != std::mem::discriminant(&empty()) {
             *fact = fresh();
         }
@@ -466,18 +468,18 @@ mod tests {
     #[test]
     fn entries_are_by_label_and_the_last_one_counts() {
         let mut sheet = Sheet::default();
-        sheet.entry("weights_gib", "TP0", FactValue::Float(1.0), &line("a 1"));
-        sheet.entry("weights_gib", "TP1", FactValue::Float(2.0), &line("b 2"));
-        sheet.entry("weights_gib", "TP0", FactValue::Float(3.0), &line("c 3"));
-        let fact = sheet.get("weights_gib").unwrap();
+        sheet.entry(key::weights_gib, "TP0", FactValue::Float(1.0), &line("a 1"));
+        sheet.entry(key::weights_gib, "TP1", FactValue::Float(2.0), &line("b 2"));
+        sheet.entry(key::weights_gib, "TP0", FactValue::Float(3.0), &line("c 3"));
+        let fact = sheet.get(key::weights_gib).unwrap();
         assert_eq!(fact.quote, ["a 1", "b 2", "c 3"]);
         let FactValue::Record(entries) = &fact.value else {
             panic!("{fact:?}")
         };
         assert_eq!(entries["TP0"], FactValue::Float(3.0));
-        sheet.entry_more("kv", "CUDA0", 1.5, &line("x"));
-        sheet.entry_more("kv", "CUDA0", 0.5, &line("y"));
-        assert!(matches!(&sheet.get("kv").unwrap().value,
+        sheet.entry_more(key::kv_cache_gib, "CUDA0", 1.5, &line("x"));
+        sheet.entry_more(key::kv_cache_gib, "CUDA0", 0.5, &line("y"));
+        assert!(matches!(&sheet.get(key::kv_cache_gib).unwrap().value,
             FactValue::Record(r) if r["CUDA0"] == FactValue::Float(2.0)));
     }
 
@@ -509,10 +511,10 @@ mod tests {
             Some("CUDA out of memory. one")
         );
         let report = sheet.clone().report("x");
-        assert_eq!(report.text("oom_phase"), Some("loading_weights"));
+        assert_eq!(report.text(key::oom_phase), Some("loading_weights"));
         assert_eq!(report.findings.len(), 1);
         sheet.enough_memory(&line("ready"), "");
-        assert_eq!(sheet.get("oom").unwrap().value, FactValue::Bool(true));
+        assert_eq!(sheet.get(key::oom).unwrap().value, FactValue::Bool(true));
         sheet.restart();
         assert!(sheet.is_empty());
         assert_eq!(

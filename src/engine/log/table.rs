@@ -6,7 +6,7 @@ use super::figures::{Number, after, complete_count, decimal_gb, gib, number, num
 use super::heads::begins_message;
 use super::sheet::Sheet;
 use super::words::Words;
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactKey, FactValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A value in a message. `H` is its destination, which differs from engine to engine.
@@ -84,13 +84,13 @@ pub enum Form {
 /// What becomes of a value where it needs no more than a row. `S` is the state of the reader.
 pub enum Put<S: 'static> {
     /// A fact; the last line counts.
-    Last(&'static str),
+    Last(FactKey),
     /// A fact; the first line counts.
-    First(&'static str),
+    First(FactKey),
     /// The step is passed.
     Step(EngineStep),
     /// Memory sufficed, once this fact is known.
-    EnoughAfter(&'static str),
+    EnoughAfter(FactKey),
     /// A message that needs more than a row; the text is what follows its sign.
     Read(fn(&mut S, &Line<'_>, &str, &mut Sheet)),
 }
@@ -209,7 +209,7 @@ pub fn record_of<S>(rows: &[Row<Put<S>>], text: &str) -> BTreeMap<String, FactVa
             return None;
         };
         let end = text.len() - after(text, row.sign)?.len();
-        Some((key.to_owned(), row.value(text, end)?))
+        Some((key.name().to_owned(), row.value(text, end)?))
     };
     rows.iter().filter_map(value).collect()
 }

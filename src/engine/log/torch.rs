@@ -6,7 +6,7 @@
 use super::Line;
 use super::figures::{after, gib, gib_after};
 use super::sheet::Sheet;
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{FactValue, key};
 
 /// Out-of-memory messages of the libraries under an engine; see [`lack`].
 pub const LACK: &[&str] = &[
@@ -81,7 +81,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let Some(sign) = lack(line.text) else {
         return false;
     };
-    let first = sheet.get("oom_requested_gib").is_none();
+    let first = sheet.get(key::oom_requested_gib).is_none();
     sheet.out_of_memory(line, sign);
     if first {
         figures(line, sheet);
@@ -95,25 +95,28 @@ pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (key, signs) in [
         (
-            "oom_requested_gib",
+            key::oom_requested_gib,
             ["Tried to allocate ", "Requested               : "],
         ),
-        ("device_limit_gib", ["Device limit            : ", "\u{0}"]),
         (
-            "torch_allocated_gib",
+            key::device_limit_gib,
+            ["Device limit            : ", "\u{0}"],
+        ),
+        (
+            key::torch_allocated_gib,
             ["Of the allocated memory ", "Currently allocated     : "],
         ),
         (
-            "cuda_free_gib",
+            key::cuda_free_gib,
             [" of which ", "Free (according to CUDA): "],
         ),
         (
-            "torch_reserved_unallocated_gib",
+            key::torch_reserved_unallocated_gib,
             ["is allocated by PyTorch, and ", "\u{0}"],
         ),
         (
             // Its memory in use as PyTorch before 2.1 has it.
-            "torch_allocated_gib",
+            key::torch_allocated_gib,
             ["total capacity; ", "\u{0}"],
         ),
     ] {
@@ -140,7 +143,7 @@ pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
             .map(|(v, _)| v)
             .or_else(|| super::figures::number(rest).map(|(n, _)| n.value));
         if let Some(value) = value {
-            sheet.figure("device_total_gib", value, line, sign);
+            sheet.figure(key::device_total_gib, value, line, sign);
             break;
         }
     }
@@ -177,10 +180,10 @@ fn processes(line: &Line<'_>, sheet: &mut Sheet) {
         }
     }
     if let Some(value) = own.or(used.first().copied().filter(|_| used.len() == 1)) {
-        sheet.figure("process_used_gib", value, line, " has ");
+        sheet.figure(key::process_used_gib, value, line, " has ");
     }
     if used.len() > 1 {
-        sheet.set("processes_gib", FactValue::List(used), line, " has ");
+        sheet.set(key::processes_gib, FactValue::List(used), line, " has ");
     }
 }
 
@@ -198,12 +201,12 @@ mod tests {
             &mut sheet
         ));
         let report = sheet.report("x");
-        let shown = |(k, f): (&String, &crate::engine::facts::Fact)| {
+        let shown = |(k, f): (&crate::engine::facts::FactKey, &crate::engine::facts::Fact)| {
             let value = match &f.value {
                 FactValue::Float(v) => format!("{v:.4}"),
                 other => other.to_string(),
             };
-            (k.clone(), value)
+            (k.to_string(), value)
         };
         report
             .facts

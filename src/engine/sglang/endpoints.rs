@@ -66,7 +66,7 @@ fn server_info(info: &Value, facts: &mut ProbeFacts) {
             Some(other @ (Value::Bool(_) | Value::Number(_))) => other.to_string(),
             Some(_) => continue,
         };
-        facts.values.insert((*key).to_owned(), value);
+        facts.values.insert(key.name().to_owned(), value);
     }
     // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
     if facts.values.get("enable_dp_attention").map(String::as_str) == Some("true") {

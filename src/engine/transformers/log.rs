@@ -8,7 +8,7 @@
 //! | `MemoryError: Memory footprint … is more than available memory …`, PyTorch's own words | `oom` |
 
 use super::bench::words;
-use crate::engine::facts::EngineStep;
+use crate::engine::facts::{EngineStep, key};
 use crate::engine::log::figures::number_after;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::sheet::{Weight, is_exception};
@@ -69,12 +69,12 @@ impl Messages for TransformersMessages {
         }
         let cache = "Memory available for cache allocation: ";
         if let Some(mib) = number_after(line.text, cache) {
-            sheet.figure("kv_available_gib", mib.value / 1024.0, line, cache);
+            sheet.figure(key::kv_available_gib, mib.value / 1024.0, line, cache);
         }
         let batch = "max_batch_tokens = ";
         if line.text.contains("Paged cache initialized") {
             if let Some(tokens) = number_after(line.text, batch) {
-                sheet.count("max_batch_tokens", tokens.value as u64, line, batch);
+                sheet.count(key::max_batch_tokens, tokens.value as u64, line, batch);
             }
         }
         let footprint = "Memory footprint ";
@@ -125,7 +125,7 @@ fn probe(message: &str, whole: &Line<'_>, sheet: &mut Sheet) {
     }
     if let Some(dtype) = words.get("dtype").filter(|v| **v != "None") {
         let dtype: String = dtype.chars().take(MAX_VALUE).collect();
-        sheet.text("dtype", &dtype, line, "dtype=");
+        sheet.text(key::dtype, &dtype, line, "dtype=");
     }
     if step == EngineStep::Ready {
         sheet.enough_memory(line, "");
@@ -166,7 +166,7 @@ mod tests {
             ]
         );
         assert_eq!(report.engine_version.as_deref(), Some("5.19.0"));
-        assert_eq!(report.text("dtype"), Some("bfloat16"));
+        assert_eq!(report.text(key::dtype), Some("bfloat16"));
         assert_eq!(report.facts["oom"].value, FactValue::Bool(false));
         assert!(report.findings.is_empty() && parser.root_cause().is_none());
     }

@@ -1,7 +1,7 @@
 //! Memory tables by device: the projection of a dry run (nothing is allocated) and the usage when
 //! the engine ended. Whole MiB, truncated and not rounded.
 
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{number, number_after, number_before};
 use crate::engine::log::sheet::Sheet;
@@ -102,11 +102,11 @@ impl Breakdown {
             } else {
                 "total_gib"
             };
-            sheet.entry("projection", key, mib(n.value), line);
+            sheet.entry(key::projection, key, mib(n.value), line);
         } else if let (Some(at), Some(n)) = (rest.find("- "), number_before(rest, " used,")) {
             if let Some((device, _)) = rest[at + 2..].split_once([' ', ':']) {
                 let key = format!("{device}_used_gib");
-                sheet.entry("projection", &key, mib(n.value), line);
+                sheet.entry(key::projection, &key, mib(n.value), line);
             }
         }
     }
@@ -124,11 +124,11 @@ impl Breakdown {
     /// Writes the tables: `projection`, and `memory_breakdown` of an engine that ended.
     pub fn conclude(&self, sheet: &mut Sheet) {
         let key = if self.is_real() {
-            "memory_breakdown"
+            key::memory_breakdown
         } else {
-            "projection"
+            key::projection
         };
-        for (key, rows) in [("projection", &self.projected), (key, &self.rows)] {
+        for (key, rows) in [(key::projection, &self.projected), (key, &self.rows)] {
             for row in rows {
                 // A quote is a line already.
                 let line = Line {
@@ -137,7 +137,7 @@ impl Breakdown {
                     ..Line::default()
                 };
                 let mut figures = row.figures.clone();
-                if let (true, Some(more)) = (key == "memory_breakdown", row.unaccounted) {
+                if let (true, Some(more)) = (key == key::memory_breakdown, row.unaccounted) {
                     figures.insert("unaccounted_gib".to_owned(), mib(more));
                 }
                 sheet.entry(key, &row.label, FactValue::Record(figures), &line);
@@ -148,9 +148,9 @@ impl Breakdown {
         }
         // The buffers' own lines are finer; they are printed at a higher verbosity only.
         for (part, key) in [
-            ("model_gib", "weights_gib"),
-            ("context_gib", "kv_cache_gib"),
-            ("compute_gib", "activation_peak_gib"),
+            ("model_gib", key::weights_gib),
+            ("context_gib", key::kv_cache_gib),
+            ("compute_gib", key::activation_peak_gib),
         ] {
             if sheet.get(key).is_some() {
                 continue;

@@ -5,38 +5,49 @@
 //! caches of a model with sliding windows), but compute buffers are reserved in several passes and
 //! the last one counts.
 
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, gib_after, number};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
 /// Facts of a context.
-const OF_CONTEXT: &[&str] = &[
-    "kv_cache_gib",
-    "kv_total_gib",
-    "kv_k_gib",
-    "kv_v_gib",
-    "kv_pools",
-    "kv_cache_dtype",
-    "recurrent_state_gib",
-    "recurrent_state",
-    "activation_peak_gib",
-    "output_gib",
-    "pinned_kv_cache_gib",
-    "pinned_activation_peak_gib",
-    "pinned_output_gib",
-    "pinned_recurrent_state_gib",
+const OF_CONTEXT: &[FactKey] = &[
+    key::kv_cache_gib,
+    key::kv_total_gib,
+    key::kv_k_gib,
+    key::kv_v_gib,
+    key::kv_pools,
+    key::kv_cache_dtype,
+    key::recurrent_state_gib,
+    key::recurrent_state,
+    key::activation_peak_gib,
+    key::output_gib,
+    key::pinned_kv_cache_gib,
+    key::pinned_activation_peak_gib,
+    key::pinned_output_gib,
+    key::pinned_recurrent_state_gib,
 ];
 
-/// Kinds of buffers, the key of each, and whether pieces on one device add up.
-const KINDS: &[(&str, &str, bool)] = &[
-    ("model", "weights_gib", true),
-    ("KV", "kv_cache_gib", true),
-    ("RS", "recurrent_state_gib", true),
-    ("compute", "activation_peak_gib", false),
-    ("output", "output_gib", false),
-    ("LoRA", "lora_gib", true),
+/// Kinds of buffers, the key of each on a device and in host memory that a device reads, and
+/// whether pieces on one device add up.
+const KINDS: &[(&str, FactKey, FactKey, bool)] = &[
+    ("model", key::weights_gib, key::pinned_weights_gib, true),
+    ("KV", key::kv_cache_gib, key::pinned_kv_cache_gib, true),
+    (
+        "RS",
+        key::recurrent_state_gib,
+        key::pinned_recurrent_state_gib,
+        true,
+    ),
+    (
+        "compute",
+        key::activation_peak_gib,
+        key::pinned_activation_peak_gib,
+        false,
+    ),
+    ("output", key::output_gib, key::pinned_output_gib, false),
+    ("LoRA", key::lora_gib, key::lora_gib, true),
 ];
 
 /// One cache as printed on its `size = …` line.
@@ -80,18 +91,14 @@ impl Buffers {
     }
 
     /// The name of a fact of the model that is being loaded.
-    pub fn key(&self, key: &str) -> String {
-        if self.draft {
-            format!("draft_{key}")
-        } else {
-            key.to_owned()
-        }
+    pub fn key(&self, key: FactKey) -> FactKey {
+        if self.draft { key.of_draft() } else { key }
     }
 
     fn in_load(&mut self, sheet: &mut Sheet) {
         if std::mem::take(&mut self.load_begins) {
-            for key in ["weights_gib", "pinned_weights_gib"] {
-                sheet.take(&self.key(key));
+            for key in [key::weights_gib, key::pinned_weights_gib] {
+                sheet.take(self.key(key));
             }
             self.context_begins = true;
             self.in_context(sheet);
@@ -101,7 +108,7 @@ impl Buffers {
     fn in_context(&mut self, sheet: &mut Sheet) {
         if std::mem::take(&mut self.context_begins) {
             for key in OF_CONTEXT {
-                sheet.take(&self.key(key));
+                sheet.take(self.key(*key));
             }
             self.caches.clear();
         }
@@ -138,31 +145,33 @@ impl Buffers {
             "CPU_Mapped" => "CPU",
             other => other,
         };
-        // Host memory that a device reads; not device memory.
-        let pinned = if device.ends_with("_Host") {
-            "pinned_"
-        } else {
-            ""
-        };
         // Of the separate image encoder.
         if what == "compute" && function.ends_with("compute_meta") {
-            sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
+            sheet.entry(
+                key::mmproj_compute_gib,
+                device,
+                FactValue::Float(value),
+                line,
+            );
             return Some(what);
         }
-        let (_, key, adds_up) = KINDS.iter().find(|(kind, ..)| *kind == what)?;
-        let key = match what {
-            "LoRA" => (*key).to_owned(),
-            _ => self.key(&format!("{pinned}{key}")),
+        let (_, key, pinned, adds_up) = KINDS.iter().find(|(kind, ..)| *kind == what)?;
+        // Host memory that a device reads is not device memory.
+        let key = if device.ends_with("_Host") {
+            pinned
+        } else {
+            key
         };
+        let key = self.key(*key);
         match what {
             "LoRA" => {}
             "model" => self.in_load(sheet),
             _ => self.in_context(sheet),
         }
         if *adds_up {
-            sheet.entry_more(&key, device, value, line);
+            sheet.entry_more(key, device, value, line);
         } else {
-            sheet.entry(&key, device, FactValue::Float(value), line);
+            sheet.entry(key, device, FactValue::Float(value), line);
         }
         Some(what)
     }
@@ -184,8 +193,8 @@ impl Buffers {
             if let Some(cells) = count(" cells").and_then(|n| i64::try_from(n).ok()) {
                 state.insert("cells".to_owned(), FactValue::Int(cells));
             }
-            let key = self.key("recurrent_state");
-            sheet.set(&key, FactValue::Record(state), line, "size");
+            let key = self.key(key::recurrent_state);
+            sheet.set(key, FactValue::Record(state), line, "size");
             return true;
         }
         let k = typed(tail, "K").or_else(|| typed(tail, "c^KV"));
@@ -209,7 +218,7 @@ impl Buffers {
             _ => None,
         };
         if let Some(kind) = kind {
-            sheet.text(&self.key("kv_cache_dtype"), &kind, line, "K (");
+            sheet.text(self.key(key::kv_cache_dtype), &kind, line, "K (");
         }
         if !self.draft {
             let tokens = |c: &Cache| c.cells?.checked_mul(c.streams.unwrap_or(1).max(1));
@@ -227,21 +236,21 @@ impl Buffers {
 
     fn write_caches(&self, line: &Line<'_>, sheet: &mut Sheet) {
         let sum = |part: fn(&Cache) -> Option<f64>| self.caches.iter().map(part).sum();
-        let sums: [(&str, Option<f64>); 3] = [
-            ("kv_total_gib", sum(|c| Some(c.gib))),
-            ("kv_k_gib", sum(|c| c.k)),
-            ("kv_v_gib", sum(|c| c.v)),
+        let sums: [(FactKey, Option<f64>); 3] = [
+            (key::kv_total_gib, sum(|c| Some(c.gib))),
+            (key::kv_k_gib, sum(|c| c.k)),
+            (key::kv_v_gib, sum(|c| c.v)),
         ];
         for (key, value) in sums {
             if let Some(value) = value {
                 let key = self.key(key);
                 let mut fact = line.fact(FactValue::Float(value), "size");
                 // A sum quotes the lines of its parts.
-                if let Some(mut before) = sheet.take(&key) {
+                if let Some(mut before) = sheet.take(key) {
                     before.quote.append(&mut fact.quote);
                     fact.quote = before.quote;
                 }
-                sheet.conclude(&key, fact);
+                sheet.conclude(key, fact);
             }
         }
         if let [.., last] = self.caches.as_slice() {
@@ -251,7 +260,7 @@ impl Buffers {
                     _ => vec![last],
                 };
                 for cache in rows {
-                    sheet.row(&self.key("kv_pools"), cache.row(), line);
+                    sheet.row(self.key(key::kv_pools), cache.row(), line);
                 }
             }
         }

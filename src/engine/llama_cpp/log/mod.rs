@@ -26,7 +26,7 @@ mod breakdown;
 mod buffers;
 pub(in crate::engine) mod trouble;
 
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, key};
 use crate::engine::llama_cpp::is_quantized;
 use crate::engine::log::figures::{after, gib, gib_after, number};
 use crate::engine::log::heads::{Heads, Message};
@@ -219,9 +219,9 @@ impl LlamaCpp {
             Kind::FitEnd => self.breakdown.fitting = false,
             Kind::Fit => self.breakdown.projection(rest, line, sheet),
             Kind::Table => {
-                let allocated = sheet.get("weights_gib").is_some()
+                let allocated = sheet.get(key::weights_gib).is_some()
                     || sheet.passed(EngineStep::Ready)
-                    || sheet.get("kv_cache_gib").is_some();
+                    || sheet.get(key::kv_cache_gib).is_some();
                 self.breakdown.table(rest, line, allocated);
             }
             // A dry run prints a projection.
@@ -246,7 +246,9 @@ impl LlamaCpp {
                 if named && self.buffers.total(&rest, line, sheet) {
                     sheet.step(EngineStep::KvCacheAllocated, line, m.head);
                     // Weights and cache; scratch is planned last and is the least of the three.
-                    if sheet.get("weights_gib").is_some() || sheet.get("kv_cache_gib").is_some() {
+                    if sheet.get(key::weights_gib).is_some()
+                        || sheet.get(key::kv_cache_gib).is_some()
+                    {
                         self.trouble.enough(line, m.head, sheet);
                     }
                 }
@@ -254,7 +256,7 @@ impl LlamaCpp {
             // Printed before its buffers; padded to whole blocks.
             Kind::KvSize => {
                 if let Some((n, _)) = number(rest).filter(|(n, _)| n.whole && n.value > 0.0) {
-                    sheet.count(&self.buffers.key("kv_size"), n.value as u64, line, m.head);
+                    sheet.count(self.buffers.key(key::kv_size), n.value as u64, line, m.head);
                 }
             }
             Kind::Caches => {
@@ -280,7 +282,7 @@ impl LlamaCpp {
                     .and_then(|p| p.rsplit_once(" (version "))
                     .filter(|(path, _)| path.len() < 512)
                 {
-                    sheet.text(&self.buffers.key("model"), path, line, "tensors from");
+                    sheet.text(self.buffers.key(key::model), path, line, "tensors from");
                 }
             }
             Kind::Offloaded => {
@@ -291,7 +293,7 @@ impl LlamaCpp {
                         .split_once('/')
                         .is_some_and(|(a, b)| digits(a) && digits(b))
                     {
-                        sheet.text(&self.buffers.key("layers_offloaded"), split, line, m.head);
+                        sheet.text(self.buffers.key(key::layers_offloaded), split, line, m.head);
                     }
                 }
             }
@@ -310,7 +312,7 @@ impl LlamaCpp {
                 self.buffers.set_draft(false);
                 sheet.step(EngineStep::LoadingWeights, line, m.head);
                 if let Some((path, _)) = rest.split_once('\'') {
-                    sheet.text("model", path, line, m.head);
+                    sheet.text(key::model, path, line, m.head);
                 }
             }
             Kind::Draft => {
@@ -319,7 +321,7 @@ impl LlamaCpp {
             }
             Kind::Slots => {
                 if let Some((n, _)) = number(rest) {
-                    sheet.count("n_slots", n.value as u64, line, m.head);
+                    sheet.count(key::n_slots, n.value as u64, line, m.head);
                 }
                 read_values(SLOTS, rest, line, sheet);
                 self.trouble.enough(line, m.head, sheet);
@@ -339,7 +341,7 @@ impl LlamaCpp {
             Kind::Stop => sheet.step(EngineStep::Stopping, line, m.head),
             Kind::Encoder => {
                 if let Some((v, _)) = gib(rest) {
-                    sheet.figure("mmproj_weights_gib", v, line, m.head);
+                    sheet.figure(key::mmproj_weights_gib, v, line, m.head);
                 }
             }
         }
@@ -385,12 +387,14 @@ impl LlamaCpp {
             self.buffers.context_begins();
             sheet.step(EngineStep::WeightsLoaded, line, name);
         }
-        let key = self.buffers.key(name);
+        let Some(key) = FactKey::named(name).map(|key| self.buffers.key(key)) else {
+            return;
+        };
         match value.parse::<u64>() {
             Ok(n) if !matches!(name, "flash_attn" | "kv_unified") => {
-                sheet.count(&key, n, line, name);
+                sheet.count(key, n, line, name);
             }
-            _ if !value.is_empty() && value.len() < 32 => sheet.text(&key, value, line, name),
+            _ if !value.is_empty() && value.len() < 32 => sheet.text(key, value, line, name),
             _ => {}
         }
     }
@@ -407,9 +411,14 @@ impl LlamaCpp {
             return;
         }
         let label = format!("{}{number}", self.devices.as_deref().unwrap_or_default());
-        sheet.entry("gpu_names", &label, FactValue::Text(name.to_owned()), line);
+        sheet.entry(
+            key::gpu_names,
+            &label,
+            FactValue::Text(name.to_owned()),
+            line,
+        );
         if let Some(total) = gib_after(more, "VRAM: ") {
-            sheet.entry("gpu_total_gib", &label, FactValue::Float(total), line);
+            sheet.entry(key::gpu_total_gib, &label, FactValue::Float(total), line);
         }
     }
 
@@ -422,36 +431,36 @@ impl LlamaCpp {
         let Some((_, key)) = INFO.iter().find(|(known, _)| *known == name) else {
             return;
         };
-        let draft_key = self.buffers.key(key);
-        if *key == "checkpoint_size_gib" {
+        let draft_key = self.buffers.key(*key);
+        if *key == key::checkpoint_size_gib {
             if let Some((v, _)) = gib(value) {
-                sheet.figure(&draft_key, v, line, name);
+                sheet.figure(draft_key, v, line, name);
             }
         } else if !value.is_empty() && value.len() < 256 {
-            sheet.text(&draft_key, value, line, name);
-            if *key == "file_type" && is_quantized(value) {
-                sheet.text(&self.buffers.key("quantization"), value, line, name);
+            sheet.text(draft_key, value, line, name);
+            if *key == key::file_type && is_quantized(value) {
+                sheet.text(self.buffers.key(key::quantization), value, line, name);
             }
         }
     }
 }
 
 /// Names in the description of a model, and their facts.
-const INFO: &[(&str, &str)] = &[
-    ("file size", "checkpoint_size_gib"),
-    ("model size", "checkpoint_size_gib"),
-    ("model params", "model_params"),
-    ("file type", "file_type"),
-    ("model ftype", "file_type"),
-    ("general.name", "model_name"),
-    ("arch", "architecture"),
+const INFO: &[(&str, FactKey)] = &[
+    ("file size", key::checkpoint_size_gib),
+    ("model size", key::checkpoint_size_gib),
+    ("model params", key::model_params),
+    ("file type", key::file_type),
+    ("model ftype", key::file_type),
+    ("general.name", key::model_name),
+    ("arch", key::architecture),
 ];
 
 /// Values of the line on slots.
 #[rustfmt::skip]
 const SLOTS: &[Row<Put<LlamaCpp>>] = &[
-    Row::new("n_ctx_slot = ", Count, Last("n_ctx_slot")).shown("n_ctx_slot"),
-    Row::new("kv_unified = ", Text(|w| Some(w.trim_matches('\''))), Last("kv_unified")).shown("kv_unified"),
+    Row::new("n_ctx_slot = ", Count, Last(key::n_ctx_slot)).shown("n_ctx_slot"),
+    Row::new("kv_unified = ", Text(|w| Some(w.trim_matches('\''))), Last(key::kv_unified)).shown("kv_unified"),
 ];
 
 /// `CUDA0 (NVIDIA GeForce RTX 4090) (0000:01:00.0) - 23306 MiB free`
@@ -467,12 +476,17 @@ fn using(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
     }
     if let Some((v, tail)) = gib(free) {
         if tail.trim_start().starts_with("free") {
-            sheet.entry("avail_before_load_gib", device, FactValue::Float(v), line);
+            sheet.entry(
+                key::avail_before_load_gib,
+                device,
+                FactValue::Float(v),
+                line,
+            );
         }
     }
     if let Some(name) = head.strip_prefix('(') {
         let name = name.split(')').next().unwrap_or_default().to_owned();
-        sheet.entry("gpu_names", device, FactValue::Text(name), line);
+        sheet.entry(key::gpu_names, device, FactValue::Text(name), line);
     }
 }
 
@@ -496,42 +510,48 @@ impl Messages for LlamaCpp {
 
     fn conclude(&self, sheet: &mut Sheet) {
         self.breakdown.conclude(sheet);
-        let copy = |sheet: &mut Sheet, from: &str, key: &str, value: Option<FactValue>| {
+        let copy = |sheet: &mut Sheet, from: FactKey, key: FactKey, value: Option<FactValue>| {
             if let Some(mut fact) = sheet.get(from).cloned() {
                 fact.value = value.unwrap_or(fact.value);
                 sheet.conclude(key, fact);
             }
         };
         let int = |n: u64| i64::try_from(n).ok().map(FactValue::Int);
-        if sheet.get("kv_cache_gib").is_none() {
-            copy(sheet, "kv_total_gib", "kv_cache_gib", None);
+        if sheet.get(key::kv_cache_gib).is_none() {
+            copy(sheet, key::kv_total_gib, key::kv_cache_gib, None);
         }
-        if sheet.get("kv_cache_gib").is_some() || sheet.get("kv_total_gib").is_some() {
-            if sheet.get("n_ctx").is_some() {
-                copy(sheet, "n_ctx", "kv_cache_tokens", None);
+        if sheet.get(key::kv_cache_gib).is_some() || sheet.get(key::kv_total_gib).is_some() {
+            if sheet.get(key::n_ctx).is_some() {
+                copy(sheet, key::n_ctx, key::kv_cache_tokens, None);
             } else if let Some(tokens) = self.buffers.tokens().and_then(int) {
-                copy(sheet, "kv_total_gib", "kv_cache_tokens", Some(tokens));
+                copy(sheet, key::kv_total_gib, key::kv_cache_tokens, Some(tokens));
             }
         }
         for (key, cells) in [
-            ("full_tokens", self.full_cells),
-            ("swa_tokens", self.swa_cells),
+            (key::full_tokens, self.full_cells),
+            (key::swa_tokens, self.swa_cells),
         ] {
             let tokens = cells.and_then(|n| n.checked_mul(self.buffers.streams()));
             if let Some(tokens) = tokens.and_then(int) {
-                copy(sheet, "kv_total_gib", key, Some(tokens));
+                copy(sheet, key::kv_total_gib, key, Some(tokens));
             }
         }
-        if sheet.get("kv_cache_tokens").is_none() {
-            copy(sheet, "kv_size", "kv_cache_tokens", None);
+        if sheet.get(key::kv_cache_tokens).is_none() {
+            copy(sheet, key::kv_size, key::kv_cache_tokens, None);
         }
-        if sheet.get("kv_cache_tokens").is_none() {
-            if let (Some(slots), Some(each)) = (sheet.number("n_slots"), sheet.number("n_ctx_slot"))
+        if sheet.get(key::kv_cache_tokens).is_none() {
+            if let (Some(slots), Some(each)) =
+                (sheet.number(key::n_slots), sheet.number(key::n_ctx_slot))
             {
-                let unified = sheet.get("kv_unified").map(|f| &f.value);
+                let unified = sheet.get(key::kv_unified).map(|f| &f.value);
                 let unified = matches!(unified, Some(FactValue::Text(word)) if word == "true");
                 let tokens = if unified { each } else { slots * each };
-                copy(sheet, "n_ctx_slot", "kv_cache_tokens", int(tokens as u64));
+                copy(
+                    sheet,
+                    key::n_ctx_slot,
+                    key::kv_cache_tokens,
+                    int(tokens as u64),
+                );
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Failures of llama.cpp: out of memory, survived or not, and other causes.
 
-use crate::engine::facts::Severity;
+use crate::engine::facts::{FactKey, Severity, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
@@ -56,7 +56,7 @@ impl Trouble {
         let sign = LACK.iter().find(|sign| text.contains(**sign)).copied();
         if let Some(sign) = sign.or(buffer.then_some("allocate ")) {
             if std::mem::take(&mut self.retrying) {
-                sheet.take("oom_requested_gib");
+                sheet.take(key::oom_requested_gib);
             }
             sheet.out_of_memory_in(phase(text, sheet), line, sign);
             requested(line, sheet);
@@ -92,12 +92,12 @@ impl Trouble {
 
     /// Notes a line that shows that all memory was allocated.
     pub fn enough(&mut self, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
-        if sheet.get("oom").is_some() {
+        if sheet.get(key::oom).is_some() {
             return;
         }
         sheet.enough_memory(line, needle);
         if std::mem::take(&mut self.retrying) {
-            sheet.flag("oom_recovered", true, line, needle);
+            sheet.flag(key::oom_recovered, true, line, needle);
             let text = "memory lacked for a buffer; the engine tried again and goes on";
             sheet.finding(
                 "out_of_memory_recovered",
@@ -113,12 +113,12 @@ impl Trouble {
 /// What the engine was doing. It captures no graphs: allocations after the cache are scratch. Where
 /// a log begins late and lacks the first milestones, the buffers decide.
 fn phase(text: &str, sheet: &Sheet) -> &'static str {
-    let has = |key: &str| sheet.get(key).is_some();
+    let has = |key: FactKey| sheet.get(key).is_some();
     match sheet.phase() {
-        "start" if has("kv_cache_gib") => "kv_cache_allocation",
+        "start" if has(key::kv_cache_gib) => "kv_cache_allocation",
         "start"
-            if has("weights_gib")
-                || has("pinned_weights_gib")
+            if has(key::weights_gib)
+                || has(key::pinned_weights_gib)
                 || text.contains("alloc_tensor_range") =>
         {
             "loading_weights"
@@ -130,7 +130,7 @@ fn phase(text: &str, sheet: &Sheet) -> &'static str {
 
 /// The requested amount: MiB in one message, bytes in the one that follows it.
 fn requested(line: &Line<'_>, sheet: &mut Sheet) {
-    if sheet.get("oom_requested_gib").is_some() {
+    if sheet.get(key::oom_requested_gib).is_some() {
         return;
     }
     let whole = |needle: &str| {
@@ -145,6 +145,6 @@ fn requested(line: &Line<'_>, sheet: &mut Sheet) {
         .or_else(|| whole(" buffer of size "))
         .or_else(|| whole("memory allocation of size "));
     if let Some(gib) = gib {
-        sheet.figure("oom_requested_gib", gib, line, "alloc");
+        sheet.figure(key::oom_requested_gib, gib, line, "alloc");
     }
 }

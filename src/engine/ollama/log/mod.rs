@@ -18,7 +18,7 @@
 
 mod logfmt;
 
-use crate::engine::facts::{EngineStep, FactValue, Severity};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, Severity, key};
 use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
 use crate::engine::log::figures::{gib, number_after};
 use crate::engine::log::heads::text_after_sign;
@@ -35,14 +35,14 @@ use std::sync::LazyLock;
 pub type OllamaLogParser = SheetParser<Ollama>;
 
 /// Facts of the server rather than of a load.
-const OF_SERVER: &[&str] = &[
-    "devices",
-    "host_total_gib",
-    "host_free_gib",
-    "host_free_swap_gib",
-    "default_num_ctx",
-    "total_vram_gib",
-    "model_loads",
+const OF_SERVER: &[FactKey] = &[
+    key::devices,
+    key::host_total_gib,
+    key::host_free_gib,
+    key::host_free_swap_gib,
+    key::default_num_ctx,
+    key::total_vram_gib,
+    key::model_loads,
 ];
 
 /// State of the reader of Ollama's messages.
@@ -73,7 +73,7 @@ impl Default for Ollama {
 impl Ollama {
     /// Discards what the previous load reported.
     fn load_is_over(&mut self, sheet: &mut Sheet) {
-        let enough = sheet.get("oom").is_some() && !sheet.lacked_memory();
+        let enough = sheet.get(key::oom).is_some() && !sheet.lacked_memory();
         let lacked = sheet.lacked_memory() || (self.lacked && !enough);
         sheet.begin_again(OF_SERVER);
         *self = Ollama {
@@ -96,7 +96,7 @@ impl Ollama {
     fn count(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         self.counted = true;
         self.loads = self.loads.saturating_add(1);
-        sheet.count("model_loads", self.loads, line, "msg");
+        sheet.count(key::model_loads, self.loads, line, "msg");
     }
 
     /// Notes a line of a load; the line that starts its runner may be missing from the log.
@@ -119,7 +119,7 @@ impl Ollama {
                 }
                 let estimate = entries(ESTIMATE, r);
                 if !estimate.is_empty() {
-                    sheet.set("estimate", FactValue::Record(estimate), line, "memory.");
+                    sheet.set(key::estimate, FactValue::Record(estimate), line, "memory.");
                 }
             }
             "starting llama server"
@@ -127,25 +127,25 @@ impl Ollama {
             | "starting llama-server"
             | "starting llama runner"
             | "starting ollama runner" => {
-                let estimate = sheet.take("estimate");
+                let estimate = sheet.take(key::estimate);
                 self.load_begins(line, sheet);
                 if let Some(fact) = estimate {
-                    sheet.conclude("estimate", fact);
+                    sheet.conclude(key::estimate, fact);
                 }
                 command(r.get("cmd").unwrap_or_default(), line, sheet);
             }
             "model weights" => {
                 self.load_shows(line, sheet);
-                self.device("weights_gib", r, line, sheet);
+                self.device(key::weights_gib, r, line, sheet);
             }
             "kv cache" => {
-                self.device("kv_cache_gib", r, line, sheet);
+                self.device(key::kv_cache_gib, r, line, sheet);
                 sheet.step(EngineStep::KvCacheAllocated, line, msg);
             }
-            "compute graph" => self.device("activation_peak_gib", r, line, sheet),
+            "compute graph" => self.device(key::activation_peak_gib, r, line, sheet),
             "total memory" => {
                 if let Some(v) = r.gib("size") {
-                    sheet.figure("total_memory_gib", v, line, msg);
+                    sheet.figure(key::total_memory_gib, v, line, msg);
                     self.pass_ended = true;
                 }
             }
@@ -160,7 +160,7 @@ impl Ollama {
             "inference compute" => {
                 let device = entries(DEVICE, r);
                 if !device.is_empty() {
-                    sheet.row("devices", device, line);
+                    sheet.row(key::devices, device, line);
                 }
             }
             "system memory" => write_fields(SYSTEM, r, line, sheet),
@@ -176,16 +176,16 @@ impl Ollama {
             .and_then(|m| m.strip_suffix(" layers to GPU"))
         {
             self.load_shows(line, sheet);
-            sheet.text("layers_offloaded", split, line, "offloaded");
+            sheet.text(key::layers_offloaded, split, line, "offloaded");
         } else if msg.starts_with("llama runner started in ") {
             // The runner reports its own readiness before this line of the same load.
-            match sheet.get("load_seconds").is_some() {
+            match sheet.get(key::load_seconds).is_some() {
                 true => self.load_begins(line, sheet),
                 false if !self.counted => self.count(line, sheet),
                 false => {}
             }
             if let Some(n) = number_after(msg, "started in ") {
-                sheet.figure("load_seconds", n.value, line, "started in");
+                sheet.figure(key::load_seconds, n.value, line, "started in");
             }
             self.runner.enough(line, "started in", sheet);
             sheet.step(EngineStep::Ready, line, "started in");
@@ -216,7 +216,7 @@ impl Ollama {
 
     /// `msg="model weights" device=CUDA0 size="11.5 GiB"`, until 0.11 `buffer=`, and of compute
     /// graphs `buffer_type=`.
-    fn device(&mut self, key: &str, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+    fn device(&mut self, key: FactKey, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
         let device = ["device", "buffer", "buffer_type", "backend"]
             .iter()
             .find_map(|name| r.get(name));
@@ -224,7 +224,11 @@ impl Ollama {
             return;
         };
         if std::mem::take(&mut self.pass_ended) {
-            for key in ["weights_gib", "kv_cache_gib", "activation_peak_gib"] {
+            for key in [
+                key::weights_gib,
+                key::kv_cache_gib,
+                key::activation_peak_gib,
+            ] {
                 sheet.take(key);
             }
         }
@@ -233,11 +237,11 @@ impl Ollama {
 }
 
 /// Fields of a record, the fact or entry of each, and how its value is written.
-type Fields = [(&'static str, &'static str, Written)];
+type Fields<K> = [(&'static str, K, Written)];
 
 /// An estimate. 0.1 has one amount where later releases have a list.
 #[rustfmt::skip]
-const ESTIMATE: &Fields = &[
+const ESTIMATE: &Fields<&str> = &[
     ("memory.weights.total", "weights_gib", Gib),
     ("memory.weights.repeating", "weights_repeating_gib", Gib),
     ("memory.weights.nonrepeating", "weights_nonrepeating_gib", Gib),
@@ -261,7 +265,7 @@ const ESTIMATE: &Fields = &[
 
 /// A device.
 #[rustfmt::skip]
-const DEVICE: &Fields = &[
+const DEVICE: &Fields<&str> = &[
     ("id", "id", Text),
     ("name", "name", Text),
     ("library", "library", Text),
@@ -272,29 +276,29 @@ const DEVICE: &Fields = &[
 ];
 
 /// The host's memory.
-const SYSTEM: &Fields = &[
-    ("total", "host_total_gib", Gib),
-    ("free", "host_free_gib", Gib),
-    ("free_swap", "host_free_swap_gib", Gib),
+const SYSTEM: &Fields<FactKey> = &[
+    ("total", key::host_total_gib, Gib),
+    ("free", key::host_free_gib, Gib),
+    ("free_swap", key::host_free_swap_gib, Gib),
 ];
 
 /// What the context length follows from.
-const DEFAULT_CONTEXT: &Fields = &[
-    ("total_vram", "total_vram_gib", Gib),
-    ("default_num_ctx", "default_num_ctx", Whole),
+const DEFAULT_CONTEXT: &Fields<FactKey> = &[
+    ("total_vram", key::total_vram_gib, Gib),
+    ("default_num_ctx", key::default_num_ctx, Whole),
 ];
 
 /// Writes each field as a fact.
-fn write_fields(fields: &Fields, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+fn write_fields(fields: &Fields<FactKey>, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
     for (field, key, written) in fields {
         if let Some(value) = r.value(field, *written) {
-            sheet.set(key, value, line, field);
+            sheet.set(*key, value, line, field);
         }
     }
 }
 
 /// The fields as entries of one fact; of two fields for one entry the first counts.
-fn entries(fields: &Fields, r: &Record) -> BTreeMap<String, FactValue> {
+fn entries(fields: &Fields<&str>, r: &Record) -> BTreeMap<String, FactValue> {
     let mut entries = BTreeMap::new();
     for (field, key, written) in fields {
         if let Some(value) = r.value(field, *written) {
@@ -310,16 +314,16 @@ fn command(cmd: &str, line: &Line<'_>, sheet: &mut Sheet) {
     for pair in words.windows(2) {
         let [flag, value] = pair else { continue };
         let key = match *flag {
-            "--ctx-size" | "-c" => "n_ctx",
-            "--batch-size" | "-b" => "n_batch",
-            "--n-gpu-layers" | "-ngl" => "n_gpu_layers",
-            "--parallel" | "-np" => "n_seq_max",
+            "--ctx-size" | "-c" => key::n_ctx,
+            "--batch-size" | "-b" => key::n_batch,
+            "--n-gpu-layers" | "-ngl" => key::n_gpu_layers,
+            "--parallel" | "-np" => key::n_seq_max,
             "--kv-cache-type" | "--cache-type-k" => {
-                sheet.text("kv_cache_dtype", value, line, flag);
+                sheet.text(key::kv_cache_dtype, value, line, flag);
                 continue;
             }
             "--model" | "-m" if !value.starts_with('[') => {
-                sheet.text("model_blob", value, line, flag);
+                sheet.text(key::model_blob, value, line, flag);
                 continue;
             }
             _ => continue,
@@ -333,9 +337,9 @@ fn command(cmd: &str, line: &Line<'_>, sheet: &mut Sheet) {
 /// `{Operation:commit … Parallel:1 BatchSize:512 FlashAttention:true KvSize:8192 KvCacheType: …}`
 fn request(request: &str, line: &Line<'_>, sheet: &mut Sheet) {
     for (name, key) in [
-        ("KvSize:", "n_ctx"),
-        ("BatchSize:", "n_batch"),
-        ("Parallel:", "n_seq_max"),
+        ("KvSize:", key::n_ctx),
+        ("BatchSize:", key::n_batch),
+        ("Parallel:", key::n_seq_max),
     ] {
         if let Some(n) = number_after(request, name).filter(|n| n.whole && n.value > 0.0) {
             sheet.count(key, n.value as u64, line, name);
@@ -344,7 +348,7 @@ fn request(request: &str, line: &Line<'_>, sheet: &mut Sheet) {
     let kind = request.split_once("KvCacheType:").map(|(_, k)| k);
     let kind = kind.and_then(|k| k.split([' ', '}']).next());
     if let Some(kind) = kind.filter(|k| !k.is_empty()) {
-        sheet.text("kv_cache_dtype", kind, line, "KvCacheType:");
+        sheet.text(key::kv_cache_dtype, kind, line, "KvCacheType:");
     }
 }
 
@@ -376,7 +380,10 @@ fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
         .map(|(_, t)| t)
         .and_then(|t| t.split_once(") than is available ("))
     {
-        for (key, text) in [("oom_requested_gib", needed), ("host_available_gib", has)] {
+        for (key, text) in [
+            (key::oom_requested_gib, needed),
+            (key::host_available_gib, has),
+        ] {
             if let Some((v, _)) = gib(text) {
                 sheet.figure(key, v, line, "system memory");
             }
@@ -403,7 +410,7 @@ impl Messages for Ollama {
 
     fn is_stale(&self, raw: &[u8], sheet: &Sheet) -> bool {
         // Requests that were served prove that memory sufficed; once is enough.
-        sheet.get("oom").is_some() && memchr::memmem::find(raw, b"[GIN] ").is_some()
+        sheet.get(key::oom).is_some() && memchr::memmem::find(raw, b"[GIN] ").is_some()
     }
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
@@ -411,9 +418,9 @@ impl Messages for Ollama {
             // `[GIN] 2031/01/02 - 03:04:05 | 200 | 1.5ms | 192.0.2.7 | GET "/api/ps"`
             let access = line.text.split_once("[GIN] ").map(|(_, a)| a);
             let status = access.and_then(|a| a.split('|').nth(1)).map(str::trim);
-            if sheet.get("oom").is_none()
+            if sheet.get(key::oom).is_none()
                 && status.is_some_and(|s| s.starts_with('2'))
-                && sheet.get("weights_gib").is_some()
+                && sheet.get(key::weights_gib).is_some()
             {
                 self.runner.enough(line, "[GIN]", sheet);
             }

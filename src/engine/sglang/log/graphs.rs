@@ -1,7 +1,7 @@
 //! CUDA graphs: their memory by rank and kind, and how many were captured.
 
 use super::ranks::{ByRank, RankId, Shape};
-use crate::engine::facts::{EngineStep, Fact, FactValue};
+use crate::engine::facts::{EngineStep, Fact, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib_after};
 use crate::engine::log::sheet::Sheet;
@@ -124,12 +124,12 @@ impl Graphs {
 
     /// Writes the facts.
     pub fn conclude(&self, shape: Shape, sheet: &mut Sheet) {
-        shape.write_figures(sheet, "avail_before_graph_gib", &self.before, true);
-        shape.write_figures(sheet, "avail_after_graph_gib", &self.after, true);
+        shape.write_figures(sheet, key::avail_before_graph_gib, &self.before, true);
+        shape.write_figures(sheet, key::avail_after_graph_gib, &self.after, true);
         for (kind, key) in [
-            (Kind::Target, "cuda_graph_gib"),
-            (Kind::Prefill, "cuda_graph_prefill_gib"),
-            (Kind::Draft, "draft_cuda_graph_gib"),
+            (Kind::Target, key::cuda_graph_gib),
+            (Kind::Prefill, key::cuda_graph_prefill_gib),
+            (Kind::Draft, key::draft_cuda_graph_gib),
         ] {
             let mut sum = ByRank::new();
             for by_rank in self.used.iter().filter(|((k, _), _)| *k == kind) {
@@ -142,10 +142,10 @@ impl Graphs {
         for (counts, target, prefill) in [
             (
                 &self.configured,
-                "cuda_graph_batch_sizes_configured",
-                "cuda_graph_prefill_sizes_configured",
+                key::cuda_graph_batch_sizes_configured,
+                key::cuda_graph_prefill_sizes_configured,
             ),
-            (&self.captured, "cuda_graphs", "cuda_graphs_prefill"),
+            (&self.captured, key::cuda_graphs, key::cuda_graphs_prefill),
         ] {
             for (kind, key) in [(Kind::Target, target), (Kind::Prefill, prefill)] {
                 if let Some(fact) = counts.get(&kind) {

@@ -31,7 +31,7 @@ mod pool;
 mod ranks;
 pub(super) mod server_args;
 
-use crate::engine::facts::{EngineStep, FactValue, Severity};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, Severity, key};
 use crate::engine::log::figures::{after, gib_after, number_after, number_before};
 use crate::engine::log::heads::Message;
 use crate::engine::log::sheet::Sheet;
@@ -57,7 +57,7 @@ const MOST_RANKS: usize = 1024;
 /// State of the reader of SGLang's messages, rank by rank.
 #[derive(Debug, Clone, Default)]
 pub struct Sglang {
-    figures: BTreeMap<&'static str, ByRank>,
+    figures: BTreeMap<FactKey, ByRank>,
     pools: BTreeMap<RankId, Pools>,
     /// Models that each rank has loaded, including a target before the log began.
     loads: BTreeMap<RankId, u32>,
@@ -69,34 +69,27 @@ pub struct Sglang {
 }
 
 /// Figures that are free memory at a moment.
-const LISTED: &[&str] = &[
-    "distributed_init_gib",
-    "avail_before_load_gib",
-    "avail_after_load_gib",
-    "avail_after_pool_gib",
-    "avail_after_kv_sizing_gib",
+const LISTED: &[FactKey] = &[
+    key::distributed_init_gib,
+    key::avail_before_load_gib,
+    key::avail_after_load_gib,
+    key::avail_after_pool_gib,
+    key::avail_after_kv_sizing_gib,
 ];
 
 impl Sglang {
-    fn figure(&mut self, key: &'static str, rank: &RankId, value: Option<f64>, line: &Line<'_>) {
+    fn figure(&mut self, key: FactKey, rank: &RankId, value: Option<f64>, line: &Line<'_>) {
         if let Some(value) = value {
             self.put(key, rank, FactValue::Float(value), line, true);
         }
     }
 
     /// The amount of memory after `needle` as a figure of the rank.
-    fn gib(&mut self, key: &'static str, rank: &RankId, rest: &str, needle: &str, line: &Line<'_>) {
+    fn gib(&mut self, key: FactKey, rank: &RankId, rest: &str, needle: &str, line: &Line<'_>) {
         self.figure(key, rank, gib_after(rest, needle), line);
     }
 
-    fn put(
-        &mut self,
-        key: &'static str,
-        rank: &RankId,
-        value: FactValue,
-        line: &Line<'_>,
-        first: bool,
-    ) {
+    fn put(&mut self, key: FactKey, rank: &RankId, value: FactValue, line: &Line<'_>, first: bool) {
         let by_rank = self.figures.entry(key).or_default();
         let known = by_rank.contains_key(rank);
         if (known && first) || (!known && by_rank.len() >= MOST_RANKS) {
@@ -117,14 +110,14 @@ impl Sglang {
                 sheet.step(EngineStep::Started, line, m.head);
                 server_args::read(rest, line, sheet);
             }
-            Kind::Init => self.gib("distributed_init_gib", &rank, rest, "mem usage=", line),
+            Kind::Init => self.gib(key::distributed_init_gib, &rank, rest, "mem usage=", line),
             Kind::LoadBegin => {
                 sheet.step(EngineStep::LoadingWeights, line, m.head);
                 if let Some(pools) = self.pools.get_mut(&rank) {
                     pools.close();
                 }
                 if !self.loads.contains_key(&rank) {
-                    self.gib("avail_before_load_gib", &rank, rest, "avail mem=", line);
+                    self.gib(key::avail_before_load_gib, &rank, rest, "avail mem=", line);
                 }
             }
             Kind::LoadEnd => self.loaded(&rank, rest, line, sheet),
@@ -151,7 +144,7 @@ impl Sglang {
             Kind::Profiled => {
                 if let Some(n) = number_after(rest, "larger than the profiled value ") {
                     let value = FactValue::Int(n.value as i64);
-                    sheet.set("profiled_max_total_tokens", value, line, "profiled");
+                    sheet.set(key::profiled_max_total_tokens, value, line, "profiled");
                     if n.value < 0.0 {
                         sheet.cause(Weight::Cause, line, m.head);
                     }
@@ -162,13 +155,13 @@ impl Sglang {
                 for name in ["full", "swa", "c4", "c128"] {
                     if let Some(n) = number_after(rest, &format!(" {name}=")) {
                         let value = FactValue::Int(n.value as i64);
-                        sheet.entry("dsv4_pool_tokens", name, value, line);
+                        sheet.entry(key::dsv4_pool_tokens, name, value, line);
                     }
                 }
             }
             Kind::PoolEnd => {
                 sheet.step(EngineStep::KvCacheAllocated, line, m.head);
-                self.gib("avail_after_pool_gib", &rank, rest, "avail mem=", line);
+                self.gib(key::avail_after_pool_gib, &rank, rest, "avail mem=", line);
                 // Its model was loaded, seen or not.
                 if let Some(loads) = of_rank(&mut self.loads, &rank) {
                     *loads = (*loads).max(1);
@@ -190,7 +183,7 @@ impl Sglang {
                 let name = rest.split([' ', ',']).next().unwrap_or_default();
                 let name = name.trim_end_matches('.');
                 if !name.is_empty() && name.len() < 64 {
-                    sheet.text("attention_backend", name, line, m.head);
+                    sheet.text(key::attention_backend, name, line, m.head);
                 }
             }
             Kind::HostCache => {
@@ -200,7 +193,7 @@ impl Sglang {
                     let gb = gb.value;
                     // The one figure of the log in decimal units.
                     let gib = gb * 1e9 / f64::from(1 << 30);
-                    self.figure("hicache_host_gib", &rank, Some(gib), line);
+                    self.figure(key::hicache_host_gib, &rank, Some(gib), line);
                 }
             }
             Kind::Ready => {
@@ -239,19 +232,19 @@ impl Sglang {
             if let Some(used) = used {
                 let before = self
                     .figures
-                    .get("draft_weights_gib")
+                    .get(&key::draft_weights_gib)
                     .and_then(|by_rank| by_rank.get(rank)?.value.number());
                 let value = FactValue::Float(before.unwrap_or(0.0) + used);
-                self.put("draft_weights_gib", rank, value, line, false);
+                self.put(key::draft_weights_gib, rank, value, line, false);
             }
             return;
         }
-        self.gib("avail_after_load_gib", rank, rest, "avail mem=", line);
-        self.figure("weights_gib", rank, used, line);
+        self.gib(key::avail_after_load_gib, rank, rest, "avail mem=", line);
+        self.figure(key::weights_gib, rank, used, line);
         for (name, key) in LOADED {
             let value = word(rest, name).filter(|v| !matches!(*v, "None" | "auto"));
             if let Some(value) = value {
-                sheet.text(key, value.trim_start_matches("torch."), line, name);
+                sheet.text(*key, value.trim_start_matches("torch."), line, name);
             }
         }
     }
@@ -259,8 +252,8 @@ impl Sglang {
     fn read_windows(&mut self, rest: &str, needle: &str, line: &Line<'_>, sheet: &mut Sheet) {
         if let Some((full, swa)) = windows(rest) {
             self.windows = Some((full, swa));
-            sheet.count("full_tokens", full, line, needle);
-            sheet.count("swa_tokens", swa, line, needle);
+            sheet.count(key::full_tokens, full, line, needle);
+            sheet.count(key::swa_tokens, swa, line, needle);
         }
     }
 
@@ -274,7 +267,13 @@ impl Sglang {
             kv_dtype(dtype, line, sheet);
         }
         if !draft {
-            self.gib("avail_after_kv_sizing_gib", rank, rest, "avail mem=", line);
+            self.gib(
+                key::avail_after_kv_sizing_gib,
+                rank,
+                rest,
+                "avail mem=",
+                line,
+            );
         }
         if let Some(pools) = of_rank(&mut self.pools, rank) {
             pools.sized_late(draft, rest, line);
@@ -284,7 +283,7 @@ impl Sglang {
     fn mamba(&mut self, rank: &RankId, rest: &str, line: &Line<'_>) {
         let record = record_of(MAMBA, rest);
         if !record.is_empty() {
-            self.put("mamba", rank, FactValue::Record(record), line, true);
+            self.put(key::mamba, rank, FactValue::Record(record), line, true);
         }
     }
 
@@ -293,7 +292,7 @@ impl Sglang {
             .or_else(|| number_after(rest, "#retracted_reqs="))
             .map_or(1, |n| n.value.max(1.0) as u64);
         self.retracted = self.retracted.saturating_add(counted);
-        sheet.count("retracted_requests", self.retracted, line, "Retract");
+        sheet.count(key::retracted_requests, self.retracted, line, "Retract");
         let text = "the KV pool was full, and running requests were put back";
         sheet.finding("preemption_seen", Severity::Warning, text, line, "Retract");
     }
@@ -310,7 +309,7 @@ impl Sglang {
             if hundredths > self.usage {
                 self.usage = hundredths;
                 let percent = hundredths as f64 / 100.0;
-                sheet.figure("kv_cache_usage_peak_pct", percent, line, "token usage");
+                sheet.figure(key::kv_cache_usage_peak_pct, percent, line, "token usage");
             }
         }
     }
@@ -326,10 +325,10 @@ impl Sglang {
     }
 
     fn shape(&self, sheet: &Sheet) -> Shape {
-        let size = |key: &str| sheet.number(key).map(|n| n.max(1.0) as u64);
-        let world = size("tensor_parallel_size")
-            .map(|tp| tp * size("pipeline_parallel_size").unwrap_or(1))
-            .map(|n| n * size("data_parallel_size").unwrap_or(1));
+        let size = |key: FactKey| sheet.number(key).map(|n| n.max(1.0) as u64);
+        let world = size(key::tensor_parallel_size)
+            .map(|tp| tp * size(key::pipeline_parallel_size).unwrap_or(1))
+            .map(|n| n * size(key::data_parallel_size).unwrap_or(1));
         let ranks = self.figures.values().flat_map(BTreeMap::keys);
         let ranks = ranks.chain(self.pools.keys()).chain(self.loads.keys());
         Shape::of(
@@ -359,7 +358,7 @@ fn kv_dtype(text: &str, line: &Line<'_>, sheet: &mut Sheet) {
     let name = name.trim_start_matches("torch.");
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if !name.is_empty() && name.len() < 64 && name.chars().all(plain) {
-        sheet.text("kv_cache_dtype", name, line, name);
+        sheet.text(key::kv_cache_dtype, name, line, name);
     }
 }
 
@@ -378,38 +377,38 @@ type SglangRow = Row<Put<Sglang>>;
 /// Values that stand alone in their messages.
 #[rustfmt::skip]
 const VALUES: &[SglangRow] = &[
-    Row::new("#tokens: ", CompleteCount, Last("kv_logical_tokens")).shown("#tokens"),
-    Row::new("bytes_per_full_token=", Float, Last("dsv4_bytes_per_full_token")),
-    Row::new("available_bytes=", Gib, Last("dsv4_available_gib")),
+    Row::new("#tokens: ", CompleteCount, Last(key::kv_logical_tokens)).shown("#tokens"),
+    Row::new("bytes_per_full_token=", Float, Last(key::dsv4_bytes_per_full_token)),
+    Row::new("available_bytes=", Gib, Last(key::dsv4_available_gib)),
 ];
 
 /// The scheduler's closing line, `max_total_num_tokens=473854, chunked_prefill_size=8192, …`.
 #[rustfmt::skip]
 const LIMITS: &[SglangRow] = &[
-    Row::new("=", Whole, Last("max_total_num_tokens")),
-    Row::new("chunked_prefill_size=", Whole, Last("chunked_prefill_size")),
-    Row::new("max_prefill_tokens=", Whole, Last("max_prefill_tokens")),
-    Row::new("max_running_requests=", Whole, Last("max_running_requests")),
-    Row::new("context_len=", Whole, Last("max_model_len")),
-    Row::new("available_gpu_mem=", Gib, Last("avail_after_start_gib")),
-    Row::new("available_cpu_mem=", Gib, Last("avail_after_start_gib")),
+    Row::new("=", Whole, Last(key::max_total_num_tokens)),
+    Row::new("chunked_prefill_size=", Whole, Last(key::chunked_prefill_size)),
+    Row::new("max_prefill_tokens=", Whole, Last(key::max_prefill_tokens)),
+    Row::new("max_running_requests=", Whole, Last(key::max_running_requests)),
+    Row::new("context_len=", Whole, Last(key::max_model_len)),
+    Row::new("available_gpu_mem=", Gib, Last(key::avail_after_start_gib)),
+    Row::new("available_cpu_mem=", Gib, Last(key::avail_after_start_gib)),
 ];
 
 /// The states of a recurrent model.
 #[rustfmt::skip]
 const MAMBA: &[SglangRow] = &[
-    Row::new("max_mamba_cache_size: ", CompleteCount, Last("slots")),
-    Row::new(" conv_state size: ", Gib, Last("conv_gib")),
-    Row::new(" ssm_state size: ", Gib, Last("ssm_gib")),
-    Row::new("intermediate_ssm_state_cache size: ", Gib, Last("intermediate_ssm_gib")),
-    Row::new("intermediate_conv_window_cache size: ", Gib, Last("intermediate_conv_gib")),
+    Row::new("max_mamba_cache_size: ", CompleteCount, Last(key::slots)),
+    Row::new(" conv_state size: ", Gib, Last(key::conv_gib)),
+    Row::new(" ssm_state size: ", Gib, Last(key::ssm_gib)),
+    Row::new("intermediate_ssm_state_cache size: ", Gib, Last(key::intermediate_ssm_gib)),
+    Row::new("intermediate_conv_window_cache size: ", Gib, Last(key::intermediate_conv_gib)),
 ];
 
 /// Words of the line on a loaded model.
-const LOADED: &[(&str, &str)] = &[
-    ("type=", "architecture"),
-    ("dtype=", "dtype"),
-    ("quant=", "quantization"),
+const LOADED: &[(&str, FactKey)] = &[
+    ("type=", key::architecture),
+    ("dtype=", key::dtype),
+    ("quant=", key::quantization),
 ];
 
 impl Messages for Sglang {
@@ -507,23 +506,23 @@ impl Messages for Sglang {
     fn conclude(&self, sheet: &mut Sheet) {
         // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
         if matches!(
-            sheet.get("enable_dp_attention").map(|f| &f.value),
+            sheet.get(key::enable_dp_attention).map(|f| &f.value),
             Some(FactValue::Bool(true))
         ) {
-            if let Some(fact) = sheet.take("data_parallel_size") {
-                sheet.conclude("dp_attention_size", fact);
+            if let Some(fact) = sheet.take(key::data_parallel_size) {
+                sheet.conclude(key::dp_attention_size, fact);
             }
         }
         let shape = self.shape(sheet);
         for (key, by_rank) in &self.figures {
-            shape.write_figures(sheet, key, by_rank, LISTED.contains(key));
+            shape.write_figures(sheet, *key, by_rank, LISTED.contains(key));
         }
         pool::conclude(&self.pools, self.windows, shape, sheet);
         self.graphs.conclude(shape, sheet);
         // Without tokens in a pool line, or without any pool line: the scheduler's own count.
-        if sheet.get("kv_cache_tokens").is_none() && self.windows.is_none() {
-            if let Some(fact) = sheet.get("max_total_num_tokens").cloned() {
-                sheet.conclude("kv_cache_tokens", fact);
+        if sheet.get(key::kv_cache_tokens).is_none() && self.windows.is_none() {
+            if let Some(fact) = sheet.get(key::max_total_num_tokens).cloned() {
+                sheet.conclude(key::kv_cache_tokens, fact);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! draft model's.
 
 use super::ranks::{ByRank, RankId, Shape};
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, complete_count, gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
@@ -212,8 +212,8 @@ pub fn conclude(
     shape: Shape,
     sheet: &mut Sheet,
 ) {
-    let mut by_key: BTreeMap<&str, ByRank> = BTreeMap::new();
-    let mut least: BTreeMap<&str, (u64, Fact)> = BTreeMap::new();
+    let mut by_key: BTreeMap<FactKey, ByRank> = BTreeMap::new();
+    let mut least: BTreeMap<FactKey, (u64, Fact)> = BTreeMap::new();
     let mut rows: Option<Fact> = None;
     for (rank, pools) in ranks {
         let (target, drafts) = pools.counted();
@@ -223,7 +223,7 @@ pub fn conclude(
         };
         let mut fewest = |key, c: &Counted| {
             if let (Some(tokens), Some(part)) = (c.tokens, c.parts.first()) {
-                if least.get(key).is_none_or(|(n, _)| tokens < *n) {
+                if least.get(&key).is_none_or(|(n, _)| tokens < *n) {
                     if let Ok(value) = i64::try_from(tokens) {
                         least.insert(key, (tokens, part.fact(FactValue::Int(value))));
                     }
@@ -232,19 +232,19 @@ pub fn conclude(
         };
         for draft in &drafts {
             if let Some(gib) = draft.gib {
-                put("draft_kv_cache_gib", gib, draft);
+                put(key::draft_kv_cache_gib, gib, draft);
             }
-            fewest("draft_kv_cache_tokens", draft);
+            fewest(key::draft_kv_cache_tokens, draft);
         }
         let Some(target) = target else { continue };
         if let Some(gib) = target.gib {
-            put("kv_cache_gib", gib, &target);
+            put(key::kv_cache_gib, gib, &target);
         }
-        fewest("kv_cache_tokens", &target);
+        fewest(key::kv_cache_tokens, &target);
         if target.hybrid {
             rows.get_or_insert_with(|| table(&target, windows));
         } else if let [only] = target.parts.as_slice() {
-            for (key, value) in [("kv_k_gib", only.k), ("kv_v_gib", only.v)] {
+            for (key, value) in [(key::kv_k_gib, only.k), (key::kv_v_gib, only.v)] {
                 if let Some(value) = value {
                     put(key, value, &target);
                 }
@@ -252,13 +252,13 @@ pub fn conclude(
         }
     }
     for (key, figures) in &by_key {
-        shape.write_figures(sheet, key, figures, false);
+        shape.write_figures(sheet, *key, figures, false);
     }
     for (key, (_, fact)) in least {
         sheet.conclude(key, fact);
     }
     if let Some(fact) = rows.filter(|f| f.value != FactValue::Rows(Vec::new())) {
-        sheet.conclude("kv_pools", fact);
+        sheet.conclude(key::kv_pools, fact);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which rank wrote a line, and the shape in which figures by rank are reported.
 
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactKey, FactValue};
 use crate::engine::log::sheet::{Sheet, latest};
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ impl Shape {
     }
 
     /// Puts `figures` on the sheet. `listed`: free memory at a moment is a list even of one rank.
-    pub fn write_figures(self, sheet: &mut Sheet, key: &str, figures: &ByRank, listed: bool) {
+    pub fn write_figures(self, sheet: &mut Sheet, key: FactKey, figures: &ByRank, listed: bool) {
         let shown: Vec<(&RankId, &Fact)> = figures
             .iter()
             // Among tagged ranks, a line without a tag cannot be attributed.

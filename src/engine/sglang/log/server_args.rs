@@ -1,42 +1,42 @@
 //! The line with a server's arguments: `server_args=ServerArgs(model_path='…', …)`, in the newest
 //! releases `server_args={…}`.
 
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::sheet::Sheet;
 
 /// Arguments that the log and `/server_info` show, with the facts that they set. A selection, as
 /// both also contain API keys.
-pub const ARGUMENTS: &[(&str, &str)] = &[
-    ("dtype", "dtype"),
-    ("quantization", "quantization"),
-    ("kv_cache_dtype", "kv_cache_dtype"),
-    ("tp_size", "tensor_parallel_size"),
-    ("pp_size", "pipeline_parallel_size"),
-    ("dp_size", "data_parallel_size"),
-    ("ep_size", "expert_parallel_size"),
-    ("mem_fraction_static", "mem_fraction_static"),
-    ("attention_backend", "attention_backend"),
-    ("max_running_requests", "max_running_requests"),
-    ("chunked_prefill_size", "chunked_prefill_size"),
-    ("max_prefill_tokens", "max_prefill_tokens"),
-    ("cuda_graph_max_bs", "cuda_graph_max_bs"),
-    ("disable_cuda_graph", "enforce_eager"),
-    ("speculative_algorithm", "speculative_algorithm"),
-    ("enable_dp_attention", "enable_dp_attention"),
+pub const ARGUMENTS: &[(&str, FactKey)] = &[
+    ("dtype", key::dtype),
+    ("quantization", key::quantization),
+    ("kv_cache_dtype", key::kv_cache_dtype),
+    ("tp_size", key::tensor_parallel_size),
+    ("pp_size", key::pipeline_parallel_size),
+    ("dp_size", key::data_parallel_size),
+    ("ep_size", key::expert_parallel_size),
+    ("mem_fraction_static", key::mem_fraction_static),
+    ("attention_backend", key::attention_backend),
+    ("max_running_requests", key::max_running_requests),
+    ("chunked_prefill_size", key::chunked_prefill_size),
+    ("max_prefill_tokens", key::max_prefill_tokens),
+    ("cuda_graph_max_bs", key::cuda_graph_max_bs),
+    ("disable_cuda_graph", key::enforce_eager),
+    ("speculative_algorithm", key::speculative_algorithm),
+    ("enable_dp_attention", key::enable_dp_attention),
 ];
 
 /// Arguments that only the log is read for.
-const LOGGED: &[(&str, &str)] = &[
-    ("model_path", "model"),
-    ("served_model_name", "served_model_name"),
-    ("nnodes", "nnodes"),
-    ("node_rank", "node_rank"),
-    ("context_length", "context_length"),
-    ("max_total_tokens", "max_total_tokens_asked"),
-    ("page_size", "page_size"),
-    ("cpu_offload_gb", "cpu_offload_gb"),
-    ("device", "device"),
+const LOGGED: &[(&str, FactKey)] = &[
+    ("model_path", key::model),
+    ("served_model_name", key::served_model_name),
+    ("nnodes", key::nnodes),
+    ("node_rank", key::node_rank),
+    ("context_length", key::context_length),
+    ("max_total_tokens", key::max_total_tokens_asked),
+    ("page_size", key::page_size),
+    ("cpu_offload_gb", key::cpu_offload_gb),
+    ("device", key::device),
 ];
 
 /// Writes the arguments on the sheet. Skips `auto` and `None`, which leave the value open.
@@ -47,15 +47,15 @@ pub fn read(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
         };
         match value {
             "None" | "null" | "auto" | "" => {}
-            "True" | "true" => sheet.flag(key, true, line, &needle),
-            "False" | "false" => sheet.flag(key, false, line, &needle),
+            "True" | "true" => sheet.flag(*key, true, line, &needle),
+            "False" | "false" => sheet.flag(*key, false, line, &needle),
             value => {
                 let fact = match (value.parse::<i64>(), value.parse::<f64>()) {
                     (Ok(n), _) => FactValue::Int(n),
                     (_, Ok(v)) if v.is_finite() => FactValue::Float(v),
                     _ => FactValue::Text(value.to_owned()),
                 };
-                sheet.set(key, fact, line, &needle);
+                sheet.set(*key, fact, line, &needle);
             }
         }
     }
@@ -104,7 +104,7 @@ mod tests {
         let report = sheet.report("sglang");
         let shown = report.facts.iter();
         shown
-            .map(|(k, f)| (k.clone(), f.value.to_string()))
+            .map(|(k, f)| (k.to_string(), f.value.to_string()))
             .collect()
     }
 

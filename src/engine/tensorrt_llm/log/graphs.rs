@@ -3,7 +3,7 @@
 
 use super::whole;
 use crate::engine::cuda_graphs::Graph;
-use crate::engine::facts::{Fact, FactValue, Severity};
+use crate::engine::facts::{Fact, FactKey, FactValue, Severity, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::after;
 use crate::engine::log::sheet::Sheet;
@@ -85,18 +85,18 @@ impl Graphs {
         if let Some(n) = size.and_then(whole) {
             if self.piecewise.len() < MOST && self.piecewise.insert(n) {
                 let count = self.piecewise.len() as u64;
-                sheet.count("cuda_graphs_piecewise", count, line, "Run piecewise");
+                sheet.count(key::cuda_graphs_piecewise, count, line, "Run piecewise");
             }
         }
     }
 
     /// A graph is not captured.
     pub fn skipped(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
-        let (key, sign) = ("cuda_graphs_skipped", "Skipping CUDA graph");
+        let (key, sign) = (key::cuda_graphs_skipped, "Skipping CUDA graph");
         let before = sheet.number(key).unwrap_or(0.0);
         sheet.count(key, before as u64 + 1, line, sign);
         let message = "some CUDA graphs were not captured; such batches run without";
-        sheet.finding(key, Severity::Warning, message, line, sign);
+        sheet.finding(key.name(), Severity::Warning, message, line, sign);
     }
 
     /// Notes a line that shows that speculation can be switched off.
@@ -157,7 +157,10 @@ impl Graphs {
     /// Writes the facts.
     pub fn conclude(&self, sheet: &mut Sheet) {
         let standing = self.standing();
-        for (series, key) in standing.iter().zip(["cuda_graphs", "draft_cuda_graphs"]) {
+        for (series, key) in standing
+            .iter()
+            .zip([key::cuda_graphs, key::draft_cuda_graphs])
+        {
             put(
                 key,
                 FactValue::Int(series.graphs.len() as i64),
@@ -175,7 +178,7 @@ impl Graphs {
         // Batch sizes beyond the largest batch are configured and not captured.
         let whole_series =
             target.configured.is_some_and(|n| sizes.len() as u64 >= n) || sheet.ready();
-        put("cuda_graph_batch_sizes", distinct(sizes), target, sheet);
+        put(key::cuda_graph_batch_sizes, distinct(sizes), target, sheet);
         if drafts.is_empty() {
             return;
         }
@@ -196,11 +199,11 @@ impl Graphs {
                 "max_concurrency",
             );
         }
-        put("cuda_graph_draft_lens", distinct(drafts), target, sheet);
+        put(key::cuda_graph_draft_lens, distinct(drafts), target, sheet);
     }
 }
 
-fn put(key: &str, value: FactValue, series: &Series, sheet: &mut Sheet) {
+fn put(key: FactKey, value: FactValue, series: &Series, sheet: &mut Sheet) {
     let at_ns = series.first.as_ref().and_then(|(_, at)| *at);
     let quote = series.quotes.clone();
     sheet.conclude(key, Fact::new(value, quote, at_ns));

@@ -4,6 +4,7 @@
 use super::*;
 use crate::engine::LogParser;
 use crate::engine::facts::LogReport;
+use crate::engine::facts::key;
 use crate::engine::lines::parse_reader;
 use proptest::prelude::*;
 
@@ -556,7 +557,7 @@ proptest! {
         let part = parser(&log.as_bytes()[..cut]).report().facts;
         for (key, fact) in part {
             // What failed later had not failed yet, and its list had fewer entries.
-            if key == "oom" || key == "components_free_gib" || key == "device_total_gib" {
+            if [key::oom, key::components_free_gib, key::device_total_gib].contains(&key) {
                 continue;
             }
             prop_assert_eq!(Some(&fact.value), whole.get(&key).map(|f| &f.value), "{}", key);
@@ -581,7 +582,7 @@ proptest! {
         let report = report(&log);
         prop_assert_eq!(report.facts["kv_cache_gib"].value.numbers(), vec![2.0; 4]);
         prop_assert_eq!(report.facts["num_gpu_blocks"].value.numbers(), vec![50.0; 4]);
-        prop_assert_eq!(report.number("cuda_graphs"), Some(1.0));
+        prop_assert_eq!(report.number(key::cuda_graphs), Some(1.0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Memory outside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
 
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::sheet::Sheet;
@@ -30,7 +30,7 @@ impl Printed {
     }
 
     /// One figure as itself, of several at most the last `most` as a list.
-    fn write(&self, key: &str, most: usize, sheet: &mut Sheet) {
+    fn write(&self, key: FactKey, most: usize, sheet: &mut Sheet) {
         let last = &self.0[self.0.len().saturating_sub(most)..];
         let value = match last {
             [] => return,
@@ -93,10 +93,10 @@ impl Memory {
     /// Writes the facts that are one for each rank.
     pub fn conclude(&self, ranks: u64, sheet: &mut Sheet) {
         for (printed, key) in [
-            (&self.engine, "engine_size_gib"),
-            (&self.context, "execution_context_gib"),
-            (&self.buffers, "runtime_buffers_gib"),
-            (&self.decoder, "decoder_gib"),
+            (&self.engine, key::engine_size_gib),
+            (&self.context, key::execution_context_gib),
+            (&self.buffers, key::runtime_buffers_gib),
+            (&self.decoder, key::decoder_gib),
         ] {
             printed.write(key, MOST, sheet);
         }
@@ -107,7 +107,7 @@ impl Memory {
             &self.contexts
         };
         last.write(
-            "tensorrt_managed_gib",
+            key::tensorrt_managed_gib,
             ranks.clamp(1, MOST as u64) as usize,
             sheet,
         );

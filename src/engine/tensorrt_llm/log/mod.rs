@@ -33,7 +33,7 @@ mod pools;
 mod table;
 mod trouble;
 
-use crate::engine::facts::{EngineStep, FactValue, Severity};
+use crate::engine::facts::{EngineStep, FactValue, Severity, key};
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
 use crate::engine::log::heads::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
@@ -212,7 +212,7 @@ impl TrtLlmMessages {
 
     fn world_size(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
         if let Some(n) = whole(rest).filter(|n| (1..=65_536).contains(n)) {
-            sheet.count("world_size", n, line, "MPI size: ");
+            sheet.count(key::world_size, n, line, "MPI size: ");
             self.at_least(n);
         }
     }
@@ -223,7 +223,7 @@ impl TrtLlmMessages {
         let rank = whole(rest).filter(|n| (*n as f64) < MOST_RANKS);
         if let (Some(gpu), Some(rank)) = (gpu, rank) {
             let label = format!("rank{rank}");
-            sheet.entry("rank_gpus", &label, FactValue::Int(gpu), line);
+            sheet.entry(key::rank_gpus, &label, FactValue::Int(gpu), line);
             self.at_least(rank + 1);
         }
     }
@@ -241,7 +241,7 @@ impl TrtLlmMessages {
         let Some(size) = signs.iter().find_map(|sign| gib_after(line.text, sign)) else {
             return;
         };
-        sheet.figure("temporary_kv_gib", size, line, "kv");
+        sheet.figure(key::temporary_kv_gib, size, line, "kv");
         if size > 0.0 {
             let message = "non_torch_gib was measured with the temporary KV pool of the profile (temporary_kv_gib) in place";
             let code = "profile_holds_temporary_kv";
@@ -256,14 +256,19 @@ impl TrtLlmMessages {
         };
         if let Some(n) = number_after(rest, " uses ") {
             let label = format!("rank{}", rank.value as u64);
-            sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
+            sheet.entry(
+                key::weights_hint_gb,
+                &label,
+                FactValue::Float(n.value),
+                line,
+            );
         }
     }
 
     /// Of the whole device, including other processes.
     fn device_used(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
         if let Some(size) = memory::now_on_gpu(rest) {
-            sheet.figure("device_used_gib", size, line, "now: ");
+            sheet.figure(key::device_used_gib, size, line, "now: ");
         }
     }
 }
@@ -321,9 +326,9 @@ fn read_metrics(line: &Line<'_>, sheet: &mut Sheet) -> bool {
         return false;
     };
     for (pointer, key) in [
-        ("/gpuMemUsage", "gpu_mem_usage_gib"),
-        ("/cpuMemUsage", "cpu_mem_usage_gib"),
-        ("/pinnedMemUsage", "pinned_mem_usage_gib"),
+        ("/gpuMemUsage", key::gpu_mem_usage_gib),
+        ("/cpuMemUsage", key::cpu_mem_usage_gib),
+        ("/pinnedMemUsage", key::pinned_mem_usage_gib),
     ] {
         if let Some(bytes) = last.pointer(pointer).and_then(Value::as_u64) {
             sheet.figure(
@@ -335,12 +340,12 @@ fn read_metrics(line: &Line<'_>, sheet: &mut Sheet) -> bool {
         }
     }
     for (pointer, key) in [
-        ("/kvCacheStats/maxNumBlocks", "num_gpu_blocks"),
-        ("/kvCacheStats/tokensPerBlock", "block_size"),
-        ("/kvCacheStats/freeNumBlocks", "free_num_blocks"),
-        ("/kvCacheStats/usedNumBlocks", "used_num_blocks"),
-        ("/maxBatchSizeRuntime", "max_batch_size"),
-        ("/maxNumTokensRuntime", "max_num_tokens"),
+        ("/kvCacheStats/maxNumBlocks", key::num_gpu_blocks),
+        ("/kvCacheStats/tokensPerBlock", key::block_size),
+        ("/kvCacheStats/freeNumBlocks", key::free_num_blocks),
+        ("/kvCacheStats/usedNumBlocks", key::used_num_blocks),
+        ("/maxBatchSizeRuntime", key::max_batch_size),
+        ("/maxNumTokensRuntime", key::max_num_tokens),
     ] {
         if let Some(n) = last.pointer(pointer).and_then(Value::as_u64) {
             sheet.count(key, n, line, "kvCacheStats");

@@ -4,7 +4,7 @@
 
 use super::memory::BYTES_PER_GIB;
 use super::whole;
-use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
+use crate::engine::facts::{EngineStep, Fact, FactKey, FactValue, Severity, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::sheet::Sheet;
@@ -109,7 +109,7 @@ impl Pools {
             self.estimating = true;
             self.estimation.append(&mut self.current);
             if let (true, Some(blocks)) = (self.draft, primary_blocks(rest)) {
-                sheet.count("draft_kv_blocks_estimation", blocks, line, "Primary/");
+                sheet.count(key::draft_kv_blocks_estimation, blocks, line, "Primary/");
             }
         }
     }
@@ -148,7 +148,7 @@ impl Pools {
             self.announce(line, rank, blocks, lengths);
         }
         if let Some(blocks) = part("secondary blocks=") {
-            sheet.count("num_cpu_blocks", blocks, line, "secondary blocks=");
+            sheet.count(key::num_cpu_blocks, blocks, line, "secondary blocks=");
         }
         if let Some(size) = after(rest, "tokens per block=") {
             self.block_size(line, size, sheet);
@@ -166,7 +166,7 @@ impl Pools {
     pub fn block_size(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
         if let Some(size) = whole(rest) {
             self.block_size = Some(size);
-            sheet.count("block_size", size, line, "okens per block");
+            sheet.count(key::block_size, size, line, "okens per block");
         }
     }
 
@@ -277,14 +277,14 @@ impl Pools {
         let (target, draft) = self.chosen(ranks);
         write(
             &target,
-            ["kv_cache_gib", "kv_cache_tokens", "num_gpu_blocks"],
+            [key::kv_cache_gib, key::kv_cache_tokens, key::num_gpu_blocks],
             sheet,
         );
         if let Some(draft) = draft {
             let keys = [
-                "draft_kv_cache_gib",
-                "draft_kv_cache_tokens",
-                "draft_num_gpu_blocks",
+                key::draft_kv_cache_gib,
+                key::draft_kv_cache_tokens,
+                key::draft_num_gpu_blocks,
             ];
             write(&[draft], keys, sheet);
         }
@@ -306,7 +306,7 @@ impl Pools {
                 .filter_map(|(key, value)| Some((key.to_owned(), value?)))
                 .collect();
             let fact = Fact::new(FactValue::Record(record), pool.quote.clone(), pool.at);
-            sheet.conclude("estimation_pool", fact);
+            sheet.conclude(key::estimation_pool, fact);
         }
     }
 
@@ -341,18 +341,18 @@ impl Pools {
     fn doubt(&self, target: &[&Pool], sheet: &mut Sheet) {
         // Of these lines the TensorRT backend, which makes one pool, prints none.
         let python = [
-            "backend",
-            "weights_gib",
-            "max_num_requests",
-            "cuda_graph_batch_sizes_configured",
+            key::backend,
+            key::weights_gib,
+            key::max_num_requests,
+            key::cuda_graph_batch_sizes_configured,
         ];
-        if self.finished || sheet.ready() || python.iter().all(|key| sheet.get(key).is_none()) {
+        if self.finished || sheet.ready() || python.iter().all(|key| sheet.get(*key).is_none()) {
             return;
         }
         let announced = self.announced.last().map(|a| &a.quote);
         let shown = match target.first() {
             Some(pool) => pool.quote.first(),
-            None => announced.filter(|_| sheet.get("num_gpu_blocks").is_some()),
+            None => announced.filter(|_| sheet.get(key::num_gpu_blocks).is_some()),
         };
         if let Some(text) = shown {
             let line = Line {
@@ -383,7 +383,7 @@ impl Pools {
             .fold(0, |sum: u64, a| sum.saturating_add(a.blocks));
         if let Some(value) = int(blocks).filter(|_| !self.draft) {
             let fact = Fact::new(value, vec![last.quote.clone()], None);
-            sheet.conclude("num_gpu_blocks", fact);
+            sheet.conclude(key::num_gpu_blocks, fact);
         }
     }
 }
@@ -401,8 +401,8 @@ fn int(value: u64) -> Option<FactValue> {
 type Figure = (FactValue, Vec<String>);
 
 /// One figure as itself, one of each rank as a list.
-fn write(pools: &[&Pool], [gib, tokens, blocks]: [&str; 3], sheet: &mut Sheet) {
-    let mut put = |key: &str, values: Vec<Figure>| {
+fn write(pools: &[&Pool], [gib, tokens, blocks]: [FactKey; 3], sheet: &mut Sheet) {
+    let mut put = |key: FactKey, values: Vec<Figure>| {
         let at_ns = pools.first().and_then(|p| p.at);
         let mut quote: Vec<String> = Vec::new();
         for line in values.iter().flat_map(|(_, q)| q) {

@@ -2,6 +2,7 @@
 
 use crate::engine::LogParser;
 use crate::engine::facts::LogReport;
+use crate::engine::facts::key;
 use crate::engine::lines::parse_reader;
 use crate::engine::tensorrt_llm::log::TrtLlmLogParser;
 
@@ -94,7 +95,7 @@ fn a_second_profile_begins_anew() {
         pool(5120, "20.00"),
     ]
     .concat();
-    assert_eq!(report(&log).number("kv_cache_gib"), Some(20.0));
+    assert_eq!(report(&log).number(key::kv_cache_gib), Some(20.0));
     let estimation = report(&log).facts["estimation_pool"].value.to_string();
     assert!(estimation.contains("num_gpu_blocks 400"), "{estimation}");
 }
@@ -111,7 +112,7 @@ fn a_log_that_ends_before_the_profile_does_is_in_doubt() {
     let first = pool(300, "1.20");
     let cut = format!("{python}{first}");
     assert!(doubted(&cut));
-    assert_eq!(report(&cut).number("kv_cache_gib"), Some(1.2));
+    assert_eq!(report(&cut).number(key::kv_cache_gib), Some(1.2));
     assert!(doubted(&format!(
         "{first}[T] [TRT-LLM] [I] Memory used after loading model weights (inside torch) in memory usage profiling: 8.75 GiB\n"
     )));

@@ -1,7 +1,7 @@
 //! Why TensorRT-LLM failed: out of memory in its own words and its libraries', and the refusal that
 //! lists each component's memory.
 
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::number;
 use crate::engine::log::heads::{belongs_to_request, text_after_any, text_after_sign};
@@ -83,11 +83,11 @@ impl Refusal {
             return true;
         }
         if let Some(fact) = self.failed.take() {
-            sheet.conclude("oom_component", fact);
+            sheet.conclude(key::oom_component, fact);
         }
         for (needle, key) in [
-            ("Total GPU memory (GiB): ", "device_total_gib"),
-            (FREE, "free_before_failed_component_gib"),
+            ("Total GPU memory (GiB): ", key::device_total_gib),
+            (FREE, key::free_before_failed_component_gib),
         ] {
             if let Some((n, _)) = text_after_sign(text, needle).and_then(number) {
                 sheet.figure(key, n.value, line, needle);
@@ -101,7 +101,7 @@ impl Refusal {
         let component = self.listing.then(|| component(bare(text))).flatten();
         if let Some((name, before, after)) = component {
             let levels = FactValue::List(vec![before, after]);
-            sheet.entry("components_free_gib", name, levels, line);
+            sheet.entry(key::components_free_gib, name, levels, line);
             return true;
         }
         false
@@ -130,7 +130,12 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
             sheet.out_of_memory(line, needle);
             if let Some((n, rest)) = number(&text[at + needle.len()..]) {
                 if rest.starts_with(" bytes)") {
-                    sheet.figure("oom_requested_gib", n.value / 1_073_741_824.0, line, needle);
+                    sheet.figure(
+                        key::oom_requested_gib,
+                        n.value / 1_073_741_824.0,
+                        line,
+                        needle,
+                    );
                 }
             }
             return true;

@@ -1,7 +1,7 @@
 //! `Args { model_id: "m", num_shard: Some(2), … }`: the launcher's arguments, on one line (up to
 //! 2.2) or one to a line (since 2.3).
 
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
@@ -28,47 +28,51 @@ pub enum Kind {
 }
 
 /// Fields that are facts, with the key of each.
-pub const FIELDS: &[(&str, &str, Kind)] = &[
-    ("model_id", "model", Kind::Text),
-    ("revision", "revision", Kind::Text),
-    ("dtype", "dtype", Kind::Variant),
-    ("quantize", "quantization", Kind::Variant),
-    ("kv_cache_dtype", "kv_cache_dtype", Kind::Variant),
-    ("sharded", "sharded", Kind::Flag),
-    ("num_shard", "tensor_parallel_size", Kind::Number),
-    ("speculate", "speculate", Kind::Number),
+pub const FIELDS: &[(&str, FactKey, Kind)] = &[
+    ("model_id", key::model, Kind::Text),
+    ("revision", key::revision, Kind::Text),
+    ("dtype", key::dtype, Kind::Variant),
+    ("quantize", key::quantization, Kind::Variant),
+    ("kv_cache_dtype", key::kv_cache_dtype, Kind::Variant),
+    ("sharded", key::sharded, Kind::Flag),
+    ("num_shard", key::tensor_parallel_size, Kind::Number),
+    ("speculate", key::speculate, Kind::Number),
     (
         "max_concurrent_requests",
-        "max_concurrent_requests",
+        key::max_concurrent_requests,
         Kind::Number,
     ),
-    ("max_input_tokens", "max_input_tokens", Kind::Number),
-    ("max_input_length", "max_input_tokens", Kind::Number),
-    ("max_total_tokens", "max_total_tokens", Kind::Number),
+    ("max_input_tokens", key::max_input_tokens, Kind::Number),
+    ("max_input_length", key::max_input_tokens, Kind::Number),
+    ("max_total_tokens", key::max_total_tokens, Kind::Number),
     (
         "max_batch_prefill_tokens",
-        "max_batch_prefill_tokens",
+        key::max_batch_prefill_tokens,
         Kind::Number,
     ),
     (
         "max_batch_total_tokens",
-        "max_batch_total_tokens_requested",
+        key::max_batch_total_tokens_requested,
         Kind::Number,
     ),
-    ("max_batch_size", "max_batch_size", Kind::Number),
-    ("cuda_graphs", "cuda_graph_sizes_configured", Kind::List),
-    ("cuda_memory_fraction", "cuda_memory_fraction", Kind::Number),
-    ("rope_scaling", "rope_scaling", Kind::Variant),
-    ("rope_factor", "rope_factor", Kind::Number),
-    ("trust_remote_code", "trust_remote_code", Kind::Flag),
+    ("max_batch_size", key::max_batch_size, Kind::Number),
+    ("cuda_graphs", key::cuda_graph_sizes_configured, Kind::List),
+    (
+        "cuda_memory_fraction",
+        key::cuda_memory_fraction,
+        Kind::Number,
+    ),
+    ("rope_scaling", key::rope_scaling, Kind::Variant),
+    ("rope_factor", key::rope_factor, Kind::Number),
+    ("trust_remote_code", key::trust_remote_code, Kind::Flag),
     (
         "disable_custom_kernels",
-        "disable_custom_kernels",
+        key::disable_custom_kernels,
         Kind::Flag,
     ),
-    ("enable_cuda_graphs", "enable_cuda_graphs", Kind::Flag),
-    ("port", "port", Kind::Number),
-    ("prometheus_port", "prometheus_port", Kind::Number),
+    ("enable_cuda_graphs", key::enable_cuda_graphs, Kind::Flag),
+    ("port", key::port, Kind::Number),
+    ("prometheus_port", key::prometheus_port, Kind::Number),
 ];
 
 /// Whether the line begins the launcher's arguments.
@@ -212,7 +216,7 @@ fn fact(field: &str, line: &Line<'_>, sheet: &mut Sheet) {
             text: field,
             ..*line
         };
-        sheet.set(key, value, &quoted, name);
+        sheet.set(*key, value, &quoted, name);
     }
 }
 

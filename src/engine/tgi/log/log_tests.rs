@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::LogParser;
 use crate::engine::facts::LogReport;
+use crate::engine::facts::key;
 use crate::engine::lines::parse_reader;
 use crate::engine::log::unwrap::Unwrapped;
 use proptest::prelude::*;
@@ -375,7 +376,7 @@ fn the_last_of_several_starts_is_told() {
         "{START}INFO text_generation_launcher: Args {{ model_id: \"org/second\", port: 81 }}\n"
     );
     let report = report(&log);
-    assert_eq!(report.text("model"), Some("org/second"));
+    assert_eq!(report.text(key::model), Some("org/second"));
     assert!(!report.facts.contains_key("kv_cache_tokens"));
     assert!(report.findings.iter().any(|f| f.code == "engine_restarted"));
     assert!(!parser(log.as_bytes()).ready());

@@ -25,7 +25,7 @@ mod args;
 mod table;
 mod trouble;
 
-use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
+use crate::engine::facts::{EngineStep, Fact, FactKey, FactValue, Severity, key};
 use crate::engine::log::figures::{after, decimal_gb, number, number_after};
 use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
@@ -97,9 +97,9 @@ impl Messages for TgiMessages {
         if trouble::in_warm_up(text) && !sheet.ready() {
             sheet.step(EngineStep::WeightsLoaded, line, "armup");
         }
-        if trouble::read(line, sheet) && sheet.get("max_batch_total_tokens").is_none() {
+        if trouble::read(line, sheet) && sheet.get(key::max_batch_total_tokens).is_none() {
             // Announced graphs may not exist.
-            sheet.take("cuda_graphs");
+            sheet.take(key::cuda_graphs);
         }
         for sign in ENDS {
             if text_after_sign(text, sign).is_some() {
@@ -122,7 +122,7 @@ impl Messages for TgiMessages {
         let failed = "Decode cuda graph warmup failed";
         if text.contains(failed) {
             // The number captured before the failure is not printed.
-            sheet.take("cuda_graphs");
+            sheet.take(key::cuda_graphs);
             let message =
                 "the capture of CUDA graphs failed; the server goes on without the rest of them";
             sheet.finding(
@@ -162,11 +162,11 @@ impl TgiMessages {
         let Some((rank, fact)) = &self.highest else {
             return;
         };
-        if sheet.get("tensor_parallel_size").is_some() {
+        if sheet.get(key::tensor_parallel_size).is_some() {
             return;
         }
         let quote = fact.quote.first().cloned().unwrap_or_default();
-        sheet.conclude("tensor_parallel_size", fact.clone());
+        sheet.conclude(key::tensor_parallel_size, fact.clone());
         if *rank > 0 {
             let quoted = Line {
                 text: &quote,
@@ -191,11 +191,11 @@ impl TgiMessages {
         let Some((blocks, rest)) = count(rest) else {
             return;
         };
-        sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
+        sheet.count(key::num_gpu_blocks, blocks, line, "KV-cache blocks");
         if let Some((size, _)) = after(rest, "size: ").and_then(count) {
-            sheet.count("block_size", size, line, "KV-cache blocks");
+            sheet.count(key::block_size, size, line, "KV-cache blocks");
             if let Some(tokens) = blocks.checked_mul(size) {
-                sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
+                sheet.count(key::kv_cache_tokens_rank0, tokens, line, "KV-cache blocks");
             }
         }
         // The router's line may come before the launcher's, which forwards the shard's.
@@ -211,14 +211,14 @@ impl TgiMessages {
     fn warmed_up(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
         let sign = "Setting max batch total tokens to ";
         if let Some((tokens, _)) = count(rest) {
-            sheet.count("max_batch_total_tokens", tokens, line, sign);
+            sheet.count(key::max_batch_total_tokens, tokens, line, sign);
             pool_of_blocks(sheet);
             if line.text.contains("text_generation_router") {
                 sheet.enough_memory(line, sign);
             }
         }
         sheet.step(EngineStep::KvCacheAllocated, line, sign);
-        if sheet.get("cuda_graphs").is_some() {
+        if sheet.get(key::cuda_graphs).is_some() {
             sheet.step(EngineStep::GraphsCaptured, line, sign);
         }
     }
@@ -227,10 +227,10 @@ impl TgiMessages {
         let Some(sizes) = counts(rest) else { return };
         let sign = "Cuda Graphs are enabled for sizes ";
         // With speculation, a batch smaller than its tokens has no graph.
-        let least = sheet.number("speculate").map_or(0.0, |n| n + 1.0);
+        let least = sheet.number(key::speculate).map_or(0.0, |n| n + 1.0);
         let captured = sizes.iter().filter(|size| **size >= least).count();
-        sheet.count("cuda_graphs", captured as u64, line, sign);
-        sheet.set("cuda_graph_sizes", FactValue::List(sizes), line, sign);
+        sheet.count(key::cuda_graphs, captured as u64, line, sign);
+        sheet.set(key::cuda_graph_sizes, FactValue::List(sizes), line, sign);
     }
 
     /// `Free RAM before cuda graph 32 20.10GB`
@@ -249,7 +249,7 @@ impl TgiMessages {
             if after > 0.0 && before - after >= 0.0 {
                 let mut fact = line.fact(FactValue::Float(before - after), "Free RAM");
                 fact.quote.insert(0, quote.clone());
-                sheet.conclude("cuda_graph_gib", fact);
+                sheet.conclude(key::cuda_graph_gib, fact);
             }
         }
     }
@@ -275,11 +275,11 @@ fn count(text: &str) -> Option<(u64, &str)> {
 /// Once a pool of blocks was announced and the router named the tokens that it uses: they are the
 /// pool's, and they were measured. The blocks are rank 0's; the router uses the smallest shard.
 fn pool_of_blocks(sheet: &mut Sheet) {
-    let used = sheet.get("max_batch_total_tokens").cloned();
-    let Some(used) = used.filter(|_| sheet.get("num_gpu_blocks").is_some()) else {
+    let used = sheet.get(key::max_batch_total_tokens).cloned();
+    let Some(used) = used.filter(|_| sheet.get(key::num_gpu_blocks).is_some()) else {
         return;
     };
-    let inferred = "max_batch_total_tokens_inferred";
+    let inferred = key::max_batch_total_tokens_inferred;
     if sheet.get(inferred).is_none() {
         let measured = Fact {
             value: FactValue::Bool(true),
@@ -287,7 +287,7 @@ fn pool_of_blocks(sheet: &mut Sheet) {
         };
         sheet.conclude(inferred, measured);
     }
-    sheet.conclude("kv_cache_tokens", used);
+    sheet.conclude(key::kv_cache_tokens, used);
 }
 
 /// Reads the body of `GET /info`, if the line is one.
@@ -303,9 +303,13 @@ fn read_info(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     }
     for (name, value) in &info {
         let needle = format!("\"{name}\"");
-        let key = info_key(name);
+        if let ("version", Value::String(v)) = (name.as_str(), value) {
+            sheet.version(v);
+        }
+        let Some(key) = FactKey::named(info_key(name)) else {
+            continue;
+        };
         match value {
-            Value::String(v) if name == "version" => sheet.version(v),
             Value::String(v) => sheet.text(key, v, line, &needle),
             Value::Number(n) => match (n.as_u64(), n.as_f64()) {
                 (Some(count), _) => sheet.count(key, count, line, &needle),

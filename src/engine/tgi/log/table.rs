@@ -2,6 +2,7 @@
 
 use super::{ENDS, TgiMessages, trouble};
 use crate::engine::facts::EngineStep::*;
+use crate::engine::facts::key;
 use crate::engine::log::table::Form::{self, *};
 use crate::engine::log::table::Put::{self, *};
 use crate::engine::log::table::{Row, Table, first_word};
@@ -63,7 +64,7 @@ fn family(text: &str) -> Option<&str> {
 #[rustfmt::skip]
 pub const MESSAGES: &[TgiRow] = &[
     // Shards.
-    row("Sharding model on ", Positive, Last("tensor_parallel_size")),
+    row("Sharding model on ", Positive, Last(key::tensor_parallel_size)),
     row("Starting shard", Flag, Read(TgiMessages::shard_starts)),
     row("Shard ready in ", Flag, Read(TgiMessages::shard_ready)),
     row("Starting Webserver", Flag, Read(TgiMessages::all_shards_ready)),
@@ -72,57 +73,57 @@ pub const MESSAGES: &[TgiRow] = &[
     row("Setting max batch total tokens to ", Flag, Read(TgiMessages::all_shards_ready)),
 
     // What the router prints after the warm-up. A capacity alone may be a quotation; followed by one of these, it is the router's.
-    row("Connected", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Using backend V", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Using scheduler V", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Model supports prefill chunking", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Maximum input tokens defaulted to ", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Maximum total tokens defaulted to ", Flag, EnoughAfter("max_batch_total_tokens")),
-    row("Invalid hostname, defaulting to ", Flag, EnoughAfter("max_batch_total_tokens")),
+    row("Connected", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Using backend V", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Using scheduler V", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Model supports prefill chunking", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Maximum input tokens defaulted to ", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Maximum total tokens defaulted to ", Flag, EnoughAfter(key::max_batch_total_tokens)),
+    row("Invalid hostname, defaulting to ", Flag, EnoughAfter(key::max_batch_total_tokens)),
 
     // Capacity.
     row("KV-cache blocks: ", Flag, Read(TgiMessages::blocks)),
-    row("Model does not support automatic max batch total tokens", Off, Last("max_batch_total_tokens_inferred")),
+    row("Model does not support automatic max batch total tokens", Off, Last(key::max_batch_total_tokens_inferred)),
     row("Model does not support automatic max batch total tokens", Flag, Read(TgiMessages::capacity_unknown)),
-    row("Inferred max batch total tokens: ", Flag, Last("max_batch_total_tokens_inferred")),
-    row("Default `max_batch_prefill_tokens` to ", Whole, Last("max_batch_prefill_tokens")),
-    row("Default `max_input_tokens` to ", Whole, Last("max_input_tokens")),
-    row("Default `max_input_length` to ", Whole, Last("max_input_tokens")),
-    row("Default `max_total_tokens` to ", Whole, Last("max_total_tokens")),
-    row("Maximum input tokens defaulted to ", Whole, Last("max_input_tokens")),
-    row("Maximum total tokens defaulted to ", Whole, Last("max_total_tokens")),
+    row("Inferred max batch total tokens: ", Flag, Last(key::max_batch_total_tokens_inferred)),
+    row("Default `max_batch_prefill_tokens` to ", Whole, Last(key::max_batch_prefill_tokens)),
+    row("Default `max_input_tokens` to ", Whole, Last(key::max_input_tokens)),
+    row("Default `max_input_length` to ", Whole, Last(key::max_input_tokens)),
+    row("Default `max_total_tokens` to ", Whole, Last(key::max_total_tokens)),
+    row("Maximum input tokens defaulted to ", Whole, Last(key::max_input_tokens)),
+    row("Maximum total tokens defaulted to ", Whole, Last(key::max_total_tokens)),
     row("Cuda Graphs are enabled for sizes ", Flag, Read(TgiMessages::graphs)),
-    row("Cuda Graphs are disabled", Zero, Last("cuda_graphs")),
-    row("Using default cuda graphs ", Counts, Last("cuda_graph_sizes_configured")),
-    row("Using cuda graphs ", Counts, Last("cuda_graph_sizes_configured")),
+    row("Cuda Graphs are disabled", Zero, Last(key::cuda_graphs)),
+    row("Using default cuda graphs ", Counts, Last(key::cuda_graph_sizes_configured)),
+    row("Using cuda graphs ", Counts, Last(key::cuda_graph_sizes_configured)),
 
     // `Free memory 21.50GB , (real: 23.10GB`; Gaudi: `Free memory on device hpu: 40.1 GiB used_for_graph: …`.
-    row("Free memory ", DecimalGb, Last("free_memory_gib")),
-    row("Free memory ", DecimalGb, Last("free_memory_real_gib")).then(&["(real: "]).shown("(real: "),
-    row("Free memory on device", Gib, Last("free_memory_gib")).then(&[": "]).shown("Free memory"),
-    row("Free memory on device", Gib, Last("hpu_graph_reserved_gib")).then(&["used_for_graph: "]).shown("used_for_graph"),
+    row("Free memory ", DecimalGb, Last(key::free_memory_gib)),
+    row("Free memory ", DecimalGb, Last(key::free_memory_real_gib)).then(&["(real: "]).shown("(real: "),
+    row("Free memory on device", Gib, Last(key::free_memory_gib)).then(&[": "]).shown("Free memory"),
+    row("Free memory on device", Gib, Last(key::hpu_graph_reserved_gib)).then(&["used_for_graph: "]).shown("used_for_graph"),
     row("Free RAM before cuda graph ", Flag, Read(TgiMessages::free_before_graphs)),
     row("Free RAM after cuda graphs ", Flag, Read(TgiMessages::free_after_graphs)),
 
     // How it computes.
-    row("Using Attention = ", Text(backend), Last("attention_backend")).shown("sing "),
-    row("Using attention ", Text(backend), Last("attention_backend")).shown("sing "),
-    row("Using attention ", Switch, Last("prefix_caching")).then(&["Prefix caching "]).shown("Prefix caching "),
-    row("Using prefix caching = ", Switch, Last("prefix_caching")),
-    row("Using prefill chunking = ", Switch, Last("prefill_chunking")),
-    row("Using experimental prefill chunking = ", Switch, Last("prefill_chunking")),
-    row("Disabling prefix caching because ", Off, Last("prefix_caching")).shown("Disabling prefix caching"),
-    row("ROCm: using Flash Attention 2 Composable Kernel", Is("composable_kernel"), Last("rocm_flash_attention")),
-    row("ROCm: using Flash Attention 2 Triton", Is("triton"), Last("rocm_flash_attention")),
-    row("Using scheduler ", Text(first_word), Last("scheduler")),
-    row("Using backend ", Text(first_word), Last("scheduler")),
-    row("Docker label: ", Text(first_word), Last("docker_label")),
+    row("Using Attention = ", Text(backend), Last(key::attention_backend)).shown("sing "),
+    row("Using attention ", Text(backend), Last(key::attention_backend)).shown("sing "),
+    row("Using attention ", Switch, Last(key::prefix_caching)).then(&["Prefix caching "]).shown("Prefix caching "),
+    row("Using prefix caching = ", Switch, Last(key::prefix_caching)),
+    row("Using prefill chunking = ", Switch, Last(key::prefill_chunking)),
+    row("Using experimental prefill chunking = ", Switch, Last(key::prefill_chunking)),
+    row("Disabling prefix caching because ", Off, Last(key::prefix_caching)).shown("Disabling prefix caching"),
+    row("ROCm: using Flash Attention 2 Composable Kernel", Is("composable_kernel"), Last(key::rocm_flash_attention)),
+    row("ROCm: using Flash Attention 2 Triton", Is("triton"), Last(key::rocm_flash_attention)),
+    row("Using scheduler ", Text(first_word), Last(key::scheduler)),
+    row("Using backend ", Text(first_word), Last(key::scheduler)),
+    row("Docker label: ", Text(first_word), Last(key::docker_label)),
     // The launcher's arguments name it better.
-    row("no pipeline tag found for model ", Text(first_word), First("model")),
-    row("Unkown compute for card ", Text(first_word), Last("gpu_card")),
-    row("Unknown compute for card ", Text(first_word), Last("gpu_card")),
-    row("Using config Some(", Text(family), Last("model_family")).shown("Using config "),
-    row("PyTorch TunableOp", Flag, Last("tunable_op")).when("is enabled").shown("TunableOp"),
+    row("no pipeline tag found for model ", Text(first_word), First(key::model)),
+    row("Unkown compute for card ", Text(first_word), Last(key::gpu_card)),
+    row("Unknown compute for card ", Text(first_word), Last(key::gpu_card)),
+    row("Using config Some(", Text(family), Last(key::model_family)).shown("Using config "),
+    row("PyTorch TunableOp", Flag, Last(key::tunable_op)).when("is enabled").shown("TunableOp"),
 
     // Its steps.
     row("Using prefix caching = ", Flag, Read(TgiMessages::imports)),
@@ -147,16 +148,16 @@ pub const MESSAGES: &[TgiRow] = &[
 /// Limits in the span of a warm-up.
 #[rustfmt::skip]
 pub const WARM_UP: &[TgiRow] = &[
-    row("max_input_length=", Whole, First("max_input_tokens")),
-    row("max_input_tokens=", Whole, First("max_input_tokens")),
-    row("max_prefill_tokens=", Whole, First("max_batch_prefill_tokens")),
-    row("max_total_tokens=", Whole, First("max_total_tokens")),
-    row("max_batch_size=", Whole, First("max_batch_size")),
+    row("max_input_length=", Whole, First(key::max_input_tokens)),
+    row("max_input_tokens=", Whole, First(key::max_input_tokens)),
+    row("max_prefill_tokens=", Whole, First(key::max_batch_prefill_tokens)),
+    row("max_total_tokens=", Whole, First(key::max_total_tokens)),
+    row("max_batch_size=", Whole, First(key::max_batch_size)),
 ];
 
 /// Limits that a refusal for lack of memory names.
 #[rustfmt::skip]
 pub const REFUSED: &[TgiRow] = &[
-    row("Not enough memory to handle ", Whole, First("max_batch_prefill_tokens")),
-    row("`max_total_tokens=", Whole, First("max_total_tokens")),
+    row("Not enough memory to handle ", Whole, First(key::max_batch_prefill_tokens)),
+    row("`max_total_tokens=", Whole, First(key::max_total_tokens)),
 ];

@@ -3,7 +3,9 @@
 use super::VllmLog;
 use super::readings::{Reading, listed};
 use crate::capture::AtNs;
-use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Fact, FactValue, Finding, Severity};
+use crate::engine::facts::{
+    DEFAULT_UTILIZATION, EngineStep, Fact, FactKey, FactValue, Finding, Severity, key,
+};
 use crate::engine::log::Messages;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::vllm::default_utilization_of;
@@ -12,40 +14,43 @@ use std::collections::BTreeMap;
 const GIB: f64 = 1_073_741_824.0;
 
 /// Readings that replace a figure that was not printed by itself.
-const STAND_INS: &[(&str, &str)] = &[
-    ("weights_gib_in_summary_line", "weights_gib"),
+const STAND_INS: &[(FactKey, FactKey)] = &[
+    (key::weights_gib_in_summary_line, key::weights_gib),
     (
-        "cuda_graph_estimated_gib_in_pool_line",
-        "cuda_graph_estimated_gib",
+        key::cuda_graph_estimated_gib_in_pool_line,
+        key::cuda_graph_estimated_gib,
     ),
-    ("kv_cache_gib_in_error", "kv_cache_gib"),
-    ("total_gpu_memory_gib_in_error", "total_gpu_memory_gib"),
-    ("kv_cache_tokens_in_error", "kv_cache_tokens"),
+    (key::kv_cache_gib_in_error, key::kv_cache_gib),
+    (
+        key::total_gpu_memory_gib_in_error,
+        key::total_gpu_memory_gib,
+    ),
+    (key::kv_cache_tokens_in_error, key::kv_cache_tokens),
 ];
 
 /// Figures of the whole engine that also have a list of the ranks' figures.
-const ALSO_PER_RANK: [(&str, &str); 2] = [
+const ALSO_PER_RANK: [(FactKey, FactKey); 2] = [
     (
-        "cuda_graph_estimated_gib",
-        "cuda_graph_estimated_gib_per_rank",
+        key::cuda_graph_estimated_gib,
+        key::cuda_graph_estimated_gib_per_rank,
     ),
     (
-        "cuda_graph_pool_actual_gib",
-        "cuda_graph_pool_actual_gib_per_rank",
+        key::cuda_graph_pool_actual_gib,
+        key::cuda_graph_pool_actual_gib_per_rank,
     ),
 ];
 
 /// The pools of ranks, and the pool that can be used.
-const POOLS: [(&str, &str); 4] = [
-    ("kv_cache_tokens", "kv_pool_tokens"),
-    ("kv_cache_gib", "kv_pool_gib"),
-    ("num_gpu_blocks", "kv_pool_blocks"),
-    ("num_device_blocks", "kv_pool_blocks"),
+const POOLS: [(FactKey, FactKey); 4] = [
+    (key::kv_cache_tokens, key::kv_pool_tokens),
+    (key::kv_cache_gib, key::kv_pool_gib),
+    (key::num_gpu_blocks, key::kv_pool_blocks),
+    (key::num_device_blocks, key::kv_pool_blocks),
 ];
 
 /// Writes the facts of a start.
 pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
-    let mut put = |key: &str, fact: Option<Fact>| {
+    let mut put = |key: FactKey, fact: Option<Fact>| {
         if let Some(fact) = fact {
             sheet.conclude(key, fact);
         }
@@ -55,24 +60,29 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
     }
     for key in log.readings.keys() {
         // Figures repeated in an error or in the pool's line are not separate facts.
-        if !key.ends_with("_in_error") && !key.ends_with("_in_pool_line") {
+        if !["_in_error", "_in_pool_line"]
+            .iter()
+            .any(|end| key.name().ends_with(end))
+        {
             put(key, log.readings.fact(key));
         }
     }
     for (from, to) in STAND_INS {
-        if log.readings.of(to).is_empty() {
-            let fact = match log.readings.of(from).first() {
+        if log.readings.of(*to).is_empty() {
+            let fact = match log.readings.of(*from).first() {
                 // An error and its tracebacks repeat one figure.
-                Some(first) if from.ends_with("_in_error") => Some(first.fact(first.value.clone())),
-                _ => log.readings.fact(from),
+                Some(first) if from.name().ends_with("_in_error") => {
+                    Some(first.fact(first.value.clone()))
+                }
+                _ => log.readings.fact(*from),
             };
-            put(to, fact);
+            put(*to, fact);
         }
     }
     for (key, per_rank) in ALSO_PER_RANK {
         let stand_in = STAND_INS.iter().find(|(_, to)| *to == key);
         let readings = match (log.readings.of(key), stand_in) {
-            (readings, Some((from, _))) if readings.is_empty() => log.readings.of(from),
+            (readings, Some((from, _))) if readings.is_empty() => log.readings.of(*from),
             (readings, _) => readings,
         };
         put(per_rank, listed(&readings).filter(|_| readings.len() > 1));
@@ -80,13 +90,13 @@ pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
     for (from, to) in POOLS {
         put(to, usable_pool(log, from));
     }
-    put("weights_print_count_true", folded_ranks(log));
+    put(key::weights_print_count_true, folded_ranks(log));
     trouble(log, sheet);
 }
 
 /// The usable pool: the smallest over the ranks of one engine, and one for each data-parallel
 /// engine. Pools of data-parallel engines add up; readings of ranks do not.
-fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
+fn usable_pool(log: &VllmLog, key: FactKey) -> Option<Fact> {
     let mut smallest: BTreeMap<u32, &Reading> = BTreeMap::new();
     for reading in log.readings.of(key) {
         let place = smallest.entry(reading.origin.engine()).or_insert(reading);
@@ -103,7 +113,7 @@ fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
 
 /// Ray prints equal lines of several workers as one: the number of ranks that loaded the weights.
 fn folded_ranks(log: &VllmLog) -> Option<Fact> {
-    let readings = log.readings.of("weights_gib");
+    let readings = log.readings.of(key::weights_gib);
     let folded = readings.iter().find(|r| r.processes > 1)?;
     let ranks = readings.iter().map(|r| i64::from(r.processes)).sum();
     Some(folded.fact(FactValue::Int(ranks)))
@@ -116,15 +126,15 @@ fn trouble(log: &VllmLog, sheet: &mut Sheet) {
     let phase = log.lack_phase.filter(|_| lack.is_some());
     let failure = log.trouble.failure();
     let values = [
-        shown.map(|(oom, quote, at)| ("oom", FactValue::Bool(oom), quote, at)),
+        shown.map(|(oom, quote, at)| (key::oom, FactValue::Bool(oom), quote, at)),
         (phase.zip(lack)).map(|(phase, w)| {
             let phase = FactValue::Text(phase.to_owned());
-            ("oom_phase", phase, w.quote.clone(), w.at)
+            (key::oom_phase, phase, w.quote.clone(), w.at)
         }),
-        failure.map(|(kind, w)| ("failure", FactValue::Text(kind), w.quote.clone(), w.at)),
+        failure.map(|(kind, w)| (key::failure, FactValue::Text(kind), w.quote.clone(), w.at)),
         (log.trouble.preemptions_counted.as_ref()).map(|(count, w)| {
             let count = FactValue::Int(i64::try_from(*count).unwrap_or(i64::MAX));
-            ("preemptions_cumulative", count, w.quote.clone(), w.at)
+            (key::preemptions_cumulative, count, w.quote.clone(), w.at)
         }),
     ];
     for (key, value, quote, at_ns) in values.into_iter().flatten() {
@@ -142,13 +152,17 @@ fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)>
     let taken = [Ready, GraphsCaptured, KvCacheAllocated];
     let mark = taken.iter().find_map(|step| sheet.mark(*step));
     let serving = || {
-        let fact = sheet.get("kv_cache_usage_peak_pct")?;
+        let fact = sheet.get(key::kv_cache_usage_peak_pct)?;
         Some((fact.quote.first()?.clone(), fact.at_ns))
     };
     // The pool's size is printed once it fits into the memory that the profile left.
     let pool = || {
-        let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
-        let mut readings = keys.iter().flat_map(|key| log.readings.of(key));
+        let keys = [
+            key::kv_cache_tokens,
+            key::num_gpu_blocks,
+            key::num_device_blocks,
+        ];
+        let mut readings = keys.into_iter().flat_map(|key| log.readings.of(key));
         let fits = readings.rfind(|r| r.number() > 0.0)?;
         Some((fits.quote.clone(), fits.at))
     };
@@ -192,7 +206,7 @@ pub fn findings_of(log: &VllmLog, sheet: &Sheet) -> Vec<Finding> {
         ));
     }
     pool_findings(log, &mut findings);
-    if log.settings.arguments_seen && log.settings.get("gpu_memory_utilization").is_none() {
+    if log.settings.arguments_seen && log.settings.get(key::gpu_memory_utilization).is_none() {
         findings.push(finding(
             DEFAULT_UTILIZATION,
             Severity::Info,
@@ -204,9 +218,9 @@ pub fn findings_of(log: &VllmLog, sheet: &Sheet) -> Vec<Finding> {
         ));
     }
     for key in [
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
+        key::tensor_parallel_size,
+        key::pipeline_parallel_size,
+        key::data_parallel_size,
     ] {
         if log.settings.is_inferred(key) {
             findings.push(finding(
@@ -245,8 +259,8 @@ fn death(log: &VllmLog, sheet: &Sheet, findings: &mut Vec<Finding>) {
 
 fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
     // VLLM_CPU_KVCACHE_SPACE silently beats --kv-cache-memory-bytes.
-    if let Some(FactValue::Int(asked)) = log.settings.get("kv_cache_memory_bytes") {
-        if let Some(got) = log.readings.of("kv_cache_gib").first() {
+    if let Some(FactValue::Int(asked)) = log.settings.get(key::kv_cache_memory_bytes) {
+        if let Some(got) = log.readings.of(key::kv_cache_gib).first() {
             if (*asked as f64 / GIB - got.number()).abs() > 0.01 + 0.01 * got.number().abs() {
                 findings.push(finding(
                     "kv_cache_memory_bytes_not_used",
@@ -260,16 +274,19 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
             }
         }
     }
-    let smallest = |key: &str| log.readings.smallest(key).map(Reading::number);
+    let smallest = |key: FactKey| log.readings.smallest(key).map(Reading::number);
     if let (Some(tokens), Some(blocks), Some(FactValue::Int(size))) = (
-        smallest("kv_cache_tokens"),
-        smallest("num_gpu_blocks"),
-        log.settings.get("block_size"),
+        smallest(key::kv_cache_tokens),
+        smallest(key::num_gpu_blocks),
+        log.settings.get(key::block_size),
     ) {
         let product = blocks * *size as f64;
         // With context parallelism the tokens are those of all ranks; a hybrid model's attention
         // block size is another key, so it does not get here.
-        let comparable = log.settings.get("kv_cache_tokens_of_all_ranks").is_none();
+        let comparable = log
+            .settings
+            .get(key::kv_cache_tokens_of_all_ranks)
+            .is_none();
         if comparable && (tokens - product).abs() > 0.01 * product.max(1.0) {
             findings.push(finding(
                 "kv_cache_size_disagrees",
@@ -279,7 +296,7 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
             ));
         }
     }
-    if let Some(concurrency) = log.readings.smallest("max_concurrency") {
+    if let Some(concurrency) = log.readings.smallest(key::max_concurrency) {
         if concurrency.number() < 1.0 {
             findings.push(finding(
                 "one_request_does_not_fit",

@@ -3,7 +3,7 @@
 use super::VllmLog;
 use super::readings::RankLine;
 use super::settings::Trust;
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactValue, key};
 use crate::engine::log::figures::{after, number, number_after};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::text::bare;
@@ -35,7 +35,7 @@ pub fn logo(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) {
     if let Some(model) = tail.strip_prefix("model ") {
         let model = FactValue::Text(model.trim().to_owned());
         log.settings
-            .set("model", model, Trust::Command, line, "model ");
+            .set(key::model, model, Trust::Command, line, "model ");
     }
 }
 
@@ -78,7 +78,7 @@ pub fn attention(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet)
         if log.attention.is_none_or(|known| rank > known) {
             log.attention = Some(rank);
             let name = FactValue::Text(name);
-            (log.settings).set("attention_backend", name, Trust::Adjusted, line, needle);
+            (log.settings).set(key::attention_backend, name, Trust::Adjusted, line, needle);
         }
     }
 }
@@ -146,7 +146,10 @@ pub fn world(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) 
     let (tp, pp) = (size(", TP rank "), size("PP rank "));
     // Only the last rank's line has the sizes; a lone line of rank 0 does not.
     if number(rest).is_some_and(|(world, _)| world.value == tp * pp) {
-        for (key, size) in [("tensor_parallel_size", tp), ("pipeline_parallel_size", pp)] {
+        for (key, size) in [
+            (key::tensor_parallel_size, tp),
+            (key::pipeline_parallel_size, pp),
+        ] {
             let size = FactValue::Int(size as i64);
             (log.settings).set(key, size, Trust::Mentioned, line, " in world size ");
         }
@@ -178,12 +181,12 @@ pub fn kv_tokens(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut She
         return;
     }
     let tokens = FactValue::Int(n.value as i64);
-    (log.readings).add("kv_cache_tokens", tokens, line, needle, true, false);
+    (log.readings).add(key::kv_cache_tokens, tokens, line, needle, true, false);
     // `CPU KV cache size` since 0.32; before that the CPU backend prints GPU too.
     let (head, _) = line.text.split_once(needle).unwrap_or_default();
     if let Some(device) = head.split_whitespace().next_back().filter(|d| *d != "GPU") {
         let device = FactValue::Text(device.to_owned());
-        (log.settings).set("device_label", device, Trust::Mentioned, line, needle);
+        (log.settings).set(key::device_label, device, Trust::Mentioned, line, needle);
     }
 }
 
@@ -194,10 +197,10 @@ pub fn concurrency(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut S
     if let Some((tokens, ratio)) = figures {
         let tokens = FactValue::Int(tokens.value as i64);
         let ratio = FactValue::Float(ratio.value);
-        (log.readings).add("max_concurrency", ratio, line, needle, true, false);
-        let key = "max_concurrency_tokens";
+        (log.readings).add(key::max_concurrency, ratio, line, needle, true, false);
+        let key = key::max_concurrency_tokens;
         (log.readings).add(key, tokens.clone(), line, needle, false, true);
-        (log.settings).set("max_model_len", tokens, Trust::Inferred, line, needle);
+        (log.settings).set(key::max_model_len, tokens, Trust::Inferred, line, needle);
     }
 }
 
@@ -215,16 +218,16 @@ pub fn blocks(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) {
     };
     let host = label.eq_ignore_ascii_case("cpu") || label == "device";
     let key = if host {
-        "num_device_blocks"
+        key::num_device_blocks
     } else {
-        "num_gpu_blocks"
+        key::num_gpu_blocks
     };
     log.readings.add(key, count, line, needle, false, true);
     if let Some((_, swap)) = parts.next() {
-        (log.readings).add("num_cpu_blocks", swap, line, needle, false, true);
+        (log.readings).add(key::num_cpu_blocks, swap, line, needle, false, true);
     }
     let label = FactValue::Text(label.to_owned());
-    (log.settings).set("device_label", label, Trust::Used, line, needle);
+    (log.settings).set(key::device_label, label, Trust::Used, line, needle);
 }
 
 /// Every data-parallel engine has its own pool; the API server prints for all of them.
@@ -236,7 +239,7 @@ pub fn blocks_of_engine(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &
         }
         let count = FactValue::Int(n.value as i64);
         let needle = "after num_gpu_blocks is: ";
-        (log.readings).add("num_gpu_blocks", count, &line, needle, false, true);
+        (log.readings).add(key::num_gpu_blocks, count, &line, needle, false, true);
     }
 }
 
@@ -248,8 +251,15 @@ pub fn blocks_forced(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut
     if let Some(forced) = forced {
         let needle = "Overriding num_gpu_blocks=";
         let count = FactValue::Int(forced.value as i64);
-        (log.readings).add("num_gpu_blocks", count.clone(), line, needle, false, true);
-        let key = "num_gpu_blocks_override";
+        (log.readings).add(
+            key::num_gpu_blocks,
+            count.clone(),
+            line,
+            needle,
+            false,
+            true,
+        );
+        let key = key::num_gpu_blocks_override;
         (log.settings).set(key, count, Trust::Adjusted, line, needle);
     }
 }
@@ -267,7 +277,7 @@ pub fn statistics(log: &mut VllmLog, line: &RankLine<'_>, _: &str, sheet: &mut S
     if let Some(usage) = number_after(line.text, needle) {
         if log.peak_usage.is_none_or(|peak| usage.value > peak) {
             log.peak_usage = Some(usage.value);
-            sheet.figure("kv_cache_usage_peak_pct", usage.value, line, needle);
+            sheet.figure(key::kv_cache_usage_peak_pct, usage.value, line, needle);
         }
     }
     if let Some(n) = number_after(line.text, ", Preemptions: ").filter(|n| n.value > 0.0) {
@@ -286,7 +296,7 @@ pub fn smi_row(log: &mut VllmLog, line: &RankLine<'_>, _: &str, sheet: &mut Shee
     let next = index.whole && index.value == log.gpus as f64 && log.gpus < MOST_GPUS;
     if next && used.whole && unit == " MiB" {
         log.gpus += 1;
-        sheet.item("nvidia_smi_used_mib_per_gpu", used.value, line);
+        sheet.item(key::nvidia_smi_used_mib_per_gpu, used.value, line);
     }
 }
 

@@ -12,7 +12,7 @@ mod settings;
 mod table;
 mod trouble;
 
-use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::facts::{EngineStep, FactKey, FactValue, key};
 use crate::engine::log::figures::{after, number};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::Row;
@@ -266,7 +266,7 @@ impl VllmLog {
 
     fn add(
         &mut self,
-        key: &'static str,
+        key: FactKey,
         value: Option<FactValue>,
         line: &RankLine<'_>,
         needle: &str,
@@ -283,7 +283,7 @@ impl VllmLog {
         if self.generation.is_none_or(|known| weight > known) {
             self.generation = Some(weight);
             let value = FactValue::Text(name.to_owned());
-            (self.settings).set("engine_generation", value, Trust::Adjusted, line, name);
+            (self.settings).set(key::engine_generation, value, Trust::Adjusted, line, name);
         }
     }
 
@@ -302,9 +302,9 @@ impl VllmLog {
             self.set_generation(1, "V1", line);
         }
         let ranks = [
-            (origin.tp, "tensor_parallel_size"),
-            (origin.pp, "pipeline_parallel_size"),
-            (origin.dp, "data_parallel_size"),
+            (origin.tp, key::tensor_parallel_size),
+            (origin.pp, key::pipeline_parallel_size),
+            (origin.dp, key::data_parallel_size),
         ];
         for ((rank, key), highest) in ranks.into_iter().zip(&mut self.highest) {
             // Rank 0 alone shows nothing: several releases always print it.
@@ -355,7 +355,7 @@ impl VllmLog {
 
     /// The version: the server's first, as the engine's banner is wrong in some forks.
     fn version(&self) -> Option<String> {
-        let banner = self.settings.get("version_in_banner");
+        let banner = self.settings.get(key::version_in_banner);
         (self.server_version.clone()).or_else(|| banner.map(ToString::to_string))
     }
 }
@@ -407,7 +407,7 @@ mod tests {
     fn a_lack_in_graph_capture_is_of_that_phase() {
         let lack = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
         let (report, _) = read(&format!("{WEIGHTS}{POOL}{CAPTURE}{lack}"));
-        assert_eq!(report.text("oom_phase"), Some("graph_capture"));
+        assert_eq!(report.text(key::oom_phase), Some("graph_capture"));
     }
 
     #[test]
@@ -458,8 +458,8 @@ mod tests {
     #[test]
     fn a_failure_is_named_in_one_form() {
         let (report, _) = read(&format!("{WEIGHTS}{FAILED}"));
-        assert_eq!(report.text("failure"), Some("start_failed"));
+        assert_eq!(report.text(key::failure), Some("start_failed"));
         let (report, _) = read("RuntimeError: Cannot find any model weights with `m`");
-        assert_eq!(report.text("failure"), Some("model_weights_not_found"));
+        assert_eq!(report.text(key::failure), Some("model_weights_not_found"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::origin::Origin;
 use crate::capture::AtNs;
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactKey, FactValue};
 use crate::engine::log::Line;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,7 +61,7 @@ impl Reading {
 /// All figures of one start of the engine.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
-    by_key: BTreeMap<&'static str, Figures>,
+    by_key: BTreeMap<FactKey, Figures>,
     forwarded: HashSet<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Readings {
     /// itself corrects itself.
     pub fn add(
         &mut self,
-        key: &'static str,
+        key: FactKey,
         value: FactValue,
         line: &RankLine<'_>,
         needle: &str,
@@ -126,8 +126,8 @@ impl Readings {
     }
 
     /// The readings of `key`, in rank order if every rank is known, else in log order.
-    pub fn of(&self, key: &str) -> Vec<&Reading> {
-        let figures = self.by_key.get(key);
+    pub fn of(&self, key: FactKey) -> Vec<&Reading> {
+        let figures = self.by_key.get(&key);
         let mut readings: Vec<&Reading> = figures.iter().flat_map(|f| &f.readings).collect();
         if readings.iter().all(|r| r.origin.tp.is_some()) {
             readings.sort_by_key(|r| (r.origin.dp, r.origin.pp, r.origin.tp));
@@ -138,15 +138,15 @@ impl Readings {
     }
 
     /// The smallest reading of `key`, the first where several are.
-    pub fn smallest(&self, key: &str) -> Option<&Reading> {
+    pub fn smallest(&self, key: FactKey) -> Option<&Reading> {
         (self.of(key).into_iter()).min_by(|a, b| a.number().total_cmp(&b.number()))
     }
 
     /// The readings of `key` as a fact: one figure, or a list where ranks differ or each counts.
-    pub fn fact(&self, key: &str) -> Option<Fact> {
+    pub fn fact(&self, key: FactKey) -> Option<Fact> {
         let readings = self.of(key);
         let first = *readings.first()?;
-        let each_counts = self.by_key.get(key).is_some_and(|f| f.per_rank);
+        let each_counts = self.by_key.get(&key).is_some_and(|f| f.per_rank);
         let differ = readings.iter().any(|r| r.number() != first.number());
         if readings.len() > 1 && (each_counts || differ) {
             return listed(&readings);
@@ -155,8 +155,8 @@ impl Readings {
     }
 
     /// Forgets `key`: a later line replaced it.
-    pub fn forget(&mut self, key: &str) {
-        self.by_key.remove(key);
+    pub fn forget(&mut self, key: FactKey) {
+        self.by_key.remove(&key);
     }
 
     /// Whether anything was read.
@@ -165,7 +165,7 @@ impl Readings {
     }
 
     /// The keys that have readings.
-    pub fn keys(&self) -> impl Iterator<Item = &'static str> + '_ {
+    pub fn keys(&self) -> impl Iterator<Item = FactKey> + '_ {
         self.by_key.keys().copied()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::VllmLog;
 use super::readings::RankLine;
-use crate::engine::facts::{Fact, FactValue};
+use crate::engine::facts::{Fact, FactKey, FactValue, key};
 use crate::engine::log::figures::number;
 use crate::engine::log::sheet::Sheet;
 use memchr::memmem;
@@ -30,7 +30,7 @@ pub enum Trust {
 /// Settings read so far.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    by_key: BTreeMap<&'static str, (Trust, Fact)>,
+    by_key: BTreeMap<FactKey, (Trust, Fact)>,
     /// Continuation lines that a banner may still have.
     banner_lines_left: u32,
     /// Whether the line of non-default arguments was seen.
@@ -43,57 +43,57 @@ pub struct Settings {
 const MOST_BANNER_LINES: u32 = 40;
 
 /// Banner: key there, key here.
-const BANNER_KEYS: &[(&str, &str)] = &[
-    ("model", "model"),
-    ("dtype", "dtype"),
-    ("quantization", "quantization"),
-    ("kv_cache_dtype", "kv_cache_dtype"),
-    ("max_seq_len", "max_model_len"),
-    ("tensor_parallel_size", "tensor_parallel_size"),
-    ("pipeline_parallel_size", "pipeline_parallel_size"),
-    ("data_parallel_size", "data_parallel_size"),
+const BANNER_KEYS: &[(&str, FactKey)] = &[
+    ("model", key::model),
+    ("dtype", key::dtype),
+    ("quantization", key::quantization),
+    ("kv_cache_dtype", key::kv_cache_dtype),
+    ("max_seq_len", key::max_model_len),
+    ("tensor_parallel_size", key::tensor_parallel_size),
+    ("pipeline_parallel_size", key::pipeline_parallel_size),
+    ("data_parallel_size", key::data_parallel_size),
     (
         "decode_context_parallel_size",
-        "decode_context_parallel_size",
+        key::decode_context_parallel_size,
     ),
-    ("enforce_eager", "enforce_eager"),
-    ("device_config", "device"),
-    ("served_model_name", "served_model_name"),
-    ("enable_prefix_caching", "enable_prefix_caching"),
-    ("chunked_prefill_enabled", "enable_chunked_prefill"),
-    ("enable_chunked_prefill", "enable_chunked_prefill"),
+    ("enforce_eager", key::enforce_eager),
+    ("device_config", key::device),
+    ("served_model_name", key::served_model_name),
+    ("enable_prefix_caching", key::enable_prefix_caching),
+    ("chunked_prefill_enabled", key::enable_chunked_prefill),
+    ("enable_chunked_prefill", key::enable_chunked_prefill),
 ];
 
 /// Argument line: keys as they are here.
-const ARGUMENT_KEYS: &[&str] = &[
-    "model",
-    "dtype",
-    "quantization",
-    "kv_cache_dtype",
-    "max_model_len",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "decode_context_parallel_size",
-    "gpu_memory_utilization",
-    "enforce_eager",
-    "served_model_name",
-    "block_size",
-    "swap_space",
-    "cpu_offload_gb",
-    "kv_cache_memory_bytes",
-    "num_gpu_blocks_override",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
+const ARGUMENT_KEYS: &[FactKey] = &[
+    key::model,
+    key::dtype,
+    key::quantization,
+    key::kv_cache_dtype,
+    key::max_model_len,
+    key::tensor_parallel_size,
+    key::pipeline_parallel_size,
+    key::data_parallel_size,
+    key::decode_context_parallel_size,
+    key::gpu_memory_utilization,
+    key::enforce_eager,
+    key::served_model_name,
+    key::block_size,
+    key::swap_space,
+    key::cpu_offload_gb,
+    key::kv_cache_memory_bytes,
+    key::num_gpu_blocks_override,
+    key::max_num_seqs,
+    key::max_num_batched_tokens,
+    key::enable_prefix_caching,
+    key::enable_chunked_prefill,
 ];
 
 impl Settings {
     /// Sets a value unless a better source set it. Of equal sources the first one wins.
     pub fn set(
         &mut self,
-        key: &'static str,
+        key: FactKey,
         value: FactValue,
         trust: Trust,
         line: &RankLine<'_>,
@@ -103,7 +103,7 @@ impl Settings {
         if matches!(&value, FactValue::Text(text) if text.len() > 1024) {
             return;
         }
-        match self.by_key.get(key) {
+        match self.by_key.get(&key) {
             Some((known, _)) if *known >= trust && trust != Trust::Adjusted => {}
             _ => {
                 self.by_key.insert(key, (trust, line.fact(value, needle)));
@@ -112,13 +112,13 @@ impl Settings {
     }
 
     /// Sets a size inferred from the ranks seen so far, which grows as higher ranks are seen.
-    pub fn infer_size(&mut self, key: &'static str, size: u32, line: &RankLine<'_>) {
+    pub fn infer_size(&mut self, key: FactKey, size: u32, line: &RankLine<'_>) {
         if self
             .by_key
-            .get(key)
+            .get(&key)
             .is_none_or(|(known, _)| *known == Trust::Inferred)
         {
-            self.by_key.remove(key);
+            self.by_key.remove(&key);
             self.set(
                 key,
                 FactValue::Int(i64::from(size)),
@@ -130,20 +130,20 @@ impl Settings {
     }
 
     /// Whether a value was concluded, not printed.
-    pub fn is_inferred(&self, key: &str) -> bool {
+    pub fn is_inferred(&self, key: FactKey) -> bool {
         self.by_key
-            .get(key)
+            .get(&key)
             .is_some_and(|(trust, _)| *trust == Trust::Inferred)
     }
 
     /// The settings as facts.
-    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &Fact)> {
+    pub fn facts(&self) -> impl Iterator<Item = (FactKey, &Fact)> {
         self.by_key.iter().map(|(key, (_, fact))| (*key, fact))
     }
 
     /// The value of a setting.
-    pub fn get(&self, key: &str) -> Option<&FactValue> {
-        self.by_key.get(key).map(|(_, fact)| &fact.value)
+    pub fn get(&self, key: FactKey) -> Option<&FactValue> {
+        self.by_key.get(&key).map(|(_, fact)| &fact.value)
     }
 
     /// Whether a banner is going on: some copies break it into many lines.
@@ -172,7 +172,7 @@ impl Settings {
         for (theirs, ours) in BANNER_KEYS {
             if let Some(value) = value_of(text, theirs, "=", "") {
                 self.take(
-                    ours,
+                    *ours,
                     value,
                     Trust::Banner,
                     line,
@@ -187,9 +187,9 @@ impl Settings {
     fn arguments(&mut self, line: &RankLine<'_>, text: &str, separator: &str, mark: &str) {
         self.arguments_seen = true;
         for key in ARGUMENT_KEYS {
-            if let Some(value) = value_of(text, key, separator, mark) {
+            if let Some(value) = value_of(text, key.name(), separator, mark) {
                 self.take(
-                    key,
+                    *key,
                     value,
                     Trust::Arguments,
                     line,
@@ -201,8 +201,8 @@ impl Settings {
         if let Some(value) = value_of(text, "model_tag", separator, mark) {
             if value != "None" {
                 self.by_key
-                    .retain(|key, (trust, _)| *key != "model" || *trust > Trust::Arguments);
-                self.take("model", value, Trust::Arguments, line, "model_tag");
+                    .retain(|key, (trust, _)| *key != key::model || *trust > Trust::Arguments);
+                self.take(key::model, value, Trust::Arguments, line, "model_tag");
             }
         }
         self.speculative |=
@@ -220,7 +220,7 @@ impl Settings {
         let Some(model) = words.next().filter(|m| !m.starts_with(['-', '['])) else {
             return;
         };
-        self.take("model", model, Trust::Command, line, "vllm serve ");
+        self.take(key::model, model, Trust::Command, line, "vllm serve ");
         while let Some(flag) = words.next() {
             let Some(name) = flag.strip_prefix("--") else {
                 continue;
@@ -237,29 +237,24 @@ impl Settings {
                 ),
             };
             let name = name.replace('-', "_");
-            if let Some(key) = ARGUMENT_KEYS.iter().find(|k| **k == name) {
-                self.take(key, value, Trust::Command, line, flag);
+            if let Some(key) = ARGUMENT_KEYS.iter().find(|k| k.name() == name) {
+                self.take(*key, value, Trust::Command, line, flag);
             }
         }
     }
 
-    fn take(
-        &mut self,
-        key: &'static str,
-        value: &str,
-        trust: Trust,
-        line: &RankLine<'_>,
-        needle: &str,
-    ) {
+    fn take(&mut self, key: FactKey, value: &str, trust: Trust, line: &RankLine<'_>, needle: &str) {
         let value = value.trim().trim_matches(['\'', '"']);
         if value.is_empty() || value == "None" {
             return;
         }
         let value = match key {
-            "dtype" => FactValue::Text(value.trim_start_matches("torch.").to_owned()),
-            "model" | "quantization" | "kv_cache_dtype" | "device" | "served_model_name" => {
-                FactValue::Text(value.to_owned())
-            }
+            key::dtype => FactValue::Text(value.trim_start_matches("torch.").to_owned()),
+            key::model
+            | key::quantization
+            | key::kv_cache_dtype
+            | key::device
+            | key::served_model_name => FactValue::Text(value.to_owned()),
             _ => match (value, number(value)) {
                 ("True", _) => FactValue::Bool(true),
                 ("False", _) => FactValue::Bool(false),
@@ -269,7 +264,8 @@ impl Settings {
             },
         };
         // `auto` is a request, not a type.
-        if trust < Trust::Banner && key == "dtype" && value == FactValue::Text("auto".to_owned()) {
+        if trust < Trust::Banner && key == key::dtype && value == FactValue::Text("auto".to_owned())
+        {
             return;
         }
         self.set(key, value, trust, line, needle);
@@ -326,7 +322,10 @@ mod tests {
             parser.line(text.as_bytes(), None);
         }
         let facts = parser.report().facts;
-        facts.into_iter().map(|(k, f)| (k, f.value)).collect()
+        facts
+            .into_iter()
+            .map(|(k, f)| (k.to_string(), f.value))
+            .collect()
     }
 
     #[test]
