@@ -231,7 +231,7 @@ impl<S> Row<Put<S>> {
 impl<S> Table<Put<S>> {
     /// Reads the rows with which the line's message begins.
     pub fn read_message(&self, state: &mut S, line: &Line<'_>, sheet: &mut Sheet) {
-        for (row, end) in self.matching(line.text) {
+        for (row, end) in self.matching(line.text).unwrap_or_default() {
             if !begins_message(&line.text[..end - row.sign.len()]) {
                 continue;
             }
@@ -298,16 +298,13 @@ impl<H: Copy> Table<H> {
         &self.gate
     }
 
-    /// Whether a line holds a sign or a watched text.
-    pub fn is_hit(&self, raw: &[u8]) -> bool {
-        self.gate.hold(raw) && self.search.hold(raw)
-    }
-
     /// The rows with their sign and condition in `text`, in table order, each with the end of its
-    /// first sign.
-    pub fn matching(&self, text: &str) -> Vec<(&'static Row<H>, usize)> {
+    /// first sign; `None` for a text with no sign and no watched text.
+    pub fn matching(&self, text: &str) -> Option<Vec<(&'static Row<H>, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();
+        let mut hit = false;
         self.search.each(text.as_bytes(), |sign, end| {
+            hit = true;
             for row in &self.by_sign[sign] {
                 if !found.iter().any(|(known, _)| known == row) {
                     found.push((*row, end));
@@ -316,8 +313,8 @@ impl<H: Copy> Table<H> {
         });
         found.sort_unstable();
         let rows = found.into_iter().map(|(row, end)| (&self.rows[row], end));
-        rows.filter(|(row, _)| row.when.is_none_or(|when| after(text, when).is_some()))
-            .collect()
+        let rows = rows.filter(|(row, _)| row.when.is_none_or(|when| after(text, when).is_some()));
+        hit.then(|| rows.collect())
     }
 }
 
@@ -366,6 +363,7 @@ mod tests {
         let text = "Model 7 took 1.50 GiB and 2.5 seconds x";
         let values: Vec<(&str, String)> = table
             .matching(text)
+            .unwrap()
             .iter()
             .filter_map(|(row, end)| Some((row.target, row.value(text, *end)?.to_string())))
             .collect();
@@ -377,8 +375,7 @@ mod tests {
             ("anywhere", "7"),
         ];
         assert_eq!(values, expected.map(|(key, value)| (key, value.to_owned())));
-        assert!(table.is_hit(b"watched") && table.is_hit(text.as_bytes()));
-        assert!(!table.is_hit(b"Model 7"));
-        assert!(table.matching("watched").is_empty());
+        assert_eq!(table.matching("watched").map(|rows| rows.len()), Some(0));
+        assert!(table.matching("Model 7").is_none());
     }
 }

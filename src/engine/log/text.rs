@@ -1,6 +1,7 @@
 //! A log line as text: colour removed, pieces of a redrawn line, level and message, quotes.
 
 use super::words::Words;
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 /// Bytes of a line that a fact quotes at most.
@@ -21,26 +22,29 @@ pub enum Level {
 /// of a redrawn line (progress bars).
 pub fn clean(raw: &[u8], out: &mut String) {
     out.clear();
-    let mut kept: Vec<u8> = Vec::with_capacity(raw.len());
-    let mut rest = raw;
+    let text =
+        std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
+    let bytes = text.as_bytes();
     // Control bytes, and those that a terminal sequence may begin with.
     let is_special = |b: &u8| *b < b' ' || matches!(b, b'#' | b'^' | b'[');
-    while let Some(at) = rest.iter().position(is_special) {
-        kept.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(len) = escape_len(rest) {
-            rest = rest.get(len..).unwrap_or_default();
-            continue;
-        }
-        match rest[0] {
-            b'\t' => kept.push(b' '),
-            byte if byte >= b' ' || byte == b'\r' => kept.push(byte),
-            _ => {}
-        }
-        rest = &rest[1..];
+    let (mut from, mut at) = (0, 0);
+    while let Some(next) = bytes[at..].iter().position(is_special) {
+        at += next;
+        let (len, instead) = match (escape_len(&bytes[at..]), bytes[at]) {
+            (Some(len), _) => (len, ""),
+            (None, b'\t') => (1, " "),
+            (None, byte) if byte >= b' ' || byte == b'\r' => {
+                at += 1;
+                continue;
+            }
+            (None, _) => (1, ""),
+        };
+        out.push_str(&text[from..at]);
+        out.push_str(instead);
+        at = (at + len).min(bytes.len());
+        from = at;
     }
-    kept.extend_from_slice(rest);
-    out.push_str(&String::from_utf8_lossy(&kept));
+    out.push_str(&text[from..]);
 }
 
 /// Length of the terminal sequence that `rest` begins with, if it begins with one.

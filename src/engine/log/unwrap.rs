@@ -14,15 +14,20 @@ use crate::engine::LogParser;
 use crate::engine::causes::fails_before_engine;
 use crate::engine::facts::{Finding, LogReport, Severity};
 use crate::engine::lines::LONGEST_LINE;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// Longest name of a service, bytes.
 const LONGEST_NAME: usize = 64;
 /// Maximum number of services counted.
 const MOST_SERVICES: usize = 8;
+
+/// What `docker compose logs` puts between a service and its line.
+static BAR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(" | "));
 
 /// A parser that unwraps lines for another one.
 pub struct Unwrapped {
@@ -81,7 +86,7 @@ impl Unwrapped {
     /// Notes the service that `docker compose logs` put before a line: `name-1  | text`.
     fn service(&mut self, raw: &[u8]) {
         let head = &raw[..raw.len().min(LONGEST_NAME)];
-        let Some(bar) = memchr::memmem::find(head, b" | ") else {
+        let Some(bar) = BAR.find(head) else {
             return;
         };
         let name = head[..bar].trim_ascii();

@@ -108,10 +108,17 @@ impl Messages for VllmLog {
     }
 
     fn may_hold_news(&self, raw: &[u8], _: &Sheet) -> bool {
-        !self.repeats_itself(raw) && (TABLE.is_hit(raw) || self.names_new_rank(raw))
+        !self.repeats_itself(raw) && (TABLE.gate().hold(raw) || self.names_new_rank(raw))
     }
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let rows = TABLE.matching(line.text);
+        // The gate lets some lines without a sign through.
+        let quiet = rows.is_none() && !self.awaits_more();
+        if quiet && !self.names_new_rank(line.text.as_bytes()) {
+            return;
+        }
+        let rows = rows.unwrap_or_default();
         let (level, message) = record(line.text);
         if QUOTES_REQUEST.iter().any(|m| message.starts_with(m)) {
             return;
@@ -120,7 +127,6 @@ impl Messages for VllmLog {
             line: *line,
             origin: Origin::of(line.text),
         };
-        let rows = TABLE.matching(line.text);
         let holds = |sign| rows.iter().any(|(row, _)| row.sign == sign);
         let announcement = if holds("non-default args: ") || holds("args: Namespace(") {
             Some("server")
@@ -340,7 +346,7 @@ impl VllmLog {
                 self.read_trouble(&whole, record(&joined), sheet);
             }
             if whole_lack || breaks_off(&begun).is_some_and(|_| breaks_off(&joined).is_none()) {
-                self.read_rows(&TABLE.matching(&joined), &whole, sheet);
+                self.read_rows(&TABLE.matching(&joined).unwrap_or_default(), &whole, sheet);
             } else if left > 1 && joined.len() < 600 {
                 self.broken = Some((joined, left - 1));
             }
