@@ -38,7 +38,7 @@ pub use setup::{BenchSetup, describe_setup};
 pub use shared::{ServerLog, SharedRun, Startup};
 pub use stop::{StopSignal, unless_stopped};
 
-use crate::capture::{EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
+use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;
 use crate::engine::PlanError;
 use crate::error::Failure;
@@ -207,6 +207,19 @@ struct CaptureRun<'a> {
     gauge_interval: Duration,
 }
 
+/// Longest time between the creation of a container of ours and the start of its capture's clock, ns.
+const LONGEST_LAUNCH_NS: AtNs = 120_000_000_000;
+
+/// When a container of ours was created. A time from before it was requested means that the daemon's
+/// clock differs from this host's, or that a clock was set: then the start of the capture is used.
+fn bounded_creation(reported: AtNs) -> AtNs {
+    if reported < -LONGEST_LAUNCH_NS {
+        0
+    } else {
+        reported
+    }
+}
+
 impl CaptureRun<'_> {
     async fn through(
         &self,
@@ -222,7 +235,10 @@ impl CaptureRun<'_> {
                 .created_ns
                 .filter(|_| plan.shared.server.is_none());
             match created {
-                Some(wall_ns) => recorder.started_at(recorder.clock.from_reported(wall_ns)),
+                Some(wall_ns) => {
+                    let reported = recorder.clock.from_reported(wall_ns);
+                    recorder.started_at(bounded_creation(reported));
+                }
                 None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
@@ -417,6 +433,14 @@ fn refused_plan(e: PlanError) -> Failure {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+
+    #[test]
+    fn a_container_of_ours_was_not_created_before_it_was_requested() {
+        const S: AtNs = 1_000_000_000;
+        for (reported, at) in [(3 * S, 3 * S), (-20 * S, -20 * S), (-86_400 * S, 0)] {
+            assert_eq!(bounded_creation(reported), at);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {

@@ -175,11 +175,24 @@ pub fn async_runtime() -> Result<tokio::runtime::Runtime, Failure> {
         ))
         .hint("raise the limit where plimsoll is started: `ulimit -n 1024`"));
     }
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::environment("cannot start the runtime's threads").caused_by(e))
+    // tokio panics where a limit refuses its threads; the hook would print that beside the error.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let built = std::panic::catch_unwind(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+    });
+    std::panic::set_hook(hook);
+    let failure = || {
+        Failure::environment("cannot start the threads that plimsoll needs")
+            .hint("raise the limits where plimsoll is started: `ulimit -v` (memory), `ulimit -u` (processes)")
+    };
+    match built {
+        Ok(built) => built.map_err(|e| failure().caused_by(e)),
+        Err(_) => Err(failure()),
+    }
 }
 
 /// Runs the async part of a command that captures: the first Ctrl-C (or SIGTERM, or the terminal's
