@@ -20,6 +20,7 @@
 //! compare, experiment
 //! profile
 //! breakdown
+//! launch
 //! estimate
 //! engine
 //! bounded, catalog, clock, error, headroom, host, preset, progress, redact, sync, tables, units, wording
@@ -44,6 +45,7 @@ pub mod estimate;
 pub mod experiment;
 pub mod headroom;
 pub mod host;
+pub mod launch;
 pub mod live;
 pub mod load;
 pub mod loadline;

@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::common::stage;
+mod lines;
 mod refusals;
 
 use common::e2e::{Ended, Live, plimsoll};

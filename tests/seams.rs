@@ -106,6 +106,7 @@ const LAYERS: &[&[&str]] = &[
     &["compare", "experiment"],
     &["profile"],
     &["breakdown"],
+    &["launch"],
     &["estimate"],
     &["engine"],
     &[
@@ -233,6 +234,7 @@ fn each_library_has_one_door() {
                 "catalog",
                 "matrix",
                 "estimate/unmodelled",
+                "launch/",
             ][..],
         ),
         (

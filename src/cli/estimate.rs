@@ -108,6 +108,22 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with = ONE_CASE)]
     pub batch: Option<PathBuf>,
 
+    /// A file of Compose, whose service with an engine is read as the command after -- is
+    #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "manifest", "container"], group = ONE_CASE)]
+    pub compose: Option<PathBuf>,
+    /// A manifest of Kubernetes, whose container with an engine is read
+    #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "container"], group = ONE_CASE)]
+    pub manifest: Option<PathBuf>,
+    /// A container of this host, running or not, whose command is read
+    #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", conflicts_with = "words", group = ONE_CASE)]
+    pub container: Option<String>,
+    /// Service of --compose, or container of --manifest
+    #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", group = ONE_CASE)]
+    pub service: Vec<String>,
+    /// Print what the command starts instead of an estimate: engine, model, settings, GPUs; needs --json
+    #[arg(long, help_heading = "Output", requires = "json", group = ONE_CASE)]
+    pub show_settings: bool,
+
     /// Show each term's formula and its inputs
     #[arg(long, help_heading = "Output", group = ONE_CASE)]
     pub explain: bool,
@@ -126,7 +142,7 @@ pub struct EstimateArgs {
     /// Leave out what your own runs have taught
     #[arg(long, help_heading = "Model")]
     pub no_calibration: bool,
-    /// The engine's own command line, after --: its flags go before those here
+    /// The engine's own command line, or that of `docker run`, after --: its flags go before those here
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["model_word", "model"], group = ONE_CASE)]
     pub words: Vec<String>,
 }

@@ -3,6 +3,7 @@
 mod asked;
 mod batch;
 mod gpu;
+mod launched;
 pub(super) mod model;
 mod page;
 
@@ -19,6 +20,9 @@ use serde_json::{Value, json};
 pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.batch {
         return batch::run(console, file, args.online);
+    }
+    if args.show_settings {
+        return data(console, &launched::show_settings(&args)?).map(|()| ExitCode::Done);
     }
     let asked = Asked::of(console, &args)?;
     if args.table {

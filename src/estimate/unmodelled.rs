@@ -143,6 +143,8 @@ struct WrittenEngine {
     versions: Option<[String; 2]>,
     model: String,
     no_memory: String,
+    #[serde(default)]
+    shown: BTreeMap<String, String>,
     not_modelled: Vec<WrittenMove>,
 }
 
@@ -153,6 +155,9 @@ struct WrittenMove {
     moves: Moves,
     terms: Vec<Component>,
     unless: Option<Vec<String>>,
+    /// It chooses kernels, or how ranks speak with each other.
+    #[serde(default)]
+    kernels: bool,
 }
 
 /// What a flag does to the GPU's memory.
@@ -191,6 +196,38 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     } else {
         Effect::Unknown
     }
+}
+
+/// The common name of a flag or variable that moves memory or places the model, for `--show-settings`.
+pub fn shown_name(engine: EngineId, flag: &str) -> Option<String> {
+    let own = flag.split('.').next().unwrap_or(flag);
+    let shown = engine_table(engine).and_then(|t| t.shown.get(own));
+    if let Some(shown) = shown {
+        return Some(shown.clone());
+    }
+    if let Some(setting) = Setting::of_engine(engine, own) {
+        return Some(setting.name.clone());
+    }
+    let variable = own.chars().any(|c| c.is_ascii_uppercase());
+    match effect(engine, own) {
+        Effect::Moves(found) if !found.kernels && !variable => Some(flag.to_owned()),
+        _ => None,
+    }
+}
+
+/// The flags that are in no list of the engine.
+pub fn unknown_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<String> {
+    let unknown = |name: &&String| {
+        let own = name.split('.').next().unwrap_or(name);
+        let variable = own.chars().any(|c| c.is_ascii_uppercase());
+        engine_table(engine).is_some()
+            && !variable
+            && matches!(effect(engine, own), Effect::Unknown)
+    };
+    let flags = values.keys().filter(unknown);
+    flags
+        .map(|name| format!("--{}", name.replace('_', "-")))
+        .collect()
 }
 
 /// What of an engine's flags, name with underscores → value, moves memory and is not computed; and the flags that are

@@ -1,17 +1,17 @@
 //! The model and the deployment that the flags of `estimate` and the engine's command line describe.
 
 use super::super::calibrate;
-use super::{gpu, model};
-use crate::capture::ContainerFacts;
+use super::{gpu, launched, model};
 use crate::cli::EstimateArgs;
 use crate::console::Console;
-use crate::engine::{self, ServerSettings, settings::SETTINGS};
+use crate::engine::settings::SETTINGS;
 use crate::error::Failure;
 use crate::estimate::{
     Deployment, EngineId, Estimate, Model, Unknown, check, draft, format::contradiction,
     headers::Headers, own_runs::OwnRuns, settings::IllegalValue, weights, with_weights,
 };
 use crate::report::layout::grouped_count;
+use std::collections::BTreeMap;
 
 /// More GPUs than any cluster has: a larger product of the parallel sizes is a typing error.
 const MOST_GPUS: u64 = 1 << 20;
@@ -160,8 +160,9 @@ impl Words {
             ))
             .hint("check the parallel sizes: their product is the number of GPUs"));
         }
-        let version = args.engine_version.iter();
-        let warnings = version.filter_map(|v| deployment.set_version(v)).collect();
+        let version = args.engine_version.as_ref().or(own.version.as_ref());
+        let mut warnings = own.warnings;
+        warnings.extend(version.and_then(|v| deployment.set_version(v)));
         Ok(Words {
             deployment,
             model: own.model,
@@ -172,25 +173,39 @@ impl Words {
 }
 
 /// The engine, and what its own command line sets where one is given.
-fn own_settings(args: &EstimateArgs) -> Result<(EngineId, ServerSettings), Failure> {
-    if args.words.is_empty() {
-        return Ok((
-            EngineId::from_name(&args.engine)?,
-            ServerSettings::default(),
-        ));
-    }
-    let facts = ContainerFacts {
-        argv: args.words.clone(),
-        ..ContainerFacts::default()
+fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure> {
+    let launches = launched::read_launches(args)?;
+    let Some(launch) = launched::choose(&launches, args)? else {
+        let engine = EngineId::from_name(&args.engine)?;
+        return Ok((engine, OwnSettings::default()));
     };
-    let Some((own, seen)) = engine::recognise(&facts).filter(|(_, seen)| seen.serving) else {
-        return Err(
-            Failure::usage("the command after -- starts no engine that is known")
-                .hint("as in `plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2`"),
-        );
+    let server = launch.server().ok_or_else(launched::no_engine)?;
+    let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
+        let missing = server.missing.unwrap_or_default();
+        return Err(Failure::usage(format!(
+            "no memory rules are known for {}: not known is {missing}",
+            server.engine
+        ))
+        .hint("--show-settings --json prints what the line sets; `plimsoll estimate MODEL --engine vllm` computes with vLLM's rules"));
     };
-    log::debug!("{}: {}", own.name(), seen.evidence);
-    Ok((own, own.settings(&facts)))
+    Ok((
+        engine,
+        OwnSettings {
+            model: launch.host_model(server.settings.model),
+            values: server.settings.values,
+            version: server.version,
+            warnings: [launch.warnings.clone(), server.warnings].concat(),
+        },
+    ))
+}
+
+/// What a command line sets.
+#[derive(Default)]
+struct OwnSettings {
+    model: Option<String>,
+    values: BTreeMap<String, String>,
+    version: Option<String>,
+    warnings: Vec<String>,
 }
 
 /// The failure for a deployment that cannot exist.

@@ -1,0 +1,126 @@
+//! What is to be started, from a line, a file or a container.
+
+use crate::bounded::{named_bytes, unreadable_file};
+use crate::cli::EstimateArgs;
+use crate::container::Runtime;
+use crate::error::Failure;
+use crate::launch::{self, Launch, compose, kubernetes};
+use serde_json::Value;
+use std::path::Path;
+
+/// Largest file of Compose or Kubernetes, bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// The failure for words that start no engine.
+pub fn no_engine() -> Failure {
+    Failure::usage("the command after -- starts no engine that is known").hint(
+        "as in `plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2`, or `-- docker run …`",
+    )
+}
+
+/// All that the flags name; none where they name no command.
+///
+/// # Errors
+/// A file or container that cannot be read.
+pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
+    if let Some(file) = &args.compose {
+        let env = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let folder = file.parent().unwrap_or(Path::new("."));
+        let open = |name: &str| read_text(&folder.join(name)).ok();
+        let services = compose::read_services(&read_text(file)?, &env.collect(), &open);
+        return services.map_err(|why| unusable(file, &why));
+    }
+    if let Some(file) = &args.manifest {
+        let containers = kubernetes::read_manifest(&read_text(file)?);
+        return containers.map_err(|why| unusable(file, &why));
+    }
+    if let Some(name) = &args.container {
+        return Ok(vec![of_container(name)?]);
+    }
+    if args.words.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(vec![launch::read_line(&args.words)])
+}
+
+/// The one to answer for; `None` where there is none.
+///
+/// # Errors
+/// Several start an engine, or the named one is not there.
+pub fn choose<'a>(
+    launches: &'a [Launch],
+    args: &EstimateArgs,
+) -> Result<Option<&'a Launch>, Failure> {
+    let chosen = engines_of(launches, args)?;
+    match chosen.as_slice() {
+        [] if launches.is_empty() => Ok(None),
+        [] => Err(no_engine()),
+        [one] => Ok(Some(one)),
+        several => Err(Failure::usage(format!(
+            "{} services start an engine: {}",
+            several.len(),
+            names(several)
+        ))
+        .hint("name one with --service")),
+    }
+}
+
+/// The document of `--show-settings`: an object, or a list of them where several services start an engine.
+///
+/// # Errors
+/// As [`read_launches`]; or none starts an engine.
+pub fn show_settings(args: &EstimateArgs) -> Result<Value, Failure> {
+    let launches = read_launches(args)?;
+    let chosen = engines_of(&launches, args)?;
+    let mut all: Vec<Value> = chosen.iter().filter_map(|l| l.shown()).collect();
+    match all.len() {
+        0 => Err(no_engine()),
+        1 => Ok(all.remove(0)),
+        _ => Ok(Value::Array(all)),
+    }
+}
+
+fn engines_of<'a>(launches: &'a [Launch], args: &EstimateArgs) -> Result<Vec<&'a Launch>, Failure> {
+    let own = |name: &String| launches.iter().find(|l| l.service.as_ref() == Some(name));
+    if let Some(missing) = args.service.iter().find(|name| own(name).is_none()) {
+        return Err(
+            Failure::usage(format!("no service `{missing}`")).hint(format!(
+                "there are: {}",
+                names(&launches.iter().collect::<Vec<_>>())
+            )),
+        );
+    }
+    if !args.service.is_empty() {
+        return Ok(args.service.iter().filter_map(own).collect());
+    }
+    Ok(launches.iter().filter(|l| l.server().is_some()).collect())
+}
+
+fn names(launches: &[&Launch]) -> String {
+    let names: Vec<&str> = launches
+        .iter()
+        .filter_map(|l| l.service.as_deref())
+        .collect();
+    names.join(", ")
+}
+
+fn read_text(file: &Path) -> Result<String, Failure> {
+    let bytes = named_bytes(file, LONGEST).map_err(|e| unreadable_file(file, e))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn unusable(file: &Path, why: &str) -> Failure {
+    Failure::usage(format!("`{}` cannot be used: {why}", file.display()))
+}
+
+fn of_container(name: &str) -> Result<Launch, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime =
+        runtime.map_err(|e| Failure::environment("no runtime for Docker's client").caused_by(e))?;
+    let found = runtime.block_on(async { Runtime::connect().await?.find_any(name).await })?;
+    Ok(Launch::of_facts(found.facts))
+}

@@ -1,0 +1,149 @@
+//! Manifests of Kubernetes: the containers of the pods in them.
+
+use super::compose::{parse_yaml, scalar};
+use super::{Launch, LaunchEntrypoint};
+use crate::engine::settings::looks_secret;
+use crate::preset::GpuRequest;
+use serde_yaml::Value;
+
+/// Where the specification of a pod is within an object.
+const PODS: &[&str] = &[
+    "spec",
+    "spec/template/spec",
+    "spec/jobTemplate/spec/template/spec",
+    "spec/leaderWorkerTemplate/leaderTemplate/spec",
+    "spec/leaderWorkerTemplate/workerTemplate/spec",
+    "spec/predictor",
+];
+
+/// The containers of a manifest.
+///
+/// # Errors
+/// It is not YAML, or has no container.
+pub fn read_manifest(text: &str) -> Result<Vec<Launch>, String> {
+    let mut all = Vec::new();
+    let mut objects = parse_yaml(text)?;
+    let items = |o: &Value| o.get("items").and_then(Value::as_sequence).cloned();
+    let lists: Vec<Value> = objects.iter().filter_map(items).flatten().collect();
+    objects.extend(lists);
+    for object in &objects {
+        for path in PODS {
+            let pod = path.split('/').try_fold(object, |at, key| at.get(key));
+            let containers = pod.and_then(|p| Some((p, p.get("containers")?.as_sequence()?)));
+            if let Some((pod, containers)) = containers {
+                all.extend(containers.iter().map(|c| read_container(c, pod)));
+            }
+        }
+    }
+    if all.is_empty() {
+        return Err("it has no pod with a container".into());
+    }
+    Ok(all)
+}
+
+fn read_container(container: &Value, pod: &Value) -> Launch {
+    let text = |key: &str| container.get(key).and_then(scalar);
+    let list = |value: Option<&Value>| -> Vec<Value> {
+        value
+            .and_then(Value::as_sequence)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let mut launch = Launch {
+        service: text("name"),
+        image: text("image"),
+        ..Launch::default()
+    };
+    for variable in list(container.get("env")) {
+        let name = variable.get("name").and_then(scalar).unwrap_or_default();
+        match (
+            variable.get("value").and_then(scalar),
+            variable.get("valueFrom"),
+        ) {
+            (Some(value), _) => launch.set_env(&name, &value),
+            (None, Some(from)) if from.get("secretKeyRef").is_some() => launch.add_secret(&name),
+            (None, Some(_)) => launch.unresolved.push(format!("{name} (valueFrom)")),
+            (None, None) if looks_secret(&name) => launch.add_secret(&name),
+            (None, None) => launch.set_env(&name, ""),
+        }
+    }
+    for from in list(container.get("envFrom")) {
+        for kind in ["configMapRef", "secretRef"] {
+            let name = from.get(kind).and_then(|r| r.get("name")).and_then(scalar);
+            launch
+                .unresolved
+                .extend(name.map(|n| format!("envFrom {n}")));
+        }
+    }
+    // `$(NAME)` in words is a variable of the container.
+    let words = |launch: &mut Launch, key: &str| {
+        let value = container.get(key)?.as_sequence()?;
+        let words = value.iter().filter_map(scalar);
+        let words: Vec<String> = words
+            .map(|word| {
+                let put = |word: String, (name, value): (&String, &String)| {
+                    word.replace(&format!("$({name})"), value)
+                };
+                launch.env.iter().fold(word, put)
+            })
+            .collect();
+        Some(words)
+    };
+    launch.entrypoint = words(&mut launch, "command").map(LaunchEntrypoint::Words);
+    launch.argv = words(&mut launch, "args").unwrap_or_default();
+    let resources = container.get("resources");
+    let limits = ["limits", "requests"]
+        .into_iter()
+        .filter_map(|k| resources?.get(k));
+    for (kind, count) in limits.filter_map(Value::as_mapping).flatten() {
+        let gpu = kind
+            .as_str()
+            .is_some_and(|k| k.ends_with(".com/gpu") || k.contains(".com/mig-"));
+        let count = scalar(count).and_then(|c| c.parse().ok());
+        if let (true, None, Some(count)) = (gpu, &launch.gpus, count) {
+            launch.gpus = Some(GpuRequest::Count(count));
+        }
+    }
+    let is_true = |key: &str| pod.get(key).and_then(Value::as_bool) == Some(true);
+    launch.ipc = is_true("hostIPC").then(|| "host".to_owned());
+    let volumes = list(pod.get("volumes"));
+    for mount in list(container.get("volumeMounts")) {
+        let path = mount.get("mountPath").and_then(scalar).unwrap_or_default();
+        let volume = volumes.iter().find(|v| v.get("name") == mount.get("name"));
+        if path == "/dev/shm" {
+            let memory = volume.and_then(|v| v.get("emptyDir"));
+            let size = memory.and_then(|m| m.get("sizeLimit")).and_then(scalar);
+            launch.shm_bytes = size.and_then(|s| quantity_bytes(&s));
+        } else if let Some(host) = volume
+            .and_then(|v| v.get("hostPath")?.get("path"))
+            .and_then(scalar)
+        {
+            launch.mounts.push(format!("{host}:{path}"));
+        }
+    }
+    for port in list(container.get("ports")) {
+        launch
+            .ports
+            .extend(port.get("containerPort").and_then(scalar));
+    }
+    launch
+}
+
+/// A quantity of Kubernetes: `2Gi` are powers of 1024, `20G` of 1000.
+fn quantity_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let number: f64 = text[..digits].trim().parse().ok()?;
+    let factor: f64 = match &text[digits..] {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => 1024.0,
+        "Mi" => 1_048_576.0,
+        "Gi" => 1_073_741_824.0,
+        "Ti" => 1_099_511_627_776.0,
+        _ => return None,
+    };
+    Some((number * factor) as u64)
+}

@@ -1,0 +1,173 @@
+//! What people start, as one type: lines of `docker run`, services of Compose, pods of Kubernetes, running containers.
+
+pub mod compose;
+mod docker;
+pub mod kubernetes;
+pub mod recipe;
+pub mod shown;
+
+pub use docker::read_line;
+
+use crate::capture::ContainerFacts;
+use crate::engine::command::is_unresolved;
+use crate::engine::settings::looks_secret;
+use crate::preset::GpuRequest;
+use std::collections::BTreeMap;
+
+/// A container, or a program of the host, as it is to be started.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Launch {
+    /// Service of Compose, container of a pod.
+    pub service: Option<String>,
+    /// Image; `None` for a program of the host.
+    pub image: Option<String>,
+    /// Instead of the image's own.
+    pub entrypoint: Option<LaunchEntrypoint>,
+    /// The words after the image.
+    pub argv: Vec<String>,
+    /// Variables; of secrets only the names are kept.
+    pub env: BTreeMap<String, String>,
+    /// GPUs that are asked for.
+    pub gpus: Option<GpuRequest>,
+    /// `/dev/kfd` is passed through.
+    pub amd: bool,
+    /// Size of /dev/shm, bytes.
+    pub shm_bytes: Option<u64>,
+    /// IPC namespace.
+    pub ipc: Option<String>,
+    /// Docker's runtime.
+    pub runtime: Option<String>,
+    /// As written, `HOST:CONTAINER`.
+    pub mounts: Vec<String>,
+    /// As written, `HOST:CONTAINER`.
+    pub ports: Vec<String>,
+    /// Names of secrets in it.
+    pub secrets: Vec<String>,
+    /// What the line leaves open, each with its place.
+    pub unresolved: Vec<String>,
+    /// Flags that are not known.
+    pub unknown_flags: Vec<String>,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
+/// An entrypoint as it is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchEntrypoint {
+    /// One word; none clears the image's.
+    Word(String),
+    /// Words.
+    Words(Vec<String>),
+}
+
+impl LaunchEntrypoint {
+    fn words(&self) -> Vec<String> {
+        match self {
+            LaunchEntrypoint::Word(word) if word.is_empty() => Vec::new(),
+            LaunchEntrypoint::Word(word) => vec![word.clone()],
+            LaunchEntrypoint::Words(words) => words.clone(),
+        }
+    }
+}
+
+impl Launch {
+    fn set_env(&mut self, name: &str, value: &str) {
+        if looks_secret(name) {
+            self.add_secret(name);
+        } else if is_unresolved(value) {
+            self.unresolved
+                .push(format!("{value} (the variable {name})"));
+        } else {
+            self.env.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    /// A container as Docker describes it, running or not.
+    pub fn of_facts(facts: ContainerFacts) -> Launch {
+        let mut launch = Launch {
+            image: Some(facts.image),
+            entrypoint: Some(LaunchEntrypoint::Words(Vec::new())),
+            argv: facts.argv,
+            shm_bytes: facts.shm_size_bytes,
+            mounts: facts.mounts,
+            ..Launch::default()
+        };
+        for (name, value) in &facts.env {
+            launch.set_env(name, value);
+        }
+        for device in &facts.devices {
+            launch.add_device(device);
+        }
+        for request in &facts.gpu_request {
+            launch.set_gpus(request);
+        }
+        launch
+    }
+
+    /// The model's place on the host, where it is a path within a mount whose source is known.
+    pub fn host_model(&self, model: Option<String>) -> Option<String> {
+        let model = model?;
+        let mapped = self.mounts.iter().find_map(|mount| {
+            let mut parts = mount.split(':');
+            let (source, target) = (parts.next()?, parts.next()?);
+            let rest = model.strip_prefix(target.trim_end_matches('/'))?;
+            let inside = rest.is_empty() || rest.starts_with('/');
+            let path = source.starts_with(['/', '.']) && !is_unresolved(source);
+            (inside && path).then(|| format!("{}{rest}", source.trim_end_matches('/')))
+        });
+        Some(mapped.unwrap_or(model))
+    }
+
+    /// A variable whose value comes from the shell.
+    fn pass_env(&mut self, name: &str) {
+        if looks_secret(name) {
+            self.add_secret(name);
+        } else if !name.is_empty() {
+            self.unresolved.push(format!("{name} (from the shell)"));
+        }
+    }
+
+    fn add_secret(&mut self, name: &str) {
+        if !self.secrets.iter().any(|s| s == name) {
+            self.secrets.push(name.to_owned());
+        }
+    }
+
+    /// A device of the host, or one of CDI.
+    fn add_device(&mut self, device: &str) {
+        if device.starts_with("/dev/kfd") {
+            self.amd = true;
+        } else if let Some((kind, id)) = device.split_once('=') {
+            if kind.ends_with("/gpu") {
+                let all = matches!(id, "all");
+                match &mut self.gpus {
+                    Some(GpuRequest::Ids(ids)) if !all => ids.push(id.to_owned()),
+                    request if all => *request = Some(GpuRequest::All),
+                    request => *request = Some(GpuRequest::Ids(vec![id.to_owned()])),
+                }
+            }
+        }
+    }
+}
+
+/// A size as Docker and Compose write it: `32g`, `16gb`, `1073741824`; powers of 1024.
+fn shm_bytes(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let power = match text[digits..]
+        .trim()
+        .trim_end_matches('b')
+        .trim_end_matches('i')
+    {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    Some((number * 1024_f64.powi(power)) as u64)
+}

@@ -1,0 +1,148 @@
+//! How each engine's image is started: configs/recipes.yaml.
+
+use crate::engine::process::image_name;
+use crate::estimate::Version;
+use crate::tables::read_table;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The table.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipes {
+    /// Variables that name the devices that a program sees.
+    pub visible_env: Vec<String>,
+    /// Variables of PyTorch that move memory.
+    pub torch_env: Vec<String>,
+    /// By engine.
+    pub engines: Vec<Recipe>,
+}
+
+/// How one engine is started.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Its name.
+    pub engine: String,
+    /// The engine with whose flags it is read, where it is another.
+    pub reads_as: Option<String>,
+    /// Its images.
+    pub images: Vec<RecipeImage>,
+    /// How its server's command begins, where no [`crate::engine::Engine`] reads it.
+    #[serde(default)]
+    pub program: Vec<String>,
+    /// The image's name is the model's.
+    #[serde(default)]
+    pub model_of_image: bool,
+    /// Its flags and variables → the common names, where no [`crate::engine::Engine`] reads it.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+    /// Variables that move memory.
+    #[serde(default)]
+    pub memory_env: Vec<String>,
+    /// What is not known of an engine without rules.
+    pub missing: Option<String>,
+}
+
+/// Images of one entrypoint.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecipeImage {
+    /// Repositories.
+    pub names: Vec<String>,
+    /// How its tags begin, where not each is meant.
+    pub tag: Option<String>,
+    /// Its entrypoint.
+    #[serde(default)]
+    pub entrypoint: Vec<String>,
+    /// What it runs without words.
+    #[serde(default)]
+    pub cmd: Vec<String>,
+    /// The words begin with a program.
+    #[serde(default)]
+    pub words: bool,
+    /// The entrypoint of releases before one.
+    pub before: Option<Before>,
+}
+
+/// The entrypoint of releases before one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Before {
+    version: String,
+    entrypoint: Vec<String>,
+}
+
+/// The recipes.
+pub static RECIPES: LazyLock<Recipes> =
+    LazyLock::new(|| read_table(include_str!("../../configs/recipes.yaml")));
+
+/// The recipe of this engine.
+pub fn recipe_of(engine: &str) -> Option<&'static Recipe> {
+    let engine = engine.replace('_', "-");
+    RECIPES.engines.iter().find(|r| r.engine == engine)
+}
+
+/// The recipe that has this image.
+pub fn find_image(image: &str) -> Option<(&'static Recipe, &'static RecipeImage)> {
+    let (repository, tag) = split_image(image);
+    let fits = |own: &RecipeImage| {
+        let named = own.names.iter().any(|name| {
+            repository == name
+                || repository.ends_with(&format!("/{name}"))
+                || name.ends_with('/') && repository.contains(name.as_str())
+        });
+        named && own.tag.as_ref().is_none_or(|t| tag.starts_with(t.as_str()))
+    };
+    let mut all = RECIPES.engines.iter();
+    all.find_map(|r| Some((r, r.images.iter().find(|i| fits(i))?)))
+}
+
+/// Repository and tag of an image's name.
+pub fn split_image(image: &str) -> (&str, &str) {
+    let name = image.split('@').next().unwrap_or_default();
+    match name.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => (repository, tag),
+        _ => (name, ""),
+    }
+}
+
+/// The engine's version, where the tag is one: `v0.7.2`, `3.0.1-rocm`, `server-cuda-b10236`, `…_vllm_0.23.0`.
+pub fn version_of_image(image: &str) -> Option<String> {
+    let tag = split_image(image).1;
+    let words: Vec<&str> = tag.split(['-', '_']).collect();
+    let build =
+        |w: &&&str| w.len() > 4 && w.starts_with('b') && w[1..].bytes().all(|b| b.is_ascii_digit());
+    if let Some(build) = words
+        .iter()
+        .find(build)
+        .filter(|_| image_name(image).contains("llama"))
+    {
+        return Some((*build).to_owned());
+    }
+    let is_version = |w: &str| {
+        w.contains('.')
+            && w.starts_with(|c: char| c.is_ascii_digit())
+            && Version::leading(w).is_some()
+    };
+    // AMD's tags hold the versions of all parts; the engine's is after its name.
+    let own = words.iter().position(|w| matches!(*w, "vllm" | "sglang"));
+    let named = own.and_then(|at| words.get(at + 1));
+    let word = named.or(words.first())?.trim_start_matches('v');
+    is_version(word).then(|| word.to_owned())
+}
+
+impl RecipeImage {
+    /// The entrypoint of an image of this version.
+    pub fn entrypoint_of(&self, version: Option<&str>) -> &[String] {
+        match (&self.before, version.and_then(Version::leading)) {
+            (Some(before), Some(version))
+                if Version::leading(&before.version).is_some_and(|b| version < b) =>
+            {
+                &before.entrypoint
+            }
+            _ => &self.entrypoint,
+        }
+    }
+}

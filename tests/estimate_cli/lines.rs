@@ -1,0 +1,172 @@
+//! Lines of `docker run`, files of Compose and manifests of Kubernetes, as people write them.
+
+use super::{document, refused};
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::Path;
+
+#[track_caller]
+fn shown(words: &[&str]) -> Value {
+    document(&[&["--show-settings"], words].concat())
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn a_line_is_read_with_the_entrypoint_of_its_image() {
+    let line = "export LEN=16k\nsudo docker run -dit --rm --gpus '\"device=1,2\"' -eHF_TOKEN=hf_abc --shm-size=8g \\\n \
+                -v $HOME/m:/models -p8000:8000 -e PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \\\n \
+                vllm/vllm-openai:v0.19.1 /models/q -tp 2 --max-model-len $LEN --api-key sk-secret --seed $SEED > log 2>&1 &";
+    let got = shown(&["--", line]);
+    assert_eq!(got["engine"], "vllm");
+    assert_eq!(got["version"], "0.19.1");
+    assert_eq!(got["serve_argv"][1], "serve");
+    assert_eq!(got["model"], "/models/q");
+    assert_eq!(
+        got["settings"],
+        json!({"tensor_parallel_size": 2, "max_model_len": 16000})
+    );
+    assert_eq!(
+        got["gpus"],
+        json!({"request": {"ids": ["1", "2"]}, "needed": 2})
+    );
+    assert_eq!(got["shm"], json!({"size_bytes": 8_u64 << 30, "ipc": null}));
+    assert_eq!(got["secrets"], json!(["HF_TOKEN", "--api-key"]));
+    assert_eq!(
+        got["unresolved"],
+        json!(["$HOME (only in a mount)", "$SEED (in the command)"])
+    );
+    assert!(!got.to_string().contains("sk-secret") && !got.to_string().contains("hf_abc"));
+}
+
+#[test]
+fn an_entrypoint_that_is_there_already_is_named() {
+    let got = shown(&[
+        "--",
+        "docker run --gpus all vllm/vllm-openai:v0.19.1 vllm serve org/m",
+    ]);
+    assert_eq!(got["model"], "org/m");
+    assert!(
+        got["warnings"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("it will not start")
+    );
+}
+
+#[test]
+fn the_wrapped_line_is_estimated_as_the_bare_one() {
+    let bare = [
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.19.1",
+        "--",
+        "vllm",
+        "serve",
+        "Qwen/Qwen3-8B",
+        "-tp",
+        "2",
+    ];
+    let line = "docker run --gpus all vllm/vllm-openai:v0.19.1 Qwen/Qwen3-8B -tp 2";
+    let (bare, wrapped) = (document(&bare), document(&["--gpu", "H100", "--", line]));
+    assert_eq!(bare["verdict"], wrapped["verdict"]);
+    assert_eq!(bare, wrapped);
+}
+
+#[test]
+fn a_service_of_compose_is_read_through_its_script() {
+    let file = file(
+        "x-gpu: &gpu {deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 2, capabilities: [gpu]}]}}}}\n\
+         services:\n  ui: {image: org/open-webui}\n  llm:\n    <<: *gpu\n    image: ${IMG_NOT_SET:-vllm/vllm-openai:v0.20.0}\n    \
+         shm_size: 2gb\n    environment: [NGC_API_KEY=x, \"N=${N_NOT_SET:-}\"]\n    entrypoint:\n      - bash\n      - -c\n      - |\n        \
+         n=\"$${N:-3}\"\n        X=()\n        case \"$$n\" in *[!0-9]*) exit 1 ;; esac\n        \
+         if [ \"$$n\" -gt 0 ]; then X=(--speculative-config \"{\\\"method\\\":\\\"mtp\\\",\\\"num_speculative_tokens\\\":$$n}\"); fi\n        \
+         exec vllm serve \"$$@\" \"$${X[@]}\"\n      - --\n    command: --model org/m\n      --tensor-parallel-size ${TP_NOT_SET:-2}\n",
+    );
+    let got = shown(&["--compose", file.path().to_str().unwrap()]);
+    assert_eq!(got["service"], "llm");
+    assert_eq!(got["settings"], json!({"tensor_parallel_size": 2}));
+    assert_eq!(
+        got["speculative"],
+        json!({"method": "mtp", "num_speculative_tokens": 3, "only_by_running_the_script": true})
+    );
+    assert_eq!(got["gpus"], json!({"request": {"count": 2}, "needed": 2}));
+    assert_eq!(got["secrets"], json!(["NGC_API_KEY"]));
+    assert_eq!(got["unresolved"], json!([]));
+}
+
+#[test]
+fn a_pod_is_read_with_its_limits_and_secrets() {
+    let file = file(
+        "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 2Gi}}]\n      \
+         containers:\n      - name: s\n        image: lmsysorg/sglang:v0.5.5\n        command: [\"/bin/sh\", \"-c\"]\n        \
+         args: [\"sglang serve $M --tp 4\"]\n        env:\n        - {name: M, value: org/m}\n        \
+         - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: a, key: b}}}\n        resources: {limits: {nvidia.com/gpu: \"4\"}}\n        \
+         volumeMounts: [{name: shm, mountPath: /dev/shm}]\n",
+    );
+    let got = shown(&["--manifest", file.path().to_str().unwrap()]);
+    assert_eq!(
+        (&got["engine"], &got["version"]),
+        (&json!("sglang"), &json!("0.5.5"))
+    );
+    assert_eq!(got["model"], "org/m");
+    assert_eq!(got["gpus"], json!({"request": {"count": 4}, "needed": 4}));
+    assert_eq!(got["shm"]["size_bytes"], 2_u64 << 30);
+    assert_eq!(got["secrets"], json!(["HF_TOKEN"]));
+}
+
+#[test]
+fn an_engine_without_rules_is_named_with_what_is_missing() {
+    let line = "docker run --gpus all openmmlab/lmdeploy:v0.9.2 lmdeploy serve api_server org/m --tp 2 --session-len 8192";
+    let got = shown(&["--", line]);
+    assert_eq!(got["engine"], "lmdeploy");
+    assert_eq!(
+        got["settings"],
+        json!({"tensor_parallel_size": 2, "max_model_len": 8192})
+    );
+    let answer = refused(&["--", line], 2);
+    assert!(
+        answer.contains("no memory rules are known for lmdeploy"),
+        "{answer}"
+    );
+}
+
+/// Cases of others, which are in no release: `NAME.txt` or `NAME.yaml` beside `NAME.expected.json`.
+#[test]
+fn the_lines_of_a_folder_are_read_key_by_key() {
+    let Some(folder) = std::env::var_os("PLIMSOLL_LINES") else {
+        return;
+    };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.to_str().unwrap().strip_suffix(".expected.json") else {
+            continue;
+        };
+        let expected: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let (line, compose) = (format!("{name}.txt"), format!("{name}.yaml"));
+        let got = if Path::new(&line).exists() {
+            shown(&["--", &std::fs::read_to_string(&line).unwrap()])
+        } else if expected["form"]
+            .as_str()
+            .is_some_and(|f| f.contains("compose"))
+        {
+            shown(&["--compose", &compose])
+        } else {
+            shown(&["--manifest", &compose])
+        };
+        for (key, value) in expected.as_object().unwrap() {
+            let mut value = value.clone();
+            if let Some(shm) = value.as_object_mut().filter(|_| key == "shm") {
+                shm.remove("note");
+            }
+            if !["source", "form", "notes"].contains(&key.as_str()) {
+                assert_eq!(got[key], value, "{name}: {key}");
+            }
+        }
+    }
+}
