@@ -121,6 +121,7 @@ pub static TABLE: LazyLock<CauseTable> = LazyLock::new(|| {
             &mut rule.not_in_line,
             &mut rule.with,
             &mut rule.unless,
+            &mut rule.healed_by,
         ]
         .into_iter()
         .for_each(write_out);

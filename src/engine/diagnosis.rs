@@ -23,6 +23,8 @@ const LAST_LINES: usize = 4;
 const MOST_LINES: usize = 20_000;
 /// GiB beside this process that the driver, a desktop or WSL hold.
 const UNOWNED_GIB: f64 = 2.5;
+/// GiB that an ordinary host has: what needs less fails for what others use.
+const ORDINARY_HOST_GIB: f64 = 16.0;
 /// A card has less than this, GiB; what is printed above is an artefact.
 const LARGEST_CARD_GIB: f64 = 1024.0;
 
@@ -154,6 +156,7 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| {
     let words: BTreeSet<&str> = (signs.chain(marks))
         .filter(|sign| !sign.starts_with('@'))
         .map(|sign| causes::longest_part(sign))
+        .chain(["model='"])
         .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
         .filter(|word| word.len() > 2)
         .collect();
@@ -199,6 +202,10 @@ impl CauseFinder {
             &mut cleaned,
         );
         self.count += 1;
+        // A prompt may contain any words.
+        if cleaned.contains("Received request ") {
+            return;
+        }
         if source == EvidenceSource::Log && self.facts.engine.is_none() {
             self.engine.line(raw, None);
         }
@@ -252,13 +259,21 @@ impl CauseFinder {
 
 /// The phase that a line of progress marks, or that a function in a line of a traceback is of.
 fn phase_by(line: &SeenLine, progress: bool) -> Option<&'static str> {
-    let signs =
-        |row: &'static super::causes::PhaseMark| if progress { &row.mark } else { &row.frame };
-    let row = TABLE
-        .phases
+    if !progress && is_quiet(line) {
+        return None;
+    }
+    let has = |row: &&super::causes::PhaseMark| {
+        let signs = if progress { &row.mark } else { &row.frame };
+        signs.iter().any(|sign| has_sign(sign, &line.text))
+    };
+    TABLE.phases.iter().find(has).map(|row| row.phase.as_str())
+}
+
+/// A record of the level INFO, WARNING or DEBUG: no part of a traceback.
+fn is_quiet(line: &SeenLine) -> bool {
+    ["INFO", "WARNING", "DEBUG"]
         .iter()
-        .find(|row| signs(row).iter().any(|s| has_sign(s, &line.text)))?;
-    Some(row.phase.as_str())
+        .any(|level| line.text.contains(level))
 }
 
 /// A rule that holds.
@@ -466,9 +481,12 @@ impl<'a> Judge<'a> {
             other.source == line.source && other.number.abs_diff(line.number) <= TRACEBACK_LINES
         };
         let around: Vec<&SeenLine> = self.lines.iter().filter(near).collect();
-        let framed = TABLE.phases.iter().find(|row| {
+        // llama.cpp prints no tracebacks: its functions head lines of progress.
+        let has_frames = !matches!(self.engine, "llama_cpp" | "ollama");
+        let framed = TABLE.phases.iter().filter(|_| has_frames).find(|row| {
             around
                 .iter()
+                .filter(|other| !is_quiet(other))
                 .any(|other| row.frame.iter().any(|sign| has_sign(sign, &other.text)))
         });
         if let Some(row) = framed {
@@ -571,34 +589,26 @@ impl<'a> Judge<'a> {
             "wants_remote_code" => {
                 c.line.text.contains("requires you to execute") || c.line.text.contains("rror")
             }
-            "ends_in_error" => {
-                self.lines[c.at..]
-                    .iter()
-                    .take(60)
-                    .any(|line| line.text.contains("Error: ") || line.text.contains("error: "))
-                    || c.line.text.contains("rror")
+            "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
+            "repeats" => {
+                let same = |line: &&SeenLine| has_sign(c.sign, &line.text);
+                self.lines.iter().filter(same).count() > 3
             }
             _ => false,
         }
     }
 
-    /// Figures near the line that decides, and those of its start.
+    /// Figures near the line that decides, the nearest first, and those of its start.
     fn numbers(&self, best: &Candidate<'_>) -> Map<String, Value> {
-        let near = |line: &&SeenLine| {
-            line.source == best.line.source
-                && line.number.abs_diff(best.line.number) <= FIGURE_LINES
-        };
-        let facts = self
-            .lines
-            .iter()
-            .filter(|line| line.source == EvidenceSource::Fact);
+        let away = |line: &SeenLine| line.number.abs_diff(best.line.number);
+        let is_near =
+            |line: &&SeenLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
+        let mut near: Vec<&SeenLine> = self.lines.iter().filter(is_near).collect();
+        near.sort_by_key(|line| away(line));
+        let facts = (self.lines.iter()).filter(|line| line.source == EvidenceSource::Fact);
         let before = self.lines[..best.at].iter().rev();
-        self.figures(
-            std::iter::once(best.line)
-                .chain(self.lines.iter().filter(near))
-                .chain(facts)
-                .chain(before),
-        )
+        let lines = std::iter::once(best.line).chain(near);
+        self.figures(lines.chain(facts).chain(before))
     }
 
     /// Of each figure the first.
@@ -634,25 +644,39 @@ impl<'a> Judge<'a> {
         } else {
             &best.rule.advice
         };
+        let is_in_vain = self.weights_exceed_card();
         let fraction = ["utilization", "mem_fraction_static"]
             .iter()
             .find_map(|name| numbers.get(*name)?.as_f64());
         let mut advice = Vec::new();
-        let mut spent = Vec::new();
         for row in rows {
             let Some(one) = self.one_advice(row, best, numbers) else {
                 continue;
             };
-            if row
-                .below
-                .is_some_and(|below| fraction.is_some_and(|fraction| fraction >= below))
-            {
-                spent.push(one);
-            } else {
+            let is_spent = |below| is_in_vain || fraction.is_some_and(|share| share >= below);
+            if !row.below.is_some_and(is_spent) {
                 advice.push(one);
             }
         }
         advice
+    }
+
+    /// Whether weights of 16 bits, by the number of parameters in the model's name, are larger
+    /// than the card: no share of it can be enough.
+    fn weights_exceed_card(&self) -> bool {
+        let card = self.fact("gpu").and_then(|gpu| {
+            let (before, _) = gpu.split_once(" GB").or_else(|| gpu.split_once(" GiB"))?;
+            before.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        let named = self.lines.iter().find_map(|line| {
+            let (_, rest) = line.text.split_once("model='")?;
+            let wide = line.text.contains("float16") && line.text.contains("quantization=None");
+            let name = rest.split('\'').next().filter(|_| wide)?;
+            let billions = |part: &str| part.strip_suffix(['B', 'b'])?.parse::<f64>().ok();
+            name.split(['-', '_', '/']).find_map(billions)
+        });
+        card.zip(named)
+            .is_some_and(|(card, billions)| billions * 2.0 > card)
     }
 
     fn one_advice(
