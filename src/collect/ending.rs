@@ -6,7 +6,7 @@ use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
 use crate::container::Runtime;
 use crate::container::find::refuse_state;
 use crate::container::inspect::InspectedContainer;
-use crate::engine::causes::find_cause;
+use crate::engine::causes::advise_on_text;
 use crate::engine::log::{auto::AutoParser, unwrap::Unwrapped};
 use crate::engine::{self, LogParser};
 use crate::error::Failure;
@@ -248,9 +248,7 @@ async fn with_end(runtime: &Runtime, found: &InspectedContainer, failure: Failur
         OomVerdict::Killed(kill) => kill.describe_kill(),
         _ => cause,
     };
-    let advice = find_cause(&text)
-        .map(|(cause, line)| cause.advise(line, facts.memory_limit_bytes))
-        .unwrap_or_default();
+    let advice = advise_on_text(&text, facts.memory_limit_bytes);
     Failure {
         message,
         hints: advice.into_iter().chain(failure.hints).collect(),

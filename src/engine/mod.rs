@@ -8,6 +8,7 @@ mod builtin;
 pub mod causes;
 pub mod command;
 pub mod cuda_graphs;
+pub mod diagnosis;
 pub mod endpoints;
 pub mod facts;
 mod id;

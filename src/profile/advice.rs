@@ -1,7 +1,7 @@
 //! What to change after a run that failed.
 
 use super::Profile;
-use crate::engine::causes::find_cause;
+use crate::engine::causes::advise_on_text;
 
 /// What to change, the first first; nothing where the cause is unknown.
 pub fn advise_on_profile(profile: &Profile) -> Vec<String> {
@@ -16,7 +16,7 @@ pub fn advise_on_profile(profile: &Profile) -> Vec<String> {
         Some(quote) => texts.push(quote),
         None => texts.extend([&*profile.raw_logs.bench, &*profile.raw_logs.engine]),
     }
-    let cause = texts.into_iter().find_map(find_cause);
     let limit = profile.metadata.container.memory_limit_bytes;
-    cause.map_or_else(Vec::new, |(cause, line)| cause.advise(line, limit))
+    let mut advice = texts.into_iter().map(|text| advise_on_text(text, limit));
+    advice.find(|a| !a.is_empty()).unwrap_or_default()
 }

@@ -1,0 +1,900 @@
+//! Why a container died, loops, hangs or does not start: evidence in, one cause out.
+//!
+//! The rules are in `configs/causes.yaml`; here is how they are weighed, and what no table can
+//! express.
+
+use super::causes::{self, CauseAdvice, CauseRule, FailureCause, TABLE, has_sign, refused_flag};
+use super::log::auto::AutoParser;
+use super::log::text;
+use super::log::words::Words;
+use super::{EngineId, LogParser};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+/// Lines around a failure in which a function of its traceback is looked for.
+const TRACEBACK_LINES: usize = 150;
+/// Lines around a failure in which its figures are looked for.
+const FIGURE_LINES: usize = 40;
+/// Lines at the end of a log that count as its last.
+const LAST_LINES: usize = 4;
+/// Lines of interest that are kept of one log; of more, the first and the last are.
+const MOST_LINES: usize = 20_000;
+/// GiB beside this process that the driver, a desktop or WSL hold.
+const UNOWNED_GIB: f64 = 2.5;
+/// GiB that an ordinary host has: what needs less fails for what others use.
+const ORDINARY_HOST_GIB: f64 = 16.0;
+/// A card has less than this, GiB; what is printed above is an artefact.
+const LARGEST_CARD_GIB: f64 = 1024.0;
+
+/// Where a line of evidence is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EvidenceSource {
+    /// The container's log.
+    Log,
+    /// The host's kernel log.
+    Kernel,
+    /// Docker's own message.
+    Docker,
+    /// A fact of the container, as `name=value`.
+    Fact,
+}
+
+/// What is known of a container beside its log.
+#[derive(Debug, Clone, Default)]
+pub struct CaseFacts {
+    /// The engine, by its name in `--engine`.
+    pub engine: Option<EngineId>,
+    /// Facts as `name=value`: `exit_code=137`, `gpu=NVIDIA GB10`.
+    pub facts: Vec<String>,
+}
+
+impl CaseFacts {
+    /// Reads `engine`, `version`, `gpu` and `container` of a document of facts.
+    pub fn from_document(document: &Value) -> CaseFacts {
+        let mut facts = Vec::new();
+        let mut note = |name: &str, value: &Value| match value {
+            Value::Null => {}
+            Value::String(text) => facts.push(format!("{name}={text}")),
+            other => facts.push(format!("{name}={other}")),
+        };
+        for name in ["version", "gpu"] {
+            note(name, document.get(name).unwrap_or(&Value::Null));
+        }
+        if let Some(container) = document.get("container").and_then(Value::as_object) {
+            container.iter().for_each(|(name, value)| note(name, value));
+        }
+        let engine = document.get("engine").and_then(Value::as_str);
+        CaseFacts {
+            engine: engine.and_then(|name| EngineId::from_name(name).ok()),
+            facts,
+        }
+    }
+}
+
+/// A line that a sign of the table, a figure or a phase may be in.
+#[derive(Debug, Clone)]
+struct SeenLine {
+    source: EvidenceSource,
+    number: usize,
+    text: String,
+}
+
+/// Reads evidence line by line and judges it.
+pub struct CauseFinder {
+    lines: Vec<SeenLine>,
+    last: Vec<usize>,
+    count: usize,
+    facts: CaseFacts,
+    engine: AutoParser,
+    is_served: bool,
+}
+
+/// What is found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// The cause's name; null where none was found or the evidence does not decide.
+    pub cause: Option<String>,
+    /// Where in its life the engine was.
+    pub phase: Option<String>,
+    /// `high`, `medium` or `low`; null without a cause.
+    pub confidence: Option<&'static str>,
+    /// Whether something failed and the evidence does not decide what.
+    pub abstained: bool,
+    /// The cause in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub means: Option<String>,
+    /// What to change, the best first.
+    pub advice: Vec<DiagnosisAdvice>,
+    /// Figures as printed, the unit in the key.
+    pub numbers: Map<String, Value>,
+    /// The lines it rests on.
+    pub evidence: Vec<DiagnosisEvidence>,
+    /// Other causes that the evidence speaks of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// Where to look for what is not in the evidence.
+    pub look_at: Vec<String>,
+}
+
+/// Something to change.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DiagnosisAdvice {
+    /// The setting.
+    pub setting: String,
+    /// In which direction.
+    pub way: String,
+    /// To what, where that is known.
+    pub value: Option<Value>,
+    /// As a sentence.
+    pub text: String,
+}
+
+/// A line that a diagnosis rests on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DiagnosisEvidence {
+    /// The line.
+    pub quote: String,
+    /// Where it is: `log line 12`.
+    pub source: String,
+}
+
+/// Words of all signs, phases and figures.
+static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    let rules = TABLE.causes.iter().flat_map(|cause| &cause.rules);
+    let signs = rules.flat_map(|r| {
+        r.is.iter()
+            .chain(&r.with)
+            .chain(&r.unless)
+            .chain(&r.healed_by)
+    });
+    let marks = TABLE
+        .phases
+        .iter()
+        .flat_map(|p| p.frame.iter().chain(&p.mark));
+    let words: BTreeSet<&str> = (signs.chain(marks))
+        .filter(|sign| !sign.starts_with('@'))
+        .map(|sign| causes::longest_part(sign))
+        .chain(["model='"])
+        .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
+        .filter(|word| word.len() > 2)
+        .collect();
+    Words::overlapping(&words.into_iter().collect::<Vec<_>>())
+});
+
+/// The longest text of a pattern of figures outside its braces.
+fn longest_literal(pattern: &str) -> &str {
+    let literals = pattern
+        .split('{')
+        .enumerate()
+        .map(|(index, part)| match index {
+            0 => part,
+            _ => part.split_once('}').map_or("", |(_, text)| text),
+        });
+    let pieces = literals.flat_map(|text| text.split('…'));
+    pieces.max_by_key(|piece| piece.len()).unwrap_or("")
+}
+
+impl CauseFinder {
+    /// A finder that knows `facts`.
+    pub fn new(facts: CaseFacts) -> CauseFinder {
+        CauseFinder {
+            lines: Vec::new(),
+            last: Vec::new(),
+            count: 0,
+            facts,
+            engine: AutoParser::new(),
+            is_served: false,
+        }
+    }
+
+    /// Takes a line of the log.
+    pub fn line(&mut self, raw: &[u8]) {
+        self.take(EvidenceSource::Log, raw);
+    }
+
+    /// Takes a line from elsewhere.
+    pub fn take(&mut self, source: EvidenceSource, raw: &[u8]) {
+        let mut cleaned = String::new();
+        text::clean(
+            &raw[..raw.len().min(super::lines::LONGEST_LINE)],
+            &mut cleaned,
+        );
+        self.count += 1;
+        // A prompt may contain any words.
+        if cleaned.contains("Received request ") {
+            return;
+        }
+        if source == EvidenceSource::Log && self.facts.engine.is_none() {
+            self.engine.line(raw, None);
+        }
+        // An error's debug string has its newlines as `\n`.
+        for piece in cleaned.split(['\r', '\n']).flat_map(|p| p.split("\\n")) {
+            if source == EvidenceSource::Log && !piece.trim().is_empty() && !piece.contains("[...]")
+            {
+                self.last.push(self.count);
+                if self.last.len() > LAST_LINES {
+                    self.last.remove(0);
+                }
+            }
+            if WORDS.hold(piece.as_bytes()) {
+                if self.lines.len() >= MOST_LINES {
+                    self.lines.drain(MOST_LINES / 4..MOST_LINES / 2);
+                }
+                self.lines.push(SeenLine {
+                    source,
+                    number: self.count,
+                    text: piece.trim_end().to_owned(),
+                });
+            }
+        }
+    }
+
+    /// The cause that the evidence shows.
+    pub fn conclude(mut self) -> Diagnosis {
+        for fact in &self.facts.facts {
+            self.lines.push(SeenLine {
+                source: EvidenceSource::Fact,
+                number: usize::MAX,
+                text: fact.clone(),
+            });
+        }
+        let engine = self.facts.engine.or_else(|| self.engine.engine());
+        let engine = engine.map_or("", |engine| engine.name());
+        let serving = |line: &SeenLine| phase_by(line, true).is_some_and(|p| p == "serving");
+        self.is_served = self.lines.iter().any(serving);
+        Judge {
+            lines: &self.lines,
+            last: self.last.first().copied().unwrap_or(0),
+            engine: if engine.is_empty() || engine == "reference" || engine == "transformers" {
+                "vllm"
+            } else {
+                engine
+            },
+        }
+        .judge(self.count, self.is_served)
+    }
+}
+
+/// The phase that a line of progress marks, or that a function in a line of a traceback is of.
+fn phase_by(line: &SeenLine, progress: bool) -> Option<&'static str> {
+    if !progress && is_quiet(line) {
+        return None;
+    }
+    let has = |row: &&super::causes::PhaseMark| {
+        let signs = if progress { &row.mark } else { &row.frame };
+        signs.iter().any(|sign| has_sign(sign, &line.text))
+    };
+    TABLE.phases.iter().find(has).map(|row| row.phase.as_str())
+}
+
+/// A record of the level INFO, WARNING or DEBUG: no part of a traceback.
+fn is_quiet(line: &SeenLine) -> bool {
+    ["INFO", "WARNING", "DEBUG"]
+        .iter()
+        .any(|level| line.text.contains(level))
+}
+
+/// A rule that holds.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    cause: &'static FailureCause,
+    rule: &'static CauseRule,
+    sign: &'static str,
+    at: usize,
+    line: &'a SeenLine,
+    phase: Option<&'static str>,
+    life: usize,
+}
+
+struct Judge<'a> {
+    lines: &'a [SeenLine],
+    last: usize,
+    engine: &'static str,
+}
+
+impl<'a> Judge<'a> {
+    fn judge(&self, count: usize, is_served: bool) -> Diagnosis {
+        let mut found = self.candidates();
+        // The last death counts; a hint of it does not outweigh a statement about an earlier one.
+        found.sort_by_key(|c| {
+            let tier = c.rule.tier();
+            (
+                std::cmp::Reverse((tier >= 2, tier >= 4, c.life, tier)),
+                c.at,
+            )
+        });
+        let Some(best) = found.first() else {
+            return self.without_cause(count, is_served);
+        };
+        let numbers = self.numbers(best);
+        let also: BTreeSet<&str> = found[1..].iter().map(|c| c.cause.name.as_str()).collect();
+        let also = also.into_iter().filter(|name| *name != best.cause.name);
+        let look_at = [&best.rule.look_at, &best.cause.look_at];
+        let mut evidence = vec![quote(best.line)];
+        for other in found[1..]
+            .iter()
+            .filter(|c| c.cause.name == best.cause.name && c.line.text != best.line.text)
+        {
+            if evidence.len() < 3 && !evidence.contains(&quote(other.line)) {
+                evidence.push(quote(other.line));
+            }
+        }
+        let advice = self.advice(best, &numbers);
+        let confidence = match best.rule.tier() {
+            4 => "high",
+            3 if best.phase.is_some() || best.rule.in_phases.is_empty() => "high",
+            2 | 3 => "medium",
+            _ => "low",
+        };
+        let abstained = best.rule.abstain;
+        Diagnosis {
+            cause: (!abstained).then(|| best.cause.name.clone()),
+            phase: best
+                .rule
+                .phase
+                .as_deref()
+                .or(best.phase)
+                .or(best.cause.phase.as_deref())
+                .map(str::to_owned),
+            confidence: (!abstained).then_some(confidence),
+            abstained,
+            means: (!abstained).then(|| best.cause.means.clone()),
+            advice: if abstained { Vec::new() } else { advice },
+            numbers,
+            evidence,
+            also: also.map(str::to_owned).collect(),
+            look_at: look_at.into_iter().flatten().cloned().collect(),
+        }
+    }
+
+    /// Nothing of the table is in the evidence: healthy, or a death that it does not explain.
+    fn without_cause(&self, count: usize, is_served: bool) -> Diagnosis {
+        let fact = |name: &str| self.fact(name);
+        let code = fact("exit_code").and_then(|code| code.parse::<i64>().ok());
+        let status = fact("status").unwrap_or("");
+        let ended = code.is_some_and(|code| code != 0)
+            || ["exited", "dead", "restarting"]
+                .iter()
+                .any(|word| status.contains(word));
+        let broken = [
+            "EngineDeadError",
+            "EngineCore failed to start",
+            "Engine core initialization failed",
+            "died unexpectedly",
+            "Traceback (most recent call last)",
+            "ShardCannotStart",
+            "WebserverFailed",
+            "Background loop has errored",
+            "terminated: exit status",
+        ];
+        let wrapper = self
+            .lines
+            .iter()
+            .find(|line| broken.iter().any(|sign| line.text.contains(sign)));
+        let failed = ended || (wrapper.is_some() && !(is_served && status == "running"));
+        let mut look_at = Vec::new();
+        if failed {
+            look_at.push(
+                "the log above what is given here: wrapper lines only point to an earlier one"
+                    .to_owned(),
+            );
+            look_at.push("`docker inspect`: State.ExitCode, State.OOMKilled and State.Error; the host's kernel log".to_owned());
+        } else if count == 0 {
+            look_at.push("the container's log: nothing was given".to_owned());
+        }
+        let silent = count == 0 && code.is_none() && status.is_empty();
+        Diagnosis {
+            cause: (!failed && !silent).then(|| "no_failure".to_owned()),
+            phase: self.last_phase().map(str::to_owned),
+            confidence: (!failed && !silent).then_some(if is_served || status == "running" {
+                "high"
+            } else {
+                "low"
+            }),
+            abstained: failed || silent,
+            means: (!failed && !silent).then(|| "no failure is in this log".to_owned()),
+            evidence: wrapper.filter(|_| failed).map(quote).into_iter().collect(),
+            numbers: self.figures(self.lines.iter()),
+            look_at,
+            ..Diagnosis::default()
+        }
+    }
+
+    fn candidates(&self) -> Vec<Candidate<'a>> {
+        let mut found = Vec::new();
+        let mut life = 0;
+        for (at, line) in self.lines.iter().enumerate() {
+            let starts = |row: &&super::causes::PhaseMark| {
+                row.start && row.mark.iter().any(|s| has_sign(s, &line.text))
+            };
+            life += usize::from(
+                line.source == EvidenceSource::Log && TABLE.phases.iter().any(|row| starts(&row)),
+            );
+            for cause in &TABLE.causes {
+                for rule in &cause.rules {
+                    let Some(sign) = rule.is.iter().find(|sign| is_in(sign, line)) else {
+                        continue;
+                    };
+                    let candidate = Candidate {
+                        cause,
+                        rule,
+                        sign,
+                        at,
+                        line,
+                        phase: self.phase_at(at),
+                        life,
+                    };
+                    if self.holds(&candidate) {
+                        found.push(candidate);
+                        break;
+                    }
+                }
+            }
+        }
+        // A fact of the container is about its last life.
+        for candidate in &mut found {
+            if candidate.line.source != EvidenceSource::Log {
+                candidate.life = life;
+            }
+        }
+        found
+    }
+
+    fn holds(&self, c: &Candidate<'_>) -> bool {
+        let rule = c.rule;
+        let anywhere = |signs: &[String]| {
+            self.lines
+                .iter()
+                .any(|line| signs.iter().any(|sign| is_in(sign, line)))
+        };
+        let phase = c.phase.unwrap_or("unknown");
+        (rule.engines.is_empty() || rule.engines.iter().any(|e| e == self.engine))
+            && !rule
+                .not_in_line
+                .iter()
+                .any(|sign| has_sign(sign, &c.line.text))
+            && (rule.in_phases.is_empty() || rule.in_phases.iter().any(|p| p == phase))
+            && (!rule.at_end || c.line.number >= self.last)
+            && (rule.with.is_empty() || anywhere(&rule.with))
+            && !anywhere(&rule.unless)
+            && !self.lines[c.at..]
+                .iter()
+                .any(|line| rule.healed_by.iter().any(|sign| is_in(sign, line)))
+            && rule
+                .check
+                .as_deref()
+                .is_none_or(|check| self.check(check, c))
+    }
+
+    /// The phase of the line at an index: a function near it, else the last progress before it.
+    fn phase_at(&self, at: usize) -> Option<&'static str> {
+        let line = &self.lines[at];
+        if line.source == EvidenceSource::Fact {
+            return self.last_phase();
+        }
+        if let Some(phase) = phase_by(line, false) {
+            return Some(phase);
+        }
+        let near = |other: &&SeenLine| {
+            other.source == line.source && other.number.abs_diff(line.number) <= TRACEBACK_LINES
+        };
+        let around: Vec<&SeenLine> = self.lines.iter().filter(near).collect();
+        // llama.cpp prints no tracebacks: its functions head lines of progress.
+        let has_frames = !matches!(self.engine, "llama_cpp" | "ollama");
+        let framed = TABLE.phases.iter().filter(|_| has_frames).find(|row| {
+            around
+                .iter()
+                .filter(|other| !is_quiet(other))
+                .any(|other| row.frame.iter().any(|sign| has_sign(sign, &other.text)))
+        });
+        if let Some(row) = framed {
+            return Some(row.phase.as_str());
+        }
+        let before = self.lines[..at]
+            .iter()
+            .rev()
+            .filter(|other| other.source == line.source);
+        let progress = before.filter_map(|other| phase_by(other, true)).next();
+        let failed_start = around.iter().any(|other| {
+            [
+                "EngineCore failed to start",
+                "Engine core initialization failed",
+                "WorkerProc initialization failed",
+                "Error initializing",
+            ]
+            .iter()
+            .any(|sign| other.text.contains(sign))
+        });
+        match progress {
+            // Graphs are captured already: torch counts their pools.
+            _ if line.text.contains("allocated in private pools") => Some("serving"),
+            Some("serving" | "http_bind") if failed_start => None,
+            other => other,
+        }
+    }
+
+    fn last_phase(&self) -> Option<&'static str> {
+        self.lines
+            .iter()
+            .rev()
+            .find_map(|line| phase_by(line, true))
+    }
+
+    fn fact(&self, name: &str) -> Option<&'a str> {
+        let facts = self
+            .lines
+            .iter()
+            .filter(|line| line.source == EvidenceSource::Fact);
+        facts
+            .filter_map(|line| line.text.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// What no sign can express.
+    fn check(&self, check: &str, c: &Candidate<'_>) -> bool {
+        let numbers = self.figures(std::iter::once(c.line));
+        let gib = |name: &str| size_of(&numbers, name);
+        match check {
+            "neighbour_holds_memory" => {
+                let held = gib("total")
+                    .zip(gib("free"))
+                    .map(|(total, free)| total - free);
+                let unified = TABLE
+                    .causes
+                    .iter()
+                    .flat_map(|cause| &cause.rules)
+                    .any(|rule| {
+                        rule.with.iter().any(|sign| {
+                            sign.starts_with("@gpu=")
+                                && self.lines.iter().any(|line| is_in(sign, line))
+                        })
+                    });
+                let others = self
+                    .fact("other_containers_on_gpu")
+                    .is_some_and(|n| n != "0");
+                others || (!unified && held.is_some_and(|held| held > UNOWNED_GIB))
+            }
+            "asked_less_than_free" => gib("requested")
+                .zip(gib("free"))
+                .is_some_and(|(asked, free)| free > 1.5 * asked),
+            "other_process_in_line" => {
+                let own = c.line.text.contains("this process has ");
+                let others: f64 = held_by_others(&c.line.text).iter().sum();
+                let total = gib("total").unwrap_or(f64::MAX);
+                own && others < LARGEST_CARD_GIB && others > 1.0 && others > 0.1 * total
+            }
+            "rank_shares_gpu" => {
+                let word = |sign: &str| number_behind(&c.line.text, sign);
+                let apart = word("[RANK ")
+                    .zip(word("GPU "))
+                    .is_some_and(|(rank, gpu)| rank as u64 % 8 != gpu as u64);
+                apart
+                    && held_by_others(&c.line.text)
+                        .iter()
+                        .filter(|gib| **gib > 1.0)
+                        .count()
+                        > 1
+            }
+            "host_is_full" => {
+                let of = |name: &str| numbers.get(name).and_then(Value::as_f64);
+                of("host_used_mib")
+                    .zip(of("host_total_mib"))
+                    .is_some_and(|(used, total)| used > 0.95 * total)
+            }
+            "flag_takes_value" => refused_flag(c.sign, &c.line.text).is_some(),
+            "is_unloadable_library" => c.line.text.contains("cannot open shared object file"),
+            "wants_remote_code" => {
+                c.line.text.contains("requires you to execute") || c.line.text.contains("rror")
+            }
+            "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
+            "repeats" => {
+                let same = |line: &&SeenLine| has_sign(c.sign, &line.text);
+                self.lines.iter().filter(same).count() > 3
+            }
+            _ => false,
+        }
+    }
+
+    /// Figures near the line that decides, the nearest first, and those of its start.
+    fn numbers(&self, best: &Candidate<'_>) -> Map<String, Value> {
+        let away = |line: &SeenLine| line.number.abs_diff(best.line.number);
+        let is_near =
+            |line: &&SeenLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
+        let mut near: Vec<&SeenLine> = self.lines.iter().filter(is_near).collect();
+        near.sort_by_key(|line| away(line));
+        let facts = (self.lines.iter()).filter(|line| line.source == EvidenceSource::Fact);
+        let before = self.lines[..best.at].iter().rev();
+        let lines = std::iter::once(best.line).chain(near);
+        self.figures(lines.chain(facts).chain(before))
+    }
+
+    /// Of each figure the first.
+    fn figures<'l>(&self, lines: impl Iterator<Item = &'l SeenLine>) -> Map<String, Value> {
+        let mut numbers = Map::new();
+        let mut known = BTreeSet::new();
+        for line in lines {
+            for pattern in &TABLE.numbers {
+                let Some(values) = read_pattern(pattern, &line.text) else {
+                    continue;
+                };
+                for (name, value) in values {
+                    let stem = name
+                        .trim_end_matches("_gib")
+                        .trim_end_matches("_mib")
+                        .to_owned();
+                    if known.insert(stem) {
+                        numbers.insert(name, value);
+                    }
+                }
+            }
+        }
+        numbers.retain(|name, value| {
+            let in_gib = value.as_f64().filter(|_| name.ends_with("_gib"));
+            in_gib.is_none_or(|gib| gib < LARGEST_CARD_GIB * 8.0)
+        });
+        numbers
+    }
+
+    fn advice(&self, best: &Candidate<'_>, numbers: &Map<String, Value>) -> Vec<DiagnosisAdvice> {
+        let rows = if best.rule.advice.is_empty() {
+            &best.cause.advice
+        } else {
+            &best.rule.advice
+        };
+        let is_in_vain = self.weights_exceed_card();
+        let fraction = ["utilization", "mem_fraction_static"]
+            .iter()
+            .find_map(|name| numbers.get(*name)?.as_f64());
+        let mut advice = Vec::new();
+        for row in rows {
+            let Some(one) = self.one_advice(row, best, numbers) else {
+                continue;
+            };
+            let is_spent = |below| is_in_vain || fraction.is_some_and(|share| share >= below);
+            if !row.below.is_some_and(is_spent) {
+                advice.push(one);
+            }
+        }
+        advice
+    }
+
+    /// Whether weights of 16 bits, by the number of parameters in the model's name, are larger
+    /// than the card: no share of it can be enough.
+    fn weights_exceed_card(&self) -> bool {
+        let card = self.fact("gpu").and_then(|gpu| {
+            let (before, _) = gpu.split_once(" GB").or_else(|| gpu.split_once(" GiB"))?;
+            before.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        let named = self.lines.iter().find_map(|line| {
+            let (_, rest) = line.text.split_once("model='")?;
+            let wide = line.text.contains("float16") && line.text.contains("quantization=None");
+            let name = rest.split('\'').next().filter(|_| wide)?;
+            let billions = |part: &str| part.strip_suffix(['B', 'b'])?.parse::<f64>().ok();
+            name.split(['-', '_', '/']).find_map(billions)
+        });
+        card.zip(named)
+            .is_some_and(|(card, billions)| billions * 2.0 > card)
+    }
+
+    fn one_advice(
+        &self,
+        row: &CauseAdvice,
+        best: &Candidate<'_>,
+        numbers: &Map<String, Value>,
+    ) -> Option<DiagnosisAdvice> {
+        if !row.engines.is_empty() && !row.engines.iter().any(|engine| engine == self.engine) {
+            return None;
+        }
+        let lever = match &row.lever {
+            Some(lever) => Some(TABLE.lever_of(lever, self.engine)?),
+            None => None,
+        };
+        let flag = refused_flag(best.sign, &best.line.text);
+        let value_of = |name: &str| match name {
+            "flag" => lever.map(|(_, flag)| flag.to_owned()),
+            "refused_flag" => flag.map(str::to_owned),
+            "limit" => self.fact("memory_limit").map(str::to_owned),
+            "stopped_by" => self.fact("stopped_by").map(str::to_owned),
+            "fraction_of_free" => fraction_of_free(numbers).map(|share| share.to_string()),
+            name => ["", "_gib", "_gb", "_mib"].iter().find_map(|unit| {
+                let value = numbers.get(&format!("{name}{unit}"))?;
+                let unit = match *unit {
+                    "_gib" => " GiB",
+                    "_gb" => " GB",
+                    "_mib" => " MiB",
+                    _ => "",
+                };
+                Some(
+                    value
+                        .as_str()
+                        .map_or_else(|| format!("{value}{unit}"), str::to_owned),
+                )
+            }),
+        };
+        let value = row.value.as_deref().and_then(|name| match name {
+            "fraction_of_free" => fraction_of_free(numbers).map(Value::from),
+            name if name.contains('_') && name != "q8_0" => numbers.get(name).cloned(),
+            literal => Some(Value::from(literal)),
+        });
+        let setting = match (&row.set, lever) {
+            (Some(set), _) => causes::fill_text(set, &value_of)?,
+            (None, Some((name, _))) => name.to_owned(),
+            (None, None) => return None,
+        };
+        Some(DiagnosisAdvice {
+            setting,
+            way: row.way.clone(),
+            value,
+            text: causes::fill_text(&row.text, &value_of)?,
+        })
+    }
+}
+
+/// The largest fraction, in hundredths, that what is free suffices for.
+fn fraction_of_free(numbers: &Map<String, Value>) -> Option<f64> {
+    let (total, free) = size_of(numbers, "total").zip(size_of(numbers, "free"))?;
+    (total > 0.0).then(|| (free / total * 100.0).floor() / 100.0)
+}
+
+/// GiB of a size under any of its units.
+fn size_of(numbers: &Map<String, Value>, name: &str) -> Option<f64> {
+    let unit = |unit: &str| {
+        numbers
+            .get(&format!("{name}_{unit}"))
+            .and_then(Value::as_f64)
+    };
+    unit("gib").or_else(|| unit("mib").map(|mib| mib / 1024.0))
+}
+
+/// GiB of other processes that an out-of-memory message lists.
+fn held_by_others(line: &str) -> Vec<f64> {
+    let each = line.match_indices("Process ").filter_map(|(at, _)| {
+        let (_, rest) = line[at..].split_once(" has ")?;
+        let (_, value) = read_size(rest, "x")?;
+        value.as_f64().map(|v| {
+            if rest.split(' ').nth(1) == Some("MiB") {
+                v / 1024.0
+            } else {
+                v
+            }
+        })
+    });
+    each.collect()
+}
+
+fn number_behind(line: &str, sign: &str) -> Option<f64> {
+    let (_, rest) = line.split_once(sign)?;
+    read_number(rest).map(|(number, _)| number)
+}
+
+fn read_number(text: &str) -> Option<(f64, &str)> {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '-');
+    let length = text.find(|c| !is_part(c)).unwrap_or(text.len());
+    let digits = text[..length].trim_end_matches([',', '.', '-']);
+    let number = digits.replace(',', "").parse().ok()?;
+    Some((number, &text[digits.len()..]))
+}
+
+/// `44.28 GiB` as its key by unit and its value.
+fn read_size(text: &str, name: &str) -> Option<(String, Value)> {
+    let (number, rest) = read_number(text)?;
+    let unit = match rest.trim_start().get(..3).unwrap_or(rest.trim_start()) {
+        "GiB" => "gib",
+        "MiB" => "mib",
+        "KiB" => "kib",
+        word if word.starts_with("GB") => "gb",
+        word if word.starts_with("MB") => "mb",
+        _ => return None,
+    };
+    Some((format!("{name}_{unit}"), json_number(number)))
+}
+
+fn json_number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 9e15 {
+        Value::from(number as i64)
+    } else {
+        Value::from(number)
+    }
+}
+
+/// The figures of a pattern in a line; `None` where the line does not have it.
+fn read_pattern(pattern: &str, line: &str) -> Option<Vec<(String, Value)>> {
+    let (head, mut rest_pattern) = pattern.split_once('{')?;
+    let mut at = line;
+    for part in head.split('…') {
+        at = &at[at.find(part)? + part.len()..];
+    }
+    let mut values = Vec::new();
+    loop {
+        let (field, behind) = rest_pattern.split_once('}')?;
+        let (name, kind) = field.split_once(':').unwrap_or((field, ""));
+        let (literal, next) = behind
+            .split_once('{')
+            .map_or((behind, None), |(l, n)| (l, Some(n)));
+        let value = match kind {
+            "size" => read_size(at, name)?,
+            "word" => {
+                let end = at.find(['\'', '"'])?;
+                (name.to_owned(), Value::from(&at[..end]))
+            }
+            "" => (name.to_owned(), json_number(read_number(at)?.0)),
+            unit => (format!("{name}_{unit}"), json_number(read_number(at)?.0)),
+        };
+        values.push(value);
+        // A message may be cut off behind its first figures.
+        let first = literal.split('…').next().unwrap_or("");
+        match (first.is_empty(), at.find(first)) {
+            (true, _) => {}
+            (false, Some(found)) => at = &at[found + first.len()..],
+            (false, None) if values.len() > 1 || next.is_some() => return Some(values),
+            (false, None) => return None,
+        }
+        for part in literal.split('…').skip(1) {
+            at = &at[at.find(part)? + part.len()..];
+        }
+        match next {
+            Some(next) => rest_pattern = next,
+            None => return Some(values),
+        }
+    }
+}
+
+fn is_in(sign: &str, line: &SeenLine) -> bool {
+    match sign.strip_prefix('@') {
+        Some(fact) if fact.ends_with('=') => {
+            line.source == EvidenceSource::Fact && line.text.starts_with(fact)
+        }
+        Some(fact) => {
+            line.source == EvidenceSource::Fact
+                && line.text.starts_with(fact.split('…').next().unwrap_or(""))
+                && has_sign(fact, &line.text)
+                && (fact.contains('…') || line.text == fact)
+        }
+        None => line.source != EvidenceSource::Fact && has_sign(sign, &line.text),
+    }
+}
+
+fn quote(line: &SeenLine) -> DiagnosisEvidence {
+    DiagnosisEvidence {
+        quote: text::quote(line.text.trim(), 0),
+        source: match line.source {
+            EvidenceSource::Log => format!("log line {}", line.number),
+            EvidenceSource::Kernel => "kernel log".to_owned(),
+            EvidenceSource::Docker => "Docker".to_owned(),
+            EvidenceSource::Fact => "the container's state".to_owned(),
+        },
+    }
+}
+
+impl Diagnosis {
+    /// The cause that a text of some lines states.
+    pub fn of_text(text: &str) -> Diagnosis {
+        let mut finder = CauseFinder::new(CaseFacts::default());
+        text.lines().for_each(|line| finder.line(line.as_bytes()));
+        finder.conclude()
+    }
+
+    /// The cause that a text states, of a container with this memory limit.
+    pub fn of_text_with_limit(text: &str, limit: Option<String>) -> Diagnosis {
+        let facts = limit
+            .map(|limit| format!("memory_limit={limit}"))
+            .into_iter()
+            .collect();
+        let mut finder = CauseFinder::new(CaseFacts {
+            engine: None,
+            facts,
+        });
+        text.lines().for_each(|line| finder.line(line.as_bytes()));
+        finder.conclude()
+    }
+
+    /// Whether a failure was found and named.
+    pub fn names_failure(&self) -> bool {
+        self.cause
+            .as_deref()
+            .is_some_and(|cause| cause != "no_failure")
+    }
+}
