@@ -51,7 +51,7 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, styles = STYLES, after_help = examples::MAIN, max_term_width = 100)]
 pub struct Cli {
-    /// How to talk.
+    /// How much is printed, and in which colours.
     #[command(flatten)]
     pub talk: OutputArgs,
     /// NVIDIA's management library, where it is not where libraries are
@@ -75,7 +75,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// How to talk.
+/// How much is printed, and in which colours.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub struct OutputArgs {

@@ -19,7 +19,7 @@ pub fn plural_noun(noun: &str) -> String {
 
 /// Shortest name that counts as near because it is a part of the other one.
 const MIN_PART_CHARS: usize = 3;
-/// Edits that a name which is a part of the other one counts as at most.
+/// Limit of the edit distance where one name contains the other: the rest of the longer one was left out, not misspelt.
 const MAX_PART_EDITS: usize = 2;
 
 /// The known names nearest to a misspelt one, nearest first. Case, and whether words are joined by

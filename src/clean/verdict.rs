@@ -169,7 +169,7 @@ pub enum CleanRule {
     Selected,
     /// Chosen, and idle for as long as asked.
     Idle,
-    /// Chosen, and not idle for as long as asked, or that is not known.
+    /// Chosen with `--idle`, but busy within that time, or how long it is idle is unknown.
     NotIdle,
     /// It has ended, and holds nothing any more.
     Ended,

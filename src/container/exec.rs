@@ -29,7 +29,7 @@ pub struct ExecResult {
     pub end: ExecEnd,
     /// Exit code, whatever the end, if the daemon reported one.
     pub exit_code: Option<i64>,
-    /// From the start to the end of the output and of the processes.
+    /// Time from the start until the output and all processes had ended.
     pub took: Duration,
     /// Processes that were killed: at the deadline, on cancellation, or as leftovers of the
     /// command.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-/// One sample.
+/// One line of the text format: a metric with its labels and its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample<'a> {
     /// Name, with its prefix: `vllm:num_requests_running`.

@@ -354,7 +354,7 @@ impl InternalMetrics {
             }
             _ => no_gauge(c),
         };
-        // Not reported, with a hint where that applies.
+        // Why the engine did not report it; `hint` follows where it applies.
         let hint = |applies: bool, hint: &str| {
             let reason = o.not_reported();
             if applies {

@@ -60,7 +60,7 @@ pub fn is_secret_name(name: &str) -> bool {
     }
 }
 
-/// Whether a token with this before it is one of a model's vocabulary, or a count of them.
+/// Whether this word before `TOKEN` in a name means a token of a model's vocabulary (`EOS_TOKEN`), and not a secret.
 fn is_of_a_vocabulary(before: &str) -> bool {
     BEFORE_VOCABULARY_TOKEN
         .split(' ')

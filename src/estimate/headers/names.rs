@@ -24,7 +24,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Piece {
-    /// The values.
+    /// The weights themselves.
     Values,
     /// One scale for the matrix, or a few.
     Scales,

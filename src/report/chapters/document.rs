@@ -57,7 +57,7 @@ pub(crate) struct DocumentFigure {
     per: f64,
 }
 
-/// Of its key, its key in CSV, words, unit, and what its value is divided by.
+/// A figure of a document. `csv`: its column in CSV; `per`: what the document's value is divided by for `unit`.
 pub(crate) const fn new_figure(
     key: &'static str,
     csv: &'static str,

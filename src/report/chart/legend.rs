@@ -52,7 +52,7 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
     }
 }
 
-/// One entry at a place.
+/// Draws one entry of a legend: its sign, and right of it the text. `at`: left end of the base line.
 pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
     sign.draw_legend(pen, (at.0, at.1 - 4.0));
     let ink = pen.paint_for(Ink::Text);

@@ -1,7 +1,8 @@
 //! Product names of the GPUs: from the board, else from libdrm's table, else from `amd-smi` once.
 
 use super::Roots;
-use super::smi::{ToolOutcome, amd_smi};
+use super::smi::ToolOutcome;
+use super::smi::reports::parse_amd_smi;
 use super::sysfs::{Card, product_name};
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ fn by_tool(roots: &Roots) -> Vec<(String, String)> {
         return Vec::new();
     };
     match (roots.tools).run_tool(&tool, "static --asic --bus --json", PATIENCE) {
-        ToolOutcome::Text { text, .. } => amd_smi::parse_output(&text)
+        ToolOutcome::Text { text, .. } => parse_amd_smi(&text)
             .into_iter()
             .filter_map(|gpu| Some((gpu.bdf?, gpu.name?)))
             .collect(),

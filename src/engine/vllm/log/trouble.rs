@@ -41,7 +41,7 @@ pub struct Trouble {
     chained: bool,
     /// A traceback that belongs to one request.
     request_error: bool,
-    /// Weights were read to their end once.
+    /// Whether the weights were loaded completely once. With speculation, a failure after that is the draft model's.
     pub loaded_once: bool,
     /// The engine core was asked to stop and obeys.
     stopping: bool,

@@ -1,7 +1,5 @@
-//! HTML under construction. What is markup is a literal of this program, and the text of a report can
-//! only come in as text: that is a matter of types here, which no template gives. That is why there
-//! is not a template engine: a template would be shorter by little, forgets an escape in silence where
-//! it is marked as raw, and finds its mistakes only when it runs.
+//! Builds HTML. Markup comes from literals of this program alone and a report's text is always escaped: the types see to
+//! that. A template engine would save little, does not notice a missing escape, and finds its mistakes only when it runs.
 
 use super::super::words;
 

@@ -1,7 +1,8 @@
 //! Memory of AMD GPUs through AMD's tools alone, for a plimsoll in a container without the host's
 //! `/sys`. It reads only every few seconds.
 
-use super::{GpuReport, ToolOutcome, ToolProcess, Tools, amd_smi, combine_reports, rocm_smi};
+use super::reports::{parse_amd_smi, parse_rocm_smi, without_colours};
+use super::{GpuReport, ToolOutcome, ToolProcess, Tools, combine_reports};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::{Clock, to_nanos};
 use crate::telemetry::gpu_process::{self, Raw};
@@ -194,13 +195,13 @@ impl Tool {
 
     fn amd(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, _) = self.run_tool("metric --json")?;
-        let mut gpus = amd_smi::parse_output(&text);
+        let mut gpus = parse_amd_smi(&text);
         if gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
         // Without a process list the memory is still valid.
         if let Ok((text, _, pid)) = self.run_tool("process --json") {
-            combine_reports(&mut gpus, amd_smi::parse_output(&text));
+            combine_reports(&mut gpus, parse_amd_smi(&text));
             for gpu in &mut gpus {
                 without(gpu.processes.as_mut(), pid);
             }
@@ -210,7 +211,7 @@ impl Tool {
 
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, pid) = self.run_tool(ROCM_ARGUMENTS)?;
-        let mut said = rocm_smi::parse_output(&text);
+        let mut said = parse_rocm_smi(&text);
         // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
         if let [only] = said.gpus.as_mut_slice() {
             without(said.processes.as_mut(), pid);
@@ -228,7 +229,7 @@ impl Tool {
         if self.name == "amd-smi" {
             for arguments in ["list --json", "static --asic --bus --vram --json"] {
                 if let Ok((text, ..)) = self.run_tool(arguments) {
-                    combine_reports(&mut facts, amd_smi::parse_output(&text));
+                    combine_reports(&mut facts, parse_amd_smi(&text));
                 }
             }
         }
@@ -246,7 +247,7 @@ fn without(processes: Option<&mut Vec<ToolProcess>>, pid: u32) {
 /// Why a tool's output contains no GPU, in its own words. Some print an error on standard output,
 /// in colour.
 fn nothing(name: &str, error: Option<String>, text: &str) -> String {
-    let text = super::documents::without_colours(text);
+    let text = without_colours(text);
     let said = error.or_else(|| {
         text.lines()
             .map(str::trim)

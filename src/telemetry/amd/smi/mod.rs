@@ -2,10 +2,8 @@
 //! run. Tables for people and comma-separated forms are not read: every release that is read has `--json`.
 //! A call takes a second and more, so nothing here is for the fast loop.
 
-pub mod amd_smi;
 mod backend;
-pub mod documents;
-pub mod rocm_smi;
+pub mod reports;
 mod run;
 pub mod shapes;
 
@@ -58,25 +56,12 @@ pub struct ToolProcess {
 }
 
 impl GpuReport {
-    /// Takes over the values of a newer report of the same GPU.
-    pub fn update_from(&mut self, newer: GpuReport) {
-        self.take_fields(newer, true);
-    }
-
-    /// Takes over only the values that are not known yet.
+    /// Takes over the values that are not known yet.
     pub fn fill_from(&mut self, other: GpuReport) {
-        self.take_fields(other, false);
-    }
-
-    fn take_fields(&mut self, other: GpuReport, over: bool) {
-        macro_rules! take {
-            ($($field:ident),*) => {
-                $(if other.$field.is_some() && (over || self.$field.is_none()) {
-                    self.$field = other.$field;
-                })*
-            };
+        macro_rules! fill {
+            ($($field:ident),*) => { $(self.$field = self.$field.take().or(other.$field);)* };
         }
-        take!(
+        fill!(
             bdf,
             uuid,
             name,
@@ -95,11 +80,11 @@ impl GpuReport {
     }
 }
 
-/// The reports of several readings as one per GPU, later ones over earlier ones.
-pub fn combine_reports(into: &mut Vec<GpuReport>, newer: Vec<GpuReport>) {
-    for report in newer {
+/// Adds what another call of the tool reported to the reports of the same GPUs.
+pub fn combine_reports(into: &mut Vec<GpuReport>, more: Vec<GpuReport>) {
+    for report in more {
         match into.iter_mut().find(|known| known.gpu == report.gpu) {
-            Some(known) => known.update_from(report),
+            Some(known) => known.fill_from(report),
             None => into.push(report),
         }
     }
