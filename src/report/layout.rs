@@ -174,70 +174,6 @@ pub enum Align {
     Right,
 }
 
-/// Rows in columns, two spaces apart. The first row is the head.
-#[derive(Debug, Clone)]
-pub struct TextTable {
-    align: Vec<Align>,
-    rows: Vec<Vec<String>>,
-}
-
-impl TextTable {
-    /// A table with these columns.
-    pub fn new(columns: &[(&str, Align)]) -> TextTable {
-        TextTable {
-            align: columns.iter().map(|c| c.1).collect(),
-            rows: vec![columns.iter().map(|c| c.0.to_owned()).collect()],
-        }
-    }
-
-    /// Adds a row.
-    pub fn add_row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
-    }
-
-    /// The same without one column.
-    pub fn without_column(&self, column: usize) -> TextTable {
-        let mut table = self.clone();
-        if column < table.align.len() {
-            table.align.remove(column);
-        }
-        for row in &mut table.rows {
-            if column < row.len() {
-                row.remove(column);
-            }
-        }
-        table
-    }
-
-    /// The lines, the head first, without trailing spaces.
-    pub fn render_lines(&self) -> Vec<String> {
-        let widths: Vec<usize> = (0..self.align.len())
-            .map(|i| {
-                self.rows
-                    .iter()
-                    .filter_map(|r| r.get(i))
-                    .map(|cell| text_width(cell))
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        self.rows
-            .iter()
-            .map(|row| {
-                let cells: Vec<String> = row
-                    .iter()
-                    .zip(self.align.iter().zip(&widths))
-                    .map(|(cell, (align, w))| match align {
-                        Align::Left => pad_left_aligned(cell, *w),
-                        Align::Right => pad_right_aligned(cell, *w),
-                    })
-                    .collect();
-                cells.join("  ").trim_end().to_owned()
-            })
-            .collect()
-    }
-}
-
 /// `1 run`, `1,200 runs`.
 pub fn counted_noun(n: usize, noun: &str) -> String {
     counted_words(n, noun, &plural_noun(noun))
@@ -249,6 +185,29 @@ pub fn counted_words(n: usize, one: &str, more: &str) -> String {
         1 => format!("1 {one}"),
         n => format!("{} {more}", grouped_count(n as u64)),
     }
+}
+
+/// A title with its unit: `peak, GiB`.
+pub fn with_unit(title: &str, unit: &str) -> String {
+    match (title, unit) {
+        (title, "") => title.to_owned(),
+        ("", unit) => unit.to_owned(),
+        (title, unit) => format!("{title}, {unit}"),
+    }
+}
+
+/// Sentences as one text; `None` without any.
+pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> Option<String> {
+    let all: Vec<S> = sentences.into_iter().collect();
+    let texts: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+/// With a capital letter in front.
+pub fn capitalize_first(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(letters).collect()
 }
 
 /// A count with thousands apart: `117,216`.
@@ -305,19 +264,6 @@ pub fn format_duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_align_by_what_the_terminal_shows() {
-        let mut table = TextTable::new(&[("name", Align::Left), ("GiB", Align::Right)]);
-        table.add_row(vec!["量子".into(), "1.00".into()]);
-        table.add_row(vec!["abcdefg".into(), "10.00".into()]);
-        assert_eq!(
-            table.render_lines(),
-            ["name       GiB", "量子      1.00", "abcdefg  10.00"]
-        );
-        let cells: Vec<usize> = table.render_lines().iter().map(|l| text_width(l)).collect();
-        assert_eq!(cells, [14, 14, 14]);
-    }
 
     #[test]
     fn text_from_outside_cannot_move_the_cursor() {

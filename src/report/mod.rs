@@ -22,6 +22,7 @@ pub mod material;
 pub mod page;
 pub mod spreadsheet;
 pub mod sweep;
+mod tables;
 pub mod terminal;
 pub mod validation;
 

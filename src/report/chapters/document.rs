@@ -1,6 +1,7 @@
 //! Reading documents of plimsoll's leniently: what is missing or of another kind is unknown.
 
-use crate::report::layout::truncate_text;
+use crate::report::layout::{truncate_text, with_unit};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Longest text that is taken, cells.
@@ -9,9 +10,14 @@ const LONGEST: usize = 300;
 /// A text at a path; none where it is empty.
 pub(super) fn text_at(value: &Value, path: &str) -> Option<String> {
     let text = value.pointer(path)?.as_str()?.trim();
+    (!text.is_empty()).then(|| cut_text(text))
+}
+
+/// The beginning of a text that is too long.
+pub(super) fn cut_text(text: &str) -> String {
     // A text of megabytes is not measured to its end.
     let few: String = text.chars().take(4 * LONGEST).collect();
-    (!few.is_empty()).then(|| truncate_text(&few, LONGEST, "…"))
+    truncate_text(&few, LONGEST, "…")
 }
 
 /// A number at a path.
@@ -40,6 +46,16 @@ pub(super) fn sentences_at(value: &Value, path: &str) -> Vec<String> {
     list_at(value, path, 50)
         .filter_map(|s| text_at(s, ""))
         .collect()
+}
+
+/// A document as far as it can be read: a field that is missing or of another kind is as in the default.
+pub(super) fn read_document<T: DeserializeOwned + Default>(document: &Value) -> T {
+    let mut fields = document.as_object().cloned().unwrap_or_default();
+    fields.retain(|name, value| {
+        let alone = Value::Object([(name.clone(), value.clone())].into_iter().collect());
+        serde_json::from_value::<T>(alone).is_ok()
+    });
+    serde_json::from_value(Value::Object(fields)).unwrap_or_default()
 }
 
 /// A figure that a document has for each of its rows: cells, levels.
@@ -77,10 +93,7 @@ pub(crate) const fn new_figure(
 impl DocumentFigure {
     /// Words with the unit: `peak, GiB`.
     pub fn column_head(&self) -> String {
-        match self.unit {
-            "" => self.title.to_owned(),
-            unit => format!("{}, {unit}", self.title),
-        }
+        with_unit(self.title, self.unit)
     }
 
     /// Its value in a row, in the unit that is shown.

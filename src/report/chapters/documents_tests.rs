@@ -1,6 +1,6 @@
 //! Tests of the chapters of experiments and of load lines.
 
-use super::samples::render_plain;
+use super::samples_tests::render_plain;
 use super::{Sources, experiment, load_line};
 use crate::report::material::{Material, StoredDocument};
 use serde_json::{Value, json};

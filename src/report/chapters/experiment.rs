@@ -4,15 +4,14 @@ use super::Sources;
 use super::document::{
     DocumentFigure, flag_at, list_at, new_figure, number_at, sentences_at, text_at,
 };
-use super::sweep::capitalize_first;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, note_block, number_column, text_column,
 };
-use crate::report::layout;
-use crate::report::layout::counted_words;
+use crate::report::layout::{capitalize_first, counted_words};
 use crate::report::material::{Material, StoredDocument};
+use crate::report::tables::format_in_unit;
 use crate::units::GIB;
 use serde_json::Value;
 
@@ -21,82 +20,35 @@ const MOST: usize = 1000;
 
 /// Memory: what the devices held, and of the KV cache what is reserved and what is used. An engine
 /// that reserves a pool at its start makes the first two flat, whatever the load.
+#[rustfmt::skip]
 static MEMORY: [DocumentFigure; 5] = [
     new_figure("peak_bytes", "peak_gib", "peak memory", "GiB", GIB),
-    new_figure(
-        "kv_pool_bytes",
-        "kv_pool_gib",
-        "KV pool reserved",
-        "GiB",
-        GIB,
-    ),
-    new_figure(
-        "kv_used_bytes",
-        "kv_used_gib",
-        "KV used at most",
-        "GiB",
-        GIB,
-    ),
-    new_figure(
-        "peak_alloc_bytes",
-        "torch_allocated_gib",
-        "torch allocated",
-        "GiB",
-        GIB,
-    ),
-    new_figure(
-        "peak_reserved_bytes",
-        "torch_reserved_gib",
-        "torch reserved",
-        "GiB",
-        GIB,
-    ),
+    new_figure("kv_pool_bytes", "kv_pool_gib", "KV pool reserved", "GiB", GIB),
+    new_figure("kv_used_bytes", "kv_used_gib", "KV used at most", "GiB", GIB),
+    new_figure("peak_alloc_bytes", "torch_allocated_gib", "torch allocated", "GiB", GIB),
+    new_figure("peak_reserved_bytes", "torch_reserved_gib", "torch reserved", "GiB", GIB),
 ];
 
+#[rustfmt::skip]
 static THROUGHPUT: [DocumentFigure; 2] = [
-    new_figure(
-        "total_tokens_per_s",
-        "total_tokens_per_second",
-        "all requests together",
-        "tokens/s",
-        1.0,
-    ),
-    new_figure(
-        "mean_tokens_per_s",
-        "mean_tokens_per_second",
-        "each request, mean",
-        "tokens/s",
-        1.0,
-    ),
+    new_figure("total_tokens_per_s", "total_tokens_per_second", "all requests together", "tokens/s", 1.0),
+    new_figure("mean_tokens_per_s", "mean_tokens_per_second", "each request, mean", "tokens/s", 1.0),
 ];
 
+#[rustfmt::skip]
 static LATENCY: [DocumentFigure; 4] = [
     new_figure("mean_latency_s", "mean_latency_s", "mean latency", "s", 1.0),
     new_figure("p95_latency_s", "p95_latency_s", "latency, p95", "s", 1.0),
-    new_figure(
-        "mean_ttft_s",
-        "mean_ttft_s",
-        "mean time to first token",
-        "s",
-        1.0,
-    ),
-    new_figure(
-        "p95_ttft_s",
-        "p95_ttft_s",
-        "time to first token, p95",
-        "s",
-        1.0,
-    ),
+    new_figure("mean_ttft_s", "mean_ttft_s", "mean time to first token", "s", 1.0),
+    new_figure("p95_ttft_s", "p95_ttft_s", "time to first token, p95", "s", 1.0),
 ];
 
-static ITL: [DocumentFigure; 1] = [new_figure(
-    "p95_itl_s",
-    "p95_itl_ms",
-    "time between tokens, p95",
-    "ms",
-    0.001,
-)];
+#[rustfmt::skip]
+static ITL: [DocumentFigure; 1] = [
+    new_figure("p95_itl_s", "p95_itl_ms", "time between tokens, p95", "ms", 0.001),
+];
 
+#[rustfmt::skip]
 static COUNTS: [DocumentFigure; 3] = [
     new_figure("successful", "successful", "answered", "", 1.0),
     new_figure("failed", "failed", "failed", "", 1.0),
@@ -275,24 +227,12 @@ fn level_curves(
         .map(curve)
         .filter(|c| !c.points.is_empty())
         .collect();
-    let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
-    let lowest = all().reduce(f64::min)?;
-    let highest = all().reduce(f64::max)?;
+    if curves.is_empty() {
+        return None;
+    }
     Some(Curves {
-        x: ChartAxis {
-            title: across.into(),
-            unit: String::new(),
-            scale: if lowest > 0.0 && highest / lowest >= 8.0 {
-                Scale::Log2
-            } else {
-                Scale::FromZero
-            },
-        },
-        y: ChartAxis {
-            title: title.into(),
-            unit: figures.first()?.unit.into(),
-            scale: Scale::FromZero,
-        },
+        x: ChartAxis::axis_across(across, &curves),
+        y: ChartAxis::new_axis(title, figures.first()?.unit, Scale::FromZero),
         curves,
         ..Curves::default()
     })
@@ -354,7 +294,7 @@ fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> 
     columns.push(text_column("message", "message"));
     columns.push(text_column("profile", "profile"));
     let count = |value: Option<f64>| match value {
-        Some(value) => TableCell::number_cell(value, format_whole(value)),
+        Some(value) => TableCell::number_cell(value, format_in_unit(value, "")),
         None => TableCell::missing_cell("the document does not have it"),
     };
     let row = |level: &&Value| {
@@ -372,7 +312,7 @@ fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> 
                 .replace('_', " "),
         ));
         row.extend(figures.iter().map(|f| match level_value(level, f) {
-            Some(value) => TableCell::number_cell(value, format_figure(f, value)),
+            Some(value) => TableCell::number_cell(value, format_in_unit(value, f.unit)),
             None if !is_done(level) => TableCell::missing_cell("the level was not measured"),
             None => TableCell::missing_cell(
                 reason_for_figure(document, f).unwrap_or_else(|| "not measured".into()),
@@ -387,22 +327,5 @@ fn levels_table(document: &Value, levels: &[&Value], across: &str, id: &str) -> 
         caption: "All levels".into(),
         columns,
         rows: levels.iter().map(row).collect(),
-    }
-}
-
-/// A number as short as it is.
-fn format_whole(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e15 {
-        layout::unsigned_zero(format!("{value:.0}"))
-    } else {
-        layout::format_figure(value)
-    }
-}
-
-fn format_figure(figure: &DocumentFigure, value: f64) -> String {
-    match figure.unit {
-        "GiB" => layout::unsigned_zero(format!("{value:.3}")),
-        "" => format_whole(value),
-        _ => layout::format_figure(value),
     }
 }

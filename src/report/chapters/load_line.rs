@@ -8,9 +8,10 @@ use crate::engine::facts::Severity;
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, note_block, number_column, text_column,
 };
-use crate::report::layout;
+use crate::report::figures::cell_by;
 use crate::report::layout::counted_words;
 use crate::report::material::{Material, StoredDocument};
+use crate::report::tables::format_in_unit;
 use serde_json::Value;
 
 /// Rounds that are read of one document.
@@ -216,13 +217,7 @@ fn limits_table(document: &Value, id: &str) -> Option<Grid> {
 }
 
 fn figure_cell(value: Option<f64>, unit: &str) -> TableCell {
-    match value {
-        Some(value) if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1e15 => {
-            TableCell::number_cell(value, layout::unsigned_zero(format!("{value:.0}")))
-        }
-        Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
-        None => TableCell::missing_cell("not reported"),
-    }
+    cell_by(value, "not reported", |v| format_in_unit(v, unit))
 }
 
 fn round_value(round: &Value, figure: &RoundFigure) -> Option<f64> {

@@ -22,7 +22,7 @@ mod performance;
 mod places;
 mod runs;
 #[cfg(test)]
-mod samples;
+mod samples_tests;
 mod summary;
 mod sweep;
 mod timeline;

@@ -2,8 +2,9 @@
 
 use super::figures::gib_cell;
 use crate::compare::subject::Subject;
-use crate::report::content::{ContentBlock, Grid, TableCell, number_column, text_column as column};
+use crate::report::content::{ContentBlock, TableCell};
 use crate::report::material::StoredDocument;
+use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::GIB;
 
 /// Documents of earlier schemas: the figures that all of them have.
@@ -15,27 +16,23 @@ pub(super) fn older_documents_table(documents: &[StoredDocument]) -> ContentBloc
         ("activations", "activations, GiB"),
         ("framework_overhead", "overhead, GiB"),
     ];
-    let mut columns = vec![column("document", "document"), column("model", "model")];
-    columns.extend(keys.map(|(key, title)| number_column(title, &format!("{key}_gib"))));
-    let rows = documents.iter().map(|stored| {
-        let subject = Subject::of_older(&stored.document, &stored.name);
-        let mut row = vec![TableCell::text_cell(&stored.name)];
-        row.push(match &subject.who.model {
-            Some(model) => TableCell::text_cell(model),
-            None => TableCell::missing_cell("the document does not have it"),
+    let subjects: Vec<Subject> = (documents.iter())
+        .map(|stored| Subject::of_older(&stored.document, &stored.name))
+        .collect();
+    let mut table = TableBuilder::of_items(documents.iter().zip(&subjects))
+        .words("document", "document", |(stored, _)| &stored.name)
+        .cells("model", "model", |(_, subject)| {
+            word_or_reason(subject.who.model.as_ref(), "the document does not have it")
         });
-        row.extend(keys.map(|(key, _)| match subject.figure_bytes(key) {
-            Ok(bytes) if bytes.abs() < 1e6 * GIB => gib_cell(bytes as i64),
-            Ok(_) => TableCell::missing_cell("no device has so much"),
-            Err(why) => TableCell::missing_cell(why),
-        }));
-        row
-    });
-    ContentBlock::Table(Grid {
-        id: "older".into(),
-        caption: "Documents of earlier schemas: their figures as they say them, without witnesses"
-            .into(),
-        columns,
-        rows: rows.collect(),
-    })
+    for (key, title) in keys {
+        table = table.figures(title, &format!("{key}_gib"), |(_, subject)| {
+            match subject.figure_bytes(key) {
+                Ok(bytes) if bytes.abs() < 1e6 * GIB => gib_cell(bytes as i64),
+                Ok(_) => TableCell::missing_cell("no device has so much"),
+                Err(why) => TableCell::missing_cell(why),
+            }
+        });
+    }
+    let caption = "Documents of earlier schemas: their figures as they say them, without witnesses";
+    ContentBlock::Table(table.grid("older", caption))
 }

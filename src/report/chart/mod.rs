@@ -75,6 +75,73 @@ pub enum Scale {
     Log2,
 }
 
+impl Chart {
+    /// A chart under its id and title.
+    pub fn new_chart(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        note: Option<String>,
+        simulated: bool,
+        plot: Plot,
+    ) -> Chart {
+        Chart {
+            id: id.into(),
+            title: title.into(),
+            note,
+            simulated,
+            plot,
+        }
+    }
+}
+
+impl ChartAxis {
+    /// An axis by its words, unit and scale.
+    pub fn new_axis(title: impl Into<String>, unit: impl Into<String>, scale: Scale) -> ChartAxis {
+        ChartAxis {
+            title: title.into(),
+            unit: unit.into(),
+            scale,
+        }
+    }
+
+    /// An axis across these curves, by powers of two where their points are far apart.
+    pub fn axis_across(title: impl Into<String>, curves: &[Curve]) -> ChartAxis {
+        let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
+        let lowest = all().fold(f64::INFINITY, f64::min);
+        let highest = all().fold(f64::NEG_INFINITY, f64::max);
+        let is_wide = lowest > 0.0 && highest / lowest >= 8.0;
+        let scale = if is_wide {
+            Scale::Log2
+        } else {
+            Scale::FromZero
+        };
+        ChartAxis::new_axis(title, "", scale)
+    }
+}
+
+impl Curve {
+    /// Points under a label.
+    pub fn new_curve(label: impl Into<String>, points: Vec<Dot>, joined: bool) -> Curve {
+        Curve {
+            label: label.into(),
+            points,
+            joined,
+        }
+    }
+}
+
+impl Dot {
+    /// A point, with its words.
+    pub fn new_dot(x: f64, y: f64, label: Option<String>) -> Dot {
+        Dot {
+            x,
+            y,
+            range: None,
+            label,
+        }
+    }
+}
+
 /// Stacked bars.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bars {

@@ -16,6 +16,7 @@ use crate::report::content::{
 use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, percent_cell};
 use crate::report::layout;
 use crate::report::material::ReportRun;
+use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::{Bytes, GIB, to_gib};
 
 /// A change that the table shows as 0.000, GiB.
@@ -126,27 +127,12 @@ fn settings_blocks(pair: &Pair) -> Vec<ContentBlock> {
             "No setting that is known differs.".into(),
         )];
     }
-    let cell = |value: &Option<String>| match value {
-        Some(value) => TableCell::text_cell(value.clone()),
-        None => TableCell::missing_cell("unknown"),
-    };
-    let rows = pair.settings.iter().map(|d| {
-        vec![
-            TableCell::text_cell(d.setting.clone()),
-            cell(&d.profile1),
-            cell(&d.profile2),
-        ]
-    });
-    vec![ContentBlock::Table(Grid {
-        id: "compare_settings".into(),
-        caption: "Settings that differ".into(),
-        columns: vec![
-            text_column("setting", "setting"),
-            text_column("A", "a"),
-            text_column("B", "b"),
-        ],
-        rows: rows.collect(),
-    })]
+    let table = TableBuilder::of_items(&pair.settings)
+        .words("setting", "setting", |d| &d.setting)
+        .cells("A", "a", |d| word_or_reason(d.profile1.as_ref(), "unknown"))
+        .cells("B", "b", |d| word_or_reason(d.profile2.as_ref(), "unknown"))
+        .grid("compare_settings", "Settings that differ");
+    vec![ContentBlock::Table(table)]
 }
 
 /// What is known of a host and of what measured on it.
@@ -179,28 +165,18 @@ fn host_facts(profile: &Profile) -> Vec<(&'static str, Option<String>)> {
 }
 
 fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
-    let facts = host_facts(a).into_iter().zip(host_facts(b));
-    let cell = |value: Option<String>| match value {
-        Some(value) => TableCell::text_cell(value),
-        None => TableCell::missing_cell("unknown"),
-    };
-    let rows: Vec<Vec<TableCell>> = facts
-        .filter(|((_, a), (_, b))| a != b)
-        .map(|((name, a), (_, b))| vec![TableCell::text_cell(name), cell(a), cell(b)])
-        .collect();
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    vec![ContentBlock::Table(Grid {
-        id: "compare_hosts".into(),
-        caption: "Where they ran, as far as it differs".into(),
-        columns: vec![
-            text_column("", "fact"),
-            text_column("A", "a"),
-            text_column("B", "b"),
-        ],
-        rows,
-    })]
+    let (a, b) = (host_facts(a), host_facts(b));
+    let facts = a.iter().zip(&b).filter(|((_, a), (_, b))| a != b);
+    let table = TableBuilder::of_items(facts)
+        .words("", "fact", |((name, _), _)| *name)
+        .cells("A", "a", |((_, a), _)| {
+            word_or_reason(a.as_ref(), "unknown")
+        })
+        .cells("B", "b", |(_, (_, b))| {
+            word_or_reason(b.as_ref(), "unknown")
+        })
+        .grid_of_rows("compare_hosts", "Where they ran, as far as it differs");
+    table.into_iter().map(ContentBlock::Table).collect()
 }
 
 /// From the peak of A by the changes of its components to the peak of B; nothing where a peak is unknown.
@@ -286,21 +262,18 @@ fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
     if zoomed {
         notes.push("The axis does not begin at zero: A and B are cut at its left end.".into());
     }
+    let scale = if zoomed {
+        Scale::Linear
+    } else {
+        Scale::FromZero
+    };
     Some(Chart {
         id: "compare_memory".into(),
         title: "Memory at the peak, from A to B".into(),
         note: (!notes.is_empty()).then(|| notes.join(" ")),
         simulated: pair.profile1.simulated || pair.profile2.simulated,
         plot: Plot::Bars(Bars {
-            axis: chart::ChartAxis {
-                title: "memory".into(),
-                unit: "GiB".into(),
-                scale: if zoomed {
-                    Scale::Linear
-                } else {
-                    Scale::FromZero
-                },
-            },
+            axis: chart::ChartAxis::new_axis("memory", "GiB", scale),
             parts,
             bars: bars
                 .into_iter()
@@ -337,37 +310,31 @@ fn device_capacity(profile: &Profile) -> Option<(f64, String)> {
 }
 
 fn memory_table(pair: &Pair) -> Grid {
-    let word = |v: &Option<String>| TableCell::text_cell(v.clone().unwrap_or_default());
     let why = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
-    let rows = pair.components.iter().map(|r| {
-        let indent = match r.kind {
-            Kind::OfOverhead => "of it: ",
-            Kind::Total | Kind::Part | Kind::Other => "",
-        };
-        vec![
-            TableCell::text_cell(format!("{indent}{}", r.label)),
-            gib_cell(r.profile1_gb, &why(&r.profile1_unknown)),
-            gib_cell(r.profile2_gb, &why(&r.profile2_unknown)),
-            change_cell(r.diff_gb, ONE_SIDED, gib_text),
-            percent_cell(r.diff_pct, ONE_SIDED),
-            word(&r.profile1_source),
-            word(&r.profile2_source),
-        ]
-    });
-    Grid {
-        id: MEMORY.into(),
-        caption: "Memory at the peak".into(),
-        columns: vec![
-            text_column("part", "part"),
-            number_column("A, GiB", "a_gib"),
-            number_column("B, GiB", "b_gib"),
-            number_column("B - A, GiB", "diff_gib"),
-            number_column("B - A, %", "diff_pct"),
-            text_column("A rests on", "a_source"),
-            text_column("B rests on", "b_source"),
-        ],
-        rows: rows.collect(),
-    }
+    TableBuilder::of_items(&pair.components)
+        .words("part", "part", |r| match r.kind {
+            Kind::OfOverhead => format!("of it: {}", r.label),
+            Kind::Total | Kind::Part | Kind::Other => r.label.clone(),
+        })
+        .figures("A, GiB", "a_gib", |r| {
+            gib_cell(r.profile1_gb, &why(&r.profile1_unknown))
+        })
+        .figures("B, GiB", "b_gib", |r| {
+            gib_cell(r.profile2_gb, &why(&r.profile2_unknown))
+        })
+        .figures("B - A, GiB", "diff_gib", |r| {
+            change_cell(r.diff_gb, ONE_SIDED, gib_text)
+        })
+        .figures("B - A, %", "diff_pct", |r| {
+            percent_cell(r.diff_pct, ONE_SIDED)
+        })
+        .words("A rests on", "a_source", |r| {
+            r.profile1_source.as_deref().unwrap_or_default()
+        })
+        .words("B rests on", "b_source", |r| {
+            r.profile2_source.as_deref().unwrap_or_default()
+        })
+        .grid(MEMORY, "Memory at the peak")
 }
 
 fn performance(pair: &Pair) -> Grid {

@@ -3,22 +3,22 @@
 use super::{ONE_SIDED, change};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile_of_sorted;
-use crate::report::chapters::document::DocumentFigure;
 use crate::report::chapters::sweep::read::{
-    LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
+    CellFigure, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
 use crate::report::chapters::sweep::{list_few, order_values};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::note_block;
-use crate::report::content::{ContentBlock, Grid, TableCell, number_column, text_column};
-use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, percent_cell};
+use crate::report::content::{ContentBlock, Grid};
+use crate::report::figures::{change_cell, percent_cell};
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::StoredDocument;
+use crate::report::tables::{TableBuilder, format_in_unit, word_or_reason};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What is held against each other.
-static HELD: [&DocumentFigure; 4] = [&PEAK, &THROUGHPUT, &LATENCY, &TTFT];
+const HELD: [&CellFigure; 4] = [PEAK, THROUGHPUT, LATENCY, TTFT];
 
 /// Cells of one side only that are named.
 const NAMED: usize = 20;
@@ -57,7 +57,7 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
     }
     blocks.extend(settings_table(&a, &b).map(ContentBlock::Table));
     blocks.extend(
-        [&PEAK, &THROUGHPUT]
+        [PEAK, THROUGHPUT]
             .into_iter()
             .filter_map(|f| against(&matched, f))
             .map(ContentBlock::Chart),
@@ -133,7 +133,7 @@ impl<'a> Matched<'a> {
     }
 
     /// The figures of the cells that both have measured.
-    fn both(&self, figure: &DocumentFigure) -> Vec<(f64, f64, &'a SweepCell)> {
+    fn both(&self, figure: &CellFigure) -> Vec<(f64, f64, &'a SweepCell)> {
         let each = self.pairs.iter();
         each.filter_map(|(a, b)| Some((a.figure_value(figure)?, b.figure_value(figure)?, *a)))
             .collect()
@@ -173,7 +173,7 @@ fn in_common(matched: &Matched<'_>) -> String {
 }
 
 /// How a figure moved over all cells, in a sentence.
-fn moved(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<String> {
+fn moved(matched: &Matched<'_>, figure: &CellFigure) -> Option<String> {
     let both = matched.both(figure);
     let changes = both
         .iter()
@@ -185,7 +185,7 @@ fn moved(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<String> {
     let sign = |p: f64| crate::report::figures::percent_text(p);
     Some(format!(
         "{} moved by {} % in the median of {} ({} to {} %).",
-        crate::report::chapters::sweep::capitalize_first(figure.title),
+        layout::capitalize_first(figure.title),
         sign(median),
         counted_words(changes.len(), "cell", "cells"),
         sign(*lowest),
@@ -217,37 +217,19 @@ fn settings_table(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
     };
     let (of_a, of_b) = (values(a), values(b));
     let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
-    let cell = |values: Option<&BTreeSet<String>>| match values {
-        Some(values) => {
-            let values = order_values(values.iter().cloned());
-            TableCell::text_cell(list_few(&values))
-        }
-        None => TableCell::missing_cell("not set in any cell"),
+    let cell = |values: Option<&BTreeSet<String>>| {
+        let values = values.map(|values| list_few(&order_values(values.iter().cloned())));
+        word_or_reason(values, "not set in any cell")
     };
-    let differ = names.into_iter().filter(|n| of_a.get(*n) != of_b.get(*n));
-    let rows: Vec<Vec<TableCell>> = differ
-        .map(|n| {
-            vec![
-                TableCell::text_cell(n.clone()),
-                cell(of_a.get(n)),
-                cell(of_b.get(n)),
-            ]
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Grid {
-        id: "compare_settings".into(),
-        caption: "Settings whose values differ".into(),
-        columns: vec![
-            text_column("setting", "setting"),
-            text_column("A", "a"),
-            text_column("B", "b"),
-        ],
-        rows,
-    })
+    TableBuilder::of_items(names.into_iter().filter(|n| of_a.get(*n) != of_b.get(*n)))
+        .words("setting", "setting", |n| n)
+        .cells("A", "a", |n| cell(of_a.get(n)))
+        .cells("B", "b", |n| cell(of_b.get(n)))
+        .grid_of_rows("compare_settings", "Settings whose values differ")
 }
 
 /// A point for each cell: A across, B up.
-fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
+fn against(matched: &Matched<'_>, figure: &CellFigure) -> Option<Chart> {
     let both = matched.both(figure);
     let highest = both.iter().map(|(a, b, _)| a.max(*b)).reduce(f64::max)?;
     let dots = both.iter().map(|(a, b, cell)| Dot {
@@ -261,10 +243,9 @@ fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
             cell.id
         )),
     });
-    let axis = |letter: &str| chart::ChartAxis {
-        title: format!("{} in {letter}", figure.title),
-        unit: figure.unit.into(),
-        scale: Scale::FromZero,
+    let axis = |letter: &str| {
+        let title = format!("{} in {letter}", figure.title);
+        chart::ChartAxis::new_axis(title, figure.unit, Scale::FromZero)
     };
     let equal = [0.0, highest].map(|v| Dot {
         x: v,
@@ -273,10 +254,10 @@ fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
     });
     let without = matched.pairs.len() - both.len();
     Some(Chart {
-        id: format!("compare_{}", figure.csv),
+        id: format!("compare_{}", figure.key),
         title: format!(
             "{} of the same cells, B against A",
-            crate::report::chapters::sweep::capitalize_first(figure.title)
+            layout::capitalize_first(figure.title)
         ),
         note: (without > 0).then(|| {
             format!(
@@ -309,81 +290,41 @@ fn against(matched: &Matched<'_>, figure: &DocumentFigure) -> Option<Chart> {
 }
 
 fn cells_table(matched: &Matched<'_>) -> Grid {
+    let status = |cell: &SweepCell| match cell.status.as_str() {
+        "done" => "done".to_owned(),
+        _ => cell.failure_reason(),
+    };
+    let mut table = TableBuilder::of_items(matched.pairs.iter().copied())
+        .words("model", "model", |(a, _)| &a.model)
+        .words("load", "load", |(a, _)| a.load_words())
+        .words("A", "a_status", |(a, _)| status(a))
+        .words("B", "b_status", |(_, b)| status(b));
     // A figure that no pair has gets no column.
-    let known = |f: &&&DocumentFigure| {
-        let mut pairs = matched.pairs.iter();
-        pairs.any(|(a, b)| a.figure_value(f).is_some() || b.figure_value(f).is_some())
+    let known = |f: &&CellFigure| {
+        let mut cells = matched.pairs.iter().flat_map(|(a, b)| [a, b]);
+        cells.any(|cell| cell.figure_value(f).is_some())
     };
-    let held: Vec<&DocumentFigure> = HELD.iter().filter(known).copied().collect();
-    let mut columns = vec![
-        text_column("model", "model"),
-        text_column("load", "load"),
-        text_column("A", "a_status"),
-        text_column("B", "b_status"),
-    ];
-    for f in &held {
-        columns.push(number_column(
-            format!("{} A", f.column_head()),
-            &format!("a_{}", f.csv),
-        ));
-        columns.push(number_column(
-            format!("{} B", f.column_head()),
-            &format!("b_{}", f.csv),
-        ));
-        columns.push(number_column(
-            format!("{} B - A", f.column_head()),
-            &format!("diff_{}", f.csv),
-        ));
-        columns.push(number_column("%", &format!("diff_pct_{}", f.csv)));
-    }
-    columns.push(text_column("cell A", "a_cell"));
-    columns.push(text_column("cell B", "b_cell"));
-    let status = |cell: &SweepCell| {
-        if cell.is_done() {
-            TableCell::text_cell("done")
-        } else {
-            TableCell::text_cell(cell.failure_reason())
-        }
-    };
-    let row = |(a, b): &(&SweepCell, &SweepCell)| {
-        let mut row = vec![
-            TableCell::text_cell(a.model.clone()),
-            TableCell::text_cell(a.load_words()),
-            status(a),
-            status(b),
-        ];
-        for f in &held {
-            let (first, second) = (a.figure_value(f), b.figure_value(f));
-            let value = |cell: &SweepCell, value| {
-                let why = if cell.is_done() {
-                    "not measured".to_owned()
-                } else {
-                    cell.failure_reason()
-                };
-                match f.unit {
-                    "GiB" => gib_cell(value, &why),
-                    _ => figure_cell(value, &why),
-                }
-            };
-            row.push(value(a, first));
-            row.push(value(b, second));
-            let moved = first.zip(second).map(|(a, b)| b - a);
-            row.push(match f.unit {
-                "GiB" => change_cell(moved, ONE_SIDED, gib_text),
-                _ => change_cell(moved, ONE_SIDED, layout::format_figure),
+    for f in HELD.into_iter().filter(known) {
+        let value = |cell: &SweepCell| f.table_cell(cell.figure_value(f), &cell.failure_reason());
+        let moved = |a: &SweepCell, b: &SweepCell| Some(b.figure_value(f)? - a.figure_value(f)?);
+        let percent = |a: &SweepCell, b: &SweepCell| change(a.figure_value(f), b.figure_value(f));
+        let (head, key) = (f.column_head(), f.key);
+        table = table
+            .figures(&format!("{head} A"), &format!("a_{key}"), |(a, _)| value(a))
+            .figures(&format!("{head} B"), &format!("b_{key}"), |(_, b)| value(b))
+            .figures(
+                &format!("{head} B - A"),
+                &format!("diff_{key}"),
+                |(a, b)| change_cell(moved(a, b), ONE_SIDED, |v| format_in_unit(v, f.unit)),
+            )
+            .figures("%", &format!("diff_pct_{key}"), |(a, b)| {
+                percent_cell(percent(a, b), ONE_SIDED)
             });
-            row.push(percent_cell(change(first, second), ONE_SIDED));
-        }
-        row.push(TableCell::text_cell(a.id.clone()));
-        row.push(TableCell::text_cell(b.id.clone()));
-        row
-    };
-    Grid {
-        id: "compare_cells".into(),
-        caption: "Cells in both".into(),
-        columns,
-        rows: matched.pairs.iter().map(row).collect(),
     }
+    table
+        .words("cell A", "a_cell", |(a, _)| &a.id)
+        .words("cell B", "b_cell", |(_, b)| &b.id)
+        .grid("compare_cells", "Cells in both")
 }
 
 fn only(letter: &str, cells: &[&SweepCell]) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Tests of the chapter that holds two against each other.
 
-use super::super::samples::{render_plain, sample_run, set_parts};
+use super::super::samples_tests::{render_plain, sample_run, set_parts};
 use super::*;
 use crate::breakdown::Component;
 use crate::profile::Profile;

@@ -4,10 +4,9 @@ use super::MOST;
 use crate::loadline::observe::RoundObservation;
 use crate::loadline::verdict::concurrency_reached;
 use crate::report::chapters::document::{flag_at, list_at, number_at, text_at};
-use crate::report::chapters::sweep::capitalize_first;
 use crate::report::chart::front::{describe_front, pareto_front};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
-use crate::report::layout::counted_words;
+use crate::report::layout::{capitalize_first, counted_words};
 use serde_json::Value;
 
 /// What is across in all charts but the first.
@@ -250,14 +249,9 @@ impl LoadLineCharts<'_> {
             return None;
         }
         let highest = heights.fold(0.0, f64::max);
-        let curve = |label: &str, points: Vec<Dot>, joined| Curve {
-            label: label.into(),
-            points,
-            joined,
-        };
         let mut curves = vec![
-            curve("sustained", held, true),
-            curve("not sustained", failed, false),
+            Curve::new_curve("sustained", held, true),
+            Curve::new_curve("not sustained", failed, false),
         ];
         if let Some(x) = number_at(self.document, "/prediction/concurrency") {
             let ends = [0.0, highest].map(|y| Dot {
@@ -265,7 +259,7 @@ impl LoadLineCharts<'_> {
                 y,
                 ..Dot::default()
             });
-            curves.push(curve("predicted load line", ends.to_vec(), true));
+            curves.push(Curve::new_curve("predicted load line", ends.to_vec(), true));
         }
         let plot = Curves {
             x: axis(ACROSS, ""),
@@ -297,18 +291,13 @@ impl LoadLineCharts<'_> {
         }
         let missing = self.rounds.len() - at_once.len().max(long.len());
         let sent = self.points(None, dot(|r| number_at(r, "/concurrency")));
-        let curve = |label: &str, points, joined| Curve {
-            label: label.into(),
-            points,
-            joined,
-        };
         let plot = Curves {
             x: axis(ACROSS, ""),
             y: axis("requests", ""),
             curves: drawn(vec![
-                curve("sent at once", sent, true),
-                curve("ran at once", at_once, true),
-                curve("waited long in the queue", long, true),
+                Curve::new_curve("sent at once", sent, true),
+                Curve::new_curve("ran at once", at_once, true),
+                Curve::new_curve("waited long in the queue", long, true),
             ]),
             ..Curves::default()
         };
@@ -323,9 +312,5 @@ fn drawn(mut curves: Vec<Curve>) -> Vec<Curve> {
 }
 
 fn axis(title: &str, unit: &str) -> ChartAxis {
-    ChartAxis {
-        title: title.into(),
-        unit: unit.into(),
-        scale: Scale::FromZero,
-    }
+    ChartAxis::new_axis(title, unit, Scale::FromZero)
 }

@@ -1,7 +1,7 @@
 //! What varies in a sweep: its axes, and which of them go together.
 
 use super::read::SweepCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A setting that is not the same in all cells, or several that always change together.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,14 +40,15 @@ impl SweepAxis {
         words.join(" / ")
     }
 
+    /// Its title with a cell's value: `batch size 8`.
+    pub fn words_in_cell(&self, cell: &SweepCell) -> String {
+        format!("{} {}", self.axis_title(), self.value_in_cell(cell))
+    }
+
     /// A cell's value.
     pub fn value_in_cell(&self, cell: &SweepCell) -> String {
-        let values: Vec<&str> = self
-            .names
-            .iter()
-            .map(|name| cell_value(cell, name))
-            .collect();
-        values.join(" / ")
+        let values = self.names.iter().map(|name| cell_value(cell, name));
+        values.collect::<Vec<&str>>().join(" / ")
     }
 
     /// Whether this setting is among its.
@@ -73,11 +74,8 @@ pub(super) fn setting_label(name: &str) -> String {
 
 /// Every setting that is not the same in all of these cells; those that change together are one.
 pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
-    let names: BTreeSet<&str> = cells
-        .iter()
-        .flat_map(|c| c.settings.keys().map(String::as_str))
-        .collect();
-    let mut names: Vec<&str> = names.into_iter().collect();
+    let names: BTreeSet<&String> = cells.iter().flat_map(|c| c.settings.keys()).collect();
+    let mut names: Vec<&String> = names.into_iter().collect();
     names.sort_by_key(|n| ORDER.iter().position(|o| o == n).unwrap_or(ORDER.len()));
     let distinct = |pick: &dyn Fn(&SweepCell) -> (String, String)| {
         let all: BTreeSet<(String, String)> = cells.iter().map(|c| pick(c)).collect();
@@ -85,8 +83,7 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
     };
     let mut axes: Vec<SweepAxis> = Vec::new();
     for name in names {
-        let one = |cell: &SweepCell| (cell_value(cell, name).to_owned(), String::new());
-        let own = distinct(&one);
+        let own = distinct(&|c| (cell_value(c, name).to_owned(), String::new()));
         if own < 2 {
             continue;
         }
@@ -99,9 +96,9 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
             pairs == own && pairs == distinct(&|c| (axis.value_in_cell(c), String::new()))
         });
         match together {
-            Some(axis) => axis.names.push(name.to_owned()),
+            Some(axis) => axis.names.push(name.clone()),
             None => axes.push(SweepAxis {
-                names: vec![name.to_owned()],
+                names: vec![name.clone()],
                 values: Vec::new(),
             }),
         }
@@ -136,34 +133,31 @@ pub(super) fn split_by_axes<'a>(
     cells: &[&'a SweepCell],
     axes: &[&SweepAxis],
 ) -> Vec<(String, Vec<&'a SweepCell>)> {
-    let mut parts: Vec<(Vec<String>, Vec<&SweepCell>)> = Vec::new();
-    let mut at: std::collections::HashMap<Vec<String>, usize> = std::collections::HashMap::new();
+    let mut parts: BTreeMap<Vec<String>, Vec<&SweepCell>> = BTreeMap::new();
     for cell in cells {
-        let values: Vec<String> = axes.iter().map(|axis| axis.value_in_cell(cell)).collect();
-        let i = *at.entry(values.clone()).or_insert_with(|| {
-            parts.push((values, Vec::new()));
-            parts.len() - 1
-        });
-        if let Some(part) = parts.get_mut(i) {
-            part.1.push(cell);
-        }
+        let values = axes.iter().map(|axis| axis.value_in_cell(cell)).collect();
+        parts.entry(values).or_default().push(cell);
     }
-    parts.sort_by(|a, b| {
-        let order = |v: &[String]| v.iter().flat_map(|v| sort_key(v)).collect::<Vec<f64>>();
-        let sizes = order(&a.0).partial_cmp(&order(&b.0));
-        sizes
-            .unwrap_or(std::cmp::Ordering::Equal)
-            .then(a.0.cmp(&b.0))
-    });
-    let words = |values: &[String]| {
-        let pairs = axes.iter().zip(values);
-        let each: Vec<String> = pairs
-            .map(|(axis, v)| format!("{} {v}", axis.axis_title()))
-            .collect();
-        each.join(", ")
+    let order = |values: &[String]| {
+        values
+            .iter()
+            .flat_map(|v| sort_key(v))
+            .collect::<Vec<f64>>()
     };
-    parts
-        .into_iter()
-        .map(|(values, cells)| (words(&values), cells))
-        .collect()
+    let mut parts: Vec<_> = parts.into_iter().collect();
+    parts.sort_by(|a, b| {
+        let sizes = order(&a.0).partial_cmp(&order(&b.0));
+        sizes.unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let words = |cells: &[&SweepCell]| {
+        let cell = cells.first();
+        let words = cell.map(|cell| axes.iter().map(|axis| axis.words_in_cell(cell)));
+        words
+            .into_iter()
+            .flatten()
+            .collect::<Vec<String>>()
+            .join(", ")
+    };
+    let parts = parts.into_iter().map(|(_, cells)| (words(&cells), cells));
+    parts.collect()
 }

@@ -3,16 +3,28 @@
 
 use super::read::{SweepCell, SweepDocument};
 use crate::compare::calculated::Item;
-use crate::compare::validate::{ItemRow, RunValidation};
+use crate::compare::validate::RunValidation;
 use crate::profile::stats::quantile_of_sorted;
-use crate::report::content::{Grid, TableCell, number_column, text_column};
-use crate::report::layout;
+use crate::report::content::Grid;
+use crate::report::figures::{gib_cell, percent_cell};
 use crate::report::material::ReportRun;
+use crate::report::tables::TableBuilder;
 use crate::units::GIB;
 use std::collections::HashMap;
 
 /// The items of a group that say most.
 const ITEMS: [Item; 4] = [Item::Weights, Item::KvPool, Item::Overhead, Item::Total];
+
+/// An item of a group: medians over its cells.
+#[derive(Clone, Copy)]
+struct GroupItem<'a> {
+    cell: &'a SweepCell,
+    item: Item,
+    cells: usize,
+    measured: Option<f64>,
+    calculated: Option<f64>,
+    error_percent: Option<f64>,
+}
 
 /// A row for each group and item that both sides know. `place` is where the sweep's document lies.
 pub(super) fn calculated_table(
@@ -21,80 +33,64 @@ pub(super) fn calculated_table(
     runs: &[ReportRun],
     prefix: &str,
 ) -> Option<Grid> {
-    let folder = place.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let by_file: HashMap<&str, &RunValidation> = (runs.iter())
-        .filter_map(|r| r.calculated.as_ref())
-        .map(|c| (c.file.as_str(), c))
-        .collect();
-    let of_cell = |cell: &SweepCell| {
-        let profile = cell.profile.as_ref()?;
-        let file = match folder {
-            "" => profile.clone(),
-            folder => format!("{folder}/{profile}"),
-        };
-        by_file.get(file.as_str()).copied()
-    };
+    let folder = place
+        .rsplit_once('/')
+        .map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    let calculated = runs.iter().filter_map(|r| r.calculated.as_ref());
+    let by_file: HashMap<&str, &RunValidation> = calculated.map(|c| (c.file.as_str(), c)).collect();
     let mut groups: Vec<(&SweepCell, Vec<&RunValidation>)> = Vec::new();
-    let mut at: HashMap<&str, usize> = HashMap::new();
     for cell in &sweep.cells {
-        let Some(calculated) = of_cell(cell) else {
+        let file = cell
+            .profile
+            .as_ref()
+            .map(|profile| format!("{folder}{profile}"));
+        let Some(found) = file.and_then(|file| by_file.get(file.as_str()).copied()) else {
             continue;
         };
-        let i = *at.entry(&cell.group).or_insert_with(|| {
-            groups.push((cell, Vec::new()));
-            groups.len() - 1
-        });
-        if let Some(group) = groups.get_mut(i) {
-            group.1.push(calculated);
+        match groups.iter_mut().find(|g| g.0.group == cell.group) {
+            Some(group) => group.1.push(found),
+            None => groups.push((cell, vec![found])),
         }
     }
-    let rows: Vec<Vec<TableCell>> = (groups.iter())
-        .flat_map(|(cell, runs)| {
-            ITEMS
-                .iter()
-                .filter_map(|item| calculated_row(cell, runs, *item))
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Grid {
-        id: format!("{prefix}_calculated"),
-        caption: "Measured against calculated, by server configuration; medians of its cells, on the GPU with most of it".into(),
-        columns: vec![
-            text_column("model", "model"),
-            text_column("part", "item"),
-            number_column("cells", "cells"),
-            number_column("measured, GiB", "measured_gib"),
-            number_column("calculated, GiB", "calculated_gib"),
-            number_column("calculated less measured, %", "error_percent"),
-            text_column("group", "group"),
-        ],
-        rows,
-    })
+    let items = groups
+        .iter()
+        .flat_map(|group| ITEMS.map(|item| group_item(group, item)));
+    TableBuilder::of_items(items.filter(|i| i.cells > 0))
+        .words("model", "model", |i| &i.cell.model)
+        .words("part", "item", |i| i.item.display_label())
+        .counts("cells", "cells", |i| i.cells)
+        .figures("measured, GiB", "measured_gib", |i| gib_cell(i.measured, ""))
+        .figures("calculated, GiB", "calculated_gib", |i| gib_cell(i.calculated, ""))
+        .figures("calculated less measured, %", "error_percent", |i| percent_cell(i.error_percent, ""))
+        .words("group", "group", |i| &i.cell.group)
+        .grid_of_rows(
+            format!("{prefix}_calculated"),
+            "Measured against calculated, by server configuration; medians of its cells, on the GPU with most of it",
+        )
 }
 
-fn calculated_row(cell: &SweepCell, runs: &[&RunValidation], item: Item) -> Option<Vec<TableCell>> {
-    let both: Vec<(f64, f64, f64)> = (runs.iter())
+fn group_item<'a>(
+    (cell, runs): &(&'a SweepCell, Vec<&RunValidation>),
+    item: Item,
+) -> GroupItem<'a> {
+    let items = runs
+        .iter()
         .flat_map(|r| &r.items)
-        .filter(|i| i.item == item)
-        .filter_map(|i: &ItemRow| Some((i.measured?, i.calculated? as f64, i.error_pct?)))
-        .collect();
-    let median = |pick: fn(&(f64, f64, f64)) -> f64| {
-        let mut all: Vec<f64> = both.iter().map(pick).collect();
+        .filter(|i| i.item == item);
+    let both =
+        items.filter_map(|i| Some([i.measured? / GIB, i.calculated? as f64 / GIB, i.error_pct?]));
+    let both: Vec<[f64; 3]> = both.collect();
+    let median = |n: usize| {
+        let mut all: Vec<f64> = both.iter().map(|b| b[n]).collect();
         all.sort_by(f64::total_cmp);
         quantile_of_sorted(&all, 0.5)
     };
-    let gib = |bytes: f64| {
-        let gib = bytes / GIB;
-        TableCell::number_cell(gib, layout::unsigned_zero(format!("{gib:.3}")))
-    };
-    let (measured, calculated) = (median(|b| b.0)?, median(|b| b.1)?);
-    let error = median(|b| b.2)?;
-    Some(vec![
-        TableCell::text_cell(cell.model.clone()),
-        TableCell::text_cell(item.display_label()),
-        TableCell::number_cell(both.len() as f64, layout::grouped_count(both.len() as u64)),
-        gib(measured),
-        gib(calculated),
-        TableCell::number_cell(error, crate::report::figures::percent_text(error)),
-        TableCell::text_cell(cell.group.clone()),
-    ])
+    GroupItem {
+        cell,
+        item,
+        cells: both.len(),
+        measured: median(0),
+        calculated: median(1),
+        error_percent: median(2),
+    }
 }

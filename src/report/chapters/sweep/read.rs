@@ -2,8 +2,11 @@
 //! document lacks is unknown.
 
 use crate::compare::settings::parse_flags;
-use crate::report::chapters::document::{DocumentFigure, new_figure};
-use crate::report::layout::truncate_text;
+use crate::matrix::RowFigures;
+use crate::report::chapters::document::{
+    cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
+};
+use crate::report::tables::ItemFigure;
 use crate::units::GIB;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,121 +53,75 @@ pub(crate) struct SweepCell {
     pub backend: Option<String>,
     /// Whether an engine or a device is simulated.
     pub simulated: bool,
-    figures: BTreeMap<&'static str, f64>,
+    figures: RowFigures,
 }
 
-/// Peak of all devices.
-pub(crate) static PEAK: DocumentFigure = new_figure("peak_bytes", "peak_gib", "peak", "GiB", GIB);
-/// Tokens per second, as the bench of the cell counts them.
-pub(crate) static THROUGHPUT: DocumentFigure = new_figure(
-    "tokens_per_second",
-    "tokens_per_second",
-    "throughput",
-    "tokens/s",
-    1.0,
-);
-/// Time to first token.
-pub(crate) static TTFT: DocumentFigure = new_figure(
-    "ttft_mean_ms",
-    "ttft_mean_ms",
-    "mean time to first token",
-    "ms",
-    1.0,
-);
-/// Latency.
-pub(crate) static LATENCY: DocumentFigure = new_figure(
-    "mean_latency_ms",
-    "mean_latency_ms",
-    "mean latency",
-    "ms",
-    1.0,
-);
-/// What the load used of the KV pool at most.
-pub(crate) static KV_USED: DocumentFigure =
-    new_figure("kv_used_bytes", "kv_used_gib", "KV used", "GiB", GIB);
+/// A figure of a cell.
+pub(crate) type CellFigure = ItemFigure<RowFigures>;
 
 /// Every figure of the table, in its order.
-pub(crate) static FIGURES: &[&DocumentFigure] = &[
-    &PEAK,
-    &THROUGHPUT,
-    &LATENCY,
-    &TTFT,
-    &new_figure(
-        "model_weights_bytes",
-        "model_weights_gib",
-        "weights",
-        "GiB",
-        GIB,
-    ),
-    &new_figure("kv_pool_bytes", "kv_pool_gib", "KV pool", "GiB", GIB),
-    &new_figure("kv_pool_tokens", "kv_pool_tokens", "KV pool", "tokens", 1.0),
-    &KV_USED,
-    &new_figure(
-        "activations_bytes",
-        "activations_gib",
-        "activations",
-        "GiB",
-        GIB,
-    ),
-    &new_figure("overhead_bytes", "overhead_gib", "overhead", "GiB", GIB),
-    &new_figure(
-        "unexplained_bytes",
-        "unexplained_gib",
-        "unexplained",
-        "GiB",
-        GIB,
-    ),
-    &new_figure(
-        "requests_per_second",
-        "requests_per_second",
-        "requests",
-        "1/s",
-        1.0,
-    ),
-    &new_figure(
-        "tpot_mean_ms",
-        "tpot_mean_ms",
-        "mean time per further token",
-        "ms",
-        1.0,
-    ),
-    &new_figure("completed", "requests_completed", "requests done", "", 1.0),
-    &new_figure("failed", "requests_failed", "requests failed", "", 1.0),
+#[rustfmt::skip]
+pub(crate) static FIGURES: [CellFigure; 15] = [
+    ItemFigure::new("peak_gib", "peak", "GiB", |f| gib(f.peak_bytes)),
+    // As the bench of the cell counts them.
+    ItemFigure::new("tokens_per_second", "throughput", "tokens/s", |f| f.tokens_per_second),
+    ItemFigure::new("mean_latency_ms", "mean latency", "ms", |f| f.mean_latency_ms),
+    ItemFigure::new("ttft_mean_ms", "mean time to first token", "ms", |f| f.ttft_mean_ms),
+    ItemFigure::new("model_weights_gib", "weights", "GiB", |f| gib(f.model_weights_bytes)),
+    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| gib(f.kv_pool_bytes)),
+    ItemFigure::new("kv_pool_tokens", "KV pool", "tokens", |f| f.kv_pool_tokens.map(|n| n as f64)),
+    // What the load used of the KV pool at most.
+    ItemFigure::new("kv_used_gib", "KV used", "GiB", |f| gib(f.kv_used_bytes)),
+    ItemFigure::new("activations_gib", "activations", "GiB", |f| gib(f.activations_bytes)),
+    ItemFigure::new("overhead_gib", "overhead", "GiB", |f| gib(f.overhead_bytes)),
+    ItemFigure::new("unexplained_gib", "unexplained", "GiB", |f| f.unexplained_bytes.map(|b| b as f64 / GIB)),
+    ItemFigure::new("requests_per_second", "requests", "1/s", |f| f.requests_per_second),
+    ItemFigure::new("tpot_mean_ms", "mean time per further token", "ms", |f| f.tpot_mean_ms),
+    ItemFigure::new("requests_completed", "requests done", "", |f| f.completed.map(|n| n as f64)),
+    ItemFigure::new("requests_failed", "requests failed", "", |f| f.failed.map(|n| n as f64)),
 ];
 
-/// Longest name of a model, value or place that is shown, cells.
-const NAME: usize = 72;
+/// Peak of all devices.
+pub(crate) const PEAK: &CellFigure = &FIGURES[0];
+/// Tokens per second.
+pub(crate) const THROUGHPUT: &CellFigure = &FIGURES[1];
+/// Latency.
+pub(crate) const LATENCY: &CellFigure = &FIGURES[2];
+/// Time to first token.
+pub(crate) const TTFT: &CellFigure = &FIGURES[3];
+/// What the load used of the KV pool.
+pub(crate) const KV_USED: &CellFigure = &FIGURES[7];
+
+/// Bytes in GiB.
+pub(crate) fn gib(bytes: Option<u64>) -> Option<f64> {
+    bytes.map(|b| b as f64 / GIB)
+}
+
 /// Settings of one cell that are read.
 const SETTINGS: usize = 200;
-/// Longest sentence, cells.
-const SENTENCE: usize = 240;
 
 impl SweepDocument {
     /// Of a document that was read at `place`.
     pub fn read_sweep(document: &Value, place: &str) -> SweepDocument {
-        let cells = document.get("cells").and_then(Value::as_array);
-        let notes = document.get("notes").and_then(Value::as_array);
-        let cells = cells.into_iter().flatten().filter(|c| c.is_object());
-        let mut cells: Vec<SweepCell> = cells.map(SweepCell::read_sweep).collect();
+        let cells = list_at(document, "/cells", usize::MAX).filter(|c| c.is_object());
+        let mut cells: Vec<SweepCell> = cells.map(SweepCell::read_cell).collect();
         note_engines(&mut cells);
         SweepDocument {
-            name: bounded_text(document, "/name", NAME)
-                .unwrap_or_else(|| cut_to_cells(place, NAME)),
-            started: bounded_text(document, "/started", NAME),
-            took_s: document.get("took_s").and_then(Value::as_f64),
-            notes: (notes.into_iter().flatten())
-                .filter_map(|n| Some(cut_to_cells(n.as_str()?, SENTENCE)))
-                .collect(),
+            name: text_at(document, "/name").unwrap_or_else(|| cut_text(place)),
+            started: text_at(document, "/started"),
+            took_s: number_at(document, "/took_s"),
+            notes: sentences_at(document, "/notes"),
             cells,
         }
     }
 
-    /// The models, in the order in which they first come.
-    pub fn model_names(&self) -> Vec<&str> {
-        let mut models: Vec<&str> = Vec::new();
+    /// The models, in the order in which they first come, and the cells of each.
+    pub fn cells_by_model(&self) -> Vec<(&str, Vec<&SweepCell>)> {
+        let mut models: Vec<(&str, Vec<&SweepCell>)> = Vec::new();
         for cell in &self.cells {
-            if !models.contains(&cell.model.as_str()) {
-                models.push(&cell.model);
+            match models.iter_mut().find(|m| m.0 == cell.model) {
+                Some(model) => model.1.push(cell),
+                None => models.push((&cell.model, vec![cell])),
             }
         }
         models
@@ -177,57 +134,46 @@ impl SweepDocument {
 }
 
 impl SweepCell {
-    fn read_sweep(cell: &Value) -> SweepCell {
+    fn read_cell(cell: &Value) -> SweepCell {
         let mut settings = BTreeMap::new();
         for path in ["/settings", "/load"] {
             let all = cell.pointer(path).and_then(Value::as_object);
             for (name, value) in all.into_iter().flatten().take(SETTINGS) {
-                if let Some(value) = scalar(value) {
-                    settings.insert(cut_to_cells(name, NAME), cut_to_cells(&value, NAME));
-                }
+                let text = match value {
+                    Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+                    other => text_at(other, ""),
+                };
+                settings.extend(text.map(|text| (cut_text(name), text)));
             }
         }
-        let words: Vec<String> = (cell.get("engine_args").and_then(Value::as_array))
-            .into_iter()
-            .flatten()
+        let words = list_at(cell, "/engine_args", usize::MAX);
+        let words: Vec<String> = words
             .filter_map(|w| w.as_str().map(str::to_owned))
             .collect();
-        for (name, value) in parse_flags(&words).into_iter().take(SETTINGS) {
-            settings.insert(cut_to_cells(&name, NAME), cut_to_cells(&value, NAME));
-        }
-        for (name, paths) in [
-            ("container", &["/place/container"][..]),
-            ("image", &["/place/image/image", "/place/image/name"][..]),
-        ] {
-            if let Some(value) = paths.iter().find_map(|p| bounded_text(cell, p, NAME)) {
-                settings.insert(name.into(), value);
-            }
-        }
+        let flags = parse_flags(&words).into_iter().take(SETTINGS);
+        settings.extend(flags.map(|(name, value)| (cut_text(&name), cut_text(&value))));
+        let container = text_at(cell, "/place/container");
+        settings.extend(container.map(|name| ("container".into(), name)));
+        let image = text_at(cell, "/place/image/image").or(text_at(cell, "/place/image/name"));
+        settings.extend(image.map(|name| ("image".into(), name)));
         let row = cell.get("row").unwrap_or(&Value::Null);
-        let engine = bounded_text(row, "/figures/engine", NAME)
-            .or_else(|| bounded_text(cell, "/engine", NAME));
-        let version = bounded_text(row, "/figures/engine_version", NAME);
-        let status =
-            bounded_text(cell, "/status", NAME).or_else(|| bounded_text(row, "/status", NAME));
-        let figures = FIGURES
-            .iter()
-            .filter_map(|f| Some((f.key, f.value_in_row(row.get("figures")?)?)));
+        let engine = text_at(row, "/figures/engine").or(text_at(cell, "/engine"));
+        let version = text_at(row, "/figures/engine_version");
+        let version = version.map_or(String::new(), |v| format!(" {v}"));
+        let status = text_at(cell, "/status").or(text_at(row, "/status"));
         SweepCell {
-            id: bounded_text(cell, "/cell", NAME).unwrap_or_default(),
-            group: bounded_text(cell, "/group", NAME).unwrap_or_default(),
-            model: bounded_text(cell, "/model", NAME).unwrap_or_else(|| "unknown model".into()),
+            id: text_at(cell, "/cell").unwrap_or_default(),
+            group: text_at(cell, "/group").unwrap_or_default(),
+            model: text_at(cell, "/model").unwrap_or_else(|| "unknown model".into()),
             status: status.unwrap_or_else(|| "not_run".into()),
-            cause: bounded_text(row, "/cause", NAME),
-            phase: bounded_text(row, "/phase", NAME),
-            message: bounded_text(row, "/message", SENTENCE),
-            profile: bounded_text(row, "/profile", 2 * NAME),
-            engine: engine.map(|e| match version {
-                Some(version) => format!("{e} {version}"),
-                None => e,
-            }),
-            backend: bounded_text(row, "/figures/memory_backend", NAME),
-            simulated: row.pointer("/figures/simulated") == Some(&Value::Bool(true)),
-            figures: figures.collect(),
+            cause: text_at(row, "/cause"),
+            phase: text_at(row, "/phase"),
+            message: text_at(row, "/message"),
+            profile: text_at(row, "/profile"),
+            engine: engine.map(|engine| format!("{engine}{version}")),
+            backend: text_at(row, "/figures/memory_backend"),
+            simulated: flag_at(row, "/figures/simulated"),
+            figures: read_document(row.get("figures").unwrap_or(&Value::Null)),
             settings,
         }
     }
@@ -238,13 +184,15 @@ impl SweepCell {
     }
 
     /// A figure in the unit that it is shown in; only a cell that was measured has any.
-    pub fn figure_value(&self, figure: &DocumentFigure) -> Option<f64> {
-        let value = self.figures.get(figure.key).copied();
-        value.filter(|v| v.is_finite() && self.is_done())
+    pub fn figure_value(&self, figure: &CellFigure) -> Option<f64> {
+        figure.value_of(&self.figures).filter(|_| self.is_done())
     }
 
-    /// In a word why it has no figures: its cause, else its status.
+    /// In words why it has no figures: its cause, else its status; one that was measured lacks a figure only.
     pub fn failure_reason(&self) -> String {
+        if self.is_done() {
+            return "not measured".into();
+        }
         let word = self.cause.as_ref().unwrap_or(&self.status);
         word.replace('_', " ")
     }
@@ -257,26 +205,26 @@ impl SweepCell {
 
     /// Its load: `in 256 out 128 batch 8`.
     pub fn load_words(&self) -> String {
-        let mut words = Vec::new();
-        for (name, word) in [
+        let words = [
             ("input_len", "in"),
             ("output_len", "out"),
             ("batch_size", "batch"),
-            ("request_rate", "rate"),
-        ] {
-            if let Some(value) = self.settings.get(name) {
-                words.push(format!("{word} {value}"));
-            }
-        }
-        if words.is_empty() {
+        ];
+        let words = words.into_iter().chain([("request_rate", "rate")]);
+        let known = words.filter_map(|(name, word)| {
+            let value = self.settings.get(name)?;
+            Some(format!("{word} {value}"))
+        });
+        let known: Vec<String> = known.collect();
+        if known.is_empty() {
             "load unknown".into()
         } else {
-            words.join(" ")
+            known.join(" ")
         }
     }
 
     /// Tokens that its requests hold at once, for putting loads in order of size.
-    pub fn model_size(&self) -> f64 {
+    pub fn load_size(&self) -> f64 {
         let number = |name: &str| self.setting_number(name);
         let tokens = number("input_len").unwrap_or(0.0) + number("output_len").unwrap_or(0.0);
         tokens * number("batch_size").unwrap_or(1.0)
@@ -286,54 +234,23 @@ impl SweepCell {
 /// Of several engines each is a value of its cells' settings, so that they are compared side by side. A cell that
 /// failed before its engine was recognised has the engine of its group, else of its container.
 fn note_engines(cells: &mut [SweepCell]) {
-    let mut engines: BTreeSet<&str> = BTreeSet::new();
-    let mut places: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let container = |cell: &SweepCell| cell.settings.get("container").cloned();
+    let mut places: BTreeMap<(&str, Option<String>), String> = BTreeMap::new();
     for cell in cells.iter() {
-        let Some(engine) = cell.engine.as_deref() else {
-            continue;
-        };
-        engines.insert(engine);
-        places.insert(("group", &cell.group), engine);
-        if let Some(container) = cell.settings.get("container") {
-            places.insert(("container", container), engine);
+        if let Some(engine) = &cell.engine {
+            places.insert(("group", Some(cell.group.clone())), engine.clone());
+            places.insert(("container", container(cell)), engine.clone());
         }
     }
+    let engines: BTreeSet<&String> = cells.iter().filter_map(|c| c.engine.as_ref()).collect();
     if engines.len() < 2 {
         return;
     }
-    let names: Vec<String> = cells
-        .iter()
-        .map(|cell| {
-            let container = cell.settings.get("container").map_or("", String::as_str);
-            let known = cell.engine.as_deref();
-            known
-                .or_else(|| places.get(&("group", cell.group.as_str())).copied())
-                .or_else(|| places.get(&("container", container)).copied())
-                .unwrap_or("unknown")
-                .to_owned()
-        })
-        .collect();
-    for (cell, engine) in cells.iter_mut().zip(names) {
+    for cell in cells {
+        let by_group = || places.get(&("group", Some(cell.group.clone()))).cloned();
+        let by_place = || places.get(&("container", Some(container(cell)?))).cloned();
+        let engine = cell.engine.clone().or_else(by_group).or_else(by_place);
+        let engine = engine.unwrap_or_else(|| "unknown".into());
         cell.settings.insert("engine".into(), engine);
-    }
-}
-
-fn bounded_text(value: &Value, path: &str, cells: usize) -> Option<String> {
-    let text = value.pointer(path)?.as_str()?.trim();
-    (!text.is_empty()).then(|| cut_to_cells(text, cells))
-}
-
-fn cut_to_cells(text: &str, cells: usize) -> String {
-    // A text of megabytes is not measured to its end.
-    let few: String = text.chars().take(4 * cells).collect();
-    truncate_text(&few, cells, "…")
-}
-
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        _ => None,
     }
 }

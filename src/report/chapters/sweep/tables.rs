@@ -1,86 +1,65 @@
 //! Tables of a sweep: why cells failed, the best of them, where memory ran out, and all of them.
 
-use super::axes::{setting_label, varying_axes};
-use super::read::{FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
-use crate::report::chapters::document::DocumentFigure;
-use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
-use crate::report::layout;
+use super::axes::{SweepAxis, setting_label, varying_axes};
+use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
+use crate::report::content::{Grid, TableCell, TableColumn};
+use crate::report::figures::figure_cell;
+use crate::report::tables::{TableBuilder, word_or_reason};
 
-/// A figure as a cell of a table, in the unit of the column.
-fn figure_cell(figure: &DocumentFigure, value: f64) -> TableCell {
-    let text = match figure.unit {
-        "GiB" => layout::unsigned_zero(format!("{value:.3}")),
-        "tokens" | "" => layout::unsigned_zero(format!("{value:.0}")),
-        _ => layout::format_figure(value),
-    };
-    TableCell::number_cell(value, text)
-}
-
-fn count_cell(n: usize) -> TableCell {
-    TableCell::number_cell(n as f64, layout::grouped_count(n as u64))
+/// Cells that failed alike.
+struct FailureCause<'a> {
+    /// Status, cause and phase.
+    words: [&'a str; 3],
+    cells: usize,
+    message: &'a str,
 }
 
 /// How many cells have no figures for which reason, with one sentence for each.
 pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
-    let mut causes: Vec<(&str, &str, &str, usize, &str)> = Vec::new();
+    let mut causes: Vec<FailureCause<'_>> = Vec::new();
     for cell in sweep.cells.iter().filter(|c| !c.is_done()) {
-        let cause = cell.cause.as_deref().unwrap_or_default();
-        let phase = cell.phase.as_deref().unwrap_or_default();
-        let message = cell.message.as_deref().unwrap_or_default();
-        let same = causes
-            .iter_mut()
-            .find(|c| (c.0, c.1, c.2) == (cell.status.as_str(), cause, phase));
-        match same {
-            Some(cause) => {
-                cause.3 += 1;
-                if cause.4.is_empty() {
-                    cause.4 = message;
-                }
+        let [cause, phase, message] = [&cell.cause, &cell.phase, &cell.message]
+            .map(|word| word.as_deref().unwrap_or_default());
+        let words = [cell.status.as_str(), cause, phase];
+        match causes.iter_mut().find(|c| c.words == words) {
+            Some(cause) if cause.message.is_empty() => {
+                (cause.cells, cause.message) = (cause.cells + 1, message);
             }
-            None => causes.push((&cell.status, cause, phase, 1, message)),
+            Some(cause) => cause.cells += 1,
+            None => causes.push(FailureCause {
+                words,
+                cells: 1,
+                message,
+            }),
         }
     }
-    causes.sort_by_key(|c| std::cmp::Reverse(c.3));
-    let rows = causes
-        .into_iter()
-        .map(|(status, cause, phase, n, message)| {
-            vec![
-                TableCell::text_cell(status.replace('_', " ")),
-                TableCell::text_cell(cause.replace('_', " ")),
-                TableCell::text_cell(phase),
-                count_cell(n),
-                TableCell::text_cell(message),
-            ]
-        });
-    Some(Grid {
-        id: format!("{prefix}_causes"),
-        caption: "Cells without figures, by cause".into(),
-        columns: vec![
-            text_column("status", "status"),
-            text_column("cause", "cause"),
-            text_column("phase", "phase"),
-            number_column("cells", "cells"),
-            text_column("one of them says", "message"),
-        ],
-        rows: rows.collect(),
-    })
-    .filter(|grid| !grid.rows.is_empty())
+    causes.sort_by_key(|c| std::cmp::Reverse(c.cells));
+    TableBuilder::of_items(&causes)
+        .words("status", "status", |c| c.words[0].replace('_', " "))
+        .words("cause", "cause", |c| c.words[1].replace('_', " "))
+        .words("phase", "phase", |c| c.words[2])
+        .counts("cells", "cells", |c| c.cells)
+        .words("one of them says", "message", |c| c.message)
+        .grid_of_rows(
+            format!("{prefix}_causes"),
+            "Cells without figures, by cause",
+        )
 }
 
 /// What the best is judged by: words, and the figure; its highest is the best.
 type Contest = (&'static str, fn(&SweepCell) -> Option<f64>);
 
 static CONTESTS: [Contest; 4] = [
-    ("most tokens/s", |c| c.figure_value(&THROUGHPUT)),
+    ("most tokens/s", |c| c.figure_value(THROUGHPUT)),
     ("most tokens/s per GiB of the peak", per_gib),
     ("shortest time to first token", |c| {
-        Some(-c.figure_value(&TTFT)?)
+        Some(-c.figure_value(TTFT)?)
     }),
-    ("shortest latency", |c| Some(-c.figure_value(&LATENCY)?)),
+    ("shortest latency", |c| Some(-c.figure_value(LATENCY)?)),
 ];
 
 fn per_gib(cell: &SweepCell) -> Option<f64> {
-    let (tokens, peak) = (cell.figure_value(&THROUGHPUT)?, cell.figure_value(&PEAK)?);
+    let (tokens, peak) = (cell.figure_value(THROUGHPUT)?, cell.figure_value(PEAK)?);
     (peak > 0.0).then(|| tokens / peak)
 }
 
@@ -88,144 +67,114 @@ fn per_gib(cell: &SweepCell) -> Option<f64> {
 pub(super) fn best_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
     let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
     let axes = varying_axes(&cells);
-    let mut rows = Vec::new();
-    for model in sweep.model_names() {
+    let mut best: Vec<(&str, &SweepCell)> = Vec::new();
+    for (_, own) in sweep.cells_by_model() {
         for (words, judge) in &CONTESTS {
-            let own = cells.iter().filter(|c| c.model == model);
-            let judged = own.filter_map(|c| Some((judge(c)?, *c)));
+            let judged = own.iter().filter_map(|c| Some((judge(c)?, *c)));
             // The first of equals.
-            let best = judged.reduce(|best, next| if next.0 > best.0 { next } else { best });
-            let Some((_, cell)) = best else { continue };
-            let setting: Vec<String> = axes
-                .iter()
-                .map(|axis| format!("{} {}", axis.axis_title(), axis.value_in_cell(cell)))
-                .collect();
-            let mut row = vec![
-                TableCell::text_cell(model),
-                TableCell::text_cell(*words),
-                TableCell::text_cell(setting.join(", ")),
-            ];
-            row.extend([&PEAK, &THROUGHPUT].map(|f| cell_or_reason(cell, f)));
-            row.push(match per_gib(cell) {
-                Some(value) => TableCell::number_cell(value, layout::format_figure(value)),
-                None => TableCell::missing_cell("throughput or peak was not measured"),
-            });
-            row.extend([&TTFT, &LATENCY].map(|f| cell_or_reason(cell, f)));
-            row.push(TableCell::text_cell(cell.id.clone()));
-            rows.push(row);
+            let found = judged.reduce(|best, next| if next.0 > best.0 { next } else { best });
+            best.extend(found.map(|(_, cell)| (*words, cell)));
         }
     }
-    let mut columns = vec![
-        text_column("model", "model"),
-        text_column("best by", "best_by"),
-        text_column("cell", "settings"),
-    ];
-    columns.extend([&PEAK, &THROUGHPUT].map(|f| number_column(f.column_head(), f.csv)));
-    columns.push(number_column(
-        "tokens/s per GiB",
-        "tokens_per_second_per_gib",
-    ));
-    columns.extend([&TTFT, &LATENCY].map(|f| number_column(f.column_head(), f.csv)));
-    columns.push(text_column("id", "cell"));
-    (!rows.is_empty()).then(|| Grid {
-        id: format!("{prefix}_best"),
-        caption: "The best cells of each model".into(),
-        columns,
-        rows,
-    })
+    let settings = |cell: &SweepCell| {
+        let words = axes.iter().map(|axis| axis.words_in_cell(cell));
+        words.collect::<Vec<String>>().join(", ")
+    };
+    let figure =
+        |f: &'static CellFigure| move |(_, cell): (&str, &SweepCell)| cell_or_reason(cell, f);
+    TableBuilder::of_items(best)
+        .words("model", "model", |(_, cell)| &cell.model)
+        .words("best by", "best_by", |(words, _)| words)
+        .words("cell", "settings", |(_, cell)| settings(cell))
+        .column(PEAK.table_column(), figure(PEAK))
+        .column(THROUGHPUT.table_column(), figure(THROUGHPUT))
+        .figures(
+            "tokens/s per GiB",
+            "tokens_per_second_per_gib",
+            |(_, cell)| figure_cell(per_gib(cell), "throughput or peak was not measured"),
+        )
+        .column(TTFT.table_column(), figure(TTFT))
+        .column(LATENCY.table_column(), figure(LATENCY))
+        .words("id", "cell", |(_, cell)| &cell.id)
+        .grid_of_rows(format!("{prefix}_best"), "The best cells of each model")
 }
 
-/// Causes that are a lack of memory, in the order of the table.
-const LACKS: [&str; 4] = ["oom", "implied_oom", "known_oom", "does_not_fit"];
+/// Causes that are a lack of memory, in the order of the table, and their heads.
+const LACKS: [(&str, &str); 4] = [
+    ("oom", "ran out"),
+    ("implied_oom", "follows from these"),
+    ("known_oom", "known from earlier"),
+    ("does_not_fit", "does not fit"),
+];
 
 /// Whether a cell lacked memory.
 pub(super) fn lacked_memory(cell: &SweepCell) -> bool {
     let cause = cell.cause.as_deref();
-    cause.is_some_and(|cause| LACKS.contains(&cause))
+    cause.is_some_and(|cause| LACKS.iter().any(|l| l.0 == cause))
 }
 
 /// For each server configuration where memory ran out: how far it went.
 pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
-    let mut groups: Vec<(&str, Vec<&SweepCell>)> = Vec::new();
+    let mut groups: Vec<(&SweepCell, Vec<&SweepCell>)> = Vec::new();
     for cell in &sweep.cells {
-        match groups.iter_mut().find(|g| g.0 == cell.group) {
+        match groups.iter_mut().find(|g| g.0.group == cell.group) {
             Some(group) => group.1.push(cell),
-            None => groups.push((&cell.group, vec![cell])),
+            None => groups.push((cell, vec![cell])),
         }
+    }
+    groups.retain(|g| g.1.iter().any(|c| lacked_memory(c)));
+    for group in &mut groups {
+        group
+            .1
+            .sort_by(|a, b| a.load_size().total_cmp(&b.load_size()));
     }
     let all: Vec<&SweepCell> = sweep.cells.iter().collect();
     let axes = varying_axes(&all);
-    let of_load = |name: &String| {
-        const OF_LOAD: [&str; 4] = ["input_len", "output_len", "batch_size", "request_rate"];
-        OF_LOAD.contains(&name.as_str())
-    };
-    let rows = groups
-        .iter()
-        .filter(|g| g.1.iter().any(|c| lacked_memory(c)))
-        .map(|(id, cells)| {
-            let first = cells.first();
-            let server: Vec<String> = axes
-                .iter()
-                .flat_map(|axis| &axis.names)
-                .filter(|name| !of_load(name))
-                .filter_map(|name| {
-                    let value = first?.settings.get(name)?;
-                    Some(format!("{} {value}", setting_label(name)))
-                })
-                .collect();
-            let by_size = |pick: &dyn Fn(&SweepCell) -> bool| -> Vec<&SweepCell> {
-                let mut cells: Vec<&SweepCell> =
-                    cells.iter().copied().filter(|c| pick(c)).collect();
-                cells.sort_by(|a, b| a.model_size().total_cmp(&b.model_size()));
-                cells
-            };
-            let went = by_size(&|c| c.is_done());
-            let ran_out = by_size(&|c| c.cause.as_deref() == Some("oom"));
-            let mut row = vec![
-                TableCell::text_cell(first.map_or_else(String::new, |c| c.model.clone())),
-                TableCell::text_cell(server.join(", ")),
-                match went.last() {
-                    Some(cell) => TableCell::text_cell(cell.load_words()),
-                    None => TableCell::missing_cell("no cell of it was measured"),
-                },
-                match ran_out.first() {
-                    Some(cell) => TableCell::text_cell(cell.load_words()),
-                    None => TableCell::missing_cell("none was tried that did"),
-                },
-            ];
-            for lack in LACKS {
-                row.push(count_cell(
-                    by_size(&|c| c.cause.as_deref() == Some(lack)).len(),
-                ));
-            }
-            row.push(TableCell::text_cell(*id));
-            row
+    let of_load = ["input_len", "output_len", "batch_size", "request_rate"];
+    let names = axes.iter().flat_map(|axis: &SweepAxis| &axis.names);
+    let names: Vec<&String> = names.filter(|n| !of_load.contains(&n.as_str())).collect();
+    let server = |cell: &SweepCell| {
+        let settings = names.iter().filter_map(|name| {
+            let value = cell.settings.get(*name)?;
+            Some(format!("{} {value}", setting_label(name)))
         });
-    Some(Grid {
-        id: format!("{prefix}_oom"),
-        caption: "Where memory ran out, by server configuration; loads by the tokens that they hold at once".into(),
-        columns: vec![
-            text_column("model", "model"),
-            text_column("settings", "settings"),
-            text_column("largest that was measured", "largest_measured"),
-            text_column("smallest that ran out", "smallest_oom"),
-            number_column("ran out", "oom"),
-            number_column("follows from these", "implied_oom"),
-            number_column("known from earlier", "known_oom"),
-            number_column("does not fit", "does_not_fit"),
-            text_column("group", "group"),
-        ],
-        rows: rows.collect(),
-    })
-    .filter(|grid| !grid.rows.is_empty())
+        settings.collect::<Vec<String>>().join(", ")
+    };
+    let load =
+        |cell: Option<&&SweepCell>, why: &str| word_or_reason(cell.map(|c| c.load_words()), why);
+    let is = |cell: &SweepCell, cause: &str| cell.cause.as_deref() == Some(cause);
+    let mut table = TableBuilder::of_items(&groups)
+        .words("model", "model", |(first, _)| &first.model)
+        .words("settings", "settings", |(first, _)| server(first))
+        .cells(
+            "largest that was measured",
+            "largest_measured",
+            |(_, cells)| {
+                load(
+                    cells.iter().rfind(|c| c.is_done()),
+                    "no cell of it was measured",
+                )
+            },
+        )
+        .cells("smallest that ran out", "smallest_oom", |(_, cells)| {
+            load(
+                cells.iter().find(|c| is(c, "oom")),
+                "none was tried that did",
+            )
+        });
+    for (cause, title) in LACKS {
+        table = table.counts(title, cause, |(_, cells)| {
+            cells.iter().filter(|c| is(c, cause)).count()
+        });
+    }
+    table.words("group", "group", |(first, _)| &first.group).grid_of_rows(
+        format!("{prefix}_oom"),
+        "Where memory ran out, by server configuration; loads by the tokens that they hold at once",
+    )
 }
 
-fn cell_or_reason(cell: &SweepCell, figure: &DocumentFigure) -> TableCell {
-    match cell.figure_value(figure) {
-        Some(value) => figure_cell(figure, value),
-        None if cell.is_done() => TableCell::missing_cell("not measured"),
-        None => TableCell::missing_cell(cell.failure_reason()),
-    }
+fn cell_or_reason(cell: &SweepCell, figure: &CellFigure) -> TableCell {
+    figure.table_cell(cell.figure_value(figure), &cell.failure_reason())
 }
 
 /// Every cell with its figures.
@@ -238,79 +187,60 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
     let mut behind: Vec<String> = Vec::new();
     for axis in varying_axes(&cells) {
         let is_tied = axis.names.len() > 1;
-        for name in axis.names.into_iter().filter(|n| !names.contains(n)) {
-            behind.push(name);
-        }
+        behind.extend(axis.names.into_iter().filter(|n| !names.contains(n)));
         if !is_tied {
             names.extend(behind.pop());
         }
     }
-    // A figure that no cell has gets no column.
-    let figures: Vec<&&DocumentFigure> = FIGURES
-        .iter()
-        .filter(|f| cells.iter().any(|c| c.figure_value(f).is_some()))
-        .collect();
-    let setting_column = |name: &String| TableColumn {
-        title: setting_label(name),
-        key: name.clone(),
-        numeric: cells.iter().any(|c| c.setting_number(name).is_some()),
-        is_share: false,
-    };
-    let mut columns = vec![text_column("cell", "cell"), text_column("model", "model")];
-    columns.extend(names.iter().map(setting_column));
-    columns.push(text_column("status", "status"));
-    columns.push(text_column("cause", "cause"));
-    columns.extend(
-        figures
-            .iter()
-            .map(|f| number_column(f.column_head(), f.csv)),
-    );
-    columns.extend(behind.iter().map(setting_column));
-    columns.extend([
-        text_column("engine", "engine"),
-        text_column("group", "group"),
-        text_column("profile", "profile"),
-        text_column("message", "message"),
-    ]);
-    let row = |cell: &&SweepCell| {
-        let mut row = vec![
-            TableCell::text_cell(&*cell.id),
-            TableCell::text_cell(&*cell.model),
-        ];
-        let setting = |name: &String| {
-            let words = cell.settings.get(name).cloned().unwrap_or_default();
-            TableCell {
+    let add_settings = |mut table: TableBuilder<_>, names: &[String]| {
+        for name in names {
+            let column = TableColumn {
+                title: setting_label(name),
+                key: name.clone(),
+                numeric: cells.iter().any(|c| c.setting_number(name).is_some()),
+                is_share: false,
+            };
+            table = table.column(column, |cell: &SweepCell| TableCell {
                 number: cell.setting_number(name),
-                ..TableCell::text_cell(words)
-            }
-        };
-        row.extend(names.iter().map(setting));
-        let simulated = if cell.simulated { " (simulated)" } else { "" };
-        row.push(TableCell::text_cell(format!(
-            "{}{simulated}",
-            cell.status.replace('_', " ")
-        )));
-        row.push(TableCell::text_cell(cell.cause.clone().unwrap_or_default()));
-        row.extend(figures.iter().map(|f| match cell.figure_value(f) {
-            // Why a cell was not measured is in its row: status, cause and message.
-            None if !cell.is_done() => TableCell::default(),
-            _ => cell_or_reason(cell, f),
-        }));
-        row.extend(behind.iter().map(setting));
-        for text in [
-            &cell.engine,
-            &Some(cell.group.clone()),
-            &cell.profile,
-            &cell.message,
-        ] {
-            row.push(TableCell::text_cell(text.clone().unwrap_or_default()));
+                ..TableCell::text_cell(cell.settings.get(name).map_or("", String::as_str))
+            });
         }
-        row
+        table
     };
-    Grid {
-        id: format!("{prefix}_cells"),
-        caption: format!("All cells of {}", sweep.name),
-        columns,
-        rows: cells.iter().map(row).collect(),
+    let mut table = TableBuilder::of_items(cells.iter().copied())
+        .words("cell", "cell", |c| &c.id)
+        .words("model", "model", |c| &c.model);
+    table = add_settings(table, &names)
+        .words("status", "status", |c| {
+            let simulated = if c.simulated { " (simulated)" } else { "" };
+            format!("{}{simulated}", c.status.replace('_', " "))
+        })
+        .words("cause", "cause", |c| c.cause.as_deref().unwrap_or_default());
+    // A figure that no cell has gets no column.
+    let has = |figure: &&CellFigure| cells.iter().any(|c| c.figure_value(figure).is_some());
+    for figure in FIGURES.iter().filter(has) {
+        // Why a cell was not measured is in its row: status, cause and message.
+        table = table.column(figure.table_column(), |c| {
+            if c.is_done() {
+                cell_or_reason(c, figure)
+            } else {
+                TableCell::default()
+            }
+        });
     }
+    add_settings(table, &behind)
+        .words("engine", "engine", |c| {
+            c.engine.as_deref().unwrap_or_default()
+        })
+        .words("group", "group", |c| &c.group)
+        .words("profile", "profile", |c| {
+            c.profile.as_deref().unwrap_or_default()
+        })
+        .words("message", "message", |c| {
+            c.message.as_deref().unwrap_or_default()
+        })
+        .grid(
+            format!("{prefix}_cells"),
+            format!("All cells of {}", sweep.name),
+        )
 }

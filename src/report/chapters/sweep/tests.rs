@@ -1,10 +1,10 @@
 //! Tests of the chapters of sweeps.
 
-use super::super::samples::render_plain;
+use super::super::samples_tests::render_plain;
 use super::*;
 use crate::matrix::samples as matrix;
 use crate::matrix::{CellRow, RowCause, RowStatus};
-use crate::report::chart::Plot;
+use crate::report::chart::{Chart, Plot};
 use crate::report::material::StoredDocument;
 use crate::report::sweep::{CellOutcome, Results, json};
 use proptest::prelude::*;

@@ -6,14 +6,15 @@ mod tests;
 mod version;
 
 use super::Sources;
+use super::sweep::read::{CellFigure, gib};
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
-use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, number_column, text_column};
-use crate::report::layout;
-use crate::report::layout::counted_words;
+use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Chapter, ContentBlock, Grid};
+use crate::report::figures::cell_by;
+use crate::report::layout::{counted_words, grouped_count};
 use crate::report::material::{Material, ReportRun};
-use crate::units::GIB;
+use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use alike::{Alike, changed_settings, group_alike_runs};
 
 /// A figure that moved by more is reported, percent.
@@ -25,52 +26,16 @@ const STEPS: usize = 50;
 /// Settings that are named beside a sentence.
 const NAMED: usize = 6;
 
-/// A figure over versions.
-struct WatchedFigure {
-    key: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    pick: fn(&RowFigures) -> Option<f64>,
-}
-
-static WATCHED: [WatchedFigure; 6] = [
-    WatchedFigure {
-        key: "kv_pool_tokens",
-        title: "KV pool",
-        unit: "tokens",
-        pick: |f| f.kv_pool_tokens.map(|n| n as f64),
-    },
-    WatchedFigure {
-        key: "kv_pool_gib",
-        title: "KV pool",
-        unit: "GiB",
-        // By the engine's word, else as the breakdown found it.
-        pick: |f| (f.kv_pool_bytes.or(f.kv_cache_bytes)).map(|b| b as f64 / GIB),
-    },
-    WatchedFigure {
-        key: "peak_gib",
-        title: "Peak",
-        unit: "GiB",
-        pick: |f| f.peak_bytes.map(|b| b as f64 / GIB),
-    },
-    WatchedFigure {
-        key: "weights_gib",
-        title: "Weights",
-        unit: "GiB",
-        pick: |f| f.model_weights_bytes.map(|b| b as f64 / GIB),
-    },
-    WatchedFigure {
-        key: "overhead_gib",
-        title: "Overhead told apart",
-        unit: "GiB",
-        pick: |f| f.overhead_bytes.map(|b| b as f64 / GIB),
-    },
-    WatchedFigure {
-        key: "tokens_per_second",
-        title: "Throughput",
-        unit: "tokens/s",
-        pick: |f| f.tokens_per_second,
-    },
+/// What is followed over versions.
+#[rustfmt::skip]
+static WATCHED: [CellFigure; 6] = [
+    ItemFigure::new("kv_pool_tokens", "KV pool", "tokens", |f| f.kv_pool_tokens.map(|n| n as f64)),
+    // By the engine's word, else as the breakdown found it.
+    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| gib(f.kv_pool_bytes.or(f.kv_cache_bytes))),
+    ItemFigure::new("peak_gib", "Peak", "GiB", |f| gib(f.peak_bytes)),
+    ItemFigure::new("weights_gib", "Weights", "GiB", |f| gib(f.model_weights_bytes)),
+    ItemFigure::new("overhead_gib", "Overhead told apart", "GiB", |f| gib(f.overhead_bytes)),
+    ItemFigure::new("tokens_per_second", "Throughput", "tokens/s", |f| f.tokens_per_second),
 ];
 
 /// The chapter, where runs are alike but for their version or their time.
@@ -154,18 +119,21 @@ impl<'a> Step<'a> {
     }
 
     /// The figures of its runs, sorted.
-    fn sorted(&self, watched: &WatchedFigure) -> Vec<f64> {
-        let mut all: Vec<f64> = self.figures.iter().filter_map(watched.pick).collect();
-        all.retain(|v| v.is_finite());
+    fn sorted(&self, watched: &CellFigure) -> Vec<f64> {
+        let mut all: Vec<f64> = self
+            .figures
+            .iter()
+            .filter_map(|f| watched.value_of(f))
+            .collect();
         all.sort_by(f64::total_cmp);
         all
     }
 
-    fn median(&self, watched: &WatchedFigure) -> Option<f64> {
+    fn median(&self, watched: &CellFigure) -> Option<f64> {
         quantile_of_sorted(&self.sorted(watched), 0.5)
     }
 
-    fn figure_range(&self, watched: &WatchedFigure) -> Option<(f64, f64)> {
+    fn figure_range(&self, watched: &CellFigure) -> Option<(f64, f64)> {
         let all = self.sorted(watched);
         all.first().copied().zip(all.last().copied())
     }
@@ -292,41 +260,25 @@ impl<'a> Trend<'a> {
     }
 
     fn steps_table(&self, prefix: &str) -> Grid {
-        let mut columns = vec![
-            text_column(self.by.step_word(), "step"),
-            number_column("runs", "runs"),
-        ];
-        columns.extend(
-            WATCHED
-                .iter()
-                .map(|w| number_column(format!("{}, {}", w.title, w.unit), w.key)),
-        );
-        let row = |step: &Step| {
-            let n = step.runs.len();
-            let mut row = vec![
-                TableCell::text_cell(step.label.clone()),
-                TableCell::number_cell(n as f64, layout::grouped_count(n as u64)),
-            ];
-            row.extend(WATCHED.iter().map(|w| match step.median(w) {
-                Some(value) => {
-                    let known = step.sorted(w).len();
-                    let of = if known < n {
-                        format!(" (of {known})")
+        let by = self.by.step_word();
+        let mut table = TableBuilder::of_items(&self.steps)
+            .words(by, "step", |step| &step.label)
+            .counts("runs", "runs", |step| step.runs.len());
+        for watched in &WATCHED {
+            table = table.column(watched.table_column(), |step| {
+                let known = step.sorted(watched).len();
+                cell_by(step.median(watched), "no run of it knows", |value| {
+                    let text = format_figure(watched, value);
+                    if known < step.runs.len() {
+                        format!("{text} (of {known})")
                     } else {
-                        String::new()
-                    };
-                    TableCell::number_cell(value, format!("{}{of}", format_figure(w, value)))
-                }
-                None => TableCell::missing_cell("no run of it knows"),
-            }));
-            row
-        };
-        Grid {
-            id: format!("{prefix}_figures"),
-            caption: format!("{}, by {}", self.alike.title, self.by.step_word()),
-            columns,
-            rows: self.steps.iter().map(row).collect(),
+                        text
+                    }
+                })
+            });
         }
+        let caption = format!("{}, by {by}", self.alike.title);
+        table.grid(format!("{prefix}_figures"), caption)
     }
 
     fn charts(&self, prefix: &str) -> Vec<Chart> {
@@ -342,42 +294,27 @@ impl<'a> Trend<'a> {
         let places: Vec<(f64, String)> = (self.steps.iter().enumerate())
             .map(|(i, s)| ((i + 1) as f64, s.label.clone()))
             .collect();
+        let by = self.by.step_word();
         let charts = pictures.iter().filter_map(|(id, title, keys)| {
-            let drawn: Vec<&WatchedFigure> =
-                WATCHED.iter().filter(|w| keys.contains(&w.key)).collect();
-            let curves: Vec<Curve> = drawn
-                .iter()
-                .map(|w| self.curve(w))
-                .filter(|c| c.points.len() > 1)
-                .collect();
-            let unit = drawn.first()?.unit;
-            (!curves.is_empty()).then(|| Chart {
-                id: format!("{prefix}_{id}"),
-                title: format!("{title} by {}: {}", self.by.step_word(), self.alike.model),
-                note: None,
-                simulated: self.alike.simulated,
-                plot: Plot::Curves(Curves {
-                    x: chart::ChartAxis {
-                        title: self.by.step_word().to_owned(),
-                        unit: String::new(),
-                        scale: Scale::Linear,
-                    },
-                    y: chart::ChartAxis {
-                        title: (*title).to_owned(),
-                        unit: unit.to_owned(),
-                        scale: Scale::FromZero,
-                    },
-                    curves,
-                    levels: Vec::new(),
-                    x_names: places.clone(),
-                    ..Curves::default()
-                }),
-            })
+            let drawn = WATCHED.iter().filter(|w| keys.contains(&w.key));
+            let unit = drawn.clone().next()?.unit;
+            let curves = drawn.map(|w| self.curve(w)).filter(|c| c.points.len() > 1);
+            let curves = Curves {
+                x: ChartAxis::new_axis(by, "", Scale::Linear),
+                y: ChartAxis::new_axis(*title, unit, Scale::FromZero),
+                curves: curves.collect(),
+                x_names: places.clone(),
+                ..Curves::default()
+            };
+            let is_drawn = !curves.curves.is_empty();
+            let title = format!("{title} by {by}: {}", self.alike.model);
+            let (id, plot) = (format!("{prefix}_{id}"), Plot::Curves(curves));
+            is_drawn.then(|| Chart::new_chart(id, title, None, self.alike.simulated, plot))
         });
         charts.collect()
     }
 
-    fn curve(&self, watched: &WatchedFigure) -> Curve {
+    fn curve(&self, watched: &CellFigure) -> Curve {
         let dots = self.steps.iter().enumerate().filter_map(|(i, step)| {
             Some(Dot {
                 x: (i + 1) as f64,
@@ -386,11 +323,7 @@ impl<'a> Trend<'a> {
                 label: Some(step.label.clone()),
             })
         });
-        Curve {
-            label: watched.title.to_owned(),
-            points: dots.collect(),
-            joined: true,
-        }
+        Curve::new_curve(watched.title, dots.collect(), true)
     }
 }
 
@@ -466,11 +399,10 @@ fn percent_change(before: f64, after: f64) -> Option<f64> {
     (before != 0.0).then(|| (after - before) / before.abs() * 100.0)
 }
 
-fn format_figure(watched: &WatchedFigure, value: f64) -> String {
+fn format_figure(watched: &CellFigure, value: f64) -> String {
     match watched.unit {
-        "tokens" => layout::grouped_count(value.max(0.0).round() as u64),
-        "GiB" => layout::unsigned_zero(format!("{value:.3}")),
-        _ => layout::format_figure(value),
+        "tokens" => grouped_count(value.max(0.0).round() as u64),
+        unit => format_in_unit(value, unit),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::capture::{Capture, RunEnd};
 use crate::profile::{Profile, derive_profile};
 use crate::report::chart::{Chart, Plot};
 use crate::report::content::{Chapter, ContentBlock};
-use crate::report::layout::{Align, TextTable};
+use crate::report::layout::{Align, pad_left_aligned, pad_right_aligned, text_width};
 use crate::report::material::ReportRun;
 use crate::units::GIB;
 use std::collections::BTreeMap;
@@ -167,5 +167,55 @@ fn plain_chart(out: &mut String, chart: &Chart) {
     }
     if let Some(note) = &chart.note {
         let _ = writeln!(out, "  ({note})");
+    }
+}
+
+/// Rows in columns, two spaces apart. The first row is the head.
+#[derive(Debug, Clone)]
+struct TextTable {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    /// A table with these columns.
+    fn new(columns: &[(&str, Align)]) -> TextTable {
+        TextTable {
+            align: columns.iter().map(|c| c.1).collect(),
+            rows: vec![columns.iter().map(|c| c.0.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row.
+    fn add_row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines, the head first, without trailing spaces.
+    fn render_lines(&self) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.align.len())
+            .map(|i| {
+                self.rows
+                    .iter()
+                    .filter_map(|r| r.get(i))
+                    .map(|cell| text_width(cell))
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        self.rows
+            .iter()
+            .map(|row| {
+                let cells: Vec<String> = row
+                    .iter()
+                    .zip(self.align.iter().zip(&widths))
+                    .map(|(cell, (align, w))| match align {
+                        Align::Left => pad_left_aligned(cell, *w),
+                        Align::Right => pad_right_aligned(cell, *w),
+                    })
+                    .collect();
+                cells.join("  ").trim_end().to_owned()
+            })
+            .collect()
     }
 }
