@@ -504,20 +504,17 @@ fn the_answer_is_on_the_first_screen_of_every_kind() {
             report_of(&[ablation, experiment, load_line, sweep]),
         ),
     ];
-    let mut browser = Browser::start();
-    browser.command(
-        "Emulation.setDeviceMetricsOverride",
-        json!({ "width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false }),
-    );
     for (name, report) in pages {
-        let file = format!("{name}.html");
-        std::fs::write(browser.folder().join(&file), written("html", &report)).unwrap();
+        let mut browser = shown(test_name!(), &report).expect("a browser");
+        browser.command(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false }),
+        );
         for theme in ["light", "dark"] {
             browser.command(
                 "Emulation.setEmulatedMedia",
                 json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] }),
             );
-            browser.open(&file);
             browser.settle();
             let outside = browser.value(
                 "[...document.querySelectorAll('h1, #answer .verdict, #answer .gauge, #answer .cards')]
@@ -538,6 +535,6 @@ fn the_answer_is_on_the_first_screen_of_every_kind() {
             assert_eq!(unreachable, json!([]), "by keyboard: {name}");
             browser.picture(&format!("{name}-{theme}"));
         }
+        browser.quiet();
     }
-    browser.quiet();
 }
