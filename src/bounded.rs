@@ -65,6 +65,23 @@ pub fn read_beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A whole document from a stream, as standard input.
+///
+/// # Errors
+///
+/// It cannot be read, or is longer than any document.
+pub fn read_stream_document(stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(LONGEST_DOCUMENT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST_DOCUMENT {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is too large",
+        ));
+    }
+    Ok(bytes)
+}
+
 /// A whole document.
 pub fn read_document(path: &Path) -> io::Result<Vec<u8>> {
     read_bytes(path, LONGEST_DOCUMENT)

@@ -6,8 +6,10 @@ use crate::common::browser;
 use crate::common::reports;
 use browser::Browser;
 use common::e2e::{Need, have};
+use plimsoll::report::chapters::build_report;
 use plimsoll::report::chart::TimelineLane;
 use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell, TableColumn};
+use plimsoll::report::material::{Material, StoredDocument};
 use reports::{plain, report, written};
 use serde_json::{Value, json};
 
@@ -448,4 +450,91 @@ fn the_page_says_the_same_without_scripts() {
     }
     browser.picture("unscripted");
     browser.quiet();
+}
+
+/// A report of stored documents, by kind.
+fn report_of(documents: &[(&str, &str)]) -> Report {
+    let mut material = Material::default();
+    for (kind, text) in documents {
+        let stored = StoredDocument {
+            name: format!("{kind}.json"),
+            document: serde_json::from_str(text).unwrap(),
+        };
+        assert!(material.add_document(kind, stored).is_none(), "{kind}");
+    }
+    assert!(material.unread.is_empty(), "{:?}", material.unread);
+    build_report(Vec::new(), &material)
+}
+
+#[test]
+fn the_answer_is_on_the_first_screen_of_every_kind() {
+    if !have(test_name!(), &[Need::Chromium]) {
+        return;
+    }
+    let example = include_str!("../results/example/tiny-profile.json");
+    let fits = Material::of_profile(serde_json::from_str(example).unwrap());
+    let mut lost = Material::of_profile(serde_json::from_str(example).unwrap());
+    lost.runs[0].profile.metadata.outcome =
+        plimsoll::capture::RunEnd::ContainerLost("killed (exit 137): out of memory".into());
+    let ablation = (
+        "ablation",
+        include_str!("differential/documents/ablation/ablation.json"),
+    );
+    let experiment = (
+        "experiment",
+        include_str!("differential/documents/experiment/experiment.json"),
+    );
+    let load_line = (
+        "loadline",
+        include_str!("differential/documents/loadline/loadline.json"),
+    );
+    let sweep = (
+        "sweep",
+        include_str!("differential/documents/sweep-first/results.json"),
+    );
+    let pages = [
+        ("profile", build_report(Vec::new(), &fits)),
+        ("out-of-memory", build_report(Vec::new(), &lost)),
+        ("ablation", report_of(&[ablation])),
+        ("experiment", report_of(&[experiment])),
+        ("load-line", report_of(&[load_line])),
+        ("sweep", report_of(&[sweep])),
+        (
+            "mixed",
+            report_of(&[ablation, experiment, load_line, sweep]),
+        ),
+    ];
+    for (name, report) in pages {
+        let mut browser = shown(test_name!(), &report).expect("a browser");
+        browser.command(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": false }),
+        );
+        for theme in ["light", "dark"] {
+            browser.command(
+                "Emulation.setEmulatedMedia",
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] }),
+            );
+            browser.settle();
+            let outside = browser.value(
+                "[...document.querySelectorAll('h1, #answer .verdict, #answer .gauge, #answer .cards')]
+                    .filter(e => { const b = e.getBoundingClientRect();
+                        return b.width === 0 || b.bottom > 800 || b.right > 1280; })
+                    .map(e => e.className || e.tagName)",
+            );
+            assert_eq!(outside, json!([]), "{name}, {theme}");
+            assert_eq!(
+                browser.value("document.querySelectorAll('#answer .verdict').length"),
+                json!(1),
+                "{name}"
+            );
+            let unreachable = browser.value(
+                "[...document.querySelectorAll('a, button, summary, canvas, [role=button], .mark[data-source]')]
+                    .filter(e => e.tabIndex < 0).map(e => e.outerHTML.slice(0, 80))",
+            );
+            assert_eq!(unreachable, json!([]), "by keyboard: {name}");
+            browser.picture(&format!("{name}-{theme}"));
+        }
+        browser.quiet();
+    }
 }

@@ -316,3 +316,81 @@ fn five_hundred_runs_are_one_page_of_five_megabytes() {
     assert!(page.len() < 5 << 20, "{} bytes", page.len());
     assert!(page.contains("p000") && page.contains("p499"));
 }
+
+#[test]
+fn a_document_of_any_command_is_a_page_from_standard_input() {
+    let folder = Folder::new();
+    let estimate = Command::cargo_bin("plimsoll")
+        .unwrap()
+        .args(["estimate", "Qwen/Qwen3-32B", "--gpu", "L4"])
+        .env("XDG_STATE_HOME", folder.path("state"))
+        .current_dir(folder.path("."))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(estimate.stdout).unwrap();
+    let document = Command::cargo_bin("plimsoll")
+        .unwrap()
+        .args(["estimate", "Qwen/Qwen3-32B", "--gpu", "L4", "--json"])
+        .env("XDG_STATE_HOME", folder.path("state"))
+        .current_dir(folder.path("."))
+        .output()
+        .unwrap()
+        .stdout;
+    let ablation = include_bytes!("differential/documents/ablation/ablation.json");
+    for (document, verdict, figure) in [
+        (document.as_slice(), "Does not fit by 42.20 GiB", "61.03"),
+        (ablation.as_slice(), "than A", "MiB"),
+    ] {
+        for format in ["html", "md", "txt"] {
+            let args = ["-", "--format", format, "-o", "-"];
+            let out = folder
+                .command(&args)
+                .write_stdin(document)
+                .output()
+                .unwrap();
+            let page = String::from_utf8(out.stdout).unwrap();
+            assert_eq!(out.status.code(), Some(0), "{format}");
+            assert!(page.contains(verdict) && page.contains(figure), "{page}");
+        }
+    }
+    // The terminal has the same words.
+    assert!(printed.contains("Does not fit by 42.20 GiB") && printed.contains("61.03"));
+    let broken = r#"{"document": "estimate"}"#;
+    let out = folder.command(&["-"]).write_stdin(broken).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(
+        String::from_utf8(out.stderr)
+            .unwrap()
+            .contains("cannot be read")
+    );
+}
+
+#[test]
+fn a_folder_of_several_kinds_is_named_after_what_is_in_it() {
+    let folder = Folder::new();
+    folder.profile("results/run.json", &example("r1"));
+    let documents = [
+        (
+            "ablation.json",
+            include_bytes!("differential/documents/ablation/ablation.json").as_slice(),
+        ),
+        (
+            "loadline.json",
+            include_bytes!("differential/documents/loadline/loadline.json"),
+        ),
+        (
+            "sweep.json",
+            include_bytes!("differential/documents/sweep-first/results.json"),
+        ),
+    ];
+    for (name, bytes) in documents {
+        folder.put(&format!("results/{name}"), bytes);
+    }
+    let (code, page, talk) = folder.run(&["results", "--format", "md", "-o", "-"]);
+    assert_eq!(code, 0, "{talk}");
+    let title = "# Results: 1 sweep, 1 load line, 1 other document, 1 run\n";
+    assert!(page.starts_with(title), "{page}");
+    assert!(page.contains("Safe: peak"), "the run's own verdict: {page}");
+    assert!(page.contains("Sustains 13 concurrent requests; fails at 14."));
+    assert!(page.len() < 60_000);
+}

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::REPORT)]
 pub struct ReportArgs {
-    /// Profiles, captures, documents, or folders with these in them
+    /// Profiles, captures, documents, or folders with these in them; - is a document on standard input
     #[arg(required = true, value_name = "DIR|FILE")]
     pub paths: Vec<PathBuf>,
     /// Formats, separated by commas (a wrong one lists the known) [default: what --output ends in, else html]

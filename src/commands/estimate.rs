@@ -98,18 +98,19 @@ fn show_estimate(
         console.write_data(format!("{}\n", risk.as_str()).as_bytes())?;
         return Ok(ended(args, Some(risk)));
     }
+    let solution = solved.map(|found| report::solution_text(found, asked.concurrency));
+    let page = page::build_page(asked, deployment, &estimate, concurrency, solution);
     if args.json {
         let mut shown = document::of(&asked.model.name, &estimate);
-        if let Some(map) = shown.as_object_mut() {
-            map.insert("source".into(), json!(asked.model.source));
-            map.insert("concurrency".into(), json!(concurrency));
+        if let (Some(map), Value::Object(own)) =
+            (shown.as_object_mut(), serde_json::to_value(&page)?)
+        {
+            map.extend(own);
             map.insert("risk".into(), json!(risk));
-            let page = page::build_page(asked, deployment, &estimate, concurrency);
-            let answer = report::answer_of_estimate(&page);
-            map.insert("verdict".into(), json!(answer.verdict));
-            let actions = answer.actions.iter();
-            let actions = actions.map(|a| json!({"setting": a.setting, "effect": a.effect}));
-            map.insert("actions".into(), actions.collect());
+            map.insert(
+                "verdict".into(),
+                json!(report::answer_of_estimate(&page).verdict),
+            );
             if let Some(found) = solved {
                 // A share is a fraction; all else that is solved for is counted.
                 let value = found.value.map(|v| match found.what {
@@ -121,19 +122,10 @@ fn show_estimate(
                     json!({"what": found.what, "value": value, "bound": found.bound}),
                 );
             }
-            if let Some(Value::Array(warnings)) = map.get_mut("warnings") {
-                warnings.extend(asked.warnings.iter().map(|w| json!(w)));
-            }
         }
         data(console, &shown)?;
     } else {
-        let page = page::build_page(asked, deployment, &estimate, concurrency);
-        let mut report = report::estimate_report(&page, args.explain);
-        if let (Some(found), Some(answer)) = (solved, &mut report.answer) {
-            let solution = report::solution_text(found, asked.concurrency);
-            answer.verdict = format!("{solution}. {}", answer.verdict);
-        }
-        console.print_report(&report)?;
+        console.print_report(&report::estimate_report(&page, args.explain))?;
     }
     if args.check_oom && risk.is_none() {
         return Err(match reading {
@@ -190,30 +182,26 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
         &read,
     )
     .map_err(unknown)?;
-    if args.json {
-        data(
-            console,
-            &json!({
-                "id": asked.model.name,
-                "concurrency": asked.concurrency,
-                "max_model_len": longest,
-                "recommend": found,
-                "warnings": asked.warnings,
-            }),
-        )?;
-    } else {
-        let title = format!(
-            "{}, {}, {} of {longest} tokens at once; the smallest first",
-            asked.model.name,
-            page::engine(&asked.deployment),
-            match asked.concurrency {
-                1 => "a request".to_owned(),
-                n => format!("{n} requests"),
-            },
-        );
-        console.print_report(&report::choices_report(&title, &found, gpus.len()))?;
-        asked.warnings.iter().for_each(|w| console.print_note(w));
-    }
+    let title = format!(
+        "{}, {}, {} of {longest} tokens at once; the smallest first",
+        asked.model.name,
+        page::engine(&asked.deployment),
+        match asked.concurrency {
+            1 => "a request".to_owned(),
+            n => format!("{n} requests"),
+        },
+    );
+    let choices = report::GpuChoices {
+        document: "gpu_choices".into(),
+        id: asked.model.name.clone(),
+        title,
+        concurrency: asked.concurrency,
+        max_model_len: longest,
+        recommend: found,
+        tried: gpus.len(),
+        warnings: asked.warnings.clone(),
+    };
+    console.show_document(args.json, &choices, || Ok(report::choices_report(&choices)))?;
     Ok(ExitCode::Done)
 }
 
@@ -232,22 +220,19 @@ fn show_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::
     let read = |d: &Deployment| asked.reading(d);
     let entries =
         question::table(&asked.deployment, &concurrencies, &lengths, &read).map_err(unknown)?;
-    if args.json {
-        let entries = serde_json::to_value(&entries)?;
-        data(
-            console,
-            &json!({"id": asked.model.name, "table": entries, "warnings": asked.warnings}),
-        )?;
-    } else {
-        let on = page::gpus(&asked.deployment).map_or(String::new(), |g| format!(" on {g}"));
-        let title = format!(
+    let on = page::gpus(&asked.deployment).map_or(String::new(), |g| format!(" on {g}"));
+    let table = report::EstimateTable {
+        document: "estimate_table".into(),
+        id: asked.model.name.clone(),
+        title: format!(
             "{}, {}{on}: GiB on each GPU by tokens and requests at once",
             asked.model.name,
             page::engine(&asked.deployment),
-        );
-        console.print_report(&report::table_report(&title, &entries))?;
-        asked.warnings.iter().for_each(|w| console.print_note(w));
-    }
+        ),
+        table: entries,
+        warnings: asked.warnings.clone(),
+    };
+    console.show_document(args.json, &table, || Ok(report::table_report(&table)))?;
     Ok(ExitCode::Done)
 }
 

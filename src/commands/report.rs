@@ -10,7 +10,7 @@ use crate::error::{ExitCode, Failure};
 use crate::report::chapters;
 use crate::report::format::{self, ReportFormat};
 use crate::report::material::ReportRun;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn run_report(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let formats = formats(args)?;
@@ -33,7 +33,11 @@ pub fn run_report(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCo
 
 /// Facts under the title. No time of writing: the same material makes the same bytes.
 fn about(args: &ReportArgs) -> Vec<(String, String)> {
-    let paths: Vec<String> = args.paths.iter().map(|p| p.display().to_string()).collect();
+    let shown = |path: &PathBuf| match path.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => path.display().to_string(),
+    };
+    let paths: Vec<String> = args.paths.iter().map(shown).collect();
     let mut about = vec![
         ("of".to_owned(), paths.join(", ")),
         (

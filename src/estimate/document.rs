@@ -1,6 +1,6 @@
 //! An estimate as `plimsoll estimate --json` prints it.
 
-use super::{Component, Estimate, Term, Unknown};
+use super::{Component, Estimate, Unknown};
 use serde_json::{Map, Value, json};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -24,7 +24,7 @@ pub fn of(id: &str, estimate: &Estimate) -> Value {
         "fits": estimate.fits,
         "reason": estimate.reason,
         "max_concurrency": estimate.max_concurrency.as_ref().ok().map(|c| round(*c, 2)),
-        "terms": estimate.terms.iter().map(of_term).collect::<Vec<_>>(),
+        "terms": estimate.terms,
         "unmodelled": estimate.unmodelled,
         "warnings": estimate.warnings,
     })
@@ -90,19 +90,4 @@ fn bands(estimate: &Estimate) -> Map<String, Value> {
         });
     bands.insert("kv_pool_tokens".into(), tokens);
     bands
-}
-
-/// One term.
-fn of_term(term: &Term) -> Value {
-    let unknown = term.bytes.as_ref().err();
-    json!({
-        "component": term.component,
-        "bytes": term.bytes.as_ref().ok(),
-        "at_least": term.at_least,
-        "unknown": unknown.map(|u| u.what.as_str()),
-        "hint": unknown.and_then(|u| u.hint.as_deref()),
-        "formula": term.formula,
-        "inputs": term.inputs,
-        "band": term.band,
-    })
 }

@@ -37,7 +37,8 @@ impl Component {
 }
 
 /// One term of an estimate, on the GPU that needs most.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "TermRecord", into = "TermRecord")]
 pub struct Term {
     /// Which part it is.
     pub component: Component,
@@ -53,8 +54,54 @@ pub struct Term {
     pub band: Option<Band>,
 }
 
+/// A term as it is written: what is unknown is null, with the reason beside it.
+#[derive(Serialize, Deserialize)]
+struct TermRecord {
+    component: Component,
+    bytes: Option<u64>,
+    at_least: Option<u64>,
+    unknown: Option<String>,
+    hint: Option<String>,
+    formula: String,
+    inputs: Map<String, Value>,
+    band: Option<Band>,
+}
+
+impl From<Term> for TermRecord {
+    fn from(term: Term) -> TermRecord {
+        let (bytes, unknown, hint) = match term.bytes {
+            Ok(bytes) => (Some(bytes), None, None),
+            Err(why) => (None, Some(why.what), why.hint),
+        };
+        TermRecord {
+            component: term.component,
+            bytes,
+            at_least: term.at_least,
+            unknown,
+            hint,
+            formula: term.formula,
+            inputs: term.inputs,
+            band: term.band,
+        }
+    }
+}
+
+impl From<TermRecord> for Term {
+    fn from(record: TermRecord) -> Term {
+        let (what, hint) = (record.unknown.unwrap_or_default(), record.hint);
+        Term {
+            component: record.component,
+            bytes: record.bytes.ok_or(Unknown { what, hint }),
+            at_least: record.at_least,
+            formula: record.formula,
+            inputs: record.inputs,
+            band: record.band,
+        }
+    }
+}
+
 /// Where nine of ten measurements lie.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     /// Bytes.
     pub low: u64,
@@ -67,7 +114,7 @@ pub struct Band {
 }
 
 /// Why something is unknown, and what would make it known.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}")]
 pub struct Unknown {
     /// One sentence, lower case, no full stop: `the architecture `foo` is not known`.

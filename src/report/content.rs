@@ -111,7 +111,7 @@ pub struct KeyFigure {
 }
 
 /// Something to change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Action {
     /// The setting with its value, as a person types it; empty where it is no setting.
     pub setting: String,

@@ -12,12 +12,16 @@ use crate::engine::facts::Severity;
 use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
 use crate::units::{Bytes, to_gib};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Content of a page.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EstimatePage<'a> {
+/// What an estimate's report is of, as `estimate --json` writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EstimatePage {
+    /// [`ESTIMATE_DOCUMENT`].
+    pub document: String,
     /// The model, as it was asked for.
+    #[serde(rename = "id")]
     pub model: String,
     /// Parameters; 0 where only flags are known.
     pub parameters: u64,
@@ -29,32 +33,76 @@ pub struct EstimatePage<'a> {
     pub gpus: Option<String>,
     /// How many GPUs one replica takes.
     pub gpu_count: u64,
-    /// Settings in force: name and value, and whether it is the engine's default.
-    pub settings: Vec<(String, String, bool)>,
+    /// Settings in force.
+    pub settings: Vec<EngineSetting>,
     /// The terms.
-    pub terms: &'a [Term],
+    pub terms: Vec<Term>,
     /// The pool on each GPU: bytes and tokens.
     pub pool: Option<PoolFigures>,
     /// Bytes that a token adds on each GPU.
-    pub per_token: Result<u64, Unknown>,
+    pub per_token: Known<u64>,
     /// The longest sequence.
+    #[serde(rename = "max_model_len")]
     pub longest: Option<u64>,
     /// Requests at once that were asked for.
     pub concurrency: u64,
     /// Why it fits or does not, by the engine's rule.
     pub reason: String,
     /// How it fits, or why that is unknown.
-    pub reading: Result<Reading, Unknown>,
+    pub reading: Known<Reading>,
     /// Sentences.
     pub warnings: Vec<String>,
-    /// The GPU: its name, its memory and what others hold of it, bytes.
-    pub gpu: Option<(String, u64, u64)>,
+    /// The GPU.
+    pub gpu: Option<GpuFigures>,
     /// What makes it fit, each estimated with its new value.
     pub actions: Vec<Action>,
+    /// The answer of `--solve`, a sentence.
+    pub solution: Option<String>,
+}
+
+/// The kind of an estimate's document.
+pub const ESTIMATE_DOCUMENT: &str = "estimate";
+
+/// A figure, or why it is unknown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Known<T> {
+    /// The figure.
+    Value(T),
+    /// Why there is none.
+    Missing(Unknown),
+}
+
+impl<T> From<Result<T, Unknown>> for Known<T> {
+    fn from(result: Result<T, Unknown>) -> Known<T> {
+        result.map_or_else(Known::Missing, Known::Value)
+    }
+}
+
+/// A setting in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineSetting {
+    /// In the engine's words: `max_model_len`.
+    pub name: String,
+    /// Its value, as shown.
+    pub value: String,
+    /// Whether it is the engine's default.
+    pub default: bool,
+}
+
+/// A GPU that is planned with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuFigures {
+    /// Its name.
+    pub name: String,
+    /// Its memory, bytes.
+    pub total_bytes: u64,
+    /// What others hold of it, bytes.
+    pub in_use_bytes: u64,
 }
 
 /// The pool for keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFigures {
     /// Bytes on each GPU.
     pub bytes: u64,
@@ -62,8 +110,44 @@ pub struct PoolFigures {
     pub tokens: u64,
 }
 
+/// GPUs that hold a deployment, as `estimate --recommend-gpu --json` writes them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuChoices {
+    /// `gpu_choices`.
+    pub document: String,
+    /// The model.
+    pub id: String,
+    /// What is asked for, in a sentence.
+    pub title: String,
+    /// Requests at once.
+    pub concurrency: u64,
+    /// Tokens of each.
+    pub max_model_len: u64,
+    /// The GPUs, the smallest first.
+    pub recommend: Vec<Choice>,
+    /// How many GPUs were tried.
+    pub tried: usize,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Memory by tokens and requests, as `estimate --table --json` writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EstimateTable {
+    /// `estimate_table`.
+    pub document: String,
+    /// The model.
+    pub id: String,
+    /// What is asked for, in a sentence.
+    pub title: String,
+    /// The cells.
+    pub table: Vec<Entry>,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
 /// The report. `explain`: formulas are for a first reading, too.
-pub fn estimate_report(page: &EstimatePage<'_>, explain: bool) -> Report {
+pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
     let mut chapters = vec![Chapter::of_blocks(
         "estimate",
         "Estimated memory",
@@ -104,27 +188,27 @@ pub fn estimate_report(page: &EstimatePage<'_>, explain: bool) -> Report {
 }
 
 /// Whether it fits, how full the GPU is, and what makes it fit.
-pub fn answer_of_estimate(page: &EstimatePage<'_>) -> Answer {
+pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
     let (state, verdict) = verdict_of_estimate(page);
     let used: Option<u64> = page.terms.iter().try_fold(0u64, |sum, term| {
         sum.checked_add(*term.bytes.as_ref().ok()?)
     });
-    let gauge = page
-        .gpu
-        .as_ref()
-        .zip(used)
-        .map(|((name, total, in_use), used)| {
-            let known = page.terms.iter();
-            let parts =
-                known.filter_map(|t| Some((part_of_term(t.component), *t.bytes.as_ref().ok()?)));
-            let others = Some((Part::Baseline, *in_use)).filter(|(_, bytes)| *bytes > 0);
-            Gauge {
-                label: name.clone(),
-                used: used.saturating_add(*in_use),
-                total: *total,
-                parts: others.into_iter().chain(parts).collect(),
-            }
-        });
+    let gauge = page.gpu.as_ref().zip(used).map(|(gpu, used)| {
+        let known = page.terms.iter();
+        let parts =
+            known.filter_map(|t| Some((part_of_term(t.component), *t.bytes.as_ref().ok()?)));
+        let others = Some((Part::Baseline, gpu.in_use_bytes)).filter(|(_, bytes)| *bytes > 0);
+        Gauge {
+            label: gpu.name.clone(),
+            used: used.saturating_add(gpu.in_use_bytes),
+            total: gpu.total_bytes,
+            parts: others.into_iter().chain(parts).collect(),
+        }
+    });
+    let verdict = match &page.solution {
+        Some(solution) => format!("{solution}. {verdict}"),
+        None => verdict,
+    };
     Answer {
         state,
         verdict,
@@ -154,11 +238,11 @@ fn part_of_term(component: Component) -> Part {
     }
 }
 
-fn verdict_of_estimate(page: &EstimatePage<'_>) -> (AnswerState, String) {
+fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
     let unknown = |text: String| (AnswerState::Unknown, text);
     let reading = match &page.reading {
-        Ok(reading) => reading,
-        Err(why) => {
+        Known::Value(reading) => reading,
+        Known::Missing(why) => {
             let hint = why
                 .hint
                 .as_ref()
@@ -194,7 +278,7 @@ fn verdict_of_estimate(page: &EstimatePage<'_>) -> (AnswerState, String) {
 }
 
 /// Bytes that are lacking on each GPU, where that is one figure, and what they are for.
-fn shortage(page: &EstimatePage<'_>, reading: &Reading) -> (Option<u64>, String) {
+fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
     let Some(on) = &reading.on else {
         return (None, Risk::DoesNotFit.meaning().into());
     };
@@ -242,7 +326,8 @@ pub fn solution_text(found: &Solution, concurrency: u64) -> String {
 }
 
 /// The GPUs of `--recommend-gpu`.
-pub fn choices_report(title: &str, found: &[Choice], tried: usize) -> Report {
+pub fn choices_report(document: &GpuChoices) -> Report {
+    let (found, tried) = (&document.recommend, document.tried);
     let rows = found.iter().map(|c| {
         let gib = to_gib(c.memory.saturating_mul(c.count));
         vec![
@@ -270,19 +355,43 @@ pub fn choices_report(title: &str, found: &[Choice], tried: usize) -> Report {
             rows: rows.collect(),
         })
     };
-    of_one_block(title, "GPUs that hold it", block)
+    let verdict = match found.first() {
+        Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
+        None => format!("None of the {tried} known GPUs holds it."),
+    };
+    of_one_block(
+        &document.title,
+        "GPUs that hold it",
+        block,
+        verdict,
+        &document.warnings,
+    )
 }
 
-fn of_one_block(title: &str, chapter: &str, block: ContentBlock) -> Report {
+fn of_one_block(
+    title: &str,
+    chapter: &str,
+    block: ContentBlock,
+    verdict: String,
+    warnings: &[String],
+) -> Report {
+    let warnings = warnings.iter();
+    let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
+    let blocks = std::iter::once(block).chain(warnings);
     Report {
         title: title.into(),
-        chapters: vec![Chapter::of_blocks("choices", chapter, vec![block])],
+        answer: Some(Answer {
+            verdict,
+            ..Answer::default()
+        }),
+        chapters: vec![Chapter::of_blocks("choices", chapter, blocks.collect())],
         ..Report::default()
     }
 }
 
 /// The table of `--table`.
-pub fn table_report(title: &str, entries: &[Entry]) -> Report {
+pub fn table_report(document: &EstimateTable) -> Report {
+    let entries = &document.table;
     let mut concurrencies: Vec<u64> = entries.iter().map(|e| e.concurrency).collect();
     concurrencies.sort_unstable();
     concurrencies.dedup();
@@ -317,14 +426,22 @@ pub fn table_report(title: &str, entries: &[Entry]) -> Report {
         columns,
         rows: rows.collect(),
     };
+    let fits = entries.iter().filter(|e| e.risk != Some(Risk::DoesNotFit));
+    let known = entries.iter().any(|e| e.risk.is_some());
+    let verdict = match fits.count() {
+        _ if !known => "GiB on each GPU; name a GPU with --gpu to see what fits.".to_owned(),
+        n => format!("{n} of {} combinations fit.", entries.len()),
+    };
     of_one_block(
-        title,
+        &document.title,
         "By tokens and requests at once",
         ContentBlock::Table(grid),
+        verdict,
+        &document.warnings,
     )
 }
 
-fn estimate_blocks(page: &EstimatePage<'_>) -> Vec<ContentBlock> {
+fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
     let size = match page.parameters {
         0 => String::new(),
         n => format!("{} parameters; ", format_parameters(n)),
@@ -334,9 +451,9 @@ fn estimate_blocks(page: &EstimatePage<'_>) -> Vec<ContentBlock> {
         page.source
     ))];
     if !page.settings.is_empty() {
-        let setting = |(name, value, default): &(String, String, bool)| {
-            let mark = if *default { " (default)" } else { "" };
-            format!("{name} {value}{mark}")
+        let setting = |setting: &EngineSetting| {
+            let mark = if setting.default { " (default)" } else { "" };
+            format!("{} {}{mark}", setting.name, setting.value)
         };
         let words: Vec<String> = page.settings.iter().map(setting).collect();
         blocks.push(ContentBlock::Text(words.join(", ")));
@@ -344,7 +461,7 @@ fn estimate_blocks(page: &EstimatePage<'_>) -> Vec<ContentBlock> {
     blocks.push(ContentBlock::Table(terms_table(page)));
     // One reason is one sentence, however many terms it leaves unknown.
     let mut unknown: Vec<(&Unknown, Vec<&str>)> = Vec::new();
-    for term in page.terms {
+    for term in &page.terms {
         let Err(why) = &term.bytes else { continue };
         match unknown.iter_mut().find(|(known, _)| *known == why) {
             Some((_, names)) => names.push(term.component.words()),
@@ -359,10 +476,10 @@ fn estimate_blocks(page: &EstimatePage<'_>) -> Vec<ContentBlock> {
     blocks
 }
 
-fn terms_table(page: &EstimatePage<'_>) -> Grid {
+fn terms_table(page: &EstimatePage) -> Grid {
     let gib = |bytes: u64| TableCell::number_cell(to_gib(bytes), format!("{:.2}", to_gib(bytes)));
     let mut rows: Vec<Vec<TableCell>> = Vec::new();
-    for term in page.terms {
+    for term in &page.terms {
         let name = TableCell {
             swatch: Some(part_of_term(term.component)),
             ..TableCell::text_cell(term.component.words())
@@ -415,15 +532,15 @@ fn terms_table(page: &EstimatePage<'_>) -> Grid {
     }
 }
 
-fn cache_facts(page: &EstimatePage<'_>) -> Vec<(&'static str, String)> {
+fn cache_facts(page: &EstimatePage) -> Vec<(&'static str, String)> {
     let per_token = match &page.per_token {
-        Ok(bytes) => Bytes(*bytes).to_string(),
-        Err(why) => format!("unknown: {why}"),
+        Known::Value(bytes) => Bytes(*bytes).to_string(),
+        Known::Missing(why) => format!("unknown: {why}"),
     };
     let mut facts = vec![("per token", per_token)];
     let pool = page.pool.as_ref();
     facts.extend(pool.map(|p| ("pool", format!("{} tokens", grouped_count(p.tokens)))));
-    let (Some(longest), Ok(reading)) = (page.longest, &page.reading) else {
+    let (Some(longest), Known::Value(reading)) = (page.longest, &page.reading) else {
         return facts;
     };
     // Of what cannot start the rest is not known.

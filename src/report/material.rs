@@ -1,6 +1,9 @@
-//! What a report can be made of, read and ready: runs, sweeps, experiments, load lines.
+//! What a report can be made of, read and ready: runs, sweeps, experiments, load lines, and documents with a report of
+//! their own.
 
 use super::chart::ChartTimeline;
+use super::content::Report;
+use super::documents::report_of_kind;
 use crate::compare::validate::RunValidation;
 use crate::estimate::{Deployment, Model};
 use crate::profile::Profile;
@@ -19,6 +22,8 @@ pub struct Material {
     pub experiments: Vec<StoredDocument>,
     /// Documents of load lines (`loadline.json`).
     pub load_lines: Vec<StoredDocument>,
+    /// Documents with a report of their own, by where they were read: estimates, ablations, comparisons.
+    pub reports: Vec<(String, Report)>,
     /// Profiles of earlier schemas, and of the tools before us.
     pub older: Vec<StoredDocument>,
     /// What could not be read, a sentence each.
@@ -38,10 +43,34 @@ impl Material {
             "sweep" => &mut self.sweeps,
             "experiment" => &mut self.experiments,
             "load_line" | "loadline" => &mut self.load_lines,
-            _ => return Some(stored),
+            _ => {
+                let name = stored.name.clone();
+                match report_of_kind(kind, &stored.document) {
+                    Some(Ok(report)) => self.reports.push((name, report)),
+                    Some(Err(why)) => {
+                        let text = format!(
+                            "`{name}`, a document of the kind `{kind}`, cannot be read: {why}"
+                        );
+                        self.unread.push(text);
+                    }
+                    None => return Some(stored),
+                }
+                return None;
+            }
         };
         of_kind.push(stored);
         None
+    }
+
+    /// Kinds of documents beside runs: how many there are of each, with its word.
+    pub fn document_counts(&self) -> Vec<(usize, &'static str)> {
+        let all = [
+            (self.sweeps.len(), "sweep"),
+            (self.experiments.len(), "experiment"),
+            (self.load_lines.len(), "load line"),
+            (self.reports.len(), "other document"),
+        ];
+        all.into_iter().filter(|(n, _)| *n > 0).collect()
     }
 
     /// One document that was made by this program.

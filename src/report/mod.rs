@@ -8,6 +8,7 @@ pub mod chapters;
 pub mod chart;
 pub mod compare;
 pub mod content;
+pub mod documents;
 pub mod estimate;
 pub mod experiment;
 pub mod facts;

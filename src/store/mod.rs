@@ -16,7 +16,8 @@ pub use cache::{read_cached, write_cached};
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
-    FoundProfiles, ProfileFile, find_profiles, model_config, read_document, read_profile,
+    FoundProfiles, ProfileFile, find_profiles, model_config, parse_document, parse_profile,
+    read_document, read_profile,
 };
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};

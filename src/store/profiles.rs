@@ -42,14 +42,19 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
         _ => unreadable(e),
     })?;
-    of_bytes(path, &bytes)
+    parse_profile(path, &bytes)
 }
 
 fn no_profile(path: &Path, why: &str) -> Failure {
     Failure::usage(format!("`{}` is no profile: {why}", path.display()))
 }
 
-fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
+/// As [`read_profile`], of bytes that were read from `path`.
+///
+/// # Errors
+///
+/// They are no profile; the message contains the reason.
+pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
     let document: Value = bounded::parse_json(bytes).map_err(|e| {
         let why = if e.is_data() {
             "it is too large"
@@ -109,7 +114,12 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
 
 /// Any plimsoll document and its kind, from its `document` field; `None` for other files.
 pub fn read_document(path: &Path) -> Option<(String, Value)> {
-    let document: Value = bounded::parse_json(&bounded::read_document(path).ok()?).ok()?;
+    parse_document(&bounded::read_document(path).ok()?)
+}
+
+/// As [`read_document`], of its bytes.
+pub fn parse_document(bytes: &[u8]) -> Option<(String, Value)> {
+    let document: Value = bounded::parse_json(bytes).ok()?;
     let kind = document.get("document")?.as_str()?.to_owned();
     Some((kind, document))
 }

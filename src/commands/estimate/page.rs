@@ -6,19 +6,23 @@ use crate::estimate::engines::vllm;
 use crate::estimate::question::{Reading, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
 use crate::report::content::{Action, MOST_ACTIONS};
-use crate::report::estimate::{EstimatePage, PoolFigures, describe_hold};
+use crate::report::estimate::{
+    ESTIMATE_DOCUMENT, EngineSetting, EstimatePage, GpuFigures, PoolFigures, describe_hold,
+};
 use crate::report::layout::grouped_count;
 use crate::units::to_gib;
 
 /// The content of the page.
-pub fn build_page<'a>(
+pub fn build_page(
     asked: &Asked,
     deployment: &Deployment,
-    estimate: &'a Estimate,
+    estimate: &Estimate,
     concurrency: u64,
-) -> EstimatePage<'a> {
+    solution: Option<String>,
+) -> EstimatePage {
     let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
     EstimatePage {
+        document: ESTIMATE_DOCUMENT.into(),
         model: asked.model.name.clone(),
         parameters: asked.model.parameters(),
         source: asked.model.source.clone(),
@@ -26,19 +30,24 @@ pub fn build_page<'a>(
         gpus: gpus(deployment),
         gpu_count: deployment.gpus(),
         settings: settings(deployment, estimate),
-        terms: &estimate.terms,
+        terms: estimate.terms.clone(),
         pool: estimate.pool.as_ref().ok().map(|p| PoolFigures {
             bytes: p.bytes,
             tokens: p.tokens,
         }),
-        per_token: estimate.kv_bytes_per_token.clone(),
+        per_token: estimate.kv_bytes_per_token.clone().into(),
         longest: estimate.settings.max_model_len,
         concurrency,
         reason: estimate.reason.clone(),
-        reading: Reading::of(&asked.model, deployment, estimate),
+        reading: Reading::of(&asked.model, deployment, estimate).into(),
         warnings: warnings.collect(),
-        gpu: (deployment.gpu.as_ref()).map(|g| (g.name.clone(), g.total, g.in_use)),
+        gpu: (deployment.gpu.as_ref()).map(|g| GpuFigures {
+            name: g.name.clone(),
+            total_bytes: g.total,
+            in_use_bytes: g.in_use,
+        }),
         actions: actions(asked, deployment, concurrency),
+        solution,
     }
 }
 
@@ -101,11 +110,15 @@ pub fn gpus(deployment: &Deployment) -> Option<String> {
 }
 
 /// Settings in force, in the engine's words, and whether each is a default.
-fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String, bool)> {
+fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<EngineSetting> {
     let s = &estimate.settings;
     let mut all = Vec::new();
     let mut put = |name: &str, value: Option<String>, default: bool| {
-        all.extend(value.map(|v| (name.to_owned(), v, default)));
+        all.extend(value.map(|value| EngineSetting {
+            name: name.to_owned(),
+            value,
+            default,
+        }));
     };
     let more = |n: u64| (n > 1).then(|| n.to_string());
     put("tensor parallel", more(deployment.tp), false);

@@ -11,7 +11,8 @@ use crate::report::content::Report;
 use crate::report::lanes;
 use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::store::{
-    ProfileFile, StoredCapture, bounded, find_profiles, read_document, read_profile,
+    ProfileFile, StoredCapture, bounded, find_profiles, parse_document, parse_profile,
+    read_document, read_profile,
 };
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -64,13 +65,8 @@ pub(super) fn read_material(args: &ReportArgs) -> Result<Material, Failure> {
         });
     }
     material.runs = runs(found);
-    let nothing = [
-        &material.sweeps,
-        &material.experiments,
-        &material.load_lines,
-        &material.older,
-    ];
-    if material.runs.is_empty() && nothing.iter().all(|d| d.is_empty()) {
+    let nothing = material.document_counts().is_empty() && material.older.is_empty();
+    if material.runs.is_empty() && nothing {
         return Err(nothing_found(args, &material));
     }
     Ok(material)
@@ -79,6 +75,9 @@ pub(super) fn read_material(args: &ReportArgs) -> Result<Material, Failure> {
 /// One path: a file that was named must be something; what lies in a folder and is nothing is
 /// left out.
 fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return read_stdin(found, material);
+    }
     let files = find_profiles(std::slice::from_ref(&path.to_path_buf()))?;
     for file in files.files {
         let shown = file.display().to_string();
@@ -117,6 +116,36 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
         }
     }
     Ok(())
+}
+
+/// One document on standard input, as a command with `--json` prints it.
+fn read_stdin(found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), Failure> {
+    let name = "standard input";
+    let bytes = bounded::read_stream_document(std::io::stdin().lock())
+        .map_err(|e| Failure::usage("cannot read standard input").caused_by(e))?;
+    let failure = match parse_profile(Path::new(name), &bytes) {
+        Ok(ProfileFile::Profile(profile)) => {
+            found.push((PathBuf::from(name), profile));
+            return Ok(());
+        }
+        Ok(ProfileFile::Older(document)) => {
+            let name = name.into();
+            material.older.push(StoredDocument {
+                name,
+                document: *document,
+            });
+            return Ok(());
+        }
+        Err(failure) => failure,
+    };
+    let Some((kind, document)) = parse_document(&bytes) else {
+        return Err(failure);
+    };
+    let name = name.into();
+    match material.add_document(&kind, StoredDocument { name, document }) {
+        Some(_) => Err(failure.hint(format!("no report is made of the kind `{kind}`"))),
+        None => Ok(()),
+    }
 }
 
 /// A run that was found twice counts once; two documents of one run that differ are two.

@@ -66,6 +66,13 @@ impl ReportPlace {
 /// In the folder that was named, or beside the file.
 fn beside(paths: &[PathBuf]) -> ReportPlace {
     let first = paths.first().map_or(Path::new("."), PathBuf::as_path);
+    if first == Path::new("-") {
+        return ReportPlace::Folder {
+            folder: ".".into(),
+            stem: "report".into(),
+            named: false,
+        };
+    }
     let capture = first.extension().is_some_and(|e| e == "capture");
     if first.is_dir() && !capture {
         return ReportPlace::Folder {

@@ -3,10 +3,10 @@
 use super::longest;
 use crate::estimate::arithmetic::sum;
 use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Figures of one estimate, bytes on the GPU that needs most.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reading {
     /// All terms but the cache.
     pub besides: u64,
@@ -21,7 +21,7 @@ pub struct Reading {
 }
 
 /// What a known GPU makes of it.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct OnGpu {
     /// Its memory as its driver reports it, less what others hold.
     pub free: u64,
@@ -37,7 +37,7 @@ pub struct OnGpu {
 }
 
 /// How likely it is that memory runs out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Risk {
     /// It fits with a tenth of the memory to spare, also where every term is at its band's upper end.

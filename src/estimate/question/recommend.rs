@@ -3,13 +3,13 @@
 use super::solve::tensor_sizes;
 use super::{Reading, Risk};
 use crate::estimate::{Deployment, Gpu, Model, Unknown};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Most GPUs of one machine.
 const MACHINE: u64 = 8;
 
 /// GPUs that hold it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The GPU's name.
     pub gpu: String,

@@ -2,10 +2,10 @@
 
 use super::{Reading, Risk};
 use crate::estimate::{Deployment, Unknown};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One answer of the table.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Requests at once.
     pub concurrency: u64,

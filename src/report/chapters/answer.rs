@@ -4,11 +4,13 @@
 //! what was measured, no change of a setting is advised.
 
 use super::Sources;
-use super::document::{number_at, sentences_at, text_at};
+use super::document::{DocumentFigure, number_at, sentences_at, text_at};
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
 use super::load_line::resource_words;
 use super::summary::{LATENCY, TOKENS};
-use super::sweep::read::{PEAK, SweepCell, SweepDocument, THROUGHPUT};
+use super::sweep::read::{
+    LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
+};
 use super::words;
 use crate::breakdown::{Component, DeviceBreakdown, Part};
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
@@ -24,7 +26,7 @@ use crate::report::content::{
 use crate::report::estimate::describe_hold;
 use crate::report::lanes::device_label;
 use crate::report::layout::{counted_noun, counted_words, format_figure, grouped_count};
-use crate::report::material::{Material, ReportRun, RunPlan};
+use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
 use crate::units::{Bytes, GIB};
 
 /// A pool of which less than this share was in use is larger than the load needs.
@@ -38,38 +40,109 @@ const TRUSTED_PERCENT: f64 = 5.0;
 
 /// The answer to all that was read; `None` where nothing in it can be judged.
 pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> Option<Answer> {
-    let documents = [
-        &material.sweeps,
-        &material.experiments,
-        &material.load_lines,
-    ];
     let mut answer = match material.runs.as_slice() {
         [] => Answer::default(),
-        [run] => answer_of_run(run, fullest_device(&run.profile), sources, false),
+        [run] => answer_of_run(run, fullest_device(run), sources, false),
         [before, after] if material.compare => answer_of_pair(before, after, sources),
         runs => answer_of_many(runs, sources),
     };
-    // What was asked for comes before the runs that it is made of.
-    let sentences = [
-        sweep_sentence(material),
-        experiment_sentence(material),
-        load_line_sentence(material),
-    ];
-    let asked: Vec<String> = sentences.into_iter().flatten().collect();
     let advice = (material.load_lines.iter()).flat_map(|l| sentences_at(&l.document, "/advice"));
     let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
     answer.actions.extend(advice.take(free).map(advice_action));
     if sweeps_failed(material) {
         answer.state = AnswerState::Failed;
     }
-    if documents.iter().any(|d| !d.is_empty()) {
-        let own = std::mem::take(&mut answer.verdict);
-        answer.verdict = asked.join(" ");
-        if answer.verdict.is_empty() || documents.iter().filter(|d| !d.is_empty()).count() > 1 {
-            answer.verdict = [answer.verdict, own].join(" ").trim().to_owned();
+    // What was asked for comes before the runs that it is made of; of several kinds the summary has the answers.
+    let asked = document_answers(material);
+    match (asked.as_slice(), material.document_counts().len()) {
+        ([], _) => {}
+        (_, 1) => {
+            let sentences = asked.iter().map(|(_, _, sentence)| sentence.as_str());
+            answer.verdict = sentences.collect::<Vec<_>>().join(" ");
         }
+        ([(_, name, first), ..], _) if answer.verdict.is_empty() => {
+            answer.verdict = format!("{name}: {first}");
+        }
+        _ => {}
+    }
+    let worst = (material.reports.iter()).filter_map(|(_, report)| report.answer.as_ref());
+    if let Some(worst) = worst
+        .max_by_key(|a| a.state)
+        .filter(|w| w.state > answer.state)
+    {
+        answer.state = worst.state;
+        answer.verdict.clone_from(&worst.verdict);
+        answer.gauge.clone_from(&worst.gauge);
+    }
+    if answer.figures.is_empty() {
+        answer.figures = sweep_figures(material);
     }
     (!answer.verdict.is_empty()).then_some(answer)
+}
+
+/// The answer of each document that is no run: its kind, where it was read, a sentence.
+pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, String)> {
+    let kinds: [(
+        &str,
+        &[StoredDocument],
+        fn(&StoredDocument) -> Option<String>,
+    ); 3] = [
+        ("sweep", &material.sweeps, sweep_sentence),
+        ("experiment", &material.experiments, experiment_sentence),
+        ("load line", &material.load_lines, load_line_sentence),
+    ];
+    let mut all = Vec::new();
+    for (kind, documents, sentence) in kinds {
+        let of_kind = documents.iter();
+        all.extend(of_kind.filter_map(|d| Some((kind, d.name.as_str(), sentence(d)?))));
+    }
+    let reports = material.reports.iter().filter_map(|(name, report)| {
+        let answer = report.answer.as_ref()?;
+        let sentence = format!("{}: {}", report.title, answer.verdict);
+        Some(("other document", name.as_str(), sentence))
+    });
+    all.extend(reports);
+    all
+}
+
+/// The best of a sweep: throughput, latency, and its highest peak.
+fn sweep_figures(material: &Material) -> Vec<KeyFigure> {
+    let [stored] = material.sweeps.as_slice() else {
+        return Vec::new();
+    };
+    let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
+    let values = |figure| {
+        sweep
+            .cells
+            .iter()
+            .filter_map(move |c| c.figure_value(figure))
+    };
+    let figure = |label: &str, of: &DocumentFigure, value: Option<f64>| {
+        Some(KeyFigure {
+            label: label.into(),
+            value: TableCell::number_cell(value?, format_figure(value?)),
+            unit: of.unit.into(),
+        })
+    };
+    let all = [
+        figure(
+            "Best throughput",
+            &THROUGHPUT,
+            values(&THROUGHPUT).reduce(f64::max),
+        ),
+        figure(
+            "Lowest mean latency",
+            &LATENCY_OF_CELL,
+            values(&LATENCY_OF_CELL).reduce(f64::min),
+        ),
+        figure(
+            "Lowest time to first token",
+            &TTFT,
+            values(&TTFT).reduce(f64::min),
+        ),
+        figure("Highest peak", &PEAK, values(&PEAK).reduce(f64::max)),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// One run: its end, or how near to the limit it came.
@@ -85,7 +158,7 @@ fn answer_of_run(
         ..Answer::default()
     };
     match (failure_of(p), fullest) {
-        (Some(why), fullest) => answer_of_failure(answer, p, why, fullest),
+        (Some(why), fullest) => answer_of_failure(answer, run, why, fullest),
         (None, Some(fullest)) => answer_of_headroom(answer, run, fullest),
         (None, None) => {
             let reason = match p.memory_breakdown.total_measured_bytes {
@@ -106,10 +179,11 @@ fn answer_of_run(
 /// A run that failed: why, how far memory went, and what its log advises.
 fn answer_of_failure(
     mut answer: Answer,
-    p: &Profile,
+    run: &ReportRun,
     why: &str,
     fullest: Option<FullestDevice>,
 ) -> Answer {
+    let p = &run.profile;
     answer.state = AnswerState::Failed;
     answer.verdict = format!("Failed: {}.", why.trim_end_matches('.'));
     answer.gauge = fullest.map(|f| f.gauge);
@@ -117,6 +191,15 @@ fn answer_of_failure(
         let (used, total) = (Bytes(gauge.used), Bytes(gauge.total));
         let reached = format!(" Memory reached {used} of {total}.");
         answer.verdict.push_str(&reached);
+    }
+    let last = run.timeline.phases.last();
+    let was_cut = p.memory_breakdown.total_measured_bytes.is_none();
+    if let Some(phase) = last.filter(|_| was_cut) {
+        let text = format!(
+            " The last phase was {}, from second {:.1}.",
+            phase.label, phase.from_s
+        );
+        answer.verdict.push_str(&text);
     }
     let advice = advise_on_profile(p).into_iter().take(MOST_ACTIONS);
     answer.actions = advice.map(advice_action).collect();
@@ -204,7 +287,8 @@ struct FullestDevice {
 }
 
 /// The device of which the largest share was in use; of a run without parts the one device at its highest sample.
-fn fullest_device(p: &Profile) -> Option<FullestDevice> {
+fn fullest_device(run: &ReportRun) -> Option<FullestDevice> {
+    let p = &run.profile;
     let devices = p.memory_breakdown.per_gpu.iter();
     let known = devices.filter_map(|d| device_gauge(p, d));
     let share = |f: &FullestDevice| f.gauge.used_percent();
@@ -220,7 +304,28 @@ fn fullest_device(p: &Profile) -> Option<FullestDevice> {
             },
             page_cache: 0,
         }),
-        _ => None,
+        _ => fullest_lane(run),
+    })
+}
+
+/// Of a run that was cut off before its parts were measured: the device whose samples came nearest to its size.
+fn fullest_lane(run: &ReportRun) -> Option<FullestDevice> {
+    let bytes = |gib: f64| (gib * GIB) as u64;
+    let lanes = run.timeline.lanes.iter().filter(|lane| lane.memory);
+    let gauges = lanes.filter_map(|lane| {
+        let highest = lane.stretches.iter().map(|s| s.high).reduce(f64::max)?;
+        Some(Gauge {
+            label: lane.label.clone(),
+            used: bytes(highest),
+            total: lane.capacity.map(bytes).filter(|total| *total > 0)?,
+            parts: Vec::new(),
+        })
+    });
+    let fullest = gauges.max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))?;
+    Some(FullestDevice {
+        index: 0,
+        gauge: fullest,
+        page_cache: 0,
     })
 }
 
@@ -446,7 +551,7 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
 
 /// Of two runs that are compared: how the peak moved, and the headroom of the second.
 fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) -> Answer {
-    let mut answer = answer_of_run(after, fullest_device(&after.profile), sources, true);
+    let mut answer = answer_of_run(after, fullest_device(after), sources, true);
     let peak = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes;
     if let Some((a, b)) = peak(before).zip(peak(after)) {
         let percent = (b as f64 - a as f64) / a.max(1) as f64 * 100.0;
@@ -466,7 +571,7 @@ fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) 
 
 /// Of several runs the one that came nearest to its limit.
 fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
-    let devices = runs.iter().map(|run| (run, fullest_device(&run.profile)));
+    let devices = runs.iter().map(|run| (run, fullest_device(run)));
     let share = |device: &Option<FullestDevice>| {
         (device.as_ref()).map_or(-1.0, |device| device.gauge.used_percent())
     };
@@ -495,31 +600,17 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
     answer
 }
 
-/// Cells measured, where the throughput was highest, and the highest peak.
-fn sweep_sentence(material: &Material) -> Option<String> {
-    let stored = material.sweeps.first()?;
+/// Cells measured, and where the throughput was highest.
+fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-    let highest = |figure| {
-        let figures = sweep
-            .cells
-            .iter()
-            .filter_map(move |c| Some((c, c.figure_value(figure)?)));
-        figures.max_by(|a, b| a.1.total_cmp(&b.1))
-    };
     let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
     let mut text = format!(
         "{measured} of {} measured",
         counted_noun(sweep.cells.len(), "cell")
     );
-    if let Some((cell, best)) = highest(&THROUGHPUT) {
-        let best = format_figure(best);
-        text.push_str(&format!(
-            "; best throughput {best} tokens/s ({})",
-            cell.load_words()
-        ));
-    }
-    if let Some((_, peak)) = highest(&PEAK) {
-        text.push_str(&format!("; highest peak {} GiB", format_figure(peak)));
+    let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(&THROUGHPUT)?)));
+    if let Some((cell, _)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        text.push_str(&format!("; best throughput: {}", cell.load_words()));
     }
     text.push('.');
     Some(text)
@@ -534,14 +625,13 @@ fn sweeps_failed(material: &Material) -> bool {
     cells.iter().any(|c| c.status == "failed") && !cells.iter().any(SweepCell::is_done)
 }
 
-fn experiment_sentence(material: &Material) -> Option<String> {
-    let document = &material.experiments.first()?.document;
-    let mut sentences = sentences_at(document, "/readings").into_iter();
+fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
+    let mut sentences = sentences_at(&stored.document, "/readings").into_iter();
     sentences.next()
 }
 
-fn load_line_sentence(material: &Material) -> Option<String> {
-    let document = &material.load_lines.first()?.document;
+fn load_line_sentence(stored: &StoredDocument) -> Option<String> {
+    let document = &stored.document;
     let count = |path: &str| {
         number_at(document, path)
             .map(|n| counted_words(n as usize, "concurrent request", "concurrent requests"))

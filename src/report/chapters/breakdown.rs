@@ -12,7 +12,7 @@ use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, Grid, Note, TableCell, number_column, share_column,
+    Chapter, ContentBlock, Grid, Note, TableCell, facts_block, number_column, share_column,
     text_column as column,
 };
 use crate::report::lanes::device_label;
@@ -38,8 +38,12 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     blocks.extend(breakdown_bars(material, sources).map(ContentBlock::Chart));
     for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
         let mut figures = SourcedFigures { sources, run, many };
-        blocks.push(ContentBlock::Table(parts_table(&mut figures, i)));
-        blocks.push(ContentBlock::Text(overhead_text(run, many)));
+        if let Some(known) = known_before_failure(run, many) {
+            blocks.push(known);
+        } else {
+            blocks.push(ContentBlock::Table(parts_table(&mut figures, i)));
+            blocks.push(ContentBlock::Text(overhead_text(run, many)));
+        }
         blocks.push(ContentBlock::Table(pool_table(&mut figures, i)));
     }
     blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
@@ -54,6 +58,56 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
         blocks,
         details,
     }]
+}
+
+/// Of a run that failed before its peak was measured: what is known until then, in place of rows without a figure.
+fn known_before_failure(run: &ReportRun, many: bool) -> Option<ContentBlock> {
+    let p = &run.profile;
+    p.metadata.outcome.failure()?;
+    if p.memory_breakdown.total_measured_bytes.is_some() {
+        return None;
+    }
+    let mut facts: Vec<(String, String)> = Vec::new();
+    for phase in &run.timeline.phases {
+        let text = format!("seconds {:.1} to {:.1}", phase.from_s, phase.to_s);
+        facts.push((format!("phase {}", phase.label), text));
+    }
+    for lane in run.timeline.lanes.iter().filter(|lane| lane.memory) {
+        let highest = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
+        let last = lane.stretches.last().map(|s| s.high);
+        let Some((highest, last)) = highest.zip(last) else {
+            continue;
+        };
+        let text = format!(
+            "highest sample {} GiB, last {} GiB",
+            gib_text(highest),
+            gib_text(last)
+        );
+        facts.push((lane.label.clone(), text));
+    }
+    let reported = &p.vllm_internal_metrics;
+    for (component, gib) in [
+        (Component::ModelWeights, reported.model_weights_gb),
+        (Component::KvCache, reported.total_gpu_kv_cache_gb),
+        (Component::Activations, reported.activations_gb),
+        (Component::CudaGraphs, reported.cuda_graphs_gb),
+    ] {
+        let text = gib.map(|gib| format!("{} GiB, reported by the engine", gib_text(gib)));
+        facts.extend(text.map(|text| (component.display_label().to_owned(), text)));
+    }
+    let title = super::of_run("Known before the failure", run, many);
+    let mut block = facts_block("known_before_failure", facts);
+    if let ContentBlock::Table(grid) = &mut block {
+        grid.caption = title;
+        grid.id = match many {
+            true => format!("known_before_failure_{}", run.name),
+            false => "known_before_failure".into(),
+        };
+        if grid.rows.is_empty() {
+            return None;
+        }
+    }
+    Some(block)
 }
 
 /// A document that was changed by hand.

@@ -30,7 +30,7 @@ mod torch;
 mod trend;
 mod words;
 
-use super::content::{Chapter, FigureSource, Report, SourceId};
+use super::content::{Chapter, ContentBlock, FigureSource, Report, SourceId};
 use super::material::{Material, ReportRun};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -62,6 +62,7 @@ pub static ALL: &[Write] = &[
     configuration::write_configuration_chapter,
     environment::write_environment_chapter,
     logs::write_logs_chapter,
+    write_other_chapters,
 ];
 
 /// The sources of a report's figures while it is made.
@@ -102,6 +103,16 @@ impl Sources {
 
 /// The whole report, under its title.
 pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report {
+    if let ([(_, only)], [_], []) = (
+        material.reports.as_slice(),
+        material.document_counts().as_slice(),
+        material.runs.as_slice(),
+    ) {
+        return Report {
+            about,
+            ..only.clone()
+        };
+    }
     let mut sources = Sources {
         crowded: material.runs.len() > CROWD,
         ..Sources::default()
@@ -127,6 +138,30 @@ pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report
         sources: sources.all,
         is_brief: false,
     }
+}
+
+/// Chapters of documents with a report of their own, under their names.
+fn write_other_chapters(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+    let mut all = Vec::new();
+    for (i, (name, report)) in material.reports.iter().enumerate() {
+        let mut chapters = report.chapters.clone();
+        for chapter in &mut chapters {
+            chapter.id = format!("document{}-{}", i + 1, chapter.id);
+            chapter.title = format!("{}: {name}", chapter.title);
+            for block in chapter.blocks.iter_mut().chain(&mut chapter.details) {
+                let ContentBlock::Table(grid) = block else {
+                    continue;
+                };
+                grid.id = format!("document{}_{}", i + 1, grid.id);
+                for cell in grid.rows.iter_mut().flatten() {
+                    let own = cell.source.and_then(|id| report.sources.get(id.0));
+                    cell.source = own.map(|own| sources.note_source(own.clone()));
+                }
+            }
+        }
+        all.extend(chapters);
+    }
+    all
 }
 
 /// The report of one document that was made by this program.

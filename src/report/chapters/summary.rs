@@ -4,7 +4,10 @@ use super::Sources;
 use super::words;
 use crate::capture::RunEnd;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, ContentBlock, facts_block, note_block};
+use crate::profile::Profile;
+use crate::report::content::{
+    Chapter, ContentBlock, Grid, TableCell, facts_block, note_block, text_column,
+};
 use crate::report::layout::format_duration;
 use crate::report::material::{Material, ReportRun};
 
@@ -24,6 +27,9 @@ pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) 
             super::runs::add_run_blocks(&mut blocks, runs, sources);
         }
     }
+    if material.document_counts().len() > 1 {
+        blocks.insert(0, documents_table(material));
+    }
     if !material.older.is_empty() {
         blocks.push(super::older::older_documents_table(&material.older));
     }
@@ -38,6 +44,33 @@ pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) 
         blocks,
         ..Chapter::default()
     }]
+}
+
+/// The engine with its version, and the attention backend that it reports.
+fn engine_fact(p: &Profile) -> String {
+    let engine = words::engine_label(p);
+    match &p.vllm_internal_metrics.attention_backend {
+        Some(backend) => format!("{engine}, attention backend {backend}"),
+        None => engine,
+    }
+}
+
+/// What each document of several kinds answers.
+fn documents_table(material: &Material) -> ContentBlock {
+    let answers = super::answer::document_answers(material).into_iter();
+    let rows = answers.map(|(kind, name, sentence)| {
+        let document = format!("{kind}: {name}");
+        [document, sentence].map(TableCell::text_cell).to_vec()
+    });
+    ContentBlock::Table(Grid {
+        id: "documents".into(),
+        caption: String::new(),
+        columns: vec![
+            text_column("document", "document"),
+            text_column("answer", "answer"),
+        ],
+        rows: rows.collect(),
+    })
 }
 
 /// A run that did not come to its end: what is to be known before any figure.
@@ -61,7 +94,7 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
     blocks.extend(note_run_end(run, false));
     let facts = [
         ("model", words::model_label(p)),
-        ("engine", words::engine_label(p)),
+        ("engine", engine_fact(p)),
         ("load", words::load_label(p)),
         (
             "memory",

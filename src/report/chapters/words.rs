@@ -4,7 +4,7 @@ use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
 use crate::profile::{Profile, describe_cgroup, recording_name};
-use crate::report::layout::{format_figure, grouped_count};
+use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::Material;
 use crate::units::Bytes;
 
@@ -154,6 +154,8 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     }
     let cells = material.sweeps.iter();
     let cells = cells.flat_map(|s| list_at(&s.document, "/cells", usize::MAX));
+    // A cell without figures says nothing of what it would have run on.
+    let cells = cells.filter(|cell| cell.get("status").and_then(|s| s.as_str()) == Some("done"));
     let marks = cells.filter_map(|cell| {
         let mark = cell.pointer("/row/figures/simulated")?;
         mark.as_bool()
@@ -198,6 +200,19 @@ pub(super) fn default_title(material: &Material) -> String {
         [] => None,
         many => Some(format!("{} {}s", many.len(), kind.to_lowercase())),
     };
+    let counts = material.document_counts();
+    if counts.len() > 1 {
+        let runs = Some((material.runs.len(), "run")).filter(|(n, _)| *n > 0);
+        let all = counts.into_iter().chain(runs);
+        let words: Vec<String> = all.map(|(n, word)| counted_noun(n, word)).collect();
+        return format!("Results: {}", words.join(", "));
+    }
+    if let [(n, "other document")] = counts[..] {
+        return format!(
+            "Results: {}",
+            counted_noun(n + material.runs.len(), "document")
+        );
+    }
     if let Some(title) = first(&material.experiments, "Experiment")
         .or_else(|| first(&material.sweeps, "Sweep"))
         .or_else(|| first(&material.load_lines, "Load line"))

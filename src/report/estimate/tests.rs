@@ -42,8 +42,24 @@ fn terms() -> Vec<Term> {
     ]
 }
 
-fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
+fn setting(name: &str, value: &str, default: bool) -> EngineSetting {
+    EngineSetting {
+        name: name.into(),
+        value: value.into(),
+        default,
+    }
+}
+
+fn reading_of(page: &mut EstimatePage) -> &mut Reading {
+    match &mut page.reading {
+        Known::Value(reading) => reading,
+        Known::Missing(why) => panic!("{why}"),
+    }
+}
+
+fn told(terms: &[Term], warnings: &[String]) -> EstimatePage {
     EstimatePage {
+        document: ESTIMATE_DOCUMENT.into(),
         model: "Qwen/Qwen3-8B".into(),
         parameters: 8_190_735_360,
         source: "configs/models".into(),
@@ -51,19 +67,19 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
         gpus: Some("1 x H100 SXM 80GB, 79.18 GiB".into()),
         gpu_count: 1,
         settings: vec![
-            ("max_model_len".into(), "40,960".into(), true),
-            ("gpu_memory_utilization".into(), "0.90".into(), false),
+            setting("max_model_len", "40,960", true),
+            setting("gpu_memory_utilization", "0.90", false),
         ],
-        terms,
+        terms: terms.to_vec(),
         pool: Some(PoolFigures {
             bytes: 51 * GIB,
             tokens: 371_365,
         }),
-        per_token: Ok(147_456),
+        per_token: Known::Value(147_456),
         longest: Some(40_960),
         concurrency: 1,
         reason: String::new(),
-        reading: Ok(Reading {
+        reading: Known::Value(Reading {
             lacks_graphs: false,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
@@ -76,7 +92,12 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> EstimatePage<'a> {
                 concurrency: 9.07,
             }),
         }),
-        gpu: Some(("H100 SXM 80GB".into(), 85_017_493_504, 0)),
+        gpu: Some(GpuFigures {
+            name: "H100 SXM 80GB".into(),
+            total_bytes: 85_017_493_504,
+            in_use_bytes: 0,
+        }),
+        solution: None,
         actions: Vec::new(),
         warnings: warnings.to_vec(),
     }
@@ -90,7 +111,7 @@ fn page_of(report: &Report, width: usize) -> String {
     render_page(report, options, PageDetail::Essential)
 }
 
-fn estimate_page(of: &EstimatePage<'_>, explain: bool, width: usize) -> String {
+fn estimate_page(of: &EstimatePage, explain: bool, width: usize) -> String {
     page_of(&estimate_report(of, explain), width)
 }
 
@@ -137,7 +158,7 @@ fn a_page_that_explains_on_a_narrow_terminal() {
     )
     .hint("measure it with `plimsoll calibrate`"));
     let mut told = told(&terms, &[]);
-    told.reading = Err(Unknown::new("a term is not known"));
+    told.reading = Known::Missing(Unknown::new("a term is not known"));
     let text = estimate_page(&told, true, 44);
     insta::assert_snapshot!(text, @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
@@ -204,13 +225,13 @@ fn what_does_not_fit_names_the_shortage() {
     let line =
         "Does not fit by 39.00 GiB, 16 requests of 40,960 tokens: the KV cache needs 90.00 GiB";
     assert!(text.contains(line), "{text}");
-    told.reading.as_mut().unwrap().besides = 80 * GIB;
+    reading_of(&mut told).besides = 80 * GIB;
     let text = estimate_page(&told, false, 120);
     assert!(
         text.contains("everything but the KV cache needs 80.00 GiB"),
         "{text}"
     );
-    told.reading.as_mut().unwrap().on = None;
+    reading_of(&mut told).on = None;
     assert!(estimate_page(&told, false, 88).contains("name it with --gpu"));
 }
 
@@ -234,7 +255,7 @@ fn answers_to_questions() {
         solution_text(&nothing, 4),
         "max-model-len: none; 4 requests of the longest length do not fit, whatever it is"
     );
-    let found = [Choice {
+    let found = vec![Choice {
         gpu: "L40S".into(),
         count: 2,
         memory: 45 * GIB,
@@ -242,12 +263,24 @@ fn answers_to_questions() {
         headroom: 1.54,
         risk: Risk::Medium,
     }];
-    insta::assert_snapshot!(page_of(&choices_report("m, 8 requests of 8,192 tokens", &found, 36), 88), @r"
+    let choices = GpuChoices {
+        document: "gpu_choices".into(),
+        id: "m".into(),
+        title: "m, 8 requests of 8,192 tokens".into(),
+        concurrency: 8,
+        max_model_len: 8192,
+        recommend: found,
+        tried: 36,
+        warnings: Vec::new(),
+    };
+    insta::assert_snapshot!(page_of(&choices_report(&choices), 88), @r"
     m, 8 requests of 8,192 tokens
 
     GPUs that hold it
       GPU   number  GiB in all  requests at once  risk
       L40S       2          90              12.3  medium
+
+    The smallest: 2 x L40S.
     ");
     let entry = |concurrency, length, needed, risk| Entry {
         concurrency,
@@ -257,18 +290,27 @@ fn answers_to_questions() {
         fits: None,
         risk,
     };
-    let entries = [
+    let entries = vec![
         entry(1, 2048, 16, Some(Risk::Low)),
         entry(16, 2048, 70, Some(Risk::High)),
         entry(1, 8192, 17, Some(Risk::Low)),
         entry(16, 8192, 120, Some(Risk::DoesNotFit)),
     ];
-    insta::assert_snapshot!(page_of(&table_report("m: GiB on each GPU", &entries), 88), @r"
+    let table = EstimateTable {
+        document: "estimate_table".into(),
+        id: "m".into(),
+        title: "m: GiB on each GPU".into(),
+        table: entries,
+        warnings: Vec::new(),
+    };
+    insta::assert_snapshot!(page_of(&table_report(&table), 88), @r"
     m: GiB on each GPU
 
     By tokens and requests at once
       tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
+
+    3 of 4 combinations fit.
     ");
 }
