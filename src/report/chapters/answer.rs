@@ -4,12 +4,12 @@
 //! what was measured, no change of a setting is advised.
 
 use super::Sources;
-use super::document::{DocumentFigure, number_at, sentences_at, text_at};
+use super::document::{number_at, sentences_at, text_at};
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
 use super::load_line::resource_words;
 use super::summary::{LATENCY, TOKENS};
 use super::sweep::read::{
-    LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
+    CellFigure, LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
 use super::words;
 use crate::breakdown::{Component, DeviceBreakdown, Part};
@@ -111,36 +111,20 @@ fn sweep_figures(material: &Material) -> Vec<KeyFigure> {
         return Vec::new();
     };
     let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-    let values = |figure| {
-        sweep
-            .cells
-            .iter()
-            .filter_map(move |c| c.figure_value(figure))
-    };
-    let figure = |label: &str, of: &DocumentFigure, value: Option<f64>| {
+    let best = |label: &str, figure: &CellFigure, better: fn(f64, f64) -> f64| {
+        let values = (sweep.cells.iter()).filter_map(|c| c.figure_value(figure));
+        let value = values.reduce(better)?;
         Some(KeyFigure {
             label: label.into(),
-            value: TableCell::number_cell(value?, format_figure(value?)),
-            unit: of.unit.into(),
+            value: TableCell::number_cell(value, format_figure(value)),
+            unit: figure.unit.into(),
         })
     };
     let all = [
-        figure(
-            "Best throughput",
-            &THROUGHPUT,
-            values(&THROUGHPUT).reduce(f64::max),
-        ),
-        figure(
-            "Lowest mean latency",
-            &LATENCY_OF_CELL,
-            values(&LATENCY_OF_CELL).reduce(f64::min),
-        ),
-        figure(
-            "Lowest time to first token",
-            &TTFT,
-            values(&TTFT).reduce(f64::min),
-        ),
-        figure("Highest peak", &PEAK, values(&PEAK).reduce(f64::max)),
+        best("Best throughput", THROUGHPUT, f64::max),
+        best("Lowest mean latency", LATENCY_OF_CELL, f64::min),
+        best("Lowest time to first token", TTFT, f64::min),
+        best("Highest peak", PEAK, f64::max),
     ];
     all.into_iter().flatten().collect()
 }
