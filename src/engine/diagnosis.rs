@@ -898,3 +898,184 @@ impl Diagnosis {
             .is_some_and(|cause| cause != "no_failure")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnose(facts: Value, log: &str) -> Diagnosis {
+        let mut finder = CauseFinder::new(CaseFacts::from_document(&facts));
+        log.lines().for_each(|line| finder.line(line.as_bytes()));
+        finder.conclude()
+    }
+
+    fn first(found: &Diagnosis) -> String {
+        let first = found.advice.first();
+        first.map_or_else(String::new, |a| format!("{} {}", a.setting, a.way))
+    }
+
+    const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free.";
+
+    #[test]
+    fn one_message_has_a_cause_and_a_direction_by_phase() {
+        for (frame, cause, direction) in [
+            (
+                "File \"/x/llama.py\", line 1, in make_layers",
+                "weights_do_not_fit",
+                "quantization set",
+            ),
+            (
+                "File \"/x/gpu_worker.py\", line 1, in determine_available_memory",
+                "profiling_oom",
+                "max_num_seqs down",
+            ),
+            (
+                "File \"/x/gpu_model_runner.py\", line 1, in capture_model",
+                "graph_capture_oom",
+                "gpu_memory_utilization down",
+            ),
+            (
+                "File \"/x/gpu_model_runner.py\", line 1, in _dummy_sampler_run",
+                "warmup_oom",
+                "max_num_seqs down",
+            ),
+            (
+                "File \"/x/core.py\", line 1, in run_busy_loop",
+                "runtime_oom_torch",
+                "gpu_memory_utilization down",
+            ),
+        ] {
+            let log = format!("Traceback (most recent call last):\n  {frame}\n{OOM}");
+            let found = diagnose(serde_json::json!({"engine": "vllm"}), &log);
+            assert_eq!(found.cause.as_deref(), Some(cause), "{frame}");
+            assert_eq!(first(&found), direction, "{frame}");
+            assert_eq!(found.numbers["requested_gib"], 2, "{frame}");
+        }
+    }
+
+    #[test]
+    fn without_a_phase_nothing_is_advised() {
+        let found = diagnose(serde_json::json!({"engine": "vllm"}), OOM);
+        assert_eq!(
+            (found.cause, found.abstained, found.advice.len()),
+            (None, true, 0)
+        );
+        assert!(!found.look_at.is_empty());
+    }
+
+    #[test]
+    fn the_engines_own_hint_is_checked() {
+        let log = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.";
+        let flags = |share: &str| serde_json::json!({"engine": "vllm", "container": {"flags": format!("--gpu-memory-utilization {share}")}});
+        assert_eq!(
+            first(&diagnose(flags("0.5"), log)),
+            "gpu_memory_utilization up"
+        );
+        assert_eq!(first(&diagnose(flags("0.95"), log)), "model_size down");
+        let beside =
+            serde_json::json!({"engine": "vllm", "container": {"other_containers_on_gpu": 1}});
+        assert_eq!(
+            diagnose(beside, log).cause.as_deref(),
+            Some("gpu_memory_in_use_by_others")
+        );
+    }
+
+    #[test]
+    fn who_holds_the_memory_decides_what_a_refused_share_means() {
+        let log = |free: &str| {
+            format!(
+                "ValueError: Free memory on device cuda:0 ({free}/79.25 GiB) on startup is less than desired GPU memory utilization (0.99, 78.46 GiB)."
+            )
+        };
+        let alone = diagnose(Value::Null, &log("78.01"));
+        assert_eq!(alone.cause.as_deref(), Some("utilization_above_free"));
+        assert_eq!(alone.advice[0].value, Some(Value::from(0.98)));
+        assert_eq!(
+            first(&diagnose(Value::Null, &log("40.5"))),
+            "free_others free_others"
+        );
+        let unified = serde_json::json!({"gpu": "NVIDIA GB10"});
+        assert_eq!(
+            first(&diagnose(unified, &log("60.0"))),
+            "gpu_memory_utilization down"
+        );
+    }
+
+    #[test]
+    fn exit_code_137_is_three_things() {
+        let case = |container: Value| {
+            diagnose(
+                serde_json::json!({"engine": "vllm", "container": container}),
+                "INFO loading",
+            )
+        };
+        let killed = case(
+            serde_json::json!({"exit_code": 137, "oom_killed": true, "memory_limit": "8 GiB"}),
+        );
+        assert_eq!(first(&killed), "memory_limit up");
+        assert!(killed.advice[0].text.contains("8 GiB"), "{killed:?}");
+        let stopped = case(
+            serde_json::json!({"exit_code": 137, "oom_killed": false, "stopped_by": "`docker stop`"}),
+        );
+        assert_eq!(
+            stopped.cause.as_deref(),
+            Some("killed_by_user_or_orchestrator")
+        );
+        let unknown = case(serde_json::json!({"exit_code": 137, "oom_killed": false}));
+        assert!(unknown.abstained && unknown.cause.is_none(), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_last_life_counts_and_information_is_no_failure() {
+        let healthy = "INFO CUDA graphs can take additional memory. If you are running out of memory, consider decreasing `gpu_memory_utilization`\nINFO Free memory on device (70.1/79.2 GiB) on startup. Desired GPU memory utilization is (0.8, 63 GiB).\nINFO: Application startup complete.";
+        assert_eq!(
+            diagnose(Value::Null, healthy).cause.as_deref(),
+            Some("no_failure")
+        );
+        let looping = "INFO vLLM API server version 0.9\nvllm: error: unrecognized arguments: --x\nINFO vLLM API server version 0.9\nOSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use";
+        let found = diagnose(Value::Null, looping);
+        assert_eq!(found.cause.as_deref(), Some("port_in_use"));
+        assert_eq!(found.numbers["port"], 8000);
+        let prompt = "INFO Received request a: prompt: 'CUDA out of memory. Tried'\nINFO: Application startup complete.";
+        assert_eq!(
+            diagnose(Value::Null, prompt).cause.as_deref(),
+            Some("no_failure")
+        );
+    }
+
+    #[test]
+    fn every_sign_is_found_and_every_function_of_the_table_is_there() {
+        let levers = [
+            "vllm",
+            "sglang",
+            "tgi",
+            "tensorrt_llm",
+            "llama_cpp",
+            "ollama",
+        ];
+        for cause in &TABLE.causes {
+            assert!(
+                !cause.means.is_empty() && !cause.advice.is_empty(),
+                "{}",
+                cause.name
+            );
+            for rule in &cause.rules {
+                assert!(!rule.is.is_empty(), "{}", cause.name);
+                for sign in rule.is.iter().filter(|sign| !sign.starts_with('@')) {
+                    let end = if sign.ends_with('$') { "" } else { "x" };
+                    let line = sign.trim_end_matches('$').replace('…', "x ") + end;
+                    assert!(
+                        has_sign(sign, &line) && WORDS.hold(line.as_bytes()),
+                        "{sign}"
+                    );
+                    assert!(!sign.starts_with('+'), "{sign}");
+                }
+                for advice in rule.advice.iter().chain(&cause.advice) {
+                    let known = |l: &String| levers.iter().any(|e| TABLE.lever_of(l, e).is_some());
+                    assert!(advice.lever.as_ref().is_none_or(known), "{advice:?}");
+                }
+            }
+        }
+        assert!(TABLE.causes.len() > 27, "the table is read");
+    }
+}

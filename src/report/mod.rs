@@ -24,6 +24,7 @@ pub mod spreadsheet;
 pub mod sweep;
 pub mod terminal;
 pub mod validation;
+pub mod why;
 
 /// Why a document could not be written.
 #[derive(Debug, thiserror::Error)]
