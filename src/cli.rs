@@ -19,6 +19,7 @@ mod report;
 mod shell;
 mod start;
 mod sweep;
+mod why;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
@@ -35,6 +36,7 @@ pub use report::ReportArgs;
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
+pub use why::WhyArgs;
 
 // Headings of help pages.
 const LOAD: &str = "Load";
@@ -135,6 +137,8 @@ pub enum Command {
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory
     Parse(ParseArgs),
+    /// Find why a container died, loops or hangs, and what to change
+    Why(WhyArgs),
     /// Show live whose memory the GPUs hold, by container
     Top(TopArgs),
     /// Find what holds GPU memory and should not; with --apply get it back

@@ -22,6 +22,8 @@ pub enum ExitCode {
     Exceeded = 7,
     /// Not everything that is stuck could be cleaned.
     CleanIncomplete = 8,
+    /// `why` found no cause.
+    NoCause = 9,
     /// Interrupted by the user.
     Interrupted = 130,
 }

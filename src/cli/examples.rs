@@ -141,6 +141,15 @@ Examples:
   plimsoll parse engine.log
   docker logs my-vllm 2>&1 | plimsoll parse -";
 
+/// Of `why`.
+pub const WHY: &str = "\
+Examples:
+  plimsoll why my-vllm
+  docker logs my-vllm 2>&1 | plimsoll why -
+  plimsoll why engine.log --json
+
+Exit codes: 0 a cause was found, 9 none was, 3 nothing could be read.";
+
 /// Of `top`.
 pub const TOP: &str = "\
 Examples:

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum size of a log's history that is read: an engine reports its memory while it starts.
-pub(super) const HISTORY_BYTES: u64 = 64 << 20;
+pub const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Reads the start-up from the log of a serving engine, then follows the log until cancelled.
 pub async fn follow_log(

@@ -24,7 +24,7 @@ pub use conclude::{Concluded, derive_and_store};
 pub use ending::{explain_end, find_running};
 pub use endpoints::EngineEndpoint;
 pub use finish::LoadedCapture;
-pub use follow::Deadline;
+pub use follow::{Deadline, HISTORY_BYTES};
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use kept::{KeptBench, KeptRun};
 pub use launching::{

@@ -28,6 +28,7 @@ mod top;
 #[cfg(test)]
 mod toy_engine_tests;
 mod validate;
+mod why;
 
 use crate::cli::{Cli, ColorWhen, Command, OutputArgs};
 use crate::console::{ColorChoice, Console, ConsoleOptions};
@@ -67,6 +68,7 @@ pub fn run_command(cli: Cli) -> ExitCode {
         Command::Replay(args) => replay::run_replay(&console, &args),
         Command::Derive(args) => derive::run_derive(&console, &args),
         Command::Parse(args) => parse::run_parse(&console, &args),
+        Command::Why(args) => why::run_why(&console, &args),
         Command::Doctor(args) => doctor::run_doctor(&console, &args),
         Command::Clean(args) => clean::run_clean(&console, &args),
         Command::Top(args) => top::run_top(&console, &args),

@@ -41,6 +41,10 @@ pub struct InspectedContainer {
     /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
     /// container's first process.
     pub lives_in: Option<String>,
+    /// Docker's reason for a start that failed.
+    pub start_error: Option<String>,
+    /// Exit code of its last life, while it waits for a restart or runs again.
+    pub last_exit_code: Option<i64>,
 }
 
 /// Result of Docker's health check of a container.
@@ -210,6 +214,10 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
     };
+    let start_error = (state.error.clone()).filter(|error| !error.is_empty());
+    let was_restarted = c.restart_count.unwrap_or_default() > 0 || status == "restarting";
+    // Docker clears the code when a process starts.
+    let last_exit_code = (state.exit_code).filter(|code| was_restarted && *code != 0);
     let facts = ContainerFacts {
         id: c.id.unwrap_or_default(),
         name: c
@@ -268,6 +276,8 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         check,
         cgroup_parent,
         lives_in,
+        start_error,
+        last_exit_code,
     }
 }
 

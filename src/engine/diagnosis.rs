@@ -3,7 +3,9 @@
 //! The rules are in `configs/causes.yaml`; here is how they are weighed, and what no table can
 //! express.
 
-use super::causes::{self, CauseAdvice, CauseRule, FailureCause, TABLE, has_sign, refused_flag};
+use super::causes::{
+    self, CauseAdvice, CauseRule, FailureCause, PhaseMark, TABLE, has_sign, refused_flag,
+};
 use super::log::auto::AutoParser;
 use super::log::text;
 use super::log::words::Words;
@@ -79,6 +81,8 @@ struct SeenLine {
     source: EvidenceSource,
     number: usize,
     text: String,
+    /// Indices in [`WORD_LIST`].
+    words: BTreeSet<usize>,
 }
 
 /// Reads evidence line by line and judges it.
@@ -88,7 +92,6 @@ pub struct CauseFinder {
     count: usize,
     facts: CaseFacts,
     engine: AutoParser,
-    is_served: bool,
 }
 
 /// What is found.
@@ -140,28 +143,67 @@ pub struct DiagnosisEvidence {
     pub source: String,
 }
 
-/// Words of all signs, phases and figures.
-static WORDS: LazyLock<Words> = LazyLock::new(|| {
+/// Words of all signs, phases and figures, sorted.
+static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let rules = TABLE.causes.iter().flat_map(|cause| &cause.rules);
     let signs = rules.flat_map(|r| {
-        r.is.iter()
-            .chain(&r.with)
-            .chain(&r.unless)
-            .chain(&r.healed_by)
+        let elsewhere = r.with.iter().chain(&r.unless).chain(&r.healed_by);
+        r.is.iter().chain(elsewhere)
     });
-    let marks = TABLE
-        .phases
-        .iter()
-        .flat_map(|p| p.frame.iter().chain(&p.mark));
+    let marks = (TABLE.phases.iter()).flat_map(|p| p.frame.iter().chain(&p.mark));
     let words: BTreeSet<&str> = (signs.chain(marks))
         .filter(|sign| !sign.starts_with('@'))
         .map(|sign| causes::longest_part(sign))
-        .chain(["model='"])
         .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
+        .chain(WRAPPERS.iter().chain(FAILED_STARTS).copied())
+        .chain([MODEL_ARGUMENT])
         .filter(|word| word.len() > 2)
         .collect();
-    Words::overlapping(&words.into_iter().collect::<Vec<_>>())
+    words.into_iter().collect()
 });
+
+/// Finds them.
+static WORDS: LazyLock<Words> = LazyLock::new(|| Words::overlapping(&WORD_LIST));
+
+/// The patterns of figures by the index of their word.
+static PATTERNS: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+    let mut by_word = vec![Vec::new(); WORD_LIST.len()];
+    for pattern in &TABLE.numbers {
+        if let Ok(word) = WORD_LIST.binary_search(&longest_literal(pattern)) {
+            by_word[word].push(pattern.as_str());
+        }
+    }
+    by_word
+});
+
+/// Lines that point to a failure elsewhere.
+const WRAPPERS: &[&str] = &[
+    "EngineDeadError",
+    "died unexpectedly",
+    "Traceback (most recent call last)",
+    "ShardCannotStart",
+    "WebserverFailed",
+    "Background loop has errored",
+    "terminated: exit status",
+];
+/// Those of a failed start.
+const FAILED_STARTS: &[&str] = &[
+    "EngineCore failed to start",
+    "Engine core initialization failed",
+    "WorkerProc initialization failed",
+    "Error initializing",
+];
+/// Before a model's name in a configuration.
+const MODEL_ARGUMENT: &str = "model='";
+
+/// The indices of the words in a text.
+fn words_in(text: &str) -> BTreeSet<usize> {
+    let mut words = BTreeSet::new();
+    WORDS.each(text.as_bytes(), |word, _| {
+        words.insert(word);
+    });
+    words
+}
 
 /// The longest text of a pattern of figures outside its braces.
 fn longest_literal(pattern: &str) -> &str {
@@ -185,7 +227,6 @@ impl CauseFinder {
             count: 0,
             facts,
             engine: AutoParser::new(),
-            is_served: false,
         }
     }
 
@@ -218,7 +259,8 @@ impl CauseFinder {
                     self.last.remove(0);
                 }
             }
-            if WORDS.hold(piece.as_bytes()) {
+            let words = words_in(piece);
+            if !words.is_empty() {
                 if self.lines.len() >= MOST_LINES {
                     self.lines.drain(MOST_LINES / 4..MOST_LINES / 2);
                 }
@@ -226,6 +268,7 @@ impl CauseFinder {
                     source,
                     number: self.count,
                     text: piece.trim_end().to_owned(),
+                    words,
                 });
             }
         }
@@ -237,36 +280,20 @@ impl CauseFinder {
             self.lines.push(SeenLine {
                 source: EvidenceSource::Fact,
                 number: usize::MAX,
+                words: words_in(fact),
                 text: fact.clone(),
             });
         }
         let engine = self.facts.engine.or_else(|| self.engine.engine());
         let engine = engine.map_or("", |engine| engine.name());
-        let serving = |line: &SeenLine| phase_by(line, true).is_some_and(|p| p == "serving");
-        self.is_served = self.lines.iter().any(serving);
-        Judge {
-            lines: &self.lines,
-            last: self.last.first().copied().unwrap_or(0),
-            engine: if engine.is_empty() || engine == "reference" || engine == "transformers" {
-                "vllm"
-            } else {
-                engine
-            },
-        }
-        .judge(self.count, self.is_served)
+        // The reference engine prints as vLLM does.
+        let engine = match engine {
+            "" | "reference" | "transformers" => "vllm",
+            engine => engine,
+        };
+        let last = self.last.first().copied().unwrap_or(0);
+        Judge::new(&self.lines, last, engine).judge(self.count)
     }
-}
-
-/// The phase that a line of progress marks, or that a function in a line of a traceback is of.
-fn phase_by(line: &SeenLine, progress: bool) -> Option<&'static str> {
-    if !progress && is_quiet(line) {
-        return None;
-    }
-    let has = |row: &&super::causes::PhaseMark| {
-        let signs = if progress { &row.mark } else { &row.frame };
-        signs.iter().any(|sign| has_sign(sign, &line.text))
-    };
-    TABLE.phases.iter().find(has).map(|row| row.phase.as_str())
 }
 
 /// A record of the level INFO, WARNING or DEBUG: no part of a traceback.
@@ -290,12 +317,75 @@ struct Candidate<'a> {
 
 struct Judge<'a> {
     lines: &'a [SeenLine],
+    /// Number of the first of the last lines.
     last: usize,
     engine: &'static str,
+    /// Indices of lines by word.
+    by_word: Vec<Vec<usize>>,
+    /// Rows of the table of phases that lines of progress mark, and functions in tracebacks.
+    marks: Vec<Option<&'static PhaseMark>>,
+    frames: Vec<Option<usize>>,
 }
 
 impl<'a> Judge<'a> {
-    fn judge(&self, count: usize, is_served: bool) -> Diagnosis {
+    fn new(lines: &'a [SeenLine], last: usize, engine: &'static str) -> Judge<'a> {
+        let mut judge = Judge {
+            lines,
+            last,
+            engine,
+            by_word: vec![Vec::new(); WORD_LIST.len()],
+            marks: vec![None; lines.len()],
+            frames: vec![None; lines.len()],
+        };
+        for (at, line) in lines.iter().enumerate() {
+            line.words
+                .iter()
+                .for_each(|word| judge.by_word[*word].push(at));
+        }
+        // Of several rows that a line has, the first counts.
+        for (index, row) in TABLE.phases.iter().enumerate().rev() {
+            for at in row
+                .mark
+                .iter()
+                .flat_map(|sign| judge.lines_with(sign))
+                .collect::<Vec<_>>()
+            {
+                judge.marks[at] = Some(row);
+            }
+            for at in row
+                .frame
+                .iter()
+                .flat_map(|sign| judge.lines_with(sign))
+                .collect::<Vec<_>>()
+            {
+                if !is_quiet(&lines[at]) {
+                    judge.frames[at] = Some(index);
+                }
+            }
+        }
+        judge
+    }
+
+    /// Indices of the lines that have a sign.
+    fn lines_with(&self, sign: &str) -> Vec<usize> {
+        if sign.starts_with('@') {
+            let facts = (0..self.lines.len()).rev();
+            let facts = facts.take_while(|at| self.lines[*at].source == EvidenceSource::Fact);
+            return facts.filter(|at| is_in(sign, &self.lines[*at])).collect();
+        }
+        let word = WORD_LIST.binary_search(&causes::longest_part(sign));
+        let lines = word.map_or(&[][..], |word| &self.by_word[word]);
+        let holds = |at: &usize| is_in(sign, &self.lines[*at]);
+        lines.iter().copied().filter(holds).collect()
+    }
+
+    fn has_any(&self, signs: &[String], from: usize) -> bool {
+        signs
+            .iter()
+            .any(|sign| self.lines_with(sign).iter().any(|at| *at >= from))
+    }
+
+    fn judge(&self, count: usize) -> Diagnosis {
         let mut found = self.candidates();
         // The last death counts; a hint of it does not outweigh a statement about an earlier one.
         found.sort_by_key(|c| {
@@ -306,7 +396,7 @@ impl<'a> Judge<'a> {
             )
         });
         let Some(best) = found.first() else {
-            return self.without_cause(count, is_served);
+            return self.without_cause(count);
         };
         let numbers = self.numbers(best);
         let also: BTreeSet<&str> = found[1..].iter().map(|c| c.cause.name.as_str()).collect();
@@ -350,7 +440,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Nothing of the table is in the evidence: healthy, or a death that it does not explain.
-    fn without_cause(&self, count: usize, is_served: bool) -> Diagnosis {
+    fn without_cause(&self, count: usize) -> Diagnosis {
         let fact = |name: &str| self.fact(name);
         let code = fact("exit_code").and_then(|code| code.parse::<i64>().ok());
         let status = fact("status").unwrap_or("");
@@ -358,21 +448,16 @@ impl<'a> Judge<'a> {
             || ["exited", "dead", "restarting"]
                 .iter()
                 .any(|word| status.contains(word));
-        let broken = [
-            "EngineDeadError",
-            "EngineCore failed to start",
-            "Engine core initialization failed",
-            "died unexpectedly",
-            "Traceback (most recent call last)",
-            "ShardCannotStart",
-            "WebserverFailed",
-            "Background loop has errored",
-            "terminated: exit status",
-        ];
-        let wrapper = self
-            .lines
+        let is_served = self
+            .marks
             .iter()
-            .find(|line| broken.iter().any(|sign| line.text.contains(sign)));
+            .flatten()
+            .any(|row| row.phase == "serving");
+        let points = |line: &&SeenLine| {
+            let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
+            wrappers.any(|sign| line.text.contains(sign))
+        };
+        let wrapper = self.lines.iter().find(points);
         let failed = ended || (wrapper.is_some() && !(is_served && status == "running"));
         let mut look_at = Vec::new();
         if failed {
@@ -405,30 +490,34 @@ impl<'a> Judge<'a> {
     fn candidates(&self) -> Vec<Candidate<'a>> {
         let mut found = Vec::new();
         let mut life = 0;
-        for (at, line) in self.lines.iter().enumerate() {
-            let starts = |row: &&super::causes::PhaseMark| {
-                row.start && row.mark.iter().any(|s| has_sign(s, &line.text))
-            };
-            life += usize::from(
-                line.source == EvidenceSource::Log && TABLE.phases.iter().any(|row| starts(&row)),
-            );
-            for cause in &TABLE.causes {
-                for rule in &cause.rules {
-                    let Some(sign) = rule.is.iter().find(|sign| is_in(sign, line)) else {
-                        continue;
-                    };
+        let lives: Vec<usize> = (self.lines.iter().zip(&self.marks))
+            .map(|(line, mark)| {
+                let is_log = line.source == EvidenceSource::Log;
+                life += usize::from(is_log && mark.is_some_and(|row| row.start));
+                life
+            })
+            .collect();
+        for cause in &TABLE.causes {
+            let mut taken = BTreeSet::new();
+            for rule in &cause.rules {
+                let hits = rule.is.iter().flat_map(|sign| {
+                    self.lines_with(sign)
+                        .into_iter()
+                        .map(move |at| (sign.as_str(), at))
+                });
+                for (sign, at) in hits.collect::<Vec<_>>() {
                     let candidate = Candidate {
                         cause,
                         rule,
                         sign,
                         at,
-                        line,
+                        line: &self.lines[at],
                         phase: self.phase_at(at),
-                        life,
+                        life: lives[at],
                     };
-                    if self.holds(&candidate) {
+                    if !taken.contains(&at) && self.holds(&candidate) {
+                        taken.insert(at);
                         found.push(candidate);
-                        break;
                     }
                 }
             }
@@ -444,11 +533,6 @@ impl<'a> Judge<'a> {
 
     fn holds(&self, c: &Candidate<'_>) -> bool {
         let rule = c.rule;
-        let anywhere = |signs: &[String]| {
-            self.lines
-                .iter()
-                .any(|line| signs.iter().any(|sign| is_in(sign, line)))
-        };
         let phase = c.phase.unwrap_or("unknown");
         (rule.engines.is_empty() || rule.engines.iter().any(|e| e == self.engine))
             && !rule
@@ -457,11 +541,9 @@ impl<'a> Judge<'a> {
                 .any(|sign| has_sign(sign, &c.line.text))
             && (rule.in_phases.is_empty() || rule.in_phases.iter().any(|p| p == phase))
             && (!rule.at_end || c.line.number >= self.last)
-            && (rule.with.is_empty() || anywhere(&rule.with))
-            && !anywhere(&rule.unless)
-            && !self.lines[c.at..]
-                .iter()
-                .any(|line| rule.healed_by.iter().any(|sign| is_in(sign, line)))
+            && (rule.with.is_empty() || self.has_any(&rule.with, 0))
+            && !self.has_any(&rule.unless, 0)
+            && !self.has_any(&rule.healed_by, c.at)
             && rule
                 .check
                 .as_deref()
@@ -474,41 +556,36 @@ impl<'a> Judge<'a> {
         if line.source == EvidenceSource::Fact {
             return self.last_phase();
         }
-        if let Some(phase) = phase_by(line, false) {
-            return Some(phase);
+        let phase_of = |row: usize| Some(TABLE.phases[row].phase.as_str());
+        if let Some(row) = self.frames[at] {
+            return phase_of(row);
         }
-        let near = |other: &&SeenLine| {
+        let is_near = |other: &SeenLine| {
             other.source == line.source && other.number.abs_diff(line.number) <= TRACEBACK_LINES
         };
-        let around: Vec<&SeenLine> = self.lines.iter().filter(near).collect();
+        let before = (0..at)
+            .rev()
+            .take_while(|index| is_near(&self.lines[*index]));
+        let behind = (at..self.lines.len()).take_while(|index| is_near(&self.lines[*index]));
+        let around: Vec<usize> = before.chain(behind).collect();
         // llama.cpp prints no tracebacks: its functions head lines of progress.
         let has_frames = !matches!(self.engine, "llama_cpp" | "ollama");
-        let framed = TABLE.phases.iter().filter(|_| has_frames).find(|row| {
-            around
-                .iter()
-                .filter(|other| !is_quiet(other))
-                .any(|other| row.frame.iter().any(|sign| has_sign(sign, &other.text)))
-        });
-        if let Some(row) = framed {
-            return Some(row.phase.as_str());
+        let framed = around.iter().filter_map(|index| self.frames[*index]).min();
+        if let Some(row) = framed.filter(|_| has_frames) {
+            return phase_of(row);
         }
-        let before = self.lines[..at]
-            .iter()
+        let before = (0..at)
             .rev()
-            .filter(|other| other.source == line.source);
-        let progress = before.filter_map(|other| phase_by(other, true)).next();
-        let failed_start = around.iter().any(|other| {
-            [
-                "EngineCore failed to start",
-                "Engine core initialization failed",
-                "WorkerProc initialization failed",
-                "Error initializing",
-            ]
-            .iter()
-            .any(|sign| other.text.contains(sign))
+            .filter(|index| self.lines[*index].source == line.source);
+        let progress = before.filter_map(|index| self.marks[index]).next();
+        let progress = progress.map(|row| row.phase.as_str());
+        let failed_start = around.iter().any(|index| {
+            let text = &self.lines[*index].text;
+            FAILED_STARTS.iter().any(|sign| text.contains(sign))
         });
         match progress {
             // Graphs are captured already: torch counts their pools.
+            None if line.text.contains("allocated in private pools") => Some("warmup"),
             _ if line.text.contains("allocated in private pools") => Some("serving"),
             Some("serving" | "http_bind") if failed_start => None,
             other => other,
@@ -516,10 +593,12 @@ impl<'a> Judge<'a> {
     }
 
     fn last_phase(&self) -> Option<&'static str> {
-        self.lines
+        self.marks
             .iter()
             .rev()
-            .find_map(|line| phase_by(line, true))
+            .flatten()
+            .next()
+            .map(|row| row.phase.as_str())
     }
 
     fn fact(&self, name: &str) -> Option<&'a str> {
@@ -616,7 +695,7 @@ impl<'a> Judge<'a> {
         let mut numbers = Map::new();
         let mut known = BTreeSet::new();
         for line in lines {
-            for pattern in &TABLE.numbers {
+            for pattern in line.words.iter().flat_map(|word| &PATTERNS[*word]) {
                 let Some(values) = read_pattern(pattern, &line.text) else {
                     continue;
                 };
@@ -669,7 +748,7 @@ impl<'a> Judge<'a> {
             before.rsplit(' ').next()?.parse::<f64>().ok()
         });
         let named = self.lines.iter().find_map(|line| {
-            let (_, rest) = line.text.split_once("model='")?;
+            let (_, rest) = line.text.split_once(MODEL_ARGUMENT)?;
             let wide = line.text.contains("float16") && line.text.contains("quantization=None");
             let name = rest.split('\'').next().filter(|_| wide)?;
             let billions = |part: &str| part.strip_suffix(['B', 'b'])?.parse::<f64>().ok();
@@ -896,5 +975,186 @@ impl Diagnosis {
         self.cause
             .as_deref()
             .is_some_and(|cause| cause != "no_failure")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnose(facts: Value, log: &str) -> Diagnosis {
+        let mut finder = CauseFinder::new(CaseFacts::from_document(&facts));
+        log.lines().for_each(|line| finder.line(line.as_bytes()));
+        finder.conclude()
+    }
+
+    fn first(found: &Diagnosis) -> String {
+        let first = found.advice.first();
+        first.map_or_else(String::new, |a| format!("{} {}", a.setting, a.way))
+    }
+
+    const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free.";
+
+    #[test]
+    fn one_message_has_a_cause_and_a_direction_by_phase() {
+        for (frame, cause, direction) in [
+            (
+                "File \"/x/llama.py\", line 1, in make_layers",
+                "weights_do_not_fit",
+                "quantization set",
+            ),
+            (
+                "File \"/x/gpu_worker.py\", line 1, in determine_available_memory",
+                "profiling_oom",
+                "max_num_seqs down",
+            ),
+            (
+                "File \"/x/gpu_model_runner.py\", line 1, in capture_model",
+                "graph_capture_oom",
+                "gpu_memory_utilization down",
+            ),
+            (
+                "File \"/x/gpu_model_runner.py\", line 1, in _dummy_sampler_run",
+                "warmup_oom",
+                "max_num_seqs down",
+            ),
+            (
+                "File \"/x/core.py\", line 1, in run_busy_loop",
+                "runtime_oom_torch",
+                "gpu_memory_utilization down",
+            ),
+        ] {
+            let log = format!("Traceback (most recent call last):\n  {frame}\n{OOM}");
+            let found = diagnose(serde_json::json!({"engine": "vllm"}), &log);
+            assert_eq!(found.cause.as_deref(), Some(cause), "{frame}");
+            assert_eq!(first(&found), direction, "{frame}");
+            assert_eq!(found.numbers["requested_gib"], 2, "{frame}");
+        }
+    }
+
+    #[test]
+    fn without_a_phase_nothing_is_advised() {
+        let found = diagnose(serde_json::json!({"engine": "vllm"}), OOM);
+        assert_eq!(
+            (found.cause, found.abstained, found.advice.len()),
+            (None, true, 0)
+        );
+        assert!(!found.look_at.is_empty());
+    }
+
+    #[test]
+    fn the_engines_own_hint_is_checked() {
+        let log = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.";
+        let flags = |share: &str| serde_json::json!({"engine": "vllm", "container": {"flags": format!("--gpu-memory-utilization {share}")}});
+        assert_eq!(
+            first(&diagnose(flags("0.5"), log)),
+            "gpu_memory_utilization up"
+        );
+        assert_eq!(first(&diagnose(flags("0.95"), log)), "model_size down");
+        let beside =
+            serde_json::json!({"engine": "vllm", "container": {"other_containers_on_gpu": 1}});
+        assert_eq!(
+            diagnose(beside, log).cause.as_deref(),
+            Some("gpu_memory_in_use_by_others")
+        );
+    }
+
+    #[test]
+    fn who_holds_the_memory_decides_what_a_refused_share_means() {
+        let log = |free: &str| {
+            format!(
+                "ValueError: Free memory on device cuda:0 ({free}/79.25 GiB) on startup is less than desired GPU memory utilization (0.99, 78.46 GiB)."
+            )
+        };
+        let alone = diagnose(Value::Null, &log("78.01"));
+        assert_eq!(alone.cause.as_deref(), Some("utilization_above_free"));
+        assert_eq!(alone.advice[0].value, Some(Value::from(0.98)));
+        assert_eq!(
+            first(&diagnose(Value::Null, &log("40.5"))),
+            "free_others free_others"
+        );
+        let unified = serde_json::json!({"gpu": "NVIDIA GB10"});
+        assert_eq!(
+            first(&diagnose(unified, &log("60.0"))),
+            "gpu_memory_utilization down"
+        );
+    }
+
+    #[test]
+    fn exit_code_137_is_three_things() {
+        let case = |container: Value| {
+            diagnose(
+                serde_json::json!({"engine": "vllm", "container": container}),
+                "INFO loading",
+            )
+        };
+        let killed = case(
+            serde_json::json!({"exit_code": 137, "oom_killed": true, "memory_limit": "8 GiB"}),
+        );
+        assert_eq!(first(&killed), "memory_limit up");
+        assert!(killed.advice[0].text.contains("8 GiB"), "{killed:?}");
+        let stopped = case(
+            serde_json::json!({"exit_code": 137, "oom_killed": false, "stopped_by": "`docker stop`"}),
+        );
+        assert_eq!(
+            stopped.cause.as_deref(),
+            Some("killed_by_user_or_orchestrator")
+        );
+        let unknown = case(serde_json::json!({"exit_code": 137, "oom_killed": false}));
+        assert!(unknown.abstained && unknown.cause.is_none(), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_last_life_counts_and_information_is_no_failure() {
+        let healthy = "INFO CUDA graphs can take additional memory. If you are running out of memory, consider decreasing `gpu_memory_utilization`\nINFO Free memory on device (70.1/79.2 GiB) on startup. Desired GPU memory utilization is (0.8, 63 GiB).\nINFO: Application startup complete.";
+        assert_eq!(
+            diagnose(Value::Null, healthy).cause.as_deref(),
+            Some("no_failure")
+        );
+        let looping = "INFO vLLM API server version 0.9\nvllm: error: unrecognized arguments: --x\nINFO vLLM API server version 0.9\nOSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use";
+        let found = diagnose(Value::Null, looping);
+        assert_eq!(found.cause.as_deref(), Some("port_in_use"));
+        assert_eq!(found.numbers["port"], 8000);
+        let prompt = "INFO Received request a: prompt: 'CUDA out of memory. Tried'\nINFO: Application startup complete.";
+        assert_eq!(
+            diagnose(Value::Null, prompt).cause.as_deref(),
+            Some("no_failure")
+        );
+    }
+
+    #[test]
+    fn every_sign_is_found_and_every_function_of_the_table_is_there() {
+        let levers = [
+            "vllm",
+            "sglang",
+            "tgi",
+            "tensorrt_llm",
+            "llama_cpp",
+            "ollama",
+        ];
+        for cause in &TABLE.causes {
+            assert!(
+                !cause.means.is_empty() && !cause.advice.is_empty(),
+                "{}",
+                cause.name
+            );
+            for rule in &cause.rules {
+                assert!(!rule.is.is_empty(), "{}", cause.name);
+                for sign in rule.is.iter().filter(|sign| !sign.starts_with('@')) {
+                    let end = if sign.ends_with('$') { "" } else { "x" };
+                    let line = sign.trim_end_matches('$').replace('…', "x ") + end;
+                    assert!(
+                        has_sign(sign, &line) && WORDS.hold(line.as_bytes()),
+                        "{sign}"
+                    );
+                    assert!(!sign.starts_with('+'), "{sign}");
+                }
+                for advice in rule.advice.iter().chain(&cause.advice) {
+                    let known = |l: &String| levers.iter().any(|e| TABLE.lever_of(l, e).is_some());
+                    assert!(advice.lever.as_ref().is_none_or(known), "{advice:?}");
+                }
+            }
+        }
+        assert!(TABLE.causes.len() > 27, "the table is read");
     }
 }

@@ -26,6 +26,7 @@ pub mod sweep;
 mod tables;
 pub mod terminal;
 pub mod validation;
+pub mod why;
 
 /// Why a document could not be written.
 #[derive(Debug, thiserror::Error)]

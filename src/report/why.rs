@@ -1,0 +1,97 @@
+//! A diagnosis as a report.
+
+use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
+use crate::engine::diagnosis::Diagnosis;
+
+/// The report on why `subject` failed. `unread`: what could not be read, with the reason.
+pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) -> Report {
+    let evidence = found
+        .evidence
+        .iter()
+        .map(|line| (line.source.clone(), line.quote.clone()));
+    let evidence = (!found.evidence.is_empty()).then(|| {
+        Chapter::of_blocks(
+            "evidence",
+            "Evidence",
+            vec![facts_block("evidence", evidence)],
+        )
+    });
+    let figures = found.numbers.iter().map(|(name, value)| {
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        (name.clone(), text)
+    });
+    let figures = (!found.numbers.is_empty()).then(|| {
+        Chapter::of_blocks(
+            "figures",
+            "Figures, as printed",
+            vec![facts_block("figures", figures)],
+        )
+    });
+    let also: Vec<String> = found
+        .also
+        .iter()
+        .map(|name| name.replace('_', " "))
+        .collect();
+    let further = [
+        Chapter::of_sentences("also", "Also in the evidence", &also),
+        Chapter::of_sentences("look_at", "Where to look further", &found.look_at),
+        Chapter::of_sentences("unread", "Not read", unread),
+    ];
+    let actions = found.advice.iter().map(|advice| Action {
+        setting: String::new(),
+        effect: advice.text.clone(),
+    });
+    Report {
+        title: subject.to_owned(),
+        answer: Some(Answer {
+            state: state_of(found),
+            verdict: verdict_of(found),
+            actions: actions.collect(),
+            ..Answer::default()
+        }),
+        chapters: (evidence.into_iter().chain(figures))
+            .chain(further.into_iter().flatten())
+            .filter(|chapter| {
+                chapter
+                    .all_blocks()
+                    .any(|block| *block != ContentBlock::Text(String::new()))
+            })
+            .collect(),
+        ..Report::default()
+    }
+}
+
+fn state_of(found: &Diagnosis) -> AnswerState {
+    match found.cause.as_deref() {
+        Some("no_failure") => AnswerState::Safe,
+        Some(_) => AnswerState::Failed,
+        None => AnswerState::Unknown,
+    }
+}
+
+fn verdict_of(found: &Diagnosis) -> String {
+    let Some(cause) = &found.cause else {
+        return "The cause is not in what was read".to_owned();
+    };
+    let means = found.means.as_deref().unwrap_or(cause);
+    if cause == "no_failure" {
+        return upper_first(means);
+    }
+    let confidence = found.confidence.unwrap_or("low");
+    let phase = found.phase.as_ref().map_or_else(String::new, |phase| {
+        format!(", in phase {}", phase.replace('_', " "))
+    });
+    format!(
+        "{} ({cause}{phase}; confidence {confidence})",
+        upper_first(means)
+    )
+}
+
+fn upper_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
