@@ -234,7 +234,7 @@ fn each_library_has_one_door() {
                 "catalog",
                 "matrix",
                 "estimate/unmodelled",
-                "launch/",
+                "launch",
             ][..],
         ),
         (

@@ -233,6 +233,24 @@ mod tests {
     }
 
     #[test]
+    fn the_model_of_sglang_may_be_its_first_word() {
+        let model = |line: &str| {
+            let argv = line.split_whitespace().map(str::to_owned).collect();
+            let facts = ContainerFacts {
+                argv,
+                ..ContainerFacts::default()
+            };
+            EngineId::Sglang.settings(&facts).model
+        };
+        assert_eq!(model("sglang serve org/m --tp 2").as_deref(), Some("org/m"));
+        assert_eq!(
+            model("sglang serve --tp 2 --model-path a").as_deref(),
+            Some("a")
+        );
+        assert_eq!(model("python3 -m sglang.launch_server org/m"), None);
+    }
+
+    #[test]
     fn the_pool_of_sglang_is_no_length_of_context() {
         let line = "python3 -m sglang.launch_server --model-path m --max-total-tokens 400000";
         assert_eq!(read(line).0.max_model_len, None);

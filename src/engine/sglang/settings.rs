@@ -37,11 +37,20 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     let mut settings = ServerSettings::default();
     if let Some((command, at)) = recognise::server(facts) {
-        let flags = Flags::read(&command.argv[at..], &GRAMMAR);
+        let command_words = command.argv;
+        let flags = Flags::read(&command_words[at..], &GRAMMAR);
         env.extend(command.env);
         settings.port = flags.value("port").and_then(|p| p.parse().ok());
         settings.host = flags.value("host").map(str::to_owned);
-        settings.model = flags.value("model").map(str::to_owned);
+        // `sglang serve MODEL`: the first word, where it is no flag.
+        let serve = at > 0 && command_words.get(at - 1).is_some_and(|w| w == "serve");
+        let first = command_words
+            .get(at)
+            .filter(|w| serve && !w.starts_with('-'));
+        settings.model = flags
+            .value("model")
+            .or(first.map(String::as_str))
+            .map(str::to_owned);
         settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
         settings.needs_api_key = flags.value("api_key").is_some_and(|v| !v.is_empty());
         settings.values.extend(flags.texts(SECRET));
