@@ -153,8 +153,17 @@ async fn diagnose_container(wanted: &str) -> anyhow::Result<Answered> {
     if let OomVerdict::Killed(kill) = OomVerdict::judge_kill(facts, state.oom_killed, &[], None) {
         finder.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
     }
+    let mut found = finder.conclude();
+    if found.cause.as_deref() == Some("no_failure") {
+        let idle = match state.status.as_str() {
+            "created" => Some("it was created and never started: `docker start` starts it"),
+            "paused" => Some("it is paused: `docker unpause` lets it go on"),
+            _ => None,
+        };
+        found.means = idle.map(str::to_owned).or(found.means);
+    }
     unread.push("the host's kernel log, and who else is on the GPU".to_owned());
-    Ok((finder.conclude(), unread))
+    Ok((found, unread))
 }
 
 /// Facts of a container that its inspection shows, as `name=value`.

@@ -203,7 +203,7 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
         "restarting" => Failure::environment(format!(
             "container `{name}` is restarting: it ended, and Docker starts it again"
         ))
-        .hint(format!("`docker logs --tail 50 {name}` shows why it ends")),
+        .hint(format!("`plimsoll why {name}` finds why it ends")),
         "created" => {
             Failure::environment(format!("container `{name}` was created but never started"))
                 .hint(format!("start it: `docker start {name}`"))
@@ -226,7 +226,7 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
                 "container `{name}` is not running: {status}{code}{oom}"
             ))
             .hint(format!("start it: `docker start {name}`"))
-            .hint(format!("`docker logs --tail 50 {name}` shows how it ended"))
+            .hint(format!("`plimsoll why {name}` finds why it ended"))
         }
     };
     Some(failure)

@@ -399,8 +399,10 @@ impl<'a> Judge<'a> {
             return self.without_cause(count);
         };
         let numbers = self.numbers(best);
-        let also: BTreeSet<&str> = found[1..].iter().map(|c| c.cause.name.as_str()).collect();
-        let also = also.into_iter().filter(|name| *name != best.cause.name);
+        // Other rules on the same line are no second finding.
+        let others = found[1..].iter().filter(|c| c.line.text != best.line.text);
+        let others = others.filter(|c| c.cause.name != best.cause.name && !c.rule.abstain);
+        let also: BTreeSet<&str> = others.map(|c| c.cause.name.as_str()).collect();
         let look_at = [&best.rule.look_at, &best.cause.look_at];
         let mut evidence = vec![quote(best.line)];
         for other in found[1..]
@@ -434,7 +436,7 @@ impl<'a> Judge<'a> {
             advice: if abstained { Vec::new() } else { advice },
             numbers,
             evidence,
-            also: also.map(str::to_owned).collect(),
+            also: also.into_iter().map(str::to_owned).collect(),
             look_at: look_at.into_iter().flatten().cloned().collect(),
         }
     }
@@ -1120,6 +1122,42 @@ mod tests {
             diagnose(Value::Null, prompt).cause.as_deref(),
             Some("no_failure")
         );
+    }
+
+    #[test]
+    fn the_faq_shows_the_causes_of_the_table() {
+        let faq = include_str!("../../docs/FAQ.md");
+        let memory = |name: &str| {
+            name.contains("oom")
+                || name.contains("memory")
+                || name.contains("kv_pool")
+                || name.contains("weights")
+                || name.contains("utilization")
+        };
+        for cause in TABLE
+            .causes
+            .iter()
+            .filter(|cause| memory(&cause.name) && cause.name != "engine_bug_no_memory")
+        {
+            let first = &cause.advice[0];
+            let what = first
+                .lever
+                .as_ref()
+                .or(first.set.as_ref())
+                .expect("what to change");
+            let flag = first
+                .lever
+                .as_ref()
+                .and_then(|lever| TABLE.lever_of(lever, "vllm"));
+            let what = flag.map_or_else(|| what.replace('_', " "), |(_, flag)| format!("`{flag}`"));
+            let row = format!(
+                "| `{}` | {} | {what}: {} |",
+                cause.name,
+                cause.means,
+                first.way.replace('_', " ")
+            );
+            assert!(faq.contains(&row), "docs/FAQ.md lacks\n{row}");
+        }
     }
 
     #[test]
