@@ -176,8 +176,7 @@ fn read_run(words: &[String], command: &Command, podman: bool) -> Launch {
                 take(&mut launch, name, value.unwrap_or_default(), command);
             }
         } else if word.len() > 1 && word.starts_with('-') {
-            let mut letters = word[1..].char_indices();
-            while let Some((i, letter)) = letters.next() {
+            for (i, letter) in word[1..].char_indices() {
                 let name = SHORT
                     .iter()
                     .find(|(l, _)| *l == letter)

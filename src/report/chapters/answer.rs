@@ -82,11 +82,8 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
 
 /// The answer of each document that is no run: its kind, where it was read, a sentence.
 pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, String)> {
-    let kinds: [(
-        &str,
-        &[StoredDocument],
-        fn(&StoredDocument) -> Option<String>,
-    ); 3] = [
+    type Sentence = fn(&StoredDocument) -> Option<String>;
+    let kinds: [(&str, &[StoredDocument], Sentence); 3] = [
         ("sweep", &material.sweeps, sweep_sentence),
         ("experiment", &material.experiments, experiment_sentence),
         ("load line", &material.load_lines, load_line_sentence),
@@ -592,7 +589,7 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
         "{measured} of {} measured",
         counted_noun(sweep.cells.len(), "cell")
     );
-    let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(&THROUGHPUT)?)));
+    let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
     if let Some((cell, _)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
         text.push_str(&format!("; best throughput: {}", cell.load_words()));
     }
