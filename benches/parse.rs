@@ -34,7 +34,8 @@ fn main() {
     let selected = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let engine = || parser_of(EngineId::Vllm);
     let auto = || Box::new(Unwrapped::new(Box::new(AutoParser::new()))) as Box<dyn LogParser>;
-    let cases: [(&str, &[u8], &dyn Fn() -> Box<dyn LogParser>); 4] = [
+    type ParserOf<'a> = &'a dyn Fn() -> Box<dyn LogParser>;
+    let cases: [(&str, &[u8], ParserOf); 4] = [
         ("parse", &log, &|| Box::new(VllmLogParser::new())),
         ("worst", &worst, &|| Box::new(VllmLogParser::new())),
         ("starts", &starts, &engine),
