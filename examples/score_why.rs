@@ -3,6 +3,8 @@
 //! `score_why FOLDER [HEALTHY_LOG] [ID...]`: each sub-folder has `case.json` and `log.txt`; with a healthy
 //! log every excerpt is put behind its lines, 2,000 of them. A folder without cases is scored as healthy logs.
 
+#![allow(clippy::print_stdout)]
+
 use plimsoll::engine::diagnosis::{CaseFacts, CauseFinder, Diagnosis};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -37,3 +37,4 @@ mod sweep_remote;
 mod sweep_results;
 mod sweep_slurm;
 mod trouble;
+mod why;

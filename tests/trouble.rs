@@ -162,7 +162,7 @@ fn a_container_that_does_not_run() {
     });
     run(&["profile", &exited.name])
         .expect(3)
-        .says(&[&exited.name, "3"], "docker logs");
+        .says(&[&exited.name, "3"], "plimsoll why");
     let paused = TestContainer::idle("paused");
     docker(&["pause", &paused.id]).expect("pause");
     run(&["profile", &paused.name]).expect(3).says(

@@ -192,6 +192,7 @@ fn verb(words: &[String], line: &str) -> Class {
             Class::Parsed("goes on until it is ended")
         }
         "top" => Class::Containers(once(" --once")),
+        "why" if !words.iter().any(|w| w.ends_with(".log") || w == "-") => Class::Containers(""),
         "clean" if has("--apply") => Class::Parsed("ends containers of whoever runs the tests"),
         "clean" => Class::Containers(""),
         _ => Class::Local(""),
@@ -208,6 +209,8 @@ pub fn codes(command: &Line) -> &'static [i32] {
         // Of what only pretends nothing is judged.
         _ if line.contains("plimsoll validate") && line.contains("--fail-on") => &[2],
         _ if line.contains("--fail-on") => &[0, 7],
+        // The engine that is there has not failed.
+        _ if line.contains("plimsoll why") => &[0, 9],
         // Its verdict on a machine without Docker.
         _ if line.contains("plimsoll doctor") || line.contains("plimsoll env") => &[0, 3],
         _ => &[0],
