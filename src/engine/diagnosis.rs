@@ -17,6 +17,8 @@ use std::sync::LazyLock;
 
 /// Lines around a failure in which a function of its traceback is looked for.
 const TRACEBACK_LINES: usize = 150;
+/// Those that outweigh others.
+const CLOSE_LINES: usize = 25;
 /// Lines around a failure in which its figures are looked for.
 const FIGURE_LINES: usize = 40;
 /// Lines at the end of a log that count as its last.
@@ -176,11 +178,12 @@ static PATTERNS: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
     by_word
 });
 
+const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Lines that point to a failure elsewhere.
 const WRAPPERS: &[&str] = &[
     "EngineDeadError",
     "died unexpectedly",
-    "Traceback (most recent call last)",
+    TRACEBACK,
     "ShardCannotStart",
     "WebserverFailed",
     "Background loop has errored",
@@ -454,12 +457,14 @@ impl<'a> Judge<'a> {
             .marks
             .iter()
             .flatten()
-            .any(|row| row.phase == "serving");
+            .any(|row| matches!(row.phase.as_str(), "serving" | "http_bind"));
         let points = |line: &&SeenLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
-            wrappers.any(|sign| line.text.contains(sign))
+            !is_quiet(line) && wrappers.any(|sign| line.text.contains(sign))
         };
-        let wrapper = self.lines.iter().find(points);
+        // One request's traceback ends no server.
+        let is_final = |line: &&SeenLine| !(is_served && line.text.contains(TRACEBACK));
+        let wrapper = self.lines.iter().filter(points).find(is_final);
         let failed = ended || (wrapper.is_some() && !(is_served && status == "running"));
         let mut look_at = Vec::new();
         if failed {
@@ -572,7 +577,13 @@ impl<'a> Judge<'a> {
         let around: Vec<usize> = before.chain(behind).collect();
         // llama.cpp prints no tracebacks: its functions head lines of progress.
         let has_frames = !matches!(self.engine, "llama_cpp" | "ollama");
-        let framed = around.iter().filter_map(|index| self.frames[*index]).min();
+        let framed_within = |most: usize| {
+            let close = |index: &&usize| self.lines[**index].number.abs_diff(line.number) <= most;
+            (around.iter().filter(close))
+                .filter_map(|index| self.frames[*index])
+                .min()
+        };
+        let framed = framed_within(CLOSE_LINES).or_else(|| framed_within(TRACEBACK_LINES));
         if let Some(row) = framed.filter(|_| has_frames) {
             return phase_of(row);
         }
