@@ -175,24 +175,36 @@ pub fn async_runtime() -> Result<tokio::runtime::Runtime, Failure> {
         ))
         .hint("raise the limit where plimsoll is started: `ulimit -n 1024`"));
     }
-    // tokio panics where a limit refuses its threads; the hook would print that beside the error.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let built = std::panic::catch_unwind(|| {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-    });
-    std::panic::set_hook(hook);
     let failure = || {
         Failure::environment("cannot start the threads that plimsoll needs")
             .hint("raise the limits where plimsoll is started: `ulimit -v` (memory), `ulimit -u` (processes)")
     };
-    match built {
-        Ok(built) => built.map_err(|e| failure().caused_by(e)),
-        Err(_) => Err(failure()),
-    }
+    // tokio panics where a limit refuses its threads, so it is tried first.
+    try_threads(THREADS_TRIED).map_err(|e| failure().caused_by(e))?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| failure().caused_by(e))
+}
+
+/// Threads of a run that exist at one time: two of the runtime, the sampler, the writer of samples.
+const THREADS_TRIED: usize = 4;
+
+/// Starts `count` threads that exist at one time, and ends them.
+fn try_threads(count: usize) -> std::io::Result<()> {
+    let gate = std::sync::RwLock::new(());
+    std::thread::scope(|scope| {
+        let closed = gate.write();
+        let started = (0..count).try_for_each(|_| {
+            let wait = || drop(gate.read());
+            std::thread::Builder::new()
+                .spawn_scoped(scope, wait)
+                .map(drop)
+        });
+        drop(closed);
+        started
+    })
 }
 
 /// Runs the async part of a command that captures: the first Ctrl-C (or SIGTERM, or the terminal's
