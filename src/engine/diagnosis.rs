@@ -964,9 +964,7 @@ fn quote(line: &SeenLine) -> DiagnosisEvidence {
 impl Diagnosis {
     /// The cause that a text of some lines states.
     pub fn of_text(text: &str) -> Diagnosis {
-        let mut finder = CauseFinder::new(CaseFacts::default());
-        text.lines().for_each(|line| finder.line(line.as_bytes()));
-        finder.conclude()
+        Diagnosis::of_text_with_limit(text, None)
     }
 
     /// The cause that a text states, of a container with this memory limit.

@@ -1,6 +1,7 @@
 //! A diagnosis as a report.
 
 use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
+use super::layout::capitalize_first;
 use crate::engine::diagnosis::Diagnosis;
 
 /// The report on why `subject` failed. `unread`: what could not be read, with the reason.
@@ -77,7 +78,7 @@ fn verdict_of(found: &Diagnosis) -> String {
     };
     let means = found.means.as_deref().unwrap_or(cause);
     if cause == "no_failure" {
-        return upper_first(means);
+        return capitalize_first(means);
     }
     let confidence = found.confidence.unwrap_or("low");
     let phase = found.phase.as_ref().map_or_else(String::new, |phase| {
@@ -85,13 +86,6 @@ fn verdict_of(found: &Diagnosis) -> String {
     });
     format!(
         "{} ({cause}{phase}; confidence {confidence})",
-        upper_first(means)
+        capitalize_first(means)
     )
-}
-
-fn upper_first(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
 }
