@@ -128,7 +128,7 @@ pub(crate) fn to_nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
-fn wall_now_ns() -> i64 {
+pub(crate) fn wall_now_ns() -> i64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => to_nanos(since),
         Err(before) => -to_nanos(before.duration()),

@@ -367,10 +367,10 @@ fn a_bench_that_runs_out_of_memory() {
 }
 
 /// A memory cgroup of v1 with a limit, for `--cgroup-parent`; removed when dropped.
-struct ParentCgroup(String);
+pub struct ParentCgroup(pub String);
 
 impl ParentCgroup {
-    fn new(limit: &str) -> Result<ParentCgroup, String> {
+    pub fn new(limit: &str) -> Result<ParentCgroup, String> {
         let parent = ParentCgroup(unique("parent"));
         let dir = parent.dir();
         std::fs::create_dir(&dir).map_err(|e| format!("no cgroup of v1 can be made: {e}"))?;

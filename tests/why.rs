@@ -1,7 +1,8 @@
 //! `why` on containers that really died: each cause from Docker's state, its events and the log.
 
 use crate::common;
-use common::e2e::{run, wait_for};
+use crate::trouble::ParentCgroup;
+use common::e2e::{Live, plimsoll, run, skip, wait_for};
 use common::{TestContainer, docker};
 use serde_json::Value;
 
@@ -82,6 +83,123 @@ fn a_container_that_loops_is_judged_by_its_last_death() {
         });
         answers(&looping, "port_in_use", "port");
     }
+}
+
+/// Allocates more than the container may have, in a child of its shell.
+const TOO_MUCH: &str = "dd if=/dev/zero of=/dev/null bs=200M count=1";
+
+#[test]
+fn a_kill_for_lack_of_memory_names_the_limit() {
+    needs!(Docker);
+    let killed = |options: &[&str]| {
+        let script = format!("exec {TOO_MUCH}");
+        ended(TestContainer::run("why", options, &script))
+    };
+    let own = why(&killed(&["--memory=32m"]), 0);
+    assert_eq!(own["cause"], "host_ram_oom_cgroup", "{own:#}");
+    let text = own["advice"][0]["text"].as_str().expect("advice");
+    assert!(text.contains("32.00 MiB"), "{own:#}");
+}
+
+#[test]
+fn a_limit_above_the_container_is_named_after_its_death() {
+    needs!(Docker, Root);
+    let parent = match ParentCgroup::new("32M") {
+        Ok(parent) => parent,
+        Err(why) => return skip(test_name!(), &why),
+    };
+    let flag = format!("--cgroup-parent=/{}", parent.0);
+    let script = format!("exec {TOO_MUCH}");
+    let found = why(&ended(TestContainer::run("why", &[&flag], &script)), 0);
+    assert_eq!(found["cause"], "host_ram_oom_cgroup", "{found:#}");
+    let level = format!("cgroup `/{}` is 32.00 MiB", parent.0);
+    let quotes = found["evidence"].to_string();
+    assert!(quotes.contains(&level), "{found:#}");
+    let text = found["advice"][0]["text"].as_str().expect("advice");
+    assert!(text.contains("above the container's own"), "{found:#}");
+}
+
+#[test]
+fn a_worker_that_was_killed_in_a_container_that_runs_is_found() {
+    needs!(Docker, Root);
+    let script = format!("{TOO_MUCH}; echo worker gone; sleep 1000");
+    let container = TestContainer::run("why", &["--memory=32m"], &script);
+    wait_for("the kill", || {
+        let log = docker(&["logs", &container.name]).ok()?;
+        log.contains("worker gone").then_some(())
+    });
+    answers(&container, "host_ram_oom_cgroup", "memory_limit");
+}
+
+#[test]
+fn a_container_that_was_removed_is_remembered_by_its_events() {
+    needs!(Docker);
+    let container = TestContainer::run("why", &[], "sleep 1000");
+    docker(&["rm", "--force", &container.name]).expect("removed");
+    let found = why(&container, 0);
+    assert_eq!(
+        found["cause"], "killed_by_user_or_orchestrator",
+        "{found:#}"
+    );
+    let unread = found["unread"].to_string();
+    assert!(unread.contains("removed"), "{found:#}");
+    run(&["why", "plimsoll-never-there"]).expect(3);
+}
+
+#[test]
+fn all_services_of_a_compose_project_are_judged() {
+    needs!(Docker);
+    let project = common::unique("project");
+    let label = format!("--label=com.docker.compose.project={project}");
+    let _healthy = TestContainer::run("why", &[&label], "sleep 1000");
+    let script = "echo 'vllm: error: unrecognized arguments: --no-such-flag'; exit 2";
+    let dead = ended(TestContainer::run("why", &[&label], script));
+    let answer = run(&["why", &project, "--json"]).expect(0);
+    let answer: Value = serde_json::from_str(&answer.stdout).expect("JSON");
+    let all = answer["containers"].as_array().expect("containers");
+    assert_eq!(all.len(), 2, "{answer:#}");
+    let last = &all[1];
+    assert_eq!(last["container"], dead.name, "{answer:#}");
+    assert_eq!(last["diagnosis"]["cause"], "bad_flag", "{answer:#}");
+}
+
+#[test]
+fn a_bundle_gives_the_same_answer_and_has_no_secret() {
+    needs!(Docker);
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("why.tar");
+    let name = file.to_str().expect("path");
+    let script =
+        "echo token $HF_TOKEN; echo 'vllm: error: unrecognized arguments: --no-such-flag'; exit 2";
+    let secret = "--env=HF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWx";
+    let dead = ended(TestContainer::run("why", &[secret], script));
+    run(&["why", &dead.name, "--bundle", name]).expect(0);
+    let bytes = std::fs::read(&file).expect("bundle");
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("token [redacted]"), "the log is in it");
+    assert!(!text.contains("hf_AbCd"), "the secret is in it");
+    let again = run(&["why", name, "--json"]).expect(0);
+    let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
+    assert_eq!(again["cause"], "bad_flag", "{again:#}");
+    assert_eq!(again["advice"], why(&dead, 0)["advice"]);
+}
+
+#[test]
+fn the_next_death_is_waited_for_with_the_memory_before_it() {
+    needs!(Docker);
+    let container = TestContainer::run("why", &["--memory=64m"], "sleep 1000");
+    let mut waiting = Live::start(plimsoll(&["why", &container.name, "--watch", "--json"]));
+    waiting.until("waiting for the next death");
+    docker(&["kill", &container.name]).expect("killed");
+    let found = waiting.end().expect(0);
+    let found: Value = serde_json::from_str(&found.stdout).expect("JSON");
+    assert_eq!(
+        found["cause"], "killed_by_user_or_orchestrator",
+        "{found:#}"
+    );
+    let last = found["last_readings"].as_array().expect("readings").last();
+    let bytes = last.and_then(|reading| reading["used_bytes"].as_u64());
+    assert!(bytes.is_some_and(|bytes| bytes > 0), "{found:#}");
 }
 
 #[test]

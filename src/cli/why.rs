@@ -7,13 +7,19 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::WHY)]
 pub struct WhyArgs {
-    /// Container by name or id (running, restarting, exited, created or paused), a log file, a
-    /// capture or its profile, or - for standard input
-    #[arg(value_name = "NAME|ID|LOG|DIR")]
+    /// Container by name or id (in any state, or just removed), a Compose project, a log file, a
+    /// capture or its profile, a bundle, or - for standard input
+    #[arg(value_name = "NAME|ID|PROJECT|LOG|DIR")]
     pub target: String,
     /// Known facts for a log: JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
+    /// Wait for the container's next death, and keep its memory of the last minute before it
+    #[arg(long, conflicts_with = "facts")]
+    pub watch: bool,
+    /// Also write everything that was read to an archive for a bug report, redacted
+    #[arg(long, value_name = "FILE", help_heading = super::OUTPUT)]
+    pub bundle: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long, help_heading = super::OUTPUT)]
     pub json: bool,

@@ -55,6 +55,16 @@ pub struct CaseFacts {
 }
 
 impl CaseFacts {
+    /// The document of these facts, as [`CaseFacts::from_document`] reads it.
+    pub fn to_document(&self) -> Value {
+        let container: Map<String, Value> = (self.facts.iter())
+            .filter_map(|fact| fact.split_once('='))
+            .map(|(name, value)| (name.to_owned(), Value::from(value)))
+            .collect();
+        let engine = self.engine.map(|engine| engine.name());
+        serde_json::json!({"engine": engine, "container": container})
+    }
+
     /// Reads `engine`, `version`, `gpu` and `container` of a document of facts.
     pub fn from_document(document: &Value) -> CaseFacts {
         let mut facts = Vec::new();
@@ -121,6 +131,26 @@ pub struct Diagnosis {
     pub also: Vec<String>,
     /// Where to look for what is not in the evidence.
     pub look_at: Vec<String>,
+    /// How the container and its host stand now: sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub now: Vec<String>,
+    /// What could not be read, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Memory before the end, where it was watched; the last reading last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_readings: Vec<LastReading>,
+}
+
+/// Memory in use before a container ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LastReading {
+    /// Seconds before the end.
+    pub before_end_s: f64,
+    /// The device or cgroup: `GPU 0`.
+    pub device: String,
+    /// Bytes in use.
+    pub used_bytes: u64,
 }
 
 /// Something to change.
@@ -441,6 +471,7 @@ impl<'a> Judge<'a> {
             evidence,
             also: also.into_iter().map(str::to_owned).collect(),
             look_at: look_at.into_iter().flatten().cloned().collect(),
+            ..Diagnosis::default()
         }
     }
 
@@ -486,7 +517,10 @@ impl<'a> Judge<'a> {
                 "low"
             }),
             abstained: failed || silent,
-            means: (!failed && !silent).then(|| "no failure is in this log".to_owned()),
+            means: (!failed && !silent).then(|| match status {
+                "running" => "it runs, and no failure is in its log".to_owned(),
+                _ => "no failure is in this log".to_owned(),
+            }),
             evidence: wrapper.filter(|_| failed).map(quote).into_iter().collect(),
             numbers: self.figures(self.lines.iter()),
             look_at,
@@ -831,14 +865,15 @@ fn fraction_of_free(numbers: &Map<String, Value>) -> Option<f64> {
     (total > 0.0).then(|| (free / total * 100.0).floor() / 100.0)
 }
 
-/// GiB of a size under any of its units.
-fn size_of(numbers: &Map<String, Value>, name: &str) -> Option<f64> {
+/// GiB of a size under any of its units: `name_gib`, `name_mib` or `name_kb`.
+pub fn size_of(numbers: &Map<String, Value>, name: &str) -> Option<f64> {
     let unit = |unit: &str| {
         numbers
             .get(&format!("{name}_{unit}"))
             .and_then(Value::as_f64)
     };
-    unit("gib").or_else(|| unit("mib").map(|mib| mib / 1024.0))
+    let mib = || unit("mib").or_else(|| unit("kb").map(|kb| kb / 1024.0));
+    unit("gib").or_else(|| mib().map(|mib| mib / 1024.0))
 }
 
 /// GiB of other processes that an out-of-memory message lists.

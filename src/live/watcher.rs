@@ -102,6 +102,26 @@ impl MemoryWatcher {
         look
     }
 
+    /// The GPUs alone, with the names of the containers on them, and what could not be read.
+    pub async fn scan_gpus(&mut self) -> (Vec<GpuLook>, Vec<String>) {
+        let mut notes = Vec::new();
+        let mut gpus = tokio::task::block_in_place(|| self.read_gpus(&mut notes));
+        let names = match &self.runtime {
+            Some(runtime) => runtime.list_all().await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        for tenant in gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants) {
+            let own = |c: &&ContainerFacts| Some(&c.id) == tenant.container_id.as_ref();
+            tenant.container_name = names.iter().find(own).map(|c| c.name.clone());
+        }
+        (gpus, notes)
+    }
+
+    /// Memory of this host; `None` where the kernel does not report it.
+    pub fn host_memory() -> Option<HostMemory> {
+        host_memory()
+    }
+
     fn read_gpus(&mut self, notes: &mut Vec<String>) -> Vec<GpuLook> {
         let backend = match &mut self.gpus {
             Ok(backend) => backend,

@@ -1,11 +1,14 @@
 //! A diagnosis as a report.
 
-use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
+use super::content::{
+    Action, Answer, AnswerState, Chapter, ContentBlock, Gauge, Report, facts_block,
+};
 use super::layout::capitalize_first;
-use crate::engine::diagnosis::Diagnosis;
+use crate::engine::diagnosis::{Diagnosis, size_of};
+use crate::units::{Bytes, GIB};
 
-/// The report on why `subject` failed. `unread`: what could not be read, with the reason.
-pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) -> Report {
+/// The report on why `subject` failed.
+pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     let evidence = found
         .evidence
         .iter()
@@ -30,6 +33,17 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) 
             vec![facts_block("figures", figures)],
         )
     });
+    let readings = found.last_readings.iter().map(|reading| {
+        let before = format!(
+            "{:.1} s before the end, {}",
+            reading.before_end_s, reading.device
+        );
+        (before, Bytes(reading.used_bytes).to_string())
+    });
+    let readings = (!found.last_readings.is_empty()).then(|| {
+        let block = facts_block("last_readings", readings);
+        Chapter::of_blocks("last_readings", "Memory before the end", vec![block])
+    });
     let also: Vec<String> = found
         .also
         .iter()
@@ -38,7 +52,8 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) 
     let further = [
         Chapter::of_sentences("also", "Also in the evidence", &also),
         Chapter::of_sentences("look_at", "Where to look further", &found.look_at),
-        Chapter::of_sentences("unread", "Not read", unread),
+        Chapter::of_sentences("now", "As it stands now", &found.now),
+        Chapter::of_sentences("unread", "Not read", &found.unread),
     ];
     let actions = found.advice.iter().map(|advice| Action {
         setting: String::new(),
@@ -49,10 +64,12 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) 
         answer: Some(Answer {
             state: state_of(found),
             verdict: verdict_of(found),
+            gauge: gauge_of(found),
             actions: actions.collect(),
             ..Answer::default()
         }),
         chapters: (evidence.into_iter().chain(figures))
+            .chain(readings)
             .chain(further.into_iter().flatten())
             .filter(|chapter| {
                 chapter
@@ -62,6 +79,28 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis, unread: &[String]) 
             .collect(),
         ..Report::default()
     }
+}
+
+/// How full the GPU or the limit was, by the figures of the message that decides.
+fn gauge_of(found: &Diagnosis) -> Option<Gauge> {
+    let size = |name: &str| size_of(&found.numbers, name);
+    let bytes = |gib: f64| (gib * GIB) as u64;
+    let killed = size("limit").zip(size("anon_rss"));
+    if let Some((limit, used)) = killed {
+        return Some(Gauge {
+            label: "Memory limit at the kill".into(),
+            used: bytes(used),
+            total: bytes(limit),
+            parts: Vec::new(),
+        });
+    }
+    let (total, free) = size("total").zip(size("free"))?;
+    (free <= total).then(|| Gauge {
+        label: "GPU memory at the failure".into(),
+        used: bytes(total - free),
+        total: bytes(total),
+        parts: Vec::new(),
+    })
 }
 
 fn state_of(found: &Diagnosis) -> AnswerState {

@@ -10,6 +10,7 @@ mod costs;
 mod gpu_process;
 mod gpus;
 mod host;
+pub mod kernel_log;
 mod nvml;
 mod pace;
 mod process;

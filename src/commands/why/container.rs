@@ -1,0 +1,353 @@
+//! What a container, its daemon and its host show of why it ended.
+
+use super::evidence::{Evidence, KeptEvidence};
+use crate::capture::{ContainerFacts, LimitLevel};
+use crate::clock::wall_now_ns;
+use crate::collect::HISTORY_BYTES;
+use crate::container::Runtime;
+use crate::container::events::ContainerNotice;
+use crate::container::find::short_id;
+use crate::container::inspect::InspectedContainer;
+use crate::engine::diagnosis::{CaseFacts, Diagnosis, EvidenceSource};
+use crate::engine::recognise;
+use crate::live::{GpuLook, MemoryWatcher};
+use crate::profile::{OomKill, OomVerdict};
+use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
+use crate::units::Bytes;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Time before the end of the last life that is read of a log that is too long, or of a container
+/// that was restarted.
+const LAST_STRETCH_NS: i64 = 600_000_000_000;
+/// Around an end: what the kernel logs of it may come a little later.
+const AFTER_END_NS: i64 = 5_000_000_000;
+/// Time in which the daemon answers with past events.
+const EVENTS_WITHIN: Duration = Duration::from_millis(300);
+/// A daemon remembers its last 256 events: those of a removed container are looked for in a day.
+const REMOVED_WITHIN_NS: i64 = 86_400_000_000_000;
+/// Another tenant of a GPU counts from this size, bytes: contexts alone are smaller.
+const TENANT_BYTES: u64 = 1 << 30;
+/// A file system with less than this share free is full.
+const FULL_BELOW: f64 = 0.02;
+
+/// Diagnoses a container, and keeps the evidence with `keep`.
+pub async fn diagnose_container(
+    runtime: &Runtime,
+    container: &InspectedContainer,
+    keep: bool,
+) -> (Diagnosis, Option<KeptEvidence>) {
+    let (facts, state) = (&container.facts, &container.facts.state);
+    let mut known = facts_of(facts);
+    known.push(format!("status={}", state.status));
+    let code = state.exit_code.or(container.last_exit_code);
+    known.extend(code.map(|code| format!("exit_code={code}")));
+    if state.restart_count > 0 {
+        known.push(format!("restart_count={}", state.restart_count));
+    }
+    let (mut now, mut unread) = (Vec::new(), Vec::new());
+    let (by, unread_events) = stopped_by(runtime, container).await;
+    known.extend(by.map(|by| format!("stopped_by={by}")));
+    unread.extend(unread_events);
+
+    let kernel = tokio::task::block_in_place(|| kernel_evidence(facts));
+    let kernel = kernel.unwrap_or_else(|why| {
+        unread.push(why);
+        KernelEvidence::default()
+    });
+    let by_a_limit = (kernel.kill.as_ref()).is_some_and(|limit| limit.level != LimitLevel::Host);
+    if state.oom_killed || by_a_limit {
+        known.push("oom_killed=true".to_owned());
+    } else if code == Some(137) {
+        known.push("oom_killed=false".to_owned());
+    }
+    known.extend(file_systems(facts, &mut now));
+    if uses_gpus(facts) {
+        known.extend(gpu_tenants(facts, &mut now, &mut unread).await);
+    }
+    if let Some(host) = MemoryWatcher::host_memory() {
+        now.push(format!(
+            "the host has {} of {} available",
+            Bytes(host.available_bytes),
+            Bytes(host.total_bytes)
+        ));
+    }
+
+    let engine = recognise(facts).map(|(engine, _)| engine);
+    let known = CaseFacts {
+        engine,
+        facts: known,
+    };
+    let last = last_stretch(container);
+    let from = last.filter(|_| state.restart_count > 0);
+    let (mut evidence, complete) = read_log(runtime, container, &known, from, keep).await;
+    if let (false, Some(from)) = (complete, last) {
+        (evidence, _) = read_log(runtime, container, &known, Some(from), keep).await;
+        unread.push("the log before the last 10 minutes: it is too long".to_owned());
+    }
+    let killed = match (kernel.kill, state.oom_killed) {
+        (Some(limit), _) => OomVerdict::Killed(OomKill {
+            at_ns: None,
+            limit: Some(limit),
+        }),
+        (None, killed) => OomVerdict::judge_kill(facts, killed, &[], None),
+    };
+    if let OomVerdict::Killed(kill) = killed {
+        evidence.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
+    }
+    for line in &kernel.lines {
+        evidence.take(EvidenceSource::Kernel, line.as_bytes());
+    }
+    if let Some(error) = &container.start_error {
+        evidence.take(EvidenceSource::Docker, error.as_bytes());
+    }
+    evidence.now.append(&mut now);
+    evidence.unread.append(&mut unread);
+    let (mut found, kept) = evidence.conclude();
+    if found.cause.as_deref() == Some("no_failure") {
+        let idle = match state.status.as_str() {
+            "created" => Some("it was created and never started: `docker start` starts it"),
+            "paused" => Some("it is paused: `docker unpause` lets it go on"),
+            _ => None,
+        };
+        found.means = idle.map(str::to_owned).or(found.means);
+    }
+    (found, kept)
+}
+
+/// Diagnoses a container that is gone, by what its daemon remembers; `None` where it remembers no
+/// such container.
+pub async fn diagnose_removed(runtime: &Runtime, name: &str) -> Option<Diagnosis> {
+    let from = wall_now_ns() - REMOVED_WITHIN_NS;
+    let (events, _) = past_events(runtime, name, from).await;
+    events.iter().find(|event| event.action == "destroy")?;
+    let mut known = vec!["status=removed".to_owned()];
+    let died = events.iter().rev().find(|event| event.action == "die");
+    let code = died.and_then(|event| event.attributes.get("exitCode"));
+    known.extend(code.map(|code| format!("exit_code={code}")));
+    if events.iter().any(|event| event.action == "oom") {
+        known.push("oom_killed=true".to_owned());
+    }
+    known.extend(ended_from_outside(&events).map(|by| format!("stopped_by={by}")));
+    let mut evidence = Evidence::new(
+        CaseFacts {
+            engine: None,
+            facts: known,
+        },
+        false,
+    );
+    evidence.unread.push(
+        "the log and the settings: the container was removed, and they went with it".to_owned(),
+    );
+    Some(evidence.conclude().0)
+}
+
+/// Facts of a container that its inspection shows, as `name=value`.
+pub fn facts_of(container: &ContainerFacts) -> Vec<String> {
+    let size = |name: &str, bytes: Option<u64>| bytes.map(|b| format!("{name}={}", Bytes(b)));
+    let mut facts = vec![
+        format!("image={}", container.image),
+        format!("flags={}", container.argv.join(" ")),
+    ];
+    facts.extend(size("memory_limit", container.memory_limit_bytes));
+    facts.extend(size("shm_size", container.shm_size_bytes));
+    facts
+}
+
+/// What the kernel logged about the container's last life.
+fn kernel_evidence(facts: &ContainerFacts) -> Result<KernelEvidence, String> {
+    let state = &facts.state;
+    let until = state.finished_ns.filter(|_| state.pid.is_none());
+    let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
+    let from = state.started_ns.unwrap_or(i64::MAX);
+    // Of a container that loops the last life may have just begun.
+    let from = from.min(
+        state
+            .finished_ns
+            .unwrap_or(from)
+            .saturating_sub(LAST_STRETCH_NS),
+    );
+    if state.status == "created" {
+        return Ok(KernelEvidence::default());
+    }
+    Ok(KernelEvidence::of_container(
+        &read_kernel_log()?,
+        &facts.id,
+        from,
+        until,
+    ))
+}
+
+/// Whether a container was given GPUs.
+fn uses_gpus(facts: &ContainerFacts) -> bool {
+    let is_gpu = |device: &String| {
+        ["nvidia", "kfd", "dri"]
+            .iter()
+            .any(|word| device.contains(word))
+    };
+    !facts.gpu_request.is_empty() || facts.devices.iter().any(is_gpu)
+}
+
+/// Who else is on the GPUs, as facts and as sentences.
+async fn gpu_tenants(
+    facts: &ContainerFacts,
+    now: &mut Vec<String>,
+    unread: &mut Vec<String>,
+) -> Vec<String> {
+    let (gpus, notes) = MemoryWatcher::open().await.scan_gpus().await;
+    unread.extend(notes.into_iter().map(|note| format!("the GPUs: {note}")));
+    let is_given = |gpu: &&GpuLook| {
+        let request = &facts.gpu_request;
+        let named = |word: &String| *word == gpu.uuid || *word == gpu.index.to_string();
+        let all = request
+            .iter()
+            .any(|word| word == "all" || word.starts_with("count="));
+        request.is_empty() || all || request.iter().any(named)
+    };
+    let (mut others, mut texts) = (0, Vec::new());
+    let mut known = Vec::new();
+    for gpu in gpus.iter().filter(is_given) {
+        if let (Some(used), Some(total)) = (gpu.used_bytes, gpu.total_bytes) {
+            let (used, total) = (Bytes(used), Bytes(total));
+            now.push(format!(
+                "GPU {} ({}): {used} of {total} in use",
+                gpu.index, gpu.name
+            ));
+        }
+        if !known.iter().any(|fact: &String| fact.starts_with("gpu=")) {
+            known.push(format!("gpu={}", gpu.name));
+        }
+        for tenant in gpu.tenants.iter().filter(|t| t.used_bytes >= TENANT_BYTES) {
+            let holder = match (&tenant.container_id, &tenant.container_name) {
+                (Some(id), _) if *id == facts.id => continue,
+                (Some(_), Some(name)) => format!("container `{name}`"),
+                (Some(id), None) => format!("container {}", short_id(id)),
+                (None, _) => "processes outside containers".to_owned(),
+            };
+            others += 1;
+            texts.push(format!(
+                "{holder} holds {} of GPU {}",
+                Bytes(tenant.used_bytes),
+                gpu.index
+            ));
+        }
+    }
+    now.extend(texts.iter().cloned());
+    if others > 0 {
+        known.push(format!("other_containers_on_gpu={}", others.min(4)));
+        known.push(format!("gpu_tenants={}", texts.join("; ")));
+    }
+    known
+}
+
+/// File systems of the container that are full: `/dev/shm` while it runs, and its mounts.
+fn file_systems(facts: &ContainerFacts, now: &mut Vec<String>) -> Vec<String> {
+    let mut known = Vec::new();
+    let shm = facts
+        .state
+        .pid
+        .map(|pid| format!("/proc/{pid}/root/dev/shm"));
+    let mounts = facts.mounts.iter().filter_map(|mount| {
+        let (source, inside) = mount.split_once(" → ")?;
+        Some((source.to_owned(), inside.to_owned(), "disk_full"))
+    });
+    let shm = shm.map(|path| (path, "/dev/shm".to_owned(), "shm_full"));
+    for (path, inside, fact) in shm
+        .into_iter()
+        .chain(mounts.filter(|(source, ..)| source.starts_with('/')))
+    {
+        let Ok(stat) = rustix::fs::statvfs(path.as_str()) else {
+            continue;
+        };
+        let of_blocks = |blocks: u64| Bytes(blocks.saturating_mul(stat.f_frsize));
+        if stat.f_blocks > 0 && (stat.f_bavail as f64) < FULL_BELOW * stat.f_blocks as f64 {
+            let (free, total) = (of_blocks(stat.f_bavail), of_blocks(stat.f_blocks));
+            now.push(format!("{inside} is full: {free} of {total} free"));
+            known.push(format!("{fact}={inside}"));
+        }
+    }
+    known
+}
+
+/// Where the last minutes of the last life that has ended begin.
+fn last_stretch(container: &InspectedContainer) -> Option<i64> {
+    let state = &container.facts.state;
+    let end = state.finished_ns.or(state.started_ns)?;
+    Some(end.saturating_sub(LAST_STRETCH_NS).max(0))
+}
+
+/// The evidence of the log, and whether that is all of it.
+async fn read_log(
+    runtime: &Runtime,
+    container: &InspectedContainer,
+    known: &CaseFacts,
+    from: Option<i64>,
+    keep: bool,
+) -> (Evidence, bool) {
+    let mut evidence = Evidence::new(known.clone(), keep);
+    if container.facts.state.status == "created" {
+        return (evidence, true);
+    }
+    let redactor = container.secrets.redactor();
+    let take = |_, _, text: String| {
+        evidence.take(EvidenceSource::Log, redactor.redact_text(&text).as_bytes());
+        ControlFlow::Continue(())
+    };
+    let cancel = CancellationToken::new();
+    let history = runtime
+        .log_history(&container.facts, from, HISTORY_BYTES, &cancel, take)
+        .await;
+    let error = history.facts.error.map(|error| format!("the log: {error}"));
+    evidence.unread.extend(error);
+    (evidence, history.complete)
+}
+
+/// Events that the daemon remembers, and why it gives none.
+async fn past_events(
+    runtime: &Runtime,
+    container: &str,
+    from: i64,
+) -> (Vec<ContainerNotice>, Option<String>) {
+    let mut events = Vec::new();
+    let cancel = CancellationToken::new();
+    let watch = runtime.watch_events(container, Some(from), &cancel, |event| events.push(event));
+    let refused = tokio::time::timeout(EVENTS_WITHIN, watch).await;
+    let unread = refused.ok().flatten();
+    (
+        events,
+        unread.map(|error| format!("the daemon's events: {error}")),
+    )
+}
+
+/// What ended a container from outside, as the daemon remembers it.
+async fn stopped_by(
+    runtime: &Runtime,
+    container: &InspectedContainer,
+) -> (Option<String>, Option<String>) {
+    let state = &container.facts.state;
+    let Some(finished) = state.finished_ns.filter(|_| state.pid.is_none()) else {
+        return (None, None);
+    };
+    let from = finished.saturating_sub(60_000_000_000);
+    let (events, unread) = past_events(runtime, &container.facts.id, from).await;
+    (ended_from_outside(&events), unread)
+}
+
+fn ended_from_outside(events: &[ContainerNotice]) -> Option<String> {
+    // A stop is reported after the end that it brought about.
+    let mut by = None;
+    for event in events {
+        let signal = event.attributes.get("signal").map(String::as_str);
+        match event.action.as_str() {
+            "kill" if matches!(signal, None | Some("2" | "3" | "9" | "15")) => {
+                by = Some(format!("`docker kill` (signal {})", signal.unwrap_or("9")));
+            }
+            "stop" => by = Some("`docker stop`".to_owned()),
+            "restart" => by = Some("`docker restart`".to_owned()),
+            "start" => by = None,
+            _ => {}
+        }
+    }
+    by
+}
