@@ -240,3 +240,42 @@ fn a_profile_can_be_taken_on_a_recorded_session() {
     assert_eq!(document["memory_breakdown"]["total_measured_gb"], 70.0);
     assert_eq!(document["gpu_info"]["num_gpus"], 1);
 }
+
+/// A container whose vLLM refuses to start for want of a pool; no engine runs in it.
+const NO_POOL: &str = "vllm serve Qwen/Qwen3-8B --max-model-len 16384 --gpu-memory-utilization 0.5; \
+    echo 'ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.'; exit 1";
+
+#[test]
+fn what_to_change_is_estimated_on_the_gpus_as_they_are() {
+    needs!(Docker, ReferenceEngine);
+    let dead = common::TestContainer::run("why-gpu", &["--env=NVIDIA_VISIBLE_DEVICES=1"], NO_POOL);
+    docker(&["wait", &dead.name]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let why = |scenario: &str| {
+        let scenario = written(&dir, scenario);
+        let ended = Live::start(command(&["why", &dead.name, "--json"], &scenario)).end();
+        let stdout = ended.expect(0).stdout;
+        serde_json::from_str::<Value>(&stdout).unwrap()
+    };
+    // One GPU of 24 GiB, which nobody else uses: half of it is too little.
+    let alone = "gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090\nat 0 gpu 0 used=12 power=22000 temp=40 util=0\n";
+    let found = why(alone);
+    assert_eq!(found["cause"], "kv_pool_empty", "{found:#}");
+    let advice = &found["advice"][0];
+    assert_eq!(advice["setting"], "gpu_memory_utilization", "{found:#}");
+    let share = advice["value"].as_f64().unwrap_or_default();
+    assert!((0.8..=0.95).contains(&share), "{found:#}");
+    let text = advice["text"].as_str().unwrap();
+    assert!(text.contains("by the estimate it holds"), "{text}");
+    // A neighbour holds most of it: who it is, and how much.
+    let neighbour = serving("tenant-beside");
+    let beside = format!("{alone}at 0 proc 0 {} 15000\n", pid_of(&neighbour))
+        .replace("used=12", "used=15000");
+    let found = why(&beside);
+    assert_eq!(found["cause"], "gpu_memory_in_use_by_others", "{found:#}");
+    let all = found.to_string();
+    assert!(
+        all.contains(&format!("container `{}` holds 14.65 GiB", neighbour.name)),
+        "{found:#}"
+    );
+}

@@ -145,8 +145,9 @@ Examples:
 pub const WHY: &str = "\
 Examples:
   plimsoll why my-vllm
-  plimsoll why my-vllm --watch                 wait for the next death
-  plimsoll why my-vllm --bundle why.tar        for a bug report; `plimsoll why why.tar` reads it
+  plimsoll why my-vllm --watch              wait for the next death
+  plimsoll why my-vllm --bundle why.tar     for a bug report
+  plimsoll why why.tar                      reads that again
   docker logs my-vllm 2>&1 | plimsoll why -
 
 Exit codes: 0 a cause was found, 9 none was, 3 nothing could be read.";

@@ -14,7 +14,7 @@ pub struct WhyArgs {
     /// Known facts for a log: JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
-    /// Wait for the container's next death, and keep its memory of the last minute before it
+    /// Look until the container dies, and keep its memory of the last minute before
     #[arg(long, conflicts_with = "facts")]
     pub watch: bool,
     /// Also write everything that was read to an archive for a bug report, redacted

@@ -1,6 +1,6 @@
 //! `plimsoll estimate`: what a deployment will need, and whether it fits.
 
-mod asked;
+pub(super) mod asked;
 mod batch;
 mod gpu;
 mod launched;

@@ -1,5 +1,6 @@
 //! `plimsoll why`: why a container died, loops or hangs, and what to change.
 
+mod checked;
 mod container;
 mod evidence;
 mod watch;
@@ -34,9 +35,13 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.target);
     let is_container = args.watch || args.target != "-" && args.facts.is_none() && !path.exists();
     let mut all = if is_container {
-        run_until_stopped(console, None, async |stop| {
+        let mut all = run_until_stopped(console, None, async |stop| {
             diagnose_named(console, args, stop).await
-        })?
+        })?;
+        for (name, found, _) in &mut all {
+            checked::check_advice(console, name, found);
+        }
+        all
     } else {
         let evidence = match StoredCapture::open(path) {
             Ok(stored) => read_capture(&stored, args.bundle.is_some())?,

@@ -202,6 +202,11 @@ pub fn watch_oom_kills(target: &MeasuredContainer, since_start: bool) -> Option<
     Some(OomWatch::start_counting(&cgroup, since_start))
 }
 
+/// Whether a container was given GPUs, by its request, its device files or its environment.
+pub fn uses_gpus(target: &MeasuredContainer) -> bool {
+    gpus::find_request(target).is_some() || amd::requests_gpus(target)
+}
+
 /// Opens the requested backend, or the one that fits.
 pub fn open_backend(
     choice: BackendChoice,

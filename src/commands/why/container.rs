@@ -13,6 +13,7 @@ use crate::engine::recognise;
 use crate::live::{GpuLook, MemoryWatcher};
 use crate::profile::{OomKill, OomVerdict};
 use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
+use crate::telemetry::{MeasuredContainer, uses_gpus};
 use crate::units::Bytes;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -63,7 +64,7 @@ pub async fn diagnose_container(
         known.push("oom_killed=false".to_owned());
     }
     known.extend(file_systems(facts, &mut now));
-    if uses_gpus(facts) {
+    if uses_gpus(&MeasuredContainer::of_container(facts)) {
         known.extend(gpu_tenants(facts, &mut now, &mut unread).await);
     }
     if let Some(host) = MemoryWatcher::host_memory() {
@@ -86,6 +87,9 @@ pub async fn diagnose_container(
         (evidence, _) = read_log(runtime, container, &known, Some(from), keep).await;
         unread.push("the log before the last 10 minutes: it is too long".to_owned());
     }
+    for line in &kernel.lines {
+        evidence.take(EvidenceSource::Kernel, line.as_bytes());
+    }
     let killed = match (kernel.kill, state.oom_killed) {
         (Some(limit), _) => OomVerdict::Killed(OomKill {
             at_ns: None,
@@ -95,9 +99,6 @@ pub async fn diagnose_container(
     };
     if let OomVerdict::Killed(kill) = killed {
         evidence.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
-    }
-    for line in &kernel.lines {
-        evidence.take(EvidenceSource::Kernel, line.as_bytes());
     }
     if let Some(error) = &container.start_error {
         evidence.take(EvidenceSource::Docker, error.as_bytes());
@@ -179,16 +180,6 @@ fn kernel_evidence(facts: &ContainerFacts) -> Result<KernelEvidence, String> {
     ))
 }
 
-/// Whether a container was given GPUs.
-fn uses_gpus(facts: &ContainerFacts) -> bool {
-    let is_gpu = |device: &String| {
-        ["nvidia", "kfd", "dri"]
-            .iter()
-            .any(|word| device.contains(word))
-    };
-    !facts.gpu_request.is_empty() || facts.devices.iter().any(is_gpu)
-}
-
 /// Who else is on the GPUs, as facts and as sentences.
 async fn gpu_tenants(
     facts: &ContainerFacts,
@@ -197,13 +188,12 @@ async fn gpu_tenants(
 ) -> Vec<String> {
     let (gpus, notes) = MemoryWatcher::open().await.scan_gpus().await;
     unread.extend(notes.into_iter().map(|note| format!("the GPUs: {note}")));
+    // By Docker's request alone; a container without one may be given any.
     let is_given = |gpu: &&GpuLook| {
-        let request = &facts.gpu_request;
         let named = |word: &String| *word == gpu.uuid || *word == gpu.index.to_string();
-        let all = request
-            .iter()
-            .any(|word| word == "all" || word.starts_with("count="));
-        request.is_empty() || all || request.iter().any(named)
+        let is_place = |word: &String| word.parse::<u32>().is_ok() || word.starts_with("GPU-");
+        let request = &facts.gpu_request;
+        !request.iter().any(is_place) || request.iter().any(named)
     };
     let (mut others, mut texts) = (0, Vec::new());
     let mut known = Vec::new();

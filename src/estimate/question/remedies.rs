@@ -190,6 +190,15 @@ mod tests {
                 }
             }
         }
+        // A little in use, as on every real GPU, takes no share away but the highest.
+        let mut used = Deployment {
+            memory_fraction: Some(0.5),
+            max_model_len: Some(8192),
+            ..on(EngineId::Vllm, 24)
+        };
+        used.gpu.as_mut().unwrap().in_use = 300 << 20;
+        let share = find_remedies(&model, &used, 1, &holds).remove(0).argument;
+        assert!(share.starts_with("--gpu-memory-utilization 0."), "{share}");
         let found = find_remedies(&model, &on(EngineId::Vllm, 24), 1, &holds);
         let arguments: Vec<&str> = found.iter().map(|r| r.argument.as_str()).collect();
         assert!(

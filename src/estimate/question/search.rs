@@ -37,31 +37,6 @@ pub fn largest<E>(
     Ok(Some(yes))
 }
 
-/// The least of `low..=high` for which `holds`, which is false up to some point and true beyond it;
-/// `None` where it does not even hold for `high`.
-///
-/// # Errors
-/// The first that `holds` returns.
-pub fn least<E>(
-    low: u64,
-    high: u64,
-    mut holds: impl FnMut(u64) -> Result<bool, E>,
-) -> Result<Option<u64>, E> {
-    if low > high || !holds(high)? {
-        return Ok(None);
-    }
-    let (mut no, mut yes) = (low, high);
-    while no < yes {
-        let middle = no + (yes - no) / 2;
-        if holds(middle)? {
-            yes = middle
-        } else {
-            no = middle + 1
-        }
-    }
-    Ok(Some(yes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,8 +48,6 @@ mod tests {
             let high = low + length;
             let found = largest(low, high, |n| Ok::<_, ()>(n <= edge)).unwrap();
             prop_assert_eq!(found, (edge >= low).then_some(edge.min(high)));
-            let found = least(low, high, |n| Ok::<_, ()>(n >= edge)).unwrap();
-            prop_assert_eq!(found, (edge <= high).then_some(edge.max(low)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The largest, or the least, of one setting with which a deployment fits, all others as given.
 
-use super::search::{largest, least};
+use super::search::largest;
 use super::{fits_at, longest};
 use crate::estimate::{Deployment, Model, Unknown};
 use serde::Serialize;
@@ -125,7 +125,14 @@ pub fn solve(
                 memory_fraction: Some(n as f64 / 100.0),
                 ..asked.clone()
             };
-            let found = least(1, 100, |n| fits_at(holds(&with(n)), concurrency))?;
+            // Each is tried: a share holds from some point on, and no more above what is free.
+            let mut found = None;
+            for n in 1..=100 {
+                if fits_at(holds(&with(n)), concurrency)? {
+                    found = Some(n);
+                    break;
+                }
+            }
             let bound = "with less it does not fit".to_owned();
             (found.map(|n| (n as f64 / 100.0, with(n))), bound)
         }
