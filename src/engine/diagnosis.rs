@@ -188,6 +188,7 @@ static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
         .map(|sign| causes::longest_part(sign))
         .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
         .chain(WRAPPERS.iter().chain(FAILED_STARTS).copied())
+        .chain(EXCEPTIONS.iter().map(|sign| causes::longest_part(sign)))
         .chain([MODEL_ARGUMENT])
         .filter(|word| word.len() > 2)
         .collect();
@@ -226,6 +227,8 @@ const FAILED_STARTS: &[&str] = &[
     "WorkerProc initialization failed",
     "Error initializing",
 ];
+/// Names of exceptions end so.
+const EXCEPTIONS: &[&str] = &["Error: ", "Exception: ", "Error$", "panicked at "];
 /// Before a model's name in a configuration.
 const MODEL_ARGUMENT: &str = "model='";
 
@@ -484,11 +487,7 @@ impl<'a> Judge<'a> {
             || ["exited", "dead", "restarting"]
                 .iter()
                 .any(|word| status.contains(word));
-        let is_served = self
-            .marks
-            .iter()
-            .flatten()
-            .any(|row| matches!(row.phase.as_str(), "serving" | "http_bind"));
+        let is_served = self.is_served();
         let points = |line: &&SeenLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
             !is_quiet(line) && wrappers.any(|sign| line.text.contains(sign))
@@ -496,6 +495,13 @@ impl<'a> Judge<'a> {
         // One request's traceback ends no server.
         let is_final = |line: &&SeenLine| !(is_served && line.text.contains(TRACEBACK));
         let wrapper = self.lines.iter().filter(points).find(is_final);
+        // The last words are an exception that no rule knows.
+        let is_last = |line: &&SeenLine| {
+            line.source == EvidenceSource::Log && line.number >= self.last && !is_quiet(line)
+        };
+        let exception = (self.lines.iter().filter(is_last))
+            .find(|line| EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text)));
+        let wrapper = wrapper.or(exception.filter(|_| !is_served));
         let failed = ended || (wrapper.is_some() && !(is_served && status == "running"));
         let mut look_at = Vec::new();
         if failed {
@@ -639,6 +645,12 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether the engine came to serve requests.
+    fn is_served(&self) -> bool {
+        let serving = |row: &&PhaseMark| matches!(row.phase.as_str(), "serving" | "http_bind");
+        self.marks.iter().copied().flatten().any(|row| serving(&row))
+    }
+
     fn last_phase(&self) -> Option<&'static str> {
         self.marks
             .iter()
@@ -714,6 +726,16 @@ impl<'a> Judge<'a> {
             "is_unloadable_library" => c.line.text.contains("cannot open shared object file"),
             "wants_remote_code" => {
                 c.line.text.contains("requires you to execute") || c.line.text.contains("rror")
+            }
+            // A request's exception ends no server.
+            "ends_engine" => {
+                let ended = |line: &SeenLine| {
+                    let mut signs = WRAPPERS.iter().filter(|sign| **sign != TRACEBACK);
+                    signs.any(|sign| line.text.contains(sign))
+                };
+                !self.is_served()
+                    || self.fact("exit_code").is_some_and(|code| code != "0")
+                    || self.lines.iter().any(ended)
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {
