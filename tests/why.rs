@@ -83,6 +83,27 @@ fn a_container_that_loops_is_judged_by_its_last_death() {
         });
         answers(&looping, "port_in_use", "port");
     }
+    let looping = TestContainer::run("why", &["--restart=always"], script);
+    // Docker waits longer each time: 1.6 s by now.
+    wait_for("a wait between restarts", || {
+        let count: u32 = state(&looping, ".RestartCount").parse().ok()?;
+        (count >= 4 && state(&looping, ".State.Status") == "restarting").then_some(())
+    });
+    let profile = run(&["profile", &looping.name]).expect(3);
+    assert!(profile.stdout.contains("port_in_use"), "{}", profile.stdout);
+    assert!(
+        profile.stderr.contains("is restarting"),
+        "{}",
+        profile.stderr
+    );
+}
+
+#[test]
+fn nothing_is_removed_of_a_container_that_is_asked_about() {
+    needs!(Docker);
+    let dead = ended(TestContainer::run("why", &[], "exit 1"));
+    why(&dead, 9);
+    assert_eq!(state(&dead, ".State.Status"), "exited");
 }
 
 /// Allocates more than the container may have, in a child of its shell.

@@ -4,6 +4,7 @@ use super::load::{
     bench_kind, check_results, conclude_run, load_request, memory_source, open_results,
     run_stoppable,
 };
+use super::why::print_why_it_loops;
 use crate::capture::Mode;
 use crate::cli::ProfileArgs;
 use crate::collect::{
@@ -26,8 +27,11 @@ async fn profile_container(
 ) -> anyhow::Result<ExitCode> {
     let (load, news) = (&args.load, console.sink());
     let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
-    let mut attached =
-        AttachedEngine::attach(&args.container, load.engine.as_ref(), stop, &news).await?;
+    let attached = AttachedEngine::attach(&args.container, load.engine.as_ref(), stop, &news).await;
+    if attached.is_err() {
+        print_why_it_loops(console, &args.container).await;
+    }
+    let mut attached = attached?;
     let name = attached.name().to_owned();
     let kind = bench_kind(load.bench, attached.engine, attached.mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.

@@ -10,6 +10,7 @@ use crate::cli::WhyArgs;
 use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::container::Runtime;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::diagnosis::{CaseFacts, Diagnosis, EvidenceSource};
 use crate::engine::lines::for_each_line;
 use crate::engine::recognise;
@@ -87,6 +88,20 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
             false => ExitCode::NoCause,
         },
     )
+}
+
+/// Prints why a container ends again and again, if it does: of such a one there is no profile.
+pub async fn print_why_it_loops(console: &Console, wanted: &str) {
+    let Ok(runtime) = Runtime::connect().await else {
+        return;
+    };
+    let found = runtime.find_any(wanted).await;
+    let loops = |found: &InspectedContainer| found.facts.state.status == "restarting";
+    if let Some(found) = found.ok().filter(loops) {
+        let (diagnosis, _) = diagnose_container(&runtime, &found, false).await;
+        // The failure itself is printed whatever becomes of this.
+        let _ = console.print_report(&report_of_diagnosis(wanted, &diagnosis));
+    }
 }
 
 /// The container of a name or id, those of a Compose project, or one that was removed.

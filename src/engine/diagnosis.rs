@@ -648,7 +648,11 @@ impl<'a> Judge<'a> {
     /// Whether the engine came to serve requests.
     fn is_served(&self) -> bool {
         let serving = |row: &&PhaseMark| matches!(row.phase.as_str(), "serving" | "http_bind");
-        self.marks.iter().copied().flatten().any(|row| serving(&row))
+        self.marks
+            .iter()
+            .copied()
+            .flatten()
+            .any(|row| serving(&row))
     }
 
     fn last_phase(&self) -> Option<&'static str> {
@@ -1097,6 +1101,77 @@ mod tests {
             assert_eq!(found.cause.as_deref(), Some(cause), "{frame}");
             assert_eq!(first(&found), direction, "{frame}");
             assert_eq!(found.numbers["requested_gib"], 2, "{frame}");
+        }
+    }
+
+    #[test]
+    fn an_exception_that_no_rule_knows_is_no_healthy_log() {
+        let found = diagnose(
+            Value::Null,
+            "INFO loading\nCustomEngineError: no such thing",
+        );
+        assert_eq!((found.cause, found.abstained), (None, true));
+        // A request's exception ends no server.
+        let served = "INFO: Application startup complete.\nTypeError: 'NoneType' object is not subscriptable";
+        let found = diagnose(Value::Null, served);
+        assert_eq!(found.cause.as_deref(), Some("no_failure"));
+    }
+
+    #[test]
+    fn messages_of_several_engines_have_their_cause() {
+        for (engine, line, cause, first_setting) in [
+            (
+                "tensorrt-llm",
+                "[TensorRT-LLM][WARNING] Requested amount of GPU memory (14483456000 bytes) could not be allocated.",
+                "weights_do_not_fit",
+                "quantization",
+            ),
+            (
+                "vllm",
+                "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+                "model_not_found_or_gated",
+                "model",
+            ),
+            (
+                "vllm",
+                "PermissionError: [Errno 13] Permission denied: '/root/.cache/huggingface/hub'",
+                "model_not_found_or_gated",
+                "volume",
+            ),
+            (
+                "sglang",
+                "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.6.",
+                "kv_pool_empty",
+                "mem_fraction_static",
+            ),
+            (
+                "tgi",
+                "Error: NotEnoughCUDADevices(\"`sharded` is true but only found 1 CUDA devices\")",
+                "no_gpu_visible",
+                "gpu_devices",
+            ),
+            (
+                "llama.cpp",
+                "error: failed to download model from Hugging Face",
+                "model_not_found_or_gated",
+                "volume",
+            ),
+            (
+                "tgi",
+                "thread 'main' panicked at router/src/infer/mod.rs:120:14:",
+                "engine_bug_no_memory",
+                "version",
+            ),
+            (
+                "vllm",
+                "ImportError: /x/vllm/_C.abi3.so: undefined symbol: _ZN3c10",
+                "unsupported_architecture_or_dtype",
+                "image",
+            ),
+        ] {
+            let found = diagnose(serde_json::json!({"engine": engine}), line);
+            assert_eq!(found.cause.as_deref(), Some(cause), "{line}");
+            assert_eq!(found.advice[0].setting, first_setting, "{line}");
         }
     }
 
