@@ -2,8 +2,8 @@
 //! with its inputs.
 
 use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, Gauge, Grid, Report, TableCell,
-    facts_block, note_block, number_column, text_column,
+    Action, Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, facts_block,
+    note_block, number_column, text_column,
 };
 use super::figures::count_cell;
 use super::layout::{counted_noun, grouped_count};
@@ -11,9 +11,11 @@ use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
 use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
+use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// What an estimate's report is of, as `estimate --json` writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -194,15 +196,20 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         sum.checked_add(*term.bytes.as_ref().ok()?)
     });
     let gauge = page.gpu.as_ref().zip(used).map(|(gpu, used)| {
-        let known = page.terms.iter();
-        let parts =
-            known.filter_map(|t| Some((part_of_term(t.component), *t.bytes.as_ref().ok()?)));
-        let others = Some((Part::Baseline, gpu.in_use_bytes)).filter(|(_, bytes)| *bytes > 0);
-        Gauge {
+        let mut parts = BTreeMap::new();
+        for term in &page.terms {
+            let bytes = term.bytes.as_ref().copied().unwrap_or(0);
+            *parts.entry(part_of_term(term.component)).or_default() += bytes;
+        }
+        parts.retain(|_, bytes| *bytes > 0);
+        if gpu.in_use_bytes > 0 {
+            parts.insert(Part::Baseline, gpu.in_use_bytes);
+        }
+        MemoryGauge {
             label: gpu.name.clone(),
-            used: used.saturating_add(gpu.in_use_bytes),
-            total: gpu.total_bytes,
-            parts: others.into_iter().chain(parts).collect(),
+            used_bytes: used.saturating_add(gpu.in_use_bytes),
+            total_bytes: gpu.total_bytes,
+            parts,
         }
     });
     let verdict = match &page.solution {
@@ -213,8 +220,8 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         state,
         verdict,
         gauge,
-        figures: Vec::new(),
         actions: page.actions.clone(),
+        ..Answer::default()
     }
 }
 
