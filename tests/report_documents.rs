@@ -294,12 +294,14 @@ fn terminal_page_and_pull_request_have_the_same_figures() {
         let on_page = figures_in(page);
         let terminal = terminal_page(&report, plain(true, 400));
         // How many rows are folded or left to `--full` is no figure of the document.
-        let mut pull_request = files_of("md", &report.brief_report())[0].1.clone();
-        for counted in [" more", " rows"] {
-            let pieces = pull_request.split(counted);
-            let pieces = pieces.map(|p| p.trim_end_matches(|c: char| c.is_ascii_digit()));
-            pull_request = pieces.collect();
-        }
+        let pull_request = files_of("md", &report.brief_report())[0].1.clone();
+        let lines = pull_request.lines().filter(|l| !l.starts_with("<details>"));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
+        let pieces = lines.replace('\\', "");
+        let pieces = pieces.split(" more with --full");
+        let pull_request: String = pieces
+            .map(|piece| piece.trim_end_matches(|c: char| c.is_ascii_digit()))
+            .collect();
         for (place, text) in [("terminal", &terminal), ("pull request", &pull_request)] {
             let missing: Vec<String> = figures_in(text).difference(&on_page).cloned().collect();
             assert_eq!(missing, [""; 0], "{kind}: of the {place} not on the page");
@@ -383,4 +385,32 @@ fn documents_of_standard_input_become_pages() {
         };
         assert!(text.contains(expected), "{kind}: {text}");
     }
+}
+
+#[test]
+fn the_fullest_device_of_all_levels_binds_else_the_kv_pool() {
+    let mut experiment = stored(include_str!(
+        "differential/documents/experiment/experiment.json"
+    ));
+    for level in experiment["levels"].as_array_mut().unwrap() {
+        level["kv_pool_bytes"] = json!(4u64 << 30);
+        level["kv_used_bytes"] = json!(1u64 << 30);
+    }
+    let answer = |document: &Value| report_of("experiment", document.clone()).answer.unwrap();
+    let pool = answer(&experiment);
+    assert_eq!(pool.gauge.unwrap().label, "KV pool");
+    let words = "KV pool: at most 1.00 GiB of 4.00 GiB in use (25 %), 3.00 GiB free.";
+    assert!(pool.verdict.ends_with(words), "{}", pool.verdict);
+    for (level, used) in [(0, 50u64), (1, 97), (2, 60)] {
+        experiment["levels"][level]["fullest_device"] =
+            json!({"label": "GPU 1", "used_bytes": used << 20, "total_bytes": 100u64 << 20});
+    }
+    let device = answer(&experiment);
+    assert_eq!(device.state.state_name(), "tight");
+    assert_eq!(device.gauge.unwrap().used_bytes, 97 << 20);
+    assert!(
+        device.verdict.contains("Tight: at most 97.00 MiB"),
+        "{}",
+        device.verdict
+    );
 }

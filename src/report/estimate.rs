@@ -7,6 +7,7 @@ use super::content::{
 };
 use super::figures::count_cell;
 use super::layout::{counted_noun, grouped_count};
+use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
 use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
@@ -335,33 +336,25 @@ pub fn solution_text(found: &Solution, concurrency: u64) -> String {
 /// The GPUs of `--recommend-gpu`.
 pub fn choices_report(document: &GpuChoices) -> Report {
     let (found, tried) = (&document.recommend, document.tried);
-    let rows = found.iter().map(|c| {
-        let gib = to_gib(c.memory.saturating_mul(c.count));
-        vec![
-            TableCell::text_cell(&c.gpu),
-            count_cell(c.count),
-            TableCell::number_cell(gib, format!("{gib:.0}")),
-            TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency)),
-            TableCell::text_cell(c.risk.as_str()),
-        ]
-    });
-    let block = if found.is_empty() {
-        let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
-        ContentBlock::Text(text)
-    } else {
-        ContentBlock::Table(Grid {
-            id: "gpus".into(),
-            caption: String::new(),
-            columns: vec![
-                text_column("GPU", "gpu"),
-                number_column("number", "count"),
-                number_column("GiB in all", "memory_gib"),
-                number_column("requests at once", "max_concurrency"),
-                text_column("risk", "risk"),
-            ],
-            rows: rows.collect(),
+    let gib = |c: &Choice| to_gib(c.memory.saturating_mul(c.count));
+    let grid = TableBuilder::of_items(found)
+        .words("GPU", "gpu", |c| &c.gpu)
+        .figures("number", "count", |c| count_cell(c.count))
+        .figures("GiB in all", "memory_gib", |c| {
+            TableCell::number_cell(gib(c), format!("{:.0}", gib(c)))
         })
-    };
+        .figures("requests at once", "max_concurrency", |c| {
+            TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency))
+        })
+        .words("risk", "risk", |c| c.risk.as_str())
+        .grid_of_rows("gpus", "");
+    let block = grid.map_or_else(
+        || {
+            let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
+            ContentBlock::Text(text)
+        },
+        ContentBlock::Table,
+    );
     let verdict = match found.first() {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),

@@ -9,7 +9,7 @@ use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
 use crate::report::content::{
-    Answer, AnswerState, Chapter, ContentBlock, Grid, Listing, Note, Report, TableCell,
+    Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
 };
 use crate::report::layout::counted_noun;
 
@@ -62,7 +62,6 @@ fn markdown_text(report: &Report) -> String {
         parts.push(format!("\n{}", answer_markdown(answer)));
     }
     if report.is_brief {
-        parts.push(fact_line(report.about.clone()));
         let above = parts.concat().lines().count();
         parts.extend(brief_parts(report, above));
         return bounded(parts, MOST_OF_BRIEF);
@@ -87,18 +86,17 @@ fn markdown_text(report: &Report) -> String {
 fn brief_parts(report: &Report, above: usize) -> Vec<String> {
     let chapters = report.chapters.iter().enumerate();
     let mut all: Vec<Vec<String>> = (chapters.clone())
-        .map(|(n, chapter)| brief_chapter(chapter, n, true))
+        .map(|(n, _)| brief_chapter(report, n, true))
         .collect();
     let count = |parts: &[String]| parts.concat().lines().count();
-    let mut left: Vec<(usize, &Chapter)> = chapters
-        .filter(|(_, chapter)| !WITH_TABLES.contains(&chapter.id.as_str()))
-        .collect();
+    let left = chapters.filter(|(_, chapter)| !WITH_TABLES.contains(&chapter.id.as_str()));
+    let mut left: Vec<usize> = left.map(|(n, _)| n).collect();
     while above + all.iter().map(|parts| count(parts)).sum::<usize>() > LINES_OF_BRIEF {
-        let Some(at) = (0..left.len()).max_by_key(|at| count(&all[left[*at].0])) else {
+        let Some(at) = (0..left.len()).max_by_key(|at| count(&all[left[*at]])) else {
             break;
         };
-        let (n, chapter) = left.swap_remove(at);
-        all[n] = brief_chapter(chapter, n, false);
+        let n = left.swap_remove(at);
+        all[n] = brief_chapter(report, n, false);
     }
     all.concat()
 }
@@ -110,16 +108,17 @@ fn fact_line(facts: impl IntoIterator<Item = (String, String)>) -> String {
     format!("\n{}\n", words.collect::<Vec<_>>().join(" · "))
 }
 
-fn brief_chapter(chapter: &Chapter, n: usize, with_tables: bool) -> Vec<String> {
-    let mut parts = Vec::new();
+/// A chapter by its place. The first is the run itself: it has no title, and the facts of the report are its first line.
+fn brief_chapter(report: &Report, n: usize, with_tables: bool) -> Vec<String> {
+    let chapter = &report.chapters[n];
+    let mut parts = match n {
+        0 => vec![fact_line(report.about.clone())],
+        _ => vec![format!("\n## {}\n", inert(&chapter.title))],
+    };
     let is_table = |b: &ContentBlock| matches!(b, ContentBlock::Table(g) if !is_facts(g));
     let tables = chapter.blocks.iter().filter(|b| is_table(b)).count();
-    // The first chapter is the run itself, under the title.
-    if n > 0 {
-        parts.push(format!("\n## {}\n", inert(&chapter.title)));
-    }
-    // Sentences that follow each other are one paragraph.
-    let (mut in_list, mut in_text) = (false, false);
+    // Sentences that follow each other, or the facts of the report, are one paragraph.
+    let (mut in_list, mut in_text) = (false, n == 0);
     for block in &chapter.blocks {
         if is_table(block) && !with_tables {
             continue;
