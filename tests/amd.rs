@@ -638,7 +638,7 @@ fn the_doctor_sees_the_emulated_machine() {
             .output()
             .unwrap();
         let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let checks = checks.as_array().unwrap().clone();
+        let checks = checks["checks"].as_array().unwrap().clone();
         checks
             .into_iter()
             .find(|c| c["name"] == "backend amd (AMD)")

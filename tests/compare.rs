@@ -355,15 +355,22 @@ fn codes(report: &GraphReport) -> Vec<&str> {
     report.findings.iter().map(|f| f.code.as_str()).collect()
 }
 
+/// Arms without a graph of draft length 0 and with it.
+fn two_arms() -> [ArmOutcome; 2] {
+    [
+        outcome(None, &[(4, 32)], 3456),
+        outcome(Some(16), &[(0, 32), (4, 32)], 6788),
+    ]
+}
+
+/// The document of both.
+pub fn graphs_of_two_arms() -> GraphReport {
+    report(two_arms(), THRESHOLDS)
+}
+
 #[test]
 fn the_cost_of_a_graph_is_measured_and_read_against_the_flags() {
-    let arms = || {
-        [
-            outcome(None, &[(4, 32)], 3456),
-            outcome(Some(16), &[(0, 32), (4, 32)], 6788),
-        ]
-    };
-    let r = report(arms(), THRESHOLDS);
+    let r = graphs_of_two_arms();
     assert_eq!(r.analysis.additional_cuda_graphs, Some(32));
     let first = &r.analysis.overheads[0];
     assert_eq!(
@@ -381,7 +388,7 @@ fn the_cost_of_a_graph_is_measured_and_read_against_the_flags() {
         low_mib: 4000.0,
         strong_mib: 5000.0,
     };
-    assert_eq!(report(arms(), lax).analysis.reading, Some(Reading::Low));
+    assert_eq!(report(two_arms(), lax).analysis.reading, Some(Reading::Low));
     insta::assert_snapshot!(terminal_page(
         &plimsoll::report::graphs::graphs_report(&r),
         plain(true, 100)

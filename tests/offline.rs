@@ -29,6 +29,7 @@ mod report;
 mod report_browser;
 mod report_chapters;
 mod report_cli;
+mod report_documents;
 mod report_formats;
 mod schema;
 mod seams;

@@ -339,7 +339,7 @@ fn in_its_image_it_says_what_it_cannot_see() {
         .output()
         .expect("docker");
     let checks: Value = serde_json::from_str(&well(&output)).expect("JSON");
-    let checks = checks.as_array().expect("checks");
+    let checks = checks["checks"].as_array().expect("checks");
     let memory = checks.iter().find(|c| c["name"] == "container memory");
     let memory = memory.unwrap_or_else(|| panic!("{checks:#?}"));
     assert_eq!(memory["ok"], false, "{memory}");

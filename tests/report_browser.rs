@@ -3,9 +3,12 @@
 
 use crate::common;
 use crate::common::browser;
+use crate::common::pages::{plain as plain_text, terminal_page};
 use crate::common::reports;
+use assert_cmd::Command;
 use browser::Browser;
 use common::e2e::{Need, have};
+use plimsoll::profile::Profile;
 use plimsoll::report::chapters::build_report;
 use plimsoll::report::chart::TimelineLane;
 use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell, TableColumn};
@@ -452,18 +455,119 @@ fn the_page_says_the_same_without_scripts() {
     browser.quiet();
 }
 
-/// A report of stored documents, by kind.
-fn report_of(documents: &[(&str, &str)]) -> Report {
+/// A report of documents, by kind.
+fn report_of(documents: Vec<(String, Value)>) -> Report {
     let mut material = Material::default();
-    for (kind, text) in documents {
+    for (kind, document) in documents {
         let stored = StoredDocument {
             name: format!("{kind}.json"),
-            document: serde_json::from_str(text).unwrap(),
+            document,
         };
-        assert!(material.add_document(kind, stored).is_none(), "{kind}");
+        assert!(material.add_document(&kind, stored).is_none(), "{kind}");
     }
     assert!(material.unread.is_empty(), "{:?}", material.unread);
     build_report(Vec::new(), &material)
+}
+
+/// How full a device was, as documents of this release have it.
+fn device_use() -> Value {
+    json!({"label": "Container", "used_bytes": 96_000_000u64, "total_bytes": 128_000_000u64})
+}
+
+/// The pages that a person must read in five seconds. Documents of older releases get the use of a device.
+fn first_screens() -> Vec<(&'static str, Report)> {
+    let example = include_str!("../results/example/tiny-profile.json");
+    let profile = || serde_json::from_str::<Profile>(example).unwrap();
+    let page_of = |profile| build_report(Vec::new(), &Material::of_profile(profile));
+    let mut tight = profile();
+    let used = tight.fullest_device().unwrap().gauge.used_bytes;
+    tight.gpu_info.devices[0].total_bytes = Some(used + used / 30);
+    let mut lost = profile();
+    lost.metadata.outcome =
+        plimsoll::capture::RunEnd::ContainerLost("killed (exit 137): out of memory".into());
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let mut sweep = read(include_str!(
+        "differential/documents/sweep-first/results.json"
+    ));
+    for cell in sweep["cells"].as_array_mut().unwrap() {
+        cell["row"]["figures"]["fullest_device"] = device_use();
+    }
+    let mut experiment = read(include_str!(
+        "differential/documents/experiment/experiment.json"
+    ));
+    for level in experiment["levels"].as_array_mut().unwrap() {
+        level["fullest_device"] = device_use();
+    }
+    let mut load_line = read(include_str!(
+        "differential/documents/loadline/loadline.json"
+    ));
+    for round in load_line["rounds"].as_array_mut().unwrap() {
+        round["seen"]["fullest_device"] = device_use();
+    }
+    let ablation = read(include_str!(
+        "differential/documents/ablation/ablation.json"
+    ));
+    let printed = |args: &[&str]| {
+        let command = Command::cargo_bin("plimsoll").unwrap().args(args).output();
+        serde_json::from_slice::<Value>(&command.unwrap().stdout).unwrap()
+    };
+    let estimate = printed(&["estimate", "Qwen/Qwen3-32B", "--gpu", "L4", "--json"]);
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.json");
+    std::fs::write(&other, serde_json::to_vec(&tight).unwrap()).unwrap();
+    let first = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/results/example/tiny-profile.json"
+    );
+    let compare = printed(&["compare", first, &other.display().to_string(), "--json"]);
+    let kinds = |kinds: &[&Value]| {
+        let each = kinds
+            .iter()
+            .map(|d| (d["document"].as_str().unwrap().to_owned(), (*d).clone()));
+        report_of(each.collect())
+    };
+    vec![
+        ("profile", page_of(profile())),
+        ("tight", page_of(tight)),
+        ("out-of-memory", page_of(lost)),
+        ("sweep", kinds(&[&sweep])),
+        ("experiment", kinds(&[&experiment])),
+        ("load-line", kinds(&[&load_line])),
+        ("compare", kinds(&[&compare])),
+        ("estimate", kinds(&[&estimate])),
+        (
+            "mixed",
+            kinds(&[&ablation, &experiment, &load_line, &sweep]),
+        ),
+    ]
+}
+
+/// Verdict, gauge and main figures are the last things on a terminal of 80 cells and 24 lines.
+#[test]
+fn the_answer_is_on_the_last_lines_of_a_terminal() {
+    for (name, report) in first_screens() {
+        let page = terminal_page(&report, plain_text(true, 80));
+        let last: Vec<&str> = page.lines().rev().take(24).collect();
+        let last = last.into_iter().rev().collect::<Vec<_>>().join(" ");
+        let words = last.split_whitespace().collect::<Vec<_>>().join(" ");
+        let answer = report.answer.as_ref().unwrap();
+        assert!(words.contains(&answer.verdict), "{name}: {page}");
+        let gauge = answer
+            .gauge
+            .as_ref()
+            .unwrap_or_else(|| panic!("{name}: no gauge"));
+        let percent = format!("{:.0} % of", gauge.used_percent());
+        assert!(words.contains(&percent), "{name}: {percent}: {page}");
+        for figure in &answer.figures {
+            assert!(
+                words.contains(&figure.value.text),
+                "{name}: {figure:?}: {page}"
+            );
+        }
+        for line in page.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
+    }
 }
 
 #[test]
@@ -471,39 +575,7 @@ fn the_answer_is_on_the_first_screen_of_every_kind() {
     if !have(test_name!(), &[Need::Chromium]) {
         return;
     }
-    let example = include_str!("../results/example/tiny-profile.json");
-    let fits = Material::of_profile(serde_json::from_str(example).unwrap());
-    let mut lost = Material::of_profile(serde_json::from_str(example).unwrap());
-    lost.runs[0].profile.metadata.outcome =
-        plimsoll::capture::RunEnd::ContainerLost("killed (exit 137): out of memory".into());
-    let ablation = (
-        "ablation",
-        include_str!("differential/documents/ablation/ablation.json"),
-    );
-    let experiment = (
-        "experiment",
-        include_str!("differential/documents/experiment/experiment.json"),
-    );
-    let load_line = (
-        "loadline",
-        include_str!("differential/documents/loadline/loadline.json"),
-    );
-    let sweep = (
-        "sweep",
-        include_str!("differential/documents/sweep-first/results.json"),
-    );
-    let pages = [
-        ("profile", build_report(Vec::new(), &fits)),
-        ("out-of-memory", build_report(Vec::new(), &lost)),
-        ("ablation", report_of(&[ablation])),
-        ("experiment", report_of(&[experiment])),
-        ("load-line", report_of(&[load_line])),
-        ("sweep", report_of(&[sweep])),
-        (
-            "mixed",
-            report_of(&[ablation, experiment, load_line, sweep]),
-        ),
-    ];
+    let pages = first_screens();
     for (name, report) in pages {
         let mut browser = shown(test_name!(), &report).expect("a browser");
         browser.command(
@@ -523,11 +595,15 @@ fn the_answer_is_on_the_first_screen_of_every_kind() {
                     .map(e => e.className || e.tagName)",
             );
             assert_eq!(outside, json!([]), "{name}, {theme}");
-            assert_eq!(
-                browser.value("document.querySelectorAll('#answer .verdict').length"),
-                json!(1),
-                "{name}"
+            for part in ["h1", "#answer .verdict", "#answer .gauge"] {
+                let count = format!("document.querySelectorAll('{part}').length");
+                assert_eq!(browser.value(&count), json!(1), "{name}: {part}");
+            }
+            // An estimate and a comparison have their figure in the verdict.
+            let figure = browser.value(
+                "/[0-9]/.test(document.querySelector('#answer .cards, #answer .verdict').textContent)",
             );
+            assert_eq!(figure, json!(true), "{name}: the main figure");
             let unreachable = browser.value(
                 "[...document.querySelectorAll('a, button, summary, canvas, [role=button], .mark[data-source]')]
                     .filter(e => e.tabIndex < 0).map(e => e.outerHTML.slice(0, 80))",

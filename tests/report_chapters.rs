@@ -49,6 +49,15 @@ fn two() -> Profile {
     two_gpus().derive()
 }
 
+/// The profile of a stored capture.
+fn captured(name: &str) -> Profile {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder.join(format!("tests/differential/captures/{name}.capture"));
+    let stored = plimsoll::store::StoredCapture::open(&folder).unwrap();
+    let lines = stored.read_lines().unwrap();
+    plimsoll::profile::derive_profile(&stored.capture, stored.read_samples().unwrap(), lines)
+}
+
 fn chapter<'a>(report: &'a Report, id: &str) -> &'a Chapter {
     let found = report.chapters.iter().find(|c| c.id == id);
     found.unwrap_or_else(|| panic!("no chapter {id}"))
@@ -575,6 +584,14 @@ fn a_pull_request_gets_a_short_report_and_no_more_than_fits() {
         let (lines, _) = lengths(&of(vec![run("one", profile)]).brief_report());
         assert!(lines <= 60, "{lines}");
     }
+    // A probe in the process has operators and layers: 100 lines with all of their tables.
+    let transformers = captured("transformers");
+    let report = of(vec![run("one", transformers)]).brief_report();
+    let (lines, _) = lengths(&report);
+    assert!(lines <= 60, "{lines}");
+    let files = by_name("md").unwrap().render_files(&report).unwrap();
+    let text = String::from_utf8(files[0].bytes.clone()).unwrap();
+    assert!(text.contains("3 tables more with --full."), "{text}");
     let pair = Material {
         runs: vec![run("a", two()), run("b", serving_host().derive())],
         compare: true,
@@ -585,4 +602,32 @@ fn a_pull_request_gets_a_short_report_and_no_more_than_fits() {
     let many = (0..300).map(|n| run(&format!("run {n}"), two()));
     let (_, bytes) = lengths(&of(many.collect()).brief_report());
     assert!(bytes < 60_000, "{bytes}");
+}
+
+#[test]
+fn engines_under_one_load_stand_side_by_side() {
+    let mut other = two();
+    other.engine_metadata.engine_type = "sglang".into();
+    other.metadata.run_id = "other".into();
+    let report = of(vec![run("a", two()), run("b", other)]);
+    let table = grid(&report, "engines_1");
+    let heads: Vec<&str> = table.columns.iter().map(|c| c.title.as_str()).collect();
+    assert_eq!(heads.len(), 3, "{heads:?}");
+    assert!(
+        heads[1].starts_with("vllm") && heads[2].starts_with("sglang"),
+        "{heads:?}"
+    );
+    let peak = table
+        .rows
+        .iter()
+        .find(|row| row[0].text == "peak, GiB")
+        .unwrap();
+    assert!(
+        peak[1].number.is_some() && peak[1].number == peak[2].number,
+        "{peak:?}"
+    );
+    assert!(peak[1].source.is_some());
+    // Two runs of one engine are no comparison of engines.
+    let alike = of(vec![run("a", two()), run("b", two())]);
+    assert!(grids(&alike).all(|g| !g.id.starts_with("engines")));
 }

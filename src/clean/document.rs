@@ -3,6 +3,7 @@
 use super::apply::ActOutcome;
 use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use super::verdict::{CleanVerdict, VerdictSubject};
+use crate::profile::MemoryGauge;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -12,10 +13,14 @@ pub const VERSION: u32 = 1;
 /// What a look found and what follows of it.
 #[derive(Debug, Serialize)]
 pub struct CleanDocument<'a> {
+    /// `clean`.
+    pub document: &'static str,
     /// [`VERSION`].
     pub version: u32,
     /// When was looked, RFC 3339.
     pub at: &'a str,
+    /// The GPU of which the largest share is in use; null where none has a known size.
+    pub fullest_device: Option<MemoryGauge>,
     /// Whether any of the devices is a simulated one: its figures say nothing about hardware.
     pub simulated: bool,
     /// True where the verdicts were to be carried out; false for a dry run.
@@ -36,7 +41,9 @@ impl<'a> CleanDocument<'a> {
         outcomes: Option<&'a [ActOutcome]>,
     ) -> Self {
         CleanDocument {
+            document: "clean",
             version: VERSION,
+            fullest_device: MemoryGauge::fullest_of(survey.devices.iter().filter_map(device_gauge)),
             at: &survey.at,
             simulated: has_simulated_device(survey),
             applied: outcomes.is_some(),
@@ -113,6 +120,16 @@ pub fn evidence_for<'a>(survey: &'a Survey, of: &VerdictSubject) -> Option<Evide
             .find(|d| d.id == *id)
             .map(Evidence::Device),
     }
+}
+
+/// How full a GPU is now.
+fn device_gauge(device: &DeviceLook) -> Option<MemoryGauge> {
+    Some(MemoryGauge {
+        label: device.name.clone(),
+        used_bytes: device.used_bytes?,
+        total_bytes: device.total_bytes?,
+        ..MemoryGauge::default()
+    })
 }
 
 /// Whether any device is a simulated one.

@@ -5,67 +5,13 @@ use crate::cli::DoctorArgs;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::report::layout::Align;
-use crate::report::page::TextOptions;
-use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
+use crate::report::doctor::{CheckState, DoctorCheck, DoctorDocument, doctor_report};
 use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
-use anstyle::AnsiColor;
-use serde::Serialize;
 
 /// Most containers to try for their memory: some may end while they are looked at.
 const CONTAINERS_TRIED: usize = 4;
-
-/// One thing that was looked at.
-#[derive(Debug, Serialize)]
-struct DoctorCheck {
-    /// What.
-    name: String,
-    /// What was found; `none` is a finding too.
-    found: String,
-    /// Whether profiling can do with it.
-    ok: bool,
-    /// The same, with the reason in a word.
-    state: CheckState,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-/// Result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum CheckState {
-    Ok,
-    /// Absent, and needed only by some hosts.
-    Missing,
-    /// Needed and unusable.
-    Broken,
-}
-
-impl CheckState {
-    fn mark(self) -> StyledCell {
-        match self {
-            CheckState::Ok => StyledCell::new("ok", AnsiColor::Green.on_default()),
-            CheckState::Missing => StyledCell::new("missing", AnsiColor::Yellow.on_default()),
-            CheckState::Broken => StyledCell::new("broken", AnsiColor::Red.on_default().bold()),
-        }
-    }
-}
-
-impl DoctorCheck {
-    /// Something that is as it should be.
-    fn good(name: &str, found: String) -> DoctorCheck {
-        DoctorCheck {
-            name: name.into(),
-            found,
-            ok: true,
-            state: CheckState::Ok,
-            hint: None,
-        }
-    }
-}
 
 pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut checks = vec![platform()];
@@ -85,10 +31,11 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
                 hint: survey.hint,
             }),
     );
+    let document = DoctorDocument::of_checks(checks);
     if args.json {
-        console.print_json(&checks)?;
+        console.print_json(&document)?;
     } else {
-        console.write_data(render_text(&checks, console.page_options()).as_bytes())?;
+        console.print_report(&doctor_report(&document))?;
     }
     Ok(if docker_ok {
         ExitCode::Done
@@ -97,23 +44,15 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
     })
 }
 
-fn render_text(checks: &[DoctorCheck], options: TextOptions) -> String {
-    let mut table = TextTable::new(&[
-        ("", Align::Left, ColumnFit::Whole),
-        ("", Align::Left, ColumnFit::Whole),
-        ("", Align::Left, ColumnFit::Wrap),
-    ]);
-    for check in checks {
-        let mark = check.state.mark();
-        table.add_row(vec![mark, (&check.name).into(), (&check.found).into()]);
-        if let Some(hint) = &check.hint {
-            let empty = StyledCell::default;
-            table.add_row(vec![empty(), empty(), format!("hint: {hint}").into()]);
-        }
+/// Something that is as it should be.
+fn good_check(name: &str, found: String) -> DoctorCheck {
+    DoctorCheck {
+        name: name.into(),
+        found,
+        ok: true,
+        state: CheckState::Ok,
+        hint: None,
     }
-    let mut page = TextPage::new(options);
-    page.write_table(0, &table);
-    page.into_text()
 }
 
 fn platform() -> DoctorCheck {
@@ -128,7 +67,7 @@ fn platform() -> DoctorCheck {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    DoctorCheck::good("platform", found)
+    good_check("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
@@ -142,7 +81,7 @@ async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
     };
     let v = runtime.version();
     let found = format!("{} (API {})", v.server, v.api);
-    checks.push(DoctorCheck::good("docker", found));
+    checks.push(good_check("docker", found));
     match runtime.list_running().await {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
@@ -178,13 +117,13 @@ async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
         }
     }
     if !seen.is_empty() {
-        return DoctorCheck::good("engines", seen.join("\n"));
+        return good_check("engines", seen.join("\n"));
     }
     let found = format!("none in {} running containers", running.len());
     let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
     DoctorCheck {
         hint: Some(hint.into()),
-        ..DoctorCheck::good("engines", found)
+        ..good_check("engines", found)
     }
 }
 
@@ -202,7 +141,7 @@ async fn check_memory(runtime: &Runtime, running: &[String]) -> Option<DoctorChe
         match telemetry::open_backend(BackendChoice::Host, &target) {
             Ok(_) => {
                 let found = format!("readable, as that of {}", found.facts.name);
-                return Some(DoctorCheck::good(NAME, found));
+                return Some(good_check(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }
@@ -232,15 +171,16 @@ fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::page::assert_fits;
+    use crate::report::format::text::{PageDetail, render_page};
+    use crate::report::page::{TextOptions, assert_fits};
 
     #[test]
     fn the_page_fits_every_terminal() {
         let failure = Failure::environment("cannot reach Docker at `/run/user/1000/a/long/path/to/a/socket/of/somebody/docker.sock`")
             .caused_by("permission denied while connecting to the socket of the daemon")
             .hint("add yourself to the group `docker`, or set DOCKER_HOST");
-        let checks = [
-            DoctorCheck::good(
+        let document = DoctorDocument::of_checks(vec![
+            good_check(
                 "engines",
                 "one (vllm, idle)\ntwo (reference, serving, simulated)".into(),
             ),
@@ -249,19 +189,23 @@ mod tests {
                 state: CheckState::Missing,
                 ..failed_check("backend amd (AMD)", &failure)
             },
-        ];
-        assert_fits(|options| render_text(&checks, options));
-        let page = render_text(
-            &checks,
-            TextOptions {
-                width: usize::MAX,
-                ..TextOptions::default()
-            },
-        );
-        let marks: Vec<&str> = page.lines().filter(|l| !l.starts_with(' ')).collect();
-        assert!(marks[0].starts_with("ok       engines"), "{page}");
-        assert!(marks[1].starts_with("broken   container memory"), "{page}");
-        assert!(marks[2].starts_with("missing  backend amd (AMD)"), "{page}");
+        ]);
+        let render =
+            |options| render_page(&doctor_report(&document), options, PageDetail::Essential);
+        assert_fits(render);
+        let page = render(TextOptions {
+            width: usize::MAX,
+            ..TextOptions::default()
+        });
+        for words in [
+            "  ok       engines ",
+            "  broken   container memory ",
+            "  missing  backend amd (AMD) ",
+            "  error    container memory: add yourself to the group `docker`",
+            "\nNot ready: 1 check failed: container memory.\n",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
         assert!(
             page.lines()
                 .any(|l| l.ends_with("  two (reference, serving, simulated)")),

@@ -199,8 +199,7 @@ fn search(args: &LoadlineArgs, line: &Loadline) -> ConcurrencySearch {
 fn note_prediction(console: &Console, prediction: &Prediction) {
     match (prediction.concurrency, prediction.resource) {
         (Some(n), Some(resource)) => console.print_note(&format!(
-            "predicted: {n} concurrent requests, limited by the {}",
-            resource.label()
+            "predicted: {n} concurrent requests, limited by {resource}"
         )),
         _ => console.print_note("no prediction: the engine reports none of its limits"),
     }

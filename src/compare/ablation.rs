@@ -2,7 +2,7 @@
 
 use super::{Comparison, compare_groups};
 use crate::engine::facts::{Finding, Severity};
-use crate::profile::Profile;
+use crate::profile::{MemoryGauge, Profile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,9 @@ pub struct Arm {
     /// What its runs' profiles warn of and what they call wrong, each code once.
     #[serde(default)]
     pub findings: Vec<Finding>,
+    /// How full the device that came nearest to its limit was, over all runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fullest_device: Option<MemoryGauge>,
 }
 
 /// One run of an arm.
@@ -119,6 +122,9 @@ impl From<ArmRuns> for Arm {
         Arm {
             name: arm.name,
             findings: collect_arm_findings(&arm.profiles),
+            fullest_device: MemoryGauge::fullest_of(
+                (arm.profiles.iter()).filter_map(|p| Some(p.fullest_device()?.gauge)),
+            ),
             engine_args: arm.engine_args,
             runs: arm.runs,
         }

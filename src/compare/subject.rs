@@ -3,7 +3,7 @@
 use super::figures::{self, OTHERS, Unit};
 use super::settings::{self, ProfileSettings};
 use crate::breakdown::{Component, EvidenceSource};
-use crate::profile::Profile;
+use crate::profile::{MemoryGauge, Profile};
 use crate::units::GIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub struct Who {
     pub not_whole: Option<String>,
     /// An engine or a device is simulated.
     pub simulated: bool,
+    /// How full the device that came nearest to its limit was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fullest_device: Option<MemoryGauge>,
 }
 
 /// Which figures belong together.
@@ -90,6 +93,7 @@ impl Subject {
             engine_version: profile.engine_metadata.engine_version.clone(),
             not_whole: meta.outcome.describe(),
             simulated: meta.simulated,
+            fullest_device: profile.fullest_device().map(|device| device.gauge),
         };
         Subject {
             who,
@@ -113,6 +117,7 @@ impl Subject {
             engine_version: settings.get("engine_version").cloned(),
             not_whole: None,
             simulated: false,
+            fullest_device: None,
         };
         let figures = OLDER.iter().map(|(key, label, kind)| {
             let bytes = older_gib(document, key)

@@ -2,6 +2,7 @@
 
 use super::EngineId;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,17 +26,23 @@ pub enum Resource {
     Errors,
 }
 
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.label())
+    }
+}
+
 impl Resource {
     /// The name in reports.
     pub fn label(self) -> &'static str {
         match self {
             Resource::KvPool => "KV pool",
-            Resource::Sequences => "sequences of the scheduler",
-            Resource::BatchTokens => "tokens of a batch",
-            Resource::Connections => "requests that the server takes",
-            Resource::Length => "longest sequence",
-            Resource::Prefill => "work on prompts",
-            Resource::Latency => "latency",
+            Resource::Sequences => "sequence slots",
+            Resource::BatchTokens => "batch token budget",
+            Resource::Connections => "server request limit",
+            Resource::Length => "context length",
+            Resource::Prefill => "prefill compute",
+            Resource::Latency => "latency limit",
             Resource::Errors => "errors",
         }
     }

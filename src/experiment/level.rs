@@ -6,7 +6,7 @@ use crate::capture::RequestRow;
 use crate::engine::BenchResult;
 use crate::engine::torch_probe::{MeasuredBy, TorchMemory};
 use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
-use crate::profile::{InternalMetrics, Profile};
+use crate::profile::{InternalMetrics, MemoryGauge, Profile};
 use crate::units::GIB;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -170,6 +170,9 @@ pub struct ExperimentLevel {
     pub p95_itl_s: Option<f64>,
     /// Peak of all devices, bytes.
     pub peak_bytes: Option<u64>,
+    /// How full the device that came nearest to its limit was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fullest_device: Option<MemoryGauge>,
     /// KV pool that the engine reserved, bytes.
     pub kv_pool_bytes: Option<u64>,
     /// KV in use at most while the load ran, by the engine, bytes.
@@ -264,6 +267,7 @@ impl ExperimentLevel {
             cause: run.why.as_ref().map(|(cause, _)| cause.clone()),
             message: run.why.as_ref().map(|(_, message)| message.clone()),
             peak_bytes: profile.and_then(|p| p.memory_breakdown.total_measured_bytes),
+            fullest_device: profile.and_then(|p| Some(p.fullest_device()?.gauge)),
             kv_pool_bytes: engine.and_then(|e| e.total_gpu_kv_cache_gb).map(bytes),
             kv_used_bytes: gauge.and_then(|e| e.kv_cache_used_gb).map(bytes),
             kv_used_share: gauge.and_then(|e| e.kv_cache_usage_peak),
@@ -280,11 +284,11 @@ impl ExperimentLevel {
         self.asked.all_requests()
     }
 
-    /// Its load: `in 128 out 64, 8 at once`.
+    /// Its load: `input 128, output 64 tokens, 8 at once`.
     pub fn describe_load(&self) -> String {
         let asked = &self.asked;
         format!(
-            "in {} out {}, {} at once",
+            "input {}, output {} tokens, {} at once",
             asked.prompt_words(),
             asked.output_tokens,
             asked.concurrency

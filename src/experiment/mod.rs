@@ -19,10 +19,11 @@ use std::collections::BTreeMap;
 pub const EXPERIMENT_VERSION: &str = "1.0";
 
 /// What an experiment varies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExperimentKind {
     /// Requests at once.
+    #[default]
     Concurrency,
     /// Tokens of the prompts.
     Seqlen,
@@ -122,7 +123,7 @@ pub struct ExperimentHead {
 }
 
 /// The document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// `experiment`.
     pub document: String,

@@ -68,7 +68,7 @@ pub struct Loadline {
 }
 
 /// The measured line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredLine {
     /// The largest number of requests in flight that a round held; 0 where a single request was not held, null where
     /// none was held and fewer were not tried.
@@ -82,7 +82,7 @@ pub struct MeasuredLine {
 }
 
 /// One round.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadlineRound {
     /// From 1.
     pub number: u32,

@@ -10,7 +10,7 @@ pub mod verdict;
 
 pub use crate::engine::limits::Resource;
 pub use document::{Loadline, LoadlineRound, MeasuredLine};
-pub use objective::{Objective, Objectives};
+pub use objective::{Metric, Objective, Objectives};
 pub use observe::RoundObservation;
 pub use predict::{Prediction, ResourceLimit, TokenLengths, predict_concurrency};
 pub use search::{ConcurrencySearch, NextRound, SearchOutcome, Stride};

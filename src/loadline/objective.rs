@@ -32,6 +32,16 @@ impl Metric {
         }
     }
 
+    /// As people read it.
+    pub fn display_label(self) -> &'static str {
+        match self {
+            Metric::Ttft => "time to first token",
+            Metric::Itl => "time between tokens",
+            Metric::Tpot => "time per further token",
+            Metric::E2e => "latency",
+        }
+    }
+
     fn figures_of_metric(self, result: &BenchResult) -> &BTreeMap<String, f64> {
         match self {
             Metric::Ttft => &result.ttft_ms,

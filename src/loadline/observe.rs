@@ -3,7 +3,7 @@
 use crate::capture::{AtNs, Capture, Phase, Probe, RequestRow, TokenSource};
 use crate::engine::queueing::QueueTimes;
 use crate::engine::{BenchResult, EngineId};
-use crate::profile::Profile;
+use crate::profile::{MemoryGauge, Profile};
 use serde::{Deserialize, Serialize};
 
 /// A round's figures; null where unknown.
@@ -37,6 +37,9 @@ pub struct RoundObservation {
     pub readings_waiting: Option<u64>,
     /// Most requests that a reading found running.
     pub running_most: Option<u64>,
+    /// How full the device that came nearest to its limit was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fullest_device: Option<MemoryGauge>,
     /// Highest use of the KV pool that a reading found, 0 to 1.
     pub kv_usage_most: Option<f64>,
     /// Latency and throughput, as the client measured them.
@@ -92,6 +95,7 @@ impl RoundObservation {
                 .is_some()
                 .then(|| waiting.filter(|n| *n > 0).count() as u64),
             running_most: during.iter().filter_map(|g| g.requests_running).max(),
+            fullest_device: profile.fullest_device().map(|device| device.gauge),
             kv_usage_most: (during.iter().filter_map(|g| g.kv_cache_usage)).reduce(f64::max),
             result,
         }

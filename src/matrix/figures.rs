@@ -40,6 +40,7 @@ impl RowFigures {
         let named = |name: &str| Some(name.to_owned()).filter(|n| !n.is_empty());
         RowFigures {
             peak_bytes: memory.total_measured_bytes,
+            fullest_device: profile.fullest_device().map(|device| device.gauge),
             baseline_bytes: part(Component::Baseline),
             model_weights_bytes: part(Component::ModelWeights),
             kv_cache_bytes: part(Component::KvCache),

@@ -1,6 +1,7 @@
 //! The result of a cell: one row of the results.
 
 use super::cell::{CellId, GroupId};
+use crate::profile::MemoryGauge;
 use serde::{Deserialize, Serialize};
 
 /// The result of one cell. Journal, CSV and JSON hold the same rows.
@@ -174,6 +175,9 @@ impl RowPhase {
 pub struct RowFigures {
     /// Peak of all devices, bytes.
     pub peak_bytes: Option<u64>,
+    /// How full the device that came nearest to its limit was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fullest_device: Option<MemoryGauge>,
     /// Memory that was in use before, bytes.
     pub baseline_bytes: Option<u64>,
     /// Model weights, bytes.

@@ -10,6 +10,7 @@ mod columns;
 mod configuration;
 mod derive;
 mod findings;
+mod fullest;
 mod measurements;
 mod neighbours;
 mod observation;
@@ -32,6 +33,7 @@ pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceS
 pub use advice::advise_on_profile;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive_profile;
+pub use fullest::{FullestDevice, MemoryGauge, device_label};
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
 pub use out_of_memory::{KILLED_FROM_OUTSIDE, OomKill, OomVerdict, describe_cgroup};
 pub use performance::{LatencyStats, RepeatResult};

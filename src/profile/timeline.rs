@@ -53,9 +53,9 @@ pub struct TimelinePoint {
     pub high_gb: f64,
     /// Page cache in it, GiB (container memory only).
     pub file_gb: Option<f64>,
-    /// Power draw of all devices, watts.
+    /// Power draw of all devices, watts: read with this sample, or at most 2 s before it.
     pub power_w: Option<f64>,
-    /// Hottest device, °C.
+    /// Hottest device, °C: read with this sample, or at most 2 s before it.
     pub temp_c: Option<f64>,
 }
 
@@ -134,10 +134,7 @@ pub(super) fn build_timeline(
         under_load,
         extended: (power.is_some() || temperature.is_some())
             .then_some(Extended { power, temperature }),
-        timeline: thin(
-            moments.into_iter().map(|m| m.point).collect(),
-            MAX_TIMELINE_POINTS,
-        ),
+        timeline: thin(hold_gauges(moments), MAX_TIMELINE_POINTS),
     }
 }
 
@@ -174,7 +171,7 @@ impl Timeline {
         let not_read = if self.extended.is_none() {
             no_gauges
         } else {
-            "not read with this sample"
+            "not read in the 2 s before this sample"
         };
         for point in &self.timeline {
             null_reasons!(out, "memory_timeline.timeline[]", point;
@@ -235,6 +232,28 @@ pub(super) fn sum_by_tick(series: &SampleSeries, capture: &Capture) -> Vec<Timel
             }
         })
         .collect()
+}
+
+/// A reading of power or temperature stands for so long, nanoseconds: they are read less often than memory.
+const GAUGE_HOLDS_NS: AtNs = 2_000_000_000;
+
+/// The points, each with the last reading of power and temperature that still stands for it.
+fn hold_gauges(moments: Vec<TimelineMoment>) -> Vec<TimelinePoint> {
+    let (mut power, mut temperature) = (None, None);
+    let held = |at_ns: AtNs, now: &mut Option<f64>, last: &mut Option<(AtNs, f64)>| match *now {
+        Some(value) => *last = Some((at_ns, value)),
+        None => {
+            *now = last
+                .filter(|(at, _)| at_ns - at <= GAUGE_HOLDS_NS)
+                .map(|(_, v)| v)
+        }
+    };
+    let points = moments.into_iter().map(|mut m| {
+        held(m.at_ns, &mut m.point.power_w, &mut power);
+        held(m.at_ns, &mut m.point.temp_c, &mut temperature);
+        m.point
+    });
+    points.collect()
 }
 
 /// A moment of the capture in seconds since the Unix epoch.
@@ -329,6 +348,15 @@ mod tests {
         // Device 0 told its power earlier; nothing is said before both have told.
         let power: Vec<_> = points.iter().map(|p| p.point.power_w).collect();
         assert_eq!(power, [None, None, Some(400.0), None]);
+        // The next row has the reading before it; one that is too old says nothing.
+        let mut moments = points;
+        moments.push(TimelineMoment {
+            at_ns: 2_300_000_000,
+            whole: true,
+            point: moments[0].point.clone(),
+        });
+        let power: Vec<_> = hold_gauges(moments).iter().map(|p| p.power_w).collect();
+        assert_eq!(power, [None, None, Some(400.0), Some(400.0), None]);
     }
 
     #[test]

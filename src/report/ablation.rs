@@ -1,14 +1,14 @@
 //! An A/B run as a report: arms, memory part by part, latency and throughput.
 
-use super::content::{
-    Answer, Chapter, ContentBlock, Grid, Report, TableCell, note_block, number_column, text_column,
-};
+use super::content::{Answer, Chapter, ContentBlock, Grid, Report, TableCell, note_block};
 use super::figures::{cell_by, change_cell, percent_text};
 use super::layout::{counted_noun, format_figure, unsigned_zero};
+use super::tables::TableBuilder;
 use crate::capture::RunEnd;
 use crate::compare::ablation::{Ablation, Arm};
 use crate::compare::graphs::MIB;
 use crate::compare::{Judgement, Row, Side, Unit};
+use crate::profile::MemoryGauge;
 use crate::units::Bytes;
 
 /// The report.
@@ -71,10 +71,13 @@ fn answer_of_ablation(ablation: &Ablation) -> Option<Answer> {
             )
         }
     };
-    Some(Answer {
+    let arms = [&ablation.a, &ablation.b].into_iter();
+    let gauges = arms.filter_map(|arm| arm.fullest_device.clone());
+    let answer = Answer {
         verdict,
         ..Answer::default()
-    })
+    };
+    Some(answer.with_gauge(MemoryGauge::fullest_of(gauges)))
 }
 
 fn describe_arm(letter: &str, arm: &Arm) -> String {
@@ -115,61 +118,50 @@ fn findings(arms: [(&str, &Arm); 2]) -> Vec<ContentBlock> {
 fn memory_table(ablation: &Ablation) -> Grid {
     let c = &ablation.comparison;
     let rows = [&c.total].into_iter().chain(&c.components);
-    Grid {
-        id: "ablation_memory".into(),
-        caption: "Memory at the peak, MiB (medians)".into(),
-        columns: columns("part"),
-        rows: rows.chain([&c.remainder]).map(row_cells).collect(),
-    }
+    let caption = "Memory at the peak, MiB (medians)";
+    sides_table("part", rows.chain([&c.remainder]), |row| row.label.clone())
+        .grid("ablation_memory", caption)
 }
 
 fn others_table(ablation: &Ablation) -> Grid {
-    let mut columns = columns("figure");
-    columns.push(text_column("A, lowest to highest", "a_range"));
-    columns.push(text_column("B, lowest to highest", "b_range"));
-    let rows = ablation.comparison.others.iter().map(|row| {
-        let mut cells = row_cells(row);
-        if let (Unit::Bytes, Some(label)) = (row.unit, cells.first_mut()) {
-            label.text.push_str(", MiB");
-        }
-        cells.extend([&row.a, &row.b].map(|s| TableCell::text_cell(format_range(row.unit, s))));
-        cells
-    });
-    Grid {
-        id: "ablation_others".into(),
-        caption: "Pool, latency, throughput (medians)".into(),
-        columns,
-        rows: rows.collect(),
-    }
-}
-
-fn columns(first: &str) -> Vec<super::content::TableColumn> {
-    vec![
-        text_column(first, first),
-        number_column("A", "a"),
-        number_column("B", "b"),
-        number_column("B - A", "diff"),
-        number_column("%", "diff_pct"),
-        text_column("noise", "judgement"),
-    ]
+    let label = |row: &Row| match row.unit {
+        Unit::Bytes => format!("{}, MiB", row.label),
+        _ => row.label.clone(),
+    };
+    sides_table("figure", &ablation.comparison.others, label)
+        .words("A, lowest to highest", "a_range", |row| {
+            format_range(row.unit, &row.a)
+        })
+        .words("B, lowest to highest", "b_range", |row| {
+            format_range(row.unit, &row.b)
+        })
+        .grid("ablation_others", "Pool, latency, throughput (medians)")
 }
 
 /// Label, A, B, difference, percent, judgement.
-fn row_cells(row: &Row) -> Vec<TableCell> {
-    let why = |side: &Side| side.unknown.clone().unwrap_or_else(|| "unknown".into());
-    let value = |v: f64| format_value(row.unit, v);
-    let one_sided = "not known of both";
-    vec![
-        TableCell::text_cell(&row.label),
-        cell_by(row.a.median, &why(&row.a), value),
-        cell_by(row.b.median, &why(&row.b), value),
-        change_cell(row.difference, one_sided, value),
-        match row.difference_percent {
+fn sides_table<'a>(
+    first: &str,
+    rows: impl IntoIterator<Item = &'a Row>,
+    label: impl Fn(&Row) -> String,
+) -> TableBuilder<&'a Row> {
+    let side = |unit: Unit, side: &Side| {
+        let why = side.unknown.as_deref().unwrap_or("unknown");
+        cell_by(side.median, why, |v| format_value(unit, v))
+    };
+    TableBuilder::of_items(rows)
+        .words(first, first, label)
+        .figures("A", "a", |row| side(row.unit, &row.a))
+        .figures("B", "b", |row| side(row.unit, &row.b))
+        .figures("B - A", "diff", |row| {
+            change_cell(row.difference, "not known of both", |v| {
+                format_value(row.unit, v)
+            })
+        })
+        .figures("%", "diff_pct", |row| match row.difference_percent {
             Some(percent) => TableCell::number_cell(percent, percent_text(percent)),
             None => TableCell::default(),
-        },
-        TableCell::text_cell(judgement(row)),
-    ]
+        })
+        .words("noise", "judgement", judgement)
 }
 
 fn judgement(row: &Row) -> &'static str {

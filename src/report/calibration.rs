@@ -1,8 +1,9 @@
 //! What was learned of overheads, as a report.
 
-use super::content::{Chapter, ContentBlock, Grid, Report, TableCell, number_column, text_column};
-use super::figures::{count_cell, gib_text};
+use super::content::{Answer, Chapter, ContentBlock, Grid, Report};
+use super::figures::{count_cell, gib_cell};
 use super::layout::counted_noun;
+use super::tables::TableBuilder;
 use crate::estimate::calibration::{Calibration, CalibrationRun, FEWEST_RUNS, Learned};
 use crate::units::to_gib;
 
@@ -24,41 +25,42 @@ pub fn calibration_report(calibration: &Calibration, skipped: &[(String, u64)]) 
         .collect();
     chapters.extend(Chapter::of_sentences("skipped", "Not used", &reasons));
     let runs = counted_noun(calibration.runs.len(), "run");
+    let entries = calibration.entries.iter();
+    let enough =
+        entries.filter(|e| e.activation.figures.is_some() || e.non_torch.figures.is_some());
+    let verdict = format!(
+        "{} of {} have the {FEWEST_RUNS} runs that an estimate takes overheads from.",
+        enough.count(),
+        counted_noun(calibration.entries.len(), "deployment")
+    );
     Report {
         title: format!("Learned from {runs}"),
+        answer: Some(Answer {
+            verdict,
+            ..Answer::default()
+        }),
         chapters,
         ..Report::default()
     }
 }
 
 fn overheads_table(calibration: &Calibration) -> Grid {
-    let rows = calibration.entries.iter().map(|e| {
-        vec![
-            TableCell::text_cell(format!("{} {}", e.key.engine, e.key.version)),
-            TableCell::text_cell(&e.key.attention),
-            TableCell::text_cell(&e.key.dtype),
-            count_cell(e.key.tp),
-            TableCell::text_cell(&e.key.gpu),
-            TableCell::text_cell(describe_learned(&e.activation)),
-            TableCell::text_cell(describe_learned(&e.non_torch)),
-            TableCell::text_cell(describe_learned(&e.cuda_graphs)),
-        ]
-    });
-    Grid {
-        id: "overheads".into(),
-        caption: String::new(),
-        columns: vec![
-            text_column("engine", "engine"),
-            text_column("attention", "attention"),
-            text_column("type", "dtype"),
-            number_column("TP", "tp"),
-            text_column("GPU", "gpu"),
-            text_column("activation peak", "activation"),
-            text_column("non-torch", "non_torch"),
-            text_column("CUDA graphs", "cuda_graphs"),
-        ],
-        rows: rows.collect(),
-    }
+    TableBuilder::of_items(&calibration.entries)
+        .words("engine", "engine", |e| {
+            format!("{} {}", e.key.engine, e.key.version)
+        })
+        .words("attention", "attention", |e| &e.key.attention)
+        .words("type", "dtype", |e| &e.key.dtype)
+        .figures("TP", "tp", |e| count_cell(e.key.tp))
+        .words("GPU", "gpu", |e| &e.key.gpu)
+        .words("activation peak", "activation", |e| {
+            describe_learned(&e.activation)
+        })
+        .words("non-torch", "non_torch", |e| describe_learned(&e.non_torch))
+        .words("CUDA graphs", "cuda_graphs", |e| {
+            describe_learned(&e.cuda_graphs)
+        })
+        .grid("overheads", "")
 }
 
 fn describe_learned(learned: &Learned) -> String {
@@ -88,33 +90,22 @@ fn last_starts(calibration: &Calibration) -> Option<Chapter> {
         .runs
         .iter()
         .filter(|r| same(r).is_some_and(|last| last.run_id == r.run_id));
-    let rows: Vec<Vec<TableCell>> = last
-        .map(|r| {
-            let gib = to_gib(r.cuda_graphs.unwrap_or_default());
-            vec![
-                TableCell::text_cell(&r.model),
-                TableCell::text_cell(format!("{} {}", r.key.engine, r.key.version)),
-                TableCell::text_cell(&r.key.gpu),
-                count_cell(r.key.tp),
-                TableCell::number_cell(gib, gib_text(gib)),
-                TableCell::text_cell(&r.timestamp),
-            ]
+    let grid = TableBuilder::of_items(last)
+        .words("model", "model", |r| &r.model)
+        .words("engine", "engine", |r| {
+            format!("{} {}", r.key.engine, r.key.version)
         })
-        .collect();
-    let grid = Grid {
-        id: "last_starts".into(),
-        caption: String::new(),
-        columns: vec![
-            text_column("model", "model"),
-            text_column("engine", "engine"),
-            text_column("GPU", "gpu"),
-            number_column("TP", "tp"),
-            number_column("GiB", "cuda_graphs_gib"),
-            text_column("when", "timestamp"),
-        ],
-        rows,
-    };
-    let blocks = || vec![ContentBlock::Table(grid.clone())];
+        .words("GPU", "gpu", |r| &r.key.gpu)
+        .figures("TP", "tp", |r| count_cell(r.key.tp))
+        .figures("GiB", "cuda_graphs_gib", |r| {
+            gib_cell(r.cuda_graphs.map(to_gib), "no CUDA graphs were captured")
+        })
+        .words("when", "timestamp", |r| &r.timestamp)
+        .grid_of_rows("last_starts", "")?;
     let title = "CUDA graphs at the last start";
-    (!grid.rows.is_empty()).then(|| Chapter::of_blocks("last_starts", title, blocks()))
+    Some(Chapter::of_blocks(
+        "last_starts",
+        title,
+        vec![ContentBlock::Table(grid)],
+    ))
 }

@@ -2,11 +2,13 @@
 
 use super::RenderError;
 use super::chapters::{pair_blocks, pair_sentence};
-use super::content::{Answer, AnswerState, Chapter, Report};
+use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
+use super::figures::{gib_cell, percent_cell};
 use super::spreadsheet::{figure_cell, write_table};
 use crate::compare::Unit;
 use crate::compare::profiles::{OtherRow, Pair, PairRow};
-use crate::compare::subject::Who;
+use crate::compare::subject::{Kind, Who};
+use crate::profile::MemoryGauge;
 use crate::units::GIB;
 
 /// The report: what differs in the request, then in the results, and whether a limit is kept.
@@ -37,9 +39,43 @@ pub fn pair_report(pair: &Pair) -> Report {
             answer.verdict.push_str(&text);
         }
     }
+    // Of the second: what is to be judged.
+    let gauge = pair
+        .profile2
+        .fullest_device
+        .clone()
+        .map(|gauge| MemoryGauge {
+            label: format!("B: {}", gauge.label),
+            ..gauge
+        });
+    let simulated = [&pair.profile1, &pair.profile2].map(|who| who.simulated);
+    let total = pair.components.iter().find(|r| r.kind == Kind::Total);
+    let peaks = total.map(|total| {
+        [
+            ("Peak before", gib_cell(total.profile1_gb, "unknown"), "GiB"),
+            ("Peak after", gib_cell(total.profile2_gb, "unknown"), "GiB"),
+            ("Change", percent_cell(total.diff_pct, "unknown"), "%"),
+        ]
+    });
+    let known = peaks
+        .into_iter()
+        .flatten()
+        .filter(|(_, cell, _)| cell.number.is_some());
+    answer.figures = known
+        .map(|(label, value, unit)| KeyFigure {
+            label: label.into(),
+            value,
+            unit: unit.into(),
+        })
+        .collect();
     Report {
+        simulated: match simulated {
+            [false, false] => None,
+            [true, true] => Some("an engine or a GPU of both is simulated".into()),
+            _ => Some("an engine or a GPU of one side is simulated".into()),
+        },
         title: format!("{} against {}", pair.profile2.file, pair.profile1.file),
-        answer: Some(answer),
+        answer: Some(answer.with_gauge(gauge)),
         chapters: vec![Chapter::of_blocks(
             "compare",
             "Side by side",

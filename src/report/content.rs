@@ -5,8 +5,8 @@
 //! format makes them harmless in its own way.
 
 use super::chart::{Chart, ChartTimeline};
-use crate::breakdown::Component;
 use crate::engine::facts::Severity;
+use crate::profile::MemoryGauge;
 
 /// A report.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,11 +38,24 @@ pub struct Answer {
     /// One sentence with the figure that decides.
     pub verdict: String,
     /// The device or limit that binds; `None` where its size is unknown.
-    pub gauge: Option<Gauge>,
+    pub gauge: Option<MemoryGauge>,
+    /// Why there is no gauge, where one is to be expected: a sentence without its full stop.
+    pub no_gauge: Option<String>,
     /// The main figures, four at most.
     pub figures: Vec<KeyFigure>,
     /// What to change, [`MOST_ACTIONS`] at most, the best first.
     pub actions: Vec<Action>,
+}
+
+impl Answer {
+    /// With the gauge of the fullest device that a document names; without one it says why there is none.
+    pub(super) fn with_gauge(mut self, gauge: Option<MemoryGauge>) -> Answer {
+        if gauge.is_none() {
+            self.no_gauge = Some("the document has no peak of a device with its size".into());
+        }
+        self.gauge = gauge;
+        self
+    }
 }
 
 /// How good or bad an answer is.
@@ -71,31 +84,6 @@ impl AnswerState {
             AnswerState::Critical => "critical",
             AnswerState::Failed => "failed",
         }
-    }
-}
-
-/// How full a device or a limit is.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gauge {
-    /// Which: `GPU 1, NVIDIA H100 80GB HBM3`.
-    pub label: String,
-    /// Bytes in use at the peak.
-    pub used: u64,
-    /// Bytes that it has.
-    pub total: u64,
-    /// What is in use, by component; bytes, together no more than `used`.
-    pub parts: Vec<(Component, u64)>,
-}
-
-impl Gauge {
-    /// Bytes that are free at the peak.
-    pub fn free_bytes(&self) -> u64 {
-        self.total.saturating_sub(self.used)
-    }
-
-    /// Percent of the total in use; more than 100 where more is needed than there is.
-    pub fn used_percent(&self) -> f64 {
-        self.used as f64 / self.total.max(1) as f64 * 100.0
     }
 }
 

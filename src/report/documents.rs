@@ -2,7 +2,9 @@
 //! same report.
 
 use super::content::Report;
-use super::{ablation, calibration, chapters, compare, estimate, given, graphs, validation};
+use super::{
+    ablation, calibration, chapters, cleaning, compare, doctor, estimate, given, graphs, validation,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -16,11 +18,13 @@ static KINDS: &[(&str, MakeReport)] = &[
     ("calibration", |d| {
         Ok(calibration::calibration_report(&typed(d)?, &[]))
     }),
+    ("clean", |d| Ok(cleaning::clean_report(&typed(d)?))),
     ("comparison", |d| Ok(compare::pair_report(&typed(d)?))),
     ("correlations", |d| {
         Ok(chapters::correlations_report(&typed(d)?))
     }),
     ("cuda_graphs", |d| Ok(graphs::graphs_report(&typed(d)?))),
+    ("doctor", |d| Ok(doctor::doctor_report(&typed(d)?))),
     (estimate::ESTIMATE_DOCUMENT, |d| {
         Ok(estimate::estimate_report(&typed(d)?, false))
     }),

@@ -2,18 +2,21 @@
 //! with its inputs.
 
 use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, Gauge, Grid, Report, TableCell,
-    facts_block, note_block, number_column, text_column,
+    Action, Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, facts_block,
+    note_block, number_column, text_column,
 };
 use super::figures::count_cell;
 use super::layout::{counted_noun, grouped_count};
+use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
 use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
+use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// What an estimate's report is of, as `estimate --json` writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -194,15 +197,20 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         sum.checked_add(*term.bytes.as_ref().ok()?)
     });
     let gauge = page.gpu.as_ref().zip(used).map(|(gpu, used)| {
-        let known = page.terms.iter();
-        let parts =
-            known.filter_map(|t| Some((part_of_term(t.component), *t.bytes.as_ref().ok()?)));
-        let others = Some((Part::Baseline, gpu.in_use_bytes)).filter(|(_, bytes)| *bytes > 0);
-        Gauge {
+        let mut parts = BTreeMap::new();
+        for term in &page.terms {
+            let bytes = term.bytes.as_ref().copied().unwrap_or(0);
+            *parts.entry(part_of_term(term.component)).or_default() += bytes;
+        }
+        parts.retain(|_, bytes| *bytes > 0);
+        if gpu.in_use_bytes > 0 {
+            parts.insert(Part::Baseline, gpu.in_use_bytes);
+        }
+        MemoryGauge {
             label: gpu.name.clone(),
-            used: used.saturating_add(gpu.in_use_bytes),
-            total: gpu.total_bytes,
-            parts: others.into_iter().chain(parts).collect(),
+            used_bytes: used.saturating_add(gpu.in_use_bytes),
+            total_bytes: gpu.total_bytes,
+            parts,
         }
     });
     let verdict = match &page.solution {
@@ -213,8 +221,8 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         state,
         verdict,
         gauge,
-        figures: Vec::new(),
         actions: page.actions.clone(),
+        ..Answer::default()
     }
 }
 
@@ -328,33 +336,25 @@ pub fn solution_text(found: &Solution, concurrency: u64) -> String {
 /// The GPUs of `--recommend-gpu`.
 pub fn choices_report(document: &GpuChoices) -> Report {
     let (found, tried) = (&document.recommend, document.tried);
-    let rows = found.iter().map(|c| {
-        let gib = to_gib(c.memory.saturating_mul(c.count));
-        vec![
-            TableCell::text_cell(&c.gpu),
-            count_cell(c.count),
-            TableCell::number_cell(gib, format!("{gib:.0}")),
-            TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency)),
-            TableCell::text_cell(c.risk.as_str()),
-        ]
-    });
-    let block = if found.is_empty() {
-        let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
-        ContentBlock::Text(text)
-    } else {
-        ContentBlock::Table(Grid {
-            id: "gpus".into(),
-            caption: String::new(),
-            columns: vec![
-                text_column("GPU", "gpu"),
-                number_column("number", "count"),
-                number_column("GiB in all", "memory_gib"),
-                number_column("requests at once", "max_concurrency"),
-                text_column("risk", "risk"),
-            ],
-            rows: rows.collect(),
+    let gib = |c: &Choice| to_gib(c.memory.saturating_mul(c.count));
+    let grid = TableBuilder::of_items(found)
+        .words("GPU", "gpu", |c| &c.gpu)
+        .figures("number", "count", |c| count_cell(c.count))
+        .figures("GiB in all", "memory_gib", |c| {
+            TableCell::number_cell(gib(c), format!("{:.0}", gib(c)))
         })
-    };
+        .figures("requests at once", "max_concurrency", |c| {
+            TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency))
+        })
+        .words("risk", "risk", |c| c.risk.as_str())
+        .grid_of_rows("gpus", "");
+    let block = grid.map_or_else(
+        || {
+            let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
+            ContentBlock::Text(text)
+        },
+        ContentBlock::Table,
+    );
     let verdict = match found.first() {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),

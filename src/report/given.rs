@@ -2,12 +2,12 @@
 
 use super::RenderError;
 use super::compare::describe_profile;
-use super::content::{
-    Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, note_block, number_column,
-    text_column,
+use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, note_block};
+use super::figures::{
+    cell_by, change_cell, count_cell, gib_cell, gib_text, percent_cell, percent_text,
 };
-use super::figures::{cell_by, change_cell, count_cell, gib_cell, gib_text, percent_cell};
 use super::spreadsheet::{figure_cell, write_table};
+use super::tables::TableBuilder;
 use crate::compare::given::{GivenProfile, GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
 use crate::engine::facts::Severity;
 
@@ -21,14 +21,33 @@ pub fn given_report(report: &GivenReport) -> Report {
     }
     Report {
         title: "Measured against calculated".into(),
-        answer: limit_answer(report),
+        answer: Some(answer_of_given(report)),
         chapters,
         ..Report::default()
     }
 }
 
-fn limit_answer(report: &GivenReport) -> Option<Answer> {
-    let limit = report.limit.as_ref()?;
+/// The largest error; with a limit, whether it is kept.
+fn answer_of_given(report: &GivenReport) -> Answer {
+    let Some(limit) = &report.limit else {
+        let rows = report.profiles.iter().flat_map(|p| &p.rows);
+        let known = rows.filter_map(|row| Some((row, row.error_pct?)));
+        let largest = known.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()));
+        let verdict = match largest {
+            Some((row, error)) => {
+                format!(
+                    "The largest error is {} %: {}.",
+                    percent_text(error),
+                    row.label
+                )
+            }
+            None => "Nothing could be compared.".into(),
+        };
+        return Answer {
+            verdict,
+            ..Answer::default()
+        };
+    };
     let (state, mut verdict) = if limit.exceeded.is_empty() {
         let text = format!("No figure is off by more than {} %.", limit.percent);
         (AnswerState::Safe, text)
@@ -41,40 +60,35 @@ fn limit_answer(report: &GivenReport) -> Option<Answer> {
         let unknown = limit.not_judged.join(", ");
         verdict.push_str(&format!(" Not judged, as not measured: {unknown}."));
     }
-    Some(Answer {
+    Answer {
         state,
         verdict,
         ..Answer::default()
-    })
+    }
 }
 
 fn profile_chapter(i: usize, p: &GivenProfile) -> Chapter {
-    let row = |row: &GivenRow| {
-        let why = row.unknown.as_deref().unwrap_or("unknown");
-        vec![
-            TableCell::text_cell(&row.label),
-            gib_cell(row.measured_gb, why),
-            gib_cell(Some(row.calculated_gb), ""),
-            change_cell(row.diff_gb, why, gib_text),
-            percent_cell(row.error_pct, why),
-            TableCell::text_cell(row.grade.map_or("", |g| g.display_label())),
-            TableCell::text_cell(grade_mark(row)),
-        ]
-    };
-    let mut blocks = vec![ContentBlock::Table(Grid {
-        id: format!("given_{}", i + 1),
-        caption: "GiB over all GPUs".into(),
-        columns: vec![
-            text_column("part", "part"),
-            number_column("measured", "measured_gib"),
-            number_column("calculated", "calculated_gib"),
-            number_column("difference", "diff_gib"),
-            number_column("%", "error_pct"),
-            text_column("grade", "grade"),
-            text_column("", "mark"),
-        ],
-        rows: p.rows.iter().map(row).collect(),
-    })];
+    let why = |row: &GivenRow| row.unknown.clone().unwrap_or_else(|| "unknown".into());
+    let grid = TableBuilder::of_items(&p.rows)
+        .words("part", "part", |row| &row.label)
+        .figures("measured", "measured_gib", |row| {
+            gib_cell(row.measured_gb, &why(row))
+        })
+        .figures("calculated", "calculated_gib", |row| {
+            gib_cell(Some(row.calculated_gb), "")
+        })
+        .figures("difference", "diff_gib", |row| {
+            change_cell(row.diff_gb, &why(row), gib_text)
+        })
+        .figures("%", "error_pct", |row| {
+            percent_cell(row.error_pct, &why(row))
+        })
+        .words("grade", "grade", |row| {
+            row.grade.map_or("", |g| g.display_label())
+        })
+        .words("", "mark", grade_mark)
+        .grid(format!("given_{}", i + 1), "GiB over all GPUs");
+    let mut blocks = vec![ContentBlock::Table(grid)];
     let warnings = p.warnings.iter();
     blocks.extend(warnings.map(|w| note_block(Severity::Warning, "to_know", w.clone())));
     let measured = p.rows.iter().any(|r| r.measured_gb.is_some());
@@ -97,27 +111,17 @@ fn grade_mark(row: &GivenRow) -> &'static str {
 }
 
 fn summary_chapter(report: &GivenReport) -> Chapter {
-    let rows = report.summary.iter().map(|s| {
-        vec![
-            TableCell::text_cell(&s.label),
-            count_cell(s.n),
-            percent_cell(s.median_error_pct, "nothing was compared"),
-            cell_by(s.mean_abs_error_pct, "nothing was compared", |p| {
-                format!("{p:.1}")
-            }),
-        ]
-    });
-    let grid = Grid {
-        id: "given_summary".into(),
-        caption: String::new(),
-        columns: vec![
-            text_column("part", "part"),
-            number_column("compared", "compared"),
-            number_column("median error, %", "median_error_pct"),
-            number_column("mean size, %", "mean_abs_error_pct"),
-        ],
-        rows: rows.collect(),
-    };
+    let nothing = "nothing was compared";
+    let grid = TableBuilder::of_items(&report.summary)
+        .words("part", "part", |s| &s.label)
+        .figures("compared", "compared", |s| count_cell(s.n))
+        .figures("median error, %", "median_error_pct", |s| {
+            percent_cell(s.median_error_pct, nothing)
+        })
+        .figures("mean size, %", "mean_abs_error_pct", |s| {
+            cell_by(s.mean_abs_error_pct, nothing, |p| format!("{p:.1}"))
+        })
+        .grid("given_summary", "");
     let title = format!("Over {} profiles", report.profiles.len());
     Chapter::of_blocks("given_all", title, vec![ContentBlock::Table(grid)])
 }

@@ -1,10 +1,8 @@
 //! The cost of CUDA graphs as a report: both arms, then what they show together.
 
-use super::content::{
-    Answer, Chapter, ContentBlock, Grid, Report, TableCell, facts_block, note_block, number_column,
-    text_column,
-};
+use super::content::{Answer, Chapter, ContentBlock, Report, TableCell, facts_block, note_block};
 use super::figures::cell_by;
+use super::tables::TableBuilder;
 use crate::compare::graph_report::{GraphArm, GraphReport, MemoryMb};
 use crate::compare::graphs::MIB;
 
@@ -103,29 +101,17 @@ fn analysis_chapter(report: &GraphReport) -> Chapter {
         let mib =
             |bytes: i64| TableCell::number_cell(bytes as f64, format!("{:.1}", bytes as f64 / MIB));
         let one = |v: Option<f64>| cell_by(v, "not known", |v| format!("{v:.1}"));
-        let rows = analysis.overheads.iter().map(|o| {
-            vec![
-                TableCell::text_cell(witness_label(&o.witness)),
-                mib(o.a_bytes),
-                mib(o.b_bytes),
-                one(Some(o.overhead_mib)),
-                one(o.overhead_percent),
-                one(o.mib_per_additional_graph),
-            ]
-        });
-        blocks.push(ContentBlock::Table(Grid {
-            id: "overheads".into(),
-            caption: String::new(),
-            columns: vec![
-                text_column("MiB, by", "witness"),
-                number_column(name(0), "a"),
-                number_column(name(1), "b"),
-                number_column("overhead", "overhead_mib"),
-                number_column("%", "overhead_percent"),
-                number_column("per added graph", "mib_per_added_graph"),
-            ],
-            rows: rows.collect(),
-        }));
+        let grid = TableBuilder::of_items(&analysis.overheads)
+            .words("MiB, by", "witness", |o| witness_label(&o.witness))
+            .figures(name(0), "a", |o| mib(o.a_bytes))
+            .figures(name(1), "b", |o| mib(o.b_bytes))
+            .figures("overhead", "overhead_mib", |o| one(Some(o.overhead_mib)))
+            .figures("%", "overhead_percent", |o| one(o.overhead_percent))
+            .figures("per added graph", "mib_per_added_graph", |o| {
+                one(o.mib_per_additional_graph)
+            })
+            .grid("overheads", "");
+        blocks.push(ContentBlock::Table(grid));
     }
     let added = match analysis.additional_cuda_graphs {
         Some(n) => n.to_string(),

@@ -5,11 +5,9 @@ use super::chart::{
     ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use crate::breakdown::{Component, Part};
-use crate::capture::{
-    AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase, RunEnd,
-};
+use crate::capture::{AtNs, Capture, DeviceFacts, ExecRole, MemorySample, Mode, Phase, RunEnd};
 use crate::engine::facts::{EngineStep, StepMark};
-use crate::profile::Profile;
+use crate::profile::{Profile, device_label};
 use crate::units::to_gib;
 use std::collections::BTreeMap;
 
@@ -331,14 +329,6 @@ impl LaneKind {
 
 fn device_facts(devices: &[DeviceFacts], index: u32) -> Option<&DeviceFacts> {
     devices.iter().find(|d| d.index == index)
-}
-
-/// A device in words: `GPU 0`.
-pub(super) fn device_label(facts: &DeviceFacts) -> String {
-    match facts.kind {
-        DeviceKind::Gpu => format!("GPU {}", facts.index),
-        DeviceKind::HostCgroup => "Container".into(),
-    }
 }
 
 /// The phases of a run: what plimsoll went through, and within a start-up what the engine did.

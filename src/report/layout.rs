@@ -203,6 +203,17 @@ pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
+/// A moment without the parts of its second: `2026-11-23T09:42:27Z`.
+pub fn format_moment(timestamp: &str) -> String {
+    match timestamp.split_once('.') {
+        Some((second, rest)) => {
+            let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{second}{zone}")
+        }
+        None => timestamp.to_owned(),
+    }
+}
+
 /// With a capital letter in front.
 pub fn capitalize_first(text: &str) -> String {
     let mut letters = text.chars();

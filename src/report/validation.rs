@@ -1,12 +1,11 @@
 //! Measured against calculated over many runs: the report, and the table for spreadsheets.
 
 use super::RenderError;
-use super::content::{
-    Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, number_column, text_column,
-};
+use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, TableCell};
 use super::figures::{cell_by, count_cell, gib_cell, percent_cell};
 use super::layout::{counted_noun, grouped_count};
 use super::spreadsheet::{figure_cell, write_table};
+use super::tables::TableBuilder;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
 use crate::units::GIB;
@@ -35,14 +34,30 @@ pub fn validation_report(validation: &Validation) -> Report {
     chapters.extend(Chapter::of_sentences("skipped", "Not validated", &skipped));
     Report {
         title: format!("Measured against calculated: {}", counted_noun(n, "run")),
-        answer: limit_answer(validation),
+        answer: Some(answer_of_validation(validation)),
         chapters,
         ..Report::default()
     }
 }
 
-fn limit_answer(validation: &Validation) -> Option<Answer> {
-    let limit = validation.limit.as_ref()?;
+/// How many figures are within their tolerance; with a limit, whether it is kept.
+fn answer_of_validation(validation: &Validation) -> Answer {
+    let Some(limit) = &validation.limit else {
+        let items = validation.runs.iter().flat_map(|run| &run.items);
+        let judged: Vec<bool> = items.filter_map(|i| i.within_tolerance).collect();
+        let within = judged.iter().filter(|within| **within).count();
+        let verdict = match judged.len() {
+            0 => "Nothing could be compared.".to_owned(),
+            all => format!(
+                "{within} of {} within tolerance.",
+                counted_noun(all, "figure")
+            ),
+        };
+        return Answer {
+            verdict,
+            ..Answer::default()
+        };
+    };
     let most = match limit.percent {
         Some(p) => format!("{p} %"),
         None => "its tolerance".into(),
@@ -60,11 +75,11 @@ fn limit_answer(validation: &Validation) -> Option<Answer> {
             (AnswerState::Failed, text)
         }
     };
-    Some(Answer {
+    Answer {
         state,
         verdict,
         ..Answer::default()
-    })
+    }
 }
 
 fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
@@ -78,37 +93,29 @@ fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
         let text = format!("Calculated from {}.", run.basis);
         blocks.push(ContentBlock::Text(text));
     }
-    let row = |row: &ItemRow| {
-        let why = row.unknown.as_deref().unwrap_or("unknown");
-        let band = match row.in_band {
+    let why = |row: &ItemRow| row.unknown.clone().unwrap_or_else(|| "unknown".into());
+    let grid = TableBuilder::of_items(&run.items)
+        .words("part", "item", |row| row.item.display_label())
+        .figures("measured", "measured", |row| {
+            item_cell(row.item, row.measured, &why(row))
+        })
+        .figures("calculated", "calculated", |row| {
+            item_cell(row.item, row.calculated.map(|c| c as f64), &why(row))
+        })
+        .figures("error, %", "error_pct", |row| {
+            percent_cell(row.error_pct, &why(row))
+        })
+        .figures("allowed", "tolerance_pct", |row| {
+            TableCell::number_cell(row.tolerance_pct, row.tolerance_pct.to_string())
+        })
+        .words("grade", "grade", judgement)
+        .words("band", "band", |row| match row.in_band {
             Some(true) => "inside",
             Some(false) => "OUTSIDE",
             None => "",
-        };
-        vec![
-            TableCell::text_cell(row.item.display_label()),
-            item_cell(row.item, row.measured, why),
-            item_cell(row.item, row.calculated.map(|c| c as f64), why),
-            percent_cell(row.error_pct, why),
-            TableCell::number_cell(row.tolerance_pct, row.tolerance_pct.to_string()),
-            TableCell::text_cell(judgement(row)),
-            TableCell::text_cell(band),
-        ]
-    };
-    blocks.push(ContentBlock::Table(Grid {
-        id: format!("validation_{}", i + 1),
-        caption: "GiB on the fullest GPU".into(),
-        columns: vec![
-            text_column("part", "item"),
-            number_column("measured", "measured"),
-            number_column("calculated", "calculated"),
-            number_column("error, %", "error_pct"),
-            number_column("allowed", "tolerance_pct"),
-            text_column("grade", "grade"),
-            text_column("band", "band"),
-        ],
-        rows: run.items.iter().map(row).collect(),
-    }));
+        })
+        .grid(format!("validation_{}", i + 1), "GiB on the fullest GPU");
+    blocks.push(ContentBlock::Table(grid));
     blocks.extend(run.warnings.iter().cloned().map(ContentBlock::Text));
     let title = format!("{}: {} {version}, {model}", run.file, run.engine);
     Chapter::of_blocks(&format!("run{}", i + 1), title, blocks)
@@ -138,35 +145,28 @@ fn group_chapter((i, g): (usize, &Group)) -> Chapter {
         "engine" => format!("Engine {}", g.name),
         _ => format!("Family {}", g.name),
     };
-    let size = |v: Option<f64>| cell_by(v, "nothing was compared", |e| format!("{e:.1}"));
-    let rows = g.items.iter().map(|i| {
-        vec![
-            TableCell::text_cell(i.item.display_label()),
-            count_cell(i.n),
-            count_cell(i.within_tolerance),
-            percent_cell(i.median_error_pct, "nothing was compared"),
-            size(i.mean_abs_error_pct),
-            size(i.max_abs_error_pct),
-            match i.banded {
-                0 => TableCell::missing_cell("no band is known"),
-                n => TableCell::text_cell(format!("{} of {n}", i.in_band)),
-            },
-        ]
-    });
-    let grid = Grid {
-        id: format!("group_{}", i + 1),
-        caption: String::new(),
-        columns: vec![
-            text_column("part", "item"),
-            number_column("compared", "compared"),
-            number_column("within tolerance", "within_tolerance"),
-            number_column("median error, %", "median_error_pct"),
-            number_column("mean size, %", "mean_abs_error_pct"),
-            number_column("largest, %", "max_abs_error_pct"),
-            number_column("in band", "in_band"),
-        ],
-        rows: rows.collect(),
-    };
+    let nothing = "nothing was compared";
+    let size = |v: Option<f64>| cell_by(v, nothing, |e| format!("{e:.1}"));
+    let grid = TableBuilder::of_items(&g.items)
+        .words("part", "item", |i| i.item.display_label())
+        .figures("compared", "compared", |i| count_cell(i.n))
+        .figures("within tolerance", "within_tolerance", |i| {
+            count_cell(i.within_tolerance)
+        })
+        .figures("median error, %", "median_error_pct", |i| {
+            percent_cell(i.median_error_pct, nothing)
+        })
+        .figures("mean size, %", "mean_abs_error_pct", |i| {
+            size(i.mean_abs_error_pct)
+        })
+        .figures("largest, %", "max_abs_error_pct", |i| {
+            size(i.max_abs_error_pct)
+        })
+        .figures("in band", "in_band", |i| match i.banded {
+            0 => TableCell::missing_cell("no band is known"),
+            n => TableCell::text_cell(format!("{} of {n}", i.in_band)),
+        })
+        .grid(format!("group_{}", i + 1), "");
     let title = format!("{title}, {}", counted_noun(g.runs as usize, "run"));
     Chapter::of_blocks(
         &format!("group{}", i + 1),

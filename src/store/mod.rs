@@ -226,7 +226,15 @@ fn write_failure(path: &Path, e: std::io::Error) -> Failure {
         format!("cannot write `{}`", path.display()),
     )
     .caused_by(e);
-    if full {
+    let missing = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty() && !p.exists());
+    if let Some(folder) = missing {
+        failure.hint(format!(
+            "the folder `{}` does not exist: create it first",
+            folder.display()
+        ))
+    } else if full {
         failure
             .hint("the disk is full: free some space, or choose another place with --results-dir")
     } else {

@@ -3,13 +3,14 @@
 
 use plimsoll::breakdown::Component;
 use plimsoll::engine::facts::Severity;
+use plimsoll::profile::MemoryGauge;
 use plimsoll::report::chart::{
     Bar, BarPart, Bars, Chart, ChartAxis, ChartTimeline, Curve, Curves, Dot, Heat, Plot, Scale,
     Segment, Square, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use plimsoll::report::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, FigureSource, Gauge, Grid, KeyFigure,
-    Listing, Note, Report, SourceDetail, SourceId, TableCell, TableColumn,
+    Action, Answer, AnswerState, Chapter, ContentBlock, FigureSource, Grid, KeyFigure, Listing,
+    Note, Report, SourceDetail, SourceId, TableCell, TableColumn,
 };
 use plimsoll::report::format::by_name;
 
@@ -44,15 +45,17 @@ pub fn report(words: Words, stretches: usize) -> Report {
         answer: Some(Answer {
             state: AnswerState::Tight,
             verdict: s("Tight: peak 77.60 GiB of 79.65 GiB (97 %), 2.05 GiB free."),
-            gauge: Some(Gauge {
+            gauge: Some(MemoryGauge {
                 label: s("GPU 1, NVIDIA H100 80GB"),
-                used: 83_322_765_312,
-                total: 85_520_809_984,
-                parts: vec![
+                used_bytes: 83_322_765_312,
+                total_bytes: 85_520_809_984,
+                parts: [
                     (Component::ModelWeights, 16_063_569_920),
                     (Component::KvCache, 64_424_509_440),
-                ],
+                ]
+                .into(),
             }),
+            no_gauge: None,
             figures: vec![KeyFigure {
                 label: s("Peak"),
                 value: TableCell::number_cell(77.6, s("77.600")),

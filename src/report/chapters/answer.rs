@@ -4,31 +4,34 @@
 //! what was measured, no change of a setting is advised.
 
 use super::Sources;
-use super::document::{number_at, sentences_at, text_at};
+use super::experiment::read_experiment;
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
-use super::load_line::resource_words;
+use super::load_line::read_load_line;
 use super::summary::{LATENCY, TOKENS};
 use super::sweep::read::{
-    CellFigure, LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
+    LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
 use super::words;
-use crate::breakdown::{Component, DeviceBreakdown, Part};
+use crate::breakdown::Component;
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
 use crate::compare::calculated::Item;
 use crate::engine::facts::Severity;
 use crate::estimate::question::{Reading, change_share, find_smaller_share};
 use crate::estimate::{Deployment, Unknown, estimate};
+use crate::experiment::ExperimentLevel;
 use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
-use crate::profile::{Profile, advise_on_profile};
-use crate::report::content::{
-    Action, Answer, AnswerState, Gauge, KeyFigure, MOST_ACTIONS, TableCell,
-};
+use crate::profile::{FullestDevice, MemoryGauge, Profile, advise_on_profile};
+use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
-use crate::report::lanes::device_label;
-use crate::report::layout::{counted_noun, counted_words, format_figure, grouped_count};
+use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
-use crate::units::{Bytes, GIB};
+use crate::report::tables::format_in_unit;
+use crate::units::{Bytes, GIB, to_gib};
 
+/// The gauge of documents that have no size of a device.
+const KV_POOL: &str = "KV pool";
+/// The unit of what an engine sustains.
+const REQUESTS: &str = "concurrent requests";
 /// A pool of which less than this share was in use is larger than the load needs.
 const SPARE_POOL: f64 = 0.5;
 /// A pool of which more than this share was in use is full: requests wait for it.
@@ -41,12 +44,12 @@ const TRUSTED_PERCENT: f64 = 5.0;
 /// The answer to all that was read; `None` where nothing in it can be judged.
 pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> Option<Answer> {
     let mut answer = match material.runs.as_slice() {
-        [] => Answer::default(),
+        [] => answer_of_documents(material),
         [run] => answer_of_run(run, fullest_device(run), sources, false),
         [before, after] if material.compare => answer_of_pair(before, after, sources),
         runs => answer_of_many(runs, sources),
     };
-    let advice = (material.load_lines.iter()).flat_map(|l| sentences_at(&l.document, "/advice"));
+    let advice = (material.load_lines.iter()).flat_map(|l| read_load_line(&l.document).advice);
     let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
     answer.actions.extend(advice.take(free).map(advice_action));
     if sweeps_failed(material) {
@@ -57,8 +60,9 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     match (asked.as_slice(), material.document_counts().len()) {
         ([], _) => {}
         (_, 1) => {
-            let sentences = asked.iter().map(|(_, _, sentence)| sentence.as_str());
-            answer.verdict = sentences.collect::<Vec<_>>().join(" ");
+            let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
+            let headroom = answer.gauge.as_ref().map(describe_headroom);
+            answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
         }
         ([(_, name, first), ..], _) if answer.verdict.is_empty() => {
             answer.verdict = format!("{name}: {first}");
@@ -75,7 +79,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         answer.gauge.clone_from(&worst.gauge);
     }
     if answer.figures.is_empty() {
-        answer.figures = sweep_figures(material);
+        answer.figures = document_figures(material);
     }
     (!answer.verdict.is_empty()).then_some(answer)
 }
@@ -102,27 +106,161 @@ pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, 
     all
 }
 
-/// The best of a sweep: throughput, latency, and its highest peak.
-fn sweep_figures(material: &Material) -> Vec<KeyFigure> {
-    let [stored] = material.sweeps.as_slice() else {
-        return Vec::new();
-    };
-    let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-    let best = |label: &str, figure: &CellFigure, better: fn(f64, f64) -> f64| {
-        let values = (sweep.cells.iter()).filter_map(|c| c.figure_value(figure));
-        let value = values.reduce(better)?;
-        Some(KeyFigure {
-            label: label.into(),
-            value: TableCell::number_cell(value, format_figure(value)),
-            unit: figure.unit.into(),
+/// How full the fullest device of documents without their runs was.
+fn answer_of_documents(material: &Material) -> Answer {
+    let kv_pool = |used: Option<u64>, pool: Option<u64>| {
+        Some(MemoryGauge {
+            label: KV_POOL.into(),
+            used_bytes: used?,
+            total_bytes: pool?,
+            parts: [(Component::KvCache, used?)].into(),
         })
     };
-    let all = [
-        best("Best throughput", THROUGHPUT, f64::max),
-        best("Lowest mean latency", LATENCY_OF_CELL, f64::min),
-        best("Lowest time to first token", TTFT, f64::min),
-        best("Highest peak", PEAK, f64::max),
-    ];
+    let (mut devices, mut pools) = (Vec::new(), Vec::new());
+    for stored in &material.sweeps {
+        let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
+        let rows = sweep.cells.into_iter().map(|cell| cell.figures);
+        for row in rows {
+            pools.extend(kv_pool(row.kv_used_bytes, row.kv_pool_bytes));
+            devices.extend(row.fullest_device);
+        }
+    }
+    for stored in &material.experiments {
+        for level in read_experiment(&stored.document).levels {
+            pools.extend(kv_pool(level.kv_used_bytes, level.kv_pool_bytes));
+            devices.extend(level.fullest_device);
+        }
+    }
+    let lines = material.load_lines.iter();
+    let rounds = lines.flat_map(|stored| read_load_line(&stored.document).rounds);
+    devices.extend(rounds.filter_map(|round| round.seen.fullest_device));
+    let device = MemoryGauge::fullest_of(devices);
+    let state = device
+        .as_ref()
+        .map(|gauge| state_of_headroom(gauge.headroom_level()).0);
+    let asked = material.sweeps.len() + material.experiments.len() + material.load_lines.len();
+    let answer = Answer {
+        state: state.unwrap_or_default(),
+        ..Answer::default()
+    };
+    match asked {
+        0 => answer,
+        _ => answer.with_gauge(device.or_else(|| MemoryGauge::fullest_of(pools))),
+    }
+}
+
+/// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.`
+fn describe_headroom(gauge: &MemoryGauge) -> String {
+    let what = match gauge.label.as_str() {
+        KV_POOL => KV_POOL,
+        _ => state_of_headroom(gauge.headroom_level()).1,
+    };
+    format!(
+        "{what}: at most {} of {} in use ({:.0} %), {}.",
+        Bytes(gauge.used_bytes),
+        Bytes(gauge.total_bytes),
+        gauge.used_percent(),
+        gauge.describe_rest()
+    )
+}
+
+/// The best figures of the only document: of a sweep, an experiment, a load line.
+fn document_figures(material: &Material) -> Vec<KeyFigure> {
+    let figure = |label: &str, value: Option<f64>, unit: &str| {
+        let value = value.filter(|v| v.is_finite())?;
+        Some(KeyFigure {
+            label: label.into(),
+            value: TableCell::number_cell(
+                value,
+                match unit {
+                    REQUESTS => grouped_count(value as u64),
+                    unit => format_in_unit(value, unit),
+                },
+            ),
+            unit: unit.into(),
+        })
+    };
+    let (highest, lowest) = (
+        f64::max as fn(f64, f64) -> f64,
+        f64::min as fn(f64, f64) -> f64,
+    );
+    let documents = (
+        &material.sweeps[..],
+        &material.experiments[..],
+        &material.load_lines[..],
+    );
+    let all = match documents {
+        ([stored], [], []) => {
+            let cells = SweepDocument::read_sweep(&stored.document, &stored.name).cells;
+            [
+                ("Best throughput", THROUGHPUT, highest),
+                ("Lowest mean latency", LATENCY_OF_CELL, lowest),
+                ("Lowest time to first token", TTFT, lowest),
+                ("Highest peak", PEAK, highest),
+            ]
+            .map(|(label, of, better)| {
+                let values = cells.iter().filter_map(|c| c.figure_value(of));
+                figure(label, values.reduce(better), of.unit)
+            })
+        }
+        ([], [stored], []) => {
+            let experiment = read_experiment(&stored.document);
+            let best = |pick: fn(&ExperimentLevel) -> Option<f64>, better| {
+                experiment
+                    .completed_levels()
+                    .filter_map(pick)
+                    .reduce(better)
+            };
+            [
+                figure(
+                    "Highest peak",
+                    best(|l| l.peak_bytes.map(to_gib), highest),
+                    "GiB",
+                ),
+                figure(
+                    "Most KV in use",
+                    best(|l| l.kv_used_bytes.map(to_gib), highest),
+                    "GiB",
+                ),
+                figure(
+                    "Best throughput",
+                    best(|l| l.total_tokens_per_s, highest),
+                    "tokens/s",
+                ),
+                figure(
+                    "Lowest mean latency",
+                    best(|l| l.mean_latency_s, lowest),
+                    "s",
+                ),
+            ]
+        }
+        ([], [], [stored]) => {
+            let line = read_load_line(&stored.document);
+            let held = line.measured.as_ref().and_then(|m| m.concurrency);
+            let round = line
+                .rounds
+                .iter()
+                .find(|r| r.held && Some(r.concurrency) == held);
+            let result = round.map(|r| &r.seen.result);
+            let ttft = result.and_then(|r| r.ttft_ms.get("p95").copied());
+            let predicted = line.prediction.concurrency;
+            [
+                figure("Sustained", held.map(f64::from), REQUESTS),
+                figure(
+                    "Predicted",
+                    predicted.map(|n| n as f64),
+                    "concurrent requests",
+                ),
+                figure(
+                    "Throughput there",
+                    result.and_then(|r| r.output_tokens_per_second),
+                    "tokens/s",
+                ),
+                figure("TTFT p95 there", ttft, "ms"),
+            ]
+        }
+        _ => return Vec::new(),
+    };
     all.into_iter().flatten().collect()
 }
 
@@ -169,7 +307,7 @@ fn answer_of_failure(
     answer.verdict = format!("Failed: {}.", why.trim_end_matches('.'));
     answer.gauge = fullest.map(|f| f.gauge);
     if let Some(gauge) = &answer.gauge {
-        let (used, total) = (Bytes(gauge.used), Bytes(gauge.total));
+        let (used, total) = (Bytes(gauge.used_bytes), Bytes(gauge.total_bytes));
         let reached = format!(" Memory reached {used} of {total}.");
         answer.verdict.push_str(&reached);
     }
@@ -191,13 +329,8 @@ fn answer_of_failure(
 fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevice) -> Answer {
     let p = &run.profile;
     let gauge = fullest.gauge;
-    let headroom =
-        Headroom::of_share(gauge.free_bytes(), gauge.total).unwrap_or(Headroom::Critical);
-    let (state, word) = match headroom {
-        Headroom::Safe => (AnswerState::Safe, "Safe"),
-        Headroom::Tight => (AnswerState::Tight, "Tight"),
-        Headroom::Critical => (AnswerState::Critical, "Critical"),
-    };
+    let headroom = gauge.headroom_level();
+    let (state, word) = state_of_headroom(headroom);
     let peak = peak_sentence(p, &gauge, fullest.page_cache);
     // What was seen of a run that did not end, or that had no load, is no promise.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
@@ -225,6 +358,14 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     answer
 }
 
+fn state_of_headroom(headroom: Headroom) -> (AnswerState, &'static str) {
+    match headroom {
+        Headroom::Safe => (AnswerState::Safe, "Safe"),
+        Headroom::Tight => (AnswerState::Tight, "Tight"),
+        Headroom::Critical => (AnswerState::Critical, "Critical"),
+    }
+}
+
 /// Why the run failed, or what its log reports as an error though the run ended.
 fn failure_of(p: &Profile) -> Option<&str> {
     let reported = || {
@@ -240,53 +381,27 @@ fn failure_of(p: &Profile) -> Option<&str> {
 }
 
 /// `peak 2.28 GiB of 4.00 GiB (57 %), 1.72 GiB free`, with the device where there are several.
-fn peak_sentence(p: &Profile, gauge: &Gauge, page_cache: u64) -> String {
+fn peak_sentence(p: &Profile, gauge: &MemoryGauge, page_cache: u64) -> String {
     let on = match p.memory_breakdown.per_gpu.len() {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
     };
-    let free = gauge.free_bytes();
     let cache = match page_cache {
-        n if n < gauge.total / 100 => String::new(),
+        n if n < gauge.total_bytes / 100 => String::new(),
         n => format!(" {} of page cache is not counted.", Bytes(n)),
     };
     format!(
-        "peak {} of {}{on} ({:.0} %), {} free.{cache}",
-        Bytes(gauge.used),
-        Bytes(gauge.total),
+        "peak {} of {}{on} ({:.0} %), {}.{cache}",
+        Bytes(gauge.used_bytes),
+        Bytes(gauge.total_bytes),
         gauge.used_percent(),
-        Bytes(free)
+        gauge.describe_rest()
     )
 }
 
-/// The device that came nearest to its limit.
-struct FullestDevice {
-    index: u32,
-    gauge: Gauge,
-    /// Page cache at its peak, bytes: the kernel gives it back under pressure.
-    page_cache: u64,
-}
-
-/// The device of which the largest share was in use; of a run without parts the one device at its highest sample.
+/// The device of which the largest share was in use.
 fn fullest_device(run: &ReportRun) -> Option<FullestDevice> {
-    let p = &run.profile;
-    let devices = p.memory_breakdown.per_gpu.iter();
-    let known = devices.filter_map(|d| device_gauge(p, d));
-    let share = |f: &FullestDevice| f.gauge.used_percent();
-    let fullest = known.max_by(|a, b| share(a).total_cmp(&share(b)));
-    fullest.or_else(|| match p.gpu_info.devices.as_slice() {
-        [only] => Some(FullestDevice {
-            index: only.index,
-            gauge: Gauge {
-                label: device_label(only),
-                used: (p.memory_timeline.max_gb? * GIB) as u64,
-                total: only.total_bytes.filter(|t| *t > 0)?,
-                parts: Vec::new(),
-            },
-            page_cache: 0,
-        }),
-        _ => fullest_lane(run),
-    })
+    run.profile.fullest_device().or_else(|| fullest_lane(run))
 }
 
 /// Of a run that was cut off before its parts were measured: the device whose samples came nearest to its size.
@@ -295,44 +410,17 @@ fn fullest_lane(run: &ReportRun) -> Option<FullestDevice> {
     let lanes = run.timeline.lanes.iter().filter(|lane| lane.memory);
     let gauges = lanes.filter_map(|lane| {
         let highest = lane.stretches.iter().map(|s| s.high).reduce(f64::max)?;
-        Some(Gauge {
+        Some(MemoryGauge {
             label: lane.label.clone(),
-            used: bytes(highest),
-            total: lane.capacity.map(bytes).filter(|total| *total > 0)?,
-            parts: Vec::new(),
+            used_bytes: bytes(highest),
+            total_bytes: lane.capacity.map(bytes)?,
+            ..MemoryGauge::default()
         })
     });
-    let fullest = gauges.max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))?;
     Some(FullestDevice {
         index: 0,
-        gauge: fullest,
+        gauge: MemoryGauge::fullest_of(gauges)?,
         page_cache: 0,
-    })
-}
-
-/// What a device had in use at its peak, without what does not count against its limit.
-fn device_gauge(p: &Profile, d: &DeviceBreakdown) -> Option<FullestDevice> {
-    let facts = (p.gpu_info.devices.iter()).find(|facts| facts.index == d.gpu_id)?;
-    // Swapped-out memory is in the peak, and does not count against the limit of memory.
-    let is_held = |c: Component| c != Component::PageCache && c != Component::Swap;
-    let (held, beside): (Vec<&Part>, Vec<&Part>) =
-        d.parts.iter().partition(|part| is_held(part.component));
-    let bytes = |part: &Part| part.bytes.max(0) as u64;
-    let cache = |part: &&&Part| part.component == Component::PageCache;
-    let gauge = Gauge {
-        label: device_label(facts),
-        used: d
-            .peak_bytes
-            .saturating_sub(beside.iter().copied().map(bytes).sum()),
-        total: facts.total_bytes.filter(|t| *t > 0)?,
-        parts: (held.iter().filter(|part| part.bytes > 0))
-            .map(|part| (part.component, bytes(part)))
-            .collect(),
-    };
-    Some(FullestDevice {
-        index: d.gpu_id,
-        gauge,
-        page_cache: beside.iter().filter(cache).copied().map(bytes).sum(),
     })
 }
 
@@ -402,15 +490,19 @@ fn main_figures(
     all
 }
 
-fn advice_action(effect: String) -> Action {
-    Action {
-        setting: String::new(),
-        effect,
-    }
+/// A sentence of advice; one that begins with a setting names it apart: `--max-num-seqs: more at once`.
+fn advice_action(advice: String) -> Action {
+    let (setting, effect) = match advice.split_once(": ") {
+        Some((setting, effect)) if setting.starts_with("--") && !setting.contains(' ') => {
+            (setting.to_owned(), effect.to_owned())
+        }
+        _ => (String::new(), advice),
+    };
+    Action { setting, effect }
 }
 
 /// What to change after a run that ended well.
-fn find_actions(run: &ReportRun, gauge: &Gauge, headroom: Headroom) -> Vec<Action> {
+fn find_actions(run: &ReportRun, gauge: &MemoryGauge, headroom: Headroom) -> Vec<Action> {
     let p = &run.profile;
     let mut actions = Vec::new();
     let host = p
@@ -432,14 +524,14 @@ fn find_actions(run: &ReportRun, gauge: &Gauge, headroom: Headroom) -> Vec<Actio
 }
 
 /// A limit that leaves a tenth free at this peak, where the container has a limit of its own.
-fn raise_limit(p: &Profile, gauge: &Gauge) -> Option<Action> {
+fn raise_limit(p: &Profile, gauge: &MemoryGauge) -> Option<Action> {
     let limited =
         (p.gpu_info.devices.iter()).any(|d| matches!(d.limit_level, Some(LimitLevel::Cgroup(_))));
     p.metadata
         .container
         .memory_limit_bytes
         .filter(|_| limited)?;
-    let mib = (gauge.used as f64 / 0.9 / f64::from(1 << 20)).ceil() as u64;
+    let mib = (gauge.used_bytes as f64 / 0.9 / f64::from(1 << 20)).ceil() as u64;
     Some(Action {
         setting: format!("--memory {mib}m"),
         effect: "leaves 10 % of the container's limit free at this peak".into(),
@@ -473,9 +565,10 @@ fn present_deployment(plan: &RunPlan) -> Option<Deployment> {
 }
 
 /// A smaller share of a GPU that is nearly full.
-fn lower_share(plan: &RunPlan, gauge: &Gauge, headroom: Headroom) -> Option<Action> {
+fn lower_share(plan: &RunPlan, gauge: &MemoryGauge, headroom: Headroom) -> Option<Action> {
     let present = present_deployment(plan).filter(|_| headroom != Headroom::Safe)?;
-    let share = present.memory_fraction? + Headroom::spare_share(gauge.free_bytes(), gauge.total);
+    let share =
+        present.memory_fraction? + Headroom::spare_share(gauge.free_bytes(), gauge.total_bytes);
     let percent = (share * 100.0).floor();
     let found = change_share(&present, percent, &|d| concurrency_of(plan, d))?;
     let holds = describe_hold(&found, &plan.model);
@@ -486,14 +579,14 @@ fn lower_share(plan: &RunPlan, gauge: &Gauge, headroom: Headroom) -> Option<Acti
 }
 
 /// More pool for a load that filled it, from memory that is free.
-fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &Gauge) -> Option<Action> {
+fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &MemoryGauge) -> Option<Action> {
     let pool = &p.vllm_internal_metrics;
     let used = pool.kv_cache_usage_peak;
     let is_full =
         pool.preemptions.is_some_and(|n| n > 0) || used.is_some_and(|used| used > FULL_POOL);
     let present = present_deployment(plan).filter(|_| is_full)?;
     let now = concurrency_of(plan, &present).ok()?;
-    let spare = Headroom::spare_share(gauge.free_bytes(), gauge.total);
+    let spare = Headroom::spare_share(gauge.free_bytes(), gauge.total_bytes);
     let share = present.memory_fraction? + (spare >= 0.01).then_some(spare)?;
     let percent = (share * 100.0).floor();
     let found = change_share(&present, percent, &|d| concurrency_of(plan, d));
@@ -590,8 +683,9 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
         counted_noun(sweep.cells.len(), "cell")
     );
     let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
-    if let Some((cell, _)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        text.push_str(&format!("; best throughput: {}", cell.load_words()));
+    if let Some((cell, best)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        let (load, best) = (cell.load_words(), format_figure(best));
+        text.push_str(&format!("; best throughput: {best} tokens/s at {load}"));
     }
     text.push('.');
     Some(text)
@@ -607,27 +701,25 @@ fn sweeps_failed(material: &Material) -> bool {
 }
 
 fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
-    let mut sentences = sentences_at(&stored.document, "/readings").into_iter();
-    sentences.next()
+    read_experiment(&stored.document)
+        .readings
+        .into_iter()
+        .next()
 }
 
 fn load_line_sentence(stored: &StoredDocument) -> Option<String> {
-    let document = &stored.document;
-    let count = |path: &str| {
-        number_at(document, path)
-            .map(|n| counted_words(n as usize, "concurrent request", "concurrent requests"))
-    };
-    let text = match (
-        count("/measured/concurrency"),
-        number_at(document, "/measured/fails_at"),
-    ) {
-        (Some(holds), Some(fails)) => format!("Sustains {holds}; fails at {fails:.0}."),
+    let line = read_load_line(&stored.document);
+    let requests = |n: u64| counted_noun(n as usize, "concurrent request");
+    let measured = line.measured.unwrap_or_default();
+    let holds = measured.concurrency.map(|n| requests(n.into()));
+    let text = match (holds, measured.fails_at) {
+        (Some(holds), Some(fails)) => format!("Sustains {holds}; fails at {fails}."),
         (Some(holds), None) => format!("Sustains {holds}, the most that was tried."),
-        (None, Some(fails)) => format!("Does not sustain {fails:.0}; fewer were not tried."),
-        (None, None) => format!("Predicted: {}.", count("/prediction/concurrency")?),
+        (None, Some(fails)) => format!("Does not sustain {fails}; fewer were not tried."),
+        (None, None) => format!("Predicted: {}.", requests(line.prediction.concurrency?)),
     };
-    Some(match text_at(document, "/measured/limiting") {
-        Some(limit) => format!("{text} Limited by the {}.", resource_words(&limit)),
+    Some(match measured.limiting {
+        Some(limit) => format!("{text} Limited by {limit}."),
         None => text,
     })
 }

@@ -10,12 +10,12 @@ use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
+use crate::profile::device_label;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, Note, TableCell, facts_block, number_column, share_column,
     text_column as column,
 };
-use crate::report::lanes::device_label;
 use crate::report::layout::{counted_noun, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;

@@ -4,8 +4,8 @@ use super::Sources;
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Report, SourceDetail, TableCell, number_column,
-    text_column,
+    Answer, Chapter, ContentBlock, FigureSource, Grid, Report, SourceDetail, TableCell,
+    number_column, text_column,
 };
 use crate::report::layout::{counted_noun, unsigned_zero};
 use crate::report::material::Material;
@@ -45,6 +45,14 @@ pub fn correlations_report(found: &Correlations) -> Report {
             "Correlations in {}",
             counted_noun(found.profiles as usize, "profile")
         ),
+        answer: Some(Answer {
+            verdict: format!(
+                "{} over the runs, {} within a run.",
+                counted_noun(found.across_runs.len(), "correlation"),
+                found.within_runs.len()
+            ),
+            ..Answer::default()
+        }),
         chapters: vec![Chapter::of_blocks("correlations", "Correlations", blocks)],
         sources: sources.all,
         ..Report::default()

@@ -1,6 +1,7 @@
 //! Reading documents of plimsoll's leniently: what is missing or of another kind is unknown.
 
-use crate::report::layout::{truncate_text, with_unit};
+use crate::report::layout::truncate_text;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -49,55 +50,25 @@ pub(super) fn sentences_at(value: &Value, path: &str) -> Vec<String> {
 }
 
 /// A document as far as it can be read: a field that is missing or of another kind is as in the default.
-pub(super) fn read_document<T: DeserializeOwned + Default>(document: &Value) -> T {
-    let mut fields = document.as_object().cloned().unwrap_or_default();
-    fields.retain(|name, value| {
-        let alone = Value::Object([(name.clone(), value.clone())].into_iter().collect());
-        serde_json::from_value::<T>(alone).is_ok()
+pub(super) fn read_document<T: Serialize + DeserializeOwned + Default>(document: &Value) -> T {
+    let defaults = match serde_json::to_value(T::default()) {
+        Ok(Value::Object(defaults)) => defaults,
+        _ => return T::default(),
+    };
+    let given = || document.as_object().into_iter().flatten();
+    let mut fields = defaults.clone();
+    fields.extend(given().map(|(name, value)| (name.clone(), value.clone())));
+    if let Ok(whole) = serde_json::from_value(Value::Object(fields)) {
+        return whole;
+    }
+    let fields = given().filter(|(name, value)| {
+        let mut alone = defaults.clone();
+        alone.insert((*name).clone(), (*value).clone());
+        serde_json::from_value::<T>(Value::Object(alone)).is_ok()
     });
-    serde_json::from_value(Value::Object(fields)).unwrap_or_default()
-}
-
-/// A figure that a document has for each of its rows: cells, levels.
-#[derive(Debug, PartialEq)]
-pub(crate) struct DocumentFigure {
-    /// Key in the document.
-    pub key: &'static str,
-    /// Key in CSV.
-    pub csv: &'static str,
-    /// Words.
-    pub title: &'static str,
-    /// Unit of the value as it is shown; empty for a count.
-    pub unit: &'static str,
-    /// What the document's value is divided by.
-    per: f64,
-}
-
-/// A figure of a document. `csv`: its column in CSV; `per`: what the document's value is divided by for `unit`.
-pub(crate) const fn new_figure(
-    key: &'static str,
-    csv: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    per: f64,
-) -> DocumentFigure {
-    DocumentFigure {
-        key,
-        csv,
-        title,
-        unit,
-        per,
-    }
-}
-
-impl DocumentFigure {
-    /// Words with the unit: `peak, GiB`.
-    pub fn column_head(&self) -> String {
-        with_unit(self.title, self.unit)
-    }
-
-    /// Its value in a row, in the unit that is shown.
-    pub fn value_in_row(&self, row: &Value) -> Option<f64> {
-        Some(row.get(self.key)?.as_f64()? / self.per)
-    }
+    let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
+    let fields: Vec<(String, Value)> = fields.collect();
+    let mut known = defaults;
+    known.extend(fields);
+    serde_json::from_value(Value::Object(known)).unwrap_or_default()
 }

@@ -63,7 +63,7 @@ fn a_load_line_predicted_and_measured() {
             "faults": faults, "ran_out": if faults == json!([]) { Value::Null } else { "kv_pool".into() },
             "seen": {"completed": 3 * concurrency, "failed": 0, "preemptions": 0, "kv_usage_most": concurrency as f64 / 32.0,
                 "result": {"output_tokens_per_second": 10.0 * concurrency as f64, "mean_latency_ms": 900.0, "ttft_ms": {"mean": 60.5, "p95": 2.75 * concurrency as f64},
-                    "itl_ms": {"p95": 20.0}}, "running_most": concurrency.min(30), "readings": 9, "generation_s": 4.0, "queue_mean_s": 0.25,
+                    "itl_ms": {"p95": 20.0}, "tpot_ms": {}, "e2el_ms": {}, "latency_percentiles_ms": {}, "latencies_ms": []}, "running_most": concurrency.min(30), "readings": 9, "generation_s": 4.0, "queue_mean_s": 0.25,
                 "queued_long": concurrency - concurrency.min(30)},
             "profile": format!("round-{number}.json")})
     };

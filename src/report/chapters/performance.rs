@@ -8,9 +8,9 @@ use crate::profile::{LatencyStats, RepeatResult};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
 };
-use crate::report::layout::counted_noun;
-use crate::report::layout::{format_figure, unsigned_zero};
+use crate::report::layout::{counted_noun, format_figure};
 use crate::report::material::{Material, ReportRun};
+use crate::report::tables::{TableBuilder, format_in_unit};
 use crate::units::to_gib;
 use std::collections::BTreeMap;
 
@@ -197,91 +197,58 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
     })
 }
 
+/// A figure of a repeat: its title, its key in CSV and in the profile, and its value.
+type RepeatFigure = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&RepeatResult) -> Option<f64>,
+);
+
+/// The first two have a column even where no repeat has them.
+#[rustfmt::skip]
+static REPEAT_FIGURES: [RepeatFigure; 8] = [
+    ("peak, GiB", "peak_gib", "peak_bytes", |r| r.peak_bytes.map(to_gib)),
+    ("mean latency, ms", "mean_latency_ms", "result.mean_latency_ms", |r| r.result.mean_latency_ms),
+    ("generated tokens/s", "output_tokens_per_second", "result.output_tokens_per_second", |r| r.result.output_tokens_per_second),
+    ("prompt and generated tokens/s", "total_tokens_per_second", "result.total_tokens_per_second", |r| r.result.total_tokens_per_second),
+    ("requests/s", "requests_per_second", "result.requests_per_second", |r| r.result.requests_per_second),
+    ("requests", "completed", "result.completed", |r| r.result.completed.map(|n| n as f64)),
+    ("failed", "failed", "result.failed", |r| r.result.failed.map(|n| n as f64)),
+    ("measured, s", "duration_s", "result.duration_s", |r| r.result.duration_s),
+];
+
 /// Each repeat on its own line.
 fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> Grid {
-    let mut rows = Vec::new();
-    for r in &stats.repeats {
-        let result = &r.result;
-        let mut cell = |title: &str, value: Option<f64>, key: &str, text: fn(f64) -> String| {
-            let path = format!("latency_stats.repeats[].{key}");
-            let Some(value) = value.filter(|v| v.is_finite()) else {
-                return TableCell::missing_cell(reason_at_path(&figures.run.profile, &path));
+    let (run, many) = (figures.run, figures.many);
+    let mut table =
+        TableBuilder::of_items(&stats.repeats).words("repeat", "repeat", |r| r.repeat.to_string());
+    for (n, (title, key, in_profile, value)) in REPEAT_FIGURES.iter().enumerate() {
+        let known = |r: &RepeatResult| value(r).filter(|v| v.is_finite());
+        if n >= 2 && stats.repeats.iter().all(|r| known(r).is_none()) {
+            continue;
+        }
+        let path = format!("latency_stats.repeats[].{in_profile}");
+        let unit = match *key {
+            "peak_gib" => "GiB",
+            "completed" | "failed" => "",
+            _ => "of a rate or a time",
+        };
+        table = table.figures(title, key, |r| {
+            let Some(value) = known(r) else {
+                return TableCell::missing_cell(reason_at_path(&run.profile, &path));
             };
-            let shown = text(value);
+            let shown = format_in_unit(value, unit);
             let id = figures.of_key(
                 (&format!("{title}, repeat {}", r.repeat), shown.clone()),
                 BENCH,
                 (format!("{title}: {value}"), &path),
             );
             TableCell::number_cell(value, shown).from(id)
-        };
-        let whole = |n: Option<u64>| n.map(|n| n as f64);
-        let count = |v: f64| unsigned_zero(format!("{v:.0}"));
-        rows.push(vec![
-            TableCell::text_cell(r.repeat.to_string()),
-            cell("peak, GiB", r.peak_bytes.map(to_gib), "peak_bytes", |v| {
-                format!("{v:.3}")
-            }),
-            cell(
-                "mean latency, ms",
-                result.mean_latency_ms,
-                "result.mean_latency_ms",
-                format_figure,
-            ),
-            cell(
-                "generated tokens/s",
-                result.output_tokens_per_second,
-                "result.output_tokens_per_second",
-                format_figure,
-            ),
-            cell(
-                "all tokens/s",
-                result.total_tokens_per_second,
-                "result.total_tokens_per_second",
-                format_figure,
-            ),
-            cell(
-                "requests/s",
-                result.requests_per_second,
-                "result.requests_per_second",
-                format_figure,
-            ),
-            cell(
-                "requests",
-                whole(result.completed),
-                "result.completed",
-                count,
-            ),
-            cell("failed", whole(result.failed), "result.failed", count),
-            cell(
-                "seconds",
-                result.duration_s,
-                "result.duration_s",
-                format_figure,
-            ),
-        ]);
+        });
     }
-    // A figure that no repeat has gets no column.
-    let heads = [
-        column("repeat", "repeat"),
-        number_column("peak, GiB", "peak_gib"),
-        number_column("mean latency, ms", "mean_latency_ms"),
-        number_column("generated tokens/s", "output_tokens_per_second"),
-        number_column("prompt and generated tokens/s", "total_tokens_per_second"),
-        number_column("requests/s", "requests_per_second"),
-        number_column("requests", "completed"),
-        number_column("failed", "failed"),
-        number_column("measured, s", "duration_s"),
-    ];
-    let kept: Vec<usize> = (0..heads.len())
-        .filter(|c| *c < 3 || rows.iter().any(|row| row[*c].missing.is_none()))
-        .collect();
-    Grid {
-        id: super::numbered_id("repeats", i, figures.many),
-        caption: super::of_run("Each repeat", figures.run, figures.many),
-        columns: kept.iter().map(|c| heads[*c].clone()).collect(),
-        rows: (rows.into_iter())
-            .map(|row| kept.iter().map(|c| row[*c].clone()).collect())
-            .collect(),
-    }
+    table.grid(
+        super::numbered_id("repeats", i, many),
+        super::of_run("Each repeat", run, many),
+    )
 }

@@ -1,8 +1,7 @@
 //! Where the words of a witness stand: a line of the log, a reply, the second of a sample.
 
 use crate::breakdown::{Component, EvidenceSource};
-use crate::profile::Profile;
-use crate::report::lanes::device_label;
+use crate::profile::{Profile, device_label};
 use crate::report::material::ReportRun;
 
 /// A device of a run, in words.

@@ -10,6 +10,7 @@ use crate::report::content::{
 };
 use crate::report::layout::counted_noun;
 use crate::report::material::ReportRun;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn add_run_blocks(
     blocks: &mut Vec<ContentBlock>,
@@ -77,12 +78,14 @@ pub(super) fn add_run_blocks(
             TableCell::text_cell(words::outcome_label(&p.metadata.outcome)),
         ]
     });
-    blocks.push(ContentBlock::Table(Grid {
+    let grid = Grid {
         id: "runs".into(),
         caption: counted_noun(runs.len(), "run"),
         columns,
         rows: rows.collect(),
-    }));
+    };
+    let beside = engine_tables(runs, &grid);
+    blocks.extend(beside.into_iter().chain([grid]).map(ContentBlock::Table));
     let brief = runs.iter().filter(|r| !r.in_full).count();
     if brief > 0 {
         blocks.push(ContentBlock::Text(format!(
@@ -90,4 +93,50 @@ pub(super) fn add_run_blocks(
             counted_noun(runs.len() - brief, "run")
         )));
     }
+}
+
+/// Runs of one model under one load on several engines, the engines side by side.
+fn engine_tables(runs: &[ReportRun], grid: &Grid) -> Vec<Grid> {
+    /// The model and the load of runs.
+    type ModelLoad<'a> = (Option<&'a str>, String);
+    let mut groups: BTreeMap<ModelLoad, Vec<usize>> = BTreeMap::new();
+    for (n, run) in runs.iter().enumerate() {
+        let model = run.profile.model_info.name.as_deref();
+        let load = words::load_label(&run.profile);
+        groups.entry((model, load)).or_default().push(n);
+    }
+    groups.retain(|(model, _), group| {
+        let engines = group
+            .iter()
+            .map(|n| &runs[*n].profile.engine_metadata.engine_type);
+        model.is_some() && engines.collect::<BTreeSet<_>>().len() > 1
+    });
+    let table = |(i, ((model, load), group)): (usize, (ModelLoad, Vec<usize>))| {
+        let engines = group.iter().map(|n| {
+            let label = format!(
+                "{}, {}",
+                words::engine_label(&runs[*n].profile),
+                runs[*n].name
+            );
+            number_column(label, &format!("run{}", n + 1))
+        });
+        let figures = grid.columns.iter().enumerate().filter(|(_, c)| c.numeric);
+        let row = |(c, column): (usize, &TableColumn)| {
+            let cells = group.iter().map(|n| grid.rows[*n][c].clone());
+            let name = TableCell::text_cell(&column.title);
+            std::iter::once(name).chain(cells).collect()
+        };
+        Grid {
+            id: format!("engines_{}", i + 1),
+            caption: format!(
+                "Engines side by side: {}, {load}",
+                model.unwrap_or_default()
+            ),
+            columns: std::iter::once(column("figure", "name"))
+                .chain(engines)
+                .collect(),
+            rows: figures.map(row).collect(),
+        }
+    };
+    groups.into_iter().enumerate().map(table).collect()
 }

@@ -3,11 +3,11 @@
 use super::Sources;
 use super::figures::reason_at_path;
 use crate::engine::torch_probe::{Layer, LayerProfile, MeasuredBy, Operator, TorchMemory};
-use crate::report::content::{
-    Chapter, ContentBlock, Grid, TableCell, facts_block, number_column, text_column,
-};
+use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, facts_block};
+use crate::report::figures::{cell_by, count_cell};
 use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
+use crate::report::tables::TableBuilder;
 use crate::units::{Bytes, signed_text, to_gib};
 
 /// Rows of a table; the document has all of them.
@@ -126,62 +126,44 @@ fn layer_blocks(profile: &LayerProfile, i: usize, many: bool) -> Vec<ContentBloc
     let mut largest: Vec<&Layer> = profile.layers.iter().collect();
     let size = |l: &Layer| (l.parameter_bytes, l.inner_bytes.unwrap_or(0));
     largest.sort_by_key(|l| std::cmp::Reverse(size(l)));
-    let rows = largest.iter().take(ROWS).map(|layer| {
-        vec![
-            TableCell::text_cell(&layer.name),
-            TableCell::text_cell(&layer.class),
-            bytes_cell(Some(layer.parameter_bytes)),
-            bytes_cell(layer.output_bytes),
-            bytes_cell(layer.inner_bytes),
-            bytes_cell(layer.peak_bytes),
-        ]
-    });
-    blocks.push(ContentBlock::Table(Grid {
-        id: super::numbered_id("layers", i, many),
-        caption: "Largest layers (one pass over the prompt)".into(),
-        columns: vec![
-            text_column("layer", "layer"),
-            text_column("class", "class"),
-            number_column("parameters", "parameters_gib"),
-            number_column("output", "output_gib"),
-            number_column("inner", "inner_gib"),
-            number_column("peak", "peak_gib"),
-        ],
-        rows: rows.collect(),
-    }));
+    let grid = TableBuilder::of_items(largest.into_iter().take(ROWS))
+        .words("layer", "layer", |layer| &layer.name)
+        .words("class", "class", |layer| &layer.class)
+        .figures("parameters", "parameters_gib", |layer| {
+            bytes_cell(Some(layer.parameter_bytes))
+        })
+        .figures("output", "output_gib", |layer| {
+            bytes_cell(layer.output_bytes)
+        })
+        .figures("inner", "inner_gib", |layer| bytes_cell(layer.inner_bytes))
+        .figures("peak", "peak_gib", |layer| bytes_cell(layer.peak_bytes))
+        .grid(
+            super::numbered_id("layers", i, many),
+            "Largest layers (one pass over the prompt)",
+        );
+    blocks.push(ContentBlock::Table(grid));
     blocks.extend(more_text(profile.layers.len(), "layer_profile.layers"));
     blocks
 }
 
 fn operators_table(id: String, caption: String, operators: &[Operator]) -> Grid {
-    let ms = |ms: Option<f64>| match ms {
-        Some(ms) => TableCell::number_cell(ms, format_figure(ms)),
-        None => TableCell::missing_cell("the profiler has no such figure"),
-    };
-    let rows = operators.iter().take(ROWS).map(|operator| {
-        vec![
-            TableCell::text_cell(&operator.name),
-            TableCell::number_cell(operator.calls as f64, grouped_count(operator.calls)),
-            match operator.self_memory_bytes {
-                Some(bytes) => TableCell::number_cell(bytes as f64, signed(bytes)),
-                None => TableCell::missing_cell("the profiler has no such figure"),
-            },
-            ms(operator.self_cpu_ms),
-            ms(operator.self_device_ms),
-        ]
-    });
-    Grid {
-        id,
-        caption,
-        columns: vec![
-            text_column("operator", "operator"),
-            number_column("calls", "calls"),
-            number_column("memory", "memory_bytes"),
-            number_column("CPU ms", "cpu_ms"),
-            number_column("GPU ms", "gpu_ms"),
-        ],
-        rows: rows.collect(),
-    }
+    let none = "the profiler has no such figure";
+    TableBuilder::of_items(operators.iter().take(ROWS))
+        .words("operator", "operator", |o| &o.name)
+        .figures("calls", "calls", |o| count_cell(o.calls))
+        .figures("memory", "memory_bytes", |o| {
+            let bytes = o.self_memory_bytes;
+            cell_by(bytes.map(|b| b as f64), none, |_| {
+                signed(bytes.unwrap_or(0))
+            })
+        })
+        .figures("CPU ms", "cpu_ms", |o| {
+            cell_by(o.self_cpu_ms, none, format_figure)
+        })
+        .figures("GPU ms", "gpu_ms", |o| {
+            cell_by(o.self_device_ms, none, format_figure)
+        })
+        .grid(id, caption)
 }
 
 fn bytes_cell(bytes: Option<u64>) -> TableCell {

@@ -235,7 +235,7 @@ fn black_or_white(ground: u32) -> u32 {
 }
 
 /// Contrast of two colours as WCAG 2 defines it, 1 to 21.
-fn contrast(a: u32, b: u32) -> f64 {
+pub(in crate::report) fn contrast(a: u32, b: u32) -> f64 {
     let luminance = |colour: u32| {
         let [r, g, b] = channels(colour);
         0.2126 * r + 0.7152 * g + 0.0722 * b

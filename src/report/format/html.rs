@@ -238,6 +238,7 @@ fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn the_policy_names_what_the_page_holds() {
@@ -258,6 +259,70 @@ mod tests {
         for text in [STYLE.as_str(), SCRIPT] {
             assert!(!text.contains("</") && !text.contains("<!--"));
             assert!(!text.contains("://"), "an address");
+        }
+    }
+
+    /// The colours of each block of custom properties with a ground: light, dark by the system, dark by the button,
+    /// and paper.
+    fn themes() -> Vec<BTreeMap<&'static str, &'static str>> {
+        let blocks = OWN_STYLE.split(['{', '}']);
+        let properties = |block: &'static str| {
+            let each = block.split(';').filter_map(|d| d.split_once(':'));
+            let each = each.map(|(name, value)| (name.trim(), value.trim()));
+            each.filter(|(name, _)| name.starts_with("--")).collect()
+        };
+        let themes = blocks.filter(|b| b.contains("--ground:")).map(properties);
+        themes.collect()
+    }
+
+    /// Contrast of text is that of WCAG 2 at level AA. All is judged as small text.
+    #[test]
+    fn text_stands_out_from_every_ground_that_it_has() {
+        let themes = themes();
+        assert_eq!(themes.len(), 4);
+        for (n, theme) in themes.iter().enumerate() {
+            let dark = n == 1 || n == 2;
+            let drawn = palette::colour_properties(dark);
+            let colour = |name: &str| {
+                let value = theme[name];
+                let value = match value.strip_prefix("var(").and_then(|v| v.strip_suffix(')')) {
+                    Some(of) => drawn
+                        .split(';')
+                        .find_map(|d| d.strip_prefix(&format!("{of}:"))),
+                    None => Some(value),
+                };
+                let digits = value.unwrap().trim_start_matches('#');
+                let digits = match digits.len() {
+                    3 => digits.chars().flat_map(|c| [c, c]).collect(),
+                    _ => digits.to_owned(),
+                };
+                u32::from_str_radix(&digits, 16).unwrap()
+            };
+            let grounds = [
+                "--ground",
+                "--sheet",
+                "--faint",
+                "--accent-faint",
+                "--warn-faint",
+                "--bad-faint",
+            ];
+            let everywhere = ["--ink", "--quiet"].map(|text| (text, &grounds[..]));
+            let some: [(&str, &[&str]); 5] = [
+                ("--accent", &grounds[..4]),
+                ("--warn", &["--sheet", "--ground", "--warn-faint"]),
+                ("--bad", &["--sheet", "--ground", "--bad-faint"]),
+                ("--good", &["--sheet", "--ground", "--faint"]),
+                ("--sheet", &["--accent"]),
+            ];
+            for (text, grounds) in everywhere.into_iter().chain(some) {
+                for ground in grounds {
+                    let contrast = palette::contrast(colour(text), colour(ground));
+                    assert!(
+                        contrast >= 4.5,
+                        "theme {n}: {text} on {ground}: {contrast:.2}"
+                    );
+                }
+            }
         }
     }
 }

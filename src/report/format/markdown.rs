@@ -4,20 +4,26 @@
 //! GitHub makes links of `@name`, `#12` and addresses after it has read the Markdown, so that a
 //! backslash does not stop it: an invisible space (U+200B) does.
 
-use super::text::{figure_text, gauge_bar, missing_reasons};
+use super::text::{figure_text, gauge_bar, gauge_words, missing_reasons};
 use super::{File, ReportFormat, figures, words};
 use crate::engine::facts::Severity;
 use crate::report::RenderError;
 use crate::report::content::{
     Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
 };
-use crate::units::Bytes;
+use crate::report::layout::counted_noun;
 
 /// Bytes of the whole; GitHub takes 1 MiB and shows nothing of more.
 const MOST: usize = 1_000_000;
 
 /// Bytes of a brief report: a comment on a pull request holds 65,536 characters.
 const MOST_OF_BRIEF: usize = 60_000;
+
+/// Lines of a brief report of one run or of two that are compared.
+const LINES_OF_BRIEF: usize = 60;
+
+/// Chapters that keep their tables in a brief report, whatever their length.
+const WITH_TABLES: [&str; 3] = ["summary", "breakdown", "compare"];
 
 /// Rows that are shown without being asked for.
 const OPEN: usize = 30;
@@ -56,7 +62,8 @@ fn markdown_text(report: &Report) -> String {
         parts.push(format!("\n{}", answer_markdown(answer)));
     }
     if report.is_brief {
-        parts.extend(brief_parts(report));
+        let above = parts.concat().lines().count();
+        parts.extend(brief_parts(report, above));
         return bounded(parts, MOST_OF_BRIEF);
     }
     if !report.about.is_empty() {
@@ -74,52 +81,78 @@ fn markdown_text(report: &Report) -> String {
     bounded(parts, MOST)
 }
 
-/// Facts, sentences and notes on a line each, so that a profile is on one screen of a pull request.
-fn brief_parts(report: &Report) -> Vec<String> {
-    let facts = |facts: Vec<(String, String)>| {
-        let each = facts.into_iter();
-        let words = each.map(|(label, value)| format!("{}: {}", inert(&label), inert(&value)));
-        format!("\n{}\n", words.collect::<Vec<_>>().join(" · "))
+/// Facts, sentences and notes on a line each, so that a profile is on one screen of a pull request. Where that is not
+/// enough, the longest chapters leave their tables to `--full`.
+fn brief_parts(report: &Report, above: usize) -> Vec<String> {
+    let chapters = report.chapters.iter().enumerate();
+    let mut all: Vec<Vec<String>> = (chapters.clone())
+        .map(|(n, _)| brief_chapter(report, n, true))
+        .collect();
+    let count = |parts: &[String]| parts.concat().lines().count();
+    let left = chapters.filter(|(_, chapter)| !WITH_TABLES.contains(&chapter.id.as_str()));
+    let mut left: Vec<usize> = left.map(|(n, _)| n).collect();
+    while above + all.iter().map(|parts| count(parts)).sum::<usize>() > LINES_OF_BRIEF {
+        let Some(at) = (0..left.len()).max_by_key(|at| count(&all[left[*at]])) else {
+            break;
+        };
+        let n = left.swap_remove(at);
+        all[n] = brief_chapter(report, n, false);
+    }
+    all.concat()
+}
+
+/// Labels and values as one line.
+fn fact_line(facts: impl IntoIterator<Item = (String, String)>) -> String {
+    let each = facts.into_iter();
+    let words = each.map(|(label, value)| format!("{}: {}", inert(&label), inert(&value)));
+    format!("\n{}\n", words.collect::<Vec<_>>().join(" · "))
+}
+
+/// A chapter by its place. The first is the run itself: it has no title, and the facts of the report are its first line.
+fn brief_chapter(report: &Report, n: usize, with_tables: bool) -> Vec<String> {
+    let chapter = &report.chapters[n];
+    let mut parts = match n {
+        0 => vec![fact_line(report.about.clone())],
+        _ => vec![format!("\n## {}\n", inert(&chapter.title))],
     };
-    let mut parts = vec![facts(report.about.clone())];
-    for (n, chapter) in report.chapters.iter().enumerate() {
-        let tables = |b: &&ContentBlock| matches!(b, ContentBlock::Table(g) if !is_facts(g));
-        let several = chapter.blocks.iter().filter(tables).count() > 1;
-        // The first chapter is the run itself, under the title.
-        if n > 0 {
-            parts.push(format!("\n## {}\n", inert(&chapter.title)));
+    let is_table = |b: &ContentBlock| matches!(b, ContentBlock::Table(g) if !is_facts(g));
+    let tables = chapter.blocks.iter().filter(|b| is_table(b)).count();
+    // Sentences that follow each other, or the facts of the report, are one paragraph.
+    let (mut in_list, mut in_text) = (false, n == 0);
+    for block in &chapter.blocks {
+        if is_table(block) && !with_tables {
+            continue;
         }
-        // Sentences that follow each other, or the facts of the report, are one paragraph.
-        let (mut in_list, mut in_text) = (false, n == 0);
-        for block in &chapter.blocks {
-            let is_note = matches!(block, ContentBlock::Note(_));
-            let follows = std::mem::replace(&mut in_text, matches!(block, ContentBlock::Text(_)));
-            if is_note && !in_list {
-                parts.push("\n".into());
+        let is_note = matches!(block, ContentBlock::Note(_));
+        let follows = std::mem::replace(&mut in_text, matches!(block, ContentBlock::Text(_)));
+        if is_note && !in_list {
+            parts.push("\n".into());
+        }
+        in_list = is_note;
+        let written = match block {
+            ContentBlock::Note(note) => note_line(note),
+            ContentBlock::Text(text) if follows => {
+                if let Some(before) = parts.last_mut() {
+                    before.truncate(before.trim_end().len());
+                }
+                format!(" {}\n", inert(text))
             }
-            in_list = is_note;
-            let written = match block {
-                ContentBlock::Note(note) => note_line(note),
-                ContentBlock::Text(text) if follows => {
-                    if let Some(before) = parts.last_mut() {
-                        before.truncate(before.trim_end().len());
-                    }
-                    format!(" {}\n", inert(text))
+            ContentBlock::Table(grid) if is_facts(grid) => {
+                let line = fact_line(grid.rows.iter().map(|row| fact_of_row(row)));
+                if grid.caption.is_empty() {
+                    line
+                } else {
+                    format!("\n**{}:** {}", inert(&grid.caption), line.trim_start())
                 }
-                ContentBlock::Table(grid) if is_facts(grid) => {
-                    let row = |row: &Vec<TableCell>| fact_of_row(row);
-                    let line = facts(grid.rows.iter().map(row).collect());
-                    if grid.caption.is_empty() {
-                        line
-                    } else {
-                        format!("\n**{}:** {}", inert(&grid.caption), line.trim_start())
-                    }
-                }
-                ContentBlock::Table(of) => format!("\n{}", brief_grid(of, several)),
-                other => format!("\n{}", self::block(other)),
-            };
-            parts.push(written);
-        }
+            }
+            ContentBlock::Table(of) => format!("\n{}", brief_grid(of, tables > 1)),
+            other => format!("\n{}", self::block(other)),
+        };
+        parts.push(written);
+    }
+    if !with_tables && tables > 0 {
+        let tables = counted_noun(tables, "table");
+        parts.push(format!("\n{tables} more with --full.\n"));
     }
     parts
 }
@@ -186,12 +219,9 @@ fn answer_markdown(answer: &Answer) -> String {
     let mut text = format!("> [!{kind}]\n> **{}**\n", inert(&answer.verdict));
     if let Some(gauge) = &answer.gauge {
         let bar = gauge_bar(gauge.used_percent(), 30, true);
-        text.push_str(&format!(
-            ">\n> `{bar}` {:.0} % of {}, {}",
-            gauge.used_percent(),
-            Bytes(gauge.total),
-            inert(&gauge.label)
-        ));
+        text.push_str(&format!(">\n> `{bar}` {}", inert(&gauge_words(gauge))));
+    } else if let Some(why) = &answer.no_gauge {
+        text.push_str(&format!(">\n> Headroom unknown: {}.", inert(why)));
     }
     if !answer.figures.is_empty() {
         let figures: Vec<String> = answer
@@ -199,14 +229,14 @@ fn answer_markdown(answer: &Answer) -> String {
             .iter()
             .map(|f| inert(&figure_text(f)))
             .collect();
-        let before = if answer.gauge.is_some() {
-            "; "
-        } else {
-            ">\n> "
+        let before = match (&answer.gauge, &answer.no_gauge) {
+            (Some(_), _) => "; ",
+            (None, Some(_)) => " ",
+            (None, None) => ">\n> ",
         };
         text.push_str(&format!("{before}{}", figures.join(" · ")));
     }
-    if answer.gauge.is_some() || !answer.figures.is_empty() {
+    if !text.ends_with('\n') {
         text.push('\n');
     }
     if !answer.actions.is_empty() {

@@ -4,10 +4,11 @@ use super::columns::ColumnOrder;
 use super::{File, ReportFormat, figures, words};
 use crate::breakdown::Component;
 use crate::engine::facts::Severity;
+use crate::profile::MemoryGauge;
 use crate::report::RenderError;
 use crate::report::chart::palette::component_colour;
 use crate::report::content::{
-    Answer, AnswerState, Chapter, ContentBlock, Gauge, Grid, KeyFigure, Note, Report, TableCell,
+    Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Note, Report, TableCell,
 };
 use crate::report::layout::{Align, text_width, truncate_text};
 use crate::report::page::{ColumnFit, StyledCell, TextOptions, TextPage, TextTable, paint_text};
@@ -123,6 +124,8 @@ impl PageWriter {
             .write_styled(style, &words::one_line(&answer.verdict));
         if let Some(gauge) = &answer.gauge {
             self.write_gauge(gauge);
+        } else if let Some(why) = &answer.no_gauge {
+            self.write_text(&format!("Headroom unknown: {why}."));
         }
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
         if !figures.is_empty() {
@@ -135,13 +138,8 @@ impl PageWriter {
     }
 
     /// `████░░░░ 57 % of 4.00 GiB, container`; where that is too wide, the words are below the bar.
-    fn write_gauge(&mut self, gauge: &Gauge) {
-        let words = words::one_line(&format!(
-            "{:.0} % of {}, {}",
-            gauge.used_percent(),
-            Bytes(gauge.total),
-            gauge.label
-        ));
+    fn write_gauge(&mut self, gauge: &MemoryGauge) {
+        let words = gauge_words(gauge);
         let width = self.options.width;
         let room = width.saturating_sub(text_width(&words) + INDENT + 1);
         let beside = room >= 10;
@@ -161,13 +159,13 @@ impl PageWriter {
     }
 
     /// The bar of a gauge: each component in its colour where the page has colours.
-    fn gauge_cells(&self, gauge: &Gauge, cells: usize) -> String {
+    fn gauge_cells(&self, gauge: &MemoryGauge, cells: usize) -> String {
         let plain = gauge_bar(gauge.used_percent(), cells, self.options.unicode);
         if !self.options.color || gauge.parts.is_empty() {
             return plain;
         }
         let place = |bytes: u64| {
-            let share = bytes as f64 / gauge.total.max(1) as f64;
+            let share = bytes as f64 / gauge.total_bytes.max(1) as f64;
             (share.min(1.0) * cells as f64).round() as usize
         };
         let (mut bar, mut bytes) = (String::new(), 0u64);
@@ -427,6 +425,19 @@ pub(super) fn gauge_bar(percent: f64, cells: usize, unicode: bool) -> String {
     let full = ((percent / 100.0).clamp(0.0, 1.0) * cells as f64).round() as usize;
     let (used, free) = if unicode { ("█", "░") } else { ("#", "-") };
     format!("{}{}", used.repeat(full), free.repeat(cells - full))
+}
+
+/// `57 % of 4.00 GiB, Container`, and by how much it is over.
+pub(super) fn gauge_words(gauge: &MemoryGauge) -> String {
+    let total = Bytes(gauge.total_bytes);
+    let over = (gauge.used_bytes > gauge.total_bytes).then(|| gauge.describe_rest());
+    let over = over.map_or(String::new(), |over| format!(", {over}"));
+    let text = format!(
+        "{:.0} % of {total}{over}, {}",
+        gauge.used_percent(),
+        gauge.label
+    );
+    words::one_line(&text)
 }
 
 /// `Model weights 14.96 GiB`.

@@ -1,61 +1,57 @@
 //! Charts of a load line: what the check of a round measured, against the limits that it was checked for.
 
-use super::MOST;
-use crate::loadline::observe::RoundObservation;
+use crate::loadline::objective::STATISTICS;
 use crate::loadline::verdict::concurrency_reached;
-use crate::report::chapters::document::{flag_at, list_at, number_at, text_at};
+use crate::loadline::{Loadline, LoadlineRound, Metric, Objective};
 use crate::report::chart::front::{describe_front, pareto_front};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::layout::{capitalize_first, counted_words};
-use serde_json::Value;
 
 /// What is across in all charts but the first.
 const ACROSS: &str = "requests in flight";
 
-/// Metrics of objectives: their key, their key in a round's result, and words.
-const METRICS: [(&str, &str, &str); 4] = [
-    ("ttft", "ttft_ms", "time to first token"),
-    ("itl", "itl_ms", "time between tokens"),
-    ("tpot", "tpot_ms", "time per further token"),
-    ("e2e", "e2el_ms", "latency"),
-];
-
 /// A figure of a round.
+type RoundValue = Box<dyn Fn(&LoadlineRound) -> Option<f64>>;
+
+/// A figure of a round as a curve.
 struct RoundCurve {
     id: String,
     title: String,
     unit: &'static str,
     /// The objective's limit, with its words.
     limit: Option<(f64, String)>,
-    /// Where it is in a round; the first that is there counts.
-    paths: Vec<String>,
-    /// What its value there is divided by.
-    per: f64,
+    value: RoundValue,
 }
 
 impl RoundCurve {
-    fn value_in_round(&self, round: &Value) -> Option<f64> {
-        let found = self.paths.iter().find_map(|p| number_at(round, p))?;
-        Some(found / self.per)
+    fn new(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        unit: &'static str,
+        value: impl Fn(&LoadlineRound) -> Option<f64> + 'static,
+    ) -> RoundCurve {
+        RoundCurve {
+            id: id.into(),
+            title: title.into(),
+            unit,
+            limit: None,
+            value: Box::new(move |r| value(r).filter(|v| v.is_finite())),
+        }
     }
 }
 
 /// The charts of a document.
-pub(super) fn load_line_charts(document: &Value, rounds: &[&Value], id: &str) -> Vec<Chart> {
-    let sheet = LoadLineCharts {
-        document,
-        rounds,
-        id,
-    };
-    let mut latencies = latency_curves(document);
-    latencies.retain(|l| rounds.iter().any(|r| l.value_in_round(r).is_some()));
+pub(super) fn load_line_charts(line: &Loadline, id: &str) -> Vec<Chart> {
+    let sheet = LoadLineCharts { line, id };
+    let mut latencies = latency_curves(line);
+    latencies.retain(|l| line.rounds.iter().any(|r| (l.value)(r).is_some()));
     if latencies.is_empty() {
-        latencies.push(at_path(
+        let mean = |r: &LoadlineRound| r.seen.result.mean_latency_ms;
+        latencies.push(RoundCurve::new(
             "mean_latency_ms",
             "mean latency",
             "ms",
-            "/seen/result/mean_latency_ms",
-            1.0,
+            mean,
         ));
     }
     // Each objective has its chart; without any, the first latency that is known.
@@ -68,116 +64,60 @@ pub(super) fn load_line_charts(document: &Value, rounds: &[&Value], id: &str) ->
         .collect();
     charts.extend(latencies.iter().map(|latency| sheet.over_load(latency)));
     charts.push(sheet.queueing());
-    let others = [
-        at_path(
-            "queue_mean_s",
-            "mean waiting in the queue",
-            "s",
-            "/seen/queue_mean_s",
-            1.0,
-        ),
-        at_path(
-            "kv_used_percent",
-            "KV pool used at most",
-            "%",
-            "/seen/kv_usage_most",
-            0.01,
-        ),
-    ];
-    charts.extend(others.iter().map(|figure| sheet.over_load(figure)));
+    let waiting = RoundCurve::new("queue_mean_s", "mean waiting in the queue", "s", |r| {
+        r.seen.queue_mean_s
+    });
+    let pool = RoundCurve::new("kv_used_percent", "KV pool used at most", "%", |r| {
+        Some(r.seen.kv_usage_most? * 100.0)
+    });
+    charts.extend([waiting, pool].iter().map(|figure| sheet.over_load(figure)));
     charts.into_iter().flatten().collect()
 }
 
-/// The objectives, and the 95th percentiles of TTFT and ITL where they are not among them.
-fn latency_curves(document: &Value) -> Vec<RoundCurve> {
+/// The objectives, and the 95th percentiles of TTFT and ITL where no objective is of the metric.
+fn latency_curves(line: &Loadline) -> Vec<RoundCurve> {
+    let asked = (line.objectives.0.iter()).filter(|o| STATISTICS.contains(&o.statistic.as_str()));
+    let curve = |o: &Objective| {
+        let (name, of) = (o.metric.as_str(), o.clone());
+        let id = format!("{name}_{}_ms", o.statistic);
+        let title = format!("{}, {}", o.metric.display_label(), o.statistic);
+        RoundCurve::new(id, title, "ms", move |r| of.measured_figure(&r.seen.result))
+    };
     let mut all: Vec<RoundCurve> = Vec::new();
-    let objectives = list_at(document, "/objectives", MOST).map(|o| {
-        let word = |path: &str| text_at(o, path).unwrap_or_default();
-        (
-            word("/metric"),
-            word("/statistic"),
-            number_at(o, "/limit_ms"),
-        )
-    });
-    let usual = ["ttft", "itl"].map(|metric| (metric.to_owned(), "p95".to_owned(), None));
-    for (metric, statistic, limit) in objectives.chain(usual) {
-        let known = METRICS.iter().find(|m| m.0 == metric);
-        let Some((_, key, words)) =
-            known.filter(|_| crate::loadline::objective::STATISTICS.contains(&statistic.as_str()))
-        else {
-            continue;
-        };
-        let id = format!("{metric}_{statistic}_ms");
-        // Of a metric with an objective the usual percentile is no further fact.
-        let again = |l: &RoundCurve| {
-            l.id == id || (limit.is_none() && l.id.starts_with(&format!("{metric}_")))
-        };
-        if all.iter().any(again) {
-            continue;
+    for o in asked.clone() {
+        let (name, ms) = (o.metric.as_str(), o.limit_ms);
+        let limit = Some((ms, format!("limit of {name} {}: {ms} ms", o.statistic)));
+        let curve = RoundCurve { limit, ..curve(o) };
+        if all.iter().all(|other| other.id != curve.id) {
+            all.push(curve);
         }
-        let name = if statistic == "p50" {
-            "median"
-        } else {
-            &statistic
-        };
-        let paths = [name, &statistic].map(|s| format!("/seen/result/{key}/{s}"));
-        all.push(RoundCurve {
-            id,
-            title: format!("{words}, {statistic}"),
-            unit: "ms",
-            limit: limit.map(|ms| (ms, format!("limit of {metric} {statistic}: {ms} ms"))),
-            paths: paths.into(),
-            per: 1.0,
-        });
+    }
+    for metric in [Metric::Ttft, Metric::Itl] {
+        if asked.clone().all(|o| o.metric != metric) {
+            all.push(curve(&Objective {
+                metric,
+                statistic: "p95".into(),
+                limit_ms: 0.0,
+            }));
+        }
     }
     all
 }
 
-fn at_path(id: &str, title: &str, unit: &'static str, path: &str, per: f64) -> RoundCurve {
-    RoundCurve {
-        id: id.into(),
-        title: title.into(),
-        unit,
-        limit: None,
-        paths: vec![path.into()],
-        per,
-    }
-}
-
-/// Requests of a round that ran at once, as its check counted them.
-fn ran_at_once(round: &Value) -> Option<f64> {
-    let seen = round.get("seen")?;
-    let count = |path: &str| {
-        number_at(seen, path)
-            .filter(|n| *n >= 0.0)
-            .map(|n| n as u64)
-    };
-    let observed = RoundObservation {
-        together: count("/together"),
-        running_most: count("/running_most"),
-        readings: count("/readings").unwrap_or(0),
-        generation_s: number_at(seen, "/generation_s"),
-        ..RoundObservation::default()
-    };
-    let sent = number_at(round, "/concurrency").filter(|n| *n >= 0.0)?;
-    Some(concurrency_reached(&observed, sent as u64)? as f64)
-}
-
 /// The rounds of one document.
 struct LoadLineCharts<'a> {
-    document: &'a Value,
-    rounds: &'a [&'a Value],
+    line: &'a Loadline,
     id: &'a str,
 }
 
 impl LoadLineCharts<'_> {
     /// The rounds that were sustained or not, in order of their load.
-    fn points(&self, held: Option<bool>, dot: impl Fn(&Value) -> Option<Dot>) -> Vec<Dot> {
-        let mut all: Vec<(f64, Dot)> = (self.rounds.iter())
-            .filter(|r| held.is_none_or(|held| flag_at(r, "/held") == held))
-            .filter_map(|r| Some((number_at(r, "/concurrency")?, dot(r)?)))
+    fn points(&self, held: Option<bool>, dot: impl Fn(&LoadlineRound) -> Option<Dot>) -> Vec<Dot> {
+        let mut all: Vec<(u32, Dot)> = (self.line.rounds.iter())
+            .filter(|r| held.is_none_or(|held| r.held == held))
+            .filter_map(|r| Some((r.concurrency, dot(r)?)))
             .collect();
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.sort_by_key(|(concurrency, _)| *concurrency);
         all.into_iter().map(|p| p.1).collect()
     }
 
@@ -192,19 +132,19 @@ impl LoadLineCharts<'_> {
             id: format!("{}_{id}", self.id),
             title,
             note: (!notes.is_empty()).then(|| notes.join(" ")),
-            simulated: flag_at(self.document, "/simulated"),
+            simulated: self.line.simulated,
             plot: Plot::Curves(plot),
         }
     }
 
     /// Throughput against latency.
     fn pareto(&self, latency: &RoundCurve) -> Option<Chart> {
-        let dot = |round: &Value| {
+        let dot = |round: &LoadlineRound| {
             Some(Dot {
-                x: number_at(round, "/seen/result/output_tokens_per_second")?,
-                y: latency.value_in_round(round)?,
+                x: round.seen.result.output_tokens_per_second?,
+                y: (latency.value)(round)?,
                 range: None,
-                label: number_at(round, "/concurrency").map(|n| format!("{n:.0} in flight")),
+                label: Some(format!("{} in flight", round.concurrency)),
             })
         };
         let curves = [("sustained", true), ("not sustained", false)];
@@ -228,24 +168,24 @@ impl LoadLineCharts<'_> {
         };
         let title = format!("Throughput against {}", latency.title);
         let id = format!("pareto_{}", latency.id);
-        Some(self.chart(&id, title, self.rounds.len() - count, plot))
+        Some(self.chart(&id, title, self.line.rounds.len() - count, plot))
     }
 
     /// A figure over requests in flight, its limit, and the predicted load line.
     fn over_load(&self, figure: &RoundCurve) -> Option<Chart> {
-        let dot = |round: &Value| {
+        let dot = |round: &LoadlineRound| {
             Some(Dot {
-                x: number_at(round, "/concurrency")?,
-                y: figure.value_in_round(round)?,
+                x: round.concurrency.into(),
+                y: (figure.value)(round)?,
                 range: None,
-                label: number_at(round, "/number").map(|n| format!("round {n:.0}")),
+                label: Some(format!("round {}", round.number)),
             })
         };
         let (held, failed) = (self.points(Some(true), dot), self.points(Some(false), dot));
         let heights = held.iter().chain(&failed).map(|d| d.y);
         let heights = heights.chain(figure.limit.iter().map(|l| l.0));
-        let missing = self.rounds.len() - held.len() - failed.len();
-        if missing == self.rounds.len() {
+        let missing = self.line.rounds.len() - held.len() - failed.len();
+        if missing == self.line.rounds.len() {
             return None;
         }
         let highest = heights.fold(0.0, f64::max);
@@ -253,7 +193,8 @@ impl LoadLineCharts<'_> {
             Curve::new_curve("sustained", held, true),
             Curve::new_curve("not sustained", failed, false),
         ];
-        if let Some(x) = number_at(self.document, "/prediction/concurrency") {
+        if let Some(x) = self.line.prediction.concurrency {
+            let x = x as f64;
             let ends = [0.0, highest].map(|y| Dot {
                 x,
                 y,
@@ -274,23 +215,26 @@ impl LoadLineCharts<'_> {
 
     /// How many of the requests ran at once, and how many waited long: what the check for queueing counts.
     fn queueing(&self) -> Option<Chart> {
-        let dot = |value: fn(&Value) -> Option<f64>| {
-            move |round: &Value| {
+        let dot = |value: fn(&LoadlineRound) -> Option<f64>| {
+            move |round: &LoadlineRound| {
                 Some(Dot {
-                    x: number_at(round, "/concurrency")?,
+                    x: round.concurrency.into(),
                     y: value(round)?,
                     range: None,
-                    label: number_at(round, "/number").map(|n| format!("round {n:.0}")),
+                    label: Some(format!("round {}", round.number)),
                 })
             }
         };
-        let at_once = self.points(None, dot(ran_at_once));
-        let long = self.points(None, dot(|r| number_at(r, "/seen/queued_long")));
+        let at_once = self.points(
+            None,
+            dot(|r| concurrency_reached(&r.seen, r.concurrency.into()).map(|n| n as f64)),
+        );
+        let long = self.points(None, dot(|r| r.seen.queued_long.map(|n| n as f64)));
         if at_once.is_empty() && long.is_empty() {
             return None;
         }
-        let missing = self.rounds.len() - at_once.len().max(long.len());
-        let sent = self.points(None, dot(|r| number_at(r, "/concurrency")));
+        let missing = self.line.rounds.len() - at_once.len().max(long.len());
+        let sent = self.points(None, dot(|r| Some(r.concurrency.into())));
         let plot = Curves {
             x: axis(ACROSS, ""),
             y: axis("requests", ""),

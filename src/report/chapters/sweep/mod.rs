@@ -11,7 +11,7 @@ mod tests;
 use super::Sources;
 use crate::engine::facts::Severity;
 use crate::report::content::{Chapter, ContentBlock, note_block};
-use crate::report::layout::{counted_words, format_duration, grouped_count};
+use crate::report::layout::{counted_words, format_duration, format_moment, grouped_count};
 use crate::report::material::Material;
 pub(super) use axes::order_values;
 use axes::varying_axes;
@@ -175,7 +175,7 @@ fn describe_results(sweep: &SweepDocument) -> String {
     let begun = sweep
         .started
         .as_ref()
-        .map_or(String::new(), |s| format!(", begun {s}"));
+        .map_or(String::new(), |s| format!(", begun {}", format_moment(s)));
     format!("{}: {}{took}{begun}.", sweep.name, parts.join(", "))
 }
 

@@ -53,7 +53,8 @@ pub(crate) struct SweepCell {
     pub backend: Option<String>,
     /// Whether an engine or a device is simulated.
     pub simulated: bool,
-    figures: RowFigures,
+    /// Its figures, whatever its status.
+    pub figures: RowFigures,
 }
 
 /// A figure of a cell.
@@ -203,23 +204,23 @@ impl SweepCell {
         Some(value).filter(|v| v.is_finite())
     }
 
-    /// Its load: `in 256 out 128 batch 8`.
+    /// Its load: `input 256, output 128 tokens, batch 8`.
     pub fn load_words(&self) -> String {
         let words = [
-            ("input_len", "in"),
-            ("output_len", "out"),
-            ("batch_size", "batch"),
+            ("input_len", "input", ""),
+            ("output_len", "output", " tokens"),
+            ("batch_size", "batch", ""),
+            ("request_rate", "rate", " requests/s"),
         ];
-        let words = words.into_iter().chain([("request_rate", "rate")]);
-        let known = words.filter_map(|(name, word)| {
+        let known = words.into_iter().filter_map(|(name, word, unit)| {
             let value = self.settings.get(name)?;
-            Some(format!("{word} {value}"))
+            Some(format!("{word} {value}{unit}"))
         });
         let known: Vec<String> = known.collect();
         if known.is_empty() {
             "load unknown".into()
         } else {
-            known.join(" ")
+            known.join(", ")
         }
     }
 

@@ -4,11 +4,12 @@ use super::super::{figures, words, words::UsedNames};
 use super::table::{write_cell, write_table};
 use super::{looking, markup::Markup};
 use crate::engine::facts::Severity;
+use crate::profile::MemoryGauge;
 use crate::report::chart::gauge::gauge_svg;
 use crate::report::chart::palette;
 use crate::report::chart::svg::{self, ChartStyle};
 use crate::report::chart::{Chart, ChartTimeline};
-use crate::report::content::{Answer, ContentBlock, Gauge, Listing, Note, Report};
+use crate::report::content::{Answer, ContentBlock, Listing, Note, Report};
 use crate::units::Bytes;
 
 /// One block.
@@ -78,6 +79,10 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
         .write_raw("</p>");
     if let Some(gauge) = &answer.gauge {
         write_gauge(html, gauge);
+    } else if let Some(why) = &answer.no_gauge {
+        html.write_raw("<p class=\"gauge unknown\">")
+            .write_text(&format!("Headroom unknown: {why}."))
+            .write_raw("</p>");
     }
     if !answer.figures.is_empty() {
         html.write_raw("<dl class=\"cards\">");
@@ -108,14 +113,14 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
 }
 
 /// A bar of what is in use by component and what is free, with its words.
-fn write_gauge(html: &mut Markup, gauge: &Gauge) {
+fn write_gauge(html: &mut Markup, gauge: &MemoryGauge) {
     let percent = gauge.used_percent();
     let words = format!(
-        "{}: {} of {} in use ({percent:.0} %), {} free",
+        "{}: {} of {} in use ({percent:.0} %), {}",
         gauge.label,
-        Bytes(gauge.used),
-        Bytes(gauge.total),
-        Bytes(gauge.free_bytes())
+        Bytes(gauge.used_bytes),
+        Bytes(gauge.total_bytes),
+        gauge.describe_rest()
     );
     html.write_raw("<figure class=\"gauge\"")
         .write_attribute("aria-label", &words)

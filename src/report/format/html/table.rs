@@ -18,7 +18,11 @@ pub fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
     let order = ColumnOrder::arrange_columns(grid);
     let wide = grid.columns.len() > WIDE;
     html.write_raw("<div role=\"region\" tabindex=\"0\"");
-    html.write_attribute("aria-label", &grid.caption);
+    let label = match grid.caption.as_str() {
+        "" => "Table",
+        caption => caption,
+    };
+    html.write_attribute("aria-label", label);
     html.write_raw(" class=\"box");
     for (applies, class) in [
         (grid.rows.len() > TALL, " tall"),
@@ -27,11 +31,13 @@ pub fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
     ] {
         html.write_raw(if applies { class } else { "" });
     }
-    html.write_raw("\"><table><caption>");
-    html.write_text(&grid.caption);
-    write_same_columns(html, grid, &order);
-    html.write_raw("</caption><thead><tr>");
-    for column in order.shown.iter().filter_map(|n| grid.columns.get(*n)) {
+    html.write_raw("\"><table>");
+    write_caption(html, grid, &order);
+    // Labels and values have no heads.
+    let heads = order.shown.iter().filter_map(|n| grid.columns.get(*n));
+    let has_heads = heads.clone().any(|column| !column.title.is_empty());
+    html.write_raw(if has_heads { "<thead><tr>" } else { "" });
+    for column in heads.filter(|_| has_heads) {
         html.write_raw(if column.numeric {
             "<th scope=\"col\" class=\"number\">"
         } else {
@@ -39,7 +45,8 @@ pub fn write_table(html: &mut Markup, grid: &Grid, report: &Report) {
         });
         html.write_text(&column.title).write_raw("</th>");
     }
-    html.write_raw("</tr></thead><tbody>\n");
+    html.write_raw(if has_heads { "</tr></thead>" } else { "" });
+    html.write_raw("<tbody>\n");
     for row in &grid.rows {
         html.write_raw("<tr>");
         for (place, n) in order.shown.iter().enumerate() {
@@ -107,13 +114,19 @@ pub fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
     }
 }
 
-/// What leaves the table, as lines of its caption.
-fn write_same_columns(html: &mut Markup, grid: &Grid, order: &ColumnOrder) {
-    for line in order.caption_lines(grid) {
+/// The caption, and what leaves the table as lines of it.
+fn write_caption(html: &mut Markup, grid: &Grid, order: &ColumnOrder) {
+    let same = order.caption_lines(grid);
+    if grid.caption.is_empty() && same.is_empty() {
+        return;
+    }
+    html.write_raw("<caption>").write_text(&grid.caption);
+    for line in same {
         html.write_raw("<span class=\"same\">")
             .write_text(&line)
             .write_raw("</span>");
     }
+    html.write_raw("</caption>");
 }
 
 #[cfg(test)]

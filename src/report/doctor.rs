@@ -1,0 +1,135 @@
+//! What `doctor` found of this host, as a document and as a report.
+
+use super::content::{
+    Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Note, Report,
+};
+use super::layout::counted_noun;
+use super::tables::TableBuilder;
+use crate::engine::facts::Severity;
+use serde::{Deserialize, Serialize};
+
+/// Version of the document.
+const DOCTOR_VERSION: &str = "1.0";
+
+/// All checks of one look at the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DoctorDocument {
+    /// `doctor`.
+    pub document: String,
+    /// Version of the document.
+    pub schema_version: String,
+    /// Version of the plimsoll that wrote it.
+    pub profiler_version: String,
+    /// The checks, in their order.
+    pub checks: Vec<DoctorCheck>,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DoctorCheck {
+    /// What.
+    pub name: String,
+    /// What was found, a line for each; `none` is a finding too.
+    pub found: String,
+    /// Whether profiling can do with it.
+    pub ok: bool,
+    /// The same, with the reason in a word.
+    pub state: CheckState,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// As it should be.
+    Ok,
+    /// Absent, and needed only by some hosts.
+    Missing,
+    /// Needed and unusable.
+    Broken,
+}
+
+impl CheckState {
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CheckState::Ok => "ok",
+            CheckState::Missing => "missing",
+            CheckState::Broken => "broken",
+        }
+    }
+}
+
+impl DoctorDocument {
+    /// Of these checks.
+    pub fn of_checks(checks: Vec<DoctorCheck>) -> DoctorDocument {
+        DoctorDocument {
+            document: "doctor".into(),
+            schema_version: DOCTOR_VERSION.into(),
+            profiler_version: env!("CARGO_PKG_VERSION").into(),
+            checks,
+        }
+    }
+}
+
+/// The report: whether profiling can begin, every check, what to do.
+pub fn doctor_report(document: &DoctorDocument) -> Report {
+    let checks = &document.checks;
+    let lines = checks.iter().flat_map(|check| {
+        let found = check.found.split('\n').enumerate();
+        found.map(move |(n, line)| (Some(check).filter(|_| n == 0), line))
+    });
+    let table = TableBuilder::of_items(lines)
+        .words("state", "state", |(check, _)| {
+            check.map_or("", |c| c.state.as_str())
+        })
+        .words("check", "check", |(check, _)| {
+            check.map_or("", |c| c.name.as_str())
+        })
+        .words("found", "found", |(_, line)| line)
+        .grid("checks", "");
+    let mut blocks = vec![ContentBlock::Table(table)];
+    blocks.extend(checks.iter().filter_map(|check| {
+        Some(ContentBlock::Note(Note {
+            severity: match check.state {
+                CheckState::Ok => Severity::Info,
+                CheckState::Missing => Severity::Warning,
+                CheckState::Broken => Severity::Error,
+            },
+            code: None,
+            message: format!("{}: {}", check.name, check.hint.as_ref()?),
+            quote: None,
+        }))
+    }));
+    let broken: Vec<&DoctorCheck> = (checks.iter())
+        .filter(|c| c.state == CheckState::Broken)
+        .collect();
+    let names: Vec<&str> = broken.iter().map(|c| c.name.as_str()).collect();
+    let (state, verdict) = match names.as_slice() {
+        [] => (AnswerState::Safe, "Ready to profile.".to_owned()),
+        names => {
+            let many = counted_noun(names.len(), "check");
+            let text = format!("Not ready: {many} failed: {}.", names.join(", "));
+            (AnswerState::Failed, text)
+        }
+    };
+    let hints = broken.iter().filter_map(|c| c.hint.clone());
+    let actions = hints.take(MOST_ACTIONS).map(|effect| Action {
+        setting: String::new(),
+        effect,
+    });
+    Report {
+        title: "This host".into(),
+        answer: Some(Answer {
+            state,
+            verdict,
+            actions: actions.collect(),
+            ..Answer::default()
+        }),
+        chapters: vec![Chapter::of_blocks("checks", "Checks", blocks)],
+        ..Report::default()
+    }
+}
