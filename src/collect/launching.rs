@@ -143,13 +143,10 @@ pub async fn end_container(runtime: &Runtime, id: &str, grace: Duration) -> Resu
 
 /// The port in the command, if the extra arguments set another one.
 fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
-    // The image's entrypoint supplies these words; without them the server is not recognised.
-    let program = match engine.program() {
-        [] => vec![engine.name().to_owned(), "serve".to_owned()],
-        words => words.iter().map(|w| (*w).to_owned()).collect(),
-    };
+    // The image's entrypoint supplies the program; without it the server is not recognised.
     let facts = ContainerFacts {
-        argv: program
+        argv: engine
+            .server_program()
             .into_iter()
             .chain(serve.cmd.iter().cloned())
             .collect(),
@@ -181,16 +178,6 @@ pub fn gpu_request(preset: &Preset) -> Result<GpuRequest, Failure> {
     let request = preset.gpus.as_deref().map(str::parse).transpose();
     let request = request.map_err(|why: String| Failure::usage(format!("GPUs: {why}")))?;
     Ok(request.unwrap_or_default())
-}
-
-/// A GPU request in Docker's stored form.
-pub fn gpu_words(request: &GpuRequest) -> Vec<String> {
-    match request {
-        GpuRequest::None => Vec::new(),
-        GpuRequest::All => vec!["all".to_owned()],
-        GpuRequest::Count(n) => vec![format!("count={n}")],
-        GpuRequest::Ids(ids) => ids.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::console::Console;
 use crate::container::launch::LaunchSpec;
 use crate::container::{KEEP_LABEL, Runtime};
 use crate::engine::LoadKind;
+use crate::engine::settings::ignored_settings;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
@@ -50,6 +51,10 @@ async fn launch_and_profile(
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
     let planned = plan_launch(&args)?;
+    let settings = &planned.request.settings;
+    for ignored in ignored_settings(planned.target.engine, Mode::Started, settings) {
+        news(Progress::Warning(ignored.sentence()));
+    }
     if args.load.dry_run {
         console.write_data(describe_launch(&planned).as_bytes())?;
         return Ok(ExitCode::Done);

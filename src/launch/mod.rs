@@ -89,7 +89,9 @@ impl Launch {
             entrypoint: Some(LaunchEntrypoint::Words(Vec::new())),
             argv: facts.argv,
             shm_bytes: facts.shm_size_bytes,
-            mounts: facts.mounts,
+            // Docker's own arrow would not be split.
+            mounts: facts.mounts.iter().map(|m| m.replace(" → ", ":")).collect(),
+            gpus: Some(GpuRequest::from_stored(&facts.gpu_request)).filter(|g| *g != GpuRequest::None),
             ..Launch::default()
         };
         for (name, value) in &facts.env {
@@ -97,9 +99,6 @@ impl Launch {
         }
         for device in &facts.devices {
             launch.add_device(device);
-        }
-        for request in &facts.gpu_request {
-            launch.set_gpus(request);
         }
         launch
     }
@@ -148,26 +147,4 @@ impl Launch {
             }
         }
     }
-}
-
-/// A size as Docker and Compose write it: `32g`, `16gb`, `1073741824`; powers of 1024.
-fn shm_bytes(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_lowercase();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().ok()?;
-    let power = match text[digits..]
-        .trim()
-        .trim_end_matches('b')
-        .trim_end_matches('i')
-    {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return None,
-    };
-    Some((number * 1024_f64.powi(power)) as u64)
 }

@@ -62,6 +62,9 @@ pub struct RecipeImage {
     /// The words begin with a program.
     #[serde(default)]
     pub words: bool,
+    /// Its tags are the months of a release of all that is in it, not the engine's version.
+    #[serde(default)]
+    pub tags_are_months: bool,
     /// The entrypoint of releases before one.
     pub before: Option<Before>,
 }
@@ -121,15 +124,21 @@ pub fn version_of_image(image: &str) -> Option<String> {
     {
         return Some((*build).to_owned());
     }
+    if find_image(image).is_some_and(|(_, own)| own.tags_are_months) {
+        return None;
+    }
     let is_version = |w: &str| {
         w.contains('.')
             && w.starts_with(|c: char| c.is_ascii_digit())
             && Version::leading(w).is_some()
     };
     // AMD's tags hold the versions of all parts; the engine's is after its name.
-    let own = words.iter().position(|w| matches!(*w, "vllm" | "sglang"));
-    let named = own.and_then(|at| words.get(at + 1));
-    let word = named.or(words.first())?.trim_start_matches('v');
+    let named = ["vllm", "sglang"].iter().find_map(|name| {
+        let at = words.iter().position(|w| w.starts_with(name))?;
+        let glued = words[at].strip_prefix(name).filter(|v| !v.is_empty());
+        glued.or_else(|| words.get(at + 1).copied())
+    });
+    let word = named.or(words.first().copied())?.trim_start_matches('v');
     is_version(word).then(|| word.to_owned())
 }
 
