@@ -164,7 +164,10 @@ impl RequestedSettings {
         RequestedSettings {
             dtype: self.dtype.clone().filter(|_| kept("dtype")),
             quantization: self.quantization.clone().filter(|_| kept("quantization")),
-            kv_cache_dtype: self.kv_cache_dtype.clone().filter(|_| kept("kv_cache_dtype")),
+            kv_cache_dtype: self
+                .kv_cache_dtype
+                .clone()
+                .filter(|_| kept("kv_cache_dtype")),
             tensor_parallel_size: self
                 .tensor_parallel_size
                 .filter(|_| kept("tensor_parallel_size")),

@@ -174,10 +174,20 @@ mod tests {
 
     #[test]
     fn docker_and_kubernetes_read_units_of_their_own() {
-        for (text, bytes) in [("16gb", 16 << 30), ("16G", 16 << 30), ("64b", 64), ("1gib", 1 << 30)] {
+        for (text, bytes) in [
+            ("16gb", 16 << 30),
+            ("16G", 16 << 30),
+            ("64b", 64),
+            ("1gib", 1 << 30),
+        ] {
             assert_eq!(Bytes::parse_binary(text), Ok(Bytes(bytes)), "{text}");
         }
-        for (text, bytes) in [("2Gi", 2 << 30), ("20G", 20_000_000_000), ("1500k", 1_500_000), ("7", 7)] {
+        for (text, bytes) in [
+            ("2Gi", 2 << 30),
+            ("20G", 20_000_000_000),
+            ("1500k", 1_500_000),
+            ("7", 7),
+        ] {
             assert_eq!(Bytes::parse_quantity(text), Ok(Bytes(bytes)), "{text}");
         }
     }

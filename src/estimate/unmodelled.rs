@@ -93,7 +93,10 @@ impl Unmodelled {
         };
         let terms: Vec<String> = self.terms.iter().map(|t| t.words().to_owned()).collect();
         if terms.is_empty() && self.moves == Moves::Up {
-            format!("not modelled: {}, which takes memory of the host", self.name)
+            format!(
+                "not modelled: {}, which takes memory of the host",
+                self.name
+            )
         } else if terms.is_empty() {
             format!("not modelled: {}", self.name)
         } else {
@@ -253,7 +256,9 @@ fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let parsed = values.get(WHOLE).map(|text| serde_json::from_str(text));
     if let Some(Ok(Value::Object(parts))) = parsed {
         all.remove(WHOLE);
-        let parts = parts.iter().map(|(k, v)| (format!("{WHOLE}.{k}"), text_of(v)));
+        let parts = parts
+            .iter()
+            .map(|(k, v)| (format!("{WHOLE}.{k}"), text_of(v)));
         all.extend(parts);
     }
     all

@@ -272,7 +272,20 @@ fn take(launch: &mut Launch, name: &str, value: String, command: &Command) {
         "shm-size" => launch.set_shm(&value),
         "ipc" => launch.ipc = Some(value),
         "runtime" => launch.runtime = Some(value),
-        _ => {}
+        "cap-add" => launch.cap_add.push(value),
+        "security-opt" => launch.security_opt.push(value),
+        "memory" => launch.memory = Some(value),
+        // A user of `run` has its own name, ports and end.
+        "name" | "restart" | "pull" | "label" | "health-cmd" | "stop-timeout" => {}
+        // Those that may open AMD's devices are found on the host.
+        "group-add" if matches!(value.as_str(), "video" | "render") => {}
+        "ulimit" => match value.split_once('=').map(|(n, l)| (n, l.parse())) {
+            Some((name, Ok(limit))) => {
+                launch.ulimits.insert(name.to_owned(), limit);
+            }
+            _ => launch.left_out.push(format!("--ulimit {value}")),
+        },
+        other => launch.left_out.push(format!("--{other} {value}")),
     }
 }
 

@@ -118,7 +118,9 @@ fn read_container(container: &Value, pod: &Value) -> Launch {
         if path == "/dev/shm" {
             let memory = volume.and_then(|v| v.get("emptyDir"));
             let size = memory.and_then(|m| m.get("sizeLimit")).and_then(scalar);
-            launch.shm_bytes = size.and_then(|s| Bytes::parse_quantity(&s).ok()).map(|b| b.0);
+            launch.shm_bytes = size
+                .and_then(|s| Bytes::parse_quantity(&s).ok())
+                .map(|b| b.0);
         } else if let Some(host) = volume
             .and_then(|v| v.get("hostPath")?.get("path"))
             .and_then(scalar)

@@ -1,6 +1,6 @@
 //! Lines of `docker run`, files of Compose and manifests of Kubernetes, as people write them.
 
-use super::{document, refused};
+use super::{document, refused, told};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;

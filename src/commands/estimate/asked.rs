@@ -9,9 +9,10 @@ use crate::error::Failure;
 use crate::estimate::question::{self, What};
 use crate::estimate::{
     Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft,
-    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue,
-    unmodelled, weights, with_weights,
+    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
+    weights, with_weights,
 };
+use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
 
@@ -71,7 +72,7 @@ impl Asked {
             }
         }
         warnings.extend(model.warnings.iter().cloned());
-        let (gpu, notes) = gpu::of(args, deployment.gpus())?;
+        let (gpu, notes) = gpu::of(args, deployment.gpus(), &words.gpus)?;
         warnings.extend(notes);
         deployment.gpu = gpu;
         check(&model, &deployment).map_err(|mut why| {
@@ -160,6 +161,7 @@ struct Words {
     deployment: Deployment,
     model: Option<String>,
     draft: Option<String>,
+    gpus: GpuRequest,
     warnings: Vec<String>,
 }
 
@@ -200,6 +202,7 @@ impl Words {
         Ok(Words {
             deployment,
             model: own.model,
+            gpus: own.gpus,
             draft,
             warnings,
         })
@@ -228,6 +231,7 @@ fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure>
             model: launch.host_model(server.settings.model),
             values: server.settings.values,
             version: server.version,
+            gpus: launch.gpus.clone().unwrap_or_default(),
             warnings: [launch.warnings.clone(), server.warnings].concat(),
         },
     ))
@@ -239,6 +243,7 @@ struct OwnSettings {
     model: Option<String>,
     values: BTreeMap<String, String>,
     version: Option<String>,
+    gpus: GpuRequest,
     warnings: Vec<String>,
 }
 
