@@ -96,7 +96,7 @@ impl LaunchSpec {
             let _ = write!(line, " \\\n  {flag} {}", quoted(&value));
         }
         let _ = write!(line, " \\\n  {}", self.image);
-        let words: Vec<String> = self.shown_words().iter().map(quoted).collect();
+        let words: Vec<String> = self.shown_words().iter().map(|w| quoted(w)).collect();
         if !words.is_empty() {
             let _ = write!(line, " \\\n  {}", words.join(" "));
         }
@@ -180,12 +180,12 @@ fn published(inside: u16, host: u16) -> String {
 }
 
 /// A word as a shell takes it for one.
-fn quoted(word: &String) -> String {
+fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
-        return word.clone();
+        return word.to_owned();
     }
-    shlex::try_quote(word).map_or_else(|_| word.clone(), |quoted| quoted.into_owned())
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }
 
 /// The largest unit of Docker's that leaves a whole number.

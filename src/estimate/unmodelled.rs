@@ -560,8 +560,7 @@ fn is_pooling(model: &Model) -> bool {
 pub fn settle(point: Option<bool>, unmodelled: &[Unmodelled], least_exceeds: bool) -> Option<bool> {
     match point {
         _ if least_exceeds => Some(false),
-        // What lies outside the GPU changes nothing there.
-        Some(true) if (unmodelled.iter()).any(|u| u.moves.adds() && !u.terms.is_empty()) => None,
+        Some(true) if unmodelled.iter().any(|u| u.moves.adds()) => None,
         Some(false) if unmodelled.iter().any(|u| u.moves.lowers()) => None,
         point => point,
     }

@@ -47,6 +47,12 @@ pub fn check_fit(console: &Console, spec: &LaunchSpec, anyway: bool) -> Result<(
 
 /// The question of `plimsoll estimate --gpu detected -- docker run …`.
 fn asked_of(console: &Console, spec: &LaunchSpec) -> Result<Asked, Failure> {
+    let mut spec = spec.clone();
+    // With its program, the command is known also of an image that is not.
+    if !spec.whole_cmd.is_empty() {
+        spec.entrypoint = Some(Vec::new());
+        spec.cmd.clone_from(&spec.whole_cmd);
+    }
     let args = EstimateArgs::of_line(spec.docker_line().trim());
     let args = args.ok_or_else(|| Failure::usage("its line cannot be read"))?;
     Asked::of(console, &args)
