@@ -41,9 +41,61 @@ fn find_pods(value: &Value, depth: usize, all: &mut Vec<Launch>) {
             .filter(|m| m.get("modelFormat").is_some()),
     );
     all.extend(containers.map(|c| read_container(c, value)));
+    let specs = value.get("modelSpec").and_then(Value::as_sequence);
+    all.extend(specs.into_iter().flatten().map(read_model_spec));
     for inner in below {
         find_pods(inner, depth + 1, all);
     }
+}
+
+/// A model of vLLM's own Helm chart (production-stack, values of `servingEngineSpec`).
+fn read_model_spec(spec: &Value) -> Launch {
+    let text = |key: &str| spec.get(key).and_then(scalar);
+    let image = text("repository");
+    let mut launch = Launch {
+        service: text("name"),
+        image: image.map(|i| text("tag").map_or(i.clone(), |tag| format!("{i}:{tag}"))),
+        gpus: text("requestGPU").and_then(|n| Some(GpuRequest::Count(n.parse().ok()?))),
+        shm_bytes: text("shmSize").and_then(|s| Some(Bytes::parse_quantity(&s).ok()?.0)),
+        ..Launch::default()
+    };
+    launch.argv.extend(text("modelURL"));
+    if spec.get("hf_token").is_some() {
+        launch.add_secret("HF_TOKEN");
+    }
+    let settings = spec.get("vllmConfig").and_then(Value::as_mapping);
+    for (key, value) in settings.into_iter().flatten() {
+        let key = key.as_str().unwrap_or_default();
+        let words = value.as_sequence().into_iter().flatten().filter_map(scalar);
+        match (key, value) {
+            ("extraArgs", _) => launch.argv.extend(words),
+            // The chart's own name of V1.
+            ("v1", _) => {}
+            (_, Value::Bool(on)) => {
+                let no = if *on { "" } else { "no-" };
+                launch.argv.push(format!("--{no}{}", flag_of_key(key)));
+            }
+            _ => {
+                let value = scalar(value);
+                launch
+                    .argv
+                    .extend(value.map(|v| format!("--{}={v}", flag_of_key(key))));
+            }
+        }
+    }
+    launch
+}
+
+/// `tensorParallelSize` → `tensor-parallel-size`.
+fn flag_of_key(key: &str) -> String {
+    let mut flag = String::new();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            flag.push('-');
+        }
+        flag.push(c.to_ascii_lowercase());
+    }
+    flag
 }
 
 fn read_container(container: &Value, pod: &Value) -> Launch {

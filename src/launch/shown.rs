@@ -80,6 +80,19 @@ impl Launch {
                 .next();
             settings.model = settings.model.or(name.map(|(_, model)| model.to_owned()));
         }
+        // Releases whose entrypoint is the module take the model by its flag alone.
+        let bare = self.argv.first().filter(|w| !w.starts_with('-'));
+        let module = known.is_some_and(|(_, image)| image.before.is_some());
+        if let (None, Some(word), true) =
+            (&settings.model, bare, module && self.entrypoint.is_none())
+        {
+            if serve_argv.as_ref().is_some_and(|argv| argv.contains(word)) {
+                settings.model = Some(word.clone());
+                warnings.push(format!(
+                    "this release may serve its default model: name yours by `--model {word}`"
+                ));
+            }
+        }
         if settings.model.as_deref().is_some_and(is_unresolved) {
             settings.model = None;
         }

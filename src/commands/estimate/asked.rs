@@ -216,7 +216,9 @@ fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure>
         let engine = EngineId::from_name(&args.engine)?;
         return Ok((engine, OwnSettings::default()));
     };
-    let server = launch.server().ok_or_else(launched::no_engine)?;
+    let server = launch
+        .server()
+        .ok_or_else(|| launched::no_engine(&launches))?;
     let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
         let missing = server.missing.unwrap_or_default();
         return Err(Failure::usage(format!(
