@@ -158,6 +158,27 @@ pub struct RequestedSettings {
 }
 
 impl RequestedSettings {
+    /// The same without those of these names.
+    pub fn without(&self, names: &[&str]) -> RequestedSettings {
+        let kept = |name: &str| !names.contains(&name);
+        RequestedSettings {
+            dtype: self.dtype.clone().filter(|_| kept("dtype")),
+            quantization: self.quantization.clone().filter(|_| kept("quantization")),
+            kv_cache_dtype: self
+                .kv_cache_dtype
+                .clone()
+                .filter(|_| kept("kv_cache_dtype")),
+            tensor_parallel_size: self
+                .tensor_parallel_size
+                .filter(|_| kept("tensor_parallel_size")),
+            enforce_eager: self.enforce_eager && kept("enforce_eager"),
+            gpu_memory_utilization: self
+                .gpu_memory_utilization
+                .filter(|_| kept("gpu_memory_utilization")),
+            max_model_len: self.max_model_len.filter(|_| kept("max_model_len")),
+        }
+    }
+
     /// Those that are set, by name.
     pub fn named(&self) -> Vec<(&'static str, String)> {
         // Destructured, so that a new setting cannot be forgotten here.

@@ -175,13 +175,13 @@ pub struct ProfileArgs {
 
 /// `plimsoll run`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RUN)]
-#[group(id = "what", args = ["image", "preset"], required = true, multiple = true)]
+#[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <--image IMAGE|--preset NAME|-- COMMAND>")]
+#[group(id = "what", args = ["image", "preset", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
     #[arg(long, short, help_heading = "Starting a container")]
     pub image: Option<String>,
-    /// Preset: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
+    /// Preset: a shipped one by name (a wrong name lists them) or a YAML file; flags win over it
     #[arg(long, value_name = "NAME|FILE", help_heading = "Starting a container")]
     pub preset: Option<String>,
     /// Name of the container [default: plimsoll- and the run's id]
@@ -193,9 +193,32 @@ pub struct RunArgs {
     /// Leave the container running at the end
     #[arg(long, help_heading = "Starting a container")]
     pub keep: bool,
+    /// Also run what does not fit on the GPUs that are here, by the estimate
+    #[arg(long, help_heading = "Starting a container")]
+    pub run_anyway: bool,
+    /// Print with --dry-run the line, or the file, that starts the same container without plimsoll
+    #[arg(
+        long = "as",
+        value_name = "FORM",
+        requires = "dry_run",
+        help_heading = "Starting a container"
+    )]
+    pub written_as: Option<WrittenForm>,
     /// What `profile` takes too.
     #[command(flatten)]
     pub load: LoadArgs,
+    /// A line of `docker run`, after --: the same container is started, and profiled
+    #[arg(help_heading = "Starting a container", last = true, value_name = "COMMAND", conflicts_with_all = ["image", "preset", "model"])]
+    pub words: Vec<String>,
+}
+
+/// How `run --dry-run` writes what it would start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WrittenForm {
+    /// A line of `docker run`
+    DockerRun,
+    /// A file of Compose
+    Compose,
 }
 
 /// Model, load, engine settings and measuring: common to `profile` and `run`.

@@ -1,30 +1,24 @@
-//! Presets: how to start an engine's image, as YAML. Some ship in the binary (configs/presets).
+//! Presets: how to start an engine's image, as YAML. Some ship in the binary (configs/recipes.yaml).
 
 use crate::error::Failure;
+use crate::tables::read_table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
-/// A shipped preset: its name and its text.
-macro_rules! shipped_preset {
-    ($name:literal) => {
-        (
-            $name,
-            include_str!(concat!("../configs/presets/", $name, ".yaml")),
-        )
-    };
-}
-
-/// The presets that ship: name → YAML.
-const SHIPPED: &[(&str, &str)] = &[
-    shipped_preset!("vllm-cuda"),
-    shipped_preset!("vllm-rocm"),
-    shipped_preset!("vllm-cpu"),
-    shipped_preset!("reference"),
-];
+/// The presets that ship, by name.
+pub static SHIPPED: LazyLock<BTreeMap<String, Preset>> = LazyLock::new(|| {
+    #[derive(Default, Deserialize)]
+    struct Recipes {
+        presets: BTreeMap<String, Preset>,
+    }
+    let table: Recipes = read_table(include_str!("../configs/recipes.yaml"));
+    table.presets
+});
 
 /// How to start an image. Flags of the command line win over each of these.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +51,15 @@ pub struct Preset {
     /// Mounts, as docker's `-v`.
     #[serde(default)]
     pub volumes: Vec<String>,
+    /// Linux capabilities beside Docker's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cap_add: Vec<String>,
+    /// As docker's `--security-opt`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub security_opt: Vec<String>,
+    /// Limits of its processes by name, as docker's `--ulimit`; -1 is none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ulimits: BTreeMap<String, i64>,
     /// Further arguments for the engine.
     #[serde(default)]
     pub engine_args: Vec<String>,
@@ -78,35 +81,111 @@ pub enum GpuRequest {
     Ids(Vec<String>),
 }
 
+/// What `--gpus` asks for, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenGpus {
+    /// The GPUs.
+    pub request: GpuRequest,
+    /// Fields besides: `driver=nvidia`, `capabilities=utility`.
+    pub options: Vec<String>,
+    /// The quotes around a list are missing: Docker would read a count, or refuse it.
+    pub unquoted: bool,
+}
+
 impl GpuRequest {
     /// What a request may be.
     pub const FORMS: &str = "none, all, a count as in 2, or ids as in device=0 or device=0,1";
+
+    /// Reads `--gpus` by Docker's grammar, one record of CSV, and lists of ids without Docker's quotes.
+    ///
+    /// # Errors
+    /// A sentence, where it is no request.
+    pub fn read_written(text: &str) -> Result<WrittenGpus, String> {
+        let invalid = || format!("must be {}, not `{text}`", GpuRequest::FORMS);
+        let fields = csv_fields(text);
+        let is_option = |f: &String| {
+            let key = f.split('=').next().unwrap_or_default();
+            f.contains('=') && matches!(key, "driver" | "capabilities" | "options")
+        };
+        let (options, fields): (Vec<String>, Vec<String>) = fields.into_iter().partition(is_option);
+        let unquoted = fields.iter().filter(|f| !f.is_empty()).count() > 1;
+        let written = fields.join(",");
+        let (key, value) = match written.split_once('=') {
+            Some((key @ ("count" | "device"), value)) => (key, value),
+            Some((key, _)) if !key.contains('/') => return Err(invalid()),
+            _ => ("", written.as_str()),
+        };
+        let request = match (key, value, value.parse::<u32>()) {
+            ("", "", _) if !options.is_empty() => GpuRequest::Count(1),
+            ("", "none", _) => GpuRequest::None,
+            (_, "all", _) | ("" | "count", "-1", _) => GpuRequest::All,
+            ("" | "count", _, Ok(count)) => GpuRequest::Count(count),
+            ("count", ..) => return Err(invalid()),
+            _ => gpu_ids(value).map(GpuRequest::Ids).ok_or_else(invalid)?,
+        };
+        Ok(WrittenGpus {
+            request,
+            options,
+            unquoted,
+        })
+    }
+
+    /// As Docker's description of a container has it.
+    pub fn stored_words(&self) -> Vec<String> {
+        match self {
+            GpuRequest::None => Vec::new(),
+            GpuRequest::All => vec!["all".to_owned()],
+            GpuRequest::Count(n) => vec![format!("count={n}")],
+            GpuRequest::Ids(ids) => ids.clone(),
+        }
+    }
+
+    /// The request of which a container's description has these words.
+    pub fn from_stored(words: &[String]) -> GpuRequest {
+        match words {
+            [] => GpuRequest::None,
+            [one] if one == "all" => GpuRequest::All,
+            [one] if one.starts_with("count=") => {
+                GpuRequest::Count(one["count=".len()..].parse().unwrap_or(0))
+            }
+            ids => GpuRequest::Ids(ids.to_vec()),
+        }
+    }
 }
 
 impl FromStr for GpuRequest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<GpuRequest, String> {
-        // Docker needs quotes around a list of ids, which its documentation shows inside the shell's.
-        let text = text.trim().trim_matches(['"', '\'']);
-        let invalid = || format!("must be {}, not `{text}`", GpuRequest::FORMS);
-        let (key, value) = match text.split_once('=') {
-            Some((key @ ("count" | "device"), value)) => (key, value.trim_matches('"')),
-            Some((key, _)) if !key.contains('/') => return Err(invalid()),
-            _ => ("", text),
-        };
-        match (key, value, value.parse::<u32>()) {
-            ("", "none", _) => Ok(GpuRequest::None),
-            ("" | "count", "all" | "-1", _) => Ok(GpuRequest::All),
-            ("" | "count", _, Ok(0)) => Err(
+        let read = GpuRequest::read_written(text)?;
+        match (read.request, read.options.first()) {
+            (_, Some(option)) => Err(format!(
+                "`{option}` is not passed on: must be {}",
+                GpuRequest::FORMS
+            )),
+            (GpuRequest::Count(0), _) => Err(
                 "0 requests no GPU, as in Docker; use device=0 for the first GPU, none for no GPU"
                     .into(),
             ),
-            ("" | "count", _, Ok(count)) => Ok(GpuRequest::Count(count)),
-            ("count", ..) => Err(invalid()),
-            _ => gpu_ids(value).map(GpuRequest::Ids).ok_or_else(invalid),
+            (request, None) => Ok(request),
         }
     }
+}
+
+/// The fields of a record of CSV: quotes hold what has commas in it.
+fn csv_fields(text: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = None;
+    for c in text.trim().chars() {
+        let last = fields.len() - 1;
+        match c {
+            '"' | '\'' if quoted.is_none() => quoted = Some(c),
+            c if quoted == Some(c) => quoted = None,
+            ',' if quoted.is_none() => fields.push(String::new()),
+            c => fields[last].push(c),
+        }
+    }
+    fields
 }
 
 /// The ids of a list: each has a digit, or names a CDI device. Both kinds do not mix.
@@ -153,15 +232,15 @@ pub fn directive_line(text: &str) -> Option<usize> {
 
 /// Loads a preset by name, or from a file when the word names one.
 pub fn load_preset(word: &str) -> Result<Preset, Failure> {
-    if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
-        return parse_preset(word, text);
+    if let Some(preset) = SHIPPED.get(word) {
+        return Ok(preset.clone());
     }
     let path = Path::new(word);
     if !path.exists() {
         if word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") {
             return Err(Failure::usage(format!("there is no preset file `{word}`")));
         }
-        let names: Vec<&str> = SHIPPED.iter().map(|(n, _)| *n).collect();
+        let names: Vec<&str> = SHIPPED.keys().map(String::as_str).collect();
         return Err(Failure::usage(format!("no preset `{word}`")).hint(format!(
             "shipped presets: {}; or give a YAML file",
             names.join(", ")
@@ -232,6 +311,7 @@ mod tests {
             ("GPU-1f", ids(&["GPU-1f"])),
             ("nvidia.com/gpu=0", ids(&["nvidia.com/gpu=0"])),
             ("device=nvidia.com/gpu=all", ids(&["nvidia.com/gpu=all"])),
+            ("device=all", All),
         ] {
             assert_eq!(text.parse::<GpuRequest>().as_ref(), Ok(&request), "{text}");
             let shown = request.to_string();
@@ -248,7 +328,7 @@ mod tests {
             "-2",
             "count=x",
             "device=",
-            "device=all",
+            "count=2,device=0",
             "device=0,,1",
             "0,two",
             "0 1",
@@ -263,7 +343,8 @@ mod tests {
 
     #[test]
     fn every_shipped_preset_loads_and_names_a_known_engine() {
-        for (name, _) in SHIPPED {
+        assert!(SHIPPED.len() > 10);
+        for name in SHIPPED.keys() {
             let preset = load_preset(name).unwrap();
             assert!(
                 !preset.description.is_empty() && preset.image.is_some(),
@@ -274,10 +355,6 @@ mod tests {
                 "{name}"
             );
         }
-        let on_disk = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/configs/presets"))
-            .unwrap()
-            .count();
-        assert_eq!(on_disk, SHIPPED.len(), "a preset on disk does not ship");
     }
 
     #[test]

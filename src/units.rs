@@ -14,6 +14,27 @@ pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 pub struct Bytes(pub u64);
 
 impl Bytes {
+    /// As Docker and Compose read a size: of `16gb`, `16GB` and `16g`, each is 16 GiB.
+    ///
+    /// # Errors
+    /// It is not a size.
+    pub fn parse_binary(text: &str) -> Result<Bytes, ParseBytesError> {
+        let unit = |t: &&str| t.ends_with(|c: char| c.is_ascii_alphabetic());
+        let short = text.trim().strip_suffix(['b', 'B']).filter(unit);
+        short.unwrap_or(text).parse()
+    }
+
+    /// As Kubernetes reads a quantity: `2Gi` are powers of 1024, `20G` of 1000.
+    ///
+    /// # Errors
+    /// It is not a size.
+    pub fn parse_quantity(text: &str) -> Result<Bytes, ParseBytesError> {
+        if text.ends_with(['k', 'M', 'G', 'T']) {
+            return format!("{text}b").parse();
+        }
+        text.parse()
+    }
+
     /// As GiB, unrounded.
     pub fn to_gib(self) -> f64 {
         to_gib(self.0)
@@ -67,7 +88,8 @@ impl FromStr for Bytes {
         if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
             return Err(bad());
         }
-        Ok(Bytes(bytes.round() as u64))
+        // As Docker: no byte is added.
+        Ok(Bytes(bytes as u64))
     }
 }
 
@@ -147,6 +169,26 @@ mod tests {
         }
         for text in ["", "GiB", "-1", "12 parsecs", "1e400", "nan", "inf", "é"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn docker_and_kubernetes_read_units_of_their_own() {
+        for (text, bytes) in [
+            ("16gb", 16 << 30),
+            ("16G", 16 << 30),
+            ("64b", 64),
+            ("1gib", 1 << 30),
+        ] {
+            assert_eq!(Bytes::parse_binary(text), Ok(Bytes(bytes)), "{text}");
+        }
+        for (text, bytes) in [
+            ("2Gi", 2 << 30),
+            ("20G", 20_000_000_000),
+            ("1500k", 1_500_000),
+            ("7", 7),
+        ] {
+            assert_eq!(Bytes::parse_quantity(text), Ok(Bytes(bytes)), "{text}");
         }
     }
 

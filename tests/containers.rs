@@ -20,6 +20,7 @@ mod experiment;
 mod faults;
 mod gpu_containers;
 mod interrupt;
+mod launched;
 mod loadline;
 mod log_drivers;
 mod packaging;

@@ -1618,3 +1618,41 @@ fn a_load_that_left_no_trace_is_of_low_confidence_and_a_finding() {
     let grown = derived("vllm-two-gpus.capture");
     assert!(!found(&grown), "{:?}", grown.findings);
 }
+
+#[test]
+fn what_a_run_did_not_take_is_not_written_as_run() {
+    let asked = RequestedSettings {
+        dtype: Some("float16".into()),
+        tensor_parallel_size: Some(2),
+        enforce_eager: true,
+        ..RequestedSettings::default()
+    };
+    for (mut built, why) in [
+        (serving_host(), "the server was running already"),
+        (idle_reference(), "reference has no such setting"),
+    ] {
+        let plain = built.derive();
+        built.capture.request.settings = asked.clone();
+        let profile = built.derive();
+        let ignored = profile.configuration.ignored.iter();
+        let names: Vec<(&str, &str)> = ignored
+            .map(|i| (i.setting.as_str(), i.reason.as_str()))
+            .collect();
+        let expected = ["dtype", "tensor_parallel_size", "enforce_eager"];
+        assert_eq!(names, expected.map(|name| (name, why)));
+        // All else is that of the run without them.
+        assert_eq!(profile.parameters, plain.parameters);
+        assert_eq!(
+            profile.configuration.requested,
+            plain.configuration.requested
+        );
+        assert_eq!(profile.dtype_metadata, plain.dtype_metadata);
+        let told = profile.findings.iter();
+        let told: Vec<&str> = told
+            .filter(|f| f.code == "setting_ignored")
+            .map(|f| f.message.as_str())
+            .collect();
+        assert_eq!(told.len(), 3);
+        assert_eq!(told[0], format!("--dtype float16 is ignored: {why}"));
+    }
+}

@@ -336,8 +336,8 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
         ),
         (&["--no-such-flag", "3"], "--no-such-flag (unknown flag)"),
         (
-            &["--compilation-config", "{\"cudagraph_mode\":\"NONE\"}"],
-            "--compilation-config",
+            &["--compilation-config", "{\"cudagraph_mode\":\"FULL\"}"],
+            "--compilation-config.cudagraph-mode",
         ),
         (&["--kv-offloading-size", "40"], "--kv-offloading-size"),
         (&["-pp", "2"], "pipeline parallelism"),
@@ -731,4 +731,131 @@ fn the_gpu_that_is_here_is_planned_for() {
         ended.stdout
     );
     assert!(ended.stdout.contains("Does not fit"), "{}", ended.stdout);
+}
+
+#[test]
+fn graphs_that_are_switched_off_take_nothing() {
+    for line in [
+        "vllm serve Qwen/Qwen3-8B -O0",
+        "vllm serve Qwen/Qwen3-8B --optimization-level 0",
+        "vllm serve Qwen/Qwen3-8B -cc '{\"cudagraph_mode\": \"NONE\"}'",
+        "vllm serve Qwen/Qwen3-8B --compilation-config.cudagraph_mode none",
+        "sglang serve Qwen/Qwen3-8B --disable-cuda-graph",
+        "sglang serve Qwen/Qwen3-8B --cuda-graph-backend-decode disabled --cuda-graph-backend-prefill disabled",
+        "text-generation-launcher --model-id Qwen/Qwen3-8B --cuda-graphs 0",
+    ] {
+        let d = document(&["--gpu", "H100", "--", line]);
+        let graphs = d["terms"].as_array().unwrap().iter();
+        let graphs = graphs.into_iter().find(|t| t["component"] == "cuda_graphs");
+        assert_eq!(graphs.unwrap()["bytes"], 0, "{line}");
+        assert_eq!(
+            (&d["fits"], &d["unmodelled"]),
+            (&json!(true), &json!([])),
+            "{line}"
+        );
+    }
+    let half = "sglang serve Qwen/Qwen3-8B --cuda-graph-backend-decode disabled";
+    let d = document(&["--gpu", "H100", "--", half]);
+    assert_eq!(d["unmodelled"][0]["name"], "--cuda-graph-backend-decode");
+}
+
+#[test]
+fn a_length_that_the_engine_chooses_is_the_longest_that_fits() {
+    let words = [
+        "--gpu",
+        "RTX 4090",
+        "--",
+        "vllm",
+        "serve",
+        "Qwen/Qwen3-8B",
+        "--max-model-len",
+    ];
+    let auto = document(&[&words[..], &["auto"]].concat());
+    assert_eq!(
+        (&auto["fits"], &auto["unmodelled"]),
+        (&json!(true), &json!([]))
+    );
+    let warning = auto["warnings"].to_string();
+    let said = warning.split_once("fits is ").unwrap().1;
+    let tokens: u64 = said
+        .split(' ')
+        .next()
+        .unwrap()
+        .replace(',', "")
+        .parse()
+        .unwrap();
+    assert!((8192..40_960).contains(&tokens), "{warning}");
+    let fixed = |n: u64| document(&[&words[..], &[&n.to_string()]].concat())["fits"].clone();
+    assert_eq!(
+        (fixed(tokens), fixed(tokens + 64)),
+        (json!(true), json!(false))
+    );
+}
+
+#[test]
+fn a_flag_that_the_release_does_not_have_is_named() {
+    let warned = |version: &str, flag: &str| {
+        let words = [
+            "--gpu",
+            "H100",
+            "--engine-version",
+            version,
+            "--",
+            "vllm",
+            "serve",
+            "Qwen/Qwen3-8B",
+            flag,
+            "4",
+        ];
+        document(&words)["warnings"].to_string()
+    };
+    assert!(
+        warned("0.33.0", "--swap-space")
+            .contains("vllm 0.33.0 has no --swap-space: it will not start")
+    );
+    assert!(!warned("0.9.2", "--swap-space").contains("has no"));
+    assert!(warned("0.9.2", "--kv-offloading-size").contains("has no --kv-offloading-size"));
+    assert!(!warned("0.19.1", "--kv-offloading-size").contains("has no"));
+}
+
+#[test]
+fn the_share_of_tgi_is_the_one_that_is_given() {
+    let line = "text-generation-launcher --model-id Qwen/Qwen3-8B --cuda-memory-fraction 0.9";
+    let told = told(&["--gpu", "H100", "--", line]).expect(0).stdout;
+    assert!(
+        told.contains("cuda_memory_fraction 0.90, TGI_WIGGLE_ROOM 0.90"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_gpus_that_a_line_asks_for_are_planned_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("scenario");
+    std::fs::write(
+        &scenario,
+        "gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3\n\
+         gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090\n\
+         at 0 gpu 0 used=70000 power=1 temp=1 util=0\nat 0 gpu 1 used=12 power=1 temp=1 util=0\n",
+    )
+    .unwrap();
+    let name = |ids: &str| {
+        let library = stage::library();
+        let line = format!("docker run --gpus {ids} vllm/vllm-openai:v0.19.1 Qwen/Qwen3-0.6B");
+        let mut command = command(&[
+            "--nvml-lib",
+            library.to_str().unwrap(),
+            "--json",
+            "--gpu",
+            "detected",
+            "--",
+            &line,
+        ]);
+        command.env(stage::SCENARIO_VARIABLE, &scenario);
+        let ended = Live::start(command).end().expect(0);
+        let d: Value = serde_json::from_str(&ended.stdout).unwrap();
+        d["gpu"]["name"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(name("device=1"), "NVIDIA GeForce RTX 4090");
+    assert_eq!(name("GPU-00000000-aaaa"), "NVIDIA H100 80GB HBM3");
 }

@@ -23,6 +23,7 @@ mod nvidia_recordings;
 mod nvml;
 mod nvml_depth;
 mod online;
+mod presets;
 mod probe_trtllm;
 mod replay_cli;
 mod report;

@@ -3,7 +3,7 @@
 use super::{share, size, some_text};
 use crate::engine::settings::{EstimateFlag, SETTINGS, Setting, ValueKind};
 use crate::units::{Bytes, ParseBytesError};
-use clap::{Arg, ArgAction, ArgGroup, Args, ValueEnum};
+use clap::{Arg, ArgAction, ArgGroup, Args, Parser, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -145,6 +145,17 @@ pub struct EstimateArgs {
     /// The engine's own command line, or that of `docker run`, after --: its flags go before those here
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["model_word", "model"], group = ONE_CASE)]
     pub words: Vec<String>,
+}
+
+impl EstimateArgs {
+    /// `estimate --gpu detected -- LINE`.
+    pub fn of_line(line: &str) -> Option<EstimateArgs> {
+        let words = ["plimsoll", "estimate", "--gpu", "detected", "--", line];
+        match super::Cli::try_parse_from(words).ok()?.command {
+            super::Command::Estimate(args) => Some(*args),
+            _ => None,
+        }
+    }
 }
 
 /// The settings of the engine, by name, as the flags set them.

@@ -28,7 +28,8 @@ The container is stopped and removed at the end, whatever happened, unless --kee
 Examples:
   plimsoll run --preset vllm-cuda --model Qwen/Qwen3-8B --gpus device=0
   plimsoll run --image vllm/vllm-openai:latest --model Qwen/Qwen3-8B --gpus all
-  plimsoll run --preset reference --dry-run";
+  plimsoll run --preset reference --dry-run
+  plimsoll run -- docker run --gpus all vllm/vllm-openai:latest --model org/m";
 
 /// Of `sweep`.
 pub const SWEEP: &str = "\

@@ -89,7 +89,7 @@ pub struct ExperimentFlags {
     /// Image to start instead; it is stopped and removed at the end
     #[arg(long, short, value_name = "IMAGE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
     pub image: Option<String>,
-    /// Preset to start instead: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
+    /// Preset to start instead: a shipped one by name (a wrong name lists them) or a YAML file; flags win over it
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
     pub preset: Option<String>,
     /// How it is started.

@@ -6,8 +6,10 @@ use crate::container::launch::{GpuRequest, LaunchSpec, owner_label};
 use crate::container::leftovers::boot_id;
 use crate::container::processes::{is_empty, start_time};
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, Runtime};
+use crate::engine::argv::basename;
 use crate::engine::{self, EngineId, ServeJob, ServePlan};
 use crate::error::Failure;
+use crate::launch::recipe::find_image;
 use crate::preset::Preset;
 use crate::store::started::{self, StartedContainer};
 use crate::units::Bytes;
@@ -44,12 +46,14 @@ pub struct Launch<'a> {
 pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Failure> {
     let Launch { preset, engine, .. } = launch;
     let default_port = engine.default_port();
-    let serve = engine.serve(&ServeJob {
+    let job = ServeJob {
         model: launch.model,
         port: default_port,
         settings: launch.settings,
         extra_engine_args: launch.engine_args,
-    });
+    };
+    let serve = engine.serve(&job);
+    let whole_cmd = engine.serve_argv(&job);
     let port = configured_port(engine, &serve).unwrap_or(default_port);
     let size = |what: &str, text: &Option<String>| -> Result<Option<u64>, Failure> {
         let parse = |t: &String| t.parse::<Bytes>().map(|b| b.0);
@@ -71,10 +75,23 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Fai
         name: launch.name,
         image: launch.image.into(),
         run_id: launch.run_id.into(),
-        cmd: serve.cmd,
+        // By the table of images; the image's own configuration decides once it is here.
+        cmd: match find_image(launch.image) {
+            Some((_, image)) if image.words => whole_cmd.clone(),
+            _ => serve.cmd,
+        },
+        whole_cmd,
         env,
         gpus: gpu_request(preset)?,
         amd: preset.amd,
+        groups: if preset.amd {
+            device_groups()
+        } else {
+            Vec::new()
+        },
+        cap_add: preset.cap_add.clone(),
+        security_opt: preset.security_opt.clone(),
+        ulimits: preset.ulimits.clone(),
         shm_size_bytes: size("size of /dev/shm", &preset.shm_size)?,
         ipc_host: preset.ipc_host,
         mounts: preset.volumes.clone(),
@@ -84,6 +101,36 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Fai
         ..Default::default()
     };
     Ok((spec, serve.health_path))
+}
+
+/// The groups that may open the AMD GPUs of this host: by number, as not every image has a group `render`.
+fn device_groups() -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let devices = ["/dev/kfd", "/dev/dri/renderD128"].iter();
+    let mut groups: Vec<u32> = devices
+        .filter_map(|d| Some(std::fs::metadata(d).ok()?.gid()))
+        .filter(|group| *group != 0)
+        .collect();
+    groups.dedup();
+    let numbers = groups.iter().map(u32::to_string);
+    ["video".to_owned()].into_iter().chain(numbers).collect()
+}
+
+/// Puts the server's program before the command where the image's own entrypoint is none, or a shell that would
+/// take the program for a script.
+fn fit_command(spec: &mut LaunchSpec, entrypoint: &[String]) {
+    let shell = match entrypoint {
+        [] => false,
+        [only] if matches!(basename(only), "sh" | "bash" | "dash" | "ash") => true,
+        _ => return,
+    };
+    if spec.entrypoint.is_some() || spec.whole_cmd.is_empty() {
+        return;
+    }
+    spec.cmd.clone_from(&spec.whole_cmd);
+    if shell {
+        spec.entrypoint = Some(vec![spec.cmd.remove(0)]);
+    }
 }
 
 /// The label with the time until which a container is needed.
@@ -107,7 +154,11 @@ pub async fn launch_container(
     } else {
         None
     };
-    let found = runtime.launch_container(spec).await?;
+    let mut spec = spec.clone();
+    if let Some(entrypoint) = runtime.image_entrypoint(&spec.image).await {
+        fit_command(&mut spec, &entrypoint);
+    }
+    let found = runtime.launch_container(&spec).await?;
     let facts = &found.facts;
     if let (Some(daemon), Some(started)) = (daemon, facts.state.pid.and_then(start_time)) {
         let noted = started::note_started(&StartedContainer {
@@ -143,13 +194,10 @@ pub async fn end_container(runtime: &Runtime, id: &str, grace: Duration) -> Resu
 
 /// The port in the command, if the extra arguments set another one.
 fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
-    // The image's entrypoint supplies these words; without them the server is not recognised.
-    let program = match engine.program() {
-        [] => vec![engine.name().to_owned(), "serve".to_owned()],
-        words => words.iter().map(|w| (*w).to_owned()).collect(),
-    };
+    // The image's entrypoint supplies the program; without it the server is not recognised.
     let facts = ContainerFacts {
-        argv: program
+        argv: engine
+            .server_program()
             .into_iter()
             .chain(serve.cmd.iter().cloned())
             .collect(),
@@ -183,16 +231,6 @@ pub fn gpu_request(preset: &Preset) -> Result<GpuRequest, Failure> {
     Ok(request.unwrap_or_default())
 }
 
-/// A GPU request in Docker's stored form.
-pub fn gpu_words(request: &GpuRequest) -> Vec<String> {
-    match request {
-        GpuRequest::None => Vec::new(),
-        GpuRequest::All => vec!["all".to_owned()],
-        GpuRequest::Count(n) => vec![format!("count={n}")],
-        GpuRequest::Ids(ids) => ids.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +244,29 @@ mod tests {
             ("plimsoll.deadline", "1060")
         );
         assert_eq!(deadline(now, Duration::MAX).1, i64::MAX.to_string());
+    }
+
+    #[test]
+    fn a_command_fits_an_image_with_and_without_an_entrypoint() {
+        let words =
+            |words: &[&str]| -> Vec<String> { words.iter().map(|w| (*w).to_owned()).collect() };
+        let fitted = |entrypoint: &[&str]| {
+            let mut spec = LaunchSpec {
+                cmd: words(&["--model", "m"]),
+                whole_cmd: words(&["vllm", "serve", "m"]),
+                ..LaunchSpec::default()
+            };
+            fit_command(&mut spec, &words(entrypoint));
+            (spec.entrypoint, spec.cmd.join(" "))
+        };
+        assert_eq!(fitted(&["vllm", "serve"]), (None, "--model m".into()));
+        assert_eq!(fitted(&[]), (None, "vllm serve m".into()));
+        let shell = (Some(words(&["vllm"])), "serve m".into());
+        assert_eq!(fitted(&["/bin/bash"]), shell);
+        assert_eq!(
+            fitted(&["/opt/nvidia/nvidia_entrypoint.sh"]),
+            (None, "--model m".into())
+        );
     }
 
     #[test]

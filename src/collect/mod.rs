@@ -28,7 +28,7 @@ pub use follow::{Deadline, HISTORY_BYTES};
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use kept::{KeptBench, KeptRun};
 pub use launching::{
-    Launch, end_container, engine_of_image, gpu_request, gpu_words, launch_container, launch_spec,
+    Launch, end_container, engine_of_image, gpu_request, launch_container, launch_spec,
 };
 pub use session::{
     COOLDOWN, CapturePlan, CaptureSession, Collected, HealthCheck, MemorySource, RunningCapture,

@@ -12,9 +12,10 @@ use crate::cli::{EstimateArgs, SolveWord};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::{self, Reading, Risk, What, table};
-use crate::estimate::{Deployment, Unknown, document};
+use crate::estimate::{Deployment, Estimate, Unknown, document};
+use crate::report::content::Action;
 use crate::report::estimate as report;
-use asked::Asked;
+pub(super) use asked::Asked;
 use serde_json::{Value, json};
 
 pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
@@ -49,6 +50,14 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         return solve(console, &args, &asked, what(word));
     }
     show_estimate(console, &args, &asked, &asked.deployment, None)
+}
+
+/// What the page of a deployment answers: its sentence, and what to change.
+pub(super) fn answer_for(asked: &Asked, estimate: &Estimate) -> (String, Vec<String>) {
+    let page = page::build_page(asked, &asked.deployment, estimate, asked.concurrency, None);
+    let answer = report::answer_of_estimate(&page);
+    let actions = answer.actions.iter().map(Action::action_text);
+    (answer.verdict, actions.collect())
 }
 
 /// The failure for a question that needs a fact which is not known.

@@ -11,6 +11,7 @@ use crate::collect::{
     AttachedEngine, CapturePlan, CaptureSession, StopSignal, describe_setup, explain_end,
 };
 use crate::console::Console;
+use crate::engine::settings::ignored_settings;
 use crate::error::ExitCode;
 use crate::progress::Progress;
 
@@ -44,6 +45,9 @@ async fn profile_container(
         attached.mode = Mode::Idle;
     }
     let request = load_request(load, kind)?;
+    for ignored in ignored_settings(attached.engine, attached.mode, &request.settings) {
+        news(Progress::Warning(ignored.sentence()));
+    }
     let attached = attached.with_program_state().await;
     let plan = CapturePlan {
         repeats: load.repeats,

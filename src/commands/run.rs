@@ -1,11 +1,13 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
+mod fit;
+
 use super::load::{
     bench_kind, conclude_run, load_request, memory_source, open_results, run_stoppable,
 };
 use super::start::{StartTarget, merged_preset};
 use crate::capture::{Mode, Request};
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, WrittenForm};
 use crate::collect::{
     self, AttachedEngine, CapturePlan, CaptureSession, Collected, Deadline, HealthCheck, Launch,
     StopSignal, run_id, unless_stopped,
@@ -14,9 +16,10 @@ use crate::console::Console;
 use crate::container::launch::LaunchSpec;
 use crate::container::{KEEP_LABEL, Runtime};
 use crate::engine::LoadKind;
+use crate::engine::settings::{arguments_of, ignored_settings};
 use crate::error::{ExitCode, Failure};
+use crate::launch::LaunchEntrypoint;
 use crate::progress::{Progress, Stage};
-use crate::redact::Secrets;
 use crate::store::CaptureWriter;
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
@@ -50,12 +53,22 @@ async fn launch_and_profile(
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
     let planned = plan_launch(&args)?;
+    for left in planned.target.line.iter().flat_map(|l| &l.left_out) {
+        news(Progress::Warning(format!("{left} of the line is left out")));
+    }
+    let settings = &planned.request.settings;
+    for ignored in ignored_settings(planned.target.engine, Mode::Started, settings) {
+        news(Progress::Warning(ignored.sentence()));
+    }
     if args.load.dry_run {
         console.write_data(describe_launch(&planned).as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let _deadline = Deadline::start(args.load.timeout, stop);
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    if !runtime.is_remote() {
+        fit::check_fit(console, &planned.spec, args.run_anyway)?;
+    }
     let target = &planned.target;
     target
         .ensure_image(&runtime, args.start.pull, stop, &news)
@@ -103,12 +116,16 @@ async fn launch_and_profile(
 /// What is to be started, and what is to be measured of it.
 fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
     let load = &args.load;
-    let target = StartTarget::resolve_flags(
-        args.preset.as_deref(),
-        load.model.as_ref(),
-        args.image.as_ref(),
-        load.engine.as_ref(),
-    )?;
+    let target = if args.words.is_empty() {
+        StartTarget::resolve_flags(
+            args.preset.as_deref(),
+            load.model.as_ref(),
+            args.image.as_ref(),
+            load.engine.as_ref(),
+        )?
+    } else {
+        StartTarget::of_line(&args.words)?
+    };
     let kind = bench_kind(load.bench, target.engine, Mode::Started, &target.image)?;
     if let Some(kind) = kind.filter(|k| !k.needs_server()) {
         return Err(Failure::usage(format!(
@@ -129,7 +146,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
             .unwrap_or_else(|| format!("plimsoll-{run_id}")),
         image: &target.image,
         run_id: &run_id,
-        preset: &merged_preset(&args.start, &target.preset)?,
+        preset: &merged_preset(&args.start, &target)?,
         engine: target.engine,
         model: &target.model,
         settings: &request.settings,
@@ -139,6 +156,23 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
     })?;
     if args.keep {
         spec.labels.insert(KEEP_LABEL.into(), "true".into());
+    }
+    if let Some(line) = &target.line {
+        // Its own words, and what the flags here add.
+        let further = arguments_of(target.engine, &request.settings).concat();
+        let words = line.argv.iter().chain(&further);
+        spec.cmd = words.chain(&request.extra_engine_args).cloned().collect();
+        spec.entrypoint = line.entrypoint.as_ref().map(LaunchEntrypoint::words);
+        spec.whole_cmd = Vec::new();
+        let port = line.server().and_then(|s| s.settings.port);
+        if let Some(port) = port {
+            spec.ports = [(port, 0)].into();
+        }
+        for name in &line.secrets {
+            if let Ok(value) = std::env::var(name) {
+                spec.env.insert(name.clone(), value);
+            }
+        }
     }
     Ok(Launched {
         args,
@@ -156,14 +190,11 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
 
 fn describe_launch(planned: &Launched<'_>) -> String {
     let spec = &planned.spec;
-    let redactor = Secrets::gather_from([], &spec.cmd).redactor();
-    format!(
-        "would start {} as {} with: {}\nGPUs: {}\n",
-        spec.image,
-        spec.name,
-        redactor.redact_argv(&spec.cmd).join(" "),
-        spec.gpus
-    )
+    match planned.args.written_as {
+        None => spec.description(),
+        Some(WrittenForm::DockerRun) => spec.docker_line(),
+        Some(WrittenForm::Compose) => spec.compose_file(),
+    }
 }
 
 /// Captures the engine from its start to the end of the load.

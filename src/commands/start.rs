@@ -5,6 +5,7 @@ use crate::collect::{self, StopSignal, unless_stopped};
 use crate::container::Runtime;
 use crate::engine::EngineId;
 use crate::error::Failure;
+use crate::launch::{self, recipe::cache_mount};
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Sink, Stage};
 
@@ -16,6 +17,8 @@ pub struct StartTarget {
     /// The engine's name, where it is given.
     pub engine_name: Option<String>,
     pub engine: EngineId,
+    /// The line of `docker run` that starts it, where it is given so.
+    pub line: Option<launch::Launch>,
 }
 
 impl StartTarget {
@@ -42,6 +45,32 @@ impl StartTarget {
             image,
             engine_name,
             engine,
+            line: None,
+        })
+    }
+
+    /// What a line of `docker run` starts.
+    pub fn of_line(words: &[String]) -> Result<StartTarget, Failure> {
+        let line = launch::read_line(words);
+        let Some(image) = line.image.clone() else {
+            return Err(Failure::usage("the command after -- starts no container")
+                .hint("as in `plimsoll run -- docker run --gpus all vllm/vllm-openai:latest --model Qwen/Qwen3-8B`"));
+        };
+        let server = line.server();
+        let engine = server.as_ref().and_then(|s| s.reader).ok_or_else(|| {
+            Failure::usage(format!(
+                "no engine that can be profiled is known in `{image}`"
+            ))
+            .hint("start it yourself, then `plimsoll profile` it")
+        })?;
+        let model = server.and_then(|s| s.settings.model);
+        Ok(StartTarget {
+            preset: line.preset(),
+            model: model.unwrap_or_default(),
+            image,
+            engine_name: Some(engine.name().to_owned()),
+            engine,
+            line: Some(line),
         })
     }
 
@@ -70,7 +99,8 @@ impl StartTarget {
 }
 
 /// The preset with what the flags say in its place.
-pub fn merged_preset(args: &StartArgs, preset: &Preset) -> Result<Preset, Failure> {
+pub fn merged_preset(args: &StartArgs, target: &StartTarget) -> Result<Preset, Failure> {
+    let preset = &target.preset;
     let or = |flag: &Option<String>, preset: &Option<String>| flag.clone().or(preset.clone());
     let mut env = preset.env.clone();
     for entry in &args.env {
@@ -91,7 +121,7 @@ pub fn merged_preset(args: &StartArgs, preset: &Preset) -> Result<Preset, Failur
         let cache = std::fs::canonicalize(cache).map_err(|e| {
             Failure::usage(format!("--hf-cache {}: no such folder", cache.display())).caused_by(e)
         })?;
-        volumes.push(format!("{}:/root/.cache/huggingface", cache.display()));
+        volumes.push(cache_mount(&target.image, &cache.display().to_string()));
     }
     Ok(Preset {
         gpus: or(&args.gpus, &preset.gpus),

@@ -134,6 +134,12 @@ impl Runtime {
         }
     }
 
+    /// The entrypoint of an image; `None` if it is not on this machine or not known.
+    pub async fn image_entrypoint(&self, image: &str) -> Option<Vec<String>> {
+        let found = self.docker.inspect_image(image).await.ok()?;
+        Some(found.config?.entrypoint.unwrap_or_default())
+    }
+
     /// Id of an image; `None` if it is not on this machine.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
         match self.ask_again(|| self.docker.inspect_image(image)).await {

@@ -10,6 +10,7 @@ pub use crate::preset::GpuRequest;
 use bollard::errors::Error;
 use bollard::models::{
     ContainerCreateBody, CreateImageInfo, DeviceMapping, DeviceRequest, HostConfig, PortBinding,
+    ResourcesUlimits,
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, StartContainerOptions,
@@ -64,6 +65,16 @@ pub struct LaunchSpec {
     pub labels: BTreeMap<String, String>,
     /// Run an init as process 1, so that orphans are reaped.
     pub init: bool,
+    /// Groups that may open the devices, beside its own.
+    pub groups: Vec<String>,
+    /// Linux capabilities beside Docker's own.
+    pub cap_add: Vec<String>,
+    /// As docker's `--security-opt`.
+    pub security_opt: Vec<String>,
+    /// Limits of its processes by name.
+    pub ulimits: BTreeMap<String, i64>,
+    /// The command with the server's program in front, for an image whose entrypoint has none.
+    pub whole_cmd: Vec<String>,
 }
 
 /// Why there is no container.
@@ -267,12 +278,19 @@ fn body(spec: &LaunchSpec) -> ContainerCreateBody {
         };
         (format!("{port}/tcp"), Some(vec![binding]))
     });
+    let some = |words: &Vec<String>| (!words.is_empty()).then(|| words.clone());
+    let ulimits = spec.ulimits.iter().map(|(name, limit)| ResourcesUlimits {
+        name: Some(name.clone()),
+        soft: Some(*limit),
+        hard: Some(*limit),
+    });
     let host_config = HostConfig {
         device_requests: gpu_device_request(&spec.gpus).map(|r| vec![r]),
         devices: spec.amd.then(|| devices.to_vec()),
-        group_add: spec
-            .amd
-            .then(|| vec!["video".to_owned(), "render".to_owned()]),
+        group_add: some(&spec.groups),
+        cap_add: some(&spec.cap_add),
+        security_opt: some(&spec.security_opt),
+        ulimits: (!spec.ulimits.is_empty()).then(|| ulimits.collect()),
         shm_size: spec.shm_size_bytes.and_then(|b| i64::try_from(b).ok()),
         ipc_mode: spec.ipc_host.then(|| "host".to_owned()),
         binds: (!spec.mounts.is_empty()).then(|| spec.mounts.clone()),

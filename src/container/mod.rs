@@ -36,6 +36,7 @@ pub mod sockets;
 pub mod stray;
 pub mod teardown;
 mod top;
+mod written;
 
 use crate::capture::ContainerFacts;
 use crate::error::Failure;

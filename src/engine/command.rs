@@ -120,11 +120,23 @@ fn without_env(mut command: Command) -> Command {
     command
 }
 
+/// Whether a word is a program that starts containers.
+pub fn is_container_client(word: &str) -> bool {
+    matches!(
+        basename(word),
+        "docker" | "podman" | "nerdctl" | "nvidia-docker"
+    )
+}
+
 /// The script of `… sh -c SCRIPT [NAME [ARGUMENTS]]` and its arguments.
 fn script(argv: &[String]) -> Option<(&str, Vec<String>)> {
     let shell = argv
         .iter()
         .position(|w| matches!(basename(w), "sh" | "bash" | "dash" | "ash" | "zsh"))?;
+    // The words of a container are its own, not this host's.
+    if argv[..shell].iter().any(|w| is_container_client(w)) {
+        return None;
+    }
     let mut words = argv[shell + 1..].iter();
     while let Some(word) = words.next() {
         if word.starts_with('-') && !word.starts_with("--") && word.contains('c') {
@@ -993,7 +1005,7 @@ fn tokens(script: &str) -> Vec<Token> {
             _ => {
                 let here = |o: &&&str| chars[at..].starts_with(&o.chars().collect::<Vec<_>>());
                 match OPERATORS.iter().find(here) {
-                    Some(operator) if in_test => word.push_str(operator),
+                    Some(operator) if in_test && word != "]]" => word.push_str(operator),
                     Some(operator) => {
                         end_word(&mut word, &mut found, &mut in_test);
                         found.push(Token::Operator(operator));

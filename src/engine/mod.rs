@@ -292,6 +292,15 @@ pub trait Engine: Sync {
         self.description().program
     }
 
+    /// How the command of its server begins, also where its images' entrypoint supplies that.
+    fn server_program(&self) -> Vec<String> {
+        let description = self.description();
+        match description.program {
+            [] => vec![description.name.to_owned(), "serve".to_owned()],
+            words => words.iter().map(|w| (*w).to_owned()).collect(),
+        }
+    }
+
     /// The whole command of a server in a container that waits idly.
     fn serve_argv(&self, job: &ServeJob<'_>) -> Vec<String> {
         let program = self.program().iter().map(|w| (*w).to_owned());

@@ -5,9 +5,10 @@
 //! where `profile` and `sweep` set it, a field of `RequestedSettings`.
 
 use super::EngineId;
-use crate::capture::RequestedSettings;
+use crate::capture::{Mode, RequestedSettings};
 use crate::tables::read_table;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -146,6 +147,52 @@ pub fn arguments_of(engine: EngineId, settings: &RequestedSettings) -> Vec<Vec<S
     let arguments =
         set.filter_map(|(name, value)| Some(Setting::named(name)?.written(engine, &value)));
     arguments.filter(|words| !words.is_empty()).collect()
+}
+
+/// A setting that was asked for and that a run did not take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IgnoredSetting {
+    /// Its name, with underscores.
+    pub setting: String,
+    /// What was asked for.
+    pub requested: String,
+    /// Why it was not taken, a clause.
+    pub reason: String,
+}
+
+impl IgnoredSetting {
+    /// A sentence without a full stop.
+    pub fn sentence(&self) -> String {
+        format!(
+            "--{} {} is ignored: {}",
+            self.setting.replace('_', "-"),
+            self.requested,
+            self.reason
+        )
+    }
+}
+
+/// Those of the settings asked for that a run in this mode does not take: a server that runs has its own, and an
+/// engine may have no such setting.
+pub fn ignored_settings(
+    engine: EngineId,
+    mode: Mode,
+    settings: &RequestedSettings,
+) -> Vec<IgnoredSetting> {
+    let reason = |name: &str, value: &str| match mode {
+        Mode::Serving => Some("the server was running already".to_owned()),
+        _ if argument_text(engine, name, value).is_some() => None,
+        _ => Some(format!("{} has no such setting", engine.name())),
+    };
+    let set = settings.named().into_iter();
+    set.filter_map(|(name, value)| {
+        Some(IgnoredSetting {
+            reason: reason(name, &value)?,
+            setting: name.to_owned(),
+            requested: value,
+        })
+    })
+    .collect()
 }
 
 /// Whether a variable is a secret by its name.

@@ -72,7 +72,7 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
         let none = matches!(
             deployment.engine,
             EngineId::Transformers | EngineId::LlamaCpp
-        );
+        ) || deployment.eager == Some(true);
         return Term {
             component: Component::CudaGraphs,
             at_least: None,

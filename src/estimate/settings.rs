@@ -1,7 +1,7 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
 use super::case::{generation_of, version_of};
-use super::{Deployment, EngineId, Lora, Moves, Unknown, Unmodelled, Version, unmodelled};
+use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
 use crate::engine::settings::{Setting, ValueKind};
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.max_batched_tokens = read.count("max_num_batched_tokens")?;
     d.max_seqs = read.count("max_num_seqs")?;
     d.block_size = read.count("block_size")?;
-    d.eager = read.switch("enforce_eager");
+    let no_graphs = unmodelled::without_graphs(read.engine, read.values).is_some();
+    d.eager = (read.switch("enforce_eager")).or(no_graphs.then_some(true));
     d.kv_cache_memory = read.count("kv_cache_memory_bytes")?;
     d.vllm_v0 = read.switch("vllm_v1").map(|v1| !v1);
     d.flashinfer_sampler = read.switch("flashinfer_sampler");
@@ -101,8 +102,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     // vLLM's `auto` shortens what the model can read until one request fits.
     let length = read.values.get("max_model_len").map(|v| v.trim());
     if length.is_some_and(|v| v.eq_ignore_ascii_case("auto") || v == "-1") {
-        let name = "--max-model-len auto, which fits the length to the memory";
-        d.unmodelled.push(Unmodelled::new(name, Moves::Down, &[]));
+        d.unmodelled.push(Unmodelled::fitted_length());
     }
     Ok(())
 }

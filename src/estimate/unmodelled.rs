@@ -73,6 +73,12 @@ impl Unmodelled {
         Unmodelled::new(format!("speculative decoding ({method})"), Moves::Up, MODEL)
     }
 
+    /// vLLM's `--max-model-len auto`.
+    pub fn fitted_length() -> Unmodelled {
+        let name = "--max-model-len auto, which fits the length to the memory";
+        Unmodelled::new(name, Moves::Down, &[])
+    }
+
     /// A flag of which nothing is known.
     fn unknown_flag(flag: String) -> Unmodelled {
         Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
@@ -86,7 +92,12 @@ impl Unmodelled {
             Moves::Either => "may change",
         };
         let terms: Vec<String> = self.terms.iter().map(|t| t.words().to_owned()).collect();
-        if terms.is_empty() {
+        if terms.is_empty() && self.moves == Moves::Up {
+            format!(
+                "not modelled: {}, which takes memory of the host",
+                self.name
+            )
+        } else if terms.is_empty() {
             format!("not modelled: {}", self.name)
         } else {
             format!(
@@ -145,6 +156,12 @@ struct WrittenEngine {
     no_memory: String,
     #[serde(default)]
     shown: BTreeMap<String, String>,
+    #[serde(default)]
+    no_graphs: Vec<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    gone: BTreeMap<String, String>,
+    #[serde(default)]
+    absent: BTreeMap<String, String>,
     not_modelled: Vec<WrittenMove>,
 }
 
@@ -205,14 +222,78 @@ pub fn shown_name(engine: EngineId, flag: &str) -> Option<String> {
     if let Some(shown) = shown {
         return Some(shown.clone());
     }
-    if let Some(setting) = Setting::of_engine(engine, own) {
-        return Some(setting.name.clone());
-    }
     let variable = own.chars().any(|c| c.is_ascii_uppercase());
+    if let Some(setting) = Setting::of_engine(engine, own) {
+        // A variable without a flag is among those that move memory.
+        return (!variable || setting.flag.is_some()).then(|| setting.name.clone());
+    }
     match effect(engine, own) {
         Effect::Moves(found) if !found.kernels && !variable => Some(flag.to_owned()),
         _ => None,
     }
+}
+
+/// The flags that switch CUDA graphs off, where all of them have the value for it.
+pub(super) fn without_graphs(
+    engine: EngineId,
+    values: &BTreeMap<String, String>,
+) -> Option<&'static BTreeMap<String, Vec<String>>> {
+    let values = with_parts(values);
+    let all = engine_table(engine)?.no_graphs.iter();
+    let mut all = all.filter(|flags| {
+        flags.iter().all(|(name, off)| {
+            let value = values.get(name).map(|v| v.trim().to_ascii_lowercase());
+            value.is_some_and(|v| off.contains(&v))
+        })
+    });
+    all.next()
+}
+
+/// The values, an object of `--compilation-config` as its parts: `compilation_config.cudagraph_mode`.
+fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    const WHOLE: &str = "compilation_config";
+    let mut all = values.clone();
+    let parsed = values.get(WHOLE).map(|text| serde_json::from_str(text));
+    if let Some(Ok(Value::Object(parts))) = parsed {
+        all.remove(WHOLE);
+        let parts = parts
+            .iter()
+            .map(|(k, v)| (format!("{WHOLE}.{k}"), text_of(v)));
+        all.extend(parts);
+    }
+    all
+}
+
+/// A sentence for each flag that the engine's release does not have: it refuses to start with it.
+pub fn foreign_flags(
+    engine: EngineId,
+    version: Option<Version>,
+    values: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let (Some(table), Some(version)) = (engine_table(engine), version) else {
+        return Vec::new();
+    };
+    let lists = |words: &str, name: &str| words.split_whitespace().any(|w| w == name);
+    let in_release = |name: &str| {
+        let from = |(v, words): (&String, &String)| {
+            Version::leading(v).is_some_and(|v| version >= v) && lists(words, name)
+        };
+        let until = |(v, words): (&String, &String)| {
+            Version::leading(v).is_some_and(|v| version <= v) && lists(words, name)
+        };
+        !table.gone.iter().any(from) && !table.absent.iter().any(until)
+    };
+    let names = values.keys().filter(|name| !in_release(name));
+    let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
+    names
+        .map(|name| {
+            format!(
+                "{} {said} has no --{}: it will not start with it",
+                engine.name(),
+                name.replace('_', "-")
+            )
+        })
+        .collect()
 }
 
 /// The flags that are in no list of the engine.
@@ -233,7 +314,12 @@ pub fn unknown_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec
 /// What of an engine's flags, name with underscores → value, moves memory and is not computed; and the flags that are
 /// in no list of the engine.
 pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmodelled> {
-    let found = values.iter().filter_map(|(name, value)| {
+    let off = without_graphs(engine, values);
+    let values = with_parts(values);
+    let set = values
+        .iter()
+        .filter(|(name, _)| !off.is_some_and(|off| off.contains_key(*name)));
+    let found = set.filter_map(|(name, value)| {
         // `--compilation-config.mode` is a part of a flag; variables of the environment are in capitals.
         let own = name.split('.').next().unwrap_or(name);
         let variable = own.chars().any(|c| c.is_ascii_uppercase());

@@ -53,6 +53,26 @@ pub fn read_services(
         reader.service(&service);
         all.push(launch);
     }
+    // Docker Model Runner's, of the file and as a provider.
+    let providers = services.iter().filter_map(|(name, service)| {
+        let provider = service.get("provider")?;
+        let model = provider.get("type").and_then(Value::as_str) == Some("model");
+        Some((name, provider.get("options").filter(|_| model)?))
+    });
+    let models = document.get("models").and_then(Value::as_mapping);
+    for (name, model) in models.into_iter().flatten().chain(providers) {
+        let mut launch = Launch {
+            service: name.as_str().map(str::to_owned),
+            ..Launch::default()
+        };
+        let mut reader = Reader {
+            env,
+            launch: &mut launch,
+        };
+        reader.model(model);
+        all.retain(|l: &Launch| l.service != launch.service);
+        all.push(launch);
+    }
     Ok(all)
 }
 
@@ -194,6 +214,19 @@ impl Reader<'_> {
         for requests in [deploy, get("gpus")].into_iter().flatten() {
             self.gpus(requests);
         }
+    }
+
+    /// A model of Docker Model Runner, as its command line would start it.
+    fn model(&mut self, model: &Value) {
+        let mut argv = ["docker", "model", "configure"].map(str::to_owned).to_vec();
+        let mut text = |key: &str| model.get(key).and_then(|v| self.text(v, "the model"));
+        if let Some(size) = text("context_size") {
+            argv.extend(["--context-size".to_owned(), size]);
+        }
+        argv.extend(text("model"));
+        argv.push("--".into());
+        argv.extend(self.texts(model.get("runtime_flags"), "the model"));
+        self.launch.argv = argv;
     }
 
     fn environment(&mut self, environment: Option<&Value>) {

@@ -1,9 +1,12 @@
 //! Lines of `docker run`, `podman run` and `nerdctl run`, with Docker's own grammar of flags.
 
-use super::{Launch, LaunchEntrypoint, shm_bytes};
+use super::{Launch, LaunchEntrypoint};
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, is_unresolved, script_commands, unresolved};
+use crate::engine::command::{
+    Command, is_container_client, is_unresolved, script_commands, unresolved,
+};
 use crate::preset::GpuRequest;
+use crate::units::Bytes;
 
 /// Flags without a value; every other takes one (docker/cli, cli/command/container/opts.go).
 const SWITCHES: &[&str] = &[
@@ -72,29 +75,45 @@ const SHORT: &[(char, &str)] = &[
 /// What the words of a line start: a container, or a program of this host.
 pub fn read_line(words: &[String]) -> Launch {
     let commands = script_commands(&as_script(words));
-    if let Some(launch) = commands.iter().find_map(read_command) {
-        return launch;
+    let mut all: Vec<Launch> = Vec::new();
+    for command in &commands {
+        let containers = all.iter().rfind(|l| l.image.is_some());
+        all.extend(read_command(command, containers));
     }
-    // Not a container: a server's own command, as the last of a script.
-    let bare = |argv: Vec<String>| Launch {
-        argv,
-        ..Launch::default()
-    };
-    match words {
-        [script] if script.contains(char::is_whitespace) => {
-            let command = commands.into_iter().next_back().unwrap_or_default();
-            let mut launch = bare(command.argv);
-            launch.env = command.env;
-            launch
+    if all.is_empty() {
+        // Not a container: a server's own command.
+        match words {
+            [script] if script.contains(char::is_whitespace) => {
+                all.extend(commands.into_iter().rev().map(|command| Launch {
+                    argv: command.argv,
+                    env: command.env,
+                    ..Launch::default()
+                }));
+            }
+            _ => all.push(Launch {
+                argv: words.to_vec(),
+                ..Launch::default()
+            }),
         }
-        _ => bare(words.to_vec()),
     }
+    let names_model = |l: &Launch| l.server().is_some_and(|s| s.settings.model.is_some());
+    let best = (all.iter().position(names_model))
+        .or_else(|| all.iter().position(|l| l.server().is_some()))
+        .unwrap_or(0);
+    all.into_iter().nth(best).unwrap_or_default()
 }
 
 /// The words as a script: one with blanks in it is one already; of several a shell has taken the quotes away.
 fn as_script(words: &[String]) -> String {
     if let [script] = words {
-        return script.clone();
+        // A line that goes on has a backslash at its end; PowerShell's has a backtick, a unit of systemd a key before it.
+        let joined = script.replace(" `\n", " ").replace(" ^\n", " ");
+        let own = |line: &str| {
+            let command = line.strip_prefix("ExecStart=");
+            let command = command.map(|c| c.trim_start_matches(['-', '@', ':', '+', '!']));
+            command.unwrap_or(line).to_owned()
+        };
+        return joined.lines().map(own).collect::<Vec<_>>().join("\n");
     }
     let mut text = String::new();
     let mut open = 0_i64;
@@ -123,11 +142,10 @@ fn as_script(words: &[String]) -> String {
     text
 }
 
-fn read_command(command: &Command) -> Option<Launch> {
+/// What a command starts; `container` is the one that an earlier command started.
+fn read_command(command: &Command, container: Option<&Launch>) -> Option<Launch> {
     let argv = &command.argv;
-    let program = argv
-        .iter()
-        .position(|w| matches!(basename(w), "docker" | "podman" | "nerdctl"))?;
+    let program = argv.iter().position(|w| is_container_client(w))?;
     let podman = basename(&argv[program]) == "podman";
     let mut at = program + 1;
     loop {
@@ -139,6 +157,16 @@ fn read_command(command: &Command) -> Option<Launch> {
                     argv: argv[program..].to_vec(),
                     ..Launch::default()
                 });
+            }
+            "exec" => {
+                // Its flags are read as those of `run`, the container's name where that has the image.
+                let exec = read_run(&argv[at + 1..], command, podman);
+                let mut launch = container.cloned().unwrap_or_default();
+                launch.entrypoint = Some(LaunchEntrypoint::Words(Vec::new()));
+                launch.argv = exec.argv;
+                launch.env.extend(exec.env);
+                launch.secrets.extend(exec.secrets);
+                return Some(launch);
             }
             "-D" | "--debug" | "--tls" | "--tlsverify" | "--remote" | "-r" => {}
             flag if flag.starts_with('-') => at += usize::from(!flag.contains('=')),
@@ -244,78 +272,56 @@ fn take(launch: &mut Launch, name: &str, value: String, command: &Command) {
         "shm-size" => launch.set_shm(&value),
         "ipc" => launch.ipc = Some(value),
         "runtime" => launch.runtime = Some(value),
-        _ => {}
+        "cap-add" => launch.cap_add.push(value),
+        "security-opt" => launch.security_opt.push(value),
+        "memory" => launch.memory = Some(value),
+        // A user of `run` has its own name, ports and end.
+        "name" | "restart" | "pull" | "label" | "health-cmd" | "stop-timeout" => {}
+        // Those that may open AMD's devices are found on the host.
+        "group-add" if matches!(value.as_str(), "video" | "render") => {}
+        "ulimit" => match value.split_once('=').map(|(n, l)| (n, l.parse())) {
+            Some((name, Ok(limit))) => {
+                launch.ulimits.insert(name.to_owned(), limit);
+            }
+            _ => launch.left_out.push(format!("--ulimit {value}")),
+        },
+        other => launch.left_out.push(format!("--{other} {value}")),
     }
 }
 
 impl Launch {
-    /// Takes `--gpus` as Docker's client reads it: one record of CSV, in which the last of two counts wins.
+    /// Takes `--gpus`.
     pub(super) fn set_gpus(&mut self, text: &str) {
         if is_unresolved(text) {
             self.unresolved.push(format!("{text} (the GPUs)"));
             return;
         }
-        let mut request = GpuRequest::Count(1);
-        for field in csv_fields(text) {
-            let (key, value) = field.split_once('=').unwrap_or(("count", &field));
-            match (key.trim(), value.trim()) {
-                ("count", "all" | "-1") => request = GpuRequest::All,
-                ("count", n) => match n.parse() {
-                    Ok(n) => request = GpuRequest::Count(n),
-                    // Podman takes an id.
-                    Err(_) => request = GpuRequest::Ids(vec![field.clone()]),
-                },
-                ("device", ids) => {
-                    request =
-                        GpuRequest::Ids(ids.split(',').map(|i| i.trim().to_owned()).collect());
-                }
-                _ if field.contains('/') => request = GpuRequest::Ids(vec![field.clone()]),
-                _ => {}
+        let read = match GpuRequest::read_written(text) {
+            Ok(read) => read,
+            Err(why) => {
+                self.warnings.push(format!("--gpus {why}"));
+                return;
             }
+        };
+        if read.unquoted {
+            self.warnings.push(format!(
+                "Docker does not read `--gpus {text}` as a list: it wants quotes, `--gpus '\"{}\"'`",
+                read.request
+            ));
         }
-        let bare = text.trim().trim_matches(['"', '\'']);
-        if text.trim() == bare && bare.contains(',') && bare.contains(|c: char| c.is_ascii_digit())
-        {
-            let ids = bare.trim_start_matches("device=").split(',').map(str::trim);
-            let ids: Vec<String> = ids.map(str::to_owned).collect();
-            if ids.iter().all(|i| i.bytes().all(|b| b.is_ascii_digit())) {
-                self.warnings.push(format!(
-                    "Docker does not read `--gpus {bare}` as a list: it wants quotes, `--gpus '\"device={}\"'`",
-                    ids.join(",")
-                ));
-                request = GpuRequest::Ids(ids);
-            }
-        }
-        if request == GpuRequest::Count(0) {
+        if read.request == GpuRequest::Count(0) {
             self.warnings
                 .push("`--gpus 0` asks Docker for no GPU: the first is `--gpus device=0`".into());
         }
-        self.gpus = Some(request);
+        self.gpus = Some(read.request);
     }
 
     pub(super) fn set_shm(&mut self, text: &str) {
-        match shm_bytes(text) {
-            Some(bytes) => self.shm_bytes = Some(bytes),
-            None => self
+        match Bytes::parse_binary(text) {
+            Ok(bytes) => self.shm_bytes = Some(bytes.0),
+            Err(_) => self
                 .unresolved
                 .push(format!("{text} (the size of /dev/shm)")),
         }
     }
-}
-
-/// The fields of a record of CSV: quotes hold what has commas in it.
-fn csv_fields(text: &str) -> Vec<String> {
-    let mut fields = vec![String::new()];
-    let mut quoted = None;
-    for c in text.chars() {
-        let last = fields.len() - 1;
-        match c {
-            '"' | '\'' if quoted.is_none() => quoted = Some(c),
-            c if quoted == Some(c) => quoted = None,
-            ',' if quoted.is_none() => fields.push(String::new()),
-            c => fields[last].push(c),
-        }
-    }
-    fields.retain(|f| !f.trim().is_empty());
-    fields
 }

@@ -4,17 +4,11 @@ use super::compose::{parse_yaml, scalar};
 use super::{Launch, LaunchEntrypoint};
 use crate::engine::settings::looks_secret;
 use crate::preset::GpuRequest;
+use crate::units::Bytes;
 use serde_yaml::Value;
 
-/// Where the specification of a pod is within an object.
-const PODS: &[&str] = &[
-    "spec",
-    "spec/template/spec",
-    "spec/jobTemplate/spec/template/spec",
-    "spec/leaderWorkerTemplate/leaderTemplate/spec",
-    "spec/leaderWorkerTemplate/workerTemplate/spec",
-    "spec/predictor",
-];
+/// The deepest place of a pod within an object.
+const DEPTH: usize = 16;
 
 /// The containers of a manifest.
 ///
@@ -22,23 +16,86 @@ const PODS: &[&str] = &[
 /// It is not YAML, or has no container.
 pub fn read_manifest(text: &str) -> Result<Vec<Launch>, String> {
     let mut all = Vec::new();
-    let mut objects = parse_yaml(text)?;
-    let items = |o: &Value| o.get("items").and_then(Value::as_sequence).cloned();
-    let lists: Vec<Value> = objects.iter().filter_map(items).flatten().collect();
-    objects.extend(lists);
-    for object in &objects {
-        for path in PODS {
-            let pod = path.split('/').try_fold(object, |at, key| at.get(key));
-            let containers = pod.and_then(|p| Some((p, p.get("containers")?.as_sequence()?)));
-            if let Some((pod, containers)) = containers {
-                all.extend(containers.iter().map(|c| read_container(c, pod)));
-            }
-        }
+    for object in parse_yaml(text)? {
+        find_pods(&object, 0, &mut all);
     }
     if all.is_empty() {
         return Err("it has no pod with a container".into());
     }
     Ok(all)
+}
+
+/// Each kind of object has its pods elsewhere: a pod is what has `containers`.
+fn find_pods(value: &Value, depth: usize, all: &mut Vec<Launch>) {
+    let below: Vec<&Value> = match value {
+        _ if depth > DEPTH => return,
+        Value::Mapping(map) => map.values().collect(),
+        Value::Sequence(list) => list.iter().collect(),
+        _ => return,
+    };
+    let containers = value.get("containers").and_then(Value::as_sequence);
+    // KServe's model is a container whose image its runtime has.
+    let containers = containers.into_iter().flatten().chain(
+        value
+            .get("model")
+            .filter(|m| m.get("modelFormat").is_some()),
+    );
+    all.extend(containers.map(|c| read_container(c, value)));
+    let specs = value.get("modelSpec").and_then(Value::as_sequence);
+    all.extend(specs.into_iter().flatten().map(read_model_spec));
+    for inner in below {
+        find_pods(inner, depth + 1, all);
+    }
+}
+
+/// A model of vLLM's own Helm chart (production-stack, values of `servingEngineSpec`).
+fn read_model_spec(spec: &Value) -> Launch {
+    let text = |key: &str| spec.get(key).and_then(scalar);
+    let image = text("repository");
+    let mut launch = Launch {
+        service: text("name"),
+        image: image.map(|i| text("tag").map_or(i.clone(), |tag| format!("{i}:{tag}"))),
+        gpus: text("requestGPU").and_then(|n| Some(GpuRequest::Count(n.parse().ok()?))),
+        shm_bytes: text("shmSize").and_then(|s| Some(Bytes::parse_quantity(&s).ok()?.0)),
+        ..Launch::default()
+    };
+    launch.argv.extend(text("modelURL"));
+    if spec.get("hf_token").is_some() {
+        launch.add_secret("HF_TOKEN");
+    }
+    let settings = spec.get("vllmConfig").and_then(Value::as_mapping);
+    for (key, value) in settings.into_iter().flatten() {
+        let key = key.as_str().unwrap_or_default();
+        let words = value.as_sequence().into_iter().flatten().filter_map(scalar);
+        match (key, value) {
+            ("extraArgs", _) => launch.argv.extend(words),
+            // The chart's own name of V1.
+            ("v1", _) => {}
+            (_, Value::Bool(on)) => {
+                let no = if *on { "" } else { "no-" };
+                launch.argv.push(format!("--{no}{}", flag_of_key(key)));
+            }
+            _ => {
+                let value = scalar(value);
+                launch
+                    .argv
+                    .extend(value.map(|v| format!("--{}={v}", flag_of_key(key))));
+            }
+        }
+    }
+    launch
+}
+
+/// `tensorParallelSize` → `tensor-parallel-size`.
+fn flag_of_key(key: &str) -> String {
+    let mut flag = String::new();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            flag.push('-');
+        }
+        flag.push(c.to_ascii_lowercase());
+    }
+    flag
 }
 
 fn read_container(container: &Value, pod: &Value) -> Launch {
@@ -98,7 +155,7 @@ fn read_container(container: &Value, pod: &Value) -> Launch {
     for (kind, count) in limits.filter_map(Value::as_mapping).flatten() {
         let gpu = kind
             .as_str()
-            .is_some_and(|k| k.ends_with(".com/gpu") || k.contains(".com/mig-"));
+            .is_some_and(|k| k.contains(".com/gpu") || k.contains(".com/mig-"));
         let count = scalar(count).and_then(|c| c.parse().ok());
         if let (true, None, Some(count)) = (gpu, &launch.gpus, count) {
             launch.gpus = Some(GpuRequest::Count(count));
@@ -113,7 +170,9 @@ fn read_container(container: &Value, pod: &Value) -> Launch {
         if path == "/dev/shm" {
             let memory = volume.and_then(|v| v.get("emptyDir"));
             let size = memory.and_then(|m| m.get("sizeLimit")).and_then(scalar);
-            launch.shm_bytes = size.and_then(|s| quantity_bytes(&s));
+            launch.shm_bytes = size
+                .and_then(|s| Bytes::parse_quantity(&s).ok())
+                .map(|b| b.0);
         } else if let Some(host) = volume
             .and_then(|v| v.get("hostPath")?.get("path"))
             .and_then(scalar)
@@ -127,23 +186,4 @@ fn read_container(container: &Value, pod: &Value) -> Launch {
             .extend(port.get("containerPort").and_then(scalar));
     }
     launch
-}
-
-/// A quantity of Kubernetes: `2Gi` are powers of 1024, `20G` of 1000.
-fn quantity_bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
-    let number: f64 = text[..digits].trim().parse().ok()?;
-    let factor: f64 = match &text[digits..] {
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1024.0,
-        "Mi" => 1_048_576.0,
-        "Gi" => 1_073_741_824.0,
-        "Ti" => 1_099_511_627_776.0,
-        _ => return None,
-    };
-    Some((number * factor) as u64)
 }

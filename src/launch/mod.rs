@@ -11,7 +11,8 @@ pub use docker::read_line;
 use crate::capture::ContainerFacts;
 use crate::engine::command::is_unresolved;
 use crate::engine::settings::looks_secret;
-use crate::preset::GpuRequest;
+use crate::preset::{GpuRequest, Preset};
+use crate::units::Bytes;
 use std::collections::BTreeMap;
 
 /// A container, or a program of the host, as it is to be started.
@@ -45,6 +46,16 @@ pub struct Launch {
     pub secrets: Vec<String>,
     /// What the line leaves open, each with its place.
     pub unresolved: Vec<String>,
+    /// Linux capabilities.
+    pub cap_add: Vec<String>,
+    /// As docker's `--security-opt`.
+    pub security_opt: Vec<String>,
+    /// Limits of its processes by name.
+    pub ulimits: BTreeMap<String, i64>,
+    /// Memory limit, as written.
+    pub memory: Option<String>,
+    /// Flags of the container that `plimsoll run` does not take over, with their values.
+    pub left_out: Vec<String>,
     /// Flags that are not known.
     pub unknown_flags: Vec<String>,
     /// Sentences.
@@ -61,7 +72,8 @@ pub enum LaunchEntrypoint {
 }
 
 impl LaunchEntrypoint {
-    fn words(&self) -> Vec<String> {
+    /// Its words.
+    pub fn words(&self) -> Vec<String> {
         match self {
             LaunchEntrypoint::Word(word) if word.is_empty() => Vec::new(),
             LaunchEntrypoint::Word(word) => vec![word.clone()],
@@ -89,7 +101,10 @@ impl Launch {
             entrypoint: Some(LaunchEntrypoint::Words(Vec::new())),
             argv: facts.argv,
             shm_bytes: facts.shm_size_bytes,
-            mounts: facts.mounts,
+            // Docker's own arrow would not be split.
+            mounts: facts.mounts.iter().map(|m| m.replace(" → ", ":")).collect(),
+            gpus: Some(GpuRequest::from_stored(&facts.gpu_request))
+                .filter(|g| *g != GpuRequest::None),
             ..Launch::default()
         };
         for (name, value) in &facts.env {
@@ -98,16 +113,33 @@ impl Launch {
         for device in &facts.devices {
             launch.add_device(device);
         }
-        for request in &facts.gpu_request {
-            launch.set_gpus(request);
-        }
         launch
+    }
+
+    /// How to start the same container, the command apart.
+    pub fn preset(&self) -> Preset {
+        let size = |bytes: u64| Bytes(bytes).0.to_string();
+        Preset {
+            image: self.image.clone(),
+            gpus: self.gpus.as_ref().map(GpuRequest::to_string),
+            amd: self.amd,
+            shm_size: self.shm_bytes.map(size),
+            memory: self.memory.clone(),
+            ipc_host: self.ipc.as_deref() == Some("host"),
+            env: self.env.clone(),
+            volumes: self.mounts.iter().map(|m| short_mount(m)).collect(),
+            cap_add: self.cap_add.clone(),
+            security_opt: self.security_opt.clone(),
+            ulimits: self.ulimits.clone(),
+            ..Preset::default()
+        }
     }
 
     /// The model's place on the host, where it is a path within a mount whose source is known.
     pub fn host_model(&self, model: Option<String>) -> Option<String> {
         let model = model?;
-        let mapped = self.mounts.iter().find_map(|mount| {
+        let mounts = self.mounts.iter().map(|m| short_mount(m));
+        let mapped = mounts.into_iter().find_map(|mount| {
             let mut parts = mount.split(':');
             let (source, target) = (parts.next()?, parts.next()?);
             let rest = model.strip_prefix(target.trim_end_matches('/'))?;
@@ -150,24 +182,20 @@ impl Launch {
     }
 }
 
-/// A size as Docker and Compose write it: `32g`, `16gb`, `1073741824`; powers of 1024.
-fn shm_bytes(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_lowercase();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().ok()?;
-    let power = match text[digits..]
-        .trim()
-        .trim_end_matches('b')
-        .trim_end_matches('i')
-    {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return None,
+/// A mount as `-v` writes it; `--mount` names its parts.
+fn short_mount(mount: &str) -> String {
+    let part = |names: &[&str]| {
+        let mut parts = mount.split(',').filter_map(|p| p.split_once('='));
+        parts.find_map(|(name, value)| names.contains(&name).then(|| value.to_owned()))
     };
-    Some((number * 1024_f64.powi(power)) as u64)
+    match (
+        part(&["source", "src"]),
+        part(&["target", "dst", "destination"]),
+    ) {
+        (Some(source), Some(target)) => {
+            let read_only = mount.split(',').any(|p| matches!(p, "readonly" | "ro"));
+            format!("{source}:{target}{}", if read_only { ":ro" } else { "" })
+        }
+        _ => mount.to_owned(),
+    }
 }

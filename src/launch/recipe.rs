@@ -7,9 +7,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The table.
+/// The table, but for its presets, which are in [`crate::preset`].
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Recipes {
     /// Variables that name the devices that a program sees.
     pub visible_env: Vec<String>,
@@ -27,6 +26,8 @@ pub struct Recipe {
     pub engine: String,
     /// The engine with whose flags it is read, where it is another.
     pub reads_as: Option<String>,
+    /// Where its images keep what they download from Hugging Face, where that is a place of its own.
+    cache: Option<Cache>,
     /// Its images.
     pub images: Vec<RecipeImage>,
     /// How its server's command begins, where no [`crate::engine::Engine`] reads it.
@@ -62,8 +63,19 @@ pub struct RecipeImage {
     /// The words begin with a program.
     #[serde(default)]
     pub words: bool,
+    /// Its tags are the months of a release of all that is in it, not the engine's version.
+    #[serde(default)]
+    pub tags_are_months: bool,
     /// The entrypoint of releases before one.
     pub before: Option<Before>,
+}
+
+/// Where what is downloaded from Hugging Face is kept.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cache {
+    path: String,
+    hub_before: Option<String>,
 }
 
 /// The entrypoint of releases before one.
@@ -82,6 +94,21 @@ pub static RECIPES: LazyLock<Recipes> =
 pub fn recipe_of(engine: &str) -> Option<&'static Recipe> {
     let engine = engine.replace('_', "-");
     RECIPES.engines.iter().find(|r| r.engine == engine)
+}
+
+/// The mount of a host's cache of Hugging Face where this image looks for it.
+pub fn cache_mount(image: &str, folder: &str) -> String {
+    const USUAL: &str = "/root/.cache/huggingface";
+    let Some(cache) = find_image(image).and_then(|(recipe, _)| recipe.cache.as_ref()) else {
+        return format!("{folder}:{USUAL}");
+    };
+    let before = cache.hub_before.as_deref().and_then(Version::leading);
+    let version = version_of_image(image);
+    let version = version.as_deref().and_then(Version::leading);
+    match before.zip(version) {
+        Some((before, version)) if version < before => format!("{folder}/hub:{}", cache.path),
+        _ => format!("{folder}:{}", cache.path),
+    }
 }
 
 /// The recipe that has this image.
@@ -121,15 +148,21 @@ pub fn version_of_image(image: &str) -> Option<String> {
     {
         return Some((*build).to_owned());
     }
+    if find_image(image).is_some_and(|(_, own)| own.tags_are_months) {
+        return None;
+    }
     let is_version = |w: &str| {
         w.contains('.')
             && w.starts_with(|c: char| c.is_ascii_digit())
             && Version::leading(w).is_some()
     };
     // AMD's tags hold the versions of all parts; the engine's is after its name.
-    let own = words.iter().position(|w| matches!(*w, "vllm" | "sglang"));
-    let named = own.and_then(|at| words.get(at + 1));
-    let word = named.or(words.first())?.trim_start_matches('v');
+    let named = ["vllm", "sglang"].iter().find_map(|name| {
+        let at = words.iter().position(|w| w.starts_with(name))?;
+        let glued = words[at].strip_prefix(name).filter(|v| !v.is_empty());
+        glued.or_else(|| words.get(at + 1).copied())
+    });
+    let word = named.or(words.first().copied())?.trim_start_matches('v');
     is_version(word).then(|| word.to_owned())
 }
 
@@ -143,6 +176,48 @@ impl RecipeImage {
                 &before.entrypoint
             }
             _ => &self.entrypoint,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_mounted_where_the_image_reads_it() {
+        let mount = |image: &str| cache_mount(image, "/c");
+        assert_eq!(
+            mount("vllm/vllm-openai:v0.19.1"),
+            "/c:/root/.cache/huggingface"
+        );
+        let tgi = "ghcr.io/huggingface/text-generation-inference";
+        assert_eq!(mount(&format!("{tgi}:3.3.7-rocm")), "/c:/data");
+        assert_eq!(mount(&format!("{tgi}:2.2.0")), "/c/hub:/data");
+        assert_eq!(mount("my/image"), "/c:/root/.cache/huggingface");
+    }
+
+    #[test]
+    fn a_version_is_read_from_a_tag_that_is_one() {
+        for (image, version) in [
+            ("vllm/vllm-openai:v0.14.1-cu130", Some("0.14.1")),
+            ("vllm/vllm-openai:nightly", None),
+            (
+                "rocm/vllm:rocm6.3.1_instinct_vllm0.8.3_20250410",
+                Some("0.8.3"),
+            ),
+            (
+                "rocm/vllm:rocm7.14.0_cdna_pytorch_2.11.0_vllm_0.23.0",
+                Some("0.23.0"),
+            ),
+            (
+                "ghcr.io/ggml-org/llama.cpp:server-cuda-b10752@sha256:00",
+                Some("b10752"),
+            ),
+            ("nvcr.io/nvidia/vllm:25.11-py3", None),
+            ("host:5000/vllm/vllm-openai", None),
+        ] {
+            assert_eq!(version_of_image(image).as_deref(), version, "{image}");
         }
     }
 }

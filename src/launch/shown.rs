@@ -7,7 +7,7 @@ use crate::engine::argv::{Flags, Grammar, basename};
 use crate::engine::command::{commands, is_unresolved, unresolved};
 use crate::engine::settings::looks_secret;
 use crate::engine::{self, EngineId, ServerSettings};
-use crate::estimate::unmodelled;
+use crate::estimate::{Version, unmodelled};
 use crate::preset::GpuRequest;
 use crate::redact::Redactor;
 use serde_json::{Map, Value, json};
@@ -80,6 +80,19 @@ impl Launch {
                 .next();
             settings.model = settings.model.or(name.map(|(_, model)| model.to_owned()));
         }
+        // Releases whose entrypoint is the module take the model by its flag alone.
+        let bare = self.argv.first().filter(|w| !w.starts_with('-'));
+        let module = known.is_some_and(|(_, image)| image.before.is_some());
+        if let (None, Some(word), true) =
+            (&settings.model, bare, module && self.entrypoint.is_none())
+        {
+            if serve_argv.as_ref().is_some_and(|argv| argv.contains(word)) {
+                settings.model = Some(word.clone());
+                warnings.push(format!(
+                    "this release may serve its default model: name yours by `--model {word}`"
+                ));
+            }
+        }
         if settings.model.as_deref().is_some_and(is_unresolved) {
             settings.model = None;
         }
@@ -118,7 +131,7 @@ impl Launch {
             && !self.argv[0].starts_with('-')
             && program.is_some()
             && (first == program
-                || first.is_some_and(|w| w.starts_with("python"))
+                || first.is_some_and(|w| w.starts_with("python") || matches!(w, "bash" | "sh"))
                 || first == Some("serve") && program == Some("vllm"));
         if again && program != Some("ollama") {
             warnings.push(format!(
@@ -204,6 +217,11 @@ impl Launch {
                 "no memory rules are known for {}: not known is {missing}",
                 server.engine
             ));
+        }
+        let version = server.version.as_deref().and_then(Version::leading);
+        if let Some(reader) = server.reader.filter(|_| server.missing.is_none()) {
+            let values = &server.settings.values;
+            warnings.extend(unmodelled::foreign_flags(reader, version, values));
         }
         let engine = server
             .reader
@@ -305,18 +323,19 @@ fn read_as(recipe: &Recipe, reader: Option<EngineId>, facts: &ContainerFacts) ->
     let found = all.iter().find_map(|c| Some((c, begins(&c.argv)?)));
     if let Some(reader) = reader {
         let mut facts = facts.clone();
-        // The fork's own program stands where vLLM's would.
-        if let Some((command, at)) = found.filter(|_| recipe.program[0] != "--omni") {
-            let vllm = ["vllm", "serve"].map(str::to_owned).to_vec();
-            facts.argv = [vllm, command.argv[at..].to_vec()].concat();
+        // Its own program stands where that of the engine that is read would.
+        if let Some((command, at)) = found.filter(|_| !recipe.program[0].starts_with('-')) {
+            facts.argv = [reader.server_program(), command.argv[at..].to_vec()].concat();
         }
         return reader.settings(&facts);
     }
     let mut settings = ServerSettings::default();
     let words = match found {
-        Some((command, at)) => command.argv[at..].to_vec(),
-        None => facts.argv.clone(),
+        Some((command, at)) => &command.argv[at..],
+        None => &facts.argv,
     };
+    // What follows `--` are the flags of the engine within.
+    let words: Vec<String> = words.iter().filter(|w| *w != "--").cloned().collect();
     let switches = "switch\n  trust_remote_code enable_prefix_caching eager_mode disable_metrics dry_run\nalias\n  tp tp\n";
     let flags = Flags::read(&words, &Grammar::from_table(switches));
     let verbs = ["run", "configure", "serve", "start-runner", "pull"];

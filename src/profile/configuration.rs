@@ -9,6 +9,7 @@ use crate::capture::{Capture, Mode};
 use crate::engine::facts::{
     DEFAULT_UTILIZATION, EngineStep, FactKey, FactValue, Finding, LogReport, key,
 };
+use crate::engine::settings::{IgnoredSetting, ignored_settings};
 use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
 use crate::estimate::headers::{Stored, safetensors};
 use crate::units::{GIB, gib_signed, to_gib};
@@ -38,6 +39,9 @@ pub struct Configuration {
     pub effective: BTreeMap<String, String>,
     /// Where the two differ.
     pub differences: Vec<Difference>,
+    /// Asked for by plimsoll's own flags, and not taken: the run was without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<IgnoredSetting>,
 }
 
 /// A setting that is not in force as asked for.
@@ -458,8 +462,13 @@ pub(super) fn compare_settings(
         Mode::Idle => BTreeMap::new(),
         Mode::Serving | Mode::Started => settings.values.clone(),
     };
+    let engine = EngineId::from_name(&capture.engine).ok();
+    let ignored = engine.map_or_else(Vec::new, |engine| {
+        ignored_settings(engine, capture.mode, &capture.request.settings)
+    });
     if capture.mode == Mode::Idle {
         let asked = capture.request.settings.named().into_iter();
+        let asked = asked.filter(|(name, _)| !ignored.iter().any(|i| i.setting == *name));
         requested.extend(asked.map(|(name, value)| (name.to_owned(), value)));
     }
 
@@ -513,6 +522,7 @@ pub(super) fn compare_settings(
         requested,
         effective,
         differences,
+        ignored,
     }
 }
 

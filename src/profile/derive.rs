@@ -75,7 +75,7 @@ pub fn derive_profile(
         metadata: metadata(capture, engine_metadata.simulated),
         model_info,
         gpu_info,
-        parameters: capture.request.clone(),
+        parameters: taken_request(&capture.request, &configuration),
         dtype_metadata,
         memory_measurements: measurements(&o, &peaks),
         memory_breakdown,
@@ -98,6 +98,16 @@ pub fn derive_profile(
     };
     profile.unknown = collect_null_reasons(&profile, &o).into_map();
     profile
+}
+
+/// The request without what the run did not take.
+fn taken_request(request: &Request, configuration: &Configuration) -> Request {
+    let ignored = configuration.ignored.iter();
+    let names: Vec<&str> = ignored.map(|i| i.setting.as_str()).collect();
+    Request {
+        settings: request.settings.without(&names),
+        ..request.clone()
+    }
 }
 
 /// Why each null of the document is null.

@@ -71,6 +71,8 @@ pub fn collect_findings(
         );
         findings.push(Finding::new_info("setting_differs", message));
     }
+    let ignored = configuration.ignored.iter();
+    findings.extend(ignored.map(|i| Finding::new_warning("setting_ignored", i.sentence())));
     if o.capture.mode == Mode::Serving {
         let quarter = breakdown.total_measured_bytes.map(|total| total as i64 / 4);
         let unexplained = breakdown.unexplained_bytes.zip(quarter);

@@ -363,7 +363,7 @@ async fn launched(
     news(Progress::Stage(Stage::Start));
     // GPUs hold the memory of whoever is on them; a container's own memory begins with it.
     let wanted = MeasuredContainer {
-        gpu_request: collect::gpu_words(&spec.gpus),
+        gpu_request: spec.gpus.stored_words(),
         visible_devices: spec.env.get("NVIDIA_VISIBLE_DEVICES").cloned(),
         ..MeasuredContainer::default()
     };

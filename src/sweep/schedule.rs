@@ -107,7 +107,7 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failu
         return claim_devices(choice, &all);
     }
     let request = collect::gpu_request(preset)?;
-    let words = collect::gpu_words(&request);
+    let words = request.stored_words();
     let count = words.iter().find_map(|w| w.strip_prefix("count="));
     if let Some(count) = count.and_then(|n| n.parse().ok()) {
         let all: Vec<String> = telemetry::open_host()?

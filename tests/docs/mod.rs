@@ -259,7 +259,11 @@ fn commands_that_need_no_container_run() {
         .into_iter()
         .filter_map(|line| match line.class() {
             Class::Local(more) => {
-                let text = format!("{}{more}", line.text);
+                // What follows `--` is not plimsoll's own.
+                let text = match line.text.split_once(" -- docker ") {
+                    Some((own, other)) => format!("{own}{more} -- docker {other}"),
+                    None => format!("{}{more}", line.text),
+                };
                 Some((line, text))
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! Lines of `docker run`, files of Compose and manifests of Kubernetes, as people write them.
 
-use super::{document, refused};
+use super::{document, refused, told};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
@@ -136,37 +136,62 @@ fn an_engine_without_rules_is_named_with_what_is_missing() {
     );
 }
 
-/// Cases of others, which are in no release: `NAME.txt` or `NAME.yaml` beside `NAME.expected.json`.
+/// `NAME.txt` or `NAME.yaml` beside `NAME.expected.json`, whose keys the answer must have.
+#[test]
+fn lines_are_read_key_by_key() {
+    check_folder(Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/launch"
+    )));
+}
+
+/// Cases of others, which are in no release.
 #[test]
 fn the_lines_of_a_folder_are_read_key_by_key() {
-    let Some(folder) = std::env::var_os("PLIMSOLL_LINES") else {
-        return;
-    };
+    if let Some(folder) = std::env::var_os("PLIMSOLL_LINES") {
+        check_folder(Path::new(&folder));
+    }
+}
+
+#[track_caller]
+fn check_folder(folder: &Path) {
+    let mut wrong = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let Some(name) = path.to_str().unwrap().strip_suffix(".expected.json") else {
             continue;
         };
         let expected: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let (line, compose) = (format!("{name}.txt"), format!("{name}.yaml"));
-        let got = if Path::new(&line).exists() {
-            shown(&["--", &std::fs::read_to_string(&line).unwrap()])
-        } else if expected["form"]
-            .as_str()
-            .is_some_and(|f| f.contains("compose"))
-        {
-            shown(&["--compose", &compose])
+        let (line, yaml) = (format!("{name}.txt"), format!("{name}.yaml"));
+        let form = expected["form"].as_str().unwrap();
+        let words: &[&str] = if Path::new(&line).exists() {
+            &["--", &std::fs::read_to_string(&line).unwrap()]
+        } else if form.contains("compose") {
+            &["--compose", &yaml]
         } else {
-            shown(&["--manifest", &compose])
+            &["--manifest", &yaml]
         };
+        let ended = told(&[&["--json", "--show-settings"], words].concat());
+        let got: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
+        if got.is_null() {
+            wrong.push(format!("{name}: {}", ended.stderr));
+        }
+        let own = expected["service"].as_str();
+        let several = got.as_array().into_iter().flatten();
+        let got = several
+            .into_iter()
+            .find(|g| g["service"].as_str() == own)
+            .unwrap_or(&got);
         for (key, value) in expected.as_object().unwrap() {
             let mut value = value.clone();
             if let Some(shm) = value.as_object_mut().filter(|_| key == "shm") {
                 shm.remove("note");
             }
-            if !["source", "form", "notes"].contains(&key.as_str()) {
-                assert_eq!(got[key], value, "{name}: {key}");
+            if !["source", "form", "notes"].contains(&key.as_str()) && got[key] != value {
+                wrong.push(format!("{name}: {key} is {}, not {value}", got[key]));
             }
         }
     }
+    wrong.sort();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

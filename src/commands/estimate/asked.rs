@@ -6,10 +6,13 @@ use crate::cli::EstimateArgs;
 use crate::console::Console;
 use crate::engine::settings::SETTINGS;
 use crate::error::Failure;
+use crate::estimate::question::{self, What};
 use crate::estimate::{
-    Deployment, EngineId, Estimate, Model, Unknown, check, draft, format::contradiction,
-    headers::Headers, own_runs::OwnRuns, settings::IllegalValue, weights, with_weights,
+    Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft,
+    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
+    weights, with_weights,
 };
+use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
 
@@ -69,7 +72,7 @@ impl Asked {
             }
         }
         warnings.extend(model.warnings.iter().cloned());
-        let (gpu, notes) = gpu::of(args, deployment.gpus())?;
+        let (gpu, notes) = gpu::of(args, deployment.gpus(), &words.gpus)?;
         warnings.extend(notes);
         deployment.gpu = gpu;
         check(&model, &deployment).map_err(|mut why| {
@@ -95,14 +98,41 @@ impl Asked {
             }
         }
         let concurrency = args.concurrency.first().copied().unwrap_or(1);
-        Ok(Asked {
+        let mut asked = Asked {
             model,
             headers: loaded.headers,
             draft,
             deployment,
             concurrency,
             warnings,
-        })
+        };
+        asked.fit_length();
+        Ok(asked)
+    }
+
+    /// Takes the length that vLLM's `--max-model-len auto` takes: the longest that fits.
+    fn fit_length(&mut self) {
+        let fitted = Unmodelled::fitted_length();
+        let auto = self.deployment.unmodelled.contains(&fitted);
+        if !auto || self.deployment.gpu.is_none() {
+            return;
+        }
+        let mut exact = self.deployment.clone();
+        exact.unmodelled.retain(|u| *u != fitted);
+        let holds = |d: &Deployment| Ok(self.reading(d)?.on.map_or(0.0, |on| on.concurrency));
+        let found = question::solve(What::MaxModelLen, &self.model, &exact, 1, &holds);
+        let Some(length) = found.ok().and_then(|f| f.value) else {
+            return;
+        };
+        let length = length as u64;
+        if self.model.max_positions.is_none_or(|most| length < most) {
+            self.warnings.push(format!(
+                "--max-model-len auto: the longest that fits is {} tokens, and vLLM takes it",
+                grouped_count(length)
+            ));
+        }
+        exact.max_model_len = Some(length);
+        self.deployment = exact;
     }
 
     /// The estimate of a deployment of this model.
@@ -131,6 +161,7 @@ struct Words {
     deployment: Deployment,
     model: Option<String>,
     draft: Option<String>,
+    gpus: GpuRequest,
     warnings: Vec<String>,
 }
 
@@ -163,9 +194,15 @@ impl Words {
         let version = args.engine_version.as_ref().or(own.version.as_ref());
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));
+        warnings.extend(unmodelled::foreign_flags(
+            engine,
+            deployment.version,
+            &own.values,
+        ));
         Ok(Words {
             deployment,
             model: own.model,
+            gpus: own.gpus,
             draft,
             warnings,
         })
@@ -179,7 +216,9 @@ fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure>
         let engine = EngineId::from_name(&args.engine)?;
         return Ok((engine, OwnSettings::default()));
     };
-    let server = launch.server().ok_or_else(launched::no_engine)?;
+    let server = launch
+        .server()
+        .ok_or_else(|| launched::no_engine(&launches))?;
     let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
         let missing = server.missing.unwrap_or_default();
         return Err(Failure::usage(format!(
@@ -194,6 +233,7 @@ fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure>
             model: launch.host_model(server.settings.model),
             values: server.settings.values,
             version: server.version,
+            gpus: launch.gpus.clone().unwrap_or_default(),
             warnings: [launch.warnings.clone(), server.warnings].concat(),
         },
     ))
@@ -205,6 +245,7 @@ struct OwnSettings {
     model: Option<String>,
     values: BTreeMap<String, String>,
     version: Option<String>,
+    gpus: GpuRequest,
     warnings: Vec<String>,
 }
 

@@ -1,10 +1,12 @@
 //! The GPU that is planned for: by name, by its size, or the one that is here.
 
+use crate::capture::DeviceFacts;
 use crate::catalog::{self, GpuModel};
 use crate::cli::EstimateArgs;
 use crate::clock::Clock;
 use crate::error::Failure;
 use crate::estimate::Gpu;
+use crate::preset::GpuRequest;
 use crate::telemetry::{self, Wanted};
 use crate::units::GIB;
 use crate::wording::near_names;
@@ -15,7 +17,11 @@ const PLANNED: f64 = 0.98;
 const BOARD: f64 = 1.03;
 
 /// The GPU that the flags name, and notes on it.
-pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>), Failure> {
+pub fn of(
+    args: &EstimateArgs,
+    count: u64,
+    request: &GpuRequest,
+) -> Result<(Option<Gpu>, Vec<String>), Failure> {
     let mut notes = Vec::new();
     let gpu = match (args.gpu.as_deref(), args.gpu_memory) {
         (None, None) => None,
@@ -25,7 +31,7 @@ pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>),
             in_use: 0,
         }),
         (Some("detected"), memory) => {
-            let mut gpu = detected(count)?;
+            let mut gpu = detected(count, request)?;
             gpu.total = memory.map_or(gpu.total, |m| m.0);
             Some(gpu)
         }
@@ -74,8 +80,8 @@ fn nearest(name: &str) -> String {
     }
 }
 
-/// The GPUs of this host: the first `count` of them, by the one that has least left.
-fn detected(count: u64) -> Result<Gpu, Failure> {
+/// The GPUs of this host that are asked for: the first `count` of them, by the one that has least left.
+fn detected(count: u64, request: &GpuRequest) -> Result<Gpu, Failure> {
     let mut backend =
         telemetry::open_host().map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
     let mut samples = Vec::new();
@@ -86,7 +92,16 @@ fn detected(count: u64) -> Result<Gpu, Failure> {
     backend
         .sample(&Clock::start(), wanted, &mut samples)
         .map_err(|e| Failure::environment("the GPUs of this host cannot be read").caused_by(e))?;
-    let devices = backend.devices();
+    let mut devices = backend.devices();
+    if let GpuRequest::Ids(ids) = request {
+        let named = |device: &DeviceFacts| {
+            let index = device.index.to_string();
+            let is =
+                |id: &String| *id == index || id.len() > 4 && device.id.starts_with(id.as_str());
+            ids.iter().any(is)
+        };
+        devices.retain(named);
+    }
     if (devices.len() as u64) < count {
         return Err(Failure::usage(format!(
             "{count} GPUs are asked for, and {} are here",

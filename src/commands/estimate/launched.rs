@@ -12,8 +12,13 @@ use std::path::Path;
 const LONGEST: u64 = 4 << 20;
 
 /// The failure for words that start no engine.
-pub fn no_engine() -> Failure {
-    Failure::usage("the command after -- starts no engine that is known").hint(
+pub fn no_engine(launches: &[Launch]) -> Failure {
+    let images: Vec<&str> = launches.iter().filter_map(|l| l.image.as_deref()).collect();
+    let what = match images.as_slice() {
+        [] => "the command after -- starts no engine that is known".to_owned(),
+        images => format!("no engine is known in `{}`", images.join("`, `")),
+    };
+    Failure::usage(what).hint(
         "as in `plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2`, or `-- docker run …`",
     )
 }
@@ -56,7 +61,7 @@ pub fn choose<'a>(
     let chosen = engines_of(launches, args)?;
     match chosen.as_slice() {
         [] if launches.is_empty() => Ok(None),
-        [] => Err(no_engine()),
+        [] => Err(no_engine(launches)),
         [one] => Ok(Some(one)),
         several => Err(Failure::usage(format!(
             "{} services start an engine: {}",
@@ -76,7 +81,7 @@ pub fn show_settings(args: &EstimateArgs) -> Result<Value, Failure> {
     let chosen = engines_of(&launches, args)?;
     let mut all: Vec<Value> = chosen.iter().filter_map(|l| l.shown()).collect();
     match all.len() {
-        0 => Err(no_engine()),
+        0 => Err(no_engine(&launches)),
         1 => Ok(all.remove(0)),
         _ => Ok(Value::Array(all)),
     }

@@ -134,8 +134,17 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<EngineSetting> 
     let fraction = Setting::named("gpu_memory_utilization");
     let fraction = fraction.and_then(|s| s.names(deployment.engine).next());
     if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
-        let value = format!("{:.2}", s.fraction);
-        put(fraction, Some(value), deployment.memory_fraction.is_none());
+        let default = deployment.memory_fraction.is_none();
+        let (flag, own) = match deployment.engine {
+            // Its share is a part of that of TGI_WIGGLE_ROOM.
+            EngineId::Tgi => {
+                let flag = deployment.memory_fraction.unwrap_or(1.0);
+                (flag, Some(format!("{:.2}", s.fraction / flag)))
+            }
+            _ => (s.fraction, None),
+        };
+        put(fraction, Some(format!("{flag:.2}")), default);
+        put("TGI_WIGGLE_ROOM", own, true);
     }
     if deployment.engine == EngineId::Vllm {
         put(

@@ -141,7 +141,7 @@ async fn resolve_started(
     target
         .ensure_image(runtime, flags.start.pull, stop, &console.sink())
         .await?;
-    let preset = merged_preset(&flags.start, &target.preset)?;
+    let preset = merged_preset(&flags.start, &target)?;
     let mut engine_args = target.preset.engine_args;
     engine_args.extend(server.engine_args);
     Ok(ExperimentTarget {

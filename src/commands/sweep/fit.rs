@@ -196,7 +196,7 @@ fn wants_gpus(preset: &Preset) -> Result<bool, Unclear> {
     let request = collect::gpu_request(preset).map_err(|failure| failure.message)?;
     let visible = preset.env.get("NVIDIA_VISIBLE_DEVICES");
     let visible = visible.is_some_and(|v| !matches!(v.as_str(), "" | "none" | "void"));
-    Ok(visible || !collect::gpu_words(&request).is_empty())
+    Ok(visible || !request.stored_words().is_empty())
 }
 
 /// The GPUs with their whole memory, the largest first: what is in use now may not be so then.

@@ -10,12 +10,65 @@ use std::sync::LazyLock;
 /// Its short flags, and switches before which a word may follow that is not theirs.
 static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
     Grammar::from_table(
-        "switch\n  jinja mlock no_mmap cont_batching embedding embeddings metrics slots verbose\n\
-         alias\n  m model\n  hf hf_repo\n  hfr hf_repo\n  c ctx_size\n  ngl n_gpu_layers\n  \
-         gpu_layers n_gpu_layers\n  np parallel\n  b batch_size\n  ub ubatch_size\n  \
-         fa flash_attn\n  ctk cache_type_k\n  ctv cache_type_v\n  sm split_mode\n  \
-         ts tensor_split\n  mg main_gpu\n  md model_draft\n  a alias\n  n predict\n  \
-         t threads\n  ot override_tensor\n  dev device\n  mm mmproj\n",
+        "switch
+  jinja mlock no_mmap cont_batching embedding embeddings metrics slots verbose cpu_moe kv_unified no_kv_unified
+  no_kv_offload swa_full no_warmup no_mmproj offline no_webui no_repack no_host no_op_offload reranking props
+  reasoning_preserve cache_idle_slots no_cont_batching no_context_shift check_tensors special
+alias
+  m model
+  hf hf_repo
+  hfr hf_repo
+  hff hf_file
+  mu model_url
+  dr docker_repo
+  c ctx_size
+  ngl n_gpu_layers
+  gpu_layers n_gpu_layers
+  np parallel
+  b batch_size
+  ub ubatch_size
+  fa flash_attn
+  ctk cache_type_k
+  ctv cache_type_v
+  sm split_mode
+  ts tensor_split
+  mg main_gpu
+  dev device
+  ot override_tensor
+  cmoe cpu_moe
+  ncmoe n_cpu_moe
+  ncffn n_cpu_ffn
+  kvu kv_unified
+  nkvo no_kv_offload
+  nr no_repack
+  fitt fit_target
+  fitc fit_ctx
+  cram cache_ram
+  md model_draft
+  hfd hf_repo_draft
+  hfrd hf_repo_draft
+  cd ctx_size_draft
+  ngld n_gpu_layers_draft
+  gpu_layers_draft n_gpu_layers_draft
+  ctkd cache_type_k_draft
+  ctvd cache_type_v_draft
+  devd device_draft
+  mm mmproj
+  mmu mmproj_url
+  hfv hf_repo_v
+  a alias
+  n predict
+  t threads
+  tb threads_batch
+  s seed
+  temperature temp
+  lv log_verbosity
+  to timeout
+  sps slot_prompt_similarity
+  j json_schema
+  e escape
+  v verbose
+",
     )
 });
 

@@ -8,15 +8,13 @@ use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong_value};
 use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
 use super::{Presets, patterns};
+use crate::launch::recipe::cache_mount;
 use crate::preset::{GpuRequest, Preset};
 use crate::wording::did_you_mean;
 use std::collections::{BTreeMap, HashMap};
 
 /// The longest prompt or output, tokens: beyond what any model reads.
 const LONGEST: u64 = 10_000_000;
-
-/// Where the Hugging Face cache lies in a container.
-const HF_CACHE: &str = "/root/.cache/huggingface";
 
 /// A map of keys, each known and each given once.
 #[derive(Debug, Clone, Default)]
@@ -306,7 +304,10 @@ fn started_for_it<'n>(
             return Err(wrong_value("hf_cache", "the full path of a folder", value)
                 .with_hint("${HOME}/.cache/huggingface"));
         }
-        preset.volumes.push(format!("{folder}:{HF_CACHE}"));
+        let image = given.value_of("image");
+        let image = image.map(|v| scalars::read_text("image", v)).transpose()?;
+        let image = image.or(preset.image.clone()).unwrap_or_default();
+        preset.volumes.push(cache_mount(&image, &folder));
     }
     let image = preset.image.take();
     template.preset = Some(preset);

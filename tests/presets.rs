@@ -1,0 +1,154 @@
+//! What `run` starts: the container of each preset, and of a line of `docker run`, as people can start it themselves.
+
+use crate::common;
+use common::e2e::{Live, plimsoll};
+use plimsoll::preset::SHIPPED;
+use std::io::Write as _;
+use std::path::Path;
+
+const SECRET: &str = "hf_secret-of-this-test";
+
+#[track_caller]
+fn dry(words: &[&str]) -> String {
+    let mut command = plimsoll(&[&["run", "--dry-run"], words].concat());
+    command.env("HF_TOKEN", SECRET).env_remove("HF_HOME");
+    let ended = Live::start(command).end().expect(0);
+    let printed = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(!printed.contains(SECRET), "{printed}");
+    ended.stdout
+}
+
+/// The line of a preset; those that name no model are started with one.
+fn line(name: &str) -> String {
+    let mut words = vec![
+        "--preset",
+        name,
+        "--name",
+        "my-engine",
+        "--as",
+        "docker-run",
+    ];
+    if SHIPPED[name].model.is_none() {
+        words.extend(["--model", "Qwen/Qwen3-8B"]);
+    }
+    dry(&words)
+}
+
+#[test]
+fn each_preset_is_the_line_that_its_engine_documents() {
+    let lines = SHIPPED.keys().map(|name| format!("{name}\n{}", line(name)));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn the_recipes_page_has_the_line_of_each_preset() {
+    const BEGIN: &str =
+        "<!-- presets, made by UPDATE_RECIPES=1 cargo test --test offline presets -->\n";
+    const END: &str = "<!-- end of the presets -->";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/RECIPES.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let mut made = String::new();
+    for (name, preset) in SHIPPED.iter() {
+        let line = line(name).trim_end().replace('\n', "\n    ");
+        made += &format!("\n### `{name}`: {}\n\n    {line}\n", preset.description);
+    }
+    let current = format!("{before}{BEGIN}{made}\n{END}{after}");
+    if std::env::var_os("UPDATE_RECIPES").is_some() {
+        std::fs::write(&path, &current).unwrap();
+        return;
+    }
+    assert!(
+        page == current,
+        "docs/RECIPES.md is not that of configs/recipes.yaml"
+    );
+}
+
+const LINE: &[&str] = &[
+    "docker",
+    "run",
+    "--gpus",
+    "\"device=0,1\"",
+    "--shm-size=16g",
+    "--ulimit",
+    "memlock=-1",
+    "--cpus",
+    "8",
+    "-e",
+    "HF_TOKEN",
+    "-e",
+    "VLLM_LOGGING_LEVEL=DEBUG",
+    "--mount",
+    "type=bind,source=/data,target=/models,readonly",
+    "-p",
+    "9000:9000",
+    "vllm/vllm-openai:v0.19.1",
+    "--model",
+    "/models/m",
+    "-tp",
+    "2",
+    "--port",
+    "9000",
+];
+
+#[test]
+fn a_line_of_docker_run_is_started_as_it_is() {
+    let words = [&["--name", "x", "--as", "docker-run", "--"], LINE].concat();
+    let line = dry(&words);
+    for part in [
+        "--gpus '\"device=0,1\"'",
+        "--shm-size 16g",
+        "--ulimit memlock=-1",
+        "-e HF_TOKEN \\",
+        "-e VLLM_LOGGING_LEVEL=DEBUG",
+        "-v /data:/models:ro",
+        "-p 9000:9000",
+        "  --model /models/m -tp 2 --port 9000",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let whole = dry(&[&["--name", "x", "--"], LINE].concat());
+    assert!(
+        whole.contains("GPUs: device=0,1") && whole.contains("-v /data:/models:ro"),
+        "{whole}"
+    );
+    let mut command = plimsoll(&[&["run", "--dry-run", "--"], LINE].concat());
+    command.env_remove("HF_TOKEN");
+    let told = Live::start(command).end().expect(0).stderr;
+    assert!(told.contains("--cpus 8 of the line is left out"), "{told}");
+}
+
+#[test]
+fn the_file_of_compose_starts_the_same_as_the_line() {
+    let shown = |words: &[&str]| -> serde_json::Value {
+        let words = [&["estimate", "--show-settings", "--json"], words].concat();
+        let ended = Live::start(plimsoll(&words)).end().expect(0);
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let words = [&["--name", "x", "--as", "compose", "--"], LINE].concat();
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    file.write_all(dry(&words).as_bytes()).unwrap();
+    let composed = shown(&["--compose", file.path().to_str().unwrap()]);
+    let line = shown(&[&["--"], LINE].concat());
+    for key in [
+        "engine", "version", "argv", "settings", "gpus", "shm", "secrets",
+    ] {
+        assert_eq!(composed[key], line[key], "{key}");
+    }
+}
+
+#[test]
+fn a_line_without_a_container_or_an_engine_is_refused() {
+    for (words, error) in [
+        (&["vllm", "serve", "m"][..], "starts no container"),
+        (
+            &["docker", "run", "nginx"],
+            "no engine that can be profiled is known in `nginx`",
+        ),
+    ] {
+        let command = plimsoll(&[&["run", "--dry-run", "--"], words].concat());
+        let ended = Live::start(command).end().expect(2);
+        assert!(ended.stderr.contains(error), "{}", ended.stderr);
+    }
+}
