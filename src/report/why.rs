@@ -1,10 +1,9 @@
 //! A diagnosis as a report.
 
-use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, Gauge, Report, facts_block,
-};
+use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
 use super::layout::capitalize_first;
 use crate::engine::diagnosis::{Diagnosis, size_of};
+use crate::profile::MemoryGauge;
 use crate::units::{Bytes, GIB};
 
 /// The report on why `subject` failed.
@@ -82,24 +81,21 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
 }
 
 /// How full the GPU or the limit was, by the figures of the message that decides.
-fn gauge_of(found: &Diagnosis) -> Option<Gauge> {
+fn gauge_of(found: &Diagnosis) -> Option<MemoryGauge> {
     let size = |name: &str| size_of(&found.numbers, name);
-    let bytes = |gib: f64| (gib * GIB) as u64;
     let killed = size("limit").zip(size("anon_rss"));
-    if let Some((limit, used)) = killed {
-        return Some(Gauge {
-            label: "Memory limit at the kill".into(),
-            used: bytes(used),
-            total: bytes(limit),
-            parts: Vec::new(),
-        });
-    }
-    let (total, free) = size("total").zip(size("free"))?;
-    (free <= total).then(|| Gauge {
-        label: "GPU memory at the failure".into(),
-        used: bytes(total - free),
-        total: bytes(total),
-        parts: Vec::new(),
+    let refused = (size("total").zip(size("free")))
+        .filter(|(total, free)| free <= total)
+        .map(|(total, free)| (total, total - free));
+    let (label, (total, used)) = match (killed, refused) {
+        (Some(killed), _) => ("Memory limit at the kill", killed),
+        (None, refused) => ("GPU memory at the failure", refused?),
+    };
+    Some(MemoryGauge {
+        label: label.to_owned(),
+        used_bytes: (used * GIB) as u64,
+        total_bytes: (total * GIB) as u64,
+        ..MemoryGauge::default()
     })
 }
 

@@ -130,8 +130,8 @@ impl KernelEvidence {
 
 /// The value of a field of a line of `oom-kill:`, which are separated by commas.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let fields = text.split(',').filter_map(|part| part.strip_prefix(name));
-    fields.last()
+    let mut fields = text.split(',').filter_map(|part| part.strip_prefix(name));
+    fields.next_back()
 }
 
 fn number_behind(text: &str, sign: &str) -> Option<u64> {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(line.wall_ns, 5_000_001_000);
         assert!(line.text.ends_with("off the bus."), "{line:?}");
         assert!(parse_record(b"garbage", 0).is_none());
-        let faults = KernelEvidence::of_container(&[line.clone()], ID, 0, i64::MAX);
+        let faults = KernelEvidence::of_container(std::slice::from_ref(&line), ID, 0, i64::MAX);
         assert_eq!(faults.lines, [line.text]);
     }
 }
