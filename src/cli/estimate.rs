@@ -2,8 +2,9 @@
 
 use super::{share, size, some_text};
 use crate::engine::settings::{EstimateFlag, SETTINGS, Setting, ValueKind};
+use crate::error::Failure;
 use crate::units::{Bytes, ParseBytesError};
-use clap::{Arg, ArgAction, ArgGroup, Args, Parser, ValueEnum};
+use clap::{Arg, ArgAction, ArgGroup, Args, FromArgMatches, Parser, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -304,6 +305,21 @@ fn parameters(text: &str) -> Result<u64, String> {
         Ok(n.round() as u64)
     } else {
         Err(wrong())
+    }
+}
+
+impl EstimateArgs {
+    /// The flags of `estimate --container NAME --gpu detected`.
+    ///
+    /// # Errors
+    /// A name that is no value of a flag.
+    pub fn of_container(name: &str) -> Result<EstimateArgs, Failure> {
+        let container = format!("--container={name}");
+        let words = ["estimate", "--gpu=detected", &container];
+        let flags = EstimateArgs::augment_args(clap::Command::new("estimate"));
+        let args = flags.try_get_matches_from(words);
+        let args = args.and_then(|matches| EstimateArgs::from_arg_matches(&matches));
+        args.map_err(|e| Failure::usage(e.to_string()))
     }
 }
 

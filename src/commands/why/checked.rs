@@ -9,7 +9,6 @@ use crate::error::Failure;
 use crate::estimate::question::{Remedy, find_remedies};
 use crate::estimate::{Deployment, Unknown};
 use crate::report::estimate::describe_hold;
-use clap::{Args, Command, FromArgMatches};
 use serde_json::Value;
 
 /// Causes of which a start's estimate decides what helps.
@@ -88,11 +87,6 @@ fn take_value(advice: &mut DiagnosisAdvice, remedy: &Remedy, holds: &str) {
 
 /// What `estimate --container NAME --gpu detected` is asked about.
 fn ask_estimate(console: &Console, container: &str) -> Result<Asked, Failure> {
-    let words = ["estimate", "--container", container, "--gpu", "detected"];
-    let unusable = |e: clap::Error| Failure::usage(e.to_string());
-    let matches = EstimateArgs::augment_args(Command::new("estimate"))
-        .try_get_matches_from(words)
-        .map_err(unusable)?;
-    let args = EstimateArgs::from_arg_matches(&matches).map_err(unusable)?;
+    let args = EstimateArgs::of_container(container)?;
     Asked::of(console, &args)
 }
