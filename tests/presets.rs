@@ -116,7 +116,10 @@ fn a_line_of_docker_run_is_started_as_it_is() {
     let mut command = plimsoll(&[&["run", "--dry-run", "--"], LINE].concat());
     command.env_remove("HF_TOKEN");
     let told = Live::start(command).end().expect(0).stderr;
-    assert!(told.contains("--cpus 8 of the line is left out"), "{told}");
+    assert!(
+        told.contains("`--cpus 8` of your line is left out"),
+        "{told}"
+    );
 }
 
 #[test]

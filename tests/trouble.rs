@@ -1003,7 +1003,7 @@ fn a_container_that_dies_is_explained_whatever_the_moment() {
             let sentences = &["exit 1", "failed to exec pid1"][..];
             (no_program, sentences, "no such program", "catatonit")
         } else {
-            let sentences = &["exit 127", "exec --model failed"][..];
+            let sentences = &["exit 127", "exec vllm failed"][..];
             (no_program, sentences, "no such program", "FATAL")
         },
         (

@@ -190,8 +190,7 @@ fn a_bundle_gives_the_same_answer_and_has_no_secret() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("why.tar");
     let name = file.to_str().expect("path");
-    let script =
-        "echo token $HF_TOKEN; echo 'vllm: error: unrecognized arguments: --no-such-flag'; exit 2";
+    let script = "echo token $HF_TOKEN; echo \"API_KEY=sk-live-1234567890abcdef1234567890\" >&2; echo 'vllm: error: unrecognized arguments: --no-such-flag'; exit 2";
     let secret = "--env=HF_TOKEN=hf_AbCdEfGhIjKlMnOpQrStUvWx";
     let dead = ended(TestContainer::run("why", &[secret], script));
     run(&["why", &dead.name, "--bundle", name]).expect(0);
@@ -199,6 +198,10 @@ fn a_bundle_gives_the_same_answer_and_has_no_secret() {
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains("token [redacted]"), "the log is in it");
     assert!(!text.contains("hf_AbCd"), "the secret is in it");
+    assert!(
+        !text.contains("sk-live-"),
+        "a secret of the command is in it"
+    );
     let again = run(&["why", name, "--json"]).expect(0);
     let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
     assert_eq!(again["cause"], "bad_flag", "{again:#}");

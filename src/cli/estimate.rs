@@ -4,7 +4,7 @@ use super::{share, size, some_text};
 use crate::engine::settings::{EstimateFlag, SETTINGS, Setting, ValueKind};
 use crate::error::Failure;
 use crate::units::{Bytes, ParseBytesError};
-use clap::{Arg, ArgAction, ArgGroup, Args, FromArgMatches, Parser, ValueEnum};
+use clap::{Arg, ArgAction, ArgGroup, Args, Parser, ValueEnum};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -308,6 +308,13 @@ fn parameters(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The flags of `estimate` as a command of their own.
+#[derive(Parser)]
+struct EstimateWords {
+    #[command(flatten)]
+    args: EstimateArgs,
+}
+
 impl EstimateArgs {
     /// The flags of `estimate --container NAME --gpu detected`.
     ///
@@ -316,10 +323,8 @@ impl EstimateArgs {
     pub fn of_container(name: &str) -> Result<EstimateArgs, Failure> {
         let container = format!("--container={name}");
         let words = ["estimate", "--gpu=detected", &container];
-        let flags = EstimateArgs::augment_args(clap::Command::new("estimate"));
-        let args = flags.try_get_matches_from(words);
-        let args = args.and_then(|matches| EstimateArgs::from_arg_matches(&matches));
-        args.map_err(|e| Failure::usage(e.to_string()))
+        let words = EstimateWords::try_parse_from(words);
+        (words.map(|words| words.args)).map_err(|e| Failure::usage(e.to_string()))
     }
 }
 

@@ -8,17 +8,22 @@ use crate::collect::{StopSignal, find_running, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
+use crate::profile::GrowthSeries;
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
 use crate::telemetry::{
     self, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples, Stopped,
 };
 use crate::wording::count_noun;
+use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Between two times that everything is handed to the system: what a crash loses at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// Memory over the whole time, by device.
+type DeviceGrowth = BTreeMap<u32, GrowthSeries>;
 
 pub fn run_record(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| {
@@ -49,6 +54,7 @@ async fn record_samples(
         facts.name,
         facts.reason
     ));
+    let devices = header.devices.clone();
     let writer = RecordingWriter::create_file(&args.output, header)?;
     let options = SamplerOptions {
         interval: args.interval,
@@ -75,7 +81,7 @@ async fn record_samples(
     let written = writing
         .join()
         .map_err(|_| Failure::new(ExitCode::Internal, "the writing thread panicked"))?;
-    let (writer, count) = written?;
+    let (writer, count, growth) = written?;
     for event in &sampling.events {
         console.print_warning(&event.message);
     }
@@ -87,6 +93,15 @@ async fn record_samples(
         "{count} samples ({missed} ticks missed): {}",
         args.output.display()
     ));
+    for device in &devices {
+        let found = growth
+            .get(&device.index)
+            .and_then(|series| series.find_growth());
+        if let Some(found) = found {
+            let text = found.describe_growth(device.total_bytes);
+            console.print_note(&format!("{}: {text}", device.name));
+        }
+    }
     match failed {
         Some(failure) => Err(failure.into()),
         None => Ok(ExitCode::Done),
@@ -137,8 +152,9 @@ async fn open_backend(
 fn write_samples(
     mut writer: RecordingWriter,
     samples: &Samples,
-) -> Result<(RecordingWriter, u64), Failure> {
+) -> Result<(RecordingWriter, u64, DeviceGrowth), Failure> {
     let (mut count, mut flushed) = (0, Instant::now());
+    let mut growth = DeviceGrowth::new();
     loop {
         if flushed.elapsed() >= FLUSH_EVERY {
             flushed = Instant::now();
@@ -147,10 +163,12 @@ fn write_samples(
         match samples.recv_timeout(FLUSH_EVERY) {
             Ok(sample) => {
                 writer.write_sample(&sample)?;
+                let series = growth.entry(sample.device).or_default();
+                series.add_reading(sample.at_ns as f64 / 1e9, sample.used_bytes);
                 count += 1;
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok((writer, count)),
+            Err(RecvTimeoutError::Disconnected) => return Ok((writer, count, growth)),
         }
     }
 }

@@ -54,7 +54,14 @@ async fn launch_and_profile(
     news(Progress::Stage(Stage::Inspect));
     let planned = plan_launch(&args)?;
     for left in planned.target.line.iter().flat_map(|l| &l.left_out) {
-        news(Progress::Warning(format!("{left} of the line is left out")));
+        news(Progress::Warning(format!(
+            "`{left}` of your line is left out"
+        )));
+    }
+    for open in planned.target.line.iter().flat_map(|l| &l.unresolved) {
+        news(Progress::Warning(format!(
+            "{open} is not known here, and what depends on it is left out"
+        )));
     }
     let settings = &planned.request.settings;
     for ignored in ignored_settings(planned.target.engine, Mode::Started, settings) {
@@ -169,9 +176,12 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
             spec.ports = [(port, 0)].into();
         }
         for name in &line.secrets {
-            if let Ok(value) = std::env::var(name) {
-                spec.env.insert(name.clone(), value);
-            }
+            match std::env::var(name) {
+                Ok(value) => spec.env.insert(name.clone(), value),
+                // Written by its name alone.
+                Err(_) if load.dry_run => spec.env.insert(name.clone(), String::new()),
+                Err(_) => None,
+            };
         }
     }
     Ok(Launched {

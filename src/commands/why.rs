@@ -7,6 +7,7 @@ mod watch;
 
 use super::load::run_until_stopped;
 use crate::cli::WhyArgs;
+use crate::clock::wall_now_ns;
 use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::container::Runtime;
@@ -26,6 +27,8 @@ use std::path::Path;
 
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
+/// A container that Docker restarted within this time may end again.
+const JUST_BEGUN_NS: i64 = 60_000_000_000;
 /// Label of a container that Compose started.
 const PROJECT_LABEL: &str = "com.docker.compose.project";
 
@@ -96,7 +99,12 @@ pub async fn print_why_it_loops(console: &Console, wanted: &str) {
         return;
     };
     let found = runtime.find_any(wanted).await;
-    let loops = |found: &InspectedContainer| found.facts.state.status == "restarting";
+    let loops = |found: &InspectedContainer| {
+        let state = &found.facts.state;
+        let begun = |ns: i64| wall_now_ns().saturating_sub(ns) < JUST_BEGUN_NS;
+        state.status == "restarting"
+            || state.restart_count > 0 && state.started_ns.is_some_and(begun)
+    };
     if let Some(found) = found.ok().filter(loops) {
         let (diagnosis, _) = diagnose_container(&runtime, &found, false).await;
         // The failure itself is printed whatever becomes of this.
@@ -136,7 +144,9 @@ async fn diagnose_named(
     // What failed stands last: a terminal shows its end.
     all.sort_by_key(|(_, found, _)| found.names_failure());
     if all.is_empty() {
-        let removed = diagnose_removed(&runtime, wanted).await.ok_or(unknown)?;
+        let unknown = || unknown.hint("nor is there a file of that name");
+        let removed = diagnose_removed(&runtime, wanted).await;
+        let removed = removed.ok_or_else(unknown)?;
         all.push((wanted.to_owned(), removed, None));
     }
     Ok(all)
@@ -156,6 +166,12 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             CaseFacts::from_document(&document)
         }
     };
+    if Path::new(&args.target).is_dir() {
+        let text = format!("`{}` is a folder, and no capture", args.target);
+        return Err(Failure::usage(text)
+            .hint("name a container, a log, or the folder of a capture")
+            .into());
+    }
     let mut evidence = Evidence::new(facts, args.bundle.is_some());
     let reader: Box<dyn Read> = if args.target == "-" {
         Box::new(std::io::stdin().lock())

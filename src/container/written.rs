@@ -61,13 +61,30 @@ impl LaunchSpec {
         flags
     }
 
-    /// The words after the image, those of the entrypoint beyond its first among them; without secrets.
-    fn shown_words(&self) -> Vec<String> {
+    /// The words after the image, those of the entrypoint beyond its first among them. In the place of
+    /// a secret stands what `place` makes of the name of a variable; `plain` writes the others.
+    fn shown_words(
+        &self,
+        place: &dyn Fn(&str) -> String,
+        plain: &dyn Fn(&str) -> String,
+    ) -> Vec<String> {
         let rest = self.entrypoint.iter().flat_map(|e| e.iter().skip(1));
         let words: Vec<String> = rest.chain(&self.cmd).cloned().collect();
-        Secrets::gather_from([], &words)
-            .redactor()
-            .redact_argv(&words)
+        let redactor = Secrets::gather_from([], &words).redactor();
+        let words = redactor.redact_argv(&words);
+        let variable = |flag: &str| {
+            let name = flag.trim_start_matches('-').replace('-', "_");
+            place(&name.to_ascii_uppercase())
+        };
+        let shown = words.iter().enumerate().map(|(at, word)| {
+            let before = at.checked_sub(1).map(|at| words[at].as_str());
+            match (word.strip_suffix("=[redacted]"), before) {
+                (Some(flag), _) => format!("{flag}={}", variable(flag)),
+                (None, Some(flag)) if word == "[redacted]" => variable(flag),
+                _ => plain(word),
+            }
+        });
+        shown.collect()
     }
 
     fn devices(&self) -> &'static [&'static str] {
@@ -80,8 +97,11 @@ impl LaunchSpec {
 
     /// `NAME=VALUE`, of a secret the name alone.
     fn variables(&self) -> impl Iterator<Item = String> {
-        self.env.iter().map(|(name, value)| {
-            if looks_secret(name) {
+        let redactor = Secrets::default().redactor();
+        self.env.iter().map(move |(name, value)| {
+            // Nor is an address with a password in it written.
+            let has_secret = || redactor.redact_text(value) != value.as_str();
+            if looks_secret(name) || has_secret() {
                 name.clone()
             } else {
                 format!("{name}={value}")
@@ -96,7 +116,7 @@ impl LaunchSpec {
             let _ = write!(line, " \\\n  {flag} {}", quoted(&value));
         }
         let _ = write!(line, " \\\n  {}", self.image);
-        let words: Vec<String> = self.shown_words().iter().map(|w| quoted(w)).collect();
+        let words = self.shown_words(&|name| format!("\"${name}\""), &quoted);
         if !words.is_empty() {
             let _ = write!(line, " \\\n  {}", words.join(" "));
         }
@@ -121,7 +141,8 @@ impl LaunchSpec {
         if let Some(entrypoint) = &self.entrypoint {
             put("entrypoint", texts(&mut entrypoint.iter().take(1).cloned()));
         }
-        put("command", texts(&mut self.shown_words().into_iter()));
+        let words = self.shown_words(&|name| format!("${{{name}:?}}"), &|w| w.replace('$', "$$"));
+        put("command", json!(words));
         put("environment", texts(&mut self.variables()));
         put("volumes", texts(&mut self.mounts.iter().cloned()));
         let ports = self.ports.iter().map(|(i, h)| published(*i, *h));
@@ -161,7 +182,8 @@ impl LaunchSpec {
             "would start {} as {} with: {}\nGPUs: {}\n",
             self.image,
             self.name,
-            self.shown_words().join(" "),
+            self.shown_words(&|_| "[redacted]".into(), &str::to_owned)
+                .join(" "),
             self.gpus
         );
         let flags = self.docker_flags();

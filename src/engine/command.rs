@@ -2,6 +2,7 @@
 //! shell would run it, as far as start commands go; nothing is run.
 
 use super::argv::basename;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Nesting depth up to which shells inside shells are parsed.
@@ -12,6 +13,8 @@ const MAX_COMMANDS: usize = 256;
 const MAX_ROUNDS: usize = 64;
 /// Simple commands that a script may come to in all, those of its loops counted each time.
 const MAX_STEPS: usize = 4096;
+/// Bytes that expansions may give in all: a script that doubles a variable has no end.
+const MAX_EXPANDED: usize = 4 << 20;
 
 /// One command with the environment that was set for it in front.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -190,6 +193,8 @@ struct Shell {
     keeps_unset: bool,
     found: Vec<Command>,
     steps: usize,
+    /// Bytes that expansions gave.
+    expanded: Cell<usize>,
     ended: bool,
 }
 
@@ -213,6 +218,7 @@ impl Shell {
             keeps_unset,
             found: Vec::new(),
             steps: 0,
+            expanded: Cell::new(0),
             ended: false,
         }
     }
@@ -244,7 +250,7 @@ impl Shell {
             if skipped {
                 continue;
             }
-            if self.ended || self.steps > MAX_STEPS {
+            if self.ended || self.steps > MAX_STEPS || self.is_too_long() {
                 break;
             }
             let open = matches!(item.operator, "&&" | "||") && last.is_none();
@@ -442,6 +448,10 @@ impl Shell {
         simple_test(&words)
     }
 
+    fn is_too_long(&self) -> bool {
+        self.expanded.get() > MAX_EXPANDED
+    }
+
     /// Expands one raw word: to none or several words where a bare `$NAME` is split.
     fn expand(&self, raw: &str) -> Vec<String> {
         self.expand_within(raw, 0)
@@ -476,7 +486,16 @@ impl Shell {
                     let end = expansion_end(&chars, at - 1);
                     let text: String = chars[at - 1..end].iter().collect();
                     at = end;
-                    match self.parameter(&text, depth) {
+                    if self.is_too_long() {
+                        break;
+                    }
+                    let expanded = self.parameter(&text, depth);
+                    let length = match &expanded {
+                        Expanded::Text(value) | Expanded::Raw(value) => value.len(),
+                        Expanded::Words(values) => values.iter().map(|v| v.len() + 1).sum(),
+                    };
+                    self.expanded.set(self.expanded.get() + length);
+                    match expanded {
                         Expanded::Text(value) if quote.is_some() => words[last].push_str(&value),
                         Expanded::Raw(value) => words[last].push_str(&value),
                         Expanded::Text(value) => {
@@ -1033,6 +1052,17 @@ mod tests {
         ]);
         let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
         commands(&argv, &env).into_iter().map(|c| c.argv).collect()
+    }
+
+    #[test]
+    fn a_script_that_doubles_a_variable_ends() {
+        // Without a bound this takes all memory of the host.
+        let script =
+            "x=aaaaaaaa; while true; do x=$x$x$x$x; set -- \"$@\" \"$@\" $x; done; vllm serve m";
+        let words = ["sh", "-c", script].map(str::to_owned);
+        let longest = commands(&words, &BTreeMap::new());
+        let length = |c: &Command| c.argv.iter().map(String::len).sum::<usize>();
+        assert!(longest.iter().all(|c| length(c) < 4 * MAX_EXPANDED));
     }
 
     #[test]

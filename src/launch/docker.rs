@@ -276,7 +276,7 @@ fn take(launch: &mut Launch, name: &str, value: String, command: &Command) {
         "security-opt" => launch.security_opt.push(value),
         "memory" => launch.memory = Some(value),
         // A user of `run` has its own name, ports and end.
-        "name" | "restart" | "pull" | "label" | "health-cmd" | "stop-timeout" => {}
+        "name" | "pull" | "label" | "health-cmd" | "stop-timeout" => {}
         // Those that may open AMD's devices are found on the host.
         "group-add" if matches!(value.as_str(), "video" | "render") => {}
         "ulimit" => match value.split_once('=').map(|(n, l)| (n, l.parse())) {

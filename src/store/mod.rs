@@ -209,9 +209,14 @@ pub fn file_word(model: &str) -> String {
 /// Writes a file whole or not at all: it is written and synced before it has this name. It is its
 /// owner's alone. A link in its place is replaced and not followed; a device or a pipe is written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let bytes = redact::redact_bytes(bytes);
-    let written = private::write_to_device(path, &bytes)
-        .unwrap_or_else(|| private::write_whole(path, &bytes));
+    write_redacted(path, &redact::redact_bytes(bytes))
+}
+
+/// The same of bytes that are redacted already, where another redaction would harm their form (an
+/// archive).
+pub fn write_redacted(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let written =
+        private::write_to_device(path, bytes).unwrap_or_else(|| private::write_whole(path, bytes));
     written.map_err(|e| write_failure(path, e))
 }
 

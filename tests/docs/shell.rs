@@ -188,10 +188,13 @@ fn verb(words: &[String], line: &str) -> Class {
         "sweep" => Class::Containers(once(" --dry-run")),
         "record" if !has("--container") => Class::Parsed("asks for a GPU"),
         "record" => Class::Containers(""),
-        "top" | "clean" if has("--listen") || has("--watch") => {
+        "top" | "clean" | "why" if has("--listen") || has("--watch") => {
             Class::Parsed("goes on until it is ended")
         }
         "top" => Class::Containers(once(" --once")),
+        "why" if words.get(1).is_some_and(|w| w.ends_with(".tar")) => {
+            Class::Parsed("reads what an earlier command wrote")
+        }
         "why" if !words.iter().any(|w| w.ends_with(".log") || w == "-") => Class::Containers(""),
         "clean" if has("--apply") => Class::Parsed("ends containers of whoever runs the tests"),
         "clean" => Class::Containers(""),

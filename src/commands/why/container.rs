@@ -87,9 +87,6 @@ pub async fn diagnose_container(
         (evidence, _) = read_log(runtime, container, &known, Some(from), keep).await;
         unread.push("the log before the last 10 minutes: it is too long".to_owned());
     }
-    for line in &kernel.lines {
-        evidence.take(EvidenceSource::Kernel, line.as_bytes());
-    }
     let killed = match (kernel.kill, state.oom_killed) {
         (Some(limit), _) => OomVerdict::Killed(OomKill {
             at_ns: None,
@@ -99,6 +96,9 @@ pub async fn diagnose_container(
     };
     if let OomVerdict::Killed(kill) = killed {
         evidence.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
+    }
+    for line in &kernel.lines {
+        evidence.take(EvidenceSource::Kernel, line.as_bytes());
     }
     if let Some(error) = &container.start_error {
         evidence.take(EvidenceSource::Docker, error.as_bytes());

@@ -3,7 +3,7 @@
 use crate::engine::diagnosis::{CaseFacts, CauseFinder, Diagnosis, EvidenceSource};
 use crate::error::Failure;
 use crate::redact::Redactor;
-use crate::store::{bounded, write_atomically};
+use crate::store::{bounded, write_redacted};
 use serde_json::Value;
 use std::io::{self, Read};
 use std::path::Path;
@@ -80,22 +80,28 @@ impl KeptEvidence {
     /// # Errors
     /// It cannot be written.
     pub fn write_bundle(&self, file: &Path, answer: &Diagnosis) -> anyhow::Result<()> {
+        // The texts were redacted as they were read; JSON is redacted by its values, before it is text.
         let redactor = Redactor::default();
+        let facts = CaseFacts {
+            facts: (self.facts.facts.iter())
+                .map(|fact| redactor.redact_text(fact).into_owned())
+                .collect(),
+            ..self.facts.clone()
+        };
         let json = |value: &Value| serde_json::to_string_pretty(value).map(|text| text + "\n");
         let documents = [
             (ANSWER, json(&serde_json::to_value(answer)?)?),
-            (FACTS, json(&self.facts.to_document())?),
+            (FACTS, json(&facts.to_document())?),
         ];
         let mut archive = tar::Builder::new(Vec::new());
         for (name, text) in documents.iter().chain(&self.texts) {
-            let text = redactor.redact_text(text);
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
             header.set_mode(0o644);
             header.set_cksum();
             archive.append_data(&mut header, name, text.as_bytes())?;
         }
-        Ok(write_atomically(file, &archive.into_inner()?)?)
+        Ok(write_redacted(file, &archive.into_inner()?)?)
     }
 }
 

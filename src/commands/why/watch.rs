@@ -11,10 +11,11 @@ use crate::container::Runtime;
 use crate::container::events::ContainerNotice;
 use crate::engine::diagnosis::LastReading;
 use crate::error::Failure;
+use crate::profile::GrowthSeries;
 use crate::telemetry::{
     BackendChoice, MeasuredContainer, MemorySampler, SamplerOptions, open_backend,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::thread::JoinHandle;
 
 /// Readings that are kept, of all devices: a minute of eight GPUs at ten a second.
@@ -27,7 +28,7 @@ struct LifeWatch {
     clock: Clock,
     devices: Vec<DeviceFacts>,
     sampler: MemorySampler,
-    ring: JoinHandle<VecDeque<MemorySample>>,
+    ring: JoinHandle<(VecDeque<MemorySample>, BTreeMap<u32, GrowthSeries>)>,
 }
 
 /// Waits until the container that `args` names has died, and diagnoses it.
@@ -67,6 +68,9 @@ pub async fn wait_for_death(
                 if let Some(why) = refused {
                     return Err(Failure::environment(why).into());
                 }
+                if stop.token().is_cancelled() {
+                    return Err(stop.stop_failure().into());
+                }
                 watch_ended = true;
                 continue;
             }
@@ -82,7 +86,7 @@ pub async fn wait_for_death(
             Some(_) => {}
         }
     }
-    let readings = life.map(LifeWatch::end).unwrap_or_default();
+    let (readings, growth) = life.map(LifeWatch::end).unwrap_or_default();
     let name = found.facts.name.clone();
     let (mut diagnosis, kept) = match runtime.inspect_container(&id).await? {
         Some(now) => {
@@ -95,6 +99,7 @@ pub async fn wait_for_death(
         ),
     };
     diagnosis.last_readings = readings;
+    diagnosis.now.extend(growth);
     Ok(vec![(name, diagnosis, kept)])
 }
 
@@ -107,14 +112,16 @@ impl LifeWatch {
         let (sampler, samples) =
             MemorySampler::start_thread(backend, &clock, SamplerOptions::default()).ok()?;
         let ring = std::thread::spawn(move || {
-            let mut ring = VecDeque::new();
+            let (mut ring, mut growth) = (VecDeque::new(), BTreeMap::new());
             for sample in samples.iter() {
+                let series: &mut GrowthSeries = growth.entry(sample.device).or_default();
+                series.add_reading(sample.at_ns as f64 / 1e9, sample.used_bytes);
                 ring.push_back(sample);
                 if ring.len() > MOST_READINGS {
                     ring.pop_front();
                 }
             }
-            ring
+            (ring, growth)
         });
         Some(LifeWatch {
             clock,
@@ -125,12 +132,22 @@ impl LifeWatch {
     }
 
     /// Ends it now, at the container's end.
-    fn end(self) -> Vec<LastReading> {
+    fn end(self) -> (Vec<LastReading>, Vec<String>) {
         let end_ns = self.clock.now();
         self.sampler.stop_thread();
-        let ring = self.ring.join().unwrap_or_default();
-        let mut readings = Vec::new();
+        let (ring, growth) = self.ring.join().unwrap_or_default();
+        let (mut readings, mut sentences) = (Vec::new(), Vec::new());
         for device in &self.devices {
+            let found = growth
+                .get(&device.index)
+                .and_then(GrowthSeries::find_growth);
+            sentences.extend(found.map(|found| {
+                format!(
+                    "{} {}",
+                    device.name,
+                    found.describe_growth(device.total_bytes)
+                )
+            }));
             let mut last = None;
             for before_s in SHOWN_BEFORE_S {
                 let until = end_ns - (before_s * 1e9) as i64;
@@ -148,6 +165,6 @@ impl LifeWatch {
                 });
             }
         }
-        readings
+        (readings, sentences)
     }
 }
