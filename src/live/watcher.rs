@@ -89,7 +89,7 @@ impl MemoryWatcher {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
-            host: host_memory(),
+            host: HostMemory::read_now(),
             containers,
             notes,
         };
@@ -115,11 +115,6 @@ impl MemoryWatcher {
             tenant.container_name = names.iter().find(own).map(|c| c.name.clone());
         }
         (gpus, notes)
-    }
-
-    /// Memory of this host; `None` where the kernel does not report it.
-    pub fn host_memory() -> Option<HostMemory> {
-        host_memory()
     }
 
     fn read_gpus(&mut self, notes: &mut Vec<String>) -> Vec<GpuLook> {
@@ -234,11 +229,14 @@ impl MemoryWatcher {
     }
 }
 
-fn host_memory() -> Option<HostMemory> {
-    Some(HostMemory {
-        total_bytes: host::memory_bytes()?,
-        available_bytes: host::available_memory()?,
-    })
+impl HostMemory {
+    /// As the kernel reports it now; `None` where it does not.
+    pub fn read_now() -> Option<HostMemory> {
+        Some(HostMemory {
+            total_bytes: host::memory_bytes()?,
+            available_bytes: host::available_memory()?,
+        })
+    }
 }
 
 fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {

@@ -10,7 +10,7 @@ use crate::container::find::short_id;
 use crate::container::inspect::InspectedContainer;
 use crate::engine::diagnosis::{CaseFacts, Diagnosis, EvidenceSource};
 use crate::engine::recognise;
-use crate::live::{GpuLook, MemoryWatcher};
+use crate::live::{GpuLook, HostMemory, MemoryWatcher};
 use crate::profile::{OomKill, OomVerdict};
 use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
 use crate::telemetry::{MeasuredContainer, uses_gpus};
@@ -67,7 +67,7 @@ pub async fn diagnose_container(
     if uses_gpus(&MeasuredContainer::of_container(facts)) {
         known.extend(gpu_tenants(facts, &mut now, &mut unread).await);
     }
-    if let Some(host) = MemoryWatcher::host_memory() {
+    if let Some(host) = HostMemory::read_now() {
         now.push(format!(
             "the host has {} of {} available",
             Bytes(host.available_bytes),
