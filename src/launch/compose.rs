@@ -42,15 +42,7 @@ pub fn read_services(
     let mut all = Vec::new();
     for (name, service) in services {
         let service = extended(service, services, open, 0);
-        let mut launch = Launch {
-            service: name.as_str().map(str::to_owned),
-            ..Launch::default()
-        };
-        let mut reader = Reader {
-            env,
-            launch: &mut launch,
-        };
-        reader.service(&service);
+        let launch = read_named(name, env, |reader| reader.service(&service));
         all.push(launch);
     }
     // Docker Model Runner's, of the file and as a provider.
@@ -61,15 +53,7 @@ pub fn read_services(
     });
     let models = document.get("models").and_then(Value::as_mapping);
     for (name, model) in models.into_iter().flatten().chain(providers) {
-        let mut launch = Launch {
-            service: name.as_str().map(str::to_owned),
-            ..Launch::default()
-        };
-        let mut reader = Reader {
-            env,
-            launch: &mut launch,
-        };
-        reader.model(model);
+        let launch = read_named(name, env, |reader| reader.model(model));
         all.retain(|l: &Launch| l.service != launch.service);
         all.push(launch);
     }
@@ -133,6 +117,23 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
         Value::Tagged(tagged) => scalar(&tagged.value),
         _ => None,
     }
+}
+
+/// The service or model of a name, as `read` takes it.
+fn read_named(
+    name: &Value,
+    env: &BTreeMap<String, String>,
+    read: impl FnOnce(&mut Reader<'_>),
+) -> Launch {
+    let mut launch = Launch {
+        service: name.as_str().map(str::to_owned),
+        ..Launch::default()
+    };
+    read(&mut Reader {
+        env,
+        launch: &mut launch,
+    });
+    launch
 }
 
 struct Reader<'a> {
