@@ -157,6 +157,11 @@ impl Confidence {
             .unwrap_or(self)
     }
 
+    /// Whether the figure is not to be relied on.
+    pub fn is_low(&self) -> bool {
+        self.confidence_rank() == 1
+    }
+
     /// Higher is surer.
     fn confidence_rank(&self) -> u8 {
         match self.0.as_str() {

@@ -529,7 +529,12 @@ fn judge_sweep(ended: &Ended, results: &Results) -> Result<Came, String> {
                         continue;
                     };
                     let mib = bytes / f64::from(1 << 20);
-                    if (mib - truth).abs() > TOLERANCE {
+                    let component = part.trim_end_matches("_bytes");
+                    let doubted = row["figures"]["low_confidence"].as_array();
+                    let off = (mib - truth).abs() > TOLERANCE;
+                    if off && doubted.is_some_and(|parts| parts.iter().any(|p| p == component)) {
+                        unknown += 1;
+                    } else if off {
                         return Err(format!("{part} of {mib} MiB in {cell:#}"));
                     }
                 }

@@ -1615,8 +1615,25 @@ fn a_load_that_left_no_trace_is_of_low_confidence_and_a_finding() {
     assert!(found(&flat), "{:?}", flat.findings);
     let levels = &flat.memory_breakdown.confidence_levels;
     assert!(levels.activations.0.starts_with("low"), "{levels:?}");
+    let row = plimsoll::matrix::RowFigures::of_profile(&flat);
+    assert!(
+        row.low_confidence.contains(&Component::Activations),
+        "{row:?}"
+    );
     let grown = derived("vllm-two-gpus.capture");
     assert!(!found(&grown), "{:?}", grown.findings);
+    // The kernel's own mark shows nothing either where the load ended before it was set back.
+    let mut late = serving_host();
+    let flat = late.samples[0].clone();
+    for sample in &mut late.samples {
+        *sample = plimsoll::capture::MemorySample {
+            at_ns: sample.at_ns,
+            device: sample.device,
+            ..flat.clone()
+        };
+    }
+    assert!(found(&late.derive()), "{:?}", late.derive().findings);
+    assert!(!found(&serving_host().derive()));
 }
 
 #[test]

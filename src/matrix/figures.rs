@@ -74,6 +74,10 @@ impl RowFigures {
             engine: named(&profile.engine_metadata.engine_type),
             bench: named(&profile.parameters.bench).filter(|bench| bench != "none"),
             engine_version: profile.engine_metadata.engine_version.clone(),
+            low_confidence: (memory.components.iter())
+                .filter(|p| p.confidence.is_low())
+                .map(|p| p.component)
+                .collect(),
             simulated: profile.metadata.simulated,
         }
     }

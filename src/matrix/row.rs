@@ -1,6 +1,7 @@
 //! The result of a cell: one row of the results.
 
 use super::cell::{CellId, GroupId};
+use crate::breakdown::Component;
 use crate::profile::MemoryGauge;
 use serde::{Deserialize, Serialize};
 
@@ -224,6 +225,9 @@ pub struct RowFigures {
     pub engine_version: Option<String>,
     /// The bench that ran: what `auto` came to.
     pub bench: Option<String>,
+    /// Parts of the peak whose figures are of low confidence; the profile has the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub low_confidence: Vec<Component>,
     /// True for a simulated engine or device.
     pub simulated: bool,
 }

@@ -155,6 +155,11 @@ const COLUMNS: &[CellColumn] = &[
         figure_field(o, |f| f.peak_stddev_bytes.map(|b| b / GIB))
     }),
     ("kv_used_gib", |o| bytes_field(o, |f| f.kv_used_bytes)),
+    ("low_confidence", |o| {
+        let parts = o.row.iter().flat_map(|r| &r.figures.low_confidence);
+        let labels: Vec<&str> = parts.map(|c| c.display_label()).collect();
+        optional_text_field(Some(labels.join(", ")).filter(|l| !l.is_empty()).as_deref())
+    }),
 ];
 
 /// The table, with a head.

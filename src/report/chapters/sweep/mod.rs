@@ -9,6 +9,7 @@ mod tables;
 mod tests;
 
 use super::Sources;
+use crate::breakdown::Component;
 use crate::engine::facts::Severity;
 use crate::report::content::{Chapter, ContentBlock, note_block};
 use crate::report::layout::{counted_words, format_duration, format_moment, grouped_count};
@@ -17,6 +18,7 @@ pub(super) use axes::order_values;
 use axes::varying_axes;
 use charts::ChartList;
 use read::{SweepCell, SweepDocument};
+use std::collections::BTreeSet;
 
 /// The chapters of every sweep.
 pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
@@ -136,6 +138,7 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
             blocks.push(note_block(Severity::Info, code, text));
         }
     }
+    blocks.extend(doubtful_parts(&cells));
     let notes = sweep.notes.iter().take(20);
     blocks.extend(notes.map(|n| note_block(Severity::Info, "sweep_note", n)));
     blocks.extend(tables::causes_table(sweep, prefix).map(ContentBlock::Table));
@@ -146,6 +149,26 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
         blocks.extend(tables::out_of_memory(sweep, prefix).map(ContentBlock::Table));
     }
     blocks
+}
+
+/// `2 cells have parts of low confidence (Model weights): their profiles say why`.
+fn doubtful_parts(cells: &[&SweepCell]) -> Option<ContentBlock> {
+    let doubtful = cells
+        .iter()
+        .filter(|c| !c.figures.low_confidence.is_empty());
+    let count = doubtful.clone().count();
+    let parts: BTreeSet<Component> = doubtful
+        .flat_map(|c| c.figures.low_confidence.clone())
+        .collect();
+    let labels: Vec<&str> = parts.into_iter().map(Component::display_label).collect();
+    (count > 0).then(|| {
+        let cells = counted_words(count, "cell has", "cells have");
+        let text = format!(
+            "{cells} parts of low confidence ({}): the profile of each says why",
+            labels.join(", ")
+        );
+        note_block(Severity::Warning, "low_confidence", text)
+    })
 }
 
 /// `small: 12 cells, 9 measured, 2 failed, 1 skipped; 2 h 07 min of work, begun …`.
