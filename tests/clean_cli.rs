@@ -142,7 +142,7 @@ fn a_dry_run_says_what_it_would_do_and_touches_nothing() {
     let before = (state(&named), state(&ours));
     let ended = run(&["clean", &named.name]).expect(0);
     for part in [
-        "to clean: 1 container",
+        "1 container to clean",
         &named.name,
         "[named]",
         "nothing was touched",
@@ -410,8 +410,12 @@ fn a_service_tells_each_decision_once_and_ends_in_order() {
     };
     service.until("second decision", met);
     docker(&["rm", "-f", &second.id]).expect("removed");
-    let gone = service.until("end", met);
-    assert_eq!(gone["event"], "gone", "{gone}");
+    // A look may fall into its removal, which takes a while on a busy machine: then it is kept.
+    service.until("end", |line| {
+        let gone = line["event"] == "gone";
+        assert!(!met(line) || gone || line["act"] == "keep", "{line}");
+        met(line) && gone
+    });
     let (code, unread) = service.end();
     assert_eq!(code, Some(0));
     assert!(!unread.iter().any(of(&first)), "{unread:?}");

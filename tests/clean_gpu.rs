@@ -39,7 +39,7 @@ fn a_container_whose_owner_was_killed_goes_and_is_struck_out() {
 
     let dry = world.clean(&["-v"]).expect(0).stdout;
     for part in [
-        "to clean: 1 container, 6.84 GiB",
+        "1 container to clean, 6.84 GiB",
         &lost.name,
         "[owner_dead]",
         "nothing was touched",
@@ -63,7 +63,7 @@ fn a_container_whose_owner_was_killed_goes_and_is_struck_out() {
     assert_eq!(world.ledger(), Vec::<String>::new());
     assert_eq!(state(&theirs.id), before.1);
     let again = world.clean(&["--apply"]).expect(0).stdout;
-    assert!(again.contains("nothing is stuck"), "{again}");
+    assert!(again.contains("Nothing to clean"), "{again}");
 }
 
 #[test]

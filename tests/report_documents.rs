@@ -381,7 +381,7 @@ fn documents_of_standard_input_become_pages() {
         let text = String::from_utf8(out.stdout).unwrap();
         let expected = match kind {
             "doctor" => "Not ready: 1 check failed: docker.",
-            _ => "1 leftover to clean, 3.00 GiB of GPU memory; nothing was touched.",
+            _ => "1 container to clean, 3.00 GiB of GPU memory; nothing was touched.",
         };
         assert!(text.contains(expected), "{kind}: {text}");
     }

@@ -2,10 +2,11 @@
 
 use super::apply::ActOutcome;
 use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
-use super::verdict::{CleanVerdict, VerdictSubject};
+use super::scope::is_of;
+use super::verdict::{CleanRequest, CleanVerdict, VerdictSubject, named_ids};
 use crate::profile::MemoryGauge;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of the document; it grows by keys, and changes its number when one changes its meaning.
 pub const VERSION: u32 = 1;
@@ -37,9 +38,11 @@ impl<'a> CleanDocument<'a> {
     /// The document of one look.
     pub fn new(
         survey: &'a Survey,
+        ask: &CleanRequest,
         verdicts: &'a [CleanVerdict],
         outcomes: Option<&'a [ActOutcome]>,
     ) -> Self {
+        let named = named_ids(survey, ask);
         CleanDocument {
             document: "clean",
             version: VERSION,
@@ -49,7 +52,7 @@ impl<'a> CleanDocument<'a> {
             applied: outcomes.is_some(),
             verdicts: verdicts
                 .iter()
-                .map(|v| VerdictEntry::new(survey, v))
+                .map(|v| VerdictEntry::new(survey, &named, v))
                 .collect(),
             outcomes: outcomes.unwrap_or_default(),
             blind: &survey.blind,
@@ -63,6 +66,8 @@ pub struct VerdictEntry<'a> {
     /// What was decided.
     #[serde(flatten)]
     pub verdict: &'a CleanVerdict,
+    /// Whether the user named it.
+    pub named: bool,
     /// GPU memory it is about, bytes over all devices; null where that is not known.
     pub gpu_bytes: Option<u64>,
     /// The facts; null where what it is of was gone.
@@ -70,11 +75,16 @@ pub struct VerdictEntry<'a> {
 }
 
 impl<'a> VerdictEntry<'a> {
-    /// A verdict, with what the survey has about it.
-    pub fn new(survey: &'a Survey, verdict: &'a CleanVerdict) -> VerdictEntry<'a> {
+    /// A verdict, with what the survey has about it. `named`: ids of containers.
+    fn new(
+        survey: &'a Survey,
+        named: &BTreeSet<String>,
+        verdict: &'a CleanVerdict,
+    ) -> VerdictEntry<'a> {
         let evidence = evidence_for(survey, &verdict.of);
         VerdictEntry {
             verdict,
+            named: is_of(named, verdict),
             gpu_bytes: evidence.and_then(Evidence::gpu_bytes),
             evidence,
         }
@@ -146,3 +156,7 @@ fn all_processes(survey: &Survey) -> impl Iterator<Item = &ProcessLook> {
     let holders = survey.devices.iter().flat_map(|d| &d.open_by);
     survey.strays.iter().chain(inside).chain(holders)
 }
+
+#[cfg(test)]
+#[path = "document_tests.rs"]
+mod tests;

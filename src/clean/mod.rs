@@ -8,7 +8,6 @@ pub mod facts;
 pub mod history;
 pub mod memory;
 pub mod never;
-pub mod render;
 pub mod scope;
 pub mod survey;
 pub mod verdict;

@@ -7,7 +7,6 @@ use crate::clean::activity::ActivityMemory;
 use crate::clean::apply::{ApplyOptions, apply_verdicts};
 use crate::clean::document::CleanDocument;
 use crate::clean::facts::Survey;
-use crate::clean::render::{self, CleanPlan};
 use crate::clean::scope;
 use crate::clean::survey::{SurveyOptions, Surveyor};
 use crate::clean::verdict::{
@@ -19,6 +18,9 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
+use crate::report::cleaning::{CleanFindings, OUTCOMES, clean_report};
+use crate::report::content::Report;
+use crate::report::format::text::{PageDetail, render_page};
 use crate::wording::did_you_mean;
 
 /// The warning when it is stopped during an act.
@@ -184,11 +186,14 @@ async fn clean_once(
     )
     .await;
     console.finish_drawing();
+    let document = CleanDocument::new(&survey, ask, &verdicts, Some(&outcomes));
     if args.json {
-        console.print_json(&CleanDocument::new(&survey, &verdicts, Some(&outcomes)))?;
-    } else if !outcomes.is_empty() {
-        let page = render::render_outcomes(&outcomes, console.is_verbose(), console.page_options());
-        console.write_data(format!("\n{page}").as_bytes())?;
+        console.print_json(&document)?;
+    } else {
+        let mut report = report_of_document(console, &document)?;
+        // The rest was shown before.
+        report.chapters.retain(|chapter| chapter.id == OUTCOMES);
+        console.print_report(&report)?;
     }
     let left = scope::count_left(&survey, ask, &verdicts, &outcomes);
     if left > 0 && !stop.token().is_cancelled() {
@@ -213,20 +218,14 @@ async fn clean_once(
     Ok(ExitCode::Done)
 }
 
-fn page(
-    console: &Console,
-    dry: bool,
-    ask: &CleanRequest,
-    survey: &Survey,
-    verdicts: &[CleanVerdict],
-) -> String {
-    let plan = CleanPlan {
-        survey,
-        ask,
-        verdicts,
-        dry,
-    };
-    render::render_plan(plan, console.is_verbose(), console.page_options())
+/// The page of a document; with `-v` a terminal shows all of it.
+fn report_of_document(console: &Console, document: &CleanDocument<'_>) -> anyhow::Result<Report> {
+    let found: CleanFindings = serde_json::from_value(serde_json::to_value(document)?)?;
+    let report = clean_report(&found);
+    Ok(match console.is_verbose() {
+        true => report.show_details(),
+        false => report,
+    })
 }
 
 /// What was found and what follows, to stdout.
@@ -237,11 +236,16 @@ fn show(
     survey: &Survey,
     verdicts: &[CleanVerdict],
 ) -> anyhow::Result<()> {
+    let document = CleanDocument::new(survey, ask, verdicts, None);
     if args.json {
-        return console.print_json(&CleanDocument::new(survey, verdicts, None));
+        return console.print_json(&document);
     }
-    let page = page(console, !args.apply, ask, survey, verdicts);
-    Ok(console.write_data(page.as_bytes())?)
+    let mut report = report_of_document(console, &document)?;
+    if args.apply {
+        // What becomes of it follows.
+        report.answer = None;
+    }
+    console.print_report(&report)
 }
 
 /// Continues only where the user has seen the list and answered yes.
@@ -251,15 +255,16 @@ async fn confirm(
     survey: &Survey,
     verdicts: &[CleanVerdict],
     stop: &StopSignal,
-) -> Result<(), Failure> {
-    let page = page(console, false, ask, survey, verdicts);
+) -> anyhow::Result<()> {
+    let document = CleanDocument::new(survey, ask, verdicts, None);
+    let report = Report {
+        answer: None,
+        ..report_of_document(console, &document)?
+    };
+    let page = render_page(&report, console.page_options(), PageDetail::Essential);
     let answer = unless_stopped(stop, async { Ok(console.ask_user(&page, "Do it?").await) });
     if answer.await? {
-        Ok(())
-    } else {
-        Err(Failure::new(
-            ExitCode::Interrupted,
-            "not confirmed: nothing was touched",
-        ))
+        return Ok(());
     }
+    Err(Failure::new(ExitCode::Interrupted, "not confirmed: nothing was touched").into())
 }

@@ -1,14 +1,18 @@
 //! What `clean` found, and what became of it, as a report.
 
-use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, Grid, MOST_ACTIONS, Report, TableCell,
-};
+use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Report};
 use super::figures::cell_by;
-use super::layout::counted_noun;
+use super::layout::{counted_noun, counted_words};
 use super::tables::{TableBuilder, format_in_unit};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
 use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Entries that a terminal lists one by one; all of them with `-v` and in files.
+const MOST_LISTED: usize = 20;
+/// Id of the chapter on results.
+pub const OUTCOMES: &str = "outcomes";
 
 /// What of `clean --json` a report shows.
 #[derive(Debug, Default, Deserialize)]
@@ -25,12 +29,29 @@ pub struct CleanFindings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CleanEntry {
+    of: BTreeMap<String, serde_json::Value>,
     name: String,
+    named: bool,
     act: String,
     rule: String,
     why: String,
     advice: Option<String>,
     gpu_bytes: Option<u64>,
+    evidence: Option<CleanEvidence>,
+}
+
+/// The facts of what a verdict is of: of a container alone anything is shown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CleanEvidence {
+    container: Option<CleanContainer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CleanContainer {
+    image: String,
+    ours: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -41,69 +62,203 @@ struct CleanOutcome {
     steps: Vec<String>,
     freed_bytes: Option<u64>,
     problem: Option<String>,
+    holders: Vec<String>,
+}
+
+impl CleanEntry {
+    fn container(&self) -> Option<&CleanContainer> {
+        self.evidence.as_ref()?.container.as_ref()
+    }
+
+    /// What is done to it.
+    fn act_words(&self) -> &'static str {
+        match self.act.as_str() {
+            "stop" if self.container().is_some_and(|c| c.ours) => "stop and remove",
+            "stop" => "stop",
+            "remove" => "remove",
+            "end_process" => "end",
+            "end_marked" => "end our commands in it",
+            "report" => "report",
+            _ => "keep",
+        }
+    }
+
+    /// Why, by which rule, and what helps.
+    fn reason_blocks(&self) -> Vec<ContentBlock> {
+        let why = self.why.trim_end_matches('.');
+        let name = match why.starts_with(&self.name) {
+            true => String::new(),
+            false => format!("{}: ", self.name),
+        };
+        let advice = self.advice.as_ref().map(|a| format!("Advice: {a}"));
+        let reason = format!("{name}{why} [{}]", self.rule);
+        [Some(reason), advice]
+            .into_iter()
+            .flatten()
+            .map(ContentBlock::Text)
+            .collect()
+    }
+}
+
+impl CleanOutcome {
+    fn is_done(&self) -> bool {
+        matches!(self.done.as_str(), "cleaned" | "already_gone")
+    }
+
+    /// `trainer: NOT DONE; SIGTERM; 3 of its processes are still there`.
+    fn outcome_text(&self) -> String {
+        let word = match self.done.as_str() {
+            "cleaned" => "cleaned",
+            "already_gone" => "was gone",
+            "kept" => "kept",
+            _ => "NOT DONE",
+        };
+        let freed = self.freed_bytes.filter(|b| *b > 0);
+        let freed = freed.map(|b| format!("{} given back", Bytes(b)));
+        let steps = self.steps.iter().cloned().chain(freed);
+        let parts: Vec<String> = (std::iter::once(word.to_owned()).chain(steps))
+            .chain(self.problem.clone())
+            .chain(self.holders.iter().map(|h| format!("still there: {h}")))
+            .collect();
+        format!("{}: {}", self.verdict.name, parts.join("; "))
+    }
 }
 
 /// The report: what holds memory and should not, what was done, what stays.
 pub fn clean_report(found: &CleanFindings) -> Report {
-    let of_act = |acts: fn(&str) -> bool| {
-        let entries = found.verdicts.iter().filter(move |v| acts(&v.act));
+    let of_act = |acts: fn(&CleanEntry) -> bool| {
+        let entries = found.verdicts.iter().filter(move |v| acts(v));
         entries.collect::<Vec<_>>()
     };
-    let todo = of_act(|act| !matches!(act, "keep" | "report"));
-    let tables = [
-        ("to_clean", "To clean", entry_table("to_clean", &todo)),
-        ("outcomes", "What was done", outcome_table(&found.outcomes)),
-        (
+    let mut todo = of_act(|v| !matches!(v.act.as_str(), "keep" | "report"));
+    todo.sort_by_key(|v| std::cmp::Reverse(v.gpu_bytes));
+    let helpless = of_act(|v| v.act == "report" && v.rule != "foreign");
+    let foreign = of_act(|v| v.act == "report" && v.rule == "foreign");
+    let outcome_blocks = |done: bool| {
+        let outcomes = found.outcomes.iter().filter(move |o| o.is_done() == done);
+        outcomes.map(|o| vec![ContentBlock::Text(o.outcome_text())])
+    };
+    // What went wrong is never left out.
+    let failed: Vec<ContentBlock> = outcome_blocks(false).flatten().collect();
+    let (first, rest) = todo.split_at(todo.len().min(MOST_LISTED));
+    let mut chapters = [
+        listing_chapter(
+            "to_clean",
+            "To clean",
+            entry_table("to_clean", first).into_iter().collect(),
+            todo.iter().map(|v| v.reason_blocks()),
+        ),
+        listing_chapter(OUTCOMES, "What was done", failed, outcome_blocks(true)),
+        listing_chapter(
             "reported",
-            "Nothing that plimsoll may do helps",
-            entry_table("reported", &of_act(|act| act == "report")),
+            "Stuck, and nothing that plimsoll may do helps",
+            Vec::new(),
+            helpless.iter().map(|v| v.reason_blocks()),
         ),
-        (
-            "kept",
-            "Kept",
-            entry_table("kept", &of_act(|act| act == "keep")),
+        listing_chapter(
+            "foreign",
+            "On a GPU, in no container, and not ours",
+            Vec::new(),
+            foreign.iter().map(|v| v.reason_blocks()),
         ),
+        kept_chapter(&of_act(|v| v.act == "keep")),
+        Chapter::of_sentences("blind", "Not looked at", &found.blind),
     ];
-    let chapters = tables.into_iter().filter_map(|(id, title, grid)| {
-        Some(Chapter::of_blocks(
-            id,
-            title,
-            vec![ContentBlock::Table(grid?)],
-        ))
-    });
-    let blind = Chapter::of_sentences("blind", "Not looked at", &found.blind);
+    if let Some(to_clean) = &mut chapters[0] {
+        let more = entry_table("to_clean_more", rest);
+        to_clean.details.splice(0..0, more);
+    }
     Report {
         title: "Leftovers on this host".into(),
         simulated: (found.simulated).then(|| "a GPU here is simulated".into()),
         answer: Some(answer_of_findings(found, &todo)),
-        chapters: chapters.chain(blind).collect(),
+        chapters: chapters.into_iter().flatten().collect(),
         ..Report::default()
     }
 }
 
+/// A chapter of `first` and the blocks of each item; those beyond [`MOST_LISTED`] are details.
+fn listing_chapter(
+    id: &str,
+    title: &str,
+    first: Vec<ContentBlock>,
+    items: impl Iterator<Item = Vec<ContentBlock>>,
+) -> Option<Chapter> {
+    let mut chapter = Chapter::of_blocks(id, title, first);
+    let mut items = items.fuse();
+    chapter
+        .blocks
+        .extend(items.by_ref().take(MOST_LISTED).flatten());
+    let rest: Vec<Vec<ContentBlock>> = items.collect();
+    if !rest.is_empty() {
+        let more = format!("And {} more: -v lists them.", rest.len());
+        chapter.blocks.push(ContentBlock::Text(more));
+    }
+    chapter.details = rest.into_iter().flatten().collect();
+    (!chapter.blocks.is_empty()).then_some(chapter)
+}
+
+/// What is kept: whatever the user named, with its reason; the rest by rule.
+fn kept_chapter(kept: &[&CleanEntry]) -> Option<Chapter> {
+    let (named, others): (Vec<&CleanEntry>, Vec<&CleanEntry>) = kept.iter().partition(|v| v.named);
+    let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in &others {
+        *rules.entry(&entry.rule).or_default() += 1;
+    }
+    let mut rules: Vec<(&str, usize)> = rules.into_iter().collect();
+    rules.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let rules: Vec<String> = rules
+        .iter()
+        .map(|(rule, n)| format!("{n} {rule}"))
+        .collect();
+    let summary = format!("{}; -v says why.", rules.join(", "));
+    let reasons = |entries: &[&CleanEntry]| -> Vec<ContentBlock> {
+        entries.iter().flat_map(|v| v.reason_blocks()).collect()
+    };
+    let mut blocks = reasons(&named);
+    if !rules.is_empty() {
+        blocks.push(ContentBlock::Text(summary));
+    }
+    (!blocks.is_empty()).then(|| Chapter {
+        details: reasons(&others),
+        ..Chapter::of_blocks("kept", "Kept", blocks)
+    })
+}
+
 fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
-    let held: u64 = (todo.iter().filter_map(|v| v.gpu_bytes)).fold(0, u64::saturating_add);
-    let memory = |bytes: u64| match bytes {
+    let of_memory = |bytes: u64| match bytes {
         0 => String::new(),
         bytes => format!(", {} of GPU memory", Bytes(bytes)),
     };
-    let is_done = |o: &&CleanOutcome| matches!(o.done.as_str(), "cleaned" | "already_gone");
-    let done = found.outcomes.iter().filter(is_done).count();
+    // Where only our commands are ended in a container, the rest of it keeps its memory.
+    let held = todo.iter().filter(|v| v.act != "end_marked");
+    let held = held
+        .filter_map(|v| v.gpu_bytes)
+        .fold(0, u64::saturating_add);
+    let done = found.outcomes.iter().filter(|o| o.is_done()).count();
     let freed = found.outcomes.iter().filter_map(|o| o.freed_bytes);
-    let freed = memory(freed.fold(0, u64::saturating_add));
+    let freed = of_memory(freed.fold(0, u64::saturating_add));
     let all = found.outcomes.len();
+    let cleaned = format!("Cleaned {done} of {all}{freed}.");
     let (state, verdict) = match (found.applied, todo.len()) {
         (_, 0) => (AnswerState::Safe, "Nothing to clean.".to_owned()),
-        (true, _) if done == all => (
-            AnswerState::Safe,
-            format!("Cleaned {done} of {all}{freed}."),
-        ),
-        (true, _) => (
-            AnswerState::Failed,
-            format!("Cleaned {done} of {all}{freed}."),
-        ),
+        (true, _) if done == all => (AnswerState::Safe, cleaned),
+        (true, _) => (AnswerState::Failed, cleaned),
         (false, n) => {
-            let (what, held) = (counted_noun(n, "leftover"), memory(held));
+            let containers = todo
+                .iter()
+                .filter(|v| v.of.contains_key("container"))
+                .count();
+            let what = match (containers, n - containers) {
+                (0, processes) => counted_words(processes, "process", "processes"),
+                (containers, 0) => counted_noun(containers, "container"),
+                (containers, processes) => format!(
+                    "{} and {}",
+                    counted_noun(containers, "container"),
+                    counted_words(processes, "process", "processes")
+                ),
+            };
+            let held = of_memory(held);
             (
                 AnswerState::Tight,
                 format!("{what} to clean{held}; nothing was touched."),
@@ -114,7 +269,9 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
         setting: "plimsoll clean --apply".into(),
         effect: "ends what is listed under To clean".into(),
     });
+    // Beside something to apply it stands with its reason.
     let advice = found.verdicts.iter().filter_map(|v| v.advice.clone());
+    let advice = advice.filter(|_| todo.is_empty());
     let advice = advice.map(|effect| Action {
         setting: String::new(),
         effect,
@@ -129,37 +286,16 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
     }
 }
 
-fn readable(word: &str) -> String {
-    word.replace('_', " ")
-}
-
-fn gib_cell(bytes: Option<u64>) -> TableCell {
-    cell_by(bytes.map(to_gib), "not known", |gib| {
-        format_in_unit(gib, "GiB")
-    })
-}
-
-fn entry_table(id: &str, entries: &[&CleanEntry]) -> Option<Grid> {
-    TableBuilder::of_items(entries.iter().copied())
+fn entry_table(id: &str, entries: &[&CleanEntry]) -> Option<ContentBlock> {
+    let table = TableBuilder::of_items(entries.iter().copied())
         .words("what", "name", |v| &v.name)
-        .words("act", "act", |v| readable(&v.act))
-        .figures("GPU memory, GiB", "gpu_gib", |v| gib_cell(v.gpu_bytes))
-        .words("rule", "rule", |v| readable(&v.rule))
-        .words("why", "why", |v| &v.why)
-        .words("advice", "advice", |v| {
-            v.advice.as_deref().unwrap_or_default()
+        .words("act", "act", CleanEntry::act_words)
+        .figures("GPU memory, GiB", "gpu_gib", |v| {
+            cell_by(v.gpu_bytes.map(to_gib), "not known", |gib| {
+                format_in_unit(gib, "GiB")
+            })
         })
-        .grid_of_rows(id, "")
-}
-
-fn outcome_table(outcomes: &[CleanOutcome]) -> Option<Grid> {
-    TableBuilder::of_items(outcomes)
-        .words("what", "name", |o| &o.verdict.name)
-        .words("result", "done", |o| readable(&o.done))
-        .figures("given back, GiB", "freed_gib", |o| gib_cell(o.freed_bytes))
-        .words("steps", "steps", |o| o.steps.join("; "))
-        .words("problem", "problem", |o| {
-            o.problem.as_deref().unwrap_or_default()
-        })
-        .grid_of_rows("outcomes", "")
+        .words("image", "image", |v| v.container().map_or("", |c| &c.image))
+        .grid_of_rows(id, "");
+    table.map(ContentBlock::Table)
 }

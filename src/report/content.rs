@@ -149,6 +149,14 @@ pub enum ContentBlock {
 }
 
 impl Report {
+    /// With all details among what answers first questions.
+    pub fn show_details(mut self) -> Report {
+        for chapter in &mut self.chapters {
+            chapter.blocks.append(&mut chapter.details);
+        }
+        self
+    }
+
     /// What answers a reader's first questions: without drawings, details and sources.
     pub fn brief_report(&self) -> Report {
         let is_drawing =

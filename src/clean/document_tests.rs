@@ -1,9 +1,12 @@
-//! Tests of the text for people.
+//! Tests of the document and of its page on a terminal.
 
-use super::super::document::CleanDocument;
-use super::super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
+use super::super::apply::ActResult;
+use super::super::verdict::{CleanAct, CleanRule};
 use super::*;
+use crate::report::cleaning::{OUTCOMES, clean_report};
+use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::text_width;
+use crate::report::page::TextOptions;
 
 const GIB: u64 = 1 << 30;
 
@@ -159,13 +162,27 @@ fn page(
         names: names.iter().map(|n| (*n).to_owned()).collect(),
         ..CleanRequest::default()
     };
-    let all = CleanPlan {
-        survey,
-        ask: &ask,
-        verdicts,
-        dry: true,
-    };
-    render_plan(all, verbose, options(width))
+    let document = CleanDocument::new(survey, &ask, verdicts, None);
+    page_of_document(&document, verbose, width)
+}
+
+fn page_of_document(document: &CleanDocument<'_>, verbose: bool, width: usize) -> String {
+    let document = serde_json::to_value(document).unwrap();
+    let mut report = clean_report(&serde_json::from_value(document.clone()).unwrap());
+    if document["applied"] == true {
+        report.chapters.retain(|chapter| chapter.id == OUTCOMES);
+    }
+    if verbose {
+        report = report.show_details();
+    }
+    render_page(&report, options(width), PageDetail::Essential)
+}
+
+fn page_of_outcomes(outcomes: &[ActOutcome]) -> String {
+    let (survey, verdicts) = everything();
+    let ask = CleanRequest::default();
+    let document = CleanDocument::new(&survey, &ask, &verdicts, Some(outcomes));
+    page_of_document(&document, false, 88)
 }
 
 #[test]
@@ -185,11 +202,11 @@ fn what_was_named_and_is_kept_is_told_with_its_reason() {
     let (survey, verdicts) = everything();
     let text = page(&survey, &verdicts, &["web"], false, 100);
     assert!(
-        text.contains("kept:\n  web: it is somebody else's [foreign]\n"),
+        text.contains("\n  web: it is somebody else's [foreign]\n"),
         "{text}"
     );
     assert!(
-        text.contains("kept: 1 foreign, 1 protected; -v says why"),
+        text.contains("  1 foreign, 1 protected; -v says why."),
         "{text}"
     );
     let by_id = page(&survey, &verdicts, &["DB00"], false, 100);
@@ -214,18 +231,17 @@ fn the_page_fits_every_terminal() {
 }
 
 #[test]
-fn nothing_is_said_in_two_lines() {
+fn nothing_to_clean_is_one_verdict() {
     let (mut survey, mut verdicts) = everything();
     verdicts.retain(|v| v.act == CleanAct::Keep);
     survey.devices.clear();
     survey.blind.clear();
     let text = page(&survey, &verdicts, &[], false, 100);
-    assert_eq!(
-        text,
-        "nothing is stuck\n\nkept: 2 foreign, 1 protected; -v says why\n"
+    assert!(
+        text.contains("  2 foreign, 1 protected; -v says why."),
+        "{text}"
     );
-    survey.containers.clear();
-    assert_eq!(page(&survey, &[], &[], false, 100), "nothing is stuck\n");
+    assert!(text.contains("\nNothing to clean.\n"), "{text}");
 }
 
 #[test]
@@ -251,21 +267,14 @@ fn a_hundred_are_no_wall() {
     };
     let text = page(&survey, &verdicts, &[], false, 88);
     assert!(
-        text.starts_with("to clean: 100 containers, 100.00 GiB of GPU memory\n"),
+        text.contains(
+            "\n100 containers to clean, 100.00 GiB of GPU memory; nothing was touched.\n"
+        ),
         "{text}"
     );
-    assert!(text.contains("and 80 more: -v lists them"), "{text}");
-    assert!(text.lines().count() < 50, "{text}");
-    assert!(page(&survey, &verdicts, &[], true, 88).lines().count() > 200);
-}
-
-#[test]
-fn without_gpus_there_is_no_column_for_them() {
-    let (mut survey, verdicts) = everything();
-    let heads = |survey: &Survey| page(survey, &verdicts, &[], false, 88).contains("GPU MEMORY");
-    assert!(heads(&survey));
-    survey.devices.clear();
-    assert!(!heads(&survey));
+    assert!(text.contains("And 80 more: -v lists them."), "{text}");
+    assert!(text.lines().count() < 70, "{text}");
+    assert!(page(&survey, &verdicts, &[], true, 88).lines().count() > 100);
 }
 
 #[test]
@@ -277,7 +286,11 @@ fn names_cannot_move_the_cursor() {
 #[test]
 fn the_document_carries_the_facts_of_each_verdict() {
     let (survey, verdicts) = everything();
-    let document = CleanDocument::new(&survey, &verdicts, None);
+    let ask = CleanRequest {
+        names: vec!["web".into()],
+        ..CleanRequest::default()
+    };
+    let document = CleanDocument::new(&survey, &ask, &verdicts, None);
     let json = serde_json::to_value(&document).unwrap();
     assert_eq!(
         (&json["version"], &json["simulated"], &json["applied"]),
@@ -286,6 +299,10 @@ fn the_document_carries_the_facts_of_each_verdict() {
     let entries = json["verdicts"].as_array().unwrap();
     assert_eq!(entries.len(), verdicts.len());
     assert_eq!(entries[0]["rule"], "owner_dead");
+    assert_eq!(
+        (&entries[0]["named"], &entries[2]["named"]),
+        (&false.into(), &true.into())
+    );
     assert_eq!(entries[0]["gpu_bytes"], 40 * GIB);
     assert_eq!(entries[0]["evidence"]["container"]["ours"], true);
     assert_eq!(
@@ -344,7 +361,7 @@ fn the_page_of_what_came_of_it() {
             ..outcome(&verdicts[2], ActResult::Kept, &[])
         },
     ];
-    insta::assert_snapshot!(render_outcomes(&all, false, options(88)));
+    insta::assert_snapshot!(page_of_outcomes(&all));
 }
 
 #[test]
@@ -352,8 +369,8 @@ fn of_many_outcomes_those_that_failed_are_all_told() {
     let (_, verdicts) = everything();
     let mut all = vec![outcome(&verdicts[0], ActResult::Cleaned, &["stopped in 2.1 s"]); 70];
     all.extend(vec![outcome(&verdicts[1], ActResult::NotDone, &[]); 30]);
-    let text = render_outcomes(&all, false, options(88));
-    assert!(text.starts_with("cleaned 70 of 100\n"), "{text}");
+    let text = page_of_outcomes(&all);
+    assert!(text.contains("\nCleaned 70 of 100.\n"), "{text}");
     assert_eq!(text.matches("NOT DONE").count(), 30, "{text}");
-    assert!(text.contains("and 50 more: -v lists them"), "{text}");
+    assert!(text.contains("And 50 more: -v lists them."), "{text}");
 }
