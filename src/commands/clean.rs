@@ -244,6 +244,9 @@ fn show(
     if args.apply {
         // What becomes of it follows.
         report.answer = None;
+        if report.chapters.is_empty() {
+            return Ok(());
+        }
     }
     console.print_report(&report)
 }

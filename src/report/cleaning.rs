@@ -276,11 +276,12 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
         setting: String::new(),
         effect,
     });
+    let holds_memory = found.verdicts.iter().any(|v| v.gpu_bytes > Some(0));
     Answer {
         state,
         verdict,
         gauge: found.fullest_device.clone(),
-        no_gauge: Some("no GPU with a known size was found".into()),
+        no_gauge: holds_memory.then(|| "no GPU with a known size was found".into()),
         actions: apply.into_iter().chain(advice).take(MOST_ACTIONS).collect(),
         ..Answer::default()
     }
@@ -289,12 +290,18 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
 fn entry_table(id: &str, entries: &[&CleanEntry]) -> Option<ContentBlock> {
     let table = TableBuilder::of_items(entries.iter().copied())
         .words("what", "name", |v| &v.name)
-        .words("act", "act", CleanEntry::act_words)
-        .figures("GPU memory, GiB", "gpu_gib", |v| {
+        .words("act", "act", CleanEntry::act_words);
+    // Not on a host without GPUs.
+    let on_gpus = entries.iter().any(|v| v.gpu_bytes != Some(0));
+    let table = match on_gpus {
+        true => table.figures("GPU memory, GiB", "gpu_gib", |v| {
             cell_by(v.gpu_bytes.map(to_gib), "not known", |gib| {
                 format_in_unit(gib, "GiB")
             })
-        })
+        }),
+        false => table,
+    };
+    let table = table
         .words("image", "image", |v| v.container().map_or("", |c| &c.image))
         .grid_of_rows(id, "");
     table.map(ContentBlock::Table)
