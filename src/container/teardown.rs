@@ -308,20 +308,23 @@ impl<'a> TeardownRun<'a> {
             matches!(&seen, ContainerStatus::Here(facts) if facts.state.status == "paused");
         let began = Instant::now();
         let mut complaint = self.ask_to_stop().await;
+        let mut waited = began.elapsed();
         self.stopped = true;
         let mut now = self.read_status().await?;
         if was_paused && complaint.is_some() && is_paused(&now) {
             // What is frozen takes no signal, and not every daemon thaws it for that.
             self.unpause().await;
             complaint = self.ask_to_stop().await;
+            waited = began.elapsed();
             now = self.read_status().await?;
         }
         if !still_runs(&now) {
             self.told_stop(&now, began);
             return Ok(now);
         }
-        // It was perhaps never asked, and then it has a right to its grace.
-        if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
+        // It was perhaps never asked, and then it has a right to its grace. How long our own looks at it
+        // took on a busy host does not count.
+        if let Some(words) = complaint.filter(|_| waited < self.patience.grace) {
             return Err(TeardownTrouble::for_grace(words, status(&now)));
         }
         let complaint = self.kill().await;
