@@ -168,7 +168,8 @@ impl LoadedCapture {
         let mut host = crate::host::read_facts();
         host.docker_version = Some(plan.attached.runtime.version().server.clone());
         host.docker_api_version = Some(plan.attached.runtime.version().api.clone());
-        let (capture, written) = recorder.finish_capture(|marks, kept| Capture {
+        let (capture, written) = recorder.finish_capture(|marks, kept| {
+            Capture {
             capture_version: CAPTURE_VERSION,
             plimsoll_version: env!("CARGO_PKG_VERSION").into(),
             run_id: plan.run_id.clone(),
@@ -193,7 +194,6 @@ impl LoadedCapture {
                 },
                 ..plan.request.clone()
             },
-            devices,
             backend,
             probes: seen.probes,
             gauges,
@@ -213,6 +213,9 @@ impl LoadedCapture {
             log: followed_and_kept(log_facts, kept),
             end,
             container_end,
+            ..Capture::default()
+        }
+        .with_devices(devices)
         });
         // The first reason counts; later failures are its consequence.
         let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));
