@@ -698,7 +698,9 @@ impl Capture {
     /// With these devices: host memory that stands behind GPUs is no device of the load, but a budget beside it.
     pub fn with_devices(mut self, mut devices: Vec<DeviceFacts>) -> Capture {
         if devices.iter().any(|d| d.kind == DeviceKind::Gpu) {
-            let host = devices.iter().position(|d| d.kind == DeviceKind::HostCgroup);
+            let host = devices
+                .iter()
+                .position(|d| d.kind == DeviceKind::HostCgroup);
             self.host_memory = host.map(|place| devices.remove(place));
         }
         self.devices = devices;
@@ -707,7 +709,10 @@ impl Capture {
 
     /// Every device that the samples speak of.
     pub fn sampled_devices(&self) -> Vec<DeviceFacts> {
-        (self.devices.iter()).chain(&self.host_memory).cloned().collect()
+        (self.devices.iter())
+            .chain(&self.host_memory)
+            .cloned()
+            .collect()
     }
 
     /// A device by its index.

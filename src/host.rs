@@ -33,12 +33,17 @@ pub fn read_state() -> Option<HostState> {
 }
 
 fn state_in(meminfo: &str, pressure: &str) -> Option<HostState> {
-    let swap = [field_of(meminfo, "SwapTotal:"), field_of(meminfo, "SwapFree:")];
+    let swap = [
+        field_of(meminfo, "SwapTotal:"),
+        field_of(meminfo, "SwapFree:"),
+    ];
     let full = pressure.lines().find_map(|l| l.strip_prefix("full avg10="));
     Some(HostState {
         total_bytes: field_of(meminfo, "MemTotal:")?,
         available_bytes: field_of(meminfo, "MemAvailable:")?,
-        swap_used_bytes: swap[0].zip(swap[1]).map(|(all, free)| all.saturating_sub(free)),
+        swap_used_bytes: swap[0]
+            .zip(swap[1])
+            .map(|(all, free)| all.saturating_sub(free)),
         stalled_pct: full.and_then(|rest| rest.split(' ').next()?.parse().ok()),
     })
 }
@@ -95,8 +100,14 @@ mod tests {
         let meminfo = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 5 kB\n";
         let pressure = "some avg10=1.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.75 avg60=0.00 avg300=0.00 total=1\n";
         let state = state_in(meminfo, pressure).unwrap();
-        assert_eq!((state.total_bytes, state.available_bytes), (100 << 10, 40 << 10));
-        assert_eq!((state.swap_used_bytes, state.stalled_pct), (Some(3 << 10), Some(0.75)));
+        assert_eq!(
+            (state.total_bytes, state.available_bytes),
+            (100 << 10, 40 << 10)
+        );
+        assert_eq!(
+            (state.swap_used_bytes, state.stalled_pct),
+            (Some(3 << 10), Some(0.75))
+        );
         let bare = state_in("MemTotal: 100 kB\nMemAvailable: 40 kB\n", "").unwrap();
         assert_eq!((bare.swap_used_bytes, bare.stalled_pct), (None, None));
         assert_eq!(state_in("MemTotal: 100 kB\n", ""), None);

@@ -130,7 +130,11 @@ fn two_containers_and_a_process_of_the_host_are_told_apart() {
 /// Profiles a serving engine for two seconds and returns the document.
 fn profile(engine: &Engine, scenario: &Path, extra: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
-    let results = dir.path().to_str().unwrap();
+    profile_into(dir.path(), engine, scenario, extra)
+}
+
+fn profile_into(results: &Path, engine: &Engine, scenario: &Path, extra: &[&str]) -> Value {
+    let results = results.to_str().unwrap();
     let mut args = vec![
         "profile",
         &engine.name,
@@ -283,7 +287,14 @@ fn what_to_change_is_estimated_on_the_gpus_as_they_are() {
 #[test]
 fn the_host_memory_of_a_gpu_container_is_a_second_budget() {
     needs!(Docker, ReferenceEngine);
-    let sizes = ["--weights", "64MiB", "--kv-pool", "32MiB", "--activation", "8MiB"];
+    let sizes = [
+        "--weights",
+        "64MiB",
+        "--kv-pool",
+        "32MiB",
+        "--activation",
+        "8MiB",
+    ];
     let engine = Engine::serving("gpu-host-memory", &["--memory=512m"], &sizes);
     let dir = tempfile::tempdir().unwrap();
     let scenario = written(
@@ -291,14 +302,16 @@ fn the_host_memory_of_a_gpu_container_is_a_second_budget() {
         &format!("{GPUS}at 0 proc 0 {} 40000\n", pid_of(&engine)),
     );
     let results = dir.path().join("results");
-    let args = ["--results-dir", results.to_str().unwrap()];
-    let document = profile(&engine, &scenario, &args);
+    let document = profile_into(&results, &engine, &scenario, &[]);
     let host = &document["host_memory"];
     assert_eq!(host["limit_bytes"], 512 * MIB, "{host:#}");
     assert_eq!(host["limit_level"], "container", "{host:#}");
     let held = host["peak"]["held_bytes"].as_u64().unwrap();
     assert!((96 * MIB..512 * MIB).contains(&held), "{host:#}");
-    assert!(host["peak"]["kinds"]["anon_bytes"].as_u64() >= Some(64 * MIB), "{host:#}");
+    assert!(
+        host["peak"]["kinds"]["anon_bytes"].as_u64() >= Some(64 * MIB),
+        "{host:#}"
+    );
     let tightest = &host["tightest_host"];
     assert!(tightest["available_bytes"].as_u64() > Some(0), "{host:#}");
     // The GPU's own figures are those of the GPU.
@@ -328,7 +341,10 @@ fn a_gpu_that_shares_its_hosts_memory_has_all_of_it_as_its_budget() {
     let total = plimsoll::host::memory_bytes().unwrap();
     let document = profile(&engine, &scenario, &[]);
     let device = &document["gpu_info"]["devices"][0];
-    assert_eq!((&device["shares_host"], &device["total_bytes"]), (&true.into(), &total.into()));
+    assert_eq!(
+        (&device["shares_host"], &device["total_bytes"]),
+        (&true.into(), &total.into())
+    );
     let text = |args: &[&str]| Live::start(command(args, &scenario)).end().stdout;
     let look: Value = serde_json::from_str(&text(&["top", "--once", "--json"])).unwrap();
     let gpu = &look["gpus"][0];

@@ -3,8 +3,7 @@
 use crate::common::stage;
 use plimsoll::capture::DeviceEvent;
 use plimsoll::telemetry::{
-    BackendChoice, MemoryBackend, MemorySampler, ReadingError, SamplerOptions, open_backend,
-    open_host,
+    BackendChoice, MemoryBackend, MemorySampler, ReadingError, SamplerOptions, open_host,
 };
 use stage::{Stage, nvml, own_id, refused, staged, target};
 use std::time::{Duration, Instant};

@@ -40,7 +40,10 @@ type NamedDiagnosis = (String, Diagnosis, Option<KeptEvidence>);
 pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.target);
     if args.watch && path.is_file() {
-        let text = format!("`{}` is a file, and --watch waits for a container's death", args.target);
+        let text = format!(
+            "`{}` is a file, and --watch waits for a container's death",
+            args.target
+        );
         return Err(Failure::usage(text)
             .hint("name a container, or leave --watch out to judge the file")
             .into());
@@ -204,9 +207,11 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             .into());
     }
     if bytes == 0 && args.facts.is_none() {
-        return Err(Failure::environment(format!("{name} is empty: nothing was read"))
-            .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
-            .into());
+        return Err(
+            Failure::environment(format!("{name} is empty: nothing was read"))
+                .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
+                .into(),
+        );
     }
     Ok(evidence)
 }

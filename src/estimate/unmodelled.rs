@@ -449,7 +449,8 @@ pub(super) fn of(
         let name = format!("version {version}: rules are known up to {newest}");
         put(name, Either, RUNNING);
     }
-    let machine = engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
+    let machine =
+        engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
     if let Some(machine) = machine {
         let name = format!("memory that {} shares with its host", machine.name);
         put(name, Either, RUNNING);

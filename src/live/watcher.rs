@@ -285,7 +285,11 @@ impl KnownContainer {
             let _ =
                 tokio::task::block_in_place(|| backend.sample(clock, Wanted::default(), &mut host));
         }
-        let limits = self.host.as_ref().map(|backend| backend.devices()).unwrap_or_default();
+        let limits = self
+            .host
+            .as_ref()
+            .map(|backend| backend.devices())
+            .unwrap_or_default();
         let limited = |d: &&DeviceFacts| d.limit_level != Some(LimitLevel::Host);
         let limit = limits.iter().find(limited).and_then(|d| d.total_bytes);
         let mut look = ContainerScan {

@@ -114,7 +114,10 @@ impl<'a> CaptureObservation<'a> {
             if Some(sample.device) != beside {
                 return Some(with_swap(capture, sample));
             }
-            host_samples.push(MemorySample { device: 0, ..sample });
+            host_samples.push(MemorySample {
+                device: 0,
+                ..sample
+            });
             None
         });
         let series = SampleSeries::new(samples);

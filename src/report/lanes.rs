@@ -89,8 +89,15 @@ pub fn of_capture(
         let used = whole(sample.used_bytes);
         let low = sample.low_bytes.map_or(used, |b| whole(b).min(used));
         let high = sample.high_bytes.map_or(used, |b| whole(b).max(used));
-        let beside = capture.host_memory.as_ref().is_some_and(|d| d.index == device);
-        let kind = if beside { LaneKind::HostMemory } else { LaneKind::Memory };
+        let beside = capture
+            .host_memory
+            .as_ref()
+            .is_some_and(|d| d.index == device);
+        let kind = if beside {
+            LaneKind::HostMemory
+        } else {
+            LaneKind::Memory
+        };
         put(kind, device, at, low, high);
         if let Some(watts) = sample.power_mw.map(|mw| f64::from(mw) / 1e3) {
             put(LaneKind::Power, device, at, watts, watts);

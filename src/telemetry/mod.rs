@@ -253,7 +253,10 @@ pub fn open_with_host(
     choice: BackendChoice,
     target: &MeasuredContainer,
 ) -> Result<Box<dyn MemoryBackend>, Failure> {
-    Ok(beside::add_host_memory(open_backend(choice, target)?, target))
+    Ok(beside::add_host_memory(
+        open_backend(choice, target)?,
+        target,
+    ))
 }
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.

@@ -168,7 +168,10 @@ pub fn facts_of(container: &ContainerFacts) -> Vec<String> {
 }
 
 /// What the kernel logged about the container's last life; `other_gpus`: addresses of GPUs that it does not have.
-fn kernel_evidence(facts: &ContainerFacts, other_gpus: &[String]) -> Result<KernelEvidence, String> {
+fn kernel_evidence(
+    facts: &ContainerFacts,
+    other_gpus: &[String],
+) -> Result<KernelEvidence, String> {
     let state = &facts.state;
     let until = state.finished_ns.filter(|_| state.pid.is_none());
     let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
@@ -243,7 +246,9 @@ async fn gpu_tenants(
         known.push(format!("other_containers_on_gpu={}", others.min(4)));
         known.push(format!("gpu_tenants={}", texts.join("; ")));
     }
-    let addresses = others_of_host.iter().filter_map(|gpu| gpu.pci_address.clone());
+    let addresses = others_of_host
+        .iter()
+        .filter_map(|gpu| gpu.pci_address.clone());
     (known, addresses.collect())
 }
 

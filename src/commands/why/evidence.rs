@@ -120,9 +120,12 @@ pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
         Failure::environment(format!("cannot read `{}`", file.display())).caused_by(e)
     };
     let damaged = |e: io::Error| {
-        Failure::environment(format!("the archive `{}` is cut off or damaged", file.display()))
-            .hint("copy it again, or write it anew: `plimsoll why NAME --bundle FILE`")
-            .caused_by(e)
+        Failure::environment(format!(
+            "the archive `{}` is cut off or damaged",
+            file.display()
+        ))
+        .hint("copy it again, or write it anew: `plimsoll why NAME --bundle FILE`")
+        .caused_by(e)
     };
     let mut archive = tar::Archive::new(bounded::open_named(file).map_err(unreadable)?);
     let mut texts = Vec::new();

@@ -3,9 +3,7 @@
 use super::calls::{DeviceMemory, is_sliced, memory_v1, memory_v2};
 use super::library::loaded_library;
 use super::lists::{ListError, ProcessLists};
-use crate::capture::{
-    AtNs, DeviceFacts, DeviceKind, LimitLevel, MemorySample, ProcessMemory,
-};
+use crate::capture::{AtNs, DeviceFacts, DeviceKind, LimitLevel, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
 use crate::telemetry::costs::CallLedger;
@@ -90,7 +88,10 @@ impl NvmlGpu {
             },
         };
         let (layout, memory) = match memory.total {
-            0 => (MemoryCall::Host, host_memory().map_err(|_| about(UNREAD.to_owned()))?),
+            0 => (
+                MemoryCall::Host,
+                host_memory().map_err(|_| about(UNREAD.to_owned()))?,
+            ),
             _ => (layout, memory),
         };
         let shares_host = layout == MemoryCall::Host;
