@@ -320,7 +320,12 @@ fn the_host_memory_of_a_gpu_container_is_a_second_budget() {
     let peak = &document["memory_breakdown"]["total_measured_bytes"];
     assert_eq!(*peak, (70000 + 551) * MIB);
     // Its page has both gauges, and the lane of the host memory.
-    let page = run(&["report", results.to_str().unwrap(), "--format", "text"]);
+    let page = run(&[
+        "report",
+        results.to_str().unwrap(),
+        "--format=txt",
+        "--output=-",
+    ]);
     let page = page.expect(0).stdout;
     assert!(page.contains("Host memory of the container"), "{page}");
     assert!(page.contains("Container's host memory"), "{page}");

@@ -35,6 +35,8 @@ pub struct KernelEvidence {
     /// The limit that was reached when the kernel last killed one of its processes; the host's
     /// memory where none was.
     pub kill: Option<MemoryLimit>,
+    /// Whether the log still has all of the time that was looked at: no kill in it is none.
+    pub complete: bool,
     /// The lines that say so, and those about GPUs.
     pub lines: Vec<String>,
 }
@@ -113,7 +115,10 @@ impl KernelEvidence {
         // One that fell off the bus is not listed any more: it may be the container's.
         let others: Vec<_> = other_gpus.iter().filter_map(|gpu| pci_place(gpu)).collect();
         let of_another = |text: &str| pci_place(text).is_some_and(|gpu| others.contains(&gpu));
-        let mut found = KernelEvidence::default();
+        let mut found = KernelEvidence {
+            complete: log.first().is_some_and(|line| line.wall_ns <= from_ns),
+            ..KernelEvidence::default()
+        };
         let (mut limit_bytes, mut killed_pid) = (None, None);
         for line in log {
             let text = line.text.as_str();
@@ -219,13 +224,16 @@ mod tests {
         let other = ID.replace('5', "6");
         let memcg = format!(",oom_memcg=/docker/{other}");
         let lines = log(&kill("CONSTRAINT_MEMCG", &memcg, &other));
-        assert_eq!(
-            KernelEvidence::of_container(&lines, ID, (0, 9), &[]),
-            KernelEvidence::default()
-        );
+        let none = KernelEvidence {
+            complete: true,
+            ..KernelEvidence::default()
+        };
+        assert_eq!(KernelEvidence::of_container(&lines, ID, (0, 9), &[]), none);
+        let overwritten = KernelEvidence::of_container(&lines, ID, (-5, 9), &[]);
+        assert!(!overwritten.complete, "the log begins later");
         let lines = log(&kill("CONSTRAINT_NONE", "", ID));
         let late = KernelEvidence::of_container(&lines, ID, (50, 90), &[]);
-        assert_eq!(late, KernelEvidence::default());
+        assert_eq!(late, none);
     }
 
     #[test]

@@ -71,6 +71,9 @@ pub async fn diagnose_container(
     } else if code == Some(137) {
         known.push("oom_killed=false".to_owned());
     }
+    if kernel.complete && kernel.kill.is_none() {
+        known.push("kernel_kill=none".to_owned());
+    }
     known.extend(file_systems(facts, &mut now));
     if let Some(host) = crate::host::read_state() {
         let swap = host.swap_used_bytes.filter(|b| *b > 0);
