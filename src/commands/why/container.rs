@@ -180,12 +180,10 @@ fn kernel_evidence(
     let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
     let from = state.started_ns.unwrap_or(i64::MAX);
     // Of a container that loops the last life may have just begun.
-    let from = from.min(
-        state
-            .finished_ns
-            .unwrap_or(from)
-            .saturating_sub(LAST_STRETCH_NS),
-    );
+    let from = match state.finished_ns.filter(|_| state.restart_count > 0) {
+        Some(end) => from.min(end.saturating_sub(LAST_STRETCH_NS)),
+        None => from,
+    };
     if state.status == "created" {
         return Ok(KernelEvidence::default());
     }
