@@ -65,6 +65,9 @@ pub struct Capture {
     pub request: Request,
     /// The memory devices that the samples speak of.
     pub devices: Vec<DeviceFacts>,
+    /// The container's host memory, sampled beside its GPUs; `None` where it is the device itself or was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<DeviceFacts>,
     /// Which backend measured.
     pub backend: BackendFacts,
     /// Replies of the engine's HTTP endpoints, in the order they were asked.
@@ -369,11 +372,18 @@ pub struct DeviceFacts {
     pub id: String,
     /// Product name, or `container memory (cgroup v1)`.
     pub name: String,
+    /// PCI address of an NVIDIA GPU, as its driver writes it: `00000000:01:00.0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
     /// Total memory, bytes; for a cgroup the smallest limit on its path, or the host's memory.
     pub total_bytes: Option<u64>,
     /// Which level of the cgroup's path limits `total_bytes`; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_level: Option<LimitLevel>,
+    /// Whether a GPU has no memory of its own: what is in use is what the host has not available, the operating system and
+    /// all processes included.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_host: bool,
     /// Whether the samples count swapped-out memory as in use. Captures of earlier releases do not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts_swap: bool,
@@ -417,6 +427,9 @@ pub struct MemorySample {
     /// Host memory by kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSplit>,
+    /// Memory of the whole host, with the container's host memory beside GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_host: Option<HostState>,
     /// Per-process memory where it was read at this tick (less often than every tick).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<ProcessMemory>>,
@@ -484,6 +497,22 @@ pub struct HostSplit {
     pub kernel_bytes: Option<u64>,
     /// Swapped out: in no other kind.
     pub swap_bytes: Option<u64>,
+    /// Locked in memory by its processes (`mlock`), within the other kinds. What a GPU driver pins is not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_bytes: Option<u64>,
+}
+
+/// Memory of the whole host, from `/proc/meminfo` and `/proc/pressure/memory`. What the kernel does not tell is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostState {
+    /// `MemTotal`, bytes.
+    pub total_bytes: u64,
+    /// `MemAvailable`, bytes: what can be allocated without swapping.
+    pub available_bytes: u64,
+    /// Swapped out by anybody, bytes.
+    pub swap_used_bytes: Option<u64>,
+    /// Share of the last 10 s in which every task waited for memory, percent (`full avg10`).
+    pub stalled_pct: Option<f64>,
 }
 
 /// Memory of one process on one device.
@@ -666,6 +695,26 @@ pub enum RunEnd {
 }
 
 impl Capture {
+    /// With these devices: host memory that stands behind GPUs is no device of the load, but a budget beside it.
+    pub fn with_devices(mut self, mut devices: Vec<DeviceFacts>) -> Capture {
+        if devices.iter().any(|d| d.kind == DeviceKind::Gpu) {
+            let host = devices
+                .iter()
+                .position(|d| d.kind == DeviceKind::HostCgroup);
+            self.host_memory = host.map(|place| devices.remove(place));
+        }
+        self.devices = devices;
+        self
+    }
+
+    /// Every device that the samples speak of.
+    pub fn sampled_devices(&self) -> Vec<DeviceFacts> {
+        (self.devices.iter())
+            .chain(&self.host_memory)
+            .cloned()
+            .collect()
+    }
+
     /// A device by its index.
     pub fn device(&self, index: u32) -> Option<&DeviceFacts> {
         self.devices.iter().find(|d| d.index == index)

@@ -27,12 +27,27 @@ pub struct GpuModel {
     /// How the GPUs of one machine usually reach each other.
     #[serde(skip_serializing)]
     pub link: Link,
+    /// Set where it has no memory of its own: `memory_gib` is the machine's.
+    #[serde(default, skip_serializing)]
+    pub shares_host: Option<SharedMemory>,
     /// Names that people and logs use for it.
     #[serde(skip_serializing)]
     called: Vec<String>,
     /// Words of the name that a driver reports; all must be there.
     #[serde(rename = "match", skip_serializing)]
     words: Vec<String>,
+}
+
+/// What machines of a kind need of the memory that GPU and host share, GiB, where it was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMemory {
+    /// In use before an engine starts.
+    pub idle: Option<f64>,
+    /// Taken beside an engine's share by the operating system and the engine's own processes.
+    pub least: Option<f64>,
+    /// Left beside the share on machines that stopped all the same.
+    pub stopped: Option<f64>,
 }
 
 /// Every model that ships, read once; none where the file cannot be read, which a test rules out.
@@ -155,7 +170,9 @@ mod tests {
             ("NVIDIA GeForce RTX 4090 D", None),
             ("NVIDIA RTX 4000 Ada Generation", Some("RTX 4000 Ada")),
             ("AMD Instinct MI300X", Some("Instinct MI300X")),
-            ("NVIDIA GB10", None),
+            ("NVIDIA GB10", Some("GB10 (DGX Spark)")),
+            ("NVIDIA Thor", Some("Jetson AGX Thor")),
+            ("NVIDIA GB200", Some("GB200")),
             ("", None),
         ] {
             let found = model_of(&models, name).map(|m| m.name.as_str());

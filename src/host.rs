@@ -1,6 +1,6 @@
 //! Facts about this host.
 
-use crate::capture::HostFacts;
+use crate::capture::{HostFacts, HostState};
 use std::fs;
 
 /// Facts of this host. Docker's part is filled in by the caller that asks Docker.
@@ -24,14 +24,37 @@ pub fn memory_bytes() -> Option<u64> {
     meminfo_field("MemTotal:")
 }
 
-/// Memory that can be allocated without swapping, by the kernel's estimate; bytes.
-pub fn available_memory() -> Option<u64> {
-    meminfo_field("MemAvailable:")
+/// Memory of this host as the kernel tells it now; `None` where it does not.
+pub fn read_state() -> Option<HostState> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    // Since Linux 4.20, where it is compiled in and not switched off.
+    let pressure = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+    state_in(&meminfo, &pressure)
+}
+
+fn state_in(meminfo: &str, pressure: &str) -> Option<HostState> {
+    let swap = [
+        field_of(meminfo, "SwapTotal:"),
+        field_of(meminfo, "SwapFree:"),
+    ];
+    let full = pressure.lines().find_map(|l| l.strip_prefix("full avg10="));
+    Some(HostState {
+        total_bytes: field_of(meminfo, "MemTotal:")?,
+        available_bytes: field_of(meminfo, "MemAvailable:")?,
+        swap_used_bytes: swap[0]
+            .zip(swap[1])
+            .map(|(all, free)| all.saturating_sub(free)),
+        stalled_pct: full.and_then(|rest| rest.split(' ').next()?.parse().ok()),
+    })
 }
 
 fn meminfo_field(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with(name))?;
+    field_of(&fs::read_to_string("/proc/meminfo").ok()?, name)
+}
+
+/// A figure of `/proc/meminfo`, bytes.
+fn field_of(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|l| l.starts_with(name))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -65,5 +88,28 @@ pub fn allow_many_files() {
     };
     if let Err(e) = setrlimit(Resource::Nofile, most) {
         log::debug!("the limit of open files stays as it is: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_unknown() {
+        let meminfo = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 5 kB\n";
+        let pressure = "some avg10=1.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.75 avg60=0.00 avg300=0.00 total=1\n";
+        let state = state_in(meminfo, pressure).unwrap();
+        assert_eq!(
+            (state.total_bytes, state.available_bytes),
+            (100 << 10, 40 << 10)
+        );
+        assert_eq!(
+            (state.swap_used_bytes, state.stalled_pct),
+            (Some(3 << 10), Some(0.75))
+        );
+        let bare = state_in("MemTotal: 100 kB\nMemAvailable: 40 kB\n", "").unwrap();
+        assert_eq!((bare.swap_used_bytes, bare.stalled_pct), (None, None));
+        assert_eq!(state_in("MemTotal: 100 kB\n", ""), None);
     }
 }

@@ -14,6 +14,7 @@ mod clean_memory;
 mod clean_survey;
 mod container_connect;
 mod daemon;
+mod deaths;
 mod docker_container;
 mod docs;
 mod experiment;

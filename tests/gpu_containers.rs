@@ -4,7 +4,7 @@
 use crate::common;
 use crate::common::stage;
 use common::docker;
-use common::e2e::{Engine, Live, plimsoll};
+use common::e2e::{Engine, Live, plimsoll, run};
 use plimsoll::capture::{DeviceFacts, DeviceKind};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,11 @@ fn two_containers_and_a_process_of_the_host_are_told_apart() {
 /// Profiles a serving engine for two seconds and returns the document.
 fn profile(engine: &Engine, scenario: &Path, extra: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
-    let results = dir.path().to_str().unwrap();
+    profile_into(dir.path(), engine, scenario, extra)
+}
+
+fn profile_into(results: &Path, engine: &Engine, scenario: &Path, extra: &[&str]) -> Value {
+    let results = results.to_str().unwrap();
     let mut args = vec![
         "profile",
         &engine.name,
@@ -278,4 +282,85 @@ fn what_to_change_is_estimated_on_the_gpus_as_they_are() {
         all.contains(&format!("container `{}` holds 14.65 GiB", neighbour.name)),
         "{found:#}"
     );
+}
+
+#[test]
+fn the_host_memory_of_a_gpu_container_is_a_second_budget() {
+    needs!(Docker, ReferenceEngine);
+    let sizes = [
+        "--weights",
+        "64MiB",
+        "--kv-pool",
+        "32MiB",
+        "--activation",
+        "8MiB",
+    ];
+    let engine = Engine::serving("gpu-host-memory", &["--memory=512m"], &sizes);
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = written(
+        &dir,
+        &format!("{GPUS}at 0 proc 0 {} 40000\n", pid_of(&engine)),
+    );
+    let results = dir.path().join("results");
+    let document = profile_into(&results, &engine, &scenario, &[]);
+    let host = &document["host_memory"];
+    assert_eq!(host["limit_bytes"], 512 * MIB, "{host:#}");
+    assert_eq!(host["limit_level"], "container", "{host:#}");
+    let held = host["peak"]["held_bytes"].as_u64().unwrap();
+    assert!((96 * MIB..512 * MIB).contains(&held), "{host:#}");
+    assert!(
+        host["peak"]["kinds"]["anon_bytes"].as_u64() >= Some(64 * MIB),
+        "{host:#}"
+    );
+    let tightest = &host["tightest_host"];
+    assert!(tightest["available_bytes"].as_u64() > Some(0), "{host:#}");
+    // The GPU's own figures are those of the GPU.
+    assert_eq!(document["gpu_info"]["num_gpus"], 1);
+    assert_eq!(document["gpu_info"]["devices"].as_array().unwrap().len(), 1);
+    let peak = &document["memory_breakdown"]["total_measured_bytes"];
+    assert_eq!(*peak, (70000 + 551) * MIB);
+    // Its page has both gauges, and the lane of the host memory.
+    let page = run(&[
+        "report",
+        results.to_str().unwrap(),
+        "--format=txt",
+        "--output=-",
+    ]);
+    let page = page.expect(0).stdout;
+    assert!(page.contains("Host memory of the container"), "{page}");
+    assert!(page.contains("Container's host memory"), "{page}");
+}
+
+#[test]
+fn a_gpu_that_shares_its_hosts_memory_has_all_of_it_as_its_budget() {
+    needs!(Docker, ReferenceEngine);
+    let engine = serving("gpu-unified");
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = written(
+        &dir,
+        &format!(
+            "gpu GPU-00000000-cccc-0000-0000-000000000000 0 0 NVIDIA GB10\nat 0 proc 0 {} 300\n",
+            pid_of(&engine)
+        ),
+    );
+    let total = plimsoll::host::memory_bytes().unwrap();
+    let document = profile(&engine, &scenario, &[]);
+    let device = &document["gpu_info"]["devices"][0];
+    assert_eq!(
+        (&device["shares_host"], &device["total_bytes"]),
+        (&true.into(), &total.into())
+    );
+    let text = |args: &[&str]| Live::start(command(args, &scenario)).end().stdout;
+    let look: Value = serde_json::from_str(&text(&["top", "--once", "--json"])).unwrap();
+    let gpu = &look["gpus"][0];
+    assert_eq!(gpu["total_bytes"], total);
+    // Host and GPU are one memory, read at two moments.
+    let used = gpu["used_bytes"].as_u64().unwrap();
+    let host = total - look["host"]["available_bytes"].as_u64().unwrap();
+    assert!(used.abs_diff(host) < total / 10, "{look:#}");
+    let page = text(&["top", "--once"]);
+    assert!(page.contains("operating system"), "{page}");
+    // What the operating system holds is no leftover of a GPU.
+    let clean = text(&["clean", "--json"]);
+    assert!(!clean.contains("unlisted_memory"), "{clean}");
 }

@@ -240,7 +240,10 @@ impl MemoryWatch {
         clock: &Clock,
         interval: Duration,
     ) -> Result<MemoryWatch, Failure> {
-        let gpu = backend.devices().iter().any(|d| d.kind == DeviceKind::Gpu);
+        let devices = backend.devices();
+        let gpus = devices.iter().filter(|d| d.kind == DeviceKind::Gpu).count();
+        // Host memory beside GPUs is no part of their sum.
+        let counted = if gpus > 0 { gpus } else { devices.len() };
         let options = SamplerOptions {
             interval,
             ..SamplerOptions::default()
@@ -248,12 +251,15 @@ impl MemoryWatch {
         let (sampler, samples) = MemorySampler::start_thread(backend, clock, options)?;
         let samples = std::thread::Builder::new()
             .name("samples".into())
-            .spawn(move || samples.iter().map(thin).collect())
+            .spawn(move || {
+                let counted = samples.iter().filter(|s| (s.device as usize) < counted);
+                counted.map(thin).collect()
+            })
             .map_err(|e| Failure::environment("cannot start a thread").caused_by(e))?;
         Ok(MemoryWatch {
             sampler,
             samples,
-            gpu,
+            gpu: gpus > 0,
         })
     }
 

@@ -136,7 +136,7 @@ impl MemorySource {
     ) -> Result<Box<dyn MemoryBackend>, Failure> {
         match self {
             MemorySource::Live(choice) => {
-                telemetry::open_backend(*choice, &MeasuredContainer::of_container(facts))
+                telemetry::open_with_host(*choice, &MeasuredContainer::of_container(facts))
             }
             MemorySource::Recorded(path) => replay_of(path, clock),
         }
@@ -148,7 +148,8 @@ fn replay_of(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failu
     let (backend, devices, samples) = if path.is_dir() {
         let stored = StoredCapture::open(path)?;
         let samples = stored.read_samples()?.collect();
-        (stored.capture.backend, stored.capture.devices, samples)
+        let devices = stored.capture.sampled_devices();
+        (stored.capture.backend, devices, samples)
     } else {
         let recording = Recording::read_recording(path)?;
         let header = recording.header;

@@ -181,7 +181,11 @@ fn solve(
 
 fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let longest = question::longest(&asked.model, &asked.deployment).map_err(unknown)?;
-    let gpus: Vec<_> = catalog::shipped_gpus().iter().map(gpu::planned).collect();
+    // Cards: a machine that shares its memory with its GPU is no part that is added to a host.
+    let cards = catalog::shipped_gpus()
+        .iter()
+        .filter(|m| m.shares_host.is_none());
+    let gpus: Vec<_> = cards.map(gpu::planned).collect();
     let read = |d: &Deployment| asked.reading(d);
     let found = question::recommend(
         &asked.model,

@@ -140,7 +140,7 @@ async fn open_backend(
         Some(name) => {
             let runtime = unless_stopped(stop, Runtime::connect()).await?;
             let found = unless_stopped(stop, find_running(&runtime, name)).await?;
-            telemetry::open_backend(
+            telemetry::open_with_host(
                 backend_choice(args.memory_backend),
                 &MeasuredContainer::of_container(&found.facts),
             )

@@ -199,12 +199,12 @@ impl StoredRun {
         let capture = Capture {
             wall_start_ns: header.wall_start_ns,
             ended_at_ns: last.unwrap_or(0),
-            devices: header.devices,
             backend: header.backend,
             sampling: recording.sampling.unwrap_or_default(),
             end: RunEnd::Completed,
             ..Capture::default()
-        };
+        }
+        .with_devices(header.devices);
         let samples = || recording.samples.iter().cloned();
         let profile = profile::derive_profile(&capture, samples(), std::iter::empty());
         let samples: Box<dyn Iterator<Item = MemorySample>> = Box::new(samples());

@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+/// A text has fewer zero bytes than one in this many.
+const MOST_ZEROS: usize = 100;
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
 /// A container that Docker restarted within this time may end again.
@@ -37,6 +39,15 @@ type NamedDiagnosis = (String, Diagnosis, Option<KeptEvidence>);
 
 pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.target);
+    if args.watch && path.is_file() {
+        let text = format!(
+            "`{}` is a file, and --watch waits for a container's death",
+            args.target
+        );
+        return Err(Failure::usage(text)
+            .hint("name a container, or leave --watch out to judge the file")
+            .into());
+    }
     let is_container = args.watch || args.target != "-" && args.facts.is_none() && !path.exists();
     let mut all = if is_container {
         let mut all = run_until_stopped(console, None, async |stop| {
@@ -179,10 +190,29 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         let opened = bounded::open_named(Path::new(&args.target));
         Box::new(opened.map_err(|e| unreadable(&args.target).caused_by(e))?)
     };
+    let (mut bytes, mut zeros) = (0, 0);
     for_each_line(BufReader::new(reader), |line| {
+        bytes += line.len();
+        zeros += line.iter().filter(|byte| **byte == 0).count();
         evidence.take(EvidenceSource::Log, line);
     })
     .map_err(|e| unreadable(&args.target).caused_by(e))?;
+    let name = match args.target.as_str() {
+        "-" => "standard input".to_owned(),
+        file => format!("`{file}`"),
+    };
+    if zeros * MOST_ZEROS > bytes {
+        return Err(Failure::usage(format!("{name} is no text"))
+            .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
+            .into());
+    }
+    if bytes == 0 && args.facts.is_none() {
+        return Err(
+            Failure::environment(format!("{name} is empty: nothing was read"))
+                .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
+                .into(),
+        );
+    }
     Ok(evidence)
 }
 

@@ -854,19 +854,9 @@ impl<'a> Judge<'a> {
             "limit" => self.fact("memory_limit").map(str::to_owned),
             "stopped_by" => self.fact("stopped_by").map(str::to_owned),
             "fraction_of_free" => fraction_of_free(numbers).map(|share| share.to_string()),
-            name => ["", "_gib", "_gb", "_mib"].iter().find_map(|unit| {
-                let value = numbers.get(&format!("{name}{unit}"))?;
-                let unit = match *unit {
-                    "_gib" => " GiB",
-                    "_gb" => " GB",
-                    "_mib" => " MiB",
-                    _ => "",
-                };
-                Some(
-                    value
-                        .as_str()
-                        .map_or_else(|| format!("{value}{unit}"), str::to_owned),
-                )
+            name => numbers.iter().find_map(|(key, value)| {
+                let is = key == name || unit_of(key).is_some_and(|(word, _)| word == name);
+                is.then(|| figure_text(key, value))
             }),
         };
         let value = row.value.as_deref().and_then(|name| match name {
@@ -886,6 +876,59 @@ impl<'a> Judge<'a> {
             text: causes::fill_text(&row.text, &value_of)?,
         })
     }
+}
+
+/// Units of the names of figures, and as people write them.
+const UNITS: [(&str, &str); 8] = [
+    ("_gib", "GiB"),
+    ("_gb", "GB"),
+    ("_mib", "MiB"),
+    ("_mb", "MB"),
+    ("_kib", "KiB"),
+    ("_kb", "KiB"),
+    ("_bytes", "bytes"),
+    ("_tokens", "tokens"),
+];
+
+/// The name of a figure without its unit, and that unit.
+fn unit_of(name: &str) -> Option<(&str, &'static str)> {
+    let mut units = UNITS.iter();
+    units.find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)))
+}
+
+/// A figure with its unit: `14.3 GiB` of `requested_gib`.
+fn figure_text(name: &str, value: &Value) -> String {
+    let unit = unit_of(name).map_or(String::new(), |(_, unit)| format!(" {unit}"));
+    match value {
+        Value::String(text) => text.clone(),
+        value => format!("{value}{unit}"),
+    }
+}
+
+/// Names of figures that say little without the line they stand in.
+const FIGURE_NAMES: [(&str, &str); 14] = [
+    ("anon_rss", "anonymous memory of the killed process"),
+    ("cpu_buffer", "buffer in the host's memory"),
+    ("cpu_weights", "weights in the host's memory"),
+    ("desired", "memory by the engine's share"),
+    ("graph", "CUDA graphs"),
+    ("graph_pool", "private pools of CUDA graphs"),
+    ("kv", "KV pool"),
+    ("limit", "memory limit"),
+    ("longest_len", "longest length that fits"),
+    ("needed", "needed"),
+    ("process", "in use by this process"),
+    ("total", "memory in all"),
+    ("torch", "allocated by PyTorch"),
+    ("xid", "Xid"),
+];
+
+/// A figure in words: what it is, and its value with its unit.
+pub fn describe_figure(name: &str, value: &Value) -> (String, String) {
+    let bare = unit_of(name).map_or(name, |(word, _)| word);
+    let known = FIGURE_NAMES.iter().find(|(word, _)| *word == bare);
+    let label = known.map_or_else(|| bare.replace('_', " "), |(_, label)| (*label).to_owned());
+    (label, figure_text(name, value))
 }
 
 /// The largest fraction, in hundredths, that what is free suffices for.

@@ -6,6 +6,7 @@ use super::{
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
     pool::{self, Layout, Pool},
+    shared_host,
     unmodelled::{self, Moves, Unmodelled},
     warnings, weights,
 };
@@ -367,6 +368,7 @@ pub fn with_weights(
             .push(Unmodelled::new(name, Moves::Up, &terms));
     }
     unmodelled::apply(&mut estimate, deployment, forecast);
+    shared_host::judge_rest(&mut estimate, deployment);
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
     estimate.warnings.extend(sentences);
     estimate

@@ -30,6 +30,7 @@ pub mod own_runs;
 pub mod pool;
 pub mod question;
 pub mod settings;
+mod shared_host;
 pub mod term;
 #[cfg(test)]
 mod tests;

@@ -144,7 +144,6 @@ const MODEL: &[Component] = &[
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    unified_memory: Vec<String>,
     engines: BTreeMap<String, WrittenEngine>,
 }
 
@@ -450,9 +449,10 @@ pub(super) fn of(
         let name = format!("version {version}: rules are known up to {newest}");
         put(name, Either, RUNNING);
     }
-    let gpu = d.gpu.as_ref().map_or("", |g| g.name.as_str());
-    if let Some(machine) = unified(gpu) {
-        let name = format!("memory that {machine} shares with its host");
+    let machine =
+        engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
+    if let Some(machine) = machine {
+        let name = format!("memory that {} shares with its host", machine.name);
         put(name, Either, RUNNING);
     }
     if d.pp > 1 && served {
@@ -518,20 +518,6 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     };
     let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
     (beyond || version < from).then(|| (last.clone(), said))
-}
-
-/// The machine of a GPU that shares its host's memory.
-fn unified(gpu: &str) -> Option<&'static str> {
-    let words = |text: &str| -> Vec<String> {
-        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
-        words
-            .filter(|w| !w.is_empty())
-            .map(str::to_ascii_lowercase)
-            .collect()
-    };
-    let has = words(gpu);
-    let is = |machine: &&String| words(machine).iter().all(|w| has.contains(w));
-    table()?.unified_memory.iter().find(is).map(String::as_str)
 }
 
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {

@@ -87,7 +87,7 @@ pub fn metrics_text(look: &MemoryScan) -> String {
 fn containers(look: &MemoryScan, page: &mut MetricsPage) {
     page.family(
         "plimsoll_container_memory_bytes",
-        "Memory of a container by component: host (charged to its cgroup), kv_pool and kv_used (on one device of each of its engines). gpu is the one GPU that it is on, and empty otherwise.",
+        "Memory of a container by component: host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines). gpu is the one GPU that it is on, and empty otherwise.",
     );
     for c in &look.containers {
         let on: Vec<&GpuLook> = look
@@ -103,8 +103,13 @@ fn containers(look: &MemoryScan, page: &mut MetricsPage) {
             [one] => one.uuid.as_str(),
             _ => "",
         };
+        let kinds = c.host.unwrap_or_default();
         for (component, gpu, bytes) in [
             ("host", "", c.host_bytes),
+            ("host_anon", "", kinds.anon_bytes),
+            ("host_file", "", kinds.file_bytes),
+            ("host_shmem", "", kinds.shmem_bytes),
+            ("host_swap", "", kinds.swap_bytes),
             ("kv_pool", gpu, c.kv_pool_bytes),
             ("kv_used", gpu, c.kv_used_bytes),
         ] {

@@ -7,7 +7,7 @@ mod watcher;
 
 pub use watcher::MemoryWatcher;
 
-use crate::capture::BackendFacts;
+use crate::capture::{BackendFacts, HostSplit, HostState};
 use serde::Serialize;
 
 /// Result of one scan; unknown is null.
@@ -20,20 +20,11 @@ pub struct MemoryScan {
     /// The GPUs.
     pub gpus: Vec<GpuLook>,
     /// Memory of this host; null where the kernel does not report it.
-    pub host: Option<HostMemory>,
+    pub host: Option<HostState>,
     /// Running containers that hold GPU memory or run a known engine.
     pub containers: Vec<ContainerScan>,
     /// Sources that could not be read, and why; a sentence each.
     pub notes: Vec<String>,
-}
-
-/// Memory of this host, from `/proc/meminfo`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct HostMemory {
-    /// `MemTotal`, bytes.
-    pub total_bytes: u64,
-    /// `MemAvailable`, bytes: what can be allocated without swapping.
-    pub available_bytes: u64,
 }
 
 /// A GPU.
@@ -45,6 +36,9 @@ pub struct GpuLook {
     pub uuid: String,
     /// Product name.
     pub name: String,
+    /// Its PCI address, where the driver tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
     /// Memory in all, bytes.
     pub total_bytes: Option<u64>,
     /// In use, without the driver's reserved memory where it reports that separately; bytes. Null
@@ -54,6 +48,8 @@ pub struct GpuLook {
     pub reserved_bytes: Option<u64>,
     /// Owners of the memory.
     pub tenants: Vec<TenantLook>,
+    /// Whether it has no memory of its own: total and in use are the host's.
+    pub shares_host: bool,
     /// In use without a known process, bytes; null if the driver lists no processes.
     pub unattributed_bytes: Option<u64>,
     /// Power draw, watts.
@@ -92,7 +88,11 @@ pub struct ContainerScan {
     pub simulated: bool,
     /// Host memory charged to it, page cache included; bytes.
     pub host_bytes: Option<u64>,
-    /// Limit on its host memory, bytes; null without one.
+    /// The same by kind.
+    pub host: Option<HostSplit>,
+    /// The kernel's high-water mark of it since the container began, bytes.
+    pub host_peak_bytes: Option<u64>,
+    /// The smallest limit on it, its own or of a level above, bytes; null without one.
     pub host_limit_bytes: Option<u64>,
     /// KV pool on one device of each of its engines, bytes, if the engine reports it.
     pub kv_pool_bytes: Option<u64>,
@@ -104,4 +104,14 @@ pub struct ContainerScan {
     pub requests_running: Option<u64>,
     /// Requests waiting.
     pub requests_waiting: Option<u64>,
+}
+
+impl ContainerScan {
+    /// Host memory that counts against its limit: page cache and swap do not.
+    pub fn held_bytes(&self) -> Option<u64> {
+        let kinds = self.host.unwrap_or_default();
+        let beside = [kinds.file_bytes, kinds.swap_bytes];
+        let beside = beside.into_iter().flatten().fold(0, u64::saturating_add);
+        Some(self.host_bytes?.saturating_sub(beside))
+    }
 }

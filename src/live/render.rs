@@ -1,6 +1,7 @@
 //! A scan as a page: the devices with their owners, then the containers.
 
-use super::{ContainerScan, GpuLook, HostMemory, MemoryScan};
+use super::{ContainerScan, GpuLook, MemoryScan};
+use crate::capture::HostState;
 use crate::headroom::Headroom;
 use crate::report::layout::{Align, counted_noun, counted_words};
 use crate::report::page::TextOptions;
@@ -211,8 +212,12 @@ fn owners_of(gpu: &GpuLook) -> Vec<(String, u64)> {
         })
         .collect();
     owners.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let unattributed = match gpu.shares_host {
+        true => "operating system and processes off the GPU",
+        false => "unattributed",
+    };
     let parts = [
-        ("unattributed", gpu.unattributed_bytes),
+        (unattributed, gpu.unattributed_bytes),
         ("driver reserved", gpu.reserved_bytes),
     ];
     let parts = parts
@@ -239,7 +244,7 @@ fn owner_row(name: &str, bytes: u64, total: Option<u64>) -> Vec<StyledCell> {
         .collect()
 }
 
-fn host_row(host: &HostMemory, options: TextOptions) -> Vec<StyledCell> {
+fn host_row(host: &HostState, options: TextOptions) -> Vec<StyledCell> {
     let used = host.total_bytes.saturating_sub(host.available_bytes);
     let total = Some(host.total_bytes);
     let [percent, bar] = gauge_cells(Some(used), Some(host.available_bytes), total, options);
@@ -265,6 +270,8 @@ fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextT
         ("LIMIT", Align::Right, ColumnFit::Drop(3)),
         ("USED %", Align::Right, ColumnFit::Drop(1)),
         ("", Align::Left, ColumnFit::Drop(2)),
+        ("SHMEM", Align::Right, ColumnFit::Drop(6)),
+        ("CACHE", Align::Right, ColumnFit::Drop(5)),
         ("KV POOL", Align::Right, ColumnFit::Drop(0)),
         ("KV USED", Align::Right, ColumnFit::Drop(4)),
         ("KV %", Align::Right, ColumnFit::Whole),
@@ -284,10 +291,12 @@ fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
         (Some(engine), false) => engine.clone(),
         (None, _) => UNKNOWN.into(),
     };
-    let free = c.host_limit_bytes.zip(c.host_bytes);
-    let free = free.map(|(limit, used)| limit.saturating_sub(used));
+    // The kernel takes page cache back before a limit kills.
+    let held = c.held_bytes();
+    let free = c.host_limit_bytes.zip(held);
+    let free = free.map(|(limit, held)| limit.saturating_sub(held));
     let [percent, bar] = match c.host_limit_bytes {
-        Some(_) => gauge_cells(c.host_bytes, free, c.host_limit_bytes, options),
+        Some(_) => gauge_cells(held, free, c.host_limit_bytes, options),
         None => Default::default(),
     };
     let share = c
@@ -301,6 +310,8 @@ fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
             .map_or_else(StyledCell::default, |b| bytes_cell(Some(b))),
         percent,
         bar,
+        bytes_cell(c.host.and_then(|h| h.shmem_bytes)),
+        bytes_cell(c.host.and_then(|h| h.file_bytes)),
         bytes_cell(c.kv_pool_bytes),
         bytes_cell(c.kv_used_bytes),
         share.into(),
@@ -405,9 +416,10 @@ mod tests {
                 power_w: Some(690.4),
                 ..GpuLook::default()
             }],
-            host: Some(HostMemory {
+            host: Some(HostState {
                 total_bytes: 100 * GIB,
                 available_bytes: 3 * GIB,
+                ..HostState::default()
             }),
             containers: vec![ContainerScan {
                 id: "a".repeat(64),

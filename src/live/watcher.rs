@@ -1,7 +1,7 @@
 //! Scans the GPUs, their containers and the engines in those.
 
-use super::{ContainerScan, GpuLook, HostMemory, MemoryScan, TenantLook};
-use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
+use super::{ContainerScan, GpuLook, MemoryScan, TenantLook};
+use crate::capture::{ContainerFacts, DeviceFacts, LimitLevel, MemorySample, Probe, Tenants};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::inspect::InspectedContainer;
@@ -89,7 +89,7 @@ impl MemoryWatcher {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
-            host: HostMemory::read_now(),
+            host: host::read_state(),
             containers,
             notes,
         };
@@ -229,16 +229,6 @@ impl MemoryWatcher {
     }
 }
 
-impl HostMemory {
-    /// As the kernel reports it now; `None` where it does not.
-    pub fn read_now() -> Option<HostMemory> {
-        Some(HostMemory {
-            total_bytes: host::memory_bytes()?,
-            available_bytes: host::available_memory()?,
-        })
-    }
-}
-
 fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {
     let gauge = now.map(|_| &last.sample);
     let tenants = now.and(last.tenants.as_ref());
@@ -261,7 +251,9 @@ fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> Gp
         index: device.index,
         uuid: device.id.clone(),
         name: device.name.clone(),
+        pci_address: device.pci_address.clone(),
         total_bytes: device.total_bytes,
+        shares_host: device.shares_host,
         used_bytes: now.map(|s| s.used_bytes),
         reserved_bytes: now.and_then(|s| s.reserved_bytes),
         tenants: held,
@@ -293,13 +285,22 @@ impl KnownContainer {
             let _ =
                 tokio::task::block_in_place(|| backend.sample(clock, Wanted::default(), &mut host));
         }
+        let limits = self
+            .host
+            .as_ref()
+            .map(|backend| backend.devices())
+            .unwrap_or_default();
+        let limited = |d: &&DeviceFacts| d.limit_level != Some(LimitLevel::Host);
+        let limit = limits.iter().find(limited).and_then(|d| d.total_bytes);
         let mut look = ContainerScan {
             id: self.found.facts.id.clone(),
             name: self.found.facts.name.clone(),
             engine: self.engine.map(|e| e.name().to_owned()),
             simulated: self.engine.is_some_and(|e| e.simulated()),
             host_bytes: host.first().map(|s| s.used_bytes),
-            host_limit_bytes: self.found.facts.memory_limit_bytes,
+            host: host.first().and_then(|s| s.host),
+            host_peak_bytes: host.first().and_then(|s| s.kernel_peak_bytes),
+            host_limit_bytes: limit.or(self.found.facts.memory_limit_bytes),
             ..ContainerScan::default()
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {

@@ -1,7 +1,7 @@
 //! The samples of one device as columns: a day of eight GPUs at 100 ms is seven million samples,
 //! and most of their figures do not change from one to the next, or are not read at each.
 
-use crate::capture::{AtNs, HostSplit, MemorySample, ProcessMemory};
+use crate::capture::{AtNs, HostSplit, HostState, MemorySample, ProcessMemory};
 use std::collections::HashMap;
 
 /// A column that seldom changes: where a value begins.
@@ -180,6 +180,7 @@ columns! {
     kernel_peak_bytes: ConstantRuns<u64>,
     reserved_bytes: ConstantRuns<u64>,
     host: ConstantRuns<HostSplit>,
+    whole_host: ConstantRuns<HostState>,
     bench_client_bytes: ConstantRuns<u64>,
     power_mw: SparseColumn<u32>,
     temperature_c: SparseColumn<u32>,
@@ -399,6 +400,10 @@ mod tests {
                     host: a.map(|_| HostSplit {
                         file_bytes: b,
                         ..HostSplit::default()
+                    }),
+                    whole_host: c.map(|available_bytes| HostState {
+                        available_bytes,
+                        ..HostState::default()
                     }),
                     bench_client_bytes: e,
                     processes,

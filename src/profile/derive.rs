@@ -80,6 +80,7 @@ pub fn derive_profile(
         memory_measurements: measurements(&o, &peaks),
         memory_breakdown,
         vllm_internal_metrics: metrics,
+        host_memory: HostMemoryUse::use_in_capture(&o),
         memory_timeline: build_timeline(&o.series, capture, under_load::under_load(&o)),
         detailed_gpu_metrics: DetailedGpuMetrics::metrics_at_peak(capture, &o.series, &peaks),
         latency_stats,
@@ -122,6 +123,7 @@ fn collect_null_reasons(profile: &Profile, o: &CaptureObservation<'_>) -> NullRe
     profile.memory_measurements.note_null_reasons(o, out);
     breakdown_reasons(profile, o, out);
     (profile.vllm_internal_metrics).note_null_reasons(&profile.memory_breakdown, o, out);
+    HostMemoryUse::note_null_reasons(profile.host_memory.as_ref(), o, out);
     profile.memory_timeline.note_null_reasons(o, out);
     measurements::gpu_reasons(profile.detailed_gpu_metrics.as_ref(), o, out);
     performance::note_null_reasons(profile.latency_stats.as_ref(), o, out);

@@ -12,6 +12,7 @@ mod derive;
 mod findings;
 mod fullest;
 mod growth;
+mod host_memory;
 mod measurements;
 mod neighbours;
 mod observation;
@@ -36,6 +37,7 @@ pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetri
 pub use derive::derive_profile;
 pub use fullest::{FullestDevice, MemoryGauge, device_label};
 pub use growth::{GrowthKind, GrowthSeries, MemoryGrowth};
+pub use host_memory::{HostMemoryUse, HostPoint};
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
 pub use out_of_memory::{KILLED_FROM_OUTSIDE, OomKill, OomVerdict, describe_cgroup};
 pub use performance::{LatencyStats, RepeatResult};
@@ -79,6 +81,9 @@ pub struct Profile {
     pub memory_breakdown: Breakdown,
     /// What the engine reports of itself.
     pub vllm_internal_metrics: InternalMetrics,
+    /// The container's host memory beside its GPUs; null where it is the measured device itself.
+    #[serde(default)]
+    pub host_memory: Option<HostMemoryUse>,
     /// Memory over time.
     pub memory_timeline: Timeline,
     /// GPU state at the peak; null where no GPU was measured.

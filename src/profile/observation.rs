@@ -73,6 +73,8 @@ pub struct CaptureObservation<'a> {
     pub engine: Option<EngineId>,
     /// The samples.
     pub series: SampleSeries,
+    /// Those of the host memory beside the GPUs.
+    pub host_series: SampleSeries,
     /// What others held on each device.
     neighbours: Vec<Neighbours>,
     /// What the engine's log reports (of the repeat that peaked, for in-process benches).
@@ -106,7 +108,20 @@ impl<'a> CaptureObservation<'a> {
         lines: impl IntoIterator<Item = LogLine>,
     ) -> CaptureObservation<'a> {
         let engine = EngineId::from_name(&capture.engine).ok();
-        let series = SampleSeries::new(samples.into_iter().map(|s| with_swap(capture, s)));
+        let beside = capture.host_memory.as_ref().map(|d| d.index);
+        let mut host_samples = Vec::new();
+        let samples = samples.into_iter().filter_map(|sample| {
+            if Some(sample.device) != beside {
+                return Some(with_swap(capture, sample));
+            }
+            host_samples.push(MemorySample {
+                device: 0,
+                ..sample
+            });
+            None
+        });
+        let series = SampleSeries::new(samples);
+        let host_series = SampleSeries::new(host_samples);
         let mut repeats = repeats(capture, &series);
         reach_limit(capture, &mut repeats);
         let top = (0..repeats.len())
@@ -130,6 +145,7 @@ impl<'a> CaptureObservation<'a> {
             capture,
             engine,
             series,
+            host_series,
             neighbours,
             log,
             first_line_ns,

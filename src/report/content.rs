@@ -39,6 +39,8 @@ pub struct Answer {
     pub verdict: String,
     /// The device or limit that binds; `None` where its size is unknown.
     pub gauge: Option<MemoryGauge>,
+    /// The container's host memory, where that is a budget beside the device's.
+    pub host_gauge: Option<MemoryGauge>,
     /// Why there is no gauge, where one is to be expected: a sentence without its full stop.
     pub no_gauge: Option<String>,
     /// The main figures, four at most.
@@ -48,6 +50,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Every gauge, that of the device first.
+    pub fn gauges(&self) -> impl Iterator<Item = &MemoryGauge> {
+        self.gauge.iter().chain(&self.host_gauge)
+    }
+
     /// With the gauge of the fullest device that a document names; without one it says why there is none.
     pub(super) fn with_gauge(mut self, gauge: Option<MemoryGauge>) -> Answer {
         if gauge.is_none() {

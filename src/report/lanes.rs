@@ -70,7 +70,7 @@ pub fn of_capture(
         capture_seconds(range.0) - 1.0,
         capture_seconds(range.1) + 1.0,
     );
-    let devices = &capture.devices;
+    let devices = &capture.sampled_devices();
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
     let mut found: BTreeMap<(LaneKind, u32), Envelope> = BTreeMap::new();
@@ -89,7 +89,16 @@ pub fn of_capture(
         let used = whole(sample.used_bytes);
         let low = sample.low_bytes.map_or(used, |b| whole(b).min(used));
         let high = sample.high_bytes.map_or(used, |b| whole(b).max(used));
-        put(LaneKind::Memory, device, at, low, high);
+        let beside = capture
+            .host_memory
+            .as_ref()
+            .is_some_and(|d| d.index == device);
+        let kind = if beside {
+            LaneKind::HostMemory
+        } else {
+            LaneKind::Memory
+        };
+        put(kind, device, at, low, high);
         if let Some(watts) = sample.power_mw.map(|mw| f64::from(mw) / 1e3) {
             put(LaneKind::Power, device, at, watts, watts);
         }
@@ -281,6 +290,8 @@ fn join_sentences(all: [Option<&str>; 2]) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LaneKind {
     Memory,
+    /// The container's, beside its GPUs.
+    HostMemory,
     KvUsage,
     Running,
     Waiting,
@@ -291,7 +302,7 @@ enum LaneKind {
 impl LaneKind {
     fn unit(self) -> &'static str {
         match self {
-            LaneKind::Memory => "GiB",
+            LaneKind::Memory | LaneKind::HostMemory => "GiB",
             LaneKind::KvUsage => "%",
             LaneKind::Running | LaneKind::Waiting => "",
             LaneKind::Power => "W",
@@ -300,7 +311,7 @@ impl LaneKind {
     }
 
     fn capacity(self, device: Option<&DeviceFacts>) -> Option<f64> {
-        let device = device.filter(|_| self == LaneKind::Memory)?;
+        let device = device.filter(|_| self.unit() == "GiB")?;
         device.total_bytes.map(to_gib)
     }
 
@@ -308,6 +319,7 @@ impl LaneKind {
         let of = facts.map_or_else(|| "device".to_owned(), device_label);
         let label = match self {
             LaneKind::Memory => format!("{of} memory"),
+            LaneKind::HostMemory => "Container's host memory".into(),
             LaneKind::Power => format!("{of} power"),
             LaneKind::Temperature => format!("{of} temperature"),
             LaneKind::KvUsage => "KV pool in use".into(),

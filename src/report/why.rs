@@ -2,7 +2,7 @@
 
 use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
 use super::layout::capitalize_first;
-use crate::engine::diagnosis::{Diagnosis, size_of};
+use crate::engine::diagnosis::{Diagnosis, describe_figure, size_of};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, GIB};
 
@@ -19,12 +19,7 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
             vec![facts_block("evidence", evidence)],
         )
     });
-    let figures = found.numbers.iter().map(|(name, value)| {
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
-        (name.clone(), text)
-    });
+    let figures = (found.numbers.iter()).map(|(name, value)| describe_figure(name, value));
     let figures = (!found.numbers.is_empty()).then(|| {
         Chapter::of_blocks(
             "figures",

@@ -650,6 +650,7 @@ fn read_split(version: CgroupVersion, stat: &str, kernel: Option<u64>) -> HostSp
                 shmem_bytes: shmem,
                 kernel_bytes: kernel,
                 swap_bytes: of("total_swap"),
+                locked_bytes: of("total_unevictable"),
             }
         }
         CgroupVersion::V2 => {
@@ -672,6 +673,7 @@ fn read_split(version: CgroupVersion, stat: &str, kernel: Option<u64>) -> HostSp
                 shmem_bytes: shmem,
                 kernel_bytes: field("kernel").or_else(parts),
                 swap_bytes: None,
+                locked_bytes: field("unevictable"),
             }
         }
     }

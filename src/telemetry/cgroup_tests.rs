@@ -196,13 +196,14 @@ fn without_an_id_the_process_own_cgroup_counts() {
 #[test]
 fn memory_stat_of_v1() {
     let stat = "cache 5\nrss 6\nshmem 1\nswap 0\nhierarchical_memory_limit 9223372036854771712\n\
-                total_cache 7000\ntotal_rss 5000\ntotal_shmem 3000\ntotal_swap 12\n";
+                total_cache 7000\ntotal_rss 5000\ntotal_shmem 3000\ntotal_swap 12\ntotal_unevictable 40\n";
     let expected = HostSplit {
         anon_bytes: Some(5000),
         file_bytes: Some(4000),
         shmem_bytes: Some(3000),
         kernel_bytes: Some(77),
         swap_bytes: Some(12),
+        locked_bytes: Some(40),
     };
     assert_eq!(read_split(CgroupVersion::V1, stat, Some(77)), expected);
     let flat = read_split(CgroupVersion::V1, "cache 7\nrss 6\nshmem 1\n", None);
@@ -219,13 +220,14 @@ fn memory_stat_of_v1() {
 
 #[test]
 fn memory_stat_of_v2() {
-    let old = "anon 5000\nfile 7000\nkernel_stack 10\npagetables 20\npercpu 30\nsock 0\nshmem 3000\nfile_mapped 9\nslab 400\n";
+    let old = "anon 5000\nfile 7000\nkernel_stack 10\npagetables 20\npercpu 30\nsock 0\nshmem 3000\nfile_mapped 9\nslab 400\nunevictable 8\n";
     let expected = HostSplit {
         anon_bytes: Some(5000),
         file_bytes: Some(4000),
         shmem_bytes: Some(3000),
         kernel_bytes: Some(460),
         swap_bytes: None,
+        locked_bytes: Some(8),
     };
     assert_eq!(read_split(CgroupVersion::V2, old, None), expected);
     assert_eq!(

@@ -102,6 +102,7 @@ impl MemoryBackend for HostBackend {
             total_bytes: self.limit.as_ref().map(|l| l.bytes),
             limit_level: self.limit.as_ref().map(|l| l.level.clone()),
             counts_swap: true,
+            ..DeviceFacts::default()
         }]
     }
 

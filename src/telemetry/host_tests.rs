@@ -189,6 +189,7 @@ fn a_cgroup_of_v2_is_read_with_all_it_has() {
         shmem_bytes: Some(500),
         kernel_bytes: Some(1000),
         swap_bytes: Some(0),
+        locked_bytes: None,
     };
     assert_eq!(samples[0].host, Some(split));
     let device = &backend.devices()[0];

@@ -35,6 +35,8 @@ pub struct KernelEvidence {
     /// The limit that was reached when the kernel last killed one of its processes; the host's
     /// memory where none was.
     pub kill: Option<MemoryLimit>,
+    /// Whether the log still has all of the time that was looked at: no kill in it is none.
+    pub complete: bool,
     /// The lines that say so, and those about GPUs.
     pub lines: Vec<String>,
 }
@@ -86,18 +88,44 @@ fn parse_record(record: &[u8], boot_ns: i64) -> Option<KernelLine> {
     })
 }
 
+/// Domain, bus and device of the first PCI address in a text: `PCI:0000:01:00`, `00000000:01:00.0`.
+fn pci_place(text: &str) -> Option<[u32; 3]> {
+    let words = text.split(|c: char| !c.is_ascii_hexdigit() && c != ':');
+    words.filter_map(place_in_word).next()
+}
+
+fn place_in_word(word: &str) -> Option<[u32; 3]> {
+    let mut parts = word.rsplit(':');
+    let (device, bus, domain) = (parts.next()?, parts.next()?, parts.next()?);
+    let lengths = (domain.len(), bus.len(), device.len());
+    let number = |part: &str| u32::from_str_radix(part, 16).ok();
+    matches!(lengths, (4 | 8, 2, 2)).then_some([number(domain)?, number(bus)?, number(device)?])
+}
+
 impl KernelEvidence {
     /// What `log` has of the container `id` between two wall times, nanoseconds. A kill counts only
-    /// where the kernel names the container's cgroup.
-    pub fn of_container(log: &[KernelLine], id: &str, from_ns: i64, to_ns: i64) -> KernelEvidence {
-        let mut found = KernelEvidence::default();
+    /// where the kernel names the container's cgroup, a fault of a GPU unless it is at one of
+    /// `other_gpus`, the PCI addresses of GPUs that the container does not have.
+    pub fn of_container(
+        log: &[KernelLine],
+        id: &str,
+        (from_ns, to_ns): (i64, i64),
+        other_gpus: &[String],
+    ) -> KernelEvidence {
+        // One that fell off the bus is not listed any more: it may be the container's.
+        let others: Vec<_> = other_gpus.iter().filter_map(|gpu| pci_place(gpu)).collect();
+        let of_another = |text: &str| pci_place(text).is_some_and(|gpu| others.contains(&gpu));
+        let mut found = KernelEvidence {
+            complete: log.first().is_some_and(|line| line.wall_ns <= from_ns),
+            ..KernelEvidence::default()
+        };
         let (mut limit_bytes, mut killed_pid) = (None, None);
         for line in log {
             let text = line.text.as_str();
             if !(from_ns..=to_ns).contains(&line.wall_ns) {
                 continue;
             }
-            if GPU_FAULTS.iter().any(|sign| text.contains(sign)) {
+            if GPU_FAULTS.iter().any(|sign| text.contains(sign)) && !of_another(text) {
                 found.lines.push(text.to_owned());
             }
             if text.contains("invoked oom-killer") {
@@ -174,7 +202,7 @@ mod tests {
             } else {
                 "CONSTRAINT_MEMCG"
             };
-            KernelEvidence::of_container(&log(&kill(constraint, memcg, ID)), ID, 0, 9)
+            KernelEvidence::of_container(&log(&kill(constraint, memcg, ID)), ID, (0, 9), &[])
         };
         let own = of(&format!(",oom_memcg=/docker/{ID}"));
         let limit = |level| {
@@ -196,13 +224,16 @@ mod tests {
         let other = ID.replace('5', "6");
         let memcg = format!(",oom_memcg=/docker/{other}");
         let lines = log(&kill("CONSTRAINT_MEMCG", &memcg, &other));
-        assert_eq!(
-            KernelEvidence::of_container(&lines, ID, 0, 9),
-            KernelEvidence::default()
-        );
+        let none = KernelEvidence {
+            complete: true,
+            ..KernelEvidence::default()
+        };
+        assert_eq!(KernelEvidence::of_container(&lines, ID, (0, 9), &[]), none);
+        let overwritten = KernelEvidence::of_container(&lines, ID, (-5, 9), &[]);
+        assert!(!overwritten.complete, "the log begins later");
         let lines = log(&kill("CONSTRAINT_NONE", "", ID));
-        let late = KernelEvidence::of_container(&lines, ID, 50, 90);
-        assert_eq!(late, KernelEvidence::default());
+        let late = KernelEvidence::of_container(&lines, ID, (50, 90), &[]);
+        assert_eq!(late, none);
     }
 
     #[test]
@@ -212,7 +243,12 @@ mod tests {
         assert_eq!(line.wall_ns, 5_000_001_000);
         assert!(line.text.ends_with("off the bus."), "{line:?}");
         assert!(parse_record(b"garbage", 0).is_none());
-        let faults = KernelEvidence::of_container(std::slice::from_ref(&line), ID, 0, i64::MAX);
-        assert_eq!(faults.lines, [line.text]);
+        let faults = |others: &[&str]| {
+            let others: Vec<String> = others.iter().map(|gpu| (*gpu).to_owned()).collect();
+            let span = (0, i64::MAX);
+            KernelEvidence::of_container(std::slice::from_ref(&line), ID, span, &others).lines
+        };
+        assert_eq!(faults(&["00000000:02:00.0"]), [line.text.clone()]);
+        assert!(faults(&["00000000:02:00.0", "00000000:01:00.0"]).is_empty());
     }
 }

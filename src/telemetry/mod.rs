@@ -5,6 +5,7 @@
 
 pub mod amd;
 pub mod attribution;
+mod beside;
 mod cgroup;
 mod costs;
 mod gpu_process;
@@ -245,6 +246,17 @@ pub fn open_backend(
             }
         }
     }
+}
+
+/// As [`open_backend`], and beside GPUs the container's host memory as the last device.
+pub fn open_with_host(
+    choice: BackendChoice,
+    target: &MeasuredContainer,
+) -> Result<Box<dyn MemoryBackend>, Failure> {
+    Ok(beside::add_host_memory(
+        open_backend(choice, target)?,
+        target,
+    ))
 }
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.

@@ -140,9 +140,7 @@ impl NvmlBackend {
             match NvmlGpu::open(nvml, device, &listed, gpus.len() as u32, ask_lists) {
                 Ok(gpu) => gpus.push(gpu),
                 Err(why) => {
-                    if !why.ends_with(gpu::UNIFIED) {
-                        unopened.push(why.clone());
-                    }
+                    unopened.push(why.clone());
                     notes.push(why);
                 }
             }
@@ -212,6 +210,12 @@ fn describe_readings(
 ) -> ListQuality {
     if gpus.iter().any(|g| g.layout == MemoryCall::V1) {
         notes.push("used memory includes what the driver reserves, because this driver does not report it separately".into());
+    }
+    for gpu in gpus.iter().filter(|g| g.facts.shares_host) {
+        notes.push(format!(
+            "{} has no memory of its own and shares the host's: the operating system and all processes count as in use",
+            gpu.display_name()
+        ));
     }
     for gpu in gpus.iter().filter(|g| g.sliced) {
         notes.push(format!(

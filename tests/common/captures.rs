@@ -124,6 +124,7 @@ pub fn cgroup(
                     shmem_bytes: Some(0),
                     kernel_bytes: Some(0),
                     swap_bytes: None,
+                    locked_bytes: None,
                 }),
                 bench_client_bytes: client.filter(|c| *c > 0),
                 ..Default::default()

@@ -55,6 +55,7 @@ pub fn report(words: Words, stretches: usize) -> Report {
                 ]
                 .into(),
             }),
+            host_gauge: None,
             no_gauge: None,
             figures: vec![KeyFigure {
                 label: s("Peak"),

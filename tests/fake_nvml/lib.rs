@@ -453,6 +453,44 @@ pub unsafe extern "C" fn nvmlDeviceGetMinorNumber(device: Device, out: *mut c_ui
     })
 }
 
+#[repr(C)]
+pub struct PciInfo {
+    bus_id_legacy: [c_char; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    pci_device_id: c_uint,
+    pci_sub_system_id: c_uint,
+    bus_id: [c_char; 32],
+}
+
+/// The GPU with index N is on bus N + 1.
+///
+/// # Safety
+/// As NVML's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Device, out: *mut PciInfo) -> Code {
+    on_gpu("nvmlDeviceGetPciInfo_v3", device, |_, _| {
+        let bus = (device as usize - FIRST_HANDLE) as c_uint + 1;
+        let mut bus_id = [0; 32];
+        let text = format!("00000000:{bus:02X}:00.0");
+        for (to, from) in bus_id.iter_mut().zip(text.bytes()) {
+            *to = from as c_char;
+        }
+        let info = PciInfo {
+            bus_id_legacy: [0; 16],
+            domain: 0,
+            bus,
+            device: 0,
+            pci_device_id: 0,
+            pci_sub_system_id: 0,
+            bus_id,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(info, out) }
+    })
+}
+
 /// # Safety
 /// As NVML's.
 #[unsafe(no_mangle)]

@@ -3,6 +3,7 @@
 use super::words::{self, Ruling};
 use super::{CleanRule, CleanVerdict, VerdictSubject};
 use crate::clean::facts::DeviceLook;
+use crate::engine::diagnosis::Diagnosis;
 use crate::report::layout;
 use crate::units::Bytes;
 
@@ -28,12 +29,15 @@ pub(super) fn judge_device(look: &DeviceLook) -> Option<CleanVerdict> {
 
 fn broken(look: &DeviceLook) -> Option<Ruling> {
     let what = look.broken.as_deref()?;
-    let advice = if what.to_lowercase().contains("mismatch") {
-        "the driver was updated under it: load the new module, or boot the host"
-    } else {
-        "a person has to reset it or boot the host; plimsoll does neither"
-    };
-    let why = format!("it is broken: {}", layout::clean_text(what, true));
+    let found = Diagnosis::of_text(what);
+    let means = found.means.as_deref().filter(|_| found.names_failure());
+    let advice = found.advice.first().filter(|_| means.is_some());
+    let advice = advice.map_or("look into the kernel's log for what it reports", |a| {
+        &a.text
+    });
+    let means = means.map_or(String::new(), |means| format!("{means}: "));
+    let why = format!("it is broken: {means}{}", layout::clean_text(what, true));
+    let advice = format!("{advice}; a person has to, plimsoll does not");
     Some(Ruling::report(CleanRule::DeviceBroken, why).advise(advice))
 }
 

@@ -249,7 +249,7 @@ fn a_broken_gpu_and_mps_are_told() {
         "lost",
         broken("the GPU is lost"),
         CleanRule::DeviceBroken,
-        "a person has to reset",
+        "nvidia-smi --gpu-reset",
     );
     device(
         "updated",

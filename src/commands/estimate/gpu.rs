@@ -50,6 +50,16 @@ pub fn of(
                         known.memory_gib
                     ));
                 }
+                notes.extend(known.shares_host.map(|shared| match shared.idle {
+                    Some(idle) => format!(
+                        "{} shares its memory with the host: {idle} GiB count as in use by the operating system, as measured on one",
+                        known.name
+                    ),
+                    None => format!(
+                        "{} shares its memory with the host: what the operating system takes of it is not known",
+                        known.name
+                    ),
+                }));
                 Some(planned(known))
             }
             (None, None) => {
@@ -68,7 +78,7 @@ pub fn planned(known: &GpuModel) -> Gpu {
     Gpu {
         name: known.name.clone(),
         total: (gib * GIB) as u64,
-        in_use: 0,
+        in_use: (known.shares_host.and_then(|s| s.idle).unwrap_or(0.0) * GIB) as u64,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::container::find::short_id;
 use crate::container::inspect::InspectedContainer;
 use crate::engine::diagnosis::{CaseFacts, Diagnosis, EvidenceSource};
 use crate::engine::recognise;
-use crate::live::{GpuLook, HostMemory, MemoryWatcher};
+use crate::live::{GpuLook, MemoryWatcher};
 use crate::profile::{OomKill, OomVerdict};
 use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
 use crate::telemetry::{MeasuredContainer, uses_gpus};
@@ -30,6 +30,8 @@ const EVENTS_WITHIN: Duration = Duration::from_millis(300);
 const REMOVED_WITHIN_NS: i64 = 86_400_000_000_000;
 /// Another tenant of a GPU counts from this size, bytes: contexts alone are smaller.
 const TENANT_BYTES: u64 = 1 << 30;
+/// Fact of a container whose GPU has no memory of its own.
+const SHARES_HOST: &str = "unified_memory=true";
 /// A file system with less than this share free is full.
 const FULL_BELOW: f64 = 0.02;
 
@@ -52,7 +54,13 @@ pub async fn diagnose_container(
     known.extend(by.map(|by| format!("stopped_by={by}")));
     unread.extend(unread_events);
 
-    let kernel = tokio::task::block_in_place(|| kernel_evidence(facts));
+    let mut other_gpus = Vec::new();
+    if uses_gpus(&MeasuredContainer::of_container(facts)) {
+        let (found, others) = gpu_tenants(facts, &mut now, &mut unread).await;
+        known.extend(found);
+        other_gpus = others;
+    }
+    let kernel = tokio::task::block_in_place(|| kernel_evidence(facts, &other_gpus));
     let kernel = kernel.unwrap_or_else(|why| {
         unread.push(why);
         KernelEvidence::default()
@@ -63,13 +71,19 @@ pub async fn diagnose_container(
     } else if code == Some(137) {
         known.push("oom_killed=false".to_owned());
     }
-    known.extend(file_systems(facts, &mut now));
-    if uses_gpus(&MeasuredContainer::of_container(facts)) {
-        known.extend(gpu_tenants(facts, &mut now, &mut unread).await);
+    if kernel.complete && kernel.kill.is_none() {
+        known.push("kernel_kill=none".to_owned());
     }
-    if let Some(host) = HostMemory::read_now() {
+    known.extend(file_systems(facts, &mut now));
+    if let Some(host) = crate::host::read_state() {
+        let swap = host.swap_used_bytes.filter(|b| *b > 0);
+        let swap = swap.map_or(String::new(), |b| format!(", {} in swap", Bytes(b)));
+        let stalled = host.stalled_pct.filter(|pct| *pct >= 1.0);
+        let stalled = stalled.map_or(String::new(), |pct| {
+            format!(", tasks stalled for memory {pct:.0} % of the last 10 s")
+        });
         now.push(format!(
-            "the host has {} of {} available",
+            "the host has {} of {} available{swap}{stalled}",
             Bytes(host.available_bytes),
             Bytes(host.total_bytes)
         ));
@@ -156,36 +170,37 @@ pub fn facts_of(container: &ContainerFacts) -> Vec<String> {
     facts
 }
 
-/// What the kernel logged about the container's last life.
-fn kernel_evidence(facts: &ContainerFacts) -> Result<KernelEvidence, String> {
+/// What the kernel logged about the container's last life; `other_gpus`: addresses of GPUs that it does not have.
+fn kernel_evidence(
+    facts: &ContainerFacts,
+    other_gpus: &[String],
+) -> Result<KernelEvidence, String> {
     let state = &facts.state;
     let until = state.finished_ns.filter(|_| state.pid.is_none());
     let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
     let from = state.started_ns.unwrap_or(i64::MAX);
     // Of a container that loops the last life may have just begun.
-    let from = from.min(
-        state
-            .finished_ns
-            .unwrap_or(from)
-            .saturating_sub(LAST_STRETCH_NS),
-    );
+    let from = match state.finished_ns.filter(|_| state.restart_count > 0) {
+        Some(end) => from.min(end.saturating_sub(LAST_STRETCH_NS)),
+        None => from,
+    };
     if state.status == "created" {
         return Ok(KernelEvidence::default());
     }
     Ok(KernelEvidence::of_container(
         &read_kernel_log()?,
         &facts.id,
-        from,
-        until,
+        (from, until),
+        other_gpus,
     ))
 }
 
-/// Who else is on the GPUs, as facts and as sentences.
+/// Who else is on the GPUs, as facts and as sentences; and the PCI addresses of the other GPUs.
 async fn gpu_tenants(
     facts: &ContainerFacts,
     now: &mut Vec<String>,
     unread: &mut Vec<String>,
-) -> Vec<String> {
+) -> (Vec<String>, Vec<String>) {
     let (gpus, notes) = MemoryWatcher::open().await.scan_gpus().await;
     unread.extend(notes.into_iter().map(|note| format!("the GPUs: {note}")));
     // By Docker's request alone; a container without one may be given any.
@@ -197,13 +212,17 @@ async fn gpu_tenants(
     };
     let (mut others, mut texts) = (0, Vec::new());
     let mut known = Vec::new();
-    for gpu in gpus.iter().filter(is_given) {
+    let (given, others_of_host): (Vec<&GpuLook>, Vec<&GpuLook>) = gpus.iter().partition(is_given);
+    for gpu in given {
         if let (Some(used), Some(total)) = (gpu.used_bytes, gpu.total_bytes) {
             let (used, total) = (Bytes(used), Bytes(total));
             now.push(format!(
                 "GPU {} ({}): {used} of {total} in use",
                 gpu.index, gpu.name
             ));
+        }
+        if gpu.shares_host && !known.contains(&SHARES_HOST.to_owned()) {
+            known.push(SHARES_HOST.to_owned());
         }
         if !known.iter().any(|fact: &String| fact.starts_with("gpu=")) {
             known.push(format!("gpu={}", gpu.name));
@@ -228,7 +247,10 @@ async fn gpu_tenants(
         known.push(format!("other_containers_on_gpu={}", others.min(4)));
         known.push(format!("gpu_tenants={}", texts.join("; ")));
     }
-    known
+    let addresses = others_of_host
+        .iter()
+        .filter_map(|gpu| gpu.pci_address.clone());
+    (known, addresses.collect())
 }
 
 /// File systems of the container that are full: `/dev/shm` while it runs, and its mounts.

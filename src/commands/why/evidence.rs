@@ -119,16 +119,24 @@ pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
     let unreadable = |e: io::Error| {
         Failure::environment(format!("cannot read `{}`", file.display())).caused_by(e)
     };
+    let damaged = |e: io::Error| {
+        Failure::environment(format!(
+            "the archive `{}` is cut off or damaged",
+            file.display()
+        ))
+        .hint("copy it again, or write it anew: `plimsoll why NAME --bundle FILE`")
+        .caused_by(e)
+    };
     let mut archive = tar::Archive::new(bounded::open_named(file).map_err(unreadable)?);
     let mut texts = Vec::new();
-    for entry in archive.entries().map_err(unreadable)?.take(16) {
-        let entry = entry.map_err(unreadable)?;
+    for entry in archive.entries().map_err(damaged)?.take(16) {
+        let entry = entry.map_err(damaged)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let mut bytes = Vec::new();
         entry
             .take(LONGEST_ENTRY)
             .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
+            .map_err(damaged)?;
         texts.push((name, bytes));
     }
     let text_of = |wanted: &str| {

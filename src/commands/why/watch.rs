@@ -13,7 +13,7 @@ use crate::engine::diagnosis::LastReading;
 use crate::error::Failure;
 use crate::profile::GrowthSeries;
 use crate::telemetry::{
-    BackendChoice, MeasuredContainer, MemorySampler, SamplerOptions, open_backend,
+    BackendChoice, MeasuredContainer, MemorySampler, SamplerOptions, open_with_host,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::thread::JoinHandle;
@@ -107,7 +107,7 @@ impl LifeWatch {
     /// Samples the memory of a container that runs; `None` where it cannot be read.
     fn start(container: &MeasuredContainer) -> Option<LifeWatch> {
         let clock = Clock::start();
-        let backend = open_backend(BackendChoice::Auto, container).ok()?;
+        let backend = open_with_host(BackendChoice::Auto, container).ok()?;
         let devices = backend.devices();
         let (sampler, samples) =
             MemorySampler::start_thread(backend, &clock, SamplerOptions::default()).ok()?;

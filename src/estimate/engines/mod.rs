@@ -78,7 +78,7 @@ pub enum Generation {
     Ampere,
     /// 9.0: H100, H200, H20, GH200.
     Hopper,
-    /// 10 and 12: B200, RTX 50, RTX PRO 6000 Blackwell.
+    /// 10 to 12: B200, GB10, Thor, RTX 50, RTX PRO 6000 Blackwell.
     Blackwell,
     /// AMD's.
     Amd,
@@ -90,7 +90,7 @@ pub fn generation(gpu: &GpuModel) -> Generation {
     let any = |words: &[&str]| words.iter().any(|w| name.contains(w));
     if gpu.vendor == "AMD" {
         Generation::Amd
-    } else if any(&["B200", "B300", "Blackwell", "5090"]) {
+    } else if any(&["B200", "B300", "Blackwell", "5090", "GB10", "Thor"]) {
         Generation::Blackwell
     } else if any(&["H100", "H200", "H20", "GH200"]) {
         Generation::Hopper

@@ -68,12 +68,12 @@ impl Risk {
     pub fn meaning(self) -> &'static str {
         match self {
             Risk::Low => {
-                "a tenth of the memory is left even where every term is at the upper end of its band"
+                "with every term at its highest, a tenth of the engine's memory is left beside one longest request"
             }
             Risk::Medium => {
-                "it fits even where every term is at the upper end of its band, with less than a tenth to spare"
+                "with every term at its highest, one longest request fits with less than a tenth of the engine's memory to spare"
             }
-            Risk::High => "it does not fit where every term is at the upper end of its band",
+            Risk::High => "with every term at its highest, one longest request does not fit",
             Risk::DoesNotFit => "what is needed is more than there is",
         }
     }

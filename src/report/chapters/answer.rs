@@ -20,7 +20,7 @@ use crate::estimate::question::{Reading, change_share, find_smaller_share};
 use crate::estimate::{Deployment, Unknown, estimate};
 use crate::experiment::ExperimentLevel;
 use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
-use crate::profile::{FullestDevice, MemoryGauge, Profile, advise_on_profile};
+use crate::profile::{FullestDevice, HostMemoryUse, MemoryGauge, Profile, advise_on_profile};
 use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
 use crate::report::layout::{counted_noun, format_figure, grouped_count};
@@ -45,7 +45,10 @@ const TRUSTED_PERCENT: f64 = 5.0;
 pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> Option<Answer> {
     let mut answer = match material.runs.as_slice() {
         [] => answer_of_documents(material),
-        [run] => answer_of_run(run, fullest_device(run), sources, false),
+        [run] => {
+            let answer = answer_of_run(run, fullest_device(run), sources, false);
+            with_host_memory(answer, &run.profile)
+        }
         [before, after] if material.compare => answer_of_pair(before, after, sources),
         runs => answer_of_many(runs, sources),
     };
@@ -358,6 +361,32 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     answer
 }
 
+/// With the gauge of the host memory beside the GPUs, and a sentence where that is the nearer limit.
+fn with_host_memory(mut answer: Answer, p: &Profile) -> Answer {
+    let Some(gauge) = p.host_memory.as_ref().and_then(HostMemoryUse::gauge) else {
+        return answer;
+    };
+    let headroom = gauge.headroom_level();
+    let (state, word) = state_of_headroom(headroom);
+    if headroom != Headroom::Safe {
+        let sentence = format!(
+            " {}: {}, {} of {} ({:.0} %).",
+            gauge.label,
+            word.to_lowercase(),
+            Bytes(gauge.used_bytes),
+            Bytes(gauge.total_bytes),
+            gauge.used_percent()
+        );
+        answer.verdict.push_str(&sentence);
+        answer.state = answer.state.max(state);
+        let limits = [p.host_memory.as_ref().and_then(|h| h.limit_level.clone())];
+        answer.actions.extend(raise_limit(p, limits, &gauge));
+        answer.actions.truncate(MOST_ACTIONS);
+    }
+    answer.host_gauge = Some(gauge);
+    answer
+}
+
 fn state_of_headroom(headroom: Headroom) -> (AnswerState, &'static str) {
     match headroom {
         Headroom::Safe => (AnswerState::Safe, "Safe"),
@@ -511,7 +540,8 @@ fn find_actions(run: &ReportRun, gauge: &MemoryGauge, headroom: Headroom) -> Vec
         .iter()
         .all(|d| d.kind == DeviceKind::HostCgroup);
     if host {
-        actions.extend(raise_limit(p, gauge).filter(|_| headroom != Headroom::Safe));
+        let limits = p.gpu_info.devices.iter().map(|d| d.limit_level.clone());
+        actions.extend(raise_limit(p, limits, gauge).filter(|_| headroom != Headroom::Safe));
     } else if let Some(plan) = run.plan.as_ref().filter(|_| is_estimate_trusted(run)) {
         actions.extend(lower_share(plan, gauge, headroom));
         actions.extend(widen_pool(p, plan, gauge));
@@ -524,13 +554,13 @@ fn find_actions(run: &ReportRun, gauge: &MemoryGauge, headroom: Headroom) -> Vec
 }
 
 /// A limit that leaves a tenth free at this peak, where the container has a limit of its own.
-fn raise_limit(p: &Profile, gauge: &MemoryGauge) -> Option<Action> {
-    let limited =
-        (p.gpu_info.devices.iter()).any(|d| matches!(d.limit_level, Some(LimitLevel::Cgroup(_))));
-    p.metadata
-        .container
-        .memory_limit_bytes
-        .filter(|_| limited)?;
+fn raise_limit(
+    p: &Profile,
+    limits: impl IntoIterator<Item = Option<LimitLevel>>,
+    gauge: &MemoryGauge,
+) -> Option<Action> {
+    let own = limits.into_iter().any(|l| l == Some(LimitLevel::Container));
+    p.metadata.container.memory_limit_bytes.filter(|_| own)?;
     let mib = (gauge.used_bytes as f64 / 0.9 / f64::from(1 << 20)).ceil() as u64;
     Some(Action {
         setting: format!("--memory {mib}m"),

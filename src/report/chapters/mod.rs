@@ -15,6 +15,7 @@ mod environment;
 mod experiment;
 mod figures;
 mod findings;
+mod host_memory;
 mod load_line;
 mod logs;
 mod older;
@@ -51,6 +52,7 @@ pub static ALL: &[Write] = &[
     load_line::write_load_line_chapter,
     sweep::write_sweep_chapter,
     breakdown::write_breakdown_chapter,
+    host_memory::write_host_memory_chapter,
     timeline::write_timeline_chapter,
     performance::write_performance_chapter,
     torch::write_torch_chapter,

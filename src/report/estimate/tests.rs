@@ -144,8 +144,8 @@ fn a_page() {
       warning  --cpu-offload-gb moves weights to the host's memory, and is not computed with
                [estimate]
 
-    Fits; risk low: a tenth of the memory is left even where every term is at the upper
-      end of its band
+    Fits; risk low: with every term at its highest, a tenth of the engine's memory is left
+      beside one longest request
       ████████████████████████████████████░░░░ 90 % of 79.18 GiB, H100 SXM 80GB
     ");
 }

@@ -217,10 +217,12 @@ fn answer_markdown(answer: &Answer) -> String {
         AnswerState::Unknown => "NOTE",
     };
     let mut text = format!("> [!{kind}]\n> **{}**\n", inert(&answer.verdict));
-    if let Some(gauge) = &answer.gauge {
+    for (place, gauge) in answer.gauges().enumerate() {
         let bar = gauge_bar(gauge.used_percent(), 30, true);
-        text.push_str(&format!(">\n> `{bar}` {}", inert(&gauge_words(gauge))));
-    } else if let Some(why) = &answer.no_gauge {
+        let before = if place == 0 { ">\n> " } else { "  \n> " };
+        text.push_str(&format!("{before}`{bar}` {}", inert(&gauge_words(gauge))));
+    }
+    if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
         text.push_str(&format!(">\n> Headroom unknown: {}.", inert(why)));
     }
     if !answer.figures.is_empty() {

@@ -122,9 +122,8 @@ impl PageWriter {
         let style = colour.on_default().bold();
         self.page
             .write_styled(style, &words::one_line(&answer.verdict));
-        if let Some(gauge) = &answer.gauge {
-            self.write_gauge(gauge);
-        } else if let Some(why) = &answer.no_gauge {
+        answer.gauges().for_each(|gauge| self.write_gauge(gauge));
+        if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
             self.write_text(&format!("Headroom unknown: {why}."));
         }
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();

@@ -27,6 +27,7 @@ impl Unusable {
 }
 
 /// Memory of a device, bytes.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceMemory {
     /// Total.
     pub total: u64,

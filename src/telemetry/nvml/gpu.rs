@@ -3,7 +3,7 @@
 use super::calls::{DeviceMemory, is_sliced, memory_v1, memory_v2};
 use super::library::loaded_library;
 use super::lists::{ListError, ProcessLists};
-use crate::capture::{AtNs, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
+use crate::capture::{AtNs, DeviceFacts, DeviceKind, LimitLevel, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
 use crate::telemetry::costs::CallLedger;
@@ -60,6 +60,8 @@ pub enum MemoryCall {
     V2,
     /// Its `used` includes the driver's reserved memory.
     V1,
+    /// None: it has no memory of its own, and the host's is read.
+    Host,
 }
 
 /// A process list that cannot be correct.
@@ -81,13 +83,18 @@ impl NvmlGpu {
             Ok(memory) => (MemoryCall::V2, memory),
             Err(e) => match memory_v1(nvml, &device) {
                 Ok(memory) => (MemoryCall::V1, memory),
-                Err(NvmlError::NotSupported) => return Err(about(UNIFIED.to_owned())),
+                Err(NvmlError::NotSupported) => (MemoryCall::Host, DeviceMemory::default()),
                 Err(_) => return Err(about(format!("its memory cannot be read: {e}"))),
             },
         };
-        if memory.total == 0 {
-            return Err(about(UNIFIED.to_owned()));
-        }
+        let (layout, memory) = match memory.total {
+            0 => (
+                MemoryCall::Host,
+                host_memory().map_err(|_| about(UNREAD.to_owned()))?,
+            ),
+            _ => (layout, memory),
+        };
+        let shares_host = layout == MemoryCall::Host;
         let slice = listed.slice.is_some();
         let name = match listed.slice {
             Some((parent, place)) if !name.contains("MIG") => {
@@ -101,7 +108,10 @@ impl NvmlGpu {
                 kind: DeviceKind::Gpu,
                 id: listed.uuid.clone(),
                 name,
+                pci_address: device.pci_info().ok().map(|pci| pci.bus_id),
                 total_bytes: Some(memory.total),
+                limit_level: shares_host.then_some(LimitLevel::Host),
+                shares_host,
                 ..DeviceFacts::default()
             },
             layout,
@@ -139,6 +149,7 @@ impl NvmlGpu {
     fn told_memory(&self) -> Result<DeviceMemory, NvmlError> {
         match self.layout {
             MemoryCall::V2 => memory_v2(&self.device),
+            MemoryCall::Host => host_memory(),
             MemoryCall::V1 => loaded_library()
                 .map_err(|_| NvmlError::Uninitialized)
                 .and_then(|nvml| memory_v1(nvml, &self.device)),
@@ -288,8 +299,18 @@ impl NvmlGpu {
     }
 }
 
-/// Error for a GPU without memory of its own.
-pub const UNIFIED: &str = "it has no memory of its own; it uses the host's";
+/// Error for a GPU without memory of its own on a host that does not tell its own.
+const UNREAD: &str = "it has no memory of its own, and the host's cannot be read";
+
+/// The host's memory as that of a GPU that shares it. What the kernel can give back at once is not in use.
+fn host_memory() -> Result<DeviceMemory, NvmlError> {
+    let host = crate::host::read_state().ok_or(NvmlError::NotSupported)?;
+    Ok(DeviceMemory {
+        total: host.total_bytes,
+        used: host.total_bytes.saturating_sub(host.available_bytes),
+        reserved: None,
+    })
+}
 
 fn memory_temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
     let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])?;

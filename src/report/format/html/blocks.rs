@@ -77,9 +77,8 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
     html.write_raw("><p class=\"verdict\">")
         .write_text(&answer.verdict)
         .write_raw("</p>");
-    if let Some(gauge) = &answer.gauge {
-        write_gauge(html, gauge);
-    } else if let Some(why) = &answer.no_gauge {
+    answer.gauges().for_each(|gauge| write_gauge(html, gauge));
+    if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
         html.write_raw("<p class=\"gauge unknown\">")
             .write_text(&format!("Headroom unknown: {why}."))
             .write_raw("</p>");

@@ -1,0 +1,110 @@
+//! Memory that a GPU shares with its host: what an engine's share leaves to the operating system and to the engine's own
+//! processes, against what machines of the kind were seen to need.
+
+use super::{Component, Deployment, EngineId, Estimate, engines};
+use crate::catalog::GpuModel;
+use crate::units::{Bytes, GIB};
+
+/// Judges what is left to the host, on machines of a kind that was measured.
+pub(super) fn judge_rest(estimate: &mut Estimate, deployment: &Deployment) {
+    let Some(model) = engines::gpu_model(deployment) else {
+        return;
+    };
+    let (Some(shared), Some(gpu)) = (model.shares_host, &deployment.gpu) else {
+        return;
+    };
+    let (Some(least), Some(stopped)) = (shared.least, shared.stopped) else {
+        return;
+    };
+    refuse_only_by_weights(estimate, model);
+    // SGLang's share is of what is free, and ends lower; what the others take is their terms.
+    let by_share = deployment.engine == EngineId::Vllm && deployment.kv_cache_memory.is_none();
+    let share = estimate.budget.filter(|_| by_share);
+    let Some(taken) = share.or(estimate.total.as_ref().ok().copied()) else {
+        return;
+    };
+    let rest = gpu.total.saturating_sub(taken);
+    let gib = |figure: f64| (figure * GIB) as u64;
+    let (fits, reason) = if rest < gib(least) {
+        let what = "which shares its memory with the GPU and took";
+        let reason = format!(
+            "{} are left for the host, {what} {least} GiB at least",
+            Bytes(rest)
+        );
+        (Some(false), reason)
+    } else if rest <= gib(stopped) {
+        let seen = format!("machines with up to {stopped} GiB left have stopped");
+        (
+            None,
+            format!("{} are left for the host: {seen}", Bytes(rest)),
+        )
+    } else {
+        return;
+    };
+    estimate.warnings.push(reason.clone());
+    if estimate.fits != Some(false) {
+        (estimate.fits, estimate.reason) = (fits, reason);
+    }
+}
+
+/// Terms other than weights are those of cards: one machine served with a pool where they leave none.
+fn refuse_only_by_weights(estimate: &mut Estimate, model: &GpuModel) {
+    let weights = estimate.bytes(Component::Weights);
+    let budget = estimate.budget.unwrap_or(u64::MAX);
+    if estimate.fits == Some(false) && weights.is_some_and(|bytes| bytes < budget) {
+        let why = std::mem::take(&mut estimate.reason);
+        estimate.fits = None;
+        estimate.reason = format!(
+            "{why} by what cards of other kinds need; {} was measured too seldom to refuse it",
+            model.name
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::estimate::model::from_config;
+    use crate::estimate::{Deployment, EngineId, Gpu, estimate};
+    use serde_json::json;
+
+    #[test]
+    fn a_share_that_starves_the_host_does_not_fit() {
+        let config = json!({
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+            "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+        });
+        let model = from_config("llama", &config, "test").unwrap();
+        let on = |name: &str, fraction| {
+            let gib = |g: f64| (g * f64::from(1 << 30)) as u64;
+            estimate(
+                &model,
+                &Deployment {
+                    memory_fraction: Some(fraction),
+                    version: crate::estimate::Version::leading("0.20.0"),
+                    gpu: Some(Gpu {
+                        name: name.into(),
+                        total: gib(121.69),
+                        in_use: gib(11.32),
+                    }),
+                    ..Deployment::with_defaults(EngineId::Vllm)
+                },
+            )
+        };
+        let starved = on("NVIDIA GB10", 0.89);
+        assert_eq!(starved.fits, Some(false), "{}", starved.reason);
+        assert!(
+            starved.reason.contains("left for the host"),
+            "{}",
+            starved.reason
+        );
+        // Machines were seen to serve and to stop with it.
+        assert_eq!(on("NVIDIA GB10", 0.8).fits, None);
+        assert_eq!(on("NVIDIA GB10", 0.55).fits, Some(true));
+        assert_eq!(
+            on("B200", 0.89).fits,
+            Some(true),
+            "one with memory of its own"
+        );
+    }
+}
