@@ -168,6 +168,12 @@ pub enum Command {
 pub struct ProfileArgs {
     /// Container: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
     pub container: String,
+    /// Wait for a server that still loads, this long at most; 0 waits for none [default: 20m on a terminal, else 0]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20m", value_parser = parse_duration)]
+    pub wait: Option<Duration>,
+    /// Also run what does not fit on the GPUs that are here, by the estimate
+    #[arg(long)]
+    pub run_anyway: bool,
     /// What `run` takes too.
     #[command(flatten)]
     pub load: LoadArgs,
@@ -196,6 +202,9 @@ pub struct RunArgs {
     /// Also run what does not fit on the GPUs that are here, by the estimate
     #[arg(long, help_heading = "Starting a container")]
     pub run_anyway: bool,
+    /// What else is to be on the same GPUs: a container that runs, or a size to leave free; may be repeated
+    #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Starting a container")]
+    pub beside: Vec<String>,
     /// Print with --dry-run the line, or the file, that starts the same container without plimsoll
     #[arg(
         long = "as",

@@ -150,6 +150,11 @@ impl Console {
         }))
     }
 
+    /// Whether a person watches what goes on.
+    pub fn is_terminal(&self) -> bool {
+        std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
     /// Whether every detail is wanted.
     pub fn is_verbose(&self) -> bool {
         self.0.verbose > 0

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::tables::read_table;
+use crate::wording::did_you_mean;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -241,7 +242,10 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
             return Err(Failure::usage(format!("there is no preset file `{word}`")));
         }
         let names: Vec<&str> = SHIPPED.keys().map(String::as_str).collect();
-        return Err(Failure::usage(format!("no preset `{word}`")).hint(format!(
+        let near = did_you_mean(word, names.iter().copied(), 2);
+        let failure = Failure::usage(format!("no preset `{word}`"));
+        let failure = near.into_iter().fold(failure, Failure::hint);
+        return Err(failure.hint(format!(
             "shipped presets: {}; or give a YAML file",
             names.join(", ")
         )));

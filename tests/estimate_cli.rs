@@ -4,6 +4,7 @@ use crate::common;
 use crate::common::stage;
 mod lines;
 mod refusals;
+mod sharing;
 
 use common::e2e::{Ended, Live, plimsoll};
 use serde_json::{Value, json};

@@ -2,7 +2,9 @@
 //! to, and its log and endpoints name none of them.
 
 use crate::common;
-use common::e2e::{Engine, Live, Results, codes, parts_sum_to_the_peak, plimsoll, run};
+use common::e2e::{
+    Engine, Live, REFERENCE_IMAGE, Results, codes, parts_sum_to_the_peak, plimsoll, run,
+};
 use common::jq::Desk;
 use common::{docker, whole_seconds};
 use serde_json::Value;
@@ -325,6 +327,60 @@ fn a_serving_container_whose_mark_stands_higher() {
             );
         }
     }
+}
+
+/// A server whose weights are not there yet: it is found, and profiled once it answers.
+#[test]
+fn a_server_that_still_loads_is_waited_for() {
+    needs!(Docker, ReferenceEngine);
+    let serve = ["serve", "--model", "reference/slow", "--settle-ms", "2500"];
+    let engine = Engine::run("slow", &[], REFERENCE_IMAGE, &serve);
+    let load = ["--wait=1m", "--num-prompts=2", "--baseline=0"];
+    let document = profile(&engine, &load);
+    assert_eq!(document["metadata"]["mode"], "serving");
+    assert!(engine.log().contains("phase=ready"));
+    // Without a terminal nobody is kept waiting.
+    let engine = Engine::run(
+        "slow",
+        &[],
+        REFERENCE_IMAGE,
+        &[&serve[..4], &["60000"]].concat(),
+    );
+    let results = Results::new();
+    let ended = run(&["profile", &engine.name, &results.arg()]).expect(3);
+    assert!(ended.stderr.contains("still loading"), "{}", ended.stderr);
+    let waited = ["profile", &engine.name, &results.arg(), "--wait=1s"];
+    let ended = run(&waited).expect(4);
+    assert!(
+        ended.stderr.contains("does not serve after 1s"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_server_that_dies_while_it_loads_is_explained() {
+    needs!(Docker, ReferenceEngine);
+    let serve = ["serve", "--model", "reference/dying", "--settle-ms", "3000"];
+    let fault = "--env=REFERENCE_FAULT=crash@kv_cache_allocated";
+    let engine = Engine::run("dying", &[fault], REFERENCE_IMAGE, &serve);
+    let ended = run(&["profile", &engine.name, "--wait"]).expect(4);
+    assert!(
+        ended.stderr.contains("ended while its engine loaded"),
+        "{}",
+        ended.stderr
+    );
+    // What `why` answers, also where it knows no cause.
+    let why = run(&["why", &engine.name]).stdout;
+    let answer = why
+        .lines()
+        .rfind(|l| !l.trim().is_empty())
+        .unwrap_or_default();
+    assert!(
+        !answer.is_empty() && ended.stdout.contains(answer),
+        "{}\n{why}",
+        ended.stdout
+    );
 }
 
 /// The lines in people's scripts, on a result that takes seconds; on a real engine's in

@@ -75,6 +75,9 @@ pub struct EstimateArgs {
     /// Memory of a GPU as its driver reports it, instead of what is known of the GPU; or alone
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Deployment", group = ONE_CASE)]
     pub gpu_memory: Option<Bytes>,
+    /// What else is on the same GPU: a running container, whose memory is read, or a size; may be repeated
+    #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Deployment", conflicts_with = "recommend_gpu", group = ONE_CASE)]
+    pub beside: Vec<String>,
     /// Settings of the engine
     #[command(flatten)]
     pub settings: SettingFlags,
@@ -109,7 +112,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with = ONE_CASE)]
     pub batch: Option<PathBuf>,
 
-    /// A file of Compose, whose service with an engine is read as the command after -- is
+    /// A file of Compose, whose service with an engine is read as the command after -- is; several are planned together
     #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "manifest", "container"], group = ONE_CASE)]
     pub compose: Option<PathBuf>,
     /// A manifest of Kubernetes, whose container with an engine is read
@@ -118,11 +121,11 @@ pub struct EstimateArgs {
     /// A container of this host, running or not, whose command is read
     #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", conflicts_with = "words", group = ONE_CASE)]
     pub container: Option<String>,
-    /// Service of --compose, or container of --manifest
+    /// Service of --compose, or container of --manifest; may be repeated
     #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", group = ONE_CASE)]
     pub service: Vec<String>,
-    /// Print what the command starts instead of an estimate: engine, model, settings, GPUs; needs --json
-    #[arg(long, help_heading = "Output", requires = "json", group = ONE_CASE)]
+    /// Print what the command starts instead of an estimate: engine, model, settings, GPUs
+    #[arg(long, help_heading = "Output", group = ONE_CASE)]
     pub show_settings: bool,
 
     /// Show each term's formula and its inputs

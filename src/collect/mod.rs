@@ -18,6 +18,7 @@ mod session;
 mod setup;
 mod shared;
 mod stop;
+mod waiting;
 
 pub use attach::{AttachedEngine, lock_container};
 pub use conclude::{Concluded, derive_and_store};
@@ -42,22 +43,17 @@ use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd
 use crate::container::Runtime;
 use crate::engine::PlanError;
 use crate::error::Failure;
-use crate::progress::{Progress, Sink, Stage};
+use crate::progress::{Progress, Stage};
 use crate::telemetry::{self, MeasuredContainer, SamplerHandle};
 use bench::Bench;
 use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
-use setup::{engine_port, inspect_setup};
+use setup::inspect_setup;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// Polling interval for a started engine.
-const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Interval of reports about an engine that does not serve yet.
-const WAITING_REPORT_INTERVAL: Duration = Duration::from_secs(30);
+use waiting::report_waiting;
 
 /// Facts about the engine, gathered before anything runs.
 pub struct Setup {
@@ -320,24 +316,12 @@ impl CaptureRun<'_> {
     async fn wait_until_healthy(&self, health: HealthCheck) -> Result<(), Failure> {
         self.recorder
             .report_progress(Progress::Stage(Stage::WaitHealthy));
-        let facts = self.plan.facts();
-        let runtime = &self.plan.attached.runtime;
-        let port = engine_port(self.plan.attached.engine, facts);
-        let key = self.plan.attached.found.secrets.api_key();
-        let healthy = async {
-            while runtime
-                .get_inside(facts, port, health.path, key)
-                .await
-                .status
-                != Some(200)
-            {
-                tokio::time::sleep(HEALTH_INTERVAL).await;
-                self.stop_if_ended().await;
-            }
-        };
+        let attached = &self.plan.attached;
+        let healthy = attached.poll_health(health.path, async || self.stop_if_ended().await);
+        let last_line = async || self.recorder.last_line();
         tokio::select! {
             () = healthy => Ok(()),
-            () = report_waiting(|| self.recorder.last_line(), self.recorder.sink()) => Ok(()),
+            () = report_waiting(last_line, self.recorder.sink()) => Ok(()),
             () = self.stop.token().cancelled() => Err(self.stop.stop_failure()),
             () = tokio::time::sleep(health.timeout) => {
                 let cause = self.recorder.root_cause().map(|c| format!(": {c}")).unwrap_or_default();
@@ -357,20 +341,6 @@ impl CaptureRun<'_> {
                 self.stop.stop_because(RunEnd::ContainerLost(lost));
             }
         }
-    }
-}
-
-/// Reports the engine's last output periodically.
-async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
-    let began = tokio::time::Instant::now();
-    loop {
-        tokio::time::sleep(WAITING_REPORT_INTERVAL).await;
-        let last = last_line();
-        let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| ending::last_line_words(&l));
-        let waited = began.elapsed().as_secs();
-        news(Progress::Note(format!(
-            "the engine does not serve yet, after {waited} s; {last}"
-        )));
     }
 }
 
@@ -432,7 +402,6 @@ fn refused_plan(e: PlanError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     #[test]
     fn a_container_of_ours_was_not_created_before_it_was_requested() {
@@ -440,22 +409,5 @@ mod tests {
         for (reported, at) in [(3 * S, 3 * S), (-20 * S, -20 * S), (-86_400 * S, 0)] {
             assert_eq!(bounded_creation(reported), at);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {
-        let notes: Arc<Mutex<Vec<Progress>>> = Arc::default();
-        let into = Arc::clone(&notes);
-        let news: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
-        let line = || Some("Loading weights: 40 %".to_owned());
-        let waited = Duration::from_secs(95);
-        let _ = tokio::time::timeout(waited, report_waiting(line, &news)).await;
-        let notes = notes.lock().unwrap();
-        let expected = [30, 60, 90].map(|s| {
-            Progress::Note(format!(
-                "the engine does not serve yet, after {s} s; the last line of its log is `Loading weights: 40 %`"
-            ))
-        });
-        assert_eq!(*notes, expected);
     }
 }

@@ -6,6 +6,7 @@ mod gpu;
 mod launched;
 pub(super) mod model;
 mod page;
+mod sharing;
 
 use crate::catalog;
 use crate::cli::{EstimateArgs, SolveWord};
@@ -23,7 +24,17 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         return batch::run(console, file, args.online);
     }
     if args.show_settings {
-        return data(console, &launched::show_settings(&args)?).map(|()| ExitCode::Done);
+        let shown = launched::show_settings(&args)?;
+        if args.json {
+            data(console, &shown)?;
+        } else {
+            console.print_report(&report::settings_report(&shown))?;
+        }
+        return Ok(ExitCode::Done);
+    }
+    let one = args.table || args.solve.is_some() || args.recommend_gpu;
+    if let Some(party) = sharing::read_party(console, &args)?.filter(|_| !one) {
+        return sharing::show_party(console, &args, &party);
     }
     let asked = Asked::of(console, &args)?;
     if args.table {
@@ -109,33 +120,7 @@ fn show_estimate(
     }
     let solution = solved.map(|found| report::solution_text(found, asked.concurrency));
     let page = page::build_page(asked, deployment, &estimate, concurrency, solution);
-    if args.json {
-        let mut shown = document::of(&asked.model.name, &estimate);
-        if let (Some(map), Value::Object(own)) =
-            (shown.as_object_mut(), serde_json::to_value(&page)?)
-        {
-            map.extend(own);
-            map.insert("risk".into(), json!(risk));
-            map.insert(
-                "verdict".into(),
-                json!(report::answer_of_estimate(&page).verdict),
-            );
-            if let Some(found) = solved {
-                // A share is a fraction; all else that is solved for is counted.
-                let value = found.value.map(|v| match found.what {
-                    What::GpuMemoryUtilization => json!(v),
-                    _ => json!(v as u64),
-                });
-                map.insert(
-                    "solve".into(),
-                    json!({"what": found.what, "value": value, "bound": found.bound}),
-                );
-            }
-        }
-        data(console, &shown)?;
-    } else {
-        console.print_report(&report::estimate_report(&page, args.explain))?;
-    }
+    print_page(console, args, &page, &estimate, risk, solved)?;
     if args.check_oom && risk.is_none() {
         return Err(match reading {
             Ok(_) => no_gpu(),
@@ -144,6 +129,42 @@ fn show_estimate(
         .into());
     }
     Ok(ended(args, risk))
+}
+
+/// Prints a page, or its document.
+fn print_page(
+    console: &Console,
+    args: &EstimateArgs,
+    page: &report::EstimatePage,
+    estimate: &Estimate,
+    risk: Option<Risk>,
+    solved: Option<&question::Solution>,
+) -> anyhow::Result<()> {
+    if !args.json {
+        console.print_report(&report::estimate_report(page, args.explain))?;
+        return Ok(());
+    }
+    let mut shown = document::of(&page.model, estimate);
+    if let (Some(map), Value::Object(own)) = (shown.as_object_mut(), serde_json::to_value(page)?) {
+        map.extend(own);
+        map.insert("risk".into(), json!(risk));
+        map.insert(
+            "verdict".into(),
+            json!(report::answer_of_estimate(page).verdict),
+        );
+        if let Some(found) = solved {
+            // A share is a fraction; all else that is solved for is counted.
+            let value = found.value.map(|v| match found.what {
+                What::GpuMemoryUtilization => json!(v),
+                _ => json!(v as u64),
+            });
+            map.insert(
+                "solve".into(),
+                json!({"what": found.what, "value": value, "bound": found.bound}),
+            );
+        }
+    }
+    data(console, &shown)
 }
 
 fn no_gpu() -> Failure {

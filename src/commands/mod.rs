@@ -10,6 +10,7 @@ mod derive;
 mod doctor;
 mod estimate;
 mod experiment;
+mod fit;
 mod gpus;
 mod load;
 mod loadline;

@@ -1,12 +1,13 @@
 //! `plimsoll profile`: a container that runs already.
 
+use super::fit;
 use super::load::{
     bench_kind, check_results, conclude_run, load_request, memory_source, open_results,
     run_stoppable,
 };
-use super::why::print_why_it_loops;
+use super::why::{loops, print_why};
 use crate::capture::Mode;
-use crate::cli::ProfileArgs;
+use crate::cli::{BenchChoice, ProfileArgs};
 use crate::collect::{
     AttachedEngine, CapturePlan, CaptureSession, StopSignal, describe_setup, explain_end,
 };
@@ -14,6 +15,10 @@ use crate::console::Console;
 use crate::engine::settings::ignored_settings;
 use crate::error::ExitCode;
 use crate::progress::Progress;
+use std::time::Duration;
+
+/// How long a server that loads is waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run_profile(console: &Console, args: ProfileArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| {
@@ -27,12 +32,28 @@ async fn profile_container(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let (load, news) = (&args.load, console.sink());
-    let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
     let attached = AttachedEngine::attach(&args.container, load.engine.as_ref(), stop, &news).await;
     if attached.is_err() {
-        print_why_it_loops(console, &args.container).await;
+        print_why(console, &args.container, loops).await;
     }
     let mut attached = attached?;
+    let wait = args.wait.unwrap_or(if console.is_terminal() {
+        LONGEST_WAIT
+    } else {
+        Duration::ZERO
+    });
+    let needs_server = load.bench != BenchChoice::None && !load.dry_run;
+    if attached.is_serving() && needs_server && !wait.is_zero() {
+        let loaded = attached.wait_while_loading(wait, stop, &news).await;
+        if let Err(failure) = loaded {
+            if stop.stop_reason().is_none() {
+                print_why(console, attached.name(), |_| true).await;
+            }
+            return Err(failure.into());
+        }
+    }
+    // Its time begins when the engine serves.
+    let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
     let name = attached.name().to_owned();
     let kind = bench_kind(load.bench, attached.engine, attached.mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.
@@ -75,6 +96,16 @@ async fn profile_container(
         }
         Err(failure) => return Err(failure.into()),
     };
+    if plan.attached.mode == Mode::Idle && !load.dry_run {
+        let model = setup.model.as_deref();
+        fit::check_idle(
+            console,
+            &plan.attached,
+            &plan.request,
+            model,
+            args.run_anyway,
+        )?;
+    }
     if load.dry_run {
         console.write_data(describe_setup(&plan, &setup)?.as_bytes())?;
         return Ok(ExitCode::Done);

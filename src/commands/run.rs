@@ -1,7 +1,6 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
-mod fit;
-
+use super::fit;
 use super::load::{
     bench_kind, conclude_run, load_request, memory_source, open_results, run_stoppable,
 };
@@ -74,7 +73,7 @@ async fn launch_and_profile(
     let _deadline = Deadline::start(args.load.timeout, stop);
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     if !runtime.is_remote() {
-        fit::check_fit(console, &planned.spec, args.run_anyway)?;
+        fit::check_spec(console, &planned.spec, &args.beside, args.run_anyway)?;
     }
     let target = &planned.target;
     target
@@ -171,10 +170,8 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
         spec.cmd = words.chain(&request.extra_engine_args).cloned().collect();
         spec.entrypoint = line.entrypoint.as_ref().map(LaunchEntrypoint::words);
         spec.whole_cmd = Vec::new();
-        let port = line.server().and_then(|s| s.settings.port);
-        if let Some(port) = port {
-            spec.ports = [(port, 0)].into();
-        }
+        // Others are reached by the container's address.
+        spec.ports = line.published_ports();
         for name in &line.secrets {
             match std::env::var(name) {
                 Ok(value) => spec.env.insert(name.clone(), value),

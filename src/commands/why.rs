@@ -104,19 +104,19 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Prints why a container ends again and again, if it does: of such a one there is no profile.
-pub async fn print_why_it_loops(console: &Console, wanted: &str) {
+/// Whether a container ends again and again: of such a one there is no profile.
+pub fn loops(found: &InspectedContainer) -> bool {
+    let state = &found.facts.state;
+    let begun = |ns: i64| wall_now_ns().saturating_sub(ns) < JUST_BEGUN_NS;
+    state.status == "restarting" || state.restart_count > 0 && state.started_ns.is_some_and(begun)
+}
+
+/// Prints why a container ended, where it did so `when` that holds.
+pub async fn print_why(console: &Console, wanted: &str, when: fn(&InspectedContainer) -> bool) {
     let Ok(runtime) = Runtime::connect().await else {
         return;
     };
-    let found = runtime.find_any(wanted).await;
-    let loops = |found: &InspectedContainer| {
-        let state = &found.facts.state;
-        let begun = |ns: i64| wall_now_ns().saturating_sub(ns) < JUST_BEGUN_NS;
-        state.status == "restarting"
-            || state.restart_count > 0 && state.started_ns.is_some_and(begun)
-    };
-    if let Some(found) = found.ok().filter(loops) {
+    if let Some(found) = runtime.find_any(wanted).await.ok().filter(when) {
         let (diagnosis, _) = diagnose_container(&runtime, &found, false).await;
         // The failure itself is printed whatever becomes of this.
         let _ = console.print_report(&report_of_diagnosis(wanted, &diagnosis));

@@ -307,6 +307,17 @@ pub trait Engine: Sync {
         program.chain(self.serve(job).cmd).collect()
     }
 
+    /// The path that answers 200 once it serves.
+    fn health_path(&self) -> &'static str {
+        let job = ServeJob {
+            model: "",
+            port: self.default_port(),
+            settings: &RequestedSettings::default(),
+            extra_engine_args: &[],
+        };
+        self.serve(&job).health_path
+    }
+
     /// Entrypoint and command that make a container of its image wait idly.
     fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
         (Some(vec!["sleep".to_owned()]), vec!["infinity".to_owned()])

@@ -37,6 +37,8 @@ pub struct Estimate {
     pub total: Result<u64, Unknown>,
     /// What the engine lets itself take of the GPU, bytes.
     pub budget: Option<u64>,
+    /// Taken before the engine looks at the GPU, in none of the terms, bytes: the driver's context, NCCL.
+    pub before: u64,
     /// Starts, and holds one request of the longest length; `None` where that is unknown.
     pub fits: Option<bool>,
     /// Why it fits, does not, or is unknown: a sentence.
@@ -75,6 +77,13 @@ impl Estimate {
                 let upper = t.band.as_ref().map_or(bytes, |b| b.high.max(bytes));
                 Some((sum.saturating_add(bytes), high.saturating_add(upper)))
             })
+    }
+
+    /// Bytes of each GPU that are gone once the engine serves; `None` where a term is unknown.
+    pub fn held(&self) -> Option<u64> {
+        let (besides, _) = self.besides()?;
+        let cache = self.bytes(Component::KvCache)?;
+        Some(besides.saturating_add(cache).saturating_add(self.before))
     }
 
     /// Bytes per GPU that one request of `tokens` takes of the cache.
@@ -344,6 +353,7 @@ pub fn with_weights(
         max_concurrency,
         total,
         budget,
+        before: rest.before,
         fits,
         reason,
         lacks_graphs,
@@ -433,6 +443,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         max_concurrency: Err(wrong.clone()),
         total: Err(wrong.clone()),
         budget: None,
+        before: 0,
         fits: None,
         reason: wrong.what.clone(),
         lacks_graphs: false,

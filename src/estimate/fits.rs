@@ -1,7 +1,7 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineId, Unknown,
+    Deployment, EngineId, Unknown, Version,
     engines::{Settings, vllm},
 };
 
@@ -43,18 +43,20 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
             (_, None) => (None, "the GPU is not known".into()),
         };
     }
-    // vLLM's V1 refuses to start where its share is more than what is free.
+    // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, whatever
+    // --kv-cache-memory-bytes says), or runs out of memory where it looks at its own increase alone (V0).
     let share = v.budget.unwrap_or(0);
     let free = gpu
         .total
         .saturating_sub(gpu.in_use)
         .saturating_sub(v.before.min(gpu.total / 100));
-    if v.deployment.engine == EngineId::Vllm
-        && !vllm::is_v0(v.deployment)
-        && v.deployment.kv_cache_memory.is_none()
-        && gpu.in_use > 0
-        && share > free
-    {
+    let of_total = v.deployment.engine == EngineId::Vllm
+        && match vllm::rule(v.deployment) {
+            vllm::Rule::FreeMemory => false,
+            vllm::Rule::Absolute => vllm::version(v.deployment) >= Version::new(0, 9, 1),
+            _ => true,
+        };
+    if of_total && gpu.in_use > 0 && share > free {
         return (
             Some(false),
             format!(
@@ -65,9 +67,14 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
         );
     }
     // Of a GPU that others use, what is taken beside the share must find room as well.
+    let others = match vllm::rule(v.deployment) {
+        // They are within its share.
+        vllm::Rule::Absolute => 0,
+        _ => gpu.in_use,
+    };
     let beside = v
         .before
-        .saturating_sub(gpu.total.saturating_sub(gpu.in_use).saturating_sub(share));
+        .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
     let shared = v.deployment.engine == EngineId::Vllm
         && !vllm::is_v0(v.deployment)
         && gpu.in_use > 0

@@ -212,8 +212,9 @@ impl Reader<'_> {
         }
         let deploy =
             get("deploy").and_then(|d| d.get("resources")?.get("reservations")?.get("devices"));
-        for requests in [deploy, get("gpus")].into_iter().flatten() {
-            self.gpus(requests);
+        // `gpus` adds the capability itself.
+        for (requests, capable) in [(deploy, false), (get("gpus"), true)] {
+            requests.into_iter().for_each(|r| self.gpus(r, capable));
         }
     }
 
@@ -276,7 +277,7 @@ impl Reader<'_> {
         }
     }
 
-    fn gpus(&mut self, requests: &Value) {
+    fn gpus(&mut self, requests: &Value, capable: bool) {
         if let Some(text) = self.text(requests, "the GPUs") {
             self.launch.set_gpus(&text);
             return;
@@ -285,7 +286,7 @@ impl Reader<'_> {
             let driver = request.get("driver").and_then(scalar).unwrap_or_default();
             let capabilities = self.texts(request.get("capabilities"), "the GPUs");
             let gpu = capabilities.iter().any(|c| c == "gpu" || c == "compute");
-            if !(gpu || matches!(driver.as_str(), "nvidia" | "cdi" | "amd")) {
+            if !(capable || gpu || matches!(driver.as_str(), "nvidia" | "cdi" | "amd")) {
                 continue;
             }
             let ids = self.texts(request.get("device_ids"), "the GPUs");

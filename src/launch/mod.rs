@@ -135,6 +135,18 @@ impl Launch {
         }
     }
 
+    /// TCP ports that it publishes: the container's → the host's, 0 for any that is free.
+    pub fn published_ports(&self) -> BTreeMap<u16, u16> {
+        let read = |text: &String| {
+            let text = text.strip_suffix("/tcp").unwrap_or(text);
+            let mut parts = text.rsplit(':');
+            let inside = parts.next()?.parse().ok()?;
+            let host = parts.next().filter(|h| !h.is_empty());
+            Some((inside, host.map_or(Some(0), |h| h.parse().ok())?))
+        };
+        self.ports.iter().filter_map(read).collect()
+    }
+
     /// The model's place on the host, where it is a path within a mount whose source is known.
     pub fn host_model(&self, model: Option<String>) -> Option<String> {
         let model = model?;
@@ -148,6 +160,38 @@ impl Launch {
             (inside && path).then(|| format!("{}{rest}", source.trim_end_matches('/')))
         });
         Some(mapped.unwrap_or(model))
+    }
+
+    /// The GPUs that a server on `count` of them takes, by number or id: the first that it sees.
+    pub fn devices(&self, count: u64) -> Vec<String> {
+        let listed = |name: &str| {
+            let text = self.env.get(name).filter(|t| !is_unresolved(t))?;
+            let words: Vec<String> = text.split(',').map(|w| w.trim().to_owned()).collect();
+            let is_list = !matches!(text.as_str(), "" | "all" | "void" | "none");
+            is_list.then_some(words)
+        };
+        let given = match &self.gpus {
+            Some(GpuRequest::Ids(ids)) => {
+                let id = |id: &String| id.rsplit('=').next().unwrap_or(id).to_owned();
+                Some(ids.iter().map(id).collect())
+            }
+            Some(GpuRequest::All | GpuRequest::Count(_)) => None,
+            None | Some(GpuRequest::None) => listed("NVIDIA_VISIBLE_DEVICES"),
+        };
+        let visible = recipe::RECIPES.visible_env.iter();
+        let visible = visible.filter(|name| *name != "NVIDIA_VISIBLE_DEVICES");
+        let chosen = visible.filter_map(|name| listed(name)).next();
+        let nth = |n: &String| match (&given, n.parse::<usize>()) {
+            // Numbers of the container's own count.
+            (Some(given), Ok(at)) => given.get(at).cloned().unwrap_or_else(|| n.clone()),
+            _ => n.clone(),
+        };
+        let seen: Vec<String> = match (&given, &chosen) {
+            (_, Some(chosen)) => chosen.iter().map(nth).collect(),
+            (Some(given), None) => given.clone(),
+            (None, None) => (0..count).map(|n| n.to_string()).collect(),
+        };
+        seen.into_iter().take(count as usize).collect()
     }
 
     /// A variable whose value comes from the shell.

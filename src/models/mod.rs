@@ -168,6 +168,14 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
 
 fn unknown(wanted: &str) -> Failure {
     let failure = Failure::usage(format!("the model `{wanted}` is not known"));
+    // Files of GGUF: another model's configuration is no answer to it.
+    if let Some((name, quantization)) = wanted.rsplit_once(':').filter(|(n, _)| n.contains('/')) {
+        return failure
+            .hint("give the file itself, as in `plimsoll estimate FILE.gguf`")
+            .hint(format!(
+                "or the model that `{name}` was made of, with --quantization {quantization}"
+            ));
+    }
     let failure = match did_you_mean(wanted, shipped::all_names(), 3) {
         Some(suggestion) => failure.hint(suggestion),
         None => failure,

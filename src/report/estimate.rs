@@ -1,6 +1,12 @@
 //! An estimate as a report: each component with its band, the pool, whether it fits, and each formula
 //! with its inputs.
 
+mod sharing;
+#[cfg(test)]
+mod tests;
+
+pub use sharing::{SharedGpu, SharedGpus, SharedTenant};
+
 use super::content::{
     Action, Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, facts_block,
     note_block, number_column, text_column,
@@ -61,6 +67,9 @@ pub struct EstimatePage {
     pub actions: Vec<Action>,
     /// The answer of `--solve`, a sentence.
     pub solution: Option<String>,
+    /// All that are on the same GPUs, where others were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedGpus>,
 }
 
 /// The kind of an estimate's document.
@@ -162,6 +171,8 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
         blocks: vec![facts_block("kv_cache_facts", cache_facts(page))],
         ..Chapter::default()
     });
+    let shared = page.shared.as_ref().map(sharing::shared_chapter);
+    chapters.splice(0..0, shared);
     let (mut shown, mut behind) = (Vec::new(), page.terms.iter().map(explain_term).collect());
     if explain {
         std::mem::swap(&mut shown, &mut behind);
@@ -192,7 +203,10 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
 
 /// Whether it fits, how full the GPU is, and what makes it fit.
 pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
-    let (state, verdict) = verdict_of_estimate(page);
+    let (state, verdict) = match &page.shared {
+        Some(shared) => sharing::verdict_of_sharing(shared),
+        None => verdict_of_estimate(page),
+    };
     let used: Option<u64> = page.terms.iter().try_fold(0u64, |sum, term| {
         sum.checked_add(*term.bytes.as_ref().ok()?)
     });
@@ -203,12 +217,13 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
             *parts.entry(part_of_term(term.component)).or_default() += bytes;
         }
         parts.retain(|_, bytes| *bytes > 0);
-        if gpu.in_use_bytes > 0 {
-            parts.insert(Part::Baseline, gpu.in_use_bytes);
+        let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
+        if others > 0 {
+            parts.insert(Part::Baseline, others);
         }
         MemoryGauge {
             label: gpu.name.clone(),
-            used_bytes: used.saturating_add(gpu.in_use_bytes),
+            used_bytes: used.saturating_add(others),
             total_bytes: gpu.total_bytes,
             parts,
         }
@@ -366,6 +381,49 @@ pub fn choices_report(document: &GpuChoices) -> Report {
         verdict,
         &document.warnings,
     )
+}
+
+/// What a line starts: an object of `--show-settings`, or a list of them.
+pub fn settings_report(shown: &Value) -> Report {
+    let all = shown
+        .as_array()
+        .map_or(std::slice::from_ref(shown), Vec::as_slice);
+    let chapters = all.iter().map(|one| {
+        let facts = one.as_object().into_iter().flatten();
+        let facts =
+            facts.filter_map(|(name, value)| Some((name.replace('_', " "), setting_words(value)?)));
+        let title = one
+            .get("service")
+            .and_then(Value::as_str)
+            .unwrap_or("Settings");
+        Chapter::of_blocks("settings", title, vec![facts_block("settings", facts)])
+    });
+    Report {
+        title: "What the line starts".into(),
+        chapters: chapters.collect(),
+        ..Report::default()
+    }
+}
+
+/// A value as people read it; `None` for nothing.
+fn setting_words(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        Value::Array(all) => all
+            .iter()
+            .filter_map(setting_words)
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Object(all) => {
+            let pairs = all
+                .iter()
+                .filter_map(|(k, v)| Some(format!("{k} {}", setting_words(v)?)));
+            pairs.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    };
+    (!text.is_empty()).then_some(text)
 }
 
 fn of_one_block(
@@ -619,6 +677,3 @@ fn at_once(n: f64) -> String {
         n => grouped_count(n as u64),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,12 +3,12 @@
 
 use super::ActivityObservation;
 use super::containers::{ContainerDetails, seconds_since};
-use crate::capture::{Probe, RequestedSettings};
+use crate::capture::Probe;
 use crate::clean::facts::EngineHealth;
 use crate::container::Runtime;
 use crate::container::inspect::HealthStatus;
 use crate::container::sockets::Listener;
-use crate::engine::{self, EngineId, ServeJob, prometheus};
+use crate::engine::{self, EngineId, prometheus};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -25,17 +25,6 @@ fn serving_engine(met: &ContainerDetails) -> Option<EngineId> {
 fn port(engine: EngineId, met: &ContainerDetails) -> u16 {
     let told = engine.settings(&met.facts).port;
     told.unwrap_or(engine.default_port())
-}
-
-/// The path that answers 200 once an engine serves.
-fn health_path(engine: EngineId) -> &'static str {
-    let job = ServeJob {
-        model: "",
-        port: engine.default_port(),
-        settings: &RequestedSettings::default(),
-        extra_engine_args: &[],
-    };
-    engine.serve(&job).health_path
 }
 
 /// Observed state of an engine.
@@ -123,7 +112,7 @@ pub async fn engine_health(
     if listener == Listener::Other || !runtime.has_outside_route(&met.facts, port) {
         return EngineState::Is(EngineHealth::Unknown);
     }
-    let asked = runtime.get_outside(&met.facts, port, health_path(engine));
+    let asked = runtime.get_outside(&met.facts, port, engine.health_path());
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
 
@@ -292,7 +281,7 @@ mod tests {
     #[test]
     fn every_engine_says_where_its_health_is() {
         for engine in EngineId::ALL {
-            let path = health_path(*engine);
+            let path = engine.health_path();
             assert!(path.starts_with('/'), "{}: {path}", engine.name());
         }
     }

@@ -12,6 +12,7 @@ use crate::estimate::{
     format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
     weights, with_weights,
 };
+use crate::launch::Launch;
 use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
@@ -41,7 +42,20 @@ impl Asked {
     /// # Errors
     /// A model, an engine or a GPU that is not known, or a deployment that cannot be.
     pub fn of(console: &Console, args: &EstimateArgs) -> Result<Asked, Failure> {
-        let words = Words::read(args)?;
+        let launches = launched::read_launches(args)?;
+        Asked::of_launch(console, args, launched::choose(&launches, args)?)
+    }
+
+    /// The same of this one of all that the flags name.
+    ///
+    /// # Errors
+    /// As [`Asked::of`].
+    pub fn of_launch(
+        console: &Console,
+        args: &EstimateArgs,
+        launch: Option<&Launch>,
+    ) -> Result<Asked, Failure> {
+        let words = Words::read(args, launch)?;
         let mut deployment = words.deployment;
         let mut warnings = words.warnings;
         let name = (args.model_word.as_ref())
@@ -166,8 +180,8 @@ struct Words {
 }
 
 impl Words {
-    fn read(args: &EstimateArgs) -> Result<Words, Failure> {
-        let (engine, own) = own_settings(args)?;
+    fn read(args: &EstimateArgs, launch: Option<&Launch>) -> Result<Words, Failure> {
+        let (engine, own) = own_settings(args, launch)?;
         let rules = Deployment::of_engine(engine).map_err(usage)?.engine;
         let mut values = own.values.clone();
         for setting in SETTINGS.iter() {
@@ -210,15 +224,17 @@ impl Words {
 }
 
 /// The engine, and what its own command line sets where one is given.
-fn own_settings(args: &EstimateArgs) -> Result<(EngineId, OwnSettings), Failure> {
-    let launches = launched::read_launches(args)?;
-    let Some(launch) = launched::choose(&launches, args)? else {
+fn own_settings(
+    args: &EstimateArgs,
+    launch: Option<&Launch>,
+) -> Result<(EngineId, OwnSettings), Failure> {
+    let Some(launch) = launch else {
         let engine = EngineId::from_name(&args.engine)?;
         return Ok((engine, OwnSettings::default()));
     };
     let server = launch
         .server()
-        .ok_or_else(|| launched::no_engine(&launches))?;
+        .ok_or_else(|| launched::no_engine(std::slice::from_ref(launch)))?;
     let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
         let missing = server.missing.unwrap_or_default();
         return Err(Failure::usage(format!(

@@ -1,6 +1,7 @@
 //! The GPU that is planned for: by name, by its size, or the one that is here.
 
-use crate::capture::DeviceFacts;
+use super::launched::find_container;
+use crate::capture::{DeviceFacts, MemorySample};
 use crate::catalog::{self, GpuModel};
 use crate::cli::EstimateArgs;
 use crate::clock::Clock;
@@ -8,7 +9,7 @@ use crate::error::Failure;
 use crate::estimate::Gpu;
 use crate::preset::GpuRequest;
 use crate::telemetry::{self, Wanted};
-use crate::units::GIB;
+use crate::units::{Bytes, GIB};
 use crate::wording::near_names;
 
 /// Share of the memory as sold that is planned with where what a driver reports is not known.
@@ -23,7 +24,7 @@ pub fn of(
     request: &GpuRequest,
 ) -> Result<(Option<Gpu>, Vec<String>), Failure> {
     let mut notes = Vec::new();
-    let gpu = match (args.gpu.as_deref(), args.gpu_memory) {
+    let mut gpu = match (args.gpu.as_deref(), args.gpu_memory) {
         (None, None) => None,
         (None, Some(memory)) => Some(Gpu {
             name: format!("GPU of {memory}"),
@@ -31,7 +32,12 @@ pub fn of(
             in_use: 0,
         }),
         (Some("detected"), memory) => {
-            let mut gpu = detected(count, request)?;
+            // What it holds itself is free again when it starts anew.
+            let own = match &args.container {
+                Some(name) => Some(find_container(name)?.facts.id),
+                None => None,
+            };
+            let mut gpu = detected(count, request, own.as_deref())?;
             gpu.total = memory.map_or(gpu.total, |m| m.0);
             Some(gpu)
         }
@@ -69,7 +75,66 @@ pub fn of(
             }
         },
     };
+    let here = args.gpu.as_deref() == Some("detected");
+    for other in neighbours(args)? {
+        let Some(gpu) = &mut gpu else { break };
+        // What runs here is counted already.
+        if other.is_size || !here {
+            gpu.in_use = gpu.in_use.saturating_add(other.bytes).min(gpu.total);
+        }
+    }
     Ok((gpu, notes))
+}
+
+/// What is on the same GPU, by `--beside`.
+pub struct Neighbour {
+    /// As it was named.
+    pub name: String,
+    /// Bytes of a GPU.
+    pub bytes: u64,
+    /// It was named by its size.
+    pub is_size: bool,
+}
+
+/// All that `--beside` names.
+///
+/// # Errors
+/// A container that is not there, or holds no memory of a GPU.
+pub fn neighbours(args: &EstimateArgs) -> Result<Vec<Neighbour>, Failure> {
+    let read = |word: &String| {
+        let (bytes, is_size) = match word.parse::<Bytes>() {
+            Ok(size) if size.0 < 1 << 20 => {
+                let message = format!("--beside {word}: less than 1 MiB; a bare number is bytes");
+                return Err(Failure::usage(message).hint(format!("--beside {word}GiB?")));
+            }
+            Ok(size) => (size.0, true),
+            Err(_) => (held_by(word)?, false),
+        };
+        Ok(Neighbour {
+            name: word.clone(),
+            bytes,
+            is_size,
+        })
+    };
+    args.beside.iter().map(read).collect()
+}
+
+/// What a container holds of the GPU of which it holds most.
+fn held_by(name: &str) -> Result<u64, Failure> {
+    let id = find_container(name)?.facts.id;
+    let (_, samples) = read_devices()?;
+    let held = samples.iter().filter_map(|s| owned(s, &id)).max();
+    held.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        Failure::usage(format!(
+            "container `{name}` holds no memory of a GPU that can be seen"
+        ))
+        .hint("give its size, as in --beside 4GiB")
+    })
+}
+
+fn owned(sample: &MemorySample, container: &str) -> Option<u64> {
+    let owners = sample.memory_owners()?;
+    owners.containers.get(container).copied()
 }
 
 /// A model of the catalogue, with what its driver reports.
@@ -91,18 +156,9 @@ fn nearest(name: &str) -> String {
 }
 
 /// The GPUs of this host that are asked for: the first `count` of them, by the one that has least left.
-fn detected(count: u64, request: &GpuRequest) -> Result<Gpu, Failure> {
-    let mut backend =
-        telemetry::open_host().map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
-    let mut samples = Vec::new();
-    let wanted = Wanted {
-        detail: false,
-        bench_client: None,
-    };
-    backend
-        .sample(&Clock::start(), wanted, &mut samples)
-        .map_err(|e| Failure::environment("the GPUs of this host cannot be read").caused_by(e))?;
-    let mut devices = backend.devices();
+/// What the container `own` holds is not in use.
+fn detected(count: u64, request: &GpuRequest, own: Option<&str>) -> Result<Gpu, Failure> {
+    let (mut devices, samples) = read_devices()?;
     if let GpuRequest::Ids(ids) = request {
         let named = |device: &DeviceFacts| {
             let index = device.index.to_string();
@@ -120,7 +176,9 @@ fn detected(count: u64, request: &GpuRequest) -> Result<Gpu, Failure> {
         .hint("name the GPU to plan for: --gpu H100"));
     }
     let here = devices.iter().take(count.max(1) as usize).filter_map(|d| {
-        let used = samples.iter().find(|s| s.device == d.index)?.used_bytes;
+        let sample = samples.iter().find(|s| s.device == d.index)?;
+        let own = own.and_then(|id| owned(sample, id)).unwrap_or(0);
+        let used = sample.used_bytes.saturating_sub(own);
         let total = visible(&d.name, d.total_bytes?);
         Some(Gpu {
             name: d.name.clone(),
@@ -133,6 +191,21 @@ fn detected(count: u64, request: &GpuRequest) -> Result<Gpu, Failure> {
             Failure::environment("the memory of this host's GPU is not known")
                 .hint("give --gpu-memory")
         })
+}
+
+/// The GPUs of this host as they are now, with who holds what.
+fn read_devices() -> Result<(Vec<DeviceFacts>, Vec<MemorySample>), Failure> {
+    let mut backend =
+        telemetry::open_host().map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
+    let mut samples = Vec::new();
+    let wanted = Wanted {
+        detail: true,
+        bench_client: None,
+    };
+    backend
+        .sample(&Clock::start(), wanted, &mut samples)
+        .map_err(|e| Failure::environment("the GPUs of this host cannot be read").caused_by(e))?;
+    Ok((backend.devices(), samples))
 }
 
 /// What programs can see of a GPU whose driver reports the whole board: a little less, where that

@@ -3,6 +3,7 @@
 use crate::bounded::{named_bytes, unreadable_file};
 use crate::cli::EstimateArgs;
 use crate::container::Runtime;
+use crate::container::inspect::InspectedContainer;
 use crate::error::Failure;
 use crate::launch::{self, Launch, compose, kubernetes};
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
         return containers.map_err(|why| unusable(file, &why));
     }
     if let Some(name) = &args.container {
-        return Ok(vec![of_container(name)?]);
+        return Ok(vec![Launch::of_facts(find_container(name)?.facts)]);
     }
     if args.words.is_empty() {
         return Ok(Vec::new());
@@ -87,7 +88,14 @@ pub fn show_settings(args: &EstimateArgs) -> Result<Value, Failure> {
     }
 }
 
-fn engines_of<'a>(launches: &'a [Launch], args: &EstimateArgs) -> Result<Vec<&'a Launch>, Failure> {
+/// Those that start an engine, or that are named.
+///
+/// # Errors
+/// A named one is not there.
+pub fn engines_of<'a>(
+    launches: &'a [Launch],
+    args: &EstimateArgs,
+) -> Result<Vec<&'a Launch>, Failure> {
     let own = |name: &String| launches.iter().find(|l| l.service.as_ref() == Some(name));
     if let Some(missing) = args.service.iter().find(|name| own(name).is_none()) {
         return Err(
@@ -120,12 +128,20 @@ fn unusable(file: &Path, why: &str) -> Failure {
     Failure::usage(format!("`{}` cannot be used: {why}", file.display()))
 }
 
-fn of_container(name: &str) -> Result<Launch, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime =
-        runtime.map_err(|e| Failure::environment("no runtime for Docker's client").caused_by(e))?;
-    let found = runtime.block_on(async { Runtime::connect().await?.find_any(name).await })?;
-    Ok(Launch::of_facts(found.facts))
+/// A container of this host, in any state.
+///
+/// # Errors
+/// There is none of this name, or no daemon.
+pub fn find_container(name: &str) -> Result<InspectedContainer, Failure> {
+    let find = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime
+            .map_err(|e| Failure::environment("no runtime for Docker's client").caused_by(e))?;
+        runtime.block_on(async { Runtime::connect().await?.find_any(name).await })
+    };
+    // A thread of its own: the caller may be within a runtime.
+    let found = std::thread::scope(|scope| scope.spawn(find).join());
+    found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -48,6 +48,7 @@ pub fn build_page(
         }),
         actions: actions(asked, deployment, concurrency),
         solution,
+        shared: None,
     }
 }
 

@@ -98,6 +98,7 @@ fn told(terms: &[Term], warnings: &[String]) -> EstimatePage {
             in_use_bytes: 0,
         }),
         solution: None,
+        shared: None,
         actions: Vec::new(),
         warnings: warnings.to_vec(),
     }

@@ -1,0 +1,133 @@
+//! Waits until an engine serves: one that was started, or one that was found loading.
+
+use super::ending::{self, is_running, last_line_words};
+use super::setup::engine_port;
+use super::stop::StopSignal;
+use super::{AttachedEngine, HISTORY_BYTES};
+use crate::clock::wall_now_ns;
+use crate::container::Runtime;
+use crate::container::inspect::InspectedContainer;
+use crate::error::Failure;
+use crate::progress::{Progress, Sink, Stage};
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Polling interval.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of reports about an engine that does not serve yet.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+impl AttachedEngine {
+    /// Whether its health endpoint answers 200.
+    async fn is_healthy(&self, path: &str) -> bool {
+        let facts = &self.found.facts;
+        let port = engine_port(self.engine, facts);
+        let key = self.found.secrets.api_key();
+        let reply = self.runtime.get_inside(facts, port, path, key).await;
+        reply.status == Some(200)
+    }
+
+    /// Returns once it serves; `between` runs between two questions.
+    pub(super) async fn poll_health(&self, path: &str, between: impl AsyncFn()) {
+        while !self.is_healthy(path).await {
+            sleep(HEALTH_INTERVAL).await;
+            between().await;
+        }
+    }
+
+    /// Waits for a server that still loads, `longest` at most.
+    ///
+    /// # Errors
+    /// It does not serve by then, it ended or was started again meanwhile, or the run is stopped.
+    pub async fn wait_while_loading(
+        &self,
+        longest: Duration,
+        stop: &StopSignal,
+        news: &Sink,
+    ) -> Result<(), Failure> {
+        let path = self.engine.health_path();
+        if self.is_healthy(path).await {
+            return Ok(());
+        }
+        news(Progress::Stage(Stage::WaitHealthy));
+        let before = &self.found.facts.state;
+        let ended = CancellationToken::new();
+        let look = async || {
+            // A state that could not be read is no evidence.
+            let Ok(Some(now)) = self.container_state().await else {
+                return;
+            };
+            if !is_running(&now) || now.started_ns > before.started_ns {
+                ended.cancel();
+            }
+        };
+        let name = self.name();
+        tokio::select! {
+            () = self.poll_health(path, look) => Ok(()),
+            () = report_waiting(async || last_line(&self.runtime, &self.found).await, news) => Ok(()),
+            () = ended.cancelled() => Err(Failure::run(format!("container `{name}` ended while its engine loaded"))
+                .hint(format!("`plimsoll why {name}` tells the same again"))),
+            () = stop.token().cancelled() => Err(stop.stop_failure()),
+            () = sleep(longest) => Err(Failure::run(format!("the engine in container `{name}` does not serve after {longest:?}"))
+                .hint("wait longer with --wait=1h, or look into `docker logs`")),
+        }
+    }
+}
+
+/// Reports the engine's last output periodically.
+pub(super) async fn report_waiting(last_line: impl AsyncFn() -> Option<String>, news: &Sink) {
+    let began = Instant::now();
+    loop {
+        sleep(REPORT_INTERVAL).await;
+        let last = last_line().await;
+        let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| last_line_words(&l));
+        let waited = began.elapsed().as_secs();
+        news(Progress::Note(format!(
+            "the engine does not serve yet, after {waited} s; {last}"
+        )));
+    }
+}
+
+/// The last line that a container printed of late.
+async fn last_line(runtime: &Runtime, found: &InspectedContainer) -> Option<String> {
+    let of_late = i64::try_from(REPORT_INTERVAL.as_nanos()).unwrap_or(i64::MAX);
+    let from = wall_now_ns().saturating_sub(of_late);
+    let mut last = None;
+    let take = |_, _, text: String| {
+        if !text.trim().is_empty() {
+            last = Some(text);
+        }
+        ControlFlow::Continue(())
+    };
+    let cancel = CancellationToken::new();
+    let facts = &found.facts;
+    let read = runtime.log_history(facts, Some(from), HISTORY_BYTES, &cancel, take);
+    read.await;
+    let redactor = found.secrets.redactor();
+    last.map(|line| redactor.redact_text(&line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {
+        let notes: Arc<Mutex<Vec<Progress>>> = Arc::default();
+        let into = Arc::clone(&notes);
+        let news: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
+        let line = async || Some("Loading weights: 40 %".to_owned());
+        let waited = Duration::from_secs(95);
+        let _ = tokio::time::timeout(waited, report_waiting(line, &news)).await;
+        let notes = notes.lock().unwrap();
+        let expected = [30, 60, 90].map(|s| {
+            Progress::Note(format!(
+                "the engine does not serve yet, after {s} s; the last line of its log is `Loading weights: 40 %`"
+            ))
+        });
+        assert_eq!(*notes, expected);
+    }
+}

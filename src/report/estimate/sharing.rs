@@ -1,0 +1,214 @@
+//! Several models on the same GPUs, as a chapter of an estimate: who starts when, with what, and what is left.
+
+use crate::engine::facts::Severity;
+use crate::estimate::question::Risk;
+use crate::report::content::{AnswerState, Chapter, ContentBlock, TableCell, note_block};
+use crate::report::layout::{counted_noun, grouped_count};
+use crate::report::tables::TableBuilder;
+use crate::units::{Bytes, to_gib};
+use serde::{Deserialize, Serialize};
+
+/// Models, and what else holds memory, on the same GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedGpus {
+    /// In the order in which they start; what is there already first.
+    pub tenants: Vec<SharedTenant>,
+    /// The GPUs with what is left of them.
+    pub gpus: Vec<SharedGpu>,
+    /// All start and hold what is asked for, as they are asked for; null where that is unknown.
+    pub fits_as_asked: Option<bool>,
+    /// The same with the settings that are named; null where that is unknown.
+    pub fits: Option<bool>,
+    /// Each order of starting does.
+    pub any_order: bool,
+    /// The greatest risk of them.
+    pub risk: Option<Risk>,
+    /// What the others hold beside the one whose parts the page has, bytes.
+    pub beside_main_bytes: u64,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SharedTenant {
+    /// The service's, the container's or the model's name, or the size that was named.
+    pub name: String,
+    /// The model; null of what is there already.
+    pub model: Option<String>,
+    /// Its GPUs.
+    pub gpus: Vec<String>,
+    /// Bytes of each of its GPUs once it serves; null where that is unknown.
+    pub takes_bytes: Option<u64>,
+    /// The setting that it needs and was not asked for with.
+    pub setting: Option<String>,
+    /// The setting that fixes its cache, whatever others hold when it starts.
+    pub cache_setting: Option<String>,
+    /// Requests of its longest length at once.
+    pub concurrency: Option<f64>,
+    /// Its longest sequence, tokens.
+    pub max_model_len: Option<u64>,
+    /// It starts and holds what is asked for; null of what is there already, and where that is unknown.
+    pub fits: Option<bool>,
+    /// Why it does not fit, or why that is unknown.
+    pub reason: Option<String>,
+}
+
+/// A GPU of theirs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedGpu {
+    /// As its request names it.
+    pub gpu: String,
+    /// Its memory, bytes.
+    pub total_bytes: u64,
+    /// What all of them leave, bytes; null where one of them is not known.
+    pub left_bytes: Option<u64>,
+}
+
+impl SharedGpus {
+    fn models(&self) -> impl Iterator<Item = &SharedTenant> {
+        let starts = |t: &&SharedTenant| t.model.is_some() || t.reason.is_some();
+        self.tenants.iter().filter(starts)
+    }
+
+    /// `1.20 GiB of each GPU is left`; nothing where that is unknown.
+    fn left(&self) -> Option<String> {
+        let left = self.gpus.iter().map(|gpu| gpu.left_bytes);
+        let least = left.collect::<Option<Vec<u64>>>()?.into_iter().min()?;
+        let of = if self.gpus.len() > 1 {
+            " of the fullest GPU"
+        } else {
+            ""
+        };
+        Some(format!("{}{of} is left", Bytes(least)))
+    }
+}
+
+/// Whether all of them fit.
+pub(super) fn verdict_of_sharing(shared: &SharedGpus) -> (AnswerState, String) {
+    let count = shared.models().count();
+    let (all, fit) = match count {
+        1 => ("It".to_owned(), ("fits", "does not fit")),
+        n => (format!("These {n} models"), ("fit", "do not fit")),
+    };
+    let left = shared
+        .left()
+        .map_or(String::new(), |left| format!("; {left}"));
+    let in_turn = match (count, shared.any_order) {
+        (1, _) => String::new(),
+        (_, true) => ", started one after the other".to_owned(),
+        (_, false) => {
+            let names: Vec<&str> = shared.models().map(|t| t.name.as_str()).collect();
+            format!(", started in this order: {}", names.join(", "))
+        }
+    };
+    let unfit = |fits: Option<bool>| shared.models().find(|t| t.fits == fits);
+    let because = |tenant: &SharedTenant| {
+        let reason = tenant
+            .reason
+            .as_deref()
+            .unwrap_or("what it needs is not known");
+        format!("`{}`: {reason}", tenant.name)
+    };
+    let state = match shared.risk {
+        Some(Risk::Low) => AnswerState::Safe,
+        Some(Risk::High) => AnswerState::Critical,
+        _ => AnswerState::Tight,
+    };
+    match (shared.fits_as_asked, shared.fits) {
+        (Some(true), _) if state == AnswerState::Critical => (
+            state,
+            format!(
+                "{all} may not fit: at the upper end of its bands one of them runs out of memory{left}"
+            ),
+        ),
+        (Some(true), _) => (
+            state,
+            format!("{all} {} as asked for{in_turn}{left}", fit.0),
+        ),
+        (_, Some(true)) => (
+            AnswerState::Failed,
+            format!(
+                "{all} {} as asked for, but {} with the settings below{in_turn}{left}",
+                fit.1, fit.0
+            ),
+        ),
+        (_, Some(false)) => {
+            let why = unfit(Some(false)).map_or(String::new(), |t| format!(": {}", because(t)));
+            (AnswerState::Failed, format!("{all} {}{why}", fit.1))
+        }
+        (_, None) => {
+            let least_known = shared.models().find(|t| t.takes_bytes.is_none());
+            let why = least_known.or_else(|| unfit(None));
+            let why = why.map_or(String::new(), |t| format!(": {}", because(t)));
+            (
+                AnswerState::Unknown,
+                format!(
+                    "Unknown whether {} {}{why}{left}",
+                    all.to_lowercase(),
+                    fit.0
+                ),
+            )
+        }
+    }
+}
+
+/// The table of them.
+pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
+    let unknown = || TableCell::text_cell("unknown");
+    let gib = |bytes: u64| TableCell::number_cell(to_gib(bytes), format!("{:.2}", to_gib(bytes)));
+    let several = shared.gpus.len() > 1;
+    let mut rows = TableBuilder::of_items(&shared.tenants)
+        .words("starts", "name", |t| &t.name)
+        .figures("GiB", "gib", |t| t.takes_bytes.map_or_else(unknown, gib));
+    if several {
+        rows = rows.words("GPUs", "gpus", |t| t.gpus.join(","));
+    }
+    let table = rows
+        .words("holds", "holds", |t| {
+            match (t.concurrency, t.max_model_len) {
+                (Some(n), Some(longest)) => format!(
+                    "{} of {} tokens",
+                    counted_noun(n.max(0.0) as usize, "request"),
+                    grouped_count(longest)
+                ),
+                _ => String::new(),
+            }
+        })
+        .words("needs", "setting", |t| {
+            t.setting.clone().unwrap_or_default()
+        })
+        .grid_of_rows("shared", "");
+    let mut blocks: Vec<ContentBlock> = table.map(ContentBlock::Table).into_iter().collect();
+    if several {
+        let left = |gpu: &SharedGpu| {
+            let left = gpu
+                .left_bytes
+                .map_or("an unknown amount".to_owned(), |b| Bytes(b).to_string());
+            format!("GPU {}: {left} of {}", gpu.gpu, Bytes(gpu.total_bytes))
+        };
+        let all: Vec<String> = shared.gpus.iter().map(left).collect();
+        blocks.push(ContentBlock::Text(format!("Left: {}.", all.join("; "))));
+    }
+    if shared.models().count() > 1 {
+        let text = "Start each when the one before it serves: an engine that starts measures what is free.";
+        blocks.push(ContentBlock::Text(text.into()));
+    }
+    let caches = shared
+        .models()
+        .filter_map(|t| Some((t, t.cache_setting.as_ref()?)));
+    blocks.extend(caches.map(|(t, setting)| {
+        ContentBlock::Text(format!(
+            "{setting} beside it fixes the cache of `{}`.",
+            t.name
+        ))
+    }));
+    let unsure = shared.tenants.iter().filter(|t| t.fits != Some(true));
+    blocks.extend(unsure.filter_map(|t| {
+        let reason = t.reason.as_ref()?;
+        Some(note_block(
+            Severity::Warning,
+            "estimate",
+            format!("{}: {reason}", t.name),
+        ))
+    }));
+    Chapter::of_blocks("shared", "On the same GPU", blocks)
+}
