@@ -152,6 +152,10 @@ fn kinds() -> Vec<(&'static str, Value)> {
         ),
         ("clean", clean()),
         ("doctor", doctor()),
+        (
+            "why",
+            document_of(&["why", "captures/vllm-out-of-memory.capture", "--json"]),
+        ),
     ]
 }
 

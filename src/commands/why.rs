@@ -17,7 +17,7 @@ use crate::engine::lines::for_each_line;
 use crate::engine::recognise;
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
-use crate::report::why::report_of_diagnosis;
+use crate::report::why::{WhyDocument, report_of_diagnosis};
 use crate::store::{StoredCapture, bounded};
 use container::{diagnose_container, diagnose_removed, facts_of};
 use evidence::{Evidence, KeptEvidence, is_bundle, read_bundle};
@@ -86,12 +86,12 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
         for (name, found, _) in &all {
             console.print_report(&report_of_diagnosis(name, found))?;
         }
-    } else if let [(_, found, _)] = all.as_slice() {
-        console.print_json(found)?;
+    } else if let [(name, found, _)] = all.as_slice() {
+        console.print_json(&WhyDocument::of_diagnosis(name, found))?;
     } else {
         let services = all
             .iter()
-            .map(|(name, found, _)| json!({"container": name, "diagnosis": found}));
+            .map(|(name, found, _)| json!({"container": name, "diagnosis": WhyDocument::of_diagnosis(name, found)}));
         console.print_json(
             &json!({"project": args.target, "containers": services.collect::<Vec<_>>()}),
         )?;

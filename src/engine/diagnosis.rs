@@ -10,7 +10,7 @@ use super::log::auto::AutoParser;
 use super::log::text;
 use super::log::words::Words;
 use super::{EngineId, LogParser};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -107,14 +107,15 @@ pub struct CauseFinder {
 }
 
 /// What is found.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Diagnosis {
     /// The cause's name; null where none was found or the evidence does not decide.
     pub cause: Option<String>,
     /// Where in its life the engine was.
     pub phase: Option<String>,
     /// `high`, `medium` or `low`; null without a cause.
-    pub confidence: Option<&'static str>,
+    pub confidence: Option<String>,
     /// Whether something failed and the evidence does not decide what.
     pub abstained: bool,
     /// The cause in words.
@@ -143,7 +144,8 @@ pub struct Diagnosis {
 }
 
 /// Memory in use before a container ended.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LastReading {
     /// Seconds before the end.
     pub before_end_s: f64,
@@ -154,7 +156,8 @@ pub struct LastReading {
 }
 
 /// Something to change.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DiagnosisAdvice {
     /// The setting.
     pub setting: String,
@@ -167,7 +170,8 @@ pub struct DiagnosisAdvice {
 }
 
 /// A line that a diagnosis rests on.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DiagnosisEvidence {
     /// The line.
     pub quote: String,
@@ -466,7 +470,7 @@ impl<'a> Judge<'a> {
                 .or(best.phase)
                 .or(best.cause.phase.as_deref())
                 .map(str::to_owned),
-            confidence: (!abstained).then_some(confidence),
+            confidence: (!abstained).then(|| confidence.to_owned()),
             abstained,
             means: (!abstained).then(|| best.cause.means.clone()),
             advice: if abstained { Vec::new() } else { advice },
@@ -517,10 +521,12 @@ impl<'a> Judge<'a> {
         Diagnosis {
             cause: (!failed && !silent).then(|| "no_failure".to_owned()),
             phase: self.last_phase().map(str::to_owned),
-            confidence: (!failed && !silent).then_some(if is_served || status == "running" {
-                "high"
-            } else {
-                "low"
+            confidence: (!failed && !silent).then(|| {
+                match is_served || status == "running" {
+                    true => "high",
+                    false => "low",
+                }
+                .to_owned()
             }),
             abstained: failed || silent,
             means: (!failed && !silent).then(|| match status {

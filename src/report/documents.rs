@@ -3,7 +3,8 @@
 
 use super::content::Report;
 use super::{
-    ablation, calibration, chapters, cleaning, compare, doctor, estimate, given, graphs, validation,
+    ablation, calibration, chapters, cleaning, compare, doctor, estimate, given, graphs,
+    validation, why,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +33,10 @@ static KINDS: &[(&str, MakeReport)] = &[
     ("gpu_choices", |d| Ok(estimate::choices_report(&typed(d)?))),
     ("validation", |d| {
         Ok(validation::validation_report(&typed(d)?))
+    }),
+    (why::WHY_DOCUMENT, |d| {
+        let why: why::WhyDocument = typed(d)?;
+        Ok(why::report_of_diagnosis(&why.subject, &why.diagnosis))
     }),
 ];
 

@@ -5,6 +5,34 @@ use super::layout::capitalize_first;
 use crate::engine::diagnosis::{Diagnosis, describe_figure, size_of};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, GIB};
+use serde::{Deserialize, Serialize};
+
+/// A diagnosis as a document.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WhyDocument {
+    /// [`WHY_DOCUMENT`].
+    pub document: String,
+    /// The container or log.
+    pub subject: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub diagnosis: Diagnosis,
+}
+
+/// The kind of [`WhyDocument`].
+pub const WHY_DOCUMENT: &str = "why";
+
+impl WhyDocument {
+    /// Of a container or log.
+    pub fn of_diagnosis(subject: &str, diagnosis: &Diagnosis) -> WhyDocument {
+        WhyDocument {
+            document: WHY_DOCUMENT.into(),
+            subject: subject.into(),
+            diagnosis: diagnosis.clone(),
+        }
+    }
+}
 
 /// The report on why `subject` failed.
 pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
@@ -115,7 +143,7 @@ fn verdict_of(found: &Diagnosis) -> String {
     if cause == "no_failure" {
         return capitalize_first(means);
     }
-    let confidence = found.confidence.unwrap_or("low");
+    let confidence = found.confidence.as_deref().unwrap_or("low");
     let phase = found.phase.as_ref().map_or_else(String::new, |phase| {
         format!(", in phase {}", phase.replace('_', " "))
     });
