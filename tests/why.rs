@@ -238,3 +238,60 @@ fn what_never_started_says_so() {
         "{answer:#}"
     );
 }
+
+#[test]
+fn input_that_is_no_log_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |name: &str, bytes: &[u8]| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, bytes).expect("file");
+        file.to_str().expect("path").to_owned()
+    };
+    let refused = |args: &[&str], code: i32, words: &str| {
+        let ended = run(args).expect(code);
+        assert!(ended.stderr.contains(words), "{args:?}: {}", ended.stderr);
+    };
+    let empty = write("empty", b"");
+    refused(&["why", &empty], 3, "is empty: nothing was read");
+    let binary: Vec<u8> = (0..4000u32).map(|i| (i * 7 % 251) as u8).collect();
+    refused(&["why", &write("binary", &binary)], 2, "is no text");
+    let log = write(
+        "log",
+        b"vllm: error: unrecognized arguments: --no-such-flag\n",
+    );
+    refused(
+        &["why", &log, "--watch"],
+        2,
+        "--watch waits for a container's death",
+    );
+    let place = folder.path().to_str().expect("path");
+    refused(
+        &["why", &log, "--bundle", place],
+        2,
+        "is a folder, and --bundle takes a file",
+    );
+    let whole = folder.path().join("why.tar");
+    let whole = whole.to_str().expect("path");
+    run(&["why", &log, "--bundle", whole]).expect(0);
+    let bytes = std::fs::read(whole).expect("archive");
+    refused(
+        &["why", &write("cut.tar", &bytes[..1500])],
+        3,
+        "is cut off or damaged",
+    );
+}
+
+#[test]
+fn a_program_that_the_image_has_not_is_named() {
+    needs!(Docker);
+    let image = common::image().expect("image");
+    let staged = common::e2e::Engine::create("why", &[], &image, &["no-such-program"]);
+    docker(&["start", &staged.id]).expect_err("it starts");
+    let page = run(&["why", &staged.name]).expect(0).stdout;
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains("program_not_found, in phase create"),
+        "{page}"
+    );
+    assert!(page.contains("no program `no-such-program`"), "{page}");
+}

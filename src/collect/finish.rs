@@ -168,54 +168,52 @@ impl LoadedCapture {
         let mut host = crate::host::read_facts();
         host.docker_version = Some(plan.attached.runtime.version().server.clone());
         host.docker_api_version = Some(plan.attached.runtime.version().api.clone());
-        let (capture, written) = recorder.finish_capture(|marks, kept| {
-            Capture {
-                capture_version: CAPTURE_VERSION,
-                plimsoll_version: env!("CARGO_PKG_VERSION").into(),
-                run_id: plan.run_id.clone(),
-                wall_start_ns: recorder.clock.wall_start_ns,
-                wall_drift_ns: recorder.clock.wall_drift_ns(),
-                host_load,
-                ended_at_ns,
-                host,
-                container: facts.clone(),
-                engine: plan.attached.engine.name().into(),
-                engine_evidence: plan.attached.evidence.clone(),
-                mode: plan.attached.mode,
-                shared_start: seen.shared_start,
-                request: Request {
-                    extra_engine_args: recorder
-                        .redactor
-                        .redact_argv(&plan.request.extra_engine_args),
-                    workload: Workload {
-                        prompt: (plan.request.workload.prompt.as_deref())
-                            .map(|p| recorder.redactor.redact_text(p).into_owned()),
-                        ..plan.request.workload.clone()
-                    },
-                    ..plan.request.clone()
+        let placed = Capture::default().with_devices(devices);
+        let (capture, written) = recorder.finish_capture(|marks, kept| Capture {
+            capture_version: CAPTURE_VERSION,
+            plimsoll_version: env!("CARGO_PKG_VERSION").into(),
+            run_id: plan.run_id.clone(),
+            wall_start_ns: recorder.clock.wall_start_ns,
+            wall_drift_ns: recorder.clock.wall_drift_ns(),
+            host_load,
+            ended_at_ns,
+            host,
+            container: facts.clone(),
+            engine: plan.attached.engine.name().into(),
+            engine_evidence: plan.attached.evidence.clone(),
+            mode: plan.attached.mode,
+            shared_start: seen.shared_start,
+            request: Request {
+                extra_engine_args: recorder
+                    .redactor
+                    .redact_argv(&plan.request.extra_engine_args),
+                workload: Workload {
+                    prompt: (plan.request.workload.prompt.as_deref())
+                        .map(|p| recorder.redactor.redact_text(p).into_owned()),
+                    ..plan.request.workload.clone()
                 },
-                backend,
-                probes: seen.probes,
-                gauges,
-                model_files: seen
-                    .model
-                    .texts
-                    .into_iter()
-                    .map(|(name, text)| (name, recorder.redactor.redact_text(&text).into_owned()))
-                    .collect(),
-                model_file_sizes: seen.model.sizes,
-                model_files_error: seen.model.error,
-                marks,
-                execs: seen.execs,
-                events,
-                oom_kills,
-                sampling,
-                log: followed_and_kept(log_facts, kept),
-                end,
-                container_end,
-                ..Capture::default()
-            }
-            .with_devices(devices)
+                ..plan.request.clone()
+            },
+            backend,
+            probes: seen.probes,
+            gauges,
+            model_files: seen
+                .model
+                .texts
+                .into_iter()
+                .map(|(name, text)| (name, recorder.redactor.redact_text(&text).into_owned()))
+                .collect(),
+            model_file_sizes: seen.model.sizes,
+            model_files_error: seen.model.error,
+            marks,
+            execs: seen.execs,
+            events,
+            oom_kills,
+            sampling,
+            log: followed_and_kept(log_facts, kept),
+            end,
+            container_end,
+            ..placed
         });
         // The first reason counts; later failures are its consequence.
         let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));

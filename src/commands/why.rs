@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// A text has fewer zero bytes than one in this many.
-const MOST_ZEROS: usize = 100;
+/// Of the bytes of a text fewer than one in this many control anything but a terminal.
+const MOST_CONTROLS: usize = 50;
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
 /// A container that Docker restarted within this time may end again.
@@ -190,10 +190,11 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         let opened = bounded::open_named(Path::new(&args.target));
         Box::new(opened.map_err(|e| unreadable(&args.target).caused_by(e))?)
     };
-    let (mut bytes, mut zeros) = (0, 0);
+    let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\t\r\x08\x1b".contains(byte);
+    let (mut bytes, mut controls) = (0, 0);
     for_each_line(BufReader::new(reader), |line| {
         bytes += line.len();
-        zeros += line.iter().filter(|byte| **byte == 0).count();
+        controls += line.iter().filter(is_control).count();
         evidence.take(EvidenceSource::Log, line);
     })
     .map_err(|e| unreadable(&args.target).caused_by(e))?;
@@ -201,7 +202,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         "-" => "standard input".to_owned(),
         file => format!("`{file}`"),
     };
-    if zeros * MOST_ZEROS > bytes {
+    if controls * MOST_CONTROLS > bytes {
         return Err(Failure::usage(format!("{name} is no text"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
             .into());

@@ -47,6 +47,15 @@ pub(super) fn judge_rest(estimate: &mut Estimate, deployment: &Deployment) {
     }
 }
 
+/// The largest share of a GPU, in hundredths, that leaves its host more than machines of the kind stopped with; `None`
+/// where it shares no memory, or none of the kind was measured.
+pub fn safe_share(deployment: &Deployment) -> Option<f64> {
+    let stopped = engines::gpu_model(deployment)?.shares_host?.stopped?;
+    let total = deployment.gpu.as_ref()?.total as f64 / GIB;
+    let share = (1.0 - stopped / total) * 100.0;
+    Some(share.floor() / 100.0).filter(|share| *share > 0.0)
+}
+
 /// Terms other than weights are those of cards: one machine served with a pool where they leave none.
 fn refuse_only_by_weights(estimate: &mut Estimate, model: &GpuModel) {
     let weights = estimate.bytes(Component::Weights);
@@ -75,22 +84,20 @@ mod tests {
             "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
         });
         let model = from_config("llama", &config, "test").unwrap();
-        let on = |name: &str, fraction| {
+        let deployment = |name: &str, fraction| {
             let gib = |g: f64| (g * f64::from(1 << 30)) as u64;
-            estimate(
-                &model,
-                &Deployment {
-                    memory_fraction: Some(fraction),
-                    version: crate::estimate::Version::leading("0.20.0"),
-                    gpu: Some(Gpu {
-                        name: name.into(),
-                        total: gib(121.69),
-                        in_use: gib(11.32),
-                    }),
-                    ..Deployment::with_defaults(EngineId::Vllm)
-                },
-            )
+            Deployment {
+                memory_fraction: Some(fraction),
+                version: crate::estimate::Version::leading("0.20.0"),
+                gpu: Some(Gpu {
+                    name: name.into(),
+                    total: gib(121.69),
+                    in_use: gib(11.32),
+                }),
+                ..Deployment::with_defaults(EngineId::Vllm)
+            }
         };
+        let on = |name: &str, fraction| estimate(&model, &deployment(name, fraction));
         let starved = on("NVIDIA GB10", 0.89);
         assert_eq!(starved.fits, Some(false), "{}", starved.reason);
         assert!(
@@ -106,5 +113,13 @@ mod tests {
             Some(true),
             "one with memory of its own"
         );
+        // The terms of cards leave no pool; a machine of this kind may have one.
+        let least = on("NVIDIA GB10", 0.13);
+        assert_eq!(least.fits, None, "{}", least.reason);
+        assert_eq!(on("NVIDIA GB10", 0.1).fits, Some(false), "weights alone");
+        let asked = deployment("NVIDIA GB10", 0.89);
+        assert_eq!(super::safe_share(&asked), Some(0.69));
+        assert_eq!(on("NVIDIA GB10", 0.69).fits, Some(true));
+        assert_eq!(super::safe_share(&deployment("B200", 0.89)), None);
     }
 }

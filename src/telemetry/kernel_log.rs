@@ -248,7 +248,10 @@ mod tests {
             let span = (0, i64::MAX);
             KernelEvidence::of_container(std::slice::from_ref(&line), ID, span, &others).lines
         };
-        assert_eq!(faults(&["00000000:02:00.0"]), [line.text.clone()]);
+        assert_eq!(
+            faults(&["00000000:02:00.0"]),
+            std::slice::from_ref(&line.text)
+        );
         assert!(faults(&["00000000:02:00.0", "00000000:01:00.0"]).is_empty());
     }
 }

@@ -80,6 +80,15 @@ impl KeptEvidence {
     /// # Errors
     /// It cannot be written.
     pub fn write_bundle(&self, file: &Path, answer: &Diagnosis) -> anyhow::Result<()> {
+        if file.is_dir() {
+            let text = format!(
+                "`{}` is a folder, and --bundle takes a file",
+                file.display()
+            );
+            return Err(Failure::usage(text)
+                .hint("name the archive: --bundle why.tar")
+                .into());
+        }
         // The texts were redacted as they were read; JSON is redacted by its values, before it is text.
         let redactor = Redactor::default();
         let facts = CaseFacts {

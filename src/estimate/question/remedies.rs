@@ -3,7 +3,7 @@
 
 use super::solve::{Holds, What, solve, tensor_sizes};
 use crate::engine::settings::argument_text;
-use crate::estimate::{Deployment, EngineId, Model};
+use crate::estimate::{Deployment, EngineId, Model, estimate, shared_host};
 
 /// The largest share of a GPU that is advised: the driver's context and what the engine does not count lie beside it.
 const MOST_SHARE: f64 = 0.95;
@@ -59,6 +59,13 @@ pub fn find_remedies(
         .filter(|_| concurrency >= wanted as f64)
     };
     let share = || {
+        // Of a memory that the host shares the most that leaves it enough, where more is asked for.
+        let most = shared_host::safe_share(asked);
+        let asks_more = |most: &f64| estimate(model, asked).settings.fraction > *most;
+        if let Some(most) = most.filter(asks_more) {
+            let found = change_share(asked, most * 100.0, holds)?;
+            return (found.concurrency >= wanted as f64).then_some(found);
+        }
         let found = solve(What::GpuMemoryUtilization, model, asked, wanted, holds).ok()?;
         let value = found.value.filter(|share| *share <= MOST_SHARE)?;
         // Least and not most: the rest stays free.
@@ -137,9 +144,9 @@ pub fn find_smaller_share(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate::Gpu;
     use crate::estimate::model::from_config;
     use crate::estimate::question::Reading;
-    use crate::estimate::{Gpu, estimate};
     use serde_json::json;
 
     /// Llama of 8 billion parameters: 15 GiB of bfloat16, 128 KiB a token.
