@@ -127,6 +127,9 @@ pub struct Request {
     pub settings: RequestedSettings,
     /// Extra engine arguments, passed on as they are.
     pub extra_engine_args: Vec<String>,
+    /// What the user says of the model, by key as in `num_layers`: for one whose `config.json` cannot be read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub architecture: BTreeMap<String, f64>,
     /// Interval between samples, nanoseconds.
     pub sample_interval_ns: u64,
     /// Whole-run deadline, seconds.

@@ -3,6 +3,7 @@
 use crate::units::{parse_duration, some_time};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -230,6 +231,48 @@ pub enum WrittenForm {
     Compose,
 }
 
+/// Figures of a model, for one whose config.json cannot be read.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Model (where no config.json can be read)")]
+pub struct ModelFigures {
+    /// Parameters, as in 6.7e9
+    #[arg(long, value_name = "N")]
+    pub model_params: Option<f64>,
+    /// Layers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub num_layers: Option<u32>,
+    /// Attention heads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub num_heads: Option<u32>,
+    /// Key and value heads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub num_kv_heads: Option<u32>,
+    /// Head dimension
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub head_dim: Option<u32>,
+    /// Hidden size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hidden_size: Option<u32>,
+}
+
+impl ModelFigures {
+    /// Those that are given, by the keys of a sweep file.
+    pub fn by_name(&self) -> BTreeMap<String, f64> {
+        let all = [
+            ("model_params", self.model_params),
+            ("num_layers", self.num_layers.map(f64::from)),
+            ("num_heads", self.num_heads.map(f64::from)),
+            ("num_kv_heads", self.num_kv_heads.map(f64::from)),
+            ("head_dim", self.head_dim.map(f64::from)),
+            ("hidden_size", self.hidden_size.map(f64::from)),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(name, n)| Some((name.to_owned(), n?)));
+        given.collect()
+    }
+}
+
 /// Model, load, engine settings and measuring: common to `profile` and `run`.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
@@ -239,6 +282,9 @@ pub struct LoadArgs {
     /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// The model, where its configuration cannot be read.
+    #[command(flatten)]
+    pub figures: ModelFigures,
 
     /// Bench to run: one of the engine's own in the container, or builtin, plimsoll's own client
     #[arg(long, value_name = "KIND", default_value = "auto", help_heading = LOAD)]
@@ -246,7 +292,7 @@ pub struct LoadArgs {
     /// Prompt tokens per request
     #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = LOAD)]
     pub input_len: u32,
-    /// Text of the prompt, instead of --input-len (transformers)
+    /// Text of the prompt, instead of --input-len (builtin, transformers)
     #[arg(long, value_name = "TEXT", value_parser = some_text, conflicts_with = "input_len", help_heading = LOAD)]
     pub prompt: Option<String>,
     /// Generated tokens per request

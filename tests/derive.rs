@@ -1126,6 +1126,54 @@ fn an_engine_that_died_before_it_loaded_has_no_weights() {
 }
 
 #[test]
+fn figures_by_hand_stand_for_a_configuration_that_cannot_be_read() {
+    let mut built = one_gpu();
+    built.capture.model_files.clear();
+    let given = [
+        ("num_layers", 32.0),
+        ("num_heads", 32.0),
+        ("hidden_size", 4096.0),
+        ("model_params", 8.03e9),
+    ];
+    built.capture.request.architecture = given.map(|(k, v)| (k.to_owned(), v)).into();
+    let profile = built.derive();
+    let model = &profile.model_info;
+    assert_eq!(
+        (model.num_layers, model.num_heads, model.head_dim),
+        (Some(32), Some(32), Some(128))
+    );
+    assert_eq!(
+        (model.num_parameters, model.num_kv_heads),
+        (Some(8_030_000_000), None)
+    );
+    assert!(!profile.unknown.contains_key("model_info.num_layers"));
+    assert!(profile.unknown.contains_key("model_info.num_kv_heads"));
+    let told = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "num_kv_heads_not_given");
+    let told = told.unwrap_or_else(|| panic!("not told: {:?}", codes(&profile)));
+    assert!(
+        told.message.contains("512.00 KiB") && told.message.contains("128.00 KiB"),
+        "{}",
+        told.message
+    );
+    // With them there is nothing to tell, and what the files say goes before all of it.
+    built
+        .capture
+        .request
+        .architecture
+        .insert("num_kv_heads".into(), 8.0);
+    assert!(!codes(&built.derive()).contains(&"num_kv_heads_not_given"));
+    let own = r#"{"num_hidden_layers": 30, "torch_dtype": "bfloat16"}"#;
+    built
+        .capture
+        .model_files
+        .insert("config.json".into(), own.into());
+    assert_eq!(built.derive().model_info.num_layers, Some(30));
+}
+
+#[test]
 fn a_checkpoint_that_is_far_from_what_was_measured_is_told() {
     let mut built = one_gpu();
     built.capture.model_files.insert(

@@ -437,6 +437,12 @@ fn figures_without_their_key_and_value_heads_say_so() {
         "grouped heads may make it fit: {}",
         d["reason"]
     );
+    let readings = "in 16 bits a token takes 512.00 KiB of cache with one for each of the 32 attention heads, 128.00 KiB with 8";
+    assert!(
+        d["warnings"].to_string().contains(readings),
+        "{}",
+        d["warnings"]
+    );
     let mut grouped = words.to_vec();
     grouped.extend(["--num-kv-heads", "8"]);
     let grouped = document(&grouped);
@@ -444,6 +450,7 @@ fn figures_without_their_key_and_value_heads_say_so() {
         (grouped["fits"].clone(), grouped["unmodelled"].clone()),
         (json!(true), json!([]))
     );
+    assert!(!grouped["warnings"].to_string().contains("--num-kv-heads"));
     // Without the vocabulary the weights and the cache of a token are known, and a GPU too small for these.
     let d = document(&[
         "--model-params",

@@ -30,6 +30,7 @@ fn plan(requests: u32) -> LoadPlan {
         warmups: 1,
         arrivals: Arrivals::Closed { concurrency: 2 },
         lengths: LengthMix::fixed_length(64, 4),
+        prompt: None,
         seed: 0,
         first_prompt: 0,
         patience: Duration::from_secs(30),
@@ -89,6 +90,42 @@ fn without_tokenizer(reply: impl Fn(&Asked) -> Reply) -> impl Fn(&Asked) -> Repl
         "/tokenize" => Reply::status(404, "{\"detail\":\"Not Found\"}"),
         _ => reply(asked),
     }
+}
+
+/// A text of one's own is sent as it is, and its tokens are counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_is_given_is_sent() {
+    const TEXT: &str = "Karomi ten sol";
+    let counts = |asked: &Asked| {
+        assert_eq!(text_of(asked, "prompt"), TEXT, "{}", asked.path);
+        like_vllm(asked)
+    };
+    let counting = Server::start(move |asked| match text_of(asked, "prompt") {
+        "The sea is deep." => like_vllm(asked),
+        words if asked.path == "/tokenize" && words != TEXT => like_vllm(asked),
+        _ => counts(asked),
+    })
+    .await;
+    let plan = LoadPlan {
+        prompt: Some(TEXT.into()),
+        lengths: LengthMix::fixed_length(0, 4),
+        ..plan(3)
+    };
+    let outcome = load(&target(&counting), &plan).await;
+    let own = tokens(TEXT) as u64;
+    for row in &outcome.requests {
+        assert_eq!(
+            (row.input_counted, row.input_unit),
+            (Some(own), LengthUnit::Tokens)
+        );
+        assert_eq!(u64::from(row.input_asked), own);
+    }
+    let told = outcome.notes.iter().any(|n| n.contains("same prompt"));
+    assert!(told, "{:?}", outcome.notes);
+    let silent = Server::start(without_tokenizer(counts)).await;
+    let outcome = load(&target(&silent), &plan).await;
+    let row = &outcome.requests[0];
+    assert_eq!((row.input_asked, row.input_unit), (3, LengthUnit::Words));
 }
 
 #[tokio::test(flavor = "multi_thread")]

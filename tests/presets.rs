@@ -155,3 +155,104 @@ fn a_line_without_a_container_or_an_engine_is_refused() {
         assert!(ended.stderr.contains(error), "{}", ended.stderr);
     }
 }
+
+/// Arguments that the servers take, as scripts/engine-drift reads them from their source.
+fn documented(engine: &str) -> serde_json::Value {
+    let table = include_str!("fixtures/engine-arguments.json");
+    let table: serde_json::Value = serde_json::from_str(table).unwrap();
+    table[engine].clone()
+}
+
+#[test]
+fn the_words_of_a_preset_are_arguments_of_its_server() {
+    // TensorRT-LLM takes the cache's type by a flag since 1.3, and no dtype; transformers sets no limits.
+    let settings = [
+        "--tp=2",
+        "--gpu-memory-utilization=0.5",
+        "--max-model-len=8192",
+    ];
+    let more = [
+        "--dtype=bfloat16",
+        "--quantization=fp8",
+        "--kv-cache-dtype=fp8_e5m2",
+        "--enforce-eager",
+    ];
+    let mut held = 0;
+    for (name, preset) in SHIPPED.iter() {
+        let engine = preset.engine.clone().unwrap_or_default();
+        let table = documented(&engine);
+        let Some(values) = table["values"].as_str() else {
+            continue;
+        };
+        let asked: Vec<&str> = match engine.as_str() {
+            "sglang" => [&settings[..], &more[..]].concat(),
+            "transformers" => Vec::new(),
+            _ => settings.to_vec(),
+        };
+        let words = [
+            "--preset",
+            name,
+            "--model",
+            "Qwen/Qwen3-8B",
+            "--as",
+            "docker-run",
+        ];
+        let line = dry(&[&words[..], &asked[..]].concat());
+        let line = shlex::split(&line.replace("\\\n", " ")).unwrap();
+        let image = preset.image.as_deref().unwrap();
+        let at = line.iter().position(|w| w == image).unwrap();
+        let switches = table["switches"].as_str().unwrap();
+        let has = |all: &str, flag: &str| all.split(' ').any(|f| f == flag);
+        let mut words = line[at + 1..].iter().skip_while(|w| !w.starts_with("--"));
+        while let Some(word) = words.next() {
+            let flag = word.split('=').next().unwrap();
+            let takes = has(values, flag);
+            assert!(
+                takes || has(switches, flag),
+                "{name}: {word} is no argument of {engine} {}",
+                table["version"]
+            );
+            if takes && !word.contains('=') {
+                let value = words.next();
+                assert!(
+                    value.is_some_and(|v| !v.starts_with("--")),
+                    "{name}: {word} {value:?}"
+                );
+            }
+        }
+        held += 1;
+    }
+    assert_eq!(held, 4, "sglang, sglang-rocm, tensorrt-llm, transformers");
+}
+
+#[test]
+fn a_mistyped_preset_is_answered_with_the_nearest() {
+    let command = plimsoll(&["run", "--preset", "vllm-cud", "--model", "m", "--dry-run"]);
+    let told = Live::start(command).end().expect(2).stderr;
+    assert!(told.contains("did you mean `vllm-cuda`"), "{told}");
+}
+
+#[test]
+fn only_the_ports_of_a_line_are_published() {
+    let image = "vllm/vllm-openai:v0.19.1";
+    let published = |options: &[&str]| {
+        let words = [
+            &["--as", "docker-run", "--", "docker", "run", "--gpus", "all"],
+            options,
+            &[image, "m"],
+        ];
+        let line = dry(&words.concat());
+        let ports = line.lines().filter(|l| l.trim_start().starts_with("-p "));
+        ports.map(|l| l.trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(published(&[]), [""; 0]);
+    assert_eq!(published(&["-p", "8080:8000"]), ["-p 8080:8000 \\"]);
+    let several = published(&[
+        "-p",
+        "127.0.0.1:8080:8000/tcp",
+        "-p9001:9000",
+        "-p",
+        "53:53/udp",
+    ]);
+    assert_eq!(several, ["-p 8080:8000 \\", "-p 9001:9000 \\"]);
+}

@@ -114,6 +114,9 @@ pub struct SweepRunArgs {
     /// Attention heads of the model (kept with the results)
     #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub num_heads: Option<u32>,
+    /// Key and value heads of the model (kept with the results)
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
+    pub num_kv_heads: Option<u32>,
     /// Head dimension of the model (kept with the results)
     #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub head_dim: Option<u32>,

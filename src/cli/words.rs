@@ -26,7 +26,7 @@ impl SweepRunArgs {
         words! { self;
             switch fresh, switch fresh_client, switch retry_failed, switch retry_oom, switch run_anyway,
             all only, one retries, all container, all model, all engine, all input_len, all output_len,
-            all batch_size, all model_params, all num_layers, all num_heads, all head_dim, all hidden_size,
+            all batch_size, all model_params, all num_layers, all num_heads, all num_kv_heads, all head_dim, all hidden_size,
             choice bench, backend memory_backend, one_time sample_interval, one_time baseline, time timeout,
             time health_timeout, one_time settle_timeout, one max_log, all name;
             left out: file config dry_run resume begin_or_resume shard results output_dir json submit nodes

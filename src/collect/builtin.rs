@@ -84,6 +84,7 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
                 workload.output_len,
             ),
         },
+        prompt: workload.prompt.clone(),
         seed: workload.seed.unwrap_or(0),
         first_prompt: 0,
         patience: PATIENCE,
@@ -126,7 +127,10 @@ pub fn client_words(target: &LoadTarget, plan: &LoadPlan) -> Vec<String> {
         format!("http://{}{}", target.address, target.request_path()),
     );
     put("--model", target.model.clone());
-    put("--input-len", plan.lengths.input_text());
+    match &plan.prompt {
+        Some(text) => put("--prompt", text.clone()),
+        None => put("--input-len", plan.lengths.input_text()),
+    }
     let length = plan.lengths.length_of(plan.seed, plan.first_prompt);
     put("--output-len", length.output.to_string());
     put("--num-prompts", plan.requests.to_string());

@@ -13,6 +13,7 @@ mod graph_probe;
 mod kept;
 mod launching;
 mod model_files;
+mod pulling;
 mod recorder;
 mod session;
 mod setup;
@@ -238,6 +239,7 @@ impl CaptureRun<'_> {
                 None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
+            pulling::pull_model(plan, stop, recorder.sink()).await?;
         }
         let setup = match setup {
             Some(setup) => setup,

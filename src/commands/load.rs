@@ -39,17 +39,18 @@ pub fn bench_kind(
 
 /// The request that the flags make.
 pub fn load_request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failure> {
-    let ours = kind == Some(LoadKind::Probe);
-    for (flag, given) in [
-        ("--prompt", args.prompt.is_some()),
-        ("--per-layer", args.per_layer),
-    ] {
-        if given && !ours {
-            return Err(Failure::usage(format!(
-                "{flag} is for the transformers probe: other benches make prompts of their own and cannot look into the engine"
-            ))
-            .hint("--engine transformers in a container that has torch and transformers; --input-len for the others"));
-        }
+    let probe = kind == Some(LoadKind::Probe);
+    if args.per_layer && !probe {
+        return Err(Failure::usage(
+            "--per-layer is for the transformers probe: other benches cannot look into the engine",
+        )
+        .hint("--engine transformers in a container that has torch and transformers"));
+    }
+    if args.prompt.is_some() && !probe && kind != Some(LoadKind::Builtin) {
+        return Err(Failure::usage(
+            "--prompt is for the built-in client and the transformers probe: an engine's bench makes prompts of its own",
+        )
+        .hint("--bench builtin sends it to a server; --input-len is for the others"));
     }
     if args.duration.is_some() && kind.is_some() {
         return Err(Failure::usage(
@@ -78,6 +79,7 @@ pub fn load_request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, 
         },
         settings,
         extra_engine_args,
+        architecture: args.figures.by_name(),
         sample_interval_ns: u64::try_from(args.sample_interval.as_nanos()).unwrap_or(u64::MAX),
         timeout_s: args.timeout.as_secs_f64(),
     })

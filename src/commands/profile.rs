@@ -88,6 +88,21 @@ async fn profile_container(
             ));
         }
     }
+    // Before any program of the engine runs, where the model is known.
+    let named = plan.request.model.is_some();
+    let checks_fit = plan.attached.mode == Mode::Idle && !load.dry_run;
+    let fit = |model: Option<&str>| {
+        fit::check_idle(
+            console,
+            &plan.attached,
+            &plan.request,
+            model,
+            args.run_anyway,
+        )
+    };
+    if checks_fit && named {
+        fit(plan.request.model.as_deref())?;
+    }
     let setup = match session.inspect_engine(&plan).await {
         Ok(setup) => setup,
         Err(failure) if failure.code == ExitCode::Environment => {
@@ -96,15 +111,8 @@ async fn profile_container(
         }
         Err(failure) => return Err(failure.into()),
     };
-    if plan.attached.mode == Mode::Idle && !load.dry_run {
-        let model = setup.model.as_deref();
-        fit::check_idle(
-            console,
-            &plan.attached,
-            &plan.request,
-            model,
-            args.run_anyway,
-        )?;
+    if checks_fit && !named {
+        fit(setup.model.as_deref())?;
     }
     if load.dry_run {
         console.write_data(describe_setup(&plan, &setup)?.as_bytes())?;

@@ -6,7 +6,7 @@ use crate::compare::deployment::{batch_of, deployment_of};
 use crate::compare::validate::{RunValidation, Skipped, Validation};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::estimate::model::from_config;
+use crate::estimate::model::{Flags, from_config, from_flags};
 use crate::estimate::{Model, estimate};
 use crate::models;
 use crate::profile::Profile;
@@ -91,10 +91,15 @@ fn model_of(profile: &Profile, file: &Path) -> Result<(Model, String), String> {
         .unwrap_or("the model");
     let (config, facts) = match model_config(file) {
         Some(config) => (config, "config.json of the run".to_owned()),
-        None => {
-            let found = models::find(name).map_err(|f| f.message)?;
-            (found.config, found.source)
-        }
+        None => match models::find(name) {
+            Ok(found) => (found.config, found.source),
+            Err(why) => {
+                let flags = Flags::of_figures(&profile.parameters.architecture);
+                let given = Some(flags).filter(|f| !f.is_empty()).ok_or(why.message)?;
+                let model = from_flags(name, &given).map_err(|why| why.to_string())?;
+                return Ok((model, "the figures that the run was given".to_owned()));
+            }
+        },
     };
     let model = from_config(name, &config, &facts).map_err(|why| why.to_string())?;
     Ok((model, facts))

@@ -307,6 +307,12 @@ pub trait Engine: Sync {
         program.chain(self.serve(job).cmd).collect()
     }
 
+    /// The commands that tell whether a serving container has a model, and that fetch it; `None` where the server does so
+    /// itself.
+    fn pull_commands(&self, _model: &str) -> Option<[Vec<String>; 2]> {
+        None
+    }
+
     /// The path that answers 200 once it serves.
     fn health_path(&self) -> &'static str {
         let job = ServeJob {

@@ -76,6 +76,8 @@ pub struct LoadPlan {
     pub arrivals: Arrivals,
     /// How long they are.
     pub lengths: LengthMix,
+    /// The text of each prompt, instead of ones that are made to a length.
+    pub prompt: Option<String>,
     /// Seed of prompts, lengths and times.
     pub seed: u64,
     /// Number of the first prompt. A plan uses one number per request, and the next plan continues

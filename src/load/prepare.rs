@@ -82,7 +82,13 @@ pub async fn prepare_prompts(
     let make = |number: u64| {
         let number = plan.first_prompt + number;
         let length = plan.lengths.length_of(plan.seed, number);
-        make_prompt(counter.as_ref(), plan.seed, number, length, per_word)
+        let counter = counter.as_ref();
+        async move {
+            match &plan.prompt {
+                Some(text) => given_prompt(counter, text, length).await,
+                None => make_prompt(counter, plan.seed, number, length, per_word).await,
+            }
+        }
     };
     let prompts: Vec<Prompt> = futures::stream::iter(0..plan.prompt_count())
         .map(make)
@@ -101,6 +107,9 @@ pub async fn prepare_prompts(
     let extras = warm_up(http, target, plan, &warmups).await?;
 
     let mut notes = Vec::new();
+    if plan.prompt.is_some() {
+        notes.push("each request has the same prompt: a prefix cache answers for it".into());
+    }
     if counter
         .as_ref()
         .is_some_and(|c| c.tokenizer != Tokenizer::OpenAiChat)
@@ -172,6 +181,26 @@ fn no_answer(target: &LoadTarget, error: &RequestError, status: Option<u16>) -> 
             .hint("do prompt and output fit into the model's length? --input-len, --output-len"),
         _ => failure,
     }
+}
+
+/// A prompt whose text is given; its length is what is counted.
+async fn given_prompt(
+    counter: Option<&Counter<'_>>,
+    text: &str,
+    length: Length,
+) -> Result<Prompt, RequestError> {
+    let counted = match counter {
+        Some(counter) => Some(counter.count_tokens(text).await?),
+        None => None,
+    };
+    let words = text.split_whitespace().count() as u64;
+    let input = u32::try_from(counted.unwrap_or(words)).unwrap_or(u32::MAX);
+    Ok(Prompt {
+        text: text.to_owned(),
+        length: Length { input, ..length },
+        unit: counted.map_or(LengthUnit::Words, |_| LengthUnit::Tokens),
+        counted,
+    })
 }
 
 async fn make_prompt(

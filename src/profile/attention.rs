@@ -57,7 +57,11 @@ pub fn kv_bytes_per_token(
     kv_dtype: Option<&str>,
     tensor_parallel: u64,
 ) -> Option<u64> {
-    let config: Value = serde_json::from_str(files.get("config.json")?).ok()?;
+    let Some(config) = files.get("config.json") else {
+        // By figures that the user gave: of plain attention, as `estimate` takes them.
+        return plain_bytes(model, model.num_kv_heads?, kv_dtype?, tensor_parallel);
+    };
+    let config: Value = serde_json::from_str(config).ok()?;
     let text = config.get("text_config");
     if ![Some(&config), text].into_iter().flatten().all(is_plain) {
         return None;
@@ -68,11 +72,20 @@ pub fn kv_bytes_per_token(
         None | Some(Value::Null) => model.num_heads,
         Some(_) => model.num_kv_heads,
     };
+    plain_bytes(model, kv_heads?, kv_dtype?, tensor_parallel)
+}
+
+fn plain_bytes(
+    model: &ModelInfo,
+    kv_heads: u64,
+    kv_dtype: &str,
+    tensor_parallel: u64,
+) -> Option<u64> {
     [
         model.num_layers?,
-        heads_kept(kv_heads?, tensor_parallel)?,
+        heads_kept(kv_heads, tensor_parallel)?,
         model.head_dim?,
-        kv_element_bytes(kv_dtype?)?,
+        kv_element_bytes(kv_dtype)?,
     ]
     .into_iter()
     .try_fold(2u64, u64::checked_mul)

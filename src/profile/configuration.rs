@@ -12,6 +12,7 @@ use crate::engine::facts::{
 use crate::engine::settings::{IgnoredSetting, ignored_settings};
 use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
 use crate::estimate::headers::{Stored, safetensors};
+use crate::estimate::model::Flags;
 use crate::units::{GIB, gib_signed, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,20 @@ impl ModelInfo {
 }
 
 impl ModelInfo {
+    /// Fills what the model's files do not say with the figures that the user gave.
+    pub(super) fn fill_given(&mut self, given: &BTreeMap<String, f64>) {
+        let figures = Flags::of_figures(given);
+        let fill = |field: &mut Option<u64>, figure: Option<u64>| *field = field.or(figure);
+        fill(&mut self.num_parameters, figures.parameters);
+        fill(&mut self.num_layers, figures.layers);
+        fill(&mut self.num_heads, figures.heads);
+        fill(&mut self.num_kv_heads, figures.kv_heads);
+        fill(&mut self.hidden_size, figures.hidden);
+        let by_heads = self.hidden_size.zip(self.num_heads);
+        let by_heads = by_heads.and_then(|(size, heads)| size.checked_div(heads));
+        fill(&mut self.head_dim, figures.head_dim.or(by_heads));
+    }
+
     pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         let c = o.capture;
         let has = |file: &str| c.model_files.contains_key(file);

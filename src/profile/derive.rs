@@ -27,6 +27,7 @@ pub fn derive_profile(
         .or_else(|| o.log.text(key::model))
         .map(str::to_owned);
     let mut model_info = ModelInfo::read_model_files(&capture.model_files, name);
+    model_info.fill_given(&capture.request.architecture);
     let mut gpu_info = GpuInfo::gpu_info_of(capture);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
     let pool = pool::ExactPool::read_pool(&o, &model_info, &dtype_metadata);
@@ -165,9 +166,18 @@ fn metadata_reasons(metadata: &Metadata, out: &mut NullReasons) {
 fn request_reasons(request: &Request, out: &mut NullReasons) {
     // A length of zero is written as null.
     let no_length = request.workload.input_len == 0;
-    out.note_if_null(no_length, "parameters.workload.input_len".into(), || {
-        "no length was asked for; that of a given prompt is counted in torch_memory.load".into()
-    });
+    out.note_if_null(
+        no_length,
+        "parameters.workload.input_len".into(),
+        || match request.bench.as_str() {
+            "builtin" => {
+                "no length was asked for; that of a given prompt is in the rows of the requests"
+                    .into()
+            }
+            _ => "no length was asked for; that of a given prompt is counted in torch_memory.load"
+                .into(),
+        },
+    );
     null_reasons!(out, "parameters", request;
         model => "not asked for: what the engine serves was taken";
         settings.dtype, settings.quantization, settings.kv_cache_dtype, settings.tensor_parallel_size,

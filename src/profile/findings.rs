@@ -10,6 +10,7 @@ use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, r
 use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
+use crate::estimate::model::{Flags, describe_kv_readings};
 use crate::units::{Bytes, signed_text};
 use crate::wording::count_noun;
 
@@ -56,6 +57,7 @@ pub fn collect_findings(
     peaks(o, &mut findings);
     neighbours::find_neighbours(o, &mut findings);
     log(o, &mut findings);
+    findings.extend(kv_heads_not_given(o));
     for d in &configuration.differences {
         if d.setting == "model" {
             let message = format!(
@@ -382,6 +384,17 @@ fn swapped(o: &CaptureObservation<'_>) -> Option<Finding> {
         Bytes(most)
     );
     Some(Finding::new_warning("memory_swapped", message))
+}
+
+/// Figures of the model that the user gave, without one that a token's bytes depend on.
+fn kv_heads_not_given(o: &CaptureObservation<'_>) -> Option<Finding> {
+    let figures = Flags::of_figures(&o.capture.request.architecture);
+    let unread = !o.capture.model_files.contains_key("config.json");
+    let (layers, heads) = (figures.layers?, figures.heads?);
+    let by_heads = figures.hidden.and_then(|size| size.checked_div(heads));
+    let readings = describe_kv_readings(layers, heads, figures.head_dim.or(by_heads)?)?;
+    (unread && figures.kv_heads.is_none())
+        .then(|| Finding::new_warning("num_kv_heads_not_given", readings))
 }
 
 /// Activations below this are no trace of a load, bytes: what a reading moves by itself.

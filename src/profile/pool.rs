@@ -66,7 +66,11 @@ fn calculated(
         }
     };
     let all = i64::try_from(tokens.checked_mul(token)?).ok()?;
-    let quote = format!("{source}; {token} bytes per token by config.json");
+    let by = match o.capture.model_files.contains_key("config.json") {
+        true => "config.json",
+        false => "the figures that were given",
+    };
+    let quote = format!("{source}; {token} bytes per token by {by}");
     Some((all / ranks.rank_count() as i64, quote))
 }
 

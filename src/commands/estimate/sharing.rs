@@ -48,6 +48,9 @@ pub struct Party {
 /// # Errors
 /// One cannot be read, or the GPU is not named.
 pub fn read_party(console: &Console, args: &EstimateArgs) -> Result<Option<Party>, Failure> {
+    if args.compose.is_none() && args.beside.is_empty() {
+        return Ok(None);
+    }
     let launches = launched::read_launches(args)?;
     let engines = engines_of(&launches, args)?;
     let several = args.compose.is_some() && engines.len() > 1;

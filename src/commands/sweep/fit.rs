@@ -100,16 +100,7 @@ fn model_of(server: &ServerConfig, path: Option<&str>) -> Result<Loaded, Unclear
         None => Err(format!("the files of model `{name}` are not on this host")),
     };
     found.or_else(|why| {
-        let figure = |key: &str| server.architecture.get(key).map(|n| n.round() as u64);
-        let flags = Flags {
-            parameters: figure("model_params"),
-            layers: figure("num_layers"),
-            heads: figure("num_heads"),
-            kv_heads: figure("num_kv_heads"),
-            head_dim: figure("head_dim"),
-            hidden: figure("hidden_size"),
-            ..Flags::default()
-        };
+        let flags = Flags::of_figures(&server.architecture);
         if flags.is_empty() {
             return Err(why);
         }

@@ -57,6 +57,7 @@ fn of_flags(args: &SweepRunArgs) -> Result<SweepDefinition, Failure> {
         ("model_params", args.model_params),
         ("num_layers", args.num_layers.map(f64::from)),
         ("num_heads", args.num_heads.map(f64::from)),
+        ("num_kv_heads", args.num_kv_heads.map(f64::from)),
         ("head_dim", args.head_dim.map(f64::from)),
         ("hidden_size", args.hidden_size.map(f64::from)),
     ];

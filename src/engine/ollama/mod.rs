@@ -108,4 +108,9 @@ impl Engine for Ollama {
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         settings::serve(job)
     }
+
+    fn pull_commands(&self, model: &str) -> Option<[Vec<String>; 2]> {
+        let command = |verb: &str| ["ollama", verb, model].map(str::to_owned).to_vec();
+        Some([command("show"), command("pull")])
+    }
 }

@@ -57,7 +57,8 @@ impl Engine for Transformers {
             port: flags.value("port").and_then(|p| p.parse().ok()),
             host: flags.value("host").map(str::to_owned),
             // It loads the model of each request; `force_model` fixes one.
-            model: flags.value("force_model").map(str::to_owned),
+            model: (flags.value("force_model").map(str::to_owned))
+                .or_else(|| words.first().filter(|w| !w.starts_with('-')).cloned()),
             values: flags.texts(&[]).collect(),
             ..ServerSettings::default()
         }
@@ -96,11 +97,18 @@ impl Engine for Transformers {
     }
 
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        let mut cmd = ["transformers", "serve", "--host", "0.0.0.0", "--port"]
-            .map(str::to_owned)
-            .to_vec();
+        // The model is a word since 5; before, requests alone named it.
+        let mut cmd = [
+            "transformers",
+            "serve",
+            job.model,
+            "--host",
+            "0.0.0.0",
+            "--port",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         cmd.push(job.port.to_string());
-        cmd.extend(["--force-model".to_owned(), job.model.to_owned()]);
         cmd.extend(job.extra_engine_args.iter().cloned());
         ServePlan {
             cmd,

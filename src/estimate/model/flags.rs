@@ -3,7 +3,9 @@
 use super::table::Table;
 use super::{Mixer, Model, Split, from_config};
 use crate::estimate::{Component, Moves, Unknown, Unmodelled};
+use crate::units::Bytes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What the flags say of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +28,44 @@ pub struct Flags {
     pub intermediate: Option<u64>,
 }
 
+/// KV heads that most models with grouped heads have.
+const USUAL_KV_HEADS: u64 = 8;
+
+/// What a token takes in the cache by either reading of a model whose key and value heads are not given, a sentence
+/// without a full stop; `None` where a figure is missing or it makes no difference.
+pub fn describe_kv_readings(layers: u64, heads: u64, head_dim: u64) -> Option<String> {
+    let other = if heads > USUAL_KV_HEADS {
+        USUAL_KV_HEADS
+    } else {
+        1
+    };
+    let token = |kv_heads: u64| {
+        // Keys and values, of two bytes.
+        let bytes = [2, 2, layers, kv_heads, head_dim];
+        Some(Bytes(bytes.into_iter().try_fold(1u64, u64::checked_mul)?))
+    };
+    (heads > 1).then_some(format!(
+        "--num-kv-heads is not given: in 16 bits a token takes {} of cache with one for each of the {heads} attention heads, {} with {other}",
+        token(heads)?,
+        token(other)?
+    ))
+}
+
 impl Flags {
+    /// By the keys of a sweep file: `num_layers`.
+    pub fn of_figures(figures: &BTreeMap<String, f64>) -> Flags {
+        let figure = |key: &str| figures.get(key).map(|n| n.round() as u64);
+        Flags {
+            parameters: figure("model_params"),
+            layers: figure("num_layers"),
+            heads: figure("num_heads"),
+            kv_heads: figure("num_kv_heads"),
+            head_dim: figure("head_dim"),
+            hidden: figure("hidden_size"),
+            ..Flags::default()
+        }
+    }
+
     /// None is given.
     pub fn is_empty(&self) -> bool {
         *self == Flags::default()
@@ -95,6 +134,9 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
             Moves::Down,
             &[Component::KvCache],
         ));
+        let head_dim = flags.head_dim.or_else(|| hidden.checked_div(heads));
+        let readings = head_dim.and_then(|dim| describe_kv_readings(layers, heads, dim));
+        model.warnings.extend(readings);
     }
     if let Some(parameters) = flags.parameters {
         model.tensors = whole(&model, parameters, flags.intermediate)?;

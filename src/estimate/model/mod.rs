@@ -15,7 +15,7 @@ mod vision;
 
 pub use build::from_config;
 pub use families::known_kinds;
-pub use flags::{Flags, from_flags};
+pub use flags::{Flags, describe_kv_readings, from_flags};
 pub use vision::MULTIMODAL;
 
 use super::unmodelled::Unmodelled;

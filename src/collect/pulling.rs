@@ -1,0 +1,50 @@
+//! Has a server that was just started fetch a model that it does not have, where it does not do so itself.
+
+use super::{CapturePlan, StopSignal};
+use crate::capture::ExecEnd;
+use crate::container::exec::ExecRequest;
+use crate::error::Failure;
+use crate::progress::{Progress, Sink};
+
+/// Fetches the model that is asked for.
+///
+/// # Errors
+/// It cannot be fetched, or the run is stopped.
+pub(super) async fn pull_model(
+    plan: &CapturePlan,
+    stop: &StopSignal,
+    news: &Sink,
+) -> Result<(), Failure> {
+    let model = plan.request.model.as_deref();
+    let Some([show, pull]) = model.and_then(|m| plan.attached.engine.pull_commands(m)) else {
+        return Ok(());
+    };
+    let model = model.unwrap_or_default();
+    let mut last = String::new();
+    for (argv, fetches) in [(show, false), (pull, true)] {
+        if fetches {
+            news(Progress::Note(format!("pulling the model {model}")));
+        }
+        let request = ExecRequest {
+            run_id: plan.run_id.clone(),
+            ..ExecRequest::for_command(argv)
+        };
+        let sink = |_, line: String| {
+            if !line.trim().is_empty() {
+                last = line;
+            }
+        };
+        let ran = plan.run_exec(request, None, stop.token(), sink).await?;
+        match ran.ended.end {
+            ExecEnd::Exited(0) => return Ok(()),
+            ExecEnd::Cancelled => return Err(stop.stop_failure()),
+            _ => {}
+        }
+    }
+    let redactor = plan.attached.found.secrets.redactor();
+    let why = redactor.redact_text(last.trim()).into_owned();
+    Err(
+        Failure::run(format!("the model `{model}` cannot be pulled: {why}"))
+            .hint("is its name right, and does the container reach the network?"),
+    )
+}
