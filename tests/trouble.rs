@@ -1001,10 +1001,15 @@ fn a_container_that_dies_is_explained_whatever_the_moment() {
         ),
         if podman() {
             let sentences = &["exit 1", "failed to exec pid1"][..];
-            (no_program, sentences, "no such program", "catatonit")
+            (
+                no_program,
+                sentences,
+                "the image has no program",
+                "catatonit",
+            )
         } else {
             let sentences = &["exit 127", "exec vllm failed"][..];
-            (no_program, sentences, "no such program", "FATAL")
+            (no_program, sentences, "the image has no program", "FATAL")
         },
         (
             said(model, 1),

@@ -193,7 +193,7 @@ async fn clean_once(
         let mut report = report_of_document(console, &document)?;
         // The rest was shown before.
         report.chapters.retain(|chapter| chapter.id == OUTCOMES);
-        console.print_report(&report)?;
+        print_page(console, &report)?;
     }
     let left = scope::count_left(&survey, ask, &verdicts, &outcomes);
     if left > 0 && !stop.token().is_cancelled() {
@@ -248,7 +248,13 @@ fn show(
             return Ok(());
         }
     }
-    console.print_report(&report)
+    print_page(console, &report)
+}
+
+/// Off a terminal as wide as it is: no command in it is broken.
+fn print_page(console: &Console, report: &Report) -> anyhow::Result<()> {
+    let page = render_page(report, console.page_options(), PageDetail::Essential);
+    Ok(console.write_data(page.as_bytes())?)
 }
 
 /// Continues only where the user has seen the list and answered yes.
