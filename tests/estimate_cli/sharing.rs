@@ -141,6 +141,31 @@ fn a_service_that_cannot_be_estimated_is_counted_by_its_share_or_leaves_the_answ
 }
 
 #[test]
+fn engines_that_measure_differently_start_in_their_order() {
+    let service = |name: &str, image: &str, command: &str| {
+        format!("  {name}:\n    image: {image}\n    command: {command}\n    gpus: all\n")
+    };
+    let sglang = "python3 -m sglang.launch_server --model-path Qwen/Qwen3-0.6B --host 0.0.0.0 --context-length 8192";
+    let vllm = "--model Qwen/Qwen3-8B --gpu-memory-utilization 0.6 --max-model-len 8192";
+    let text = [
+        "services:\n".to_owned(),
+        service("rerank", "lmsysorg/sglang:v0.5.5", sglang),
+        service("chat", "vllm/vllm-openai:v0.19.1", vllm),
+    ];
+    let plan = planned(&written(&text.concat()), &[]);
+    // SGLang takes a part of what is free: first, it leaves too little.
+    assert_eq!(names(&plan), ["chat", "rerank"]);
+    assert_eq!(plan["shared"]["any_order"], json!(false));
+    let verdict = plan["verdict"].as_str().unwrap();
+    assert!(verdict.contains("in this order: chat, rerank"), "{verdict}");
+    let rerank = &plan["shared"]["tenants"][1];
+    assert!(
+        rerank["reason"].as_str().unwrap().contains("CUDA graphs"),
+        "{rerank}"
+    );
+}
+
+#[test]
 fn a_model_beside_a_size_gets_the_share_that_is_left() {
     let words = [
         "Qwen/Qwen3-8B",

@@ -385,12 +385,17 @@ impl Party {
             .is_none_or(|v| v >= Version::new(0, 11, 0));
         let free = deployment.kv_cache_memory.is_none() && self.guests.len() > 1;
         let cache = seat.pool.filter(|_| has && free && seat.fits());
-        let reason = (!seat.fits()).then(|| {
-            let estimate = asked.estimated(&seat.deployment);
-            let page = estimate
-                .map(|e| page::build_page(asked, &seat.deployment, &e, asked.concurrency, None));
-            page.map_or_else(|why| why.what, |page| answer_of_estimate(&page).verdict)
-        });
+        let reason = match asked.estimated(deployment) {
+            Err(why) => Some(why.what),
+            Ok(estimate) if !seat.fits() => {
+                let page = page::build_page(asked, deployment, &estimate, asked.concurrency, None);
+                Some(answer_of_estimate(&page).verdict)
+            }
+            Ok(estimate) if estimate.lacks_graphs => {
+                Some("what its CUDA graphs take is not known and not in it".to_owned())
+            }
+            Ok(_) => None,
+        };
         SharedTenant {
             name: guest.name.clone(),
             model: Some(asked.model.name.clone()),

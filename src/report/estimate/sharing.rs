@@ -48,7 +48,7 @@ pub struct SharedTenant {
     pub max_model_len: Option<u64>,
     /// It starts and holds what is asked for; null of what is there already, and where that is unknown.
     pub fits: Option<bool>,
-    /// Why it does not fit, or why that is unknown.
+    /// Why it does not fit, why that is unknown, or what is not counted.
     pub reason: Option<String>,
 }
 
@@ -201,14 +201,9 @@ pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
             t.name
         ))
     }));
-    let unsure = shared.tenants.iter().filter(|t| t.fits != Some(true));
-    blocks.extend(unsure.filter_map(|t| {
-        let reason = t.reason.as_ref()?;
-        Some(note_block(
-            Severity::Warning,
-            "estimate",
-            format!("{}: {reason}", t.name),
-        ))
+    blocks.extend(shared.tenants.iter().filter_map(|t| {
+        let text = format!("{}: {}", t.name, t.reason.as_ref()?);
+        Some(note_block(Severity::Warning, "estimate", text))
     }));
     Chapter::of_blocks("shared", "On the same GPU", blocks)
 }
