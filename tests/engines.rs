@@ -7,5 +7,6 @@ mod common;
 mod ablate_vllm;
 mod deaths_vllm;
 mod loadline_vllm;
+mod presets_vllm;
 mod profile_vllm;
 mod sweep_vllm;
