@@ -142,6 +142,20 @@ fn the_file_of_compose_starts_the_same_as_the_line() {
 }
 
 #[test]
+fn a_flag_wins_over_the_words_of_a_preset() {
+    let line = dry(&[
+        "--preset=vllm-cpu",
+        "--max-model-len=8192",
+        "--enforce-eager",
+        "--as=docker-run",
+    ]);
+    assert_eq!(line.matches("--max-model-len").count(), 1, "{line}");
+    assert!(line.contains("--max-model-len 8192"), "{line}");
+    assert_eq!(line.matches("--enforce-eager").count(), 1, "{line}");
+    assert!(line.contains("--kv-cache-memory-bytes 268435456"), "{line}");
+}
+
+#[test]
 fn a_line_without_a_container_or_an_engine_is_refused() {
     for (words, error) in [
         (&["vllm", "serve", "m"][..], "starts no container"),

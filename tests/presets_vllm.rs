@@ -3,33 +3,25 @@
 use crate::common;
 use common::docker;
 use common::e2e::{Live, VLLM_IMAGE, plimsoll};
-use plimsoll::preset::SHIPPED;
+use plimsoll::preset::{Preset, SHIPPED};
 
-/// Parses the arguments of `vllm serve` and starts nothing.
-const PARSE: &str = "import sys, vllm.entrypoints.cli.serve as serve
+/// Parses lists of arguments of `vllm serve`, and starts nothing.
+const PARSE: &str = "import json, sys, vllm.entrypoints.cli.serve as serve
 parser = serve.make_arg_parser(serve.FlexibleArgumentParser(prog='vllm serve'))
-asked = parser.parse_args(sys.argv[1:])
-print('parsed', asked.model, asked.tensor_parallel_size, asked.max_model_len, asked.kv_cache_dtype)";
+for words in json.loads(sys.argv[1]):
+    try:
+        a = parser.parse_args(words)
+    except SystemExit:
+        print('refused')
+        continue
+    print('read', a.model_tag or a.model, a.tensor_parallel_size, a.max_model_len, a.kv_cache_dtype)";
 
 #[test]
 fn the_words_of_a_preset_are_read_by_vllms_own_parser() {
     needs!(Vllm);
-    let parse = |words: &[&str]| {
-        let python = [
-            "run",
-            "--rm",
-            "--entrypoint=python3",
-            VLLM_IMAGE,
-            "-c",
-            PARSE,
-        ];
-        docker(&[&python[..], words].concat())
-    };
-    let presets = SHIPPED
-        .iter()
-        .filter(|(_, preset)| preset.engine.as_deref() == Some("vllm"));
-    let mut held = 0;
-    for (name, preset) in presets {
+    let is_vllm = |preset: &Preset| preset.engine.as_deref() == Some("vllm");
+    let presets = SHIPPED.iter().filter(|(_, preset)| is_vllm(preset));
+    let words = presets.map(|(name, preset)| {
         let asked = [
             "run",
             "--dry-run",
@@ -49,20 +41,27 @@ fn the_words_of_a_preset_are_read_by_vllms_own_parser() {
         let line = shlex::split(&line.replace("\\\n", " ")).expect("a shell's line");
         let image = preset.image.as_deref().expect("an image");
         let at = line.iter().position(|w| w == image).expect("its image");
-        let words = line[at + 1..].iter().map(String::as_str);
-        let words: Vec<&str> = words
-            .skip_while(|w| ["vllm", "serve"].contains(w))
-            .collect();
-        let parsed = parse(&words).expect("parsed");
-        assert!(
-            parsed.contains("parsed org/model 2 8192 fp8_e5m2"),
-            "{name}: {words:?}: {parsed}"
-        );
-        held += 1;
-    }
-    assert!(held >= 3, "presets of vLLM: {held}");
-    assert!(
-        parse(&["--no-such-flag"]).is_err(),
-        "it refuses what it does not know"
-    );
+        let words = line[at + 1..].iter().cloned();
+        words.skip_while(|w| w == "vllm" || w == "serve").collect()
+    });
+    let mut words: Vec<Vec<String>> = words.collect();
+    assert!(words.len() >= 3, "{words:?}");
+    words.push(vec!["--no-such-flag".into()]);
+    let json = serde_json::to_string(&words).expect("JSON");
+    let python = [
+        "run",
+        "--rm",
+        "--entrypoint=python3",
+        VLLM_IMAGE,
+        "-c",
+        PARSE,
+        &json,
+    ];
+    let parsed = docker(&python).expect("parsed");
+    let read = parsed
+        .lines()
+        .filter(|l| l.starts_with("read ") || *l == "refused");
+    let mut expected = vec!["read org/model 2 8192 fp8_e5m2"; words.len() - 1];
+    expected.push("refused");
+    assert_eq!(read.collect::<Vec<_>>(), expected, "{words:?}: {parsed}");
 }

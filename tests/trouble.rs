@@ -14,6 +14,9 @@ use std::path::Path;
 const SMALL: &str =
     "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 0 --settle-ms 100 --start-ms 100";
 
+/// Steps that a busy machine sees one by one: parts between whose lines no sample lies are unknown.
+const SLOW_STEPS: &str = "--start-ms 800 --settle-ms 1200";
+
 fn extra(more: &str) -> String {
     format!("--extra-engine-args={SMALL} {more}")
 }
@@ -449,7 +452,8 @@ fn a_result_that_cannot_be_read() {
     let before = engine.processes();
     for (fault, sentence) in [("bad-json", "no valid JSON"), ("no-json", "wrote no")] {
         let results = Results::new();
-        profile(&engine, &results, &[&extra(&format!("--fault {fault}"))])
+        let slow = extra(&format!("--fault {fault} {SLOW_STEPS}"));
+        profile(&engine, &results, &[&slow])
             .expect(4)
             .says(&["ended with 0, yet", sentence], "log.txt");
         // The memory was measured all the same.
@@ -735,7 +739,7 @@ fn a_disk_that_fills_up() {
     let engine = Engine::idle_with_shell("full", &[]);
     let before = engine.processes();
     let place = tiny.0.display().to_string();
-    let flood = extra("--fault flood@bench_start");
+    let flood = extra(&format!("--fault flood@bench_start {SLOW_STEPS}"));
     let ended = run(&[
         "profile",
         &engine.name,

@@ -142,7 +142,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
     }
     let mut request = load_request(load, kind)?;
     request.model = Some(target.model.clone());
-    let preset_args = target.preset.engine_args.iter().cloned();
+    let preset_args = target.preset_arguments(&request.settings);
     request.extra_engine_args.splice(0..0, preset_args);
     let run_id = run_id();
     let (mut spec, health_path) = collect::launch_spec(Launch {

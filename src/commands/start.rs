@@ -1,11 +1,14 @@
 //! What `run` and `experiment` start: image, model and engine from flags and a preset.
 
+use crate::capture::RequestedSettings;
 use crate::cli::StartArgs;
 use crate::collect::{self, StopSignal, unless_stopped};
 use crate::container::Runtime;
 use crate::engine::EngineId;
+use crate::engine::settings::arguments_of;
 use crate::error::Failure;
 use crate::launch::{self, recipe::cache_mount};
+use crate::matrix::take_out_flag;
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Sink, Stage};
 
@@ -72,6 +75,15 @@ impl StartTarget {
             engine,
             line: Some(line),
         })
+    }
+
+    /// The preset's arguments without those that these settings set: engines take the last of two.
+    pub fn preset_arguments(&self, settings: &RequestedSettings) -> Vec<String> {
+        let mut args = self.preset.engine_args.clone();
+        for words in arguments_of(self.engine, settings) {
+            take_out_flag(&mut args, &words[0]);
+        }
+        args
     }
 
     /// Pulls the image where it is not on this host; without `pull` that is refused.

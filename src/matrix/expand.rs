@@ -304,7 +304,7 @@ fn server_of(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> Serv
     // The engine takes the last of two: the file must win over the preset.
     for (key, value) in values {
         if let Some(flag) = flag_of(key).filter(|_| **value != AxisValue::Unset) {
-            take_out(&mut engine_args, flag);
+            take_out_flag(&mut engine_args, flag);
         }
     }
     for (flag, value) in flags {
@@ -394,7 +394,7 @@ pub(super) fn flag_of(key: &AxisKey) -> Option<&str> {
 }
 
 /// Takes a flag out of arguments, with its value where one follows.
-fn take_out(args: &mut Vec<String>, flag: &str) {
+pub fn take_out_flag(args: &mut Vec<String>, flag: &str) {
     let flag = ArgumentFlag::from(flag);
     let mut kept = Vec::with_capacity(args.len());
     let mut rest = std::mem::take(args).into_iter().peekable();
@@ -476,10 +476,10 @@ mod tests {
         let mut args: Vec<String> = ["--enforce-eager", "--max-model-len", "2048", "--seed=3"]
             .map(String::from)
             .to_vec();
-        take_out(&mut args, "--max_model_len");
+        take_out_flag(&mut args, "--max_model_len");
         assert_eq!(args, ["--enforce-eager", "--seed=3"]);
-        take_out(&mut args, "--no-enforce-eager");
-        take_out(&mut args, "--seed");
+        take_out_flag(&mut args, "--no-enforce-eager");
+        take_out_flag(&mut args, "--seed");
         assert!(args.is_empty());
     }
 }

@@ -18,7 +18,7 @@ mod taken;
 
 pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ServerConfig};
 pub use deployment::deployment;
-pub use expand::MAX_CELLS;
+pub use expand::{MAX_CELLS, take_out_flag};
 pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};
 pub use flags::FlagMatrix;
 pub use forecast::{EstimateBasis, Forecast, TimeEstimate};

@@ -31,14 +31,15 @@ pub struct OomKill {
 
 impl OomVerdict {
     /// By the kernel's counters, and where these could not be read by the runtime: its state of the
-    /// container (`killed`) and its events.
+    /// container (`killed`) and its events. A state that reports a kill of a container with a limit of
+    /// its own counts also where the counters were read a moment too early to have it.
     pub fn judge_kill(
         container: &ContainerFacts,
         killed: bool,
         events: &[ContainerEvent],
         oom_kills: Option<u64>,
     ) -> OomVerdict {
-        if oom_kills == Some(0) {
+        if oom_kills == Some(0) && !(killed && container.memory_limit_bytes.is_some()) {
             return OomVerdict::NotKilled;
         }
         let ooms = || events.iter().filter(|e| e.action == "oom");
@@ -116,5 +117,29 @@ pub fn describe_cgroup(path: &str) -> String {
         format!("slice `{name}`")
     } else {
         format!("cgroup `{path}`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_that_the_counters_missed_is_known_by_the_state_of_a_limited_container() {
+        let judge = |limit: Option<u64>, killed| {
+            let container = ContainerFacts {
+                memory_limit_bytes: limit,
+                ..ContainerFacts::default()
+            };
+            OomVerdict::judge_kill(&container, killed, &[], Some(0))
+        };
+        let limited = judge(Some(64 << 20), true);
+        assert!(
+            matches!(&limited, OomVerdict::Killed(kill) if kill.describe_limit().contains("64.00 MiB")),
+            "{limited:?}"
+        );
+        // Docker on cgroup v1 reports the kill of a neighbour below the same limit, too.
+        assert_eq!(judge(None, true), OomVerdict::NotKilled);
+        assert_eq!(judge(Some(64 << 20), false), OomVerdict::NotKilled);
     }
 }

@@ -17,6 +17,9 @@ const SHELL_IMAGE: &str = "plimsoll/test-reference-with-shell:dev";
 /// The real vLLM on CPU.
 pub const VLLM_IMAGE: &str = "plimsoll/vllm-cpu:dev";
 
+/// The real llama.cpp on CPU.
+pub const LLAMA_CPP_IMAGE: &str = "plimsoll/llama-cpp:dev";
+
 /// So long a test waits for what must come, on a machine that does other things too.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -29,6 +32,8 @@ pub enum Need {
     ReferenceEngine,
     /// [`VLLM_IMAGE`] and its tiny model.
     Vllm,
+    /// [`LLAMA_CPP_IMAGE`].
+    LlamaCpp,
     /// The real `jq`.
     Jq,
     /// To be root and able to become somebody else. Nobody can demand that of a machine.
@@ -54,6 +59,7 @@ impl Need {
             Need::Docker => "docker",
             Need::ReferenceEngine => "reference-engine",
             Need::Vllm => "vllm",
+            Need::LlamaCpp => "llama-cpp",
             Need::Jq => "jq",
             Need::Root => "root",
             Need::OwnDaemon => "own-daemon",
@@ -82,6 +88,7 @@ impl Need {
                     )
                 })
             }),
+            Need::LlamaCpp => image_lack(LLAMA_CPP_IMAGE, "llama-cpp"),
             Need::Jq => Command::new("jq")
                 .arg("--version")
                 .output()

@@ -33,6 +33,18 @@ const CONFIG: &str = r#"{"model_type": "llama", "architectures": ["LlamaForCausa
   "intermediate_size": 2816, "num_attention_heads": 16, "num_hidden_layers": 12, "num_key_value_heads": 4,
   "vocab_size": 32000, "max_position_embeddings": 16384, "torch_dtype": "bfloat16"}"#;
 
+/// Two models on one GPU.
+const COMPOSE: &str = "services:
+  chat:
+    image: vllm/vllm-openai:v0.19.1
+    command: [--model, Qwen/Qwen3-8B, --max-model-len, \"8192\"]
+    deploy: &gpus {resources: {reservations: {devices: [{driver: nvidia, device_ids: [\"0\"], capabilities: [gpu]}]}}}
+  small:
+    image: vllm/vllm-openai:v0.19.1
+    command: [--model, Qwen/Qwen3-0.6B, --max-model-len, \"4096\"]
+    deploy: *gpus
+";
+
 /// A matrix of two cells in the container that pages call `idle`.
 const SWEEP: &str = "models:
   - {model_id: tiny, container_name: idle, input_lengths: [16, 32], output_lengths: 8}
@@ -79,6 +91,7 @@ impl Stage {
         let write = |name: &str, text: &str| std::fs::write(here.join(name), text).expect("file");
         write("model/config.json", CONFIG);
         write("sweep.yaml", SWEEP);
+        write("compose.yaml", COMPOSE);
         write("matrix.yaml", SWEEP);
         write(
             "cases.jsonl",

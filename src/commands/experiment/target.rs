@@ -142,7 +142,7 @@ async fn resolve_started(
         .ensure_image(runtime, flags.start.pull, stop, &console.sink())
         .await?;
     let preset = merged_preset(&flags.start, &target)?;
-    let mut engine_args = target.preset.engine_args;
+    let mut engine_args = target.preset_arguments(&server.settings);
     engine_args.extend(server.engine_args);
     Ok(ExperimentTarget {
         server: ServerConfig {

@@ -141,7 +141,8 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
-        env: Vec::new(),
+        // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
+        env: vec![("LLAMA_ARG_LOG_VERBOSITY".to_owned(), "4".to_owned())],
         health_path: "/health",
     }
 }
