@@ -127,7 +127,7 @@ pub struct Request {
     pub settings: RequestedSettings,
     /// Extra engine arguments, passed on as they are.
     pub extra_engine_args: Vec<String>,
-    /// What the user says of the model, by key as in `num_layers`: for one whose `config.json` cannot be read.
+    /// Figures of the model that the user gave, by key as in `num_layers`: for a model without a readable `config.json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub architecture: BTreeMap<String, f64>,
     /// Interval between samples, nanoseconds.
@@ -505,7 +505,22 @@ pub struct HostSplit {
     pub locked_bytes: Option<u64>,
 }
 
-/// Memory of the whole host, from `/proc/meminfo` and `/proc/pressure/memory`. What the kernel does not tell is `None`.
+impl HostSplit {
+    /// Of `used` bytes those that count against a limit: neither page cache nor swap.
+    pub fn held_of(&self, used: u64) -> u64 {
+        let beside = [self.file_bytes, self.swap_bytes];
+        used.saturating_sub(beside.into_iter().flatten().fold(0, u64::saturating_add))
+    }
+}
+
+impl MemorySample {
+    /// In use on a GPU; of host memory what counts against a limit, bytes.
+    pub fn held_bytes(&self) -> u64 {
+        self.host.unwrap_or_default().held_of(self.used_bytes)
+    }
+}
+
+/// Memory of the whole host, from `/proc/meminfo` and `/proc/pressure/memory`. What the kernel does not report is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostState {
     /// `MemTotal`, bytes.

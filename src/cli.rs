@@ -231,7 +231,7 @@ pub enum WrittenForm {
     Compose,
 }
 
-/// Figures of a model, for one whose config.json cannot be read.
+/// Figures of a model without a readable config.json.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Model (where no config.json can be read)")]
 pub struct ModelFigures {

@@ -24,7 +24,7 @@ pub fn memory_bytes() -> Option<u64> {
     meminfo_field("MemTotal:")
 }
 
-/// Memory of this host as the kernel tells it now; `None` where it does not.
+/// Memory of this host as the kernel reports it now; `None` where it does not.
 pub fn read_state() -> Option<HostState> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     // Since Linux 4.20, where it is compiled in and not switched off.

@@ -254,7 +254,11 @@ fn input_that_is_no_log_is_named() {
     let empty = write("empty", b"");
     refused(&["why", &empty], 3, "is empty: nothing was read");
     let binary: Vec<u8> = (0..4000u32).map(|i| (i * 7 % 251) as u8).collect();
-    refused(&["why", &write("binary", &binary)], 2, "is no text");
+    refused(
+        &["why", &write("binary", &binary)],
+        2,
+        "is binary, not a log",
+    );
     let log = write(
         "log",
         b"vllm: error: unrecognized arguments: --no-such-flag\n",

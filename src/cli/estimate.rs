@@ -112,7 +112,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with = ONE_CASE)]
     pub batch: Option<PathBuf>,
 
-    /// A file of Compose, whose service with an engine is read as the command after -- is; several are planned together
+    /// A file of Compose: its service with an engine is read as the command after -- is; several are planned together
     #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "manifest", "container"], group = ONE_CASE)]
     pub compose: Option<PathBuf>,
     /// A manifest of Kubernetes, whose container with an engine is read

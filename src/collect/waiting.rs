@@ -68,7 +68,7 @@ impl AttachedEngine {
             () = self.poll_health(path, look) => Ok(()),
             () = report_waiting(async || last_line(&self.runtime, &self.found).await, news) => Ok(()),
             () = ended.cancelled() => Err(Failure::run(format!("container `{name}` ended while its engine loaded"))
-                .hint(format!("`plimsoll why {name}` tells the same again"))),
+                .hint(format!("`plimsoll why {name}` shows the cause again"))),
             () = stop.token().cancelled() => Err(stop.stop_failure()),
             () = sleep(longest) => Err(Failure::run(format!("the engine in container `{name}` does not serve after {longest:?}"))
                 .hint("wait longer with --wait=1h, or look into `docker logs`")),

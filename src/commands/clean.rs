@@ -222,9 +222,10 @@ async fn clean_once(
 fn report_of_document(console: &Console, document: &CleanDocument<'_>) -> anyhow::Result<Report> {
     let found: CleanFindings = serde_json::from_value(serde_json::to_value(document)?)?;
     let report = clean_report(&found);
-    Ok(match console.is_verbose() {
-        true => report.show_details(),
-        false => report,
+    Ok(if console.is_verbose() {
+        report.show_details()
+    } else {
+        report
     })
 }
 

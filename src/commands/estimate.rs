@@ -33,8 +33,8 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Done);
     }
     let one = args.table || args.solve.is_some() || args.recommend_gpu;
-    if let Some(party) = sharing::read_party(console, &args)?.filter(|_| !one) {
-        return sharing::show_party(console, &args, &party);
+    if let Some(group) = sharing::read_group(console, &args)?.filter(|_| !one) {
+        return sharing::show_group(console, &args, &group);
     }
     let asked = Asked::of(console, &args)?;
     if args.table {

@@ -60,8 +60,7 @@ pub fn check_idle(
     )
 }
 
-/// Says what the estimator answers. What does not fit is refused, unless it is to be started `anyway`; what is not known is
-/// said and started.
+/// Prints the estimate. What does not fit is refused, unless it is to be started `anyway`; an unknown verdict is a note.
 fn check_fit(
     console: &Console,
     asked: Result<Asked, Failure>,

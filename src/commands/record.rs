@@ -8,22 +8,18 @@ use crate::collect::{StopSignal, find_running, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::profile::GrowthSeries;
+use crate::profile::DeviceGrowth;
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
 use crate::telemetry::{
     self, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples, Stopped,
 };
 use crate::wording::count_noun;
-use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Between two times that everything is handed to the system: what a crash loses at most.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
-
-/// Memory over the whole time, by device.
-type DeviceGrowth = BTreeMap<u32, GrowthSeries>;
 
 pub fn run_record(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
     run_stoppable(console, async |stop| {
@@ -93,14 +89,8 @@ async fn record_samples(
         "{count} samples ({missed} ticks missed): {}",
         args.output.display()
     ));
-    for device in &devices {
-        let found = growth
-            .get(&device.index)
-            .and_then(|series| series.find_growth());
-        if let Some(found) = found {
-            let text = found.describe_growth(device.total_bytes);
-            console.print_note(&format!("{}: {text}", device.name));
-        }
+    for sentence in growth.describe_devices(&devices) {
+        console.print_note(&sentence);
     }
     match failed {
         Some(failure) => Err(failure.into()),
@@ -154,7 +144,7 @@ fn write_samples(
     samples: &Samples,
 ) -> Result<(RecordingWriter, u64, DeviceGrowth), Failure> {
     let (mut count, mut flushed) = (0, Instant::now());
-    let mut growth = DeviceGrowth::new();
+    let mut growth = DeviceGrowth::default();
     loop {
         if flushed.elapsed() >= FLUSH_EVERY {
             flushed = Instant::now();
@@ -163,8 +153,7 @@ fn write_samples(
         match samples.recv_timeout(FLUSH_EVERY) {
             Ok(sample) => {
                 writer.write_sample(&sample)?;
-                let series = growth.entry(sample.device).or_default();
-                series.add_reading(sample.at_ns as f64 / 1e9, sample.used_bytes);
+                growth.add_sample(&sample);
                 count += 1;
             }
             Err(RecvTimeoutError::Timeout) => {}

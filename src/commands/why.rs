@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Of the bytes of a text fewer than one in this many control anything but a terminal.
+/// A log has fewer control characters than one in this many bytes, those for terminals apart.
 const MOST_CONTROLS: usize = 50;
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
@@ -91,7 +91,7 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
     } else {
         let services = all
             .iter()
-            .map(|(name, found, _)| json!({"container": name, "diagnosis": WhyDocument::of_diagnosis(name, found)}));
+            .map(|(name, found, _)| json!({"container": name, "diagnosis": found}));
         console.print_json(
             &json!({"project": args.target, "containers": services.collect::<Vec<_>>()}),
         )?;
@@ -178,7 +178,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         }
     };
     if Path::new(&args.target).is_dir() {
-        let text = format!("`{}` is a folder, and no capture", args.target);
+        let text = format!("`{}` is a folder without a capture", args.target);
         return Err(Failure::usage(text)
             .hint("name a container, a log, or the folder of a capture")
             .into());
@@ -203,7 +203,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         file => format!("`{file}`"),
     };
     if controls * MOST_CONTROLS > bytes {
-        return Err(Failure::usage(format!("{name} is no text"))
+        return Err(Failure::usage(format!("{name} is binary, not a log"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
             .into());
     }

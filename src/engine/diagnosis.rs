@@ -522,11 +522,8 @@ impl<'a> Judge<'a> {
             cause: (!failed && !silent).then(|| "no_failure".to_owned()),
             phase: self.last_phase().map(str::to_owned),
             confidence: (!failed && !silent).then(|| {
-                match is_served || status == "running" {
-                    true => "high",
-                    false => "low",
-                }
-                .to_owned()
+                let is_up = is_served || status == "running";
+                if is_up { "high" } else { "low" }.to_owned()
             }),
             abstained: failed || silent,
             means: (!failed && !silent).then(|| match status {

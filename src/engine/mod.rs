@@ -307,8 +307,7 @@ pub trait Engine: Sync {
         program.chain(self.serve(job).cmd).collect()
     }
 
-    /// The commands that tell whether a serving container has a model, and that fetch it; `None` where the server does so
-    /// itself.
+    /// Commands that check for a model in a serving container, and that fetch it; `None` where the server does so itself.
     fn pull_commands(&self, _model: &str) -> Option<[Vec<String>; 2]> {
         None
     }

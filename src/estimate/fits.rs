@@ -43,8 +43,8 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
             (_, None) => (None, "the GPU is not known".into()),
         };
     }
-    // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, whatever
-    // --kv-cache-memory-bytes says), or runs out of memory where it looks at its own increase alone (V0).
+    // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, also with
+    // --kv-cache-memory-bytes), or runs out of memory where it looks at its own increase alone (V0).
     let share = v.budget.unwrap_or(0);
     let free = gpu
         .total

@@ -36,7 +36,7 @@ pub struct GpuLook {
     pub uuid: String,
     /// Product name.
     pub name: String,
-    /// Its PCI address, where the driver tells it.
+    /// Its PCI address, where the driver reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
     /// Memory in all, bytes.
@@ -109,9 +109,6 @@ pub struct ContainerScan {
 impl ContainerScan {
     /// Host memory that counts against its limit: page cache and swap do not.
     pub fn held_bytes(&self) -> Option<u64> {
-        let kinds = self.host.unwrap_or_default();
-        let beside = [kinds.file_bytes, kinds.swap_bytes];
-        let beside = beside.into_iter().flatten().fold(0, u64::saturating_add);
-        Some(self.host_bytes?.saturating_sub(beside))
+        Some(self.host.unwrap_or_default().held_of(self.host_bytes?))
     }
 }

@@ -212,9 +212,10 @@ fn owners_of(gpu: &GpuLook) -> Vec<(String, u64)> {
         })
         .collect();
     owners.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let unattributed = match gpu.shares_host {
-        true => "operating system and processes off the GPU",
-        false => "unattributed",
+    let unattributed = if gpu.shares_host {
+        "operating system and processes off the GPU"
+    } else {
+        "unattributed"
     };
     let parts = [
         (unattributed, gpu.unattributed_bytes),

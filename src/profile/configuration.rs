@@ -147,6 +147,9 @@ impl ModelInfo {
 impl ModelInfo {
     /// Fills what the model's files do not say with the figures that the user gave.
     pub(super) fn fill_given(&mut self, given: &BTreeMap<String, f64>) {
+        if given.is_empty() {
+            return;
+        }
         let figures = Flags::of_figures(given);
         let fill = |field: &mut Option<u64>, figure: Option<u64>| *field = field.or(figure);
         fill(&mut self.num_parameters, figures.parameters);

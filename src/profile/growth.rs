@@ -5,7 +5,9 @@
 //! interval is a little too narrow, and one steady series of 40 lies above 0 by chance. Growth below
 //! [`LEAST_SHARE`], or below the spread of the readings around the slope, is therefore none.
 
+use crate::capture::{DeviceFacts, MemorySample};
 use crate::units::Bytes;
+use std::collections::BTreeMap;
 
 /// Bins of a series; of more, neighbours are joined.
 const MOST_BINS: usize = 256;
@@ -13,7 +15,7 @@ const MOST_BINS: usize = 256;
 const FIRST_WIDTH_S: f64 = 1.0;
 /// This part of a series is warm-up.
 const WARM_UP: f64 = 0.25;
-/// Of less time than this nothing is said, seconds.
+/// A shorter series has no verdict, seconds.
 const LEAST_SPAN_S: f64 = 600.0;
 /// Growth below this share of what is in use is none.
 const LEAST_SHARE: f64 = 0.01;
@@ -32,6 +34,28 @@ pub struct GrowthSeries {
     /// Time of its first reading in seconds, and the least of its bytes.
     bins: Vec<(f64, u64)>,
     width_s: f64,
+}
+
+/// Growth of each device that samples name.
+#[derive(Debug, Default)]
+pub struct DeviceGrowth(BTreeMap<u32, GrowthSeries>);
+
+impl DeviceGrowth {
+    /// Takes a sample; page cache is no growth.
+    pub fn add_sample(&mut self, sample: &MemorySample) {
+        let series = self.0.entry(sample.device).or_default();
+        series.add_reading(sample.at_ns as f64 / 1e9, sample.held_bytes());
+    }
+
+    /// A sentence for each device that was sampled long enough.
+    pub fn describe_devices(&self, devices: &[DeviceFacts]) -> Vec<String> {
+        let describe = |device: &DeviceFacts| {
+            let growth = self.0.get(&device.index)?.find_growth()?;
+            let text = growth.describe_growth(device.total_bytes);
+            Some(format!("{} {text}", device.name))
+        };
+        devices.iter().filter_map(describe).collect()
+    }
 }
 
 /// How memory grew after its warm-up.
@@ -56,7 +80,7 @@ pub struct MemoryGrowth {
 /// Kinds of growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrowthKind {
-    /// None that can be told from noise.
+    /// None beyond noise.
     Flat,
     /// Mostly one rise.
     Step,
@@ -82,7 +106,7 @@ impl GrowthSeries {
         }
     }
 
-    /// The growth after the warm-up; `None` where the series is too short to tell.
+    /// The growth after the warm-up; `None` where the series is too short.
     pub fn find_growth(&self) -> Option<MemoryGrowth> {
         let (begin, end) = (self.bins.first()?.0, self.bins.last()?.0);
         let warm = begin + (end - begin) * WARM_UP;
@@ -215,6 +239,34 @@ mod tests {
             let found = series(6.0, steady).find_growth().unwrap();
             prop_assert_ne!(found.growth_kind(), GrowthKind::Drift, "{:?}", found);
         }
+    }
+
+    #[test]
+    fn page_cache_is_no_growth() {
+        let mut growth = DeviceGrowth::default();
+        for place in 0..2_000 {
+            let read = place * MIB;
+            growth.add_sample(&MemorySample {
+                at_ns: place as i64 * 1_000_000_000,
+                used_bytes: GIB + read,
+                host: Some(crate::capture::HostSplit {
+                    file_bytes: Some(read),
+                    ..Default::default()
+                }),
+                ..MemorySample::default()
+            });
+        }
+        let device = DeviceFacts {
+            name: "container memory".into(),
+            ..DeviceFacts::default()
+        };
+        let [sentence] = &growth.describe_devices(&[device])[..] else {
+            panic!("{growth:?}")
+        };
+        assert!(
+            sentence.starts_with("container memory does not grow"),
+            "{sentence}"
+        );
     }
 
     #[test]

@@ -39,21 +39,13 @@ pub struct HostPoint {
 
 impl HostPoint {
     fn of_sample(sample: MemorySample) -> HostPoint {
-        let kinds = sample.host.unwrap_or_default();
         HostPoint {
             at_ns: sample.at_ns,
             used_bytes: sample.used_bytes,
-            held_bytes: held_bytes(&sample),
-            kinds,
+            held_bytes: sample.held_bytes(),
+            kinds: sample.host.unwrap_or_default(),
         }
     }
-}
-
-fn held_bytes(sample: &MemorySample) -> u64 {
-    let kinds = sample.host.unwrap_or_default();
-    let beside = [kinds.file_bytes, kinds.swap_bytes];
-    let beside = beside.into_iter().flatten().fold(0, u64::saturating_add);
-    sample.used_bytes.saturating_sub(beside)
 }
 
 impl HostMemoryUse {
@@ -68,7 +60,10 @@ impl HostMemoryUse {
             limit_bytes: facts.total_bytes,
             limit_level: facts.limit_level.clone(),
             baseline: baseline.map(HostPoint::of_sample),
-            peak: rows.iter().max_by_key(held_bytes).map(HostPoint::of_sample),
+            peak: rows
+                .iter()
+                .max_by_key(MemorySample::held_bytes)
+                .map(HostPoint::of_sample),
             kernel_peak_bytes: rows.iter().filter_map(|s| s.kernel_peak_bytes).max(),
             tightest_host: hosts.min_by_key(|h| h.available_bytes),
         })
@@ -112,19 +107,19 @@ impl HostMemoryUse {
             limit_bytes, limit_level => "the container has no limit and the host's memory is not known";
             baseline => "no sample was taken before the load";
             peak, tightest_host => o.not_sampled();
-            kernel_peak_bytes => "the kernel does not tell it, or memory was in swap";
+            kernel_peak_bytes => "the kernel does not report it, or memory was in swap";
         );
         for (key, point) in [("baseline", &found.baseline), ("peak", &found.peak)] {
             let Some(point) = point else { continue };
             null_reasons!(out, format_args!("{at}.{key}.kinds"), point.kinds;
                 anon_bytes, file_bytes, shmem_bytes, kernel_bytes, swap_bytes =>
-                    "the kernel does not tell it";
+                    "the kernel does not report it";
             );
         }
         if let Some(host) = &found.tightest_host {
             null_reasons!(out, "host_memory.tightest_host", host;
-                swap_used_bytes => "the kernel does not tell it";
-                stalled_pct => "the kernel does not tell it: it is older than 4.20, or built without PSI";
+                swap_used_bytes => "the kernel does not report it";
+                stalled_pct => "the kernel does not report it: it is older than 4.20, or built without PSI";
             );
         }
     }

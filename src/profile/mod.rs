@@ -36,7 +36,7 @@ pub use advice::advise_on_profile;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive_profile;
 pub use fullest::{FullestDevice, MemoryGauge, device_label};
-pub use growth::{GrowthKind, GrowthSeries, MemoryGrowth};
+pub use growth::{DeviceGrowth, GrowthKind, GrowthSeries, MemoryGrowth};
 pub use host_memory::{HostMemoryUse, HostPoint};
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
 pub use out_of_memory::{KILLED_FROM_OUTSIDE, OomKill, OomVerdict, describe_cgroup};

@@ -66,9 +66,10 @@ fn calculated(
         }
     };
     let all = i64::try_from(tokens.checked_mul(token)?).ok()?;
-    let by = match o.capture.model_files.contains_key("config.json") {
-        true => "config.json",
-        false => "the figures that were given",
+    let by = if o.capture.model_files.contains_key("config.json") {
+        "config.json"
+    } else {
+        "the figures that were given"
     };
     let quote = format!("{source}; {token} bytes per token by {by}");
     Some((all / ranks.rank_count() as i64, quote))

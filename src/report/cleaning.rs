@@ -40,7 +40,7 @@ struct CleanEntry {
     evidence: Option<CleanEvidence>,
 }
 
-/// The facts of what a verdict is of: of a container alone anything is shown.
+/// The facts that a verdict rests on; a page shows those of containers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CleanEvidence {
@@ -86,9 +86,10 @@ impl CleanEntry {
     /// Why, by which rule, and what helps.
     fn reason_blocks(&self) -> Vec<ContentBlock> {
         let why = self.why.trim_end_matches('.');
-        let name = match why.starts_with(&self.name) {
-            true => String::new(),
-            false => format!("{}: ", self.name),
+        let name = if why.starts_with(&self.name) {
+            String::new()
+        } else {
+            format!("{}: ", self.name)
         };
         let advice = self.advice.as_ref().map(|a| format!("Advice: {a}"));
         let reason = format!("{name}{why} [{}]", self.rule);
@@ -293,13 +294,14 @@ fn entry_table(id: &str, entries: &[&CleanEntry]) -> Option<ContentBlock> {
         .words("act", "act", CleanEntry::act_words);
     // Not on a host without GPUs.
     let on_gpus = entries.iter().any(|v| v.gpu_bytes != Some(0));
-    let table = match on_gpus {
-        true => table.figures("GPU memory, GiB", "gpu_gib", |v| {
+    let table = if on_gpus {
+        table.figures("GPU memory, GiB", "gpu_gib", |v| {
             cell_by(v.gpu_bytes.map(to_gib), "not known", |gib| {
                 format_in_unit(gib, "GiB")
             })
-        }),
-        false => table,
+        })
+    } else {
+        table
     };
     let table = table
         .words("image", "image", |v| v.container().map_or("", |c| &c.image))

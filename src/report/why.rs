@@ -133,9 +133,10 @@ fn state_of(found: &Diagnosis) -> AnswerState {
 fn verdict_of(found: &Diagnosis) -> String {
     let Some(cause) = &found.cause else {
         let quotes = || found.evidence.iter().map(|line| line.quote.to_lowercase());
-        return match quotes().any(|quote| quote.contains("out of memory")) {
-            true => "GPU memory ran out; in which phase is not in what was read",
-            false => "The cause is not in what was read",
+        return if quotes().any(|quote| quote.contains("out of memory")) {
+            "GPU memory ran out; in which phase is not in what was read"
+        } else {
+            "The cause is not in what was read"
         }
         .to_owned();
     };

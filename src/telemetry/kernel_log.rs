@@ -35,7 +35,8 @@ pub struct KernelEvidence {
     /// The limit that was reached when the kernel last killed one of its processes; the host's
     /// memory where none was.
     pub kill: Option<MemoryLimit>,
-    /// Whether the log still has all of the time that was looked at: no kill in it is none.
+    /// Whether the log has all of the time that was looked at, and the cgroup of each kill in it: then no
+    /// kill of the container is in it.
     pub complete: bool,
     /// The lines that say so, and those about GPUs.
     pub lines: Vec<String>,
@@ -119,7 +120,7 @@ impl KernelEvidence {
             complete: log.first().is_some_and(|line| line.wall_ns <= from_ns),
             ..KernelEvidence::default()
         };
-        let (mut limit_bytes, mut killed_pid) = (None, None);
+        let (mut limit_bytes, mut killed_pid, mut described_pid) = (None, None, None);
         for line in log {
             let text = line.text.as_str();
             if !(from_ns..=to_ns).contains(&line.wall_ns) {
@@ -134,6 +135,14 @@ impl KernelEvidence {
             // The level that was full: `memory: usage 409600kB, limit 409600kB, failcnt 54`.
             if let Some(rest) = text.strip_prefix("memory: usage ") {
                 limit_bytes = number_behind(rest, "limit ").map(|kb| kb << 10);
+            }
+            if text.starts_with("oom-kill:") {
+                described_pid = field(text, "pid=");
+            }
+            // Of more than ten kills in 5 s the kernel leaves out the lines that name a cgroup (mm/oom_kill.c).
+            if let Some((_, rest)) = text.split_once("ut of memory: Killed process ") {
+                let pid = rest.split(' ').next();
+                found.complete &= described_pid.take() == pid;
             }
             if text.starts_with("oom-kill:") && text.contains(id) && !id.is_empty() {
                 let level = field(text, "oom_memcg=").map(|path| match path.contains(id) {
@@ -234,6 +243,19 @@ mod tests {
         let lines = log(&kill("CONSTRAINT_NONE", "", ID));
         let late = KernelEvidence::of_container(&lines, ID, (50, 90), &[]);
         assert_eq!(late, none);
+    }
+
+    #[test]
+    fn a_kill_without_its_cgroup_leaves_the_log_incomplete() {
+        let memcg = format!(",oom_memcg=/docker/{ID}");
+        let mut lines = log(&kill("CONSTRAINT_MEMCG", &memcg, &ID.replace('5', "6")));
+        assert!(KernelEvidence::of_container(&lines, ID, (0, 9), &[]).complete);
+        lines.retain(|line| !line.text.starts_with("oom-kill:"));
+        let left_out = KernelEvidence::of_container(&lines, ID, (0, 9), &[]);
+        assert!(
+            left_out.kill.is_none() && !left_out.complete,
+            "{left_out:?}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::engine::EngineId;
 use crate::engine::settings::argument_text;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::non_torch::CONTEXT_GIB;
-use crate::estimate::question::{Risk, Seat, SeatingPlan, Tenant, find_remedies, plan_seats};
+use crate::estimate::question::{Risk, StartPlan, StartStep, Tenant, find_remedies, plan_starts};
 use crate::estimate::{Deployment, Estimate, Unknown, Version, weights};
 use crate::launch::Launch;
 use crate::preset::GpuRequest;
@@ -20,15 +20,15 @@ use crate::report::estimate::{
 use crate::units::GIB;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A model of the party.
-struct Guest {
+/// A model that can be estimated.
+struct PlannedModel {
     name: String,
     asked: Asked,
     devices: Vec<String>,
 }
 
 /// What cannot be estimated and takes memory all the same.
-struct Stranger {
+struct UnplannedService {
     name: String,
     devices: Vec<String>,
     /// Its share of the GPU, where that bounds it.
@@ -37,9 +37,9 @@ struct Stranger {
 }
 
 /// All that are to be on the same GPUs.
-pub struct Party {
-    guests: Vec<Guest>,
-    strangers: Vec<Stranger>,
+pub struct GpuGroup {
+    planned_models: Vec<PlannedModel>,
+    unplanned: Vec<UnplannedService>,
     neighbours: Vec<Neighbour>,
 }
 
@@ -47,7 +47,7 @@ pub struct Party {
 ///
 /// # Errors
 /// One cannot be read, or the GPU is not named.
-pub fn read_party(console: &Console, args: &EstimateArgs) -> Result<Option<Party>, Failure> {
+pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGroup>, Failure> {
     if args.compose.is_none() && args.beside.is_empty() {
         return Ok(None);
     }
@@ -59,17 +59,17 @@ pub fn read_party(console: &Console, args: &EstimateArgs) -> Result<Option<Party
     }
     let (alone, _) = gpu::of(args, 1, &GpuRequest::All)?;
     let total = alone.ok_or_else(no_gpu)?.total;
-    let mut party = Party {
-        guests: Vec::new(),
-        strangers: Vec::new(),
+    let mut group = GpuGroup {
+        planned_models: Vec::new(),
+        unplanned: Vec::new(),
         neighbours: gpu::neighbours(args)?,
     };
     if !several {
         let launch = launched::choose(&launches, args)?;
         let asked = Asked::of_launch(console, args, launch)?;
         let name = asked.model.name.clone();
-        party.add(name, launch, asked);
-        return Ok(Some(party));
+        group.add(name, launch, asked);
+        return Ok(Some(group));
     }
     let named = |l: &&Launch| {
         args.service.is_empty() || args.service.iter().any(|s| Some(s) == l.service.as_ref())
@@ -84,7 +84,7 @@ pub fn read_party(console: &Console, args: &EstimateArgs) -> Result<Option<Party
         let failure = match Asked::of_launch(console, args, Some(launch)) {
             Ok(asked) => match asked.estimated(&asked.deployment).map(|e| e.unmodelled) {
                 Ok(unmodelled) if unmodelled.is_empty() => {
-                    party.add(name, Some(launch), asked);
+                    group.add(name, Some(launch), asked);
                     continue;
                 }
                 Ok(unmodelled) => unmodelled[0].sentence(),
@@ -102,29 +102,29 @@ pub fn read_party(console: &Console, args: &EstimateArgs) -> Result<Option<Party
                 .is_some_and(|s| s.reader == Some(EngineId::Vllm))
         });
         let count = number("tensor_parallel_size").map_or(1, |n| n as u64);
-        party.strangers.push(Stranger {
+        group.unplanned.push(UnplannedService {
             name,
             devices: launch.devices(count),
             bytes: share.map(|s| (total as f64 * s + CONTEXT_GIB * GIB) as u64),
             reason: failure,
         });
     }
-    party.refuse_mixed_names()?;
-    if party.guests.is_empty() {
-        let Stranger { name, reason, .. } = &party.strangers[0];
+    group.refuse_mixed_names()?;
+    if group.planned_models.is_empty() {
+        let UnplannedService { name, reason, .. } = &group.unplanned[0];
         return Err(Failure::usage(format!(
             "none of the services can be estimated: `{name}`: {reason}"
         )));
     }
-    Ok(Some(party))
+    Ok(Some(group))
 }
 
-impl Party {
+impl GpuGroup {
     fn add(&mut self, name: String, launch: Option<&Launch>, asked: Asked) {
         let count = asked.deployment.gpus();
         let all = Launch::default();
         let devices = launch.unwrap_or(&all).devices(count);
-        self.guests.push(Guest {
+        self.planned_models.push(PlannedModel {
             name,
             asked,
             devices,
@@ -132,9 +132,9 @@ impl Party {
     }
 
     fn devices(&self) -> BTreeSet<&String> {
-        let guests = self.guests.iter().flat_map(|g| &g.devices);
-        guests
-            .chain(self.strangers.iter().flat_map(|s| &s.devices))
+        let planned_models = self.planned_models.iter().flat_map(|g| &g.devices);
+        planned_models
+            .chain(self.unplanned.iter().flat_map(|s| &s.devices))
             .collect()
     }
 
@@ -156,9 +156,9 @@ impl Party {
     /// What is known of those that cannot be estimated, by GPU.
     fn held(&self) -> BTreeMap<String, u64> {
         let mut held = BTreeMap::new();
-        for stranger in &self.strangers {
-            for device in &stranger.devices {
-                *held.entry(device.clone()).or_default() += stranger.bytes.unwrap_or(0);
+        for service in &self.unplanned {
+            for device in &service.devices {
+                *held.entry(device.clone()).or_default() += service.bytes.unwrap_or(0);
             }
         }
         held
@@ -169,46 +169,46 @@ impl Party {
 ///
 /// # Errors
 /// What is needed is not known.
-pub fn show_party(
+pub fn show_group(
     console: &Console,
     args: &EstimateArgs,
-    party: &Party,
+    group: &GpuGroup,
 ) -> anyhow::Result<ExitCode> {
-    let estimates: Vec<_> = party
-        .guests
+    let estimates: Vec<_> = group
+        .planned_models
         .iter()
-        .map(|guest| {
-            move |d: &Deployment| -> Result<Estimate, Unknown> { guest.asked.estimated(d) }
+        .map(|planned| {
+            move |d: &Deployment| -> Result<Estimate, Unknown> { planned.asked.estimated(d) }
         })
         .collect();
-    let tenants: Vec<Tenant<'_>> = party
-        .guests
+    let tenants: Vec<Tenant<'_>> = group
+        .planned_models
         .iter()
         .zip(&estimates)
-        .map(|(guest, estimate)| Tenant {
-            model: &guest.asked.model,
-            deployment: &guest.asked.deployment,
-            devices: &guest.devices,
-            concurrency: guest.asked.concurrency,
+        .map(|(planned, estimate)| Tenant {
+            model: &planned.asked.model,
+            deployment: &planned.asked.deployment,
+            devices: &planned.devices,
+            concurrency: planned.asked.concurrency,
             estimate,
         })
         .collect();
     // The rest is for those of which nothing is known.
-    let room = party.strangers.iter().all(|s| s.bytes.is_some());
-    let plan = plan_seats(&tenants, &party.held(), room).map_err(super::unknown)?;
-    let main = party.main(&plan);
-    let guest = &party.guests[main.tenant];
-    let estimate = guest.asked.estimate(&main.deployment)?;
+    let room = group.unplanned.iter().all(|s| s.bytes.is_some());
+    let plan = plan_starts(&tenants, &group.held(), room).map_err(super::unknown)?;
+    let main = group.main(&plan);
+    let planned = &group.planned_models[main.tenant];
+    let estimate = planned.asked.estimate(&main.deployment)?;
     let mut shown = page::build_page(
-        &guest.asked,
+        &planned.asked,
         &main.deployment,
         &estimate,
-        guest.asked.concurrency,
+        planned.asked.concurrency,
         None,
     );
-    shown.warnings = party.warnings(&shown);
-    shown.actions = party.actions(&plan, &tenants);
-    shown.shared = Some(party.shared(&plan, main, &tenants));
+    shown.warnings = group.warnings(&shown);
+    shown.actions = group.actions(&plan, &tenants);
+    shown.shared = Some(group.shared(&plan, main, &tenants));
     let fits = shown.shared.as_ref().and_then(|s| s.fits_as_asked);
     let risk = match fits {
         Some(true) => Some(main.risk),
@@ -227,23 +227,23 @@ pub fn show_party(
     Ok(ended(args, risk))
 }
 
-impl Party {
-    /// The seat of which the page has the parts: that of the model with the most weights.
-    fn main<'a>(&self, plan: &'a SeatingPlan) -> &'a Seat {
-        let size = |seat: &&Seat| {
-            let asked = &self.guests[seat.tenant].asked;
+impl GpuGroup {
+    /// The step of which the page has the parts: that of the model with the most weights.
+    fn main<'a>(&self, plan: &'a StartPlan) -> &'a StartStep {
+        let size = |step: &&StartStep| {
+            let asked = &self.planned_models[step.tenant].asked;
             weights::of(&asked.model, &asked.deployment).map_or(0, |w| w.bytes)
         };
         // A plan of no models is never made.
-        plan.seats.iter().max_by_key(size).unwrap_or(&plan.seats[0])
+        plan.steps.iter().max_by_key(size).unwrap_or(&plan.steps[0])
     }
 
     fn warnings(&self, page: &EstimatePage) -> Vec<String> {
         let others = self
-            .guests
+            .planned_models
             .iter()
             .filter(|g| g.asked.model.name != page.model);
-        let of_other = |g: &Guest| -> Vec<String> {
+        let of_other = |g: &PlannedModel| -> Vec<String> {
             let said = g.asked.warnings.iter();
             said.map(|w| format!("{}: {w}", g.name)).collect()
         };
@@ -253,51 +253,56 @@ impl Party {
     }
 
     /// The settings that the plan changes; where it does not fit, what makes the one fit that does not.
-    fn actions(&self, plan: &SeatingPlan, tenants: &[Tenant<'_>]) -> Vec<Action> {
-        let of_seat = |seat: &Seat, setting: String| Action {
+    fn actions(&self, plan: &StartPlan, tenants: &[Tenant<'_>]) -> Vec<Action> {
+        let of_step = |step: &StartStep, setting: String| Action {
             effect: format!(
                 "for `{}`, which takes {}",
-                self.guests[seat.tenant].name,
-                crate::units::Bytes(seat.takes)
+                self.planned_models[step.tenant].name,
+                crate::units::Bytes(step.takes)
             ),
             setting,
         };
         if plan.fits() {
             let changed = plan
-                .seats
+                .steps
                 .iter()
-                .filter_map(|seat| Some(of_seat(seat, plan.changed_share(seat, tenants)?)));
+                .filter_map(|step| Some(of_step(step, plan.changed_share(step, tenants)?)));
             return changed.take(MOST_ACTIONS).collect();
         }
-        let Some(seat) = plan.seats.iter().find(|s| !s.fits()) else {
+        let Some(step) = plan.steps.iter().find(|s| !s.fits()) else {
             return Vec::new();
         };
-        let guest = &self.guests[seat.tenant];
-        let holds =
-            |d: &Deployment| Ok(guest.asked.reading(d)?.on.map_or(0.0, |on| on.concurrency));
+        let planned = &self.planned_models[step.tenant];
+        let holds = |d: &Deployment| {
+            Ok(planned
+                .asked
+                .reading(d)?
+                .on
+                .map_or(0.0, |on| on.concurrency))
+        };
         let found = find_remedies(
-            &guest.asked.model,
-            &seat.deployment,
-            guest.asked.concurrency,
+            &planned.asked.model,
+            &step.deployment,
+            planned.asked.concurrency,
             &holds,
         );
         let one =
-            |r: &crate::estimate::question::Remedy| r.deployment.gpus() == seat.deployment.gpus();
+            |r: &crate::estimate::question::Remedy| r.deployment.gpus() == step.deployment.gpus();
         let found = found.into_iter().filter(one).take(MOST_ACTIONS);
         found
             .map(|remedy| Action {
                 effect: format!(
                     "`{}` {}",
-                    guest.name,
-                    describe_hold(&remedy, &guest.asked.model)
+                    planned.name,
+                    describe_hold(&remedy, &planned.asked.model)
                 ),
                 setting: remedy.argument,
             })
             .collect()
     }
 
-    fn shared(&self, plan: &SeatingPlan, main: &Seat, tenants: &[Tenant<'_>]) -> SharedGpus {
-        let known = self.strangers.iter().all(|s| s.bytes.is_some());
+    fn shared(&self, plan: &StartPlan, main: &StartStep, tenants: &[Tenant<'_>]) -> SharedGpus {
+        let known = self.unplanned.iter().all(|s| s.bytes.is_some());
         let alone = |name: &str, gpus: &[String], bytes: Option<u64>| SharedTenant {
             name: name.to_owned(),
             gpus: gpus.to_vec(),
@@ -307,37 +312,40 @@ impl Party {
         let all: Vec<String> = self.devices().into_iter().cloned().collect();
         let named: u64 = self.neighbours.iter().map(|n| n.bytes).sum();
         let before = |device: &String| {
-            let guest = self.guests.iter().find(|g| g.devices.contains(device));
-            guest.and_then(|g| g.asked.deployment.gpu.as_ref())
+            let planned = self
+                .planned_models
+                .iter()
+                .find(|g| g.devices.contains(device));
+            planned.and_then(|g| g.asked.deployment.gpu.as_ref())
         };
         // What the driver reports besides what was named.
         let others = all.iter().filter_map(|d| Some(before(d)?.in_use));
         let others = others.max().unwrap_or(0).saturating_sub(named);
         let held = self.held();
         let held = |device: &String| held.get(device).copied().unwrap_or(0);
-        let mut seated = Vec::new();
+        let mut tenants_shown = Vec::new();
         if others > 0 {
-            seated.push(alone("in use now", &all, Some(others)));
+            tenants_shown.push(alone("in use now", &all, Some(others)));
         }
-        seated.extend(
+        tenants_shown.extend(
             self.neighbours
                 .iter()
                 .map(|n| alone(&n.name, &all, Some(n.bytes))),
         );
-        seated.extend(self.strangers.iter().map(|s| SharedTenant {
+        tenants_shown.extend(self.unplanned.iter().map(|s| SharedTenant {
             reason: Some(s.reason.clone()),
             ..alone(&s.name, &s.devices, s.bytes)
         }));
-        seated.extend(
-            plan.seats
+        tenants_shown.extend(
+            plan.steps
                 .iter()
-                .map(|seat| self.seated(seat, plan, tenants)),
+                .map(|step| self.tenant_of_step(step, plan, tenants)),
         );
         let taken = |device: &String, but: Option<usize>| -> u64 {
             let here = plan
-                .seats
+                .steps
                 .iter()
-                .filter(|s| self.guests[s.tenant].devices.contains(device));
+                .filter(|s| self.planned_models[s.tenant].devices.contains(device));
             let here = here.filter(|s| Some(s.tenant) != but).map(|s| s.takes);
             here.sum::<u64>() + held(device)
         };
@@ -348,7 +356,7 @@ impl Party {
                 .saturating_sub(gpu.in_use)
                 .saturating_sub(taken(device, None));
             let all_known = self
-                .strangers
+                .unplanned
                 .iter()
                 .all(|s| s.bytes.is_some() || !s.devices.contains(device));
             Some(SharedGpu {
@@ -358,36 +366,41 @@ impl Party {
             })
         });
         let gpus = gpus.collect();
-        let beside = self.guests[main.tenant].devices.iter();
+        let beside = self.planned_models[main.tenant].devices.iter();
         let beside = beside.filter_map(|d| Some(before(d)?.in_use + taken(d, Some(main.tenant))));
-        let sure = |fits: bool| match (fits, self.strangers.is_empty() && known) {
+        let sure = |fits: bool| match (fits, self.unplanned.is_empty() && known) {
             (true, false) => None,
             (fits, _) => Some(fits),
         };
         SharedGpus {
-            tenants: seated,
+            tenants: tenants_shown,
             gpus,
             fits_as_asked: sure(plan.fits() && plan.as_asked),
             fits: sure(plan.fits()),
             any_order: plan.any_order,
-            risk: plan.seats.iter().map(|s| s.risk).max(),
+            risk: plan.steps.iter().map(|s| s.risk).max(),
             beside_main_bytes: beside.max().unwrap_or(0),
         }
     }
 
-    fn seated(&self, seat: &Seat, plan: &SeatingPlan, tenants: &[Tenant<'_>]) -> SharedTenant {
-        let guest = &self.guests[seat.tenant];
-        let asked = &guest.asked;
-        let deployment = &seat.deployment;
+    fn tenant_of_step(
+        &self,
+        step: &StartStep,
+        plan: &StartPlan,
+        tenants: &[Tenant<'_>],
+    ) -> SharedTenant {
+        let planned = &self.planned_models[step.tenant];
+        let asked = &planned.asked;
+        let deployment = &step.deployment;
         // The flag is there since 0.11.
         let has = deployment
             .version
             .is_none_or(|v| v >= Version::new(0, 11, 0));
-        let free = deployment.kv_cache_memory.is_none() && self.guests.len() > 1;
-        let cache = seat.pool.filter(|_| has && free && seat.fits());
+        let free = deployment.kv_cache_memory.is_none() && self.planned_models.len() > 1;
+        let cache = step.pool.filter(|_| has && free && step.fits());
         let reason = match asked.estimated(deployment) {
             Err(why) => Some(why.what),
-            Ok(estimate) if !seat.fits() => {
+            Ok(estimate) if !step.fits() => {
                 let page = page::build_page(asked, deployment, &estimate, asked.concurrency, None);
                 Some(answer_of_estimate(&page).verdict)
             }
@@ -397,21 +410,21 @@ impl Party {
             Ok(_) => None,
         };
         SharedTenant {
-            name: guest.name.clone(),
+            name: planned.name.clone(),
             model: Some(asked.model.name.clone()),
-            gpus: guest.devices.clone(),
-            takes_bytes: Some(seat.takes),
-            setting: plan.changed_share(seat, tenants),
+            gpus: planned.devices.clone(),
+            takes_bytes: Some(step.takes),
+            setting: plan.changed_share(step, tenants),
             cache_setting: cache.and_then(|bytes| {
                 argument_text(
-                    seat.deployment.engine,
+                    step.deployment.engine,
                     "kv_cache_memory_bytes",
                     &bytes.to_string(),
                 )
             }),
-            concurrency: Some(seat.concurrency),
-            max_model_len: seat.deployment.max_model_len.or(asked.model.max_positions),
-            fits: Some(seat.fits()),
+            concurrency: Some(step.concurrency),
+            max_model_len: step.deployment.max_model_len.or(asked.model.max_positions),
+            fits: Some(step.fits()),
             reason,
         }
     }

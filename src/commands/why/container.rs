@@ -13,7 +13,7 @@ use crate::engine::recognise;
 use crate::live::{GpuLook, MemoryWatcher};
 use crate::profile::{OomKill, OomVerdict};
 use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
-use crate::telemetry::{MeasuredContainer, uses_gpus};
+use crate::telemetry::{MeasuredContainer, uses_gpus, watch_oom_kills};
 use crate::units::Bytes;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -22,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// Time before the end of the last life that is read of a log that is too long, or of a container
 /// that was restarted.
 const LAST_STRETCH_NS: i64 = 600_000_000_000;
+/// Docker stamps a start after the program runs: what it did at once has an earlier time.
+const BEFORE_START_NS: i64 = 2_000_000_000;
 /// Around an end: what the kernel logs of it may come a little later.
 const AFTER_END_NS: i64 = 5_000_000_000;
 /// Time in which the daemon answers with past events.
@@ -30,7 +32,7 @@ const EVENTS_WITHIN: Duration = Duration::from_millis(300);
 const REMOVED_WITHIN_NS: i64 = 86_400_000_000_000;
 /// Another tenant of a GPU counts from this size, bytes: contexts alone are smaller.
 const TENANT_BYTES: u64 = 1 << 30;
-/// Fact of a container whose GPU has no memory of its own.
+/// Fact of a container on a GPU without memory of its own.
 const SHARES_HOST: &str = "unified_memory=true";
 /// A file system with less than this share free is full.
 const FULL_BELOW: f64 = 0.02;
@@ -106,7 +108,7 @@ pub async fn diagnose_container(
             at_ns: None,
             limit: Some(limit),
         }),
-        (None, killed) => OomVerdict::judge_kill(facts, killed, &[], None),
+        (None, killed) => OomVerdict::judge_kill(facts, killed || counts_kill(facts), &[], None),
     };
     if let OomVerdict::Killed(kill) = killed {
         evidence.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
@@ -170,6 +172,12 @@ pub fn facts_of(container: &ContainerFacts) -> Vec<String> {
     facts
 }
 
+/// Whether the counters of a container that runs have a kill for lack of memory: the kernel's log may lack it.
+fn counts_kill(facts: &ContainerFacts) -> bool {
+    let watch = watch_oom_kills(&MeasuredContainer::of_container(facts), true);
+    watch.is_some_and(|mut watch| watch.look_again().kills.is_some_and(|kills| kills > 0))
+}
+
 /// What the kernel logged about the container's last life; `other_gpus`: addresses of GPUs that it does not have.
 fn kernel_evidence(
     facts: &ContainerFacts,
@@ -178,7 +186,7 @@ fn kernel_evidence(
     let state = &facts.state;
     let until = state.finished_ns.filter(|_| state.pid.is_none());
     let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
-    let from = state.started_ns.unwrap_or(i64::MAX);
+    let from = (state.started_ns).map_or(i64::MAX, |at| at.saturating_sub(BEFORE_START_NS));
     // Of a container that loops the last life may have just begun.
     let from = match state.finished_ns.filter(|_| state.restart_count > 0) {
         Some(end) => from.min(end.saturating_sub(LAST_STRETCH_NS)),

@@ -11,11 +11,11 @@ use crate::container::Runtime;
 use crate::container::events::ContainerNotice;
 use crate::engine::diagnosis::LastReading;
 use crate::error::Failure;
-use crate::profile::GrowthSeries;
+use crate::profile::DeviceGrowth;
 use crate::telemetry::{
     BackendChoice, MeasuredContainer, MemorySampler, SamplerOptions, open_with_host,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
 /// Readings that are kept, of all devices: a minute of eight GPUs at ten a second.
@@ -28,7 +28,7 @@ struct LifeWatch {
     clock: Clock,
     devices: Vec<DeviceFacts>,
     sampler: MemorySampler,
-    ring: JoinHandle<(VecDeque<MemorySample>, BTreeMap<u32, GrowthSeries>)>,
+    ring: JoinHandle<(VecDeque<MemorySample>, DeviceGrowth)>,
 }
 
 /// Waits until the container that `args` names has died, and diagnoses it.
@@ -112,10 +112,9 @@ impl LifeWatch {
         let (sampler, samples) =
             MemorySampler::start_thread(backend, &clock, SamplerOptions::default()).ok()?;
         let ring = std::thread::spawn(move || {
-            let (mut ring, mut growth) = (VecDeque::new(), BTreeMap::new());
+            let (mut ring, mut growth) = (VecDeque::new(), DeviceGrowth::default());
             for sample in samples.iter() {
-                let series: &mut GrowthSeries = growth.entry(sample.device).or_default();
-                series.add_reading(sample.at_ns as f64 / 1e9, sample.used_bytes);
+                growth.add_sample(&sample);
                 ring.push_back(sample);
                 if ring.len() > MOST_READINGS {
                     ring.pop_front();
@@ -136,18 +135,8 @@ impl LifeWatch {
         let end_ns = self.clock.now();
         self.sampler.stop_thread();
         let (ring, growth) = self.ring.join().unwrap_or_default();
-        let (mut readings, mut sentences) = (Vec::new(), Vec::new());
+        let mut readings = Vec::new();
         for device in &self.devices {
-            let found = growth
-                .get(&device.index)
-                .and_then(GrowthSeries::find_growth);
-            sentences.extend(found.map(|found| {
-                format!(
-                    "{} {}",
-                    device.name,
-                    found.describe_growth(device.total_bytes)
-                )
-            }));
             let mut last = None;
             for before_s in SHOWN_BEFORE_S {
                 let until = end_ns - (before_s * 1e9) as i64;
@@ -165,6 +154,6 @@ impl LifeWatch {
                 });
             }
         }
-        (readings, sentences)
+        (readings, growth.describe_devices(&self.devices))
     }
 }

@@ -31,8 +31,8 @@ pub struct Flags {
 /// KV heads that most models with grouped heads have.
 const USUAL_KV_HEADS: u64 = 8;
 
-/// What a token takes in the cache by either reading of a model whose key and value heads are not given, a sentence
-/// without a full stop; `None` where a figure is missing or it makes no difference.
+/// Bytes of a token in the cache by both readings of a model without its number of key and value heads, a sentence
+/// without a full stop; `None` where a figure is missing or both agree.
 pub fn describe_kv_readings(layers: u64, heads: u64, head_dim: u64) -> Option<String> {
     let other = if heads > USUAL_KV_HEADS {
         USUAL_KV_HEADS

@@ -26,9 +26,9 @@ pub struct Tenant<'a> {
     pub estimate: &'a dyn Fn(&Deployment) -> Result<Estimate, Unknown>,
 }
 
-/// A model in its turn.
+/// The start of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seat {
+pub struct StartStep {
     /// Its place in the list that was asked about.
     pub tenant: usize,
     /// The settings that it is to start with, on the GPU as those before it leave it.
@@ -43,7 +43,7 @@ pub struct Seat {
     pub risk: Risk,
 }
 
-impl Seat {
+impl StartStep {
     /// It starts and holds what is asked for.
     pub fn fits(&self) -> bool {
         self.risk < Risk::DoesNotFit
@@ -52,28 +52,28 @@ impl Seat {
 
 /// Who starts when, and with what.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SeatingPlan {
+pub struct StartPlan {
     /// In the order in which they start.
-    pub seats: Vec<Seat>,
+    pub steps: Vec<StartStep>,
     /// Nothing has to be changed.
     pub as_asked: bool,
     /// Each order of starting does.
     pub any_order: bool,
 }
 
-impl SeatingPlan {
+impl StartPlan {
     /// All of them start and hold what is asked for.
     pub fn fits(&self) -> bool {
-        self.seats.iter().all(Seat::fits)
+        self.steps.iter().all(StartStep::fits)
     }
 
     /// The argument that gives a model another share than it was asked for with.
-    pub fn changed_share(&self, seat: &Seat, tenants: &[Tenant<'_>]) -> Option<String> {
-        let share = seat.deployment.memory_fraction?;
-        let asked = tenants.get(seat.tenant)?.deployment.memory_fraction;
+    pub fn changed_share(&self, step: &StartStep, tenants: &[Tenant<'_>]) -> Option<String> {
+        let share = step.deployment.memory_fraction?;
+        let asked = tenants.get(step.tenant)?.deployment.memory_fraction;
         let name = "gpu_memory_utilization";
         (asked != Some(share))
-            .then(|| argument_text(seat.deployment.engine, name, &format!("{share:.2}")))?
+            .then(|| argument_text(step.deployment.engine, name, &format!("{share:.2}")))?
     }
 }
 
@@ -83,30 +83,30 @@ impl SeatingPlan {
 ///
 /// # Errors
 /// The missing input.
-pub fn plan_seats(
+pub fn plan_starts(
     tenants: &[Tenant<'_>],
     held: &BTreeMap<String, u64>,
     room: bool,
-) -> Result<SeatingPlan, Unknown> {
-    let party = Party { tenants, held };
+) -> Result<StartPlan, Unknown> {
+    let planner = StartPlanner { tenants, held };
     let written: Vec<usize> = (0..tenants.len()).collect();
-    let order = party.starting_order();
-    let plan = |seats: Vec<Seat>, as_asked| SeatingPlan {
-        any_order: party.fits_in_each_order(&seats),
-        seats,
+    let order = planner.starting_order();
+    let plan = |steps: Vec<StartStep>, as_asked| StartPlan {
+        any_order: planner.fits_in_each_order(&steps),
+        steps,
         as_asked,
     };
     for order in [&written, &order] {
-        let seats = party.seat(order, &|_, asked| Ok(asked));
-        if let Some(seats) = seats.ok().filter(|s| s.iter().all(Seat::fits)) {
-            return Ok(plan(seats, true));
+        let steps = planner.start_each(order, &|_, asked| Ok(asked));
+        if let Some(steps) = steps.ok().filter(|s| s.iter().all(StartStep::fits)) {
+            return Ok(plan(steps, true));
         }
     }
     let mut last = Vec::new();
     for keeps in [true, false] {
-        last = party.seat(&order, &|n, asked| party.least(n, asked, keeps))?;
-        if last.iter().all(Seat::fits) {
-            let wider = room.then(|| party.widen(&last, keeps)).flatten();
+        last = planner.start_each(&order, &|n, asked| planner.least(n, asked, keeps))?;
+        if last.iter().all(StartStep::fits) {
+            let wider = room.then(|| planner.widen(&last, keeps)).flatten();
             return Ok(plan(wider.unwrap_or(last), false));
         }
     }
@@ -125,12 +125,12 @@ fn turn(deployment: &Deployment) -> u8 {
     }
 }
 
-struct Party<'a> {
+struct StartPlanner<'a> {
     tenants: &'a [Tenant<'a>],
     held: &'a BTreeMap<String, u64>,
 }
 
-impl Party<'_> {
+impl StartPlanner<'_> {
     fn weights(&self, n: usize) -> u64 {
         let tenant = &self.tenants[n];
         let loaded = crate::estimate::weights::of(tenant.model, tenant.deployment);
@@ -146,13 +146,13 @@ impl Party<'_> {
     }
 
     /// Starts one after the other, each with the settings that `choose` gives it.
-    fn seat(
+    fn start_each(
         &self,
         order: &[usize],
         choose: &dyn Fn(usize, Deployment) -> Result<Deployment, Unknown>,
-    ) -> Result<Vec<Seat>, Unknown> {
+    ) -> Result<Vec<StartStep>, Unknown> {
         let mut taken = self.held.clone();
-        let mut seats = Vec::new();
+        let mut steps = Vec::new();
         for n in order {
             let tenant = &self.tenants[*n];
             let others = tenant.devices.iter().filter_map(|d| taken.get(d)).max();
@@ -161,17 +161,17 @@ impl Party<'_> {
             if let Some(gpu) = &mut asked.gpu {
                 gpu.in_use = gpu.in_use.saturating_add(others).min(gpu.total);
             }
-            let seat = self.judge(*n, choose(*n, asked)?)?;
+            let step = self.judge(*n, choose(*n, asked)?)?;
             for device in tenant.devices {
-                *taken.entry(device.clone()).or_default() += seat.takes;
+                *taken.entry(device.clone()).or_default() += step.takes;
             }
-            seats.push(seat);
+            steps.push(step);
         }
-        Ok(seats)
+        Ok(steps)
     }
 
     /// What comes of one with these settings.
-    fn judge(&self, n: usize, deployment: Deployment) -> Result<Seat, Unknown> {
+    fn judge(&self, n: usize, deployment: Deployment) -> Result<StartStep, Unknown> {
         let tenant = &self.tenants[n];
         let estimate = (tenant.estimate)(&deployment)?;
         let reading = Reading::of(tenant.model, &deployment, &estimate)?;
@@ -180,7 +180,7 @@ impl Party<'_> {
         let free = (deployment.gpu.as_ref()).map_or(0, |g| g.total.saturating_sub(g.in_use));
         let risk = reading.risk(tenant.concurrency);
         let risk = risk.filter(|_| takes <= free).unwrap_or(Risk::DoesNotFit);
-        Ok(Seat {
+        Ok(StartStep {
             tenant: n,
             takes,
             pool: estimate.pool.as_ref().ok().map(|p| p.bytes),
@@ -202,16 +202,16 @@ impl Party<'_> {
         if asked.kv_cache_memory.is_some() {
             // The share decides nothing but whether it starts.
             let fits = |share: &f64| {
-                let seat = self.judge(n, with_share(&asked, Some(*share)));
-                seat.is_ok_and(|s| s.fits())
+                let step = self.judge(n, with_share(&asked, Some(*share)));
+                step.is_ok_and(|s| s.fits())
             };
             let found = free_shares(&asked).find(fits);
             return Ok(with_share(&asked, found.or(asked.memory_fraction)));
         }
         for most in [Risk::Medium, Risk::High] {
             let holds = |d: &Deployment| {
-                let seat = self.judge(n, d.clone()).ok();
-                Ok(seat
+                let step = self.judge(n, d.clone()).ok();
+                Ok(step
                     .filter(|s| s.risk <= most)
                     .map_or(0.0, |s| s.concurrency))
             };
@@ -228,18 +228,18 @@ impl Party<'_> {
     }
 
     /// The same plan with the rest given to the largest whose share is not kept; `None` where there is none.
-    fn widen(&self, seats: &[Seat], keeps: bool) -> Option<Vec<Seat>> {
-        let free_to_grow = |seat: &&Seat| {
-            let asked = self.tenants[seat.tenant].deployment;
+    fn widen(&self, steps: &[StartStep], keeps: bool) -> Option<Vec<StartStep>> {
+        let free_to_grow = |step: &&StartStep| {
+            let asked = self.tenants[step.tenant].deployment;
             let kept = keeps && asked.memory_fraction.is_some();
-            let share = seat.deployment.memory_fraction.is_some();
+            let share = step.deployment.memory_fraction.is_some();
             share && !kept && asked.kv_cache_memory.is_none()
         };
-        let all = seats.iter().filter(free_to_grow);
-        let wide = all.max_by_key(|seat| self.weights(seat.tenant))?;
+        let all = steps.iter().filter(free_to_grow);
+        let wide = all.max_by_key(|step| self.weights(step.tenant))?;
         let gpu = wide.deployment.gpu.as_ref()?;
         let devices = self.tenants[wide.tenant].devices.iter();
-        let left = devices.map(|d| self.left_on(d, seats)).min()?;
+        let left = devices.map(|d| self.left_on(d, steps)).min()?;
         // Of what is free where the engine takes a part of that.
         let whole = match wide.deployment.engine {
             EngineId::Vllm => gpu.total,
@@ -249,29 +249,32 @@ impl Party<'_> {
         let more = left.saturating_sub(spare) as f64 / whole.max(1) as f64;
         let least = (wide.deployment.memory_fraction? * 100.0).round() as u64;
         let most = (least + (more * 100.0) as u64).min(95);
-        let order: Vec<usize> = seats.iter().map(|s| s.tenant).collect();
+        let order: Vec<usize> = steps.iter().map(|s| s.tenant).collect();
         // What the estimator adds with a larger share is little: a few steps down are enough.
         let shares = (least + 1..=most).rev().take(5);
         let with = |share: u64| {
-            let choose = |n: usize, asked: Deployment| match n == wide.tenant {
-                true => Ok(with_share(&asked, Some(share as f64 / 100.0))),
-                false => self.least(n, asked, keeps),
+            let choose = |n: usize, asked: Deployment| {
+                if n == wide.tenant {
+                    Ok(with_share(&asked, Some(share as f64 / 100.0)))
+                } else {
+                    self.least(n, asked, keeps)
+                }
             };
-            let seats = self.seat(&order, &choose).ok()?;
-            let fits = seats.iter().all(Seat::fits);
-            let spared = |s: &Seat| {
+            let steps = self.start_each(&order, &choose).ok()?;
+            let fits = steps.iter().all(StartStep::fits);
+            let spared = |s: &StartStep| {
                 let mut devices = self.tenants[s.tenant].devices.iter();
-                devices.all(|d| self.left_on(d, &seats) >= spare)
+                devices.all(|d| self.left_on(d, &steps) >= spare)
             };
-            (fits && seats.iter().all(spared)).then_some(seats)
+            (fits && steps.iter().all(spared)).then_some(steps)
         };
         shares.into_iter().find_map(with)
     }
 
     /// Bytes that are left on a GPU.
-    fn left_on(&self, device: &String, seats: &[Seat]) -> u64 {
-        let here = |seat: &&Seat| self.tenants[seat.tenant].devices.contains(device);
-        let taken: u64 = seats.iter().filter(here).map(|s| s.takes).sum();
+    fn left_on(&self, device: &String, steps: &[StartStep]) -> u64 {
+        let here = |step: &&StartStep| self.tenants[step.tenant].devices.contains(device);
+        let taken: u64 = steps.iter().filter(here).map(|s| s.takes).sum();
         let held = self.held.get(device).copied().unwrap_or(0);
         let tenant = self.tenants.iter().find(|t| t.devices.contains(device));
         let gpu = tenant.and_then(|t| t.deployment.gpu.as_ref());
@@ -280,18 +283,18 @@ impl Party<'_> {
     }
 
     /// The same settings do in each order.
-    fn fits_in_each_order(&self, seats: &[Seat]) -> bool {
-        if seats.len() > MOST_ORDERED {
+    fn fits_in_each_order(&self, steps: &[StartStep]) -> bool {
+        if steps.len() > MOST_ORDERED {
             return false;
         }
         let planned = |n: usize, asked: Deployment| {
-            let seat = seats.iter().find(|s| s.tenant == n);
-            let share = seat.and_then(|s| s.deployment.memory_fraction);
+            let step = steps.iter().find(|s| s.tenant == n);
+            let share = step.and_then(|s| s.deployment.memory_fraction);
             Ok(with_share(&asked, share))
         };
         let fits = |order: &Vec<usize>| {
-            let seated = self.seat(order, &planned);
-            seated.is_ok_and(|seats| seats.iter().all(Seat::fits))
+            let started = self.start_each(order, &planned);
+            started.is_ok_and(|steps| steps.iter().all(StartStep::fits))
         };
         orders((0..self.tenants.len()).collect()).iter().all(fits)
     }
@@ -371,7 +374,7 @@ mod tests {
     }
 
     /// The plan of models of 4 and 32 layers, deployed so.
-    fn planned(small: &Deployment, large: &Deployment) -> SeatingPlan {
+    fn planned(small: &Deployment, large: &Deployment) -> StartPlan {
         let models = [llama(4), llama(32)];
         let devices = ["0".to_owned()];
         let estimates: Vec<_> = models
@@ -389,15 +392,15 @@ mod tests {
                 estimate: &estimates[n],
             })
             .collect();
-        let plan = plan_seats(&tenants, &BTreeMap::new(), true).unwrap();
-        let taken: u64 = plan.seats.iter().map(|s| s.takes).sum();
+        let plan = plan_starts(&tenants, &BTreeMap::new(), true).unwrap();
+        let taken: u64 = plan.steps.iter().map(|s| s.takes).sum();
         assert!(!plan.fits() || taken <= 79 * GIB, "{plan:?}");
         plan
     }
 
-    fn shares(plan: &SeatingPlan) -> Vec<f64> {
-        let share = |s: &Seat| s.deployment.memory_fraction.unwrap_or(0.0);
-        plan.seats.iter().map(share).collect()
+    fn shares(plan: &StartPlan) -> Vec<f64> {
+        let share = |s: &StartStep| s.deployment.memory_fraction.unwrap_or(0.0);
+        plan.steps.iter().map(share).collect()
     }
 
     #[test]
@@ -420,13 +423,13 @@ mod tests {
         let [small, large] = shares(&plan)[..] else {
             panic!("{plan:?}")
         };
-        assert_eq!(plan.seats[0].tenant, 0);
+        assert_eq!(plan.steps[0].tenant, 0);
         assert!(small < 0.15 && large > 0.75, "{plan:?}");
         assert!(
-            plan.any_order && plan.seats[1].concurrency > 30.0,
+            plan.any_order && plan.steps[1].concurrency > 30.0,
             "{plan:?}"
         );
-        let taken: u64 = plan.seats.iter().map(|s| s.takes).sum();
+        let taken: u64 = plan.steps.iter().map(|s| s.takes).sum();
         let left = 79 * GIB - taken;
         assert!((GIB..4 * GIB).contains(&left), "{left}");
     }
@@ -436,8 +439,8 @@ mod tests {
         // Of its default share, 0.9, the other's 0.4 is a part.
         let plan = planned(&vllm(19, Some(0.4)), &vllm(8, None));
         assert!(plan.as_asked && !plan.any_order, "{plan:?}");
-        assert_eq!(plan.seats[1].tenant, 1);
-        assert!(plan.seats[1].takes < 45 * GIB, "{plan:?}");
+        assert_eq!(plan.steps[1].tenant, 1);
+        assert!(plan.steps[1].takes < 45 * GIB, "{plan:?}");
         // 0.5 would leave it 0.1.
         let plan = planned(&vllm(19, Some(0.4)), &vllm(8, Some(0.5)));
         assert!(plan.fits() && !plan.as_asked, "{plan:?}");
@@ -447,7 +450,7 @@ mod tests {
     fn what_takes_a_part_of_the_free_memory_starts_last() {
         let sglang = on_h100(EngineId::Sglang, Version::new(0, 5, 5), None);
         let plan = planned(&sglang, &vllm(19, Some(0.6)));
-        let order: Vec<usize> = plan.seats.iter().map(|s| s.tenant).collect();
+        let order: Vec<usize> = plan.steps.iter().map(|s| s.tenant).collect();
         assert!(
             plan.fits() && order == [1, 0] && !plan.any_order,
             "{plan:?}"
@@ -462,10 +465,10 @@ mod tests {
         };
         // With the default share, 0.9, it starts only where so much is free.
         let plan = planned(&vllm(19, Some(0.5)), &bytes);
-        let large = plan.seats.iter().find(|s| s.tenant == 1).unwrap();
+        let large = plan.steps.iter().find(|s| s.tenant == 1).unwrap();
         assert!(plan.fits(), "{plan:?}");
         assert!(large.takes < 25 * GIB, "{plan:?}");
-        assert!(plan.seats[0].tenant == 1 || !plan.as_asked, "{plan:?}");
+        assert!(plan.steps[0].tenant == 1 || !plan.as_asked, "{plan:?}");
     }
 
     #[test]
@@ -479,7 +482,7 @@ mod tests {
             ..d
         };
         let plan = planned(&tiny(vllm(19, None)), &tiny(vllm(19, None)));
-        assert!(!plan.fits() && plan.seats[0].fits(), "{plan:?}");
+        assert!(!plan.fits() && plan.steps[0].fits(), "{plan:?}");
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl NvmlGpu {
     }
 }
 
-/// Error for a GPU without memory of its own on a host that does not tell its own.
+/// Error for a GPU without memory of its own on a host with unreadable memory.
 const UNREAD: &str = "it has no memory of its own, and the host's cannot be read";
 
 /// The host's memory as that of a GPU that shares it. What the kernel can give back at once is not in use.
