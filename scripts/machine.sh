@@ -52,6 +52,7 @@ test ci       | podman                   | podman netavark     | containers of P
 test ci       | catatonit,/usr/libexec/podman/catatonit | catatonit | the init process of such a container
 test ci       | chromium                 | chromium            | to look at reports
 test ci       | faketime                 | faketime            | clocks that jump
+test ci       | prometheus,promtool      | prometheus          | to scrape metrics and test alerts | prometheus
 test ci       | man,nroff                | man-db              | to render manual pages
 test ci       | script                   | bsdutils            | a terminal for tests
 test ci       | python3                  | python3-minimal     | the probes that run inside containers

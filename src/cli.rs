@@ -142,6 +142,8 @@ pub enum Command {
     Why(WhyArgs),
     /// Show live whose memory the GPUs hold, by container
     Top(TopArgs),
+    /// Follow every engine on this host: memory by part, deaths and their causes, as metrics
+    Watch(WatchArgs),
     /// Find what holds GPU memory and should not; with --apply get it back
     Clean(Box<CleanArgs>),
     /// List the GPUs that are here, and facts about GPUs for planning
@@ -444,16 +446,34 @@ pub struct TopArgs {
     /// Look once and end
     #[arg(long)]
     pub once: bool,
+    /// Show a recording of `record` instead of this host, as it went
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<PathBuf>,
     /// Print JSON instead of text, a document for each look
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Time between two looks, 1s or more
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = look_interval)]
     pub interval: Duration,
-    /// Serve the figures to Prometheus at this address, as 9400 or 127.0.0.1:9400; a bare port is
-    /// on the loopback interface
-    #[arg(long, value_name = "ADDR", value_parser = listen_address, conflicts_with_all = ["once", "json"])]
+}
+
+/// `plimsoll watch`
+#[derive(Debug, Args)]
+#[command(after_help = examples::WATCH)]
+pub struct WatchArgs {
+    /// Serve metrics to Prometheus at this address, as 9400 or 127.0.0.1:9400; a bare port is on the
+    /// loopback interface
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     pub listen: Option<std::net::SocketAddr>,
+    /// Time between two scans, 1s or more
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = look_interval)]
+    pub interval: Duration,
+    /// Keep the latest profile of each container in this folder, as NAME.json
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    pub profiles: Option<PathBuf>,
+    /// Print JSON instead of text, a line for each event
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
 }
 
 /// `plimsoll gpus`

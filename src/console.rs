@@ -6,6 +6,7 @@
 mod logger;
 mod look;
 mod question;
+pub mod screen;
 mod stage;
 mod sweep;
 mod terminal;

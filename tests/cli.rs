@@ -87,7 +87,7 @@ fn a_mistake_in_the_arguments_tells_no_secret() {
     let token = ["hf", "_Q7xPlimsoll0TestSecret9vB2kLmN4rT"].concat();
     let url = "https://me:pl1msollpw@host/";
     for args in [
-        &["top", "--listen", &token][..],
+        &["watch", "--listen", &token][..],
         &["profile", "x", "--bench", url],
         &[&token],
         &["profile", "x", &format!("--{token}")],

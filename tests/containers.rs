@@ -39,4 +39,5 @@ mod sweep_remote;
 mod sweep_results;
 mod sweep_slurm;
 mod trouble;
+mod watch;
 mod why;

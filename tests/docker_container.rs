@@ -611,7 +611,7 @@ async fn events_are_told_without_command_lines() {
         let since = Some(jiff::Timestamp::now().as_nanosecond() as i64);
         tokio::spawn(async move {
             runtime
-                .watch_events(&id, since, &CancellationToken::new(), |e| {
+                .watch_events(Some(&id), since, &CancellationToken::new(), |e| {
                     events.lock().expect("events").push(e)
                 })
                 .await

@@ -7,6 +7,7 @@ use common::e2e::{Ended, Live, plimsoll, wait_for};
 use common::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
+use plimsoll::live::metrics::FAMILIES;
 use plimsoll::store::Recording;
 use plimsoll::telemetry::{MemorySampler, ReplayBackend, SamplerOptions};
 use serde_json::Value;
@@ -198,11 +199,13 @@ fn top_ends_when_nobody_reads_it_any_more() {
 }
 
 #[test]
-fn top_serves_prometheus_until_it_is_stopped() {
+fn watch_serves_prometheus_until_it_is_stopped() {
     let host = Host::new(GPUS);
-    let mut top = Live::start(host.command(&["top", "--listen", "127.0.0.1:0"]));
-    top.until("serving http://");
-    let said = top.stderr();
+    let mut command = host.command(&["watch", "--listen", "127.0.0.1:0"]);
+    command.env("XDG_STATE_HOME", host.dir.path());
+    let mut watch = Live::start(command);
+    watch.until("serving http://");
+    let said = watch.stderr();
     let address = said
         .split("http://")
         .nth(1)
@@ -221,13 +224,13 @@ fn top_serves_prometheus_until_it_is_stopped() {
         reply.contains("plimsoll_").then_some(reply)
     });
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
-    let used = r#"plimsoll_gpu_memory_used_bytes{gpu="GPU-00000000-aaaa-0000-0000-000000000000",name="NVIDIA H100 80GB HBM3"} 73400320000"#;
+    let used = r#"plimsoll_gpu_memory_used_bytes{gpu="GPU-00000000-aaaa-0000-0000-000000000000",name="NVIDIA H100 80GB HBM3"} 73400320000.0"#;
     assert!(
         page.contains(used) && page.contains("plimsoll_gpu_simulated"),
         "{page}"
     );
-    top.signal(rustix::process::Signal::TERM);
-    let ended = top.end().expect(0);
+    watch.signal(rustix::process::Signal::TERM);
+    let ended = watch.end().expect(0);
     assert!(!ended.stderr.contains("captured"), "{}", ended.stderr);
 }
 
@@ -434,5 +437,31 @@ fn the_acceptance_script_judges_and_knows_where_it_cannot() {
             .contains("not run: it needs a machine with an NVIDIA GPU"),
         "{}",
         bare.stderr
+    );
+}
+
+/// The page lists the metrics as they are: `UPDATE_METRICS=1` writes the list anew.
+#[test]
+fn the_page_lists_every_metric() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/WATCH.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let rows = FAMILIES.iter().map(|family| {
+        let total = if family.is_counter { "_total" } else { "" };
+        let labels: Vec<String> = family.labels.iter().map(|l| format!("`{l}`")).collect();
+        let (name, labels, help) = (family.name, labels.join(", "), family.help);
+        format!("| `{name}{total}` | {labels} | {help} |\n")
+    });
+    let table =
+        "| metric | labels | what |\n|---|---|---|\n".to_owned() + &rows.collect::<String>();
+    if std::env::var_os("UPDATE_METRICS").is_some() {
+        let begin = page.find("| metric |").unwrap();
+        let end = begin + page[begin..].find("\n\n").unwrap() + 1;
+        let page = page[..begin].to_owned() + &table + &page[end..];
+        std::fs::write(&path, page).unwrap();
+        return;
+    }
+    assert!(
+        page.contains(&table),
+        "UPDATE_METRICS=1 cargo test --test offline the_page_lists"
     );
 }

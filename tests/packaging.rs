@@ -125,6 +125,7 @@ fn the_debian_package_holds_all_and_says_what_it_needs() {
         "./usr/share/fish/vendor_completions.d/plimsoll.fish",
         "./usr/share/doc/plimsoll/copyright",
         "./usr/lib/systemd/system/plimsoll-clean.service",
+        "./usr/lib/systemd/system/plimsoll-watch.service",
     ] {
         let listed = files.lines().find(|l| l.ends_with(file));
         let listed = listed.unwrap_or_else(|| panic!("{file} is not in:\n{files}"));
@@ -147,10 +148,16 @@ fn the_debian_package_holds_all_and_says_what_it_needs() {
             .output()
             .expect("dpkg-deb"),
     );
-    let unit = into.join("usr/lib/systemd/system/plimsoll-clean.service");
-    let unit = std::fs::read_to_string(unit).expect("unit");
-    // It only tells, and starts what the package installed.
-    assert!(unit.contains("\nExecStart=/usr/bin/plimsoll clean --watch\n"));
+    // They change nothing, and start what the package installed.
+    for (unit, command) in [
+        ("clean", "clean --watch"),
+        ("watch", "watch --listen 127.0.0.1:9400"),
+    ] {
+        let path = format!("usr/lib/systemd/system/plimsoll-{unit}.service");
+        let unit = std::fs::read_to_string(into.join(path)).expect("unit");
+        let start = format!("\nExecStart=/usr/bin/plimsoll {command}\n");
+        assert!(unit.contains(&start), "{unit}");
+    }
 
     if program("lintian").is_none() {
         skip(test_name!(), "the package is not checked: no lintian");

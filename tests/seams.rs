@@ -223,6 +223,16 @@ fn each_library_has_one_door() {
         ("indicatif", "console.rs", &["console"][..]),
         ("hyper_rustls", "models/hub/http.rs", &["models/hub"][..]),
         ("clap", "cli.rs", &["cli", "main"][..]),
+        (
+            "ratatui",
+            "console/screen.rs",
+            &["console/screen", "live/screen"][..],
+        ),
+        (
+            "prometheus_client",
+            "live/metrics.rs",
+            &["live/metrics"][..],
+        ),
         ("clap_complete", "cli/shell.rs", &["cli/shell"][..]),
         ("clap_mangen", "cli/shell.rs", &["cli/shell"][..]),
         (

@@ -266,8 +266,8 @@ fn top_tells_prometheus_no_secret() {
     let gpu = "gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3";
     let held = format!("{gpu}\nat 0 gpu 0 used=70000\nat 0 proc 0 {pid} 40000\n");
     std::fs::write(&scenario, held).unwrap();
-    let look = |more: &[&str]| {
-        let mut command = open_handed(&[&["top"], more].concat());
+    let look = |words: &[&str]| {
+        let mut command = open_handed(words);
         command
             .env("HOME", dir.path())
             .arg("--nvml-lib")
@@ -275,12 +275,12 @@ fn top_tells_prometheus_no_secret() {
         command.env(stage::SCENARIO_VARIABLE, &scenario);
         command
     };
-    for more in [&["--once"][..], &["--once", "--json"]] {
-        let ended = common::e2e::Live::start(look(more)).end().expect(0);
+    for words in [&["top", "--once"][..], &["top", "--once", "--json"]] {
+        let ended = common::e2e::Live::start(look(words)).end().expect(0);
         assert!(ended.stdout.contains("top"), "{}", ended.stdout);
         tells_nothing("top", &(ended.stdout + &ended.stderr));
     }
-    let mut live = common::e2e::Live::start(look(&["--listen=127.0.0.1:0"]));
+    let mut live = common::e2e::Live::start(look(&["watch", "--listen=127.0.0.1:0"]));
     live.until("/metrics");
     let stderr = live.stderr();
     let address = stderr
@@ -302,5 +302,6 @@ fn top_tells_prometheus_no_secret() {
     assert!(page.contains("-top"), "{page}");
     tells_nothing("the page for Prometheus", &page);
     live.signal(rustix::process::Signal::TERM);
-    tells_nothing("top", &live.end().stderr);
+    let ended = live.end();
+    tells_nothing("watch", &(ended.stdout + &ended.stderr));
 }

@@ -158,7 +158,16 @@ pub const TOP: &str = "\
 Examples:
   plimsoll top
   plimsoll top --once --json
-  plimsoll top --listen 9400";
+  plimsoll top --replay session.jsonl";
+
+/// Of `watch`.
+pub const WATCH: &str = "\
+It reads, and changes nothing. docs/WATCH.md lists the metrics, alerts and a dashboard.
+
+Examples:
+  plimsoll watch
+  plimsoll watch --listen 9400
+  plimsoll watch --json --profiles profiles";
 
 /// Of `clean`.
 pub const CLEAN: &str = "\

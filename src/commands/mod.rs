@@ -29,6 +29,7 @@ mod top;
 #[cfg(test)]
 mod toy_engine_tests;
 mod validate;
+mod watch;
 mod why;
 
 use crate::cli::{Cli, ColorWhen, Command, OutputArgs};
@@ -73,6 +74,7 @@ pub fn run_command(cli: Cli) -> ExitCode {
         Command::Doctor(args) => doctor::run_doctor(&console, &args),
         Command::Clean(args) => clean::run_clean(&console, &args),
         Command::Top(args) => top::run_top(&console, &args),
+        Command::Watch(args) => watch::run_watch(&console, &args),
         Command::Gpus(args) => gpus::run_gpus(&console, &args),
         Command::Models(args) => models::run_models(&console, &args),
         Command::Record(args) => record::run_record(&console, &args),

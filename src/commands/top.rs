@@ -1,40 +1,36 @@
-//! `plimsoll top`: memory of the GPUs by owner, live, once, or for Prometheus.
+//! `plimsoll top`: memory of the GPUs by owner, live on a terminal, once as text, or as JSON.
 
 use super::load::run_until_stopped;
 use crate::cli::TopArgs;
 use crate::collect::StopSignal;
 use crate::console::Console;
+use crate::console::screen::{OpenScreen, ScreenEvent};
 use crate::error::ExitCode;
-use crate::live::render::ScanDetail;
-use crate::live::serve::MetricsServer;
-use crate::live::{MemoryScan, MemoryWatcher, metrics, render};
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use crate::live::ledger::{LEDGER_FILE, WatchLedger};
+use crate::live::screen::TopScreen;
+use crate::live::{MemoryScan, MemoryWatcher, render};
+use crate::store::SharedFile;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub fn run_top(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
     run_until_stopped(console, None, async |stop| top(console, args, stop).await)
 }
 
 async fn top(console: &Console, args: &TopArgs, stop: &StopSignal) -> anyhow::Result<ExitCode> {
-    // A bad address must be reported before anything else is done.
-    let door = match args.listen {
-        Some(address) => Some(MetricsServer::open(address).await?),
-        None => None,
+    let mut watcher = match &args.replay {
+        Some(path) => MemoryWatcher::open_recording(path)?,
+        None => MemoryWatcher::open().await,
     };
-    let mut watcher = MemoryWatcher::open().await;
     if let Some(failure) = watcher.why_blind() {
         return Err(failure.into());
     }
-    let pages = door.map(|door| {
-        let (sender, pages) = watch::channel(String::new());
-        if let Some(address) = door.local_address() {
-            console.print_note(&format!("serving http://{address}/metrics"));
-        }
-        tokio::spawn(door.serve_pages(pages));
-        sender
-    });
     let mut ticks = interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if !args.once && !args.json && console.has_screen() {
+        let mut screen = TopScreen::with_color(console.page_options().color);
+        let mut open = console.open_screen()?;
+        return show_screen(&mut open, &mut screen, &mut watcher, ticks, stop).await;
+    }
     loop {
         tokio::select! {
             () = stop.token().cancelled() => return Ok(ExitCode::Done),
@@ -44,46 +40,59 @@ async fn top(console: &Console, args: &TopArgs, stop: &StopSignal) -> anyhow::Re
             () = stop.token().cancelled() => return Ok(ExitCode::Done),
             look = watcher.scan_memory() => look,
         };
-        match &pages {
-            Some(pages) => {
-                // The receiver lives as long as the door is served.
-                let _ = pages.send(metrics::metrics_text(&look));
-            }
-            None => {
-                if !show(console, args, &look)? {
-                    return Ok(ExitCode::Done);
-                }
-            }
-        }
-        if args.once {
+        if !write_scan(console, args, &look)? || args.once {
             return Ok(ExitCode::Done);
         }
     }
 }
 
-/// Shows a look; false once the reader of stdout is gone.
-fn show(console: &Console, args: &TopArgs, look: &MemoryScan) -> anyhow::Result<bool> {
-    if args.json {
-        // A document a line, so that a stream of them can be read line by line.
-        let mut text = if args.once {
-            serde_json::to_vec_pretty(look)?
-        } else {
-            serde_json::to_vec(look)?
+/// Draws scan after scan until `q` or a signal.
+async fn show_screen(
+    open: &mut OpenScreen,
+    screen: &mut TopScreen,
+    watcher: &mut MemoryWatcher,
+    mut ticks: Interval,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    loop {
+        let event = tokio::select! {
+            () = stop.token().cancelled() => return Ok(ExitCode::Done),
+            event = open.next_event() => event,
+            _ = ticks.tick() => {
+                let scan = watcher.scan_memory().await;
+                screen.take_scan(scan, read_ledger());
+                Some(ScreenEvent::Resize)
+            }
         };
-        text.push(b'\n');
-        Ok(console.stream_data(&text)?)
-    } else {
-        let detail = match console.page_size() {
-            // The cursor is below the page.
-            Some((rows, _)) if !args.once => ScanDetail::Screen { rows: rows - 1 },
-            Some(_) => ScanDetail::Screen { rows: usize::MAX },
-            None => ScanDetail::Everything,
+        let goes_on = match event {
+            Some(ScreenEvent::Key(key)) => screen.press_key(key),
+            Some(ScreenEvent::Resize) => true,
+            Some(ScreenEvent::Interrupt) | None => false,
         };
-        let page = render::render_text(look, console.page_options(), detail);
-        if args.once {
-            Ok(console.stream_data(page.as_bytes())?)
-        } else {
-            Ok(console.redraw_page(&page)?)
+        if !goes_on {
+            return Ok(ExitCode::Done);
         }
+        open.draw_screen(screen)?;
     }
+}
+
+/// What `watch` remembers, where this user runs it.
+fn read_ledger() -> WatchLedger {
+    let bytes = SharedFile::read_unlocked(LEDGER_FILE).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Writes a scan to stdout; false once its reader is gone.
+fn write_scan(console: &Console, args: &TopArgs, look: &MemoryScan) -> anyhow::Result<bool> {
+    if !args.json {
+        let page = render::render_text(look, console.page_options());
+        return Ok(console.stream_data(page.as_bytes())?);
+    }
+    // A document a line, so that a stream of them can be read line by line.
+    let mut text = match args.once {
+        true => serde_json::to_vec_pretty(look)?,
+        false => serde_json::to_vec(look)?,
+    };
+    text.push(b'\n');
+    Ok(console.stream_data(&text)?)
 }

@@ -19,7 +19,9 @@ use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
 use crate::report::why::{WhyDocument, report_of_diagnosis};
 use crate::store::{StoredCapture, bounded};
-use container::{diagnose_container, diagnose_removed, facts_of};
+pub use checked::check_advice;
+use container::facts_of;
+pub use container::{diagnose_container, diagnose_removed};
 use evidence::{Evidence, KeptEvidence, is_bundle, read_bundle};
 use serde_json::{Value, json};
 use std::io::{BufReader, Read};
@@ -54,7 +56,7 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
             diagnose_named(console, args, stop).await
         })?;
         for (name, found, _) in &mut all {
-            checked::check_advice(console, name, found);
+            check_advice(console, name, found);
         }
         all
     } else {

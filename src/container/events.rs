@@ -12,12 +12,19 @@ use tokio_util::sync::CancellationToken;
 /// Attributes that are recorded. The others contain labels and command lines.
 const KEPT: &[&str] = &["exitCode", "signal", "execID", "execDuration", "oldName"];
 
+/// Events that begin or end a life. Podman has words of its own for two of them.
+const OF_LIVES: [&str; 4] = ["start", "die", "died", "destroy"];
+
 /// This many refusals in a row are final.
 const REFUSALS: u32 = 3;
 
 /// One event of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerNotice {
+    /// The container's id.
+    pub id: String,
+    /// Its name; empty where the daemon does not give it.
+    pub name: String,
     /// Wall time, nanoseconds since the Unix epoch.
     pub wall_ns: i64,
     /// `die`, `oom`, `kill`, `restart`, `start`, `destroy`, `exec_start`, `exec_die`, …
@@ -27,27 +34,29 @@ pub struct ContainerNotice {
 }
 
 impl Runtime {
-    /// Passes the container's events to `sink` until `cancel` fires or the container is destroyed.
+    /// Passes the container's events to `sink` until `cancel` fires or the container is destroyed;
+    /// without an `id` those of all containers, execs apart.
     /// With `since_ns` (wall time) past events are included, as far as the daemon remembers.
     /// Returns the reason if the daemon offers no events.
     pub async fn watch_events(
         &self,
-        id: &str,
+        id: Option<&str>,
         since_ns: Option<i64>,
         cancel: &CancellationToken,
         mut sink: impl FnMut(ContainerNotice) + Send,
     ) -> Option<String> {
-        let id = checked_name(id).ok()?;
+        let id = id.map(checked_name).transpose().ok()?;
         let mut since = since_ns;
         // After a reconnect the events of the last nanoseconds are repeated.
-        let mut seen: HashSet<(i64, String, String)> = HashSet::new();
+        let mut seen: HashSet<(i64, String, String, String)> = HashSet::new();
         let mut pause = Duration::from_millis(100);
         let mut refusals = 0;
         loop {
-            let filters = HashMap::from([
-                ("container".to_owned(), vec![id.to_owned()]),
-                ("type".to_owned(), vec!["container".to_owned()]),
-            ]);
+            let mut filters = HashMap::from([("type".to_owned(), vec!["container".to_owned()])]);
+            match id {
+                Some(id) => filters.insert("container".to_owned(), vec![id.to_owned()]),
+                None => filters.insert("event".to_owned(), OF_LIVES.map(str::to_owned).to_vec()),
+            };
             let mut options = EventsOptionsBuilder::default().filters(&filters);
             if let Some(ns) = since {
                 options = options.since(&format!(
@@ -67,6 +76,7 @@ impl Runtime {
                         let event = understand(message);
                         let key = (
                             event.wall_ns,
+                            event.id.clone(),
                             event.action.clone(),
                             event.attributes.get("execID").cloned().unwrap_or_default(),
                         );
@@ -75,11 +85,11 @@ impl Runtime {
                         }
                         if seen.len() > 2048 {
                             let recent = event.wall_ns - 1_000_000_000;
-                            seen.retain(|(ns, _, _)| *ns >= recent);
+                            seen.retain(|(ns, ..)| *ns >= recent);
                         }
                         pause = Duration::from_millis(100);
                         since = since.max(Some(event.wall_ns));
-                        let last = event.action == "destroy";
+                        let last = id.is_some() && event.action == "destroy";
                         sink(event);
                         if last {
                             return None;
@@ -121,7 +131,8 @@ fn understand(message: EventMessage) -> ContainerNotice {
     // `exec_create: sh -c …` contains a command line, with any secret in it.
     let action = action.split(':').next().unwrap_or_default().trim();
     let action = dockers(action).to_owned();
-    let mut attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();
+    let actor = message.actor.unwrap_or_default();
+    let mut attributes = actor.attributes.unwrap_or_default();
     // Podman attaches an exit code to every event; of an exec it is the only information.
     if let Some(code) = attributes.remove("containerExitCode") {
         if matches!(action.as_str(), "die" | "exec_die") {
@@ -129,6 +140,8 @@ fn understand(message: EventMessage) -> ContainerNotice {
         }
     }
     ContainerNotice {
+        id: actor.id.unwrap_or_default(),
+        name: attributes.get("name").cloned().unwrap_or_default(),
         wall_ns: message
             .time_nano
             .or_else(|| message.time?.checked_mul(1_000_000_000))

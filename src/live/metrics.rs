@@ -1,201 +1,390 @@
-//! A scan in Prometheus' text format.
+//! A scan and what is remembered as metrics: OpenMetrics, or Prometheus' older text.
 
-use super::{GpuLook, MemoryScan};
-use std::fmt::Write;
+use super::ledger::{ContainerRecord, HOST_DEVICE, WatchLedger, devices_of};
+use super::{ContainerScan, GpuLook, MemoryScan};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
 
-/// The scan as gauges. Unknown figures have no line.
-pub fn metrics_text(look: &MemoryScan) -> String {
-    let mut page = MetricsPage::default();
-    page.family(
-        "plimsoll_look_timestamp_seconds",
-        "When these figures were read, seconds since the Unix epoch.",
-    );
-    page.write_line(&[], Some(look.timestamp));
-    page.family(
-        "plimsoll_gpu_simulated",
-        "1 where the GPUs are simulated: the figures are not measurements of hardware.",
-    );
-    let simulated = look.backend.as_ref().is_some_and(|b| b.simulated);
-    for gpu in look.gpus.iter().filter(|_| simulated) {
-        page.gauge(gpu, &[], Some(1.0));
-    }
-    page.family("plimsoll_gpu_memory_total_bytes", "Memory of the GPU.");
-    for gpu in &look.gpus {
-        page.gauge(gpu, &[], gpu.total_bytes.map(|b| b as f64));
-    }
-    page.family(
-        "plimsoll_gpu_memory_used_bytes",
-        "Memory of the GPU in use, without the driver's reserved memory where it is reported separately.",
-    );
-    for gpu in &look.gpus {
-        page.gauge(gpu, &[], gpu.used_bytes.map(|b| b as f64));
-    }
-    page.family(
-        "plimsoll_gpu_memory_bytes",
-        "Memory of the GPU by owner and component: processes (of a container, or of none), unattributed (in use without a known process), reserved (kept by the driver, beside what is in use).",
-    );
-    for gpu in &look.gpus {
-        for tenant in &gpu.tenants {
-            let container = tenant
-                .container_name
-                .as_deref()
-                .or(tenant.container_id.as_deref())
-                .unwrap_or("");
-            let labels = [("container", container), ("component", "processes")];
-            page.gauge(gpu, &labels, Some(tenant.used_bytes as f64));
-        }
-        for (component, bytes) in [
-            ("unattributed", gpu.unattributed_bytes),
-            ("reserved", gpu.reserved_bytes),
-        ] {
-            let labels = [("container", ""), ("component", component)];
-            page.gauge(gpu, &labels, bytes.map(|b| b as f64));
-        }
-    }
-    type GaugeReader = fn(&GpuLook) -> Option<f64>;
-    let gauges: [(&str, &str, GaugeReader); 5] = [
-        ("plimsoll_gpu_power_watts", "Power draw.", |g| g.power_w),
-        (
-            "plimsoll_gpu_utilization_ratio",
-            "Share of the time in which the GPU was busy, 0 to 1.",
-            |g| g.utilization_pct.map(|p| f64::from(p) / 100.0),
-        ),
-        ("plimsoll_gpu_temperature_celsius", "Temperature.", |g| {
-            g.temperature_c.map(f64::from)
-        }),
-        (
-            "plimsoll_gpu_clock_core_hertz",
-            "Clock of the cores.",
-            |g| g.clock_gfx_mhz.map(|m| f64::from(m) * 1e6),
-        ),
-        (
-            "plimsoll_gpu_clock_memory_hertz",
-            "Clock of the memory.",
-            |g| g.clock_mem_mhz.map(|m| f64::from(m) * 1e6),
-        ),
-    ];
-    for (name, help, read) in gauges {
-        page.family(name, help);
-        for gpu in &look.gpus {
-            page.gauge(gpu, &[], read(gpu));
-        }
-    }
-    containers(look, &mut page);
-    page.text
+/// A family of metrics.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricFamily {
+    /// Name, without the `_total` of a counter's lines.
+    pub name: &'static str,
+    /// Whether it only grows.
+    pub is_counter: bool,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it is.
+    pub help: &'static str,
 }
 
-fn containers(look: &MemoryScan, page: &mut MetricsPage) {
-    page.family(
-        "plimsoll_container_memory_bytes",
-        "Memory of a container by component: host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines). gpu is the one GPU that it is on, and empty otherwise.",
-    );
-    for c in &look.containers {
-        let on: Vec<&GpuLook> = look
-            .gpus
-            .iter()
-            .filter(|g| {
-                g.tenants
-                    .iter()
-                    .any(|t| t.container_id.as_ref() == Some(&c.id))
-            })
-            .collect();
-        let gpu = match on[..] {
-            [one] => one.uuid.as_str(),
-            _ => "",
-        };
-        let kinds = c.host.unwrap_or_default();
-        for (component, gpu, bytes) in [
-            ("host", "", c.host_bytes),
-            ("host_anon", "", kinds.anon_bytes),
-            ("host_file", "", kinds.file_bytes),
-            ("host_shmem", "", kinds.shmem_bytes),
-            ("host_swap", "", kinds.swap_bytes),
-            ("kv_pool", gpu, c.kv_pool_bytes),
-            ("kv_used", gpu, c.kv_used_bytes),
-        ] {
-            let labels = [
-                ("container", c.name.as_str()),
-                ("gpu", gpu),
-                ("component", component),
-            ];
-            page.write_line(&labels, bytes.map(|b| b as f64));
-        }
-    }
-    page.family(
-        "plimsoll_container_kv_usage_ratio",
-        "Share of the KV pool in use, 0 to 1.",
-    );
-    for c in &look.containers {
-        page.write_line(&[("container", &c.name)], c.kv_usage);
-    }
-    page.family("plimsoll_container_requests", "Requests by state.");
-    for c in &look.containers {
-        for (state, n) in [
-            ("running", c.requests_running),
-            ("waiting", c.requests_waiting),
-        ] {
-            let labels = [("container", c.name.as_str()), ("state", state)];
-            page.write_line(&labels, n.map(|n| n as f64));
-        }
-    }
-}
+const GPU: &[&str] = &["gpu", "name"];
+const CONTAINER: &[&str] = &["container"];
+const ON_DEVICE: &[&str] = &["container", "gpu"];
 
-/// A page of metric families. A family's head is written with its first line.
-#[derive(Default)]
-struct MetricsPage {
-    text: String,
+const fn gauge(
     name: &'static str,
-    help: Option<&'static str>,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricFamily {
+    MetricFamily {
+        name,
+        is_counter: false,
+        labels,
+        help,
+    }
+}
+
+const fn counter(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricFamily {
+    MetricFamily {
+        name,
+        is_counter: true,
+        labels,
+        help,
+    }
+}
+
+/// All families. `gpu` is a GPU's UUID, and empty for the host's memory.
+#[rustfmt::skip]
+pub const FAMILIES: &[MetricFamily] = &[
+    gauge("plimsoll_scan_timestamp_seconds", &[], "When these figures were read, since the Unix epoch"),
+    gauge("plimsoll_scan_problems", &[], "Sources that could not be read in this scan"),
+    gauge("plimsoll_gpu_simulated", GPU, "1 where the GPUs are simulated: their figures say nothing about hardware"),
+    gauge("plimsoll_gpu_memory_total_bytes", GPU, "Memory of the GPU"),
+    gauge("plimsoll_gpu_memory_used_bytes", GPU, "In use, without what the driver reserves where it reports that apart"),
+    gauge("plimsoll_gpu_headroom_bytes", GPU, "Total less used and reserved"),
+    gauge("plimsoll_gpu_memory_bytes", &["gpu", "name", "container", "component"], "By owner: processes (of a container, or of none), unattributed (no known process), reserved (by the driver)"),
+    gauge("plimsoll_gpu_power_watts", GPU, "Power draw"),
+    gauge("plimsoll_gpu_utilization_ratio", GPU, "Share of the time in which the GPU was busy, 0 to 1"),
+    gauge("plimsoll_gpu_temperature_celsius", GPU, "Temperature"),
+    gauge("plimsoll_gpu_clock_core_hertz", GPU, "Clock of the cores"),
+    gauge("plimsoll_gpu_clock_memory_hertz", GPU, "Clock of the memory"),
+    gauge("plimsoll_host_memory_total_bytes", &[], "Memory of the host"),
+    gauge("plimsoll_host_memory_available_bytes", &[], "What the host can still give without swapping"),
+    gauge("plimsoll_host_swap_used_bytes", &[], "Swap in use"),
+    gauge("plimsoll_container_info", &["container", "engine", "model", "version", "simulated"], "1 for each container with an engine; labels are empty where unknown"),
+    gauge("plimsoll_container_running", CONTAINER, "1 while it runs, else 0"),
+    gauge("plimsoll_container_serving", CONTAINER, "1 where its engine answers, else 0"),
+    gauge("plimsoll_container_breakdown_bytes", &["container", "gpu", "component"], "Parts of its memory when they were last read; those of one device sum to what was in use"),
+    gauge("plimsoll_container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines)"),
+    gauge("plimsoll_container_memory_peak_bytes", ON_DEVICE, "Highest use seen since its start, without page cache"),
+    gauge("plimsoll_container_memory_limit_bytes", CONTAINER, "Smallest limit on its host memory, its own or of a level above"),
+    gauge("plimsoll_container_headroom_bytes", CONTAINER, "That limit less what it holds without page cache"),
+    gauge("plimsoll_container_memory_growth_bytes_per_second", ON_DEVICE, "How fast its use grows, 0 where it does not; from 10 minutes on"),
+    gauge("plimsoll_container_kv_usage_ratio", CONTAINER, "Share of the KV pool in use, 0 to 1"),
+    gauge("plimsoll_container_requests", &["container", "state"], "Requests: running, waiting"),
+    counter("plimsoll_container_preemptions", CONTAINER, "Preemptions since its engine started"),
+    counter("plimsoll_container_starts", CONTAINER, "Starts that were seen"),
+    counter("plimsoll_container_deaths", &["container", "cause"], "Deaths by cause, as `why` names it"),
+    gauge("plimsoll_container_last_death_timestamp_seconds", CONTAINER, "When it last died, since the Unix epoch"),
+];
+
+/// One scrape in both formats.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetricsPage {
+    /// OpenMetrics 1.0.
+    pub open_metrics: String,
+    /// Prometheus' text format 0.0.4.
+    pub prometheus: String,
 }
 
 impl MetricsPage {
-    fn family(&mut self, name: &'static str, help: &'static str) {
-        self.name = name;
-        self.help = Some(help);
-    }
-
-    fn gauge(&mut self, gpu: &GpuLook, labels: &[(&str, &str)], value: Option<f64>) {
-        let mut all = vec![("gpu", gpu.uuid.as_str()), ("name", gpu.name.as_str())];
-        all.extend(labels);
-        self.write_line(&all, value);
-    }
-
-    fn write_line(&mut self, labels: &[(&str, &str)], value: Option<f64>) {
-        let Some(value) = value else { return };
-        let name = self.name;
-        if let Some(help) = self.help.take() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} gauge");
-        }
-        let labels: Vec<String> = labels
+    /// The scan and what is remembered of its containers. Unknown figures have no line.
+    pub fn of_scan(scan: &MemoryScan, ledger: &WatchLedger) -> MetricsPage {
+        let mut lines = MetricLines::default();
+        write_host(scan, &mut lines);
+        scan.gpus
             .iter()
-            .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
-            .collect();
-        let labels = match labels.join(",") {
-            none if none.is_empty() => none,
-            some => format!("{{{some}}}"),
-        };
-        let _ = writeln!(self.text, "{name}{labels} {value}");
+            .for_each(|gpu| write_gpu(scan, gpu, &mut lines));
+        for (name, record) in &ledger.containers {
+            write_record(scan, name, record, &mut lines);
+        }
+        for container in &scan.containers {
+            write_container(scan, container, &mut lines);
+        }
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(lines));
+        let mut page = MetricsPage::default();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut page.open_metrics, &registry);
+        let _ = prometheus_text::encode(&mut page.prometheus, &registry);
+        page
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+/// The lines of each family.
+#[derive(Debug)]
+struct MetricLines(Vec<Vec<(Vec<String>, f64)>>);
+
+impl Default for MetricLines {
+    fn default() -> MetricLines {
+        MetricLines(vec![Vec::new(); FAMILIES.len()])
+    }
+}
+
+impl MetricLines {
+    /// A line of the family of this name; none where the value is unknown.
+    fn add(&mut self, name: &str, labels: &[&str], value: impl Into<Option<f64>>) {
+        let place = FAMILIES.iter().position(|f| f.name == name);
+        let labels = labels.iter().map(|l| (*l).to_owned()).collect();
+        if let (Some(lines), Some(value)) = (place.and_then(|p| self.0.get_mut(p)), value.into()) {
+            lines.push((labels, value));
+        }
+    }
+}
+
+impl Collector for MetricLines {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (family, lines) in FAMILIES.iter().zip(&self.0) {
+            let kind = if family.is_counter {
+                MetricType::Counter
+            } else {
+                MetricType::Gauge
+            };
+            if lines.is_empty() {
+                continue;
+            }
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            for (values, value) in lines {
+                let labels: Vec<(&str, &str)> = (family.labels.iter().copied())
+                    .zip(values.iter().map(String::as_str))
+                    .collect();
+                let mut line = metric.encode_family(&labels)?;
+                if family.is_counter {
+                    line.encode_counter::<NoLabelSet, f64, f64>(value, None)?;
+                } else {
+                    line.encode_gauge(value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bytes(count: Option<u64>) -> Option<f64> {
+    count.map(|b| b as f64)
+}
+
+fn write_host(scan: &MemoryScan, lines: &mut MetricLines) {
+    lines.add("plimsoll_scan_timestamp_seconds", &[], scan.timestamp);
+    lines.add("plimsoll_scan_problems", &[], scan.notes.len() as f64);
+    if let Some(host) = &scan.host {
+        lines.add(
+            "plimsoll_host_memory_total_bytes",
+            &[],
+            host.total_bytes as f64,
+        );
+        lines.add(
+            "plimsoll_host_memory_available_bytes",
+            &[],
+            host.available_bytes as f64,
+        );
+        lines.add(
+            "plimsoll_host_swap_used_bytes",
+            &[],
+            bytes(host.swap_used_bytes),
+        );
+    }
+}
+
+fn write_gpu(scan: &MemoryScan, gpu: &GpuLook, lines: &mut MetricLines) {
+    let labels = [gpu.uuid.as_str(), gpu.name.as_str()];
+    let simulated = scan.backend.as_ref().is_some_and(|b| b.simulated);
+    let free = gpu.total_bytes.zip(gpu.used_bytes).map(|(total, used)| {
+        total
+            .saturating_sub(used)
+            .saturating_sub(gpu.reserved_bytes.unwrap_or(0))
+    });
+    let hertz = |mhz: Option<u32>| mhz.map(|m| f64::from(m) * 1e6);
+    for (name, value) in [
+        ("plimsoll_gpu_simulated", simulated.then_some(1.0)),
+        ("plimsoll_gpu_memory_total_bytes", bytes(gpu.total_bytes)),
+        ("plimsoll_gpu_memory_used_bytes", bytes(gpu.used_bytes)),
+        ("plimsoll_gpu_headroom_bytes", bytes(free)),
+        ("plimsoll_gpu_power_watts", gpu.power_w),
+        (
+            "plimsoll_gpu_utilization_ratio",
+            gpu.utilization_pct.map(|p| f64::from(p) / 100.0),
+        ),
+        (
+            "plimsoll_gpu_temperature_celsius",
+            gpu.temperature_c.map(f64::from),
+        ),
+        ("plimsoll_gpu_clock_core_hertz", hertz(gpu.clock_gfx_mhz)),
+        ("plimsoll_gpu_clock_memory_hertz", hertz(gpu.clock_mem_mhz)),
+    ] {
+        lines.add(name, &labels, value);
+    }
+    let mut owner = |container: &str, component: &str, held: Option<u64>| {
+        let [uuid, name] = labels;
+        lines.add(
+            "plimsoll_gpu_memory_bytes",
+            &[uuid, name, container, component],
+            bytes(held),
+        );
+    };
+    for tenant in &gpu.tenants {
+        let container = tenant
+            .container_name
+            .as_deref()
+            .or(tenant.container_id.as_deref());
+        owner(
+            container.unwrap_or(""),
+            "processes",
+            Some(tenant.used_bytes),
+        );
+    }
+    owner("", "unattributed", gpu.unattributed_bytes);
+    owner("", "reserved", gpu.reserved_bytes);
+}
+
+fn write_record(scan: &MemoryScan, name: &str, record: &ContainerRecord, lines: &mut MetricLines) {
+    let running = scan.containers.iter().find(|c| c.name == name);
+    let serving = running.is_some_and(|c| c.serving);
+    let flag = |is: bool| f64::from(u8::from(is));
+    let life = &record.life;
+    let known = |text: &Option<String>| text.clone().unwrap_or_default();
+    let simulated = record.simulated.to_string();
+    lines.add(
+        "plimsoll_container_info",
+        &[
+            name,
+            &known(&record.engine),
+            &known(&life.model),
+            &known(&life.engine_version),
+            &simulated,
+        ],
+        1.0,
+    );
+    lines.add(
+        "plimsoll_container_running",
+        &[name],
+        flag(running.is_some()),
+    );
+    lines.add("plimsoll_container_serving", &[name], flag(serving));
+    lines.add("plimsoll_container_starts", &[name], record.starts as f64);
+    for (cause, deaths) in &record.deaths {
+        lines.add("plimsoll_container_deaths", &[name, cause], *deaths as f64);
+    }
+    let died = record
+        .last_death
+        .as_ref()
+        .map(|death| death.at_ns as f64 / 1e9);
+    lines.add(
+        "plimsoll_container_last_death_timestamp_seconds",
+        &[name],
+        died,
+    );
+    if running.is_none() {
+        return;
+    }
+    for part in &life.parts {
+        let key = serde_json::to_value(part.component).unwrap_or_default();
+        let key = key.as_str().unwrap_or_default();
+        let labels = [name, &part.device, key];
+        lines.add(
+            "plimsoll_container_breakdown_bytes",
+            &labels,
+            part.bytes as f64,
+        );
+    }
+    for (device, peak) in &life.peak_bytes {
+        lines.add(
+            "plimsoll_container_memory_peak_bytes",
+            &[name, device],
+            *peak as f64,
+        );
+    }
+    for (device, rate) in &life.growth_per_s {
+        lines.add(
+            "plimsoll_container_memory_growth_bytes_per_second",
+            &[name, device],
+            *rate,
+        );
+    }
+}
+
+fn write_container(scan: &MemoryScan, container: &ContainerScan, lines: &mut MetricLines) {
+    let name = container.name.as_str();
+    let kinds = container.host.unwrap_or_default();
+    let devices = devices_of(scan, container);
+    let gpus: Vec<&(String, u64)> = devices.iter().filter(|(d, _)| d != HOST_DEVICE).collect();
+    // The pool is on one device; which, is known where there is but one.
+    let only = match gpus[..] {
+        [(gpu, _)] => gpu.as_str(),
+        _ => HOST_DEVICE,
+    };
+    let on_gpus = gpus
+        .iter()
+        .map(|(gpu, held)| ("gpu", gpu.as_str(), Some(*held)));
+    let others = [
+        ("host", HOST_DEVICE, container.host_bytes),
+        ("host_anon", HOST_DEVICE, kinds.anon_bytes),
+        ("host_file", HOST_DEVICE, kinds.file_bytes),
+        ("host_shmem", HOST_DEVICE, kinds.shmem_bytes),
+        ("host_swap", HOST_DEVICE, kinds.swap_bytes),
+        ("kv_pool", only, container.kv_pool_bytes),
+        ("kv_used", only, container.kv_used_bytes),
+    ];
+    for (component, gpu, held) in on_gpus.chain(others) {
+        lines.add(
+            "plimsoll_container_memory_bytes",
+            &[name, gpu, component],
+            bytes(held),
+        );
+    }
+    let limit = container.host_limit_bytes;
+    let free = limit
+        .zip(container.held_bytes())
+        .map(|(limit, held)| limit.saturating_sub(held));
+    lines.add(
+        "plimsoll_container_memory_limit_bytes",
+        &[name],
+        bytes(limit),
+    );
+    lines.add("plimsoll_container_headroom_bytes", &[name], bytes(free));
+    lines.add(
+        "plimsoll_container_kv_usage_ratio",
+        &[name],
+        container.kv_usage,
+    );
+    for (state, count) in [
+        ("running", container.requests_running),
+        ("waiting", container.requests_waiting),
+    ] {
+        lines.add(
+            "plimsoll_container_requests",
+            &[name, state],
+            count.map(|n| n as f64),
+        );
+    }
+    lines.add(
+        "plimsoll_container_preemptions",
+        &[name],
+        container.preemptions.map(|n| n as f64),
+    );
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ContainerScan, TenantLook};
+    use super::super::TenantLook;
+    use super::super::ledger::DeathRecord;
     use super::*;
 
-    #[test]
-    fn gauges_bear_their_labels_and_the_unknown_has_no_line() {
-        let look = MemoryScan {
+    fn scan() -> MemoryScan {
+        MemoryScan {
+            timestamp: 1_795_273_557.25,
             gpus: vec![GpuLook {
                 uuid: "GPU-1".into(),
                 name: "a \"b\"\\\n".into(),
+                total_bytes: Some(80 << 30),
                 used_bytes: Some(70 << 30),
                 tenants: vec![TenantLook {
                     container_id: Some("cafe".into()),
@@ -208,39 +397,78 @@ mod tests {
             containers: vec![ContainerScan {
                 id: "cafe".into(),
                 name: "llm".into(),
+                engine: Some("vllm".into()),
                 kv_pool_bytes: Some(1 << 40),
                 kv_usage: Some(0.5),
                 ..ContainerScan::default()
             }],
             ..MemoryScan::default()
-        };
-        let page = metrics_text(&look);
-        for line in [
-            r#"plimsoll_gpu_memory_bytes{gpu="GPU-1",name="a \"b\"\\\n",container="llm",component="processes"} 12345678901"#,
-            r#"plimsoll_gpu_power_watts{gpu="GPU-1",name="a \"b\"\\\n"} 690.25"#,
-            r#"plimsoll_container_memory_bytes{container="llm",gpu="GPU-1",component="kv_pool"} 1099511627776"#,
-            r#"plimsoll_container_kv_usage_ratio{container="llm"} 0.5"#,
-        ] {
-            assert!(page.lines().any(|l| l == line), "{line}\n{page}");
         }
-        assert!(
-            !page.contains("temperature") && !page.contains("kv_used\""),
-            "{page}"
-        );
-        assert_eq!(
-            page.matches("# TYPE plimsoll_gpu_memory_bytes gauge")
-                .count(),
-            1
-        );
-        let nothing = MemoryScan {
-            timestamp: 1_795_273_557.25,
-            ..MemoryScan::default()
+    }
+
+    #[test]
+    fn metrics_bear_their_labels_and_the_unknown_has_no_line() {
+        let mut ledger = WatchLedger::default();
+        ledger.record_scan(&scan());
+        let death = DeathRecord {
+            at_ns: 1_500_000_000,
+            ..DeathRecord::default()
         };
-        let page = metrics_text(&nothing);
+        ledger.record_death("llm", 2, death);
+        let MetricsPage {
+            open_metrics,
+            prometheus,
+        } = MetricsPage::of_scan(&scan(), &ledger);
+        for line in [
+            r#"plimsoll_gpu_memory_bytes{gpu="GPU-1",name="a \"b\"\\\n",container="llm",component="processes"} 12345678901.0"#,
+            r#"plimsoll_gpu_power_watts{gpu="GPU-1",name="a \"b\"\\\n"} 690.25"#,
+            r#"plimsoll_gpu_headroom_bytes{gpu="GPU-1",name="a \"b\"\\\n"} 10737418240.0"#,
+            r#"plimsoll_container_memory_bytes{container="llm",gpu="GPU-1",component="kv_pool"} 1099511627776.0"#,
+            r#"plimsoll_container_memory_bytes{container="llm",gpu="GPU-1",component="gpu"} 12345678901.0"#,
+            r#"plimsoll_container_kv_usage_ratio{container="llm"} 0.5"#,
+            r#"plimsoll_container_deaths_total{container="llm",cause="unknown"} 2.0"#,
+            r#"plimsoll_container_last_death_timestamp_seconds{container="llm"} 1.5"#,
+        ] {
+            assert!(
+                open_metrics.lines().any(|l| l == line),
+                "{line}\n{open_metrics}"
+            );
+            assert!(
+                prometheus.lines().any(|l| l == line),
+                "{line}\n{prometheus}"
+            );
+        }
+        for page in [&open_metrics, &prometheus] {
+            assert!(
+                !page.contains("temperature") && !page.contains("\"kv_used"),
+                "{page}"
+            );
+            assert_eq!(
+                page.matches("# TYPE plimsoll_gpu_memory_bytes gauge")
+                    .count(),
+                1
+            );
+        }
+        assert!(open_metrics.ends_with("# EOF\n"), "{open_metrics}");
         assert!(
-            page.ends_with("\nplimsoll_look_timestamp_seconds 1795273557.25\n"),
-            "{page}"
+            prometheus.contains("# TYPE plimsoll_container_deaths_total counter"),
+            "{prometheus}"
         );
-        assert_eq!(page.lines().count(), 3, "{page}");
+    }
+
+    #[test]
+    fn a_line_needs_a_family_with_as_many_labels() {
+        let mut ledger = WatchLedger::default();
+        ledger.record_scan(&scan());
+        let mut lines = MetricLines::default();
+        write_gpu(&scan(), &scan().gpus[0], &mut lines);
+        write_container(&scan(), &scan().containers[0], &mut lines);
+        write_record(&scan(), "llm", &ledger.containers["llm"], &mut lines);
+        for (family, lines) in FAMILIES.iter().zip(&lines.0) {
+            assert!(
+                lines.iter().all(|(l, _)| l.len() == family.labels.len()),
+                "{family:?}"
+            );
+        }
     }
 }

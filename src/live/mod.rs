@@ -1,7 +1,9 @@
-//! The current memory of the devices by owner, scan by scan, for `top` and Prometheus.
+//! The current memory of the devices by owner, scan by scan, for `top` and `watch`.
 
+pub mod ledger;
 pub mod metrics;
 pub mod render;
+pub mod screen;
 pub mod serve;
 mod watcher;
 
@@ -86,6 +88,8 @@ pub struct ContainerScan {
     pub engine: Option<String>,
     /// Whether that engine is simulated.
     pub simulated: bool,
+    /// Whether its endpoints answer.
+    pub serving: bool,
     /// Host memory charged to it, page cache included; bytes.
     pub host_bytes: Option<u64>,
     /// The same by kind.
@@ -104,6 +108,8 @@ pub struct ContainerScan {
     pub requests_running: Option<u64>,
     /// Requests waiting.
     pub requests_waiting: Option<u64>,
+    /// Preemptions since the engine started.
+    pub preemptions: Option<u64>,
 }
 
 impl ContainerScan {

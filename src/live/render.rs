@@ -3,84 +3,41 @@
 use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::capture::HostState;
 use crate::headroom::Headroom;
-use crate::report::layout::{Align, counted_noun, counted_words};
+use crate::report::layout::Align;
 use crate::report::page::TextOptions;
 use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
+use std::cmp::Reverse;
 
 /// Cells of a bar.
 const BAR: usize = 10;
-/// Lines kept for the containers, and for the notes, when owners of GPU memory are many.
-const CONTAINER_LINES: usize = 6;
-const NOTE_LINES: usize = 3;
-/// A container with less than this share of the largest one's memory is small: 1 in this many.
-const SMALL_SHARE: u64 = 100;
 /// Shown for an unknown figure.
 const UNKNOWN: &str = "-";
 
-/// How much of a scan is on the page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScanDetail {
-    /// Everything, for files and pipes.
-    Everything,
-    /// For a terminal: small idle containers are counted in one line, and the page has at most
-    /// this many lines, the devices first.
-    Screen {
-        /// Lines.
-        rows: usize,
-    },
-}
-
 /// The scan as a page.
-pub fn render_text(look: &MemoryScan, options: TextOptions, detail: ScanDetail) -> String {
-    let rows = match detail {
-        ScanDetail::Everything => usize::MAX,
-        ScanDetail::Screen { rows } => rows,
-    };
-    let mut notes = TextPage::new(options);
-    look.notes
-        .iter()
-        .for_each(|n| notes.write_under("note: ", n));
-    let kept_for_notes = notes.line_count().min(NOTE_LINES);
-    let mut containers: Vec<&ContainerScan> = look.containers.iter().collect();
-    containers.sort_by_key(|c| std::cmp::Reverse(memory_of(look, c)));
-    let worth = match detail {
-        ScanDetail::Everything => containers.len(),
-        ScanDetail::Screen { .. } => count_worth_a_row(look, &containers),
-    };
+pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
     let mut page = TextPage::new(options);
     if look.backend.as_ref().is_some_and(|b| b.simulated) {
         page.write_line("SIMULATED GPUs: these figures say nothing about hardware");
     }
-    let kept_for_containers = match containers.len() {
-        0 => 0,
-        n => (n + 2).min(CONTAINER_LINES),
-    };
-    let kept = kept_for_notes + kept_for_containers + page.line_count();
-    let owners = (rows.saturating_sub(kept + 1))
-        .saturating_sub(look.gpus.len() + usize::from(look.host.is_some()));
-    page.write_table(0, &device_table(look, owners, options));
+    page.write_table(0, &device_table(look, options));
+    let mut containers: Vec<&ContainerScan> = look.containers.iter().collect();
+    containers.sort_by_key(|c| Reverse(memory_of(look, c)));
     if !containers.is_empty() {
         page.write_line("");
-        let simulated = |shown: usize| containers[..shown].iter().any(|c| c.simulated);
-        let kept = page.line_count() + 1 + usize::from(simulated(worth)) + kept_for_notes;
-        let room = rows.saturating_sub(kept);
-        let shown = match worth {
-            n if n < containers.len() || n > room => n.min(room.saturating_sub(1)),
-            n => n,
-        };
-        page.write_table(0, &container_table(&containers[..shown], options));
-        write_folded(&mut page, look, containers.split_at(shown));
-        if simulated(shown) {
+        page.write_table(0, &container_table(&containers, options));
+        if containers.iter().any(|c| c.simulated) {
             page.write_line("* simulated engine: its figures say nothing about hardware");
         }
     }
     if look.gpus.is_empty() && look.containers.is_empty() {
         page.write_line("no GPU, and no container with a known engine");
     }
-    let text = page.into_text() + &notes.into_text();
-    first_lines(text, rows)
+    for note in &look.notes {
+        page.write_under("note: ", note);
+    }
+    page.into_text()
 }
 
 /// Memory of a container on all GPUs and in its cgroup, bytes. What is unknown counts nothing.
@@ -93,50 +50,8 @@ fn memory_of(look: &MemoryScan, container: &ContainerScan) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// Containers, sorted by memory, up to the last that is not both small and idle.
-fn count_worth_a_row(look: &MemoryScan, containers: &[&ContainerScan]) -> usize {
-    let largest = containers.first().map_or(0, |c| memory_of(look, c));
-    let busy = |c: &ContainerScan| {
-        let requests = [c.requests_running, c.requests_waiting];
-        requests.into_iter().flatten().any(|n| n > 0) || c.kv_usage.is_some_and(|share| share > 0.0)
-    };
-    let counts =
-        |c: &&ContainerScan| busy(c) || memory_of(look, c).saturating_mul(SMALL_SHARE) >= largest;
-    containers
-        .iter()
-        .rposition(counts)
-        .map_or(0, |last| last + 1)
-}
-
-fn write_folded(
-    page: &mut TextPage,
-    look: &MemoryScan,
-    (shown, folded): (&[&ContainerScan], &[&ContainerScan]),
-) {
-    if folded.is_empty() {
-        return;
-    }
-    let other = if shown.is_empty() { "" } else { "other " };
-    let bytes = folded.iter().map(|c| memory_of(look, c));
-    let bytes = Bytes(bytes.fold(0, u64::saturating_add));
-    let count = counted_noun(folded.len(), &format!("{other}container"));
-    page.write_line(&format!("{count}, {bytes}"));
-}
-
-/// As many lines as the window has; the last one counts what is left out.
-fn first_lines(text: String, rows: usize) -> String {
-    let lines = text.lines().count();
-    if lines <= rows {
-        return text;
-    }
-    let shown = rows.saturating_sub(1);
-    let mut kept: String = text.split_inclusive('\n').take(shown).collect();
-    kept.push_str(&format!("{} more lines: see --once\n", lines - shown));
-    kept
-}
-
-/// The GPUs with at most so many lines for the owners of their memory, and this host.
-fn device_table(look: &MemoryScan, owner_lines: usize, options: TextOptions) -> TextTable {
+/// The GPUs with the owners of their memory, and this host.
+fn device_table(look: &MemoryScan, options: TextOptions) -> TextTable {
     let mut table = TextTable::new(&[
         ("GPU", Align::Right, ColumnFit::Drop(0)),
         ("NAME / CONTAINER", Align::Left, ColumnFit::Cut),
@@ -148,30 +63,10 @@ fn device_table(look: &MemoryScan, owner_lines: usize, options: TextOptions) -> 
         ("POWER", Align::Right, ColumnFit::Drop(2)),
         ("TEMP", Align::Right, ColumnFit::Drop(3)),
     ]);
-    let all: usize = look.gpus.iter().map(|g| owners_of(g).len()).sum();
-    let each = match look.gpus.len() {
-        gpus if all > owner_lines => owner_lines / gpus.max(1),
-        _ => usize::MAX,
-    };
     for gpu in &look.gpus {
         table.add_row(gpu_row(gpu, options));
-        let owners = owners_of(gpu);
-        let shown = if owners.len() > each {
-            each.saturating_sub(1)
-        } else {
-            owners.len()
-        };
-        let (shown, folded) = owners.split_at(shown);
-        for (name, bytes) in shown {
-            table.add_row(owner_row(name, *bytes, gpu.total_bytes));
-        }
-        if each > 0 && !folded.is_empty() {
-            let bytes = folded.iter().map(|(_, b)| *b).fold(0, u64::saturating_add);
-            table.add_row(owner_row(
-                &counted_words(folded.len(), "other", "others"),
-                bytes,
-                gpu.total_bytes,
-            ));
+        for (name, bytes) in owners_of(gpu) {
+            table.add_row(owner_row(&name, bytes, gpu.total_bytes));
         }
     }
     if let Some(host) = &look.host {
@@ -387,11 +282,7 @@ mod tests {
     }
 
     fn everything(look: &MemoryScan) -> String {
-        render_text(look, options(usize::MAX), ScanDetail::Everything)
-    }
-
-    fn screen(look: &MemoryScan, width: usize, rows: usize) -> String {
-        render_text(look, options(width), ScanDetail::Screen { rows })
+        render_text(look, options(usize::MAX))
     }
 
     fn look() -> MemoryScan {
@@ -477,26 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_shows_the_devices_and_what_fits() {
-        insta::assert_snapshot!(screen(&crowd(), 80, 23));
-    }
-
-    #[test]
-    fn no_page_is_wider_or_higher_than_its_terminal() {
+    fn no_page_is_wider_than_its_terminal() {
         for look in [look(), crowd()] {
             for width in [60, 80, 120, 200] {
-                for rows in [8, 23, 50] {
-                    let text = screen(&look, width, rows);
-                    let widest = text.lines().map(text_width).max();
-                    assert!(widest <= Some(width), "{width}: {text}");
-                    assert!(text.lines().count() <= rows, "{rows}: {text}");
-                }
-                let first: Vec<String> = screen(&look, width, 23)
-                    .lines()
-                    .take(1 + look.gpus.len())
-                    .map(str::to_owned)
-                    .collect();
-                assert!(first[0].trim_start().starts_with("GPU"), "{first:#?}");
+                let text = render_text(&look, options(width));
+                assert!(
+                    text.lines().map(text_width).max() <= Some(width),
+                    "{width}: {text}"
+                );
             }
         }
     }
@@ -504,39 +383,9 @@ mod tests {
     #[test]
     fn a_wide_terminal_cuts_nothing() {
         for look in [look(), crowd()] {
-            assert_eq!(
-                render_text(&look, options(200), ScanDetail::Everything),
-                everything(&look)
-            );
+            assert_eq!(render_text(&look, options(200)), everything(&look));
         }
         assert!(!everything(&crowd()).contains('…'));
-    }
-
-    #[test]
-    fn containers_come_by_memory_and_small_idle_ones_are_counted() {
-        let mut look = look();
-        let small = |name: &str, running| ContainerScan {
-            id: name.into(),
-            name: name.into(),
-            host_bytes: Some(2 << 20),
-            requests_running: running,
-            ..ContainerScan::default()
-        };
-        look.containers.insert(0, small("idle-1", Some(0)));
-        look.containers.insert(1, small("idle-2", None));
-        let text = screen(&look, 120, 50);
-        assert!(text.contains("\n2 other containers, 4.00 MiB\n"), "{text}");
-        assert!(!text.contains("idle-1"), "{text}");
-        assert!(everything(&look).contains("idle-1"), "a file holds them");
-        // One that works is not hidden, and neither is one before it.
-        look.containers.push(small("busy", Some(1)));
-        let text = screen(&look, 120, 50);
-        assert!(
-            text.contains("\nbusy") && !text.contains("other container"),
-            "{text}"
-        );
-        let at = |name: &str| text.find(&format!("\n{name}"));
-        assert!(at("llm") < at("busy"), "{text}");
     }
 
     #[test]
@@ -545,7 +394,7 @@ mod tests {
             color: true,
             ..options(200)
         };
-        let text = render_text(&look(), colour, ScanDetail::Everything);
+        let text = render_text(&look(), colour);
         let line = |word: &str| text.lines().find(|l| l.contains(word)).unwrap();
         assert!(
             line("H100").contains("\x1b[32m88 %"),

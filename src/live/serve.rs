@@ -1,5 +1,6 @@
 //! One page over HTTP, for Prometheus: `GET /metrics`.
 
+use super::metrics::MetricsPage;
 use crate::error::Failure;
 use crate::redact::redact_distinct;
 use bytes::Bytes;
@@ -48,7 +49,7 @@ impl MetricsServer {
     }
 
     /// Serves the latest page until the sender of the pages is gone.
-    pub async fn serve_pages(self, pages: watch::Receiver<String>) {
+    pub async fn serve_pages(self, pages: watch::Receiver<MetricsPage>) {
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         let mut gone = pages.clone();
         loop {
@@ -86,25 +87,34 @@ impl MetricsServer {
     }
 }
 
-async fn await_end(pages: &mut watch::Receiver<String>) {
+async fn await_end(pages: &mut watch::Receiver<MetricsPage>) {
     while pages.changed().await.is_ok() {}
 }
 
 fn answer_request(
     request: &Request<Incoming>,
-    pages: &watch::Receiver<String>,
+    pages: &watch::Receiver<MetricsPage>,
 ) -> Response<Full<Bytes>> {
+    let accepts = |kind: &str| {
+        let accept = request.headers().get(header::ACCEPT);
+        accept.is_some_and(|v| v.to_str().is_ok_and(|v| v.contains(kind)))
+    };
     let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") if pages.borrow().is_empty() => (
+        (&Method::GET | &Method::HEAD, "/metrics") if pages.borrow().prometheus.is_empty() => (
             StatusCode::SERVICE_UNAVAILABLE,
             "text/plain",
             "nothing was read yet\n".to_owned(),
         ),
+        // Containers and processes may have arbitrary names.
+        (&Method::GET | &Method::HEAD, "/metrics") if accepts("application/openmetrics-text") => (
+            StatusCode::OK,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            redact_distinct(&pages.borrow().open_metrics).into_owned(),
+        ),
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            // Containers and processes may have arbitrary names.
-            redact_distinct(&pages.borrow()).into_owned(),
+            redact_distinct(&pages.borrow().prometheus).into_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => (
             StatusCode::NOT_FOUND,
@@ -125,9 +135,20 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    fn page(text: &str) -> MetricsPage {
+        MetricsPage {
+            open_metrics: format!("{text}# EOF\n"),
+            prometheus: text.to_owned(),
+        }
+    }
+
     async fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request = match request.split_once(" HTTP/1.1") {
+            Some(_) => request.to_owned(),
+            None => format!("{request} HTTP/1.1"),
+        };
+        let request = format!("{request}\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();
@@ -136,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_latest_page_is_served_until_there_are_no_more() {
-        let (sender, pages) = watch::channel("a 1\n".to_owned());
+        let (sender, pages) = watch::channel(page("a 1\n"));
         let door = MetricsServer::open(([127, 0, 0, 1], 0).into())
             .await
             .unwrap();
@@ -147,13 +168,21 @@ mod tests {
                 .await
                 .ends_with("\r\n\r\na 1\n")
         );
-        sender.send("a 2\n".into()).unwrap();
+        sender.send(page("a 2\n")).unwrap();
         let reply = ask(address, "GET /metrics").await;
         assert!(
             reply.starts_with("HTTP/1.1 200") && reply.ends_with("a 2\n"),
             "{reply}"
         );
         assert!(reply.contains("text/plain; version=0.0.4"), "{reply}");
+        let open =
+            "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0\r\nx: y";
+        let reply = ask(address, open).await;
+        assert!(
+            reply.contains("application/openmetrics-text; version=1.0.0")
+                && reply.ends_with("a 2\n# EOF\n"),
+            "{reply}"
+        );
         assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404"));
         assert!(
             ask(address, "POST /metrics")
@@ -170,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_drip_do_not_shut_the_scraper_out() {
-        let (_sender, pages) = watch::channel("a 1\n".to_owned());
+        let (_sender, pages) = watch::channel(page("a 1\n"));
         let door = MetricsServer::open(([127, 0, 0, 1], 0).into())
             .await
             .unwrap();

@@ -8,8 +8,12 @@ use crate::container::inspect::InspectedContainer;
 use crate::engine::{self, EngineId};
 use crate::error::Failure;
 use crate::host;
-use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend, Wanted};
+use crate::store::Recording;
+use crate::telemetry::{
+    self, BackendChoice, MeasuredContainer, MemoryBackend, ReplayBackend, Wanted,
+};
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// Timeout of an engine's answer, so that all figures are of the same time.
@@ -27,6 +31,8 @@ pub struct MemoryWatcher {
     last: Vec<Last>,
     runtime: Option<Runtime>,
     why_no_runtime: Option<String>,
+    /// Whether a recording is played: this host's memory says nothing then.
+    plays: bool,
     known: HashMap<String, KnownContainer>,
 }
 
@@ -65,8 +71,42 @@ impl MemoryWatcher {
             devices,
             runtime,
             why_no_runtime,
+            plays: false,
             known: HashMap::new(),
         }
+    }
+
+    /// Plays a recording of `record` from now on, without a daemon: containers have ids and no names.
+    ///
+    /// # Errors
+    /// The file is no recording, or there is no sample in it.
+    pub fn open_recording(path: &Path) -> Result<MemoryWatcher, Failure> {
+        let Recording {
+            header, samples, ..
+        } = Recording::read_recording(path)?;
+        let name = path.display().to_string();
+        if samples.is_empty() {
+            return Err(Failure::usage(format!("there is no sample in `{name}`")));
+        }
+        let clock = Clock::start();
+        let devices = header.devices.clone();
+        let replay =
+            ReplayBackend::of_session(&clock, &header.backend, header.devices, samples, &name);
+        Ok(MemoryWatcher {
+            clock,
+            last: vec![Last::default(); devices.len()],
+            gpus: Ok(Box::new(replay)),
+            devices,
+            runtime: None,
+            why_no_runtime: None,
+            plays: true,
+            known: HashMap::new(),
+        })
+    }
+
+    /// The daemon, where one answered.
+    pub fn runtime(&self) -> Option<&Runtime> {
+        self.runtime.as_ref()
     }
 
     /// Why there is nothing to scan; `None` if there is something.
@@ -89,7 +129,7 @@ impl MemoryWatcher {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
-            host: host::read_state(),
+            host: host::read_state().filter(|_| !self.plays),
             containers,
             notes,
         };
@@ -327,18 +367,24 @@ impl KnownContainer {
             }
         }
         let mut probes = self.first.clone();
-        if engine.endpoints().contains(&METRICS) {
+        let asks_metrics = engine.endpoints().contains(&METRICS);
+        if asks_metrics {
             probes.extend(get_endpoint(runtime, facts, port, METRICS, clock).await);
         }
-        let said = engine.read_probes(&probes);
-        look.kv_pool_bytes = said.kv_cache_bytes;
-        look.kv_usage = said.kv_cache_usage;
-        look.kv_used_bytes = said
+        let facts = engine.read_probes(&probes);
+        look.kv_pool_bytes = facts.kv_cache_bytes;
+        look.kv_usage = facts.kv_cache_usage;
+        look.kv_used_bytes = facts
             .kv_cache_bytes
-            .zip(said.kv_cache_usage)
+            .zip(facts.kv_cache_usage)
             .map(|(pool, share)| (pool as f64 * share).round() as u64);
-        look.requests_running = said.requests_running;
-        look.requests_waiting = said.requests_waiting;
+        look.requests_running = facts.requests_running;
+        look.requests_waiting = facts.requests_waiting;
+        look.preemptions = facts.preemptions;
+        // What was read at the first scan says nothing about now, where there is more to ask.
+        let now = probes.last().filter(|p| p.path == METRICS || !asks_metrics);
+        look.serving =
+            now.is_some_and(|p| p.status.is_some()) && probes.iter().any(|p| p.status == Some(200));
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::capture::{DeviceFacts, MemorySample};
 use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bins of a series; of more, neighbours are joined.
@@ -29,7 +30,7 @@ const Z_95: f64 = 1.96;
 
 /// Memory in use over a long time. Of each bin of time the least counts: what is given back is no
 /// growth.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GrowthSeries {
     /// Time of its first reading in seconds, and the least of its bytes.
     bins: Vec<(f64, u64)>,

@@ -239,7 +239,8 @@ fn the_exporter_is_asked_again_and_again() {
     needs!(Docker);
     let world = World::new();
     let _theirs = world.theirs("exported");
-    let mut live = Live::start(world.any_command(&["top", "--listen", "127.0.0.1:0"]));
+    let watch = ["watch", "--listen", "127.0.0.1:0", "--interval", "1s"];
+    let mut live = Live::start(world.any_command(&watch));
     live.until("serving http://");
     let said = live.stderr();
     let address = said
@@ -261,7 +262,7 @@ fn the_exporter_is_asked_again_and_again() {
         (0..20).for_each(|_| scrape().expect("a page"));
         another_look(pid, &mut so_far);
     });
-    watched.is_flat("top --listen, 20 scrapes a look");
+    watched.is_flat("watch, 20 scrapes a scan");
     live.signal(Signal::INT);
     live.end().expect(0);
 }

@@ -48,6 +48,8 @@ pub enum Need {
     Sshd,
     /// A browser for the page of a report.
     Chromium,
+    /// Prometheus and its promtool.
+    Prometheus,
     /// libfaketime, and to be loaded before glibc's own clock.
     Faketime,
 }
@@ -68,6 +70,7 @@ impl Need {
             Need::Sshd => "sshd",
             Need::Chromium => "chromium",
             Need::Faketime => "faketime",
+            Need::Prometheus => "prometheus",
         }
     }
 
@@ -106,6 +109,7 @@ impl Need {
             }),
             Need::Sshd => lacking(&["sshd", "ssh", "ssh-keygen"], "openssh-server"),
             Need::Chromium => lacking(&["chromium"], "chromium"),
+            Need::Prometheus => lacking(&["prometheus", "promtool"], "prometheus"),
             Need::Faketime => (faketime().is_none())
                 .then(|| "no libfaketimeMT.so.1 (Debian: faketime)".to_owned()),
         }

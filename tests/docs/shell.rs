@@ -188,9 +188,8 @@ fn verb(words: &[String], line: &str) -> Class {
         "sweep" => Class::Containers(once(" --dry-run")),
         "record" if !has("--container") => Class::Parsed("asks for a GPU"),
         "record" => Class::Containers(""),
-        "top" | "clean" | "why" if has("--listen") || has("--watch") => {
-            Class::Parsed("goes on until it is ended")
-        }
+        "watch" => Class::Parsed("goes on until it is ended"),
+        "clean" | "why" if has("--watch") => Class::Parsed("goes on until it is ended"),
         "top" => Class::Containers(once(" --once")),
         "why" if words.get(1).is_some_and(|w| w.ends_with(".tar")) => {
             Class::Parsed("reads what an earlier command wrote")

@@ -331,7 +331,9 @@ async fn past_events(
 ) -> (Vec<ContainerNotice>, Option<String>) {
     let mut events = Vec::new();
     let cancel = CancellationToken::new();
-    let watch = runtime.watch_events(container, Some(from), &cancel, |event| events.push(event));
+    let watch = runtime.watch_events(Some(container), Some(from), &cancel, |event| {
+        events.push(event)
+    });
     let refused = tokio::time::timeout(EVENTS_WITHIN, watch).await;
     let unread = refused.ok().flatten();
     (

@@ -1,0 +1,447 @@
+//! `plimsoll watch`: follows every engine container of this host, and serves what it sees as metrics.
+
+use super::load::run_until_stopped;
+use super::why::{check_advice, diagnose_container, diagnose_removed};
+use crate::capture::Request;
+use crate::cli::WatchArgs;
+use crate::clock::wall_now_ns;
+use crate::collect::{AttachedEngine, CapturePlan, CaptureSession, MemorySource, StopSignal};
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::container::events::ContainerNotice;
+use crate::engine::diagnosis::Diagnosis;
+use crate::engine::recognise;
+use crate::error::{ExitCode, Failure};
+use crate::live::ledger::{DeathRecord, LEDGER_FILE, WatchLedger, memory_in_use};
+use crate::live::metrics::MetricsPage;
+use crate::live::serve::MetricsServer;
+use crate::live::{ContainerScan, MemoryScan, MemoryWatcher};
+use crate::profile::Profile;
+use crate::progress::Sink;
+use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomically};
+use crate::telemetry::BackendChoice;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Between two writings of it, where no container started or died.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// How long memory is sampled to read its parts.
+const READING: Duration = Duration::from_secs(2);
+/// Longest time of a reading, and most readings at once.
+const LONGEST_READING: Duration = Duration::from_secs(120);
+const MOST_READINGS: usize = 2;
+/// Bytes of an engine's log that a reading keeps.
+const MOST_LOG: u64 = 16 << 20;
+
+pub fn run_watch(console: &Console, args: &WatchArgs) -> anyhow::Result<ExitCode> {
+    run_until_stopped(console, None, async |stop| {
+        watch_host(console, args, stop).await
+    })
+}
+
+/// What the tasks beside the scans report.
+enum News {
+    Started(ContainerNotice),
+    Died {
+        name: String,
+        count: u64,
+        death: DeathRecord,
+    },
+    Read {
+        container: ContainerScan,
+        in_use: u64,
+        profile: Result<Box<Profile>, Failure>,
+    },
+}
+
+struct HostWatch<'a> {
+    console: &'a Console,
+    args: &'a WatchArgs,
+    stop: &'a StopSignal,
+    watcher: MemoryWatcher,
+    ledger: WatchLedger,
+    file: Option<SharedFile>,
+    saved: Instant,
+    /// Sends what the tasks report.
+    sender: UnboundedSender<News>,
+    /// Whether the daemon's events are followed.
+    follows_events: bool,
+    readings: Arc<Semaphore>,
+    pages: watch::Sender<MetricsPage>,
+}
+
+async fn watch_host(
+    console: &Console,
+    args: &WatchArgs,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    let (pages, receiver) = watch::channel(MetricsPage::default());
+    if let Some(address) = args.listen {
+        let server = MetricsServer::open(address).await?;
+        if let Some(address) = server.local_address() {
+            console.print_note(&format!("serving http://{address}/metrics"));
+        }
+        tokio::spawn(server.serve_pages(receiver));
+    }
+    if let Some(folder) = &args.profiles {
+        let unwritable = |e| {
+            Failure::environment(format!("cannot make the folder `{}`", folder.display()))
+                .caused_by(e)
+        };
+        private::create_folders(folder).map_err(unwritable)?;
+    }
+    let file = SharedFile::open_locked(LEDGER_FILE);
+    if file.is_none() {
+        console.print_warning(
+            "counts start anew: the state folder cannot be written, or another `watch` holds it",
+        );
+    }
+    let ledger = file.as_ref().and_then(SharedFile::read_bytes);
+    let ledger = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let (sender, mut news) = unbounded_channel();
+    let mut host = HostWatch {
+        console,
+        args,
+        stop,
+        watcher: MemoryWatcher::open().await,
+        ledger: ledger.unwrap_or_default(),
+        file,
+        saved: Instant::now(),
+        sender,
+        follows_events: false,
+        readings: Arc::new(Semaphore::new(MOST_READINGS)),
+        pages,
+    };
+    if let Some(failure) = host.watcher.why_blind() {
+        return Err(failure.into());
+    }
+    console.print_note(&format!(
+        "scanning every {} s; nothing is touched",
+        args.interval.as_secs_f64()
+    ));
+    let mut ticks = interval(args.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = stop.token().cancelled() => break,
+            event = news.recv() => event,
+            _ = ticks.tick() => None,
+        };
+        let goes_on = match event {
+            Some(event) => host.take_news(event).await?,
+            None => tokio::select! {
+                () = stop.token().cancelled() => break,
+                () = host.scan() => true,
+            },
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    host.save()?;
+    Ok(ExitCode::Done)
+}
+
+impl HostWatch<'_> {
+    /// Scans once, and begins what follows from it.
+    async fn scan(&mut self) {
+        if self.watcher.runtime().is_none() {
+            // The daemon may have come up meanwhile.
+            self.watcher = MemoryWatcher::open().await;
+        }
+        self.follow_events();
+        let scan = self.watcher.scan_memory().await;
+        self.ledger.record_scan(&scan);
+        for container in &scan.containers {
+            if container.engine.is_some() && self.ledger.begins_reading(&scan, container) {
+                self.begin_reading(&scan, container);
+            }
+        }
+        self.pages
+            .send_replace(MetricsPage::of_scan(&scan, &self.ledger));
+        if self.saved.elapsed() >= SAVE_EVERY {
+            // A full disk does not end the watch: the counts are served all the same.
+            if let Err(failure) = self.save() {
+                self.console.print_warning(&failure.message);
+            }
+        }
+    }
+
+    fn save(&mut self) -> Result<(), Failure> {
+        self.saved = Instant::now();
+        let bytes = serde_json::to_vec(&self.ledger).unwrap_or_default();
+        self.file
+            .as_ref()
+            .map_or(Ok(()), |file| file.write_bytes(&bytes))
+    }
+
+    /// Follows starts and deaths from where the last watch ended.
+    fn follow_events(&mut self) {
+        let Some(runtime) = self
+            .watcher
+            .runtime()
+            .filter(|_| !self.follows_events)
+            .cloned()
+        else {
+            return;
+        };
+        self.follows_events = true;
+        let since = match self.ledger.events_until_ns {
+            0 => wall_now_ns(),
+            until => until + 1,
+        };
+        let (notices, received) = unbounded_channel();
+        let cancel = self.stop.token().clone();
+        let known = self.ledger.containers.keys().cloned().collect();
+        tokio::spawn(explain_lives(
+            runtime.clone(),
+            received,
+            self.sender.clone(),
+            known,
+            self.console.clone(),
+        ));
+        tokio::spawn(async move {
+            let sink = move |notice| drop(notices.send(notice));
+            runtime.watch_events(None, Some(since), &cancel, sink).await
+        });
+    }
+
+    fn begin_reading(&self, scan: &MemoryScan, container: &ContainerScan) {
+        let Some(runtime) = self.watcher.runtime().cloned() else {
+            return;
+        };
+        let (sender, stop) = (self.sender.clone(), self.stop.child_stop());
+        let readings = Arc::clone(&self.readings);
+        let (container, in_use) = (container.clone(), memory_in_use(scan, container));
+        let tasks = tokio::runtime::Handle::current();
+        // Its files are read and its profile is derived on that thread.
+        tokio::task::spawn_blocking(move || {
+            tasks.block_on(async {
+                let Ok(_place) = readings.acquire().await else {
+                    return;
+                };
+                let profile = read_parts(&runtime, &container.id, &stop)
+                    .await
+                    .map(Box::new);
+                let _ = sender.send(News::Read {
+                    container,
+                    in_use,
+                    profile,
+                });
+            });
+        });
+    }
+
+    /// Takes what a task reports. False once the reader of stdout is gone.
+    async fn take_news(&mut self, news: News) -> anyhow::Result<bool> {
+        match news {
+            News::Started(notice) => {
+                self.ledger
+                    .record_start(&notice.name, &notice.id, notice.wall_ns);
+                self.save()?;
+                self.print_line(&WatchEvent {
+                    event: "start",
+                    ..WatchEvent::at(notice.wall_ns, &notice.name)
+                })
+            }
+            News::Died { name, count, death } => {
+                self.ledger.record_death(&name, count, death.clone());
+                self.save()?;
+                self.print_line(&WatchEvent {
+                    event: "death",
+                    exit_code: death.exit_code,
+                    cause: death.cause.as_deref(),
+                    means: death.means.as_deref(),
+                    advice: death.advice.as_deref(),
+                    ..WatchEvent::at(death.at_ns, &name)
+                })
+            }
+            News::Read {
+                container,
+                in_use,
+                profile,
+            } => {
+                match profile {
+                    Ok(profile) => {
+                        self.ledger.record_parts(&container, in_use, &profile);
+                        if let Some(folder) = &self.args.profiles {
+                            let path = folder.join(format!("{}.json", container.name));
+                            write_atomically(&path, &serde_json::to_vec_pretty(&*profile)?)?;
+                        }
+                    }
+                    Err(failure) => self.ledger.record_unread(&container, &failure.message),
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn print_line(&self, event: &WatchEvent<'_>) -> anyhow::Result<bool> {
+        let mut line = if self.args.json {
+            serde_json::to_string(event)?
+        } else {
+            event.describe_event()
+        };
+        line.push('\n');
+        Ok(self.console.stream_data(line.as_bytes())?)
+    }
+}
+
+/// A line of stdout.
+#[derive(Default, Serialize)]
+struct WatchEvent<'a> {
+    at: String,
+    event: &'static str,
+    container: &'a str,
+    exit_code: Option<i64>,
+    cause: Option<&'a str>,
+    means: Option<&'a str>,
+    advice: Option<&'a str>,
+}
+
+impl<'a> WatchEvent<'a> {
+    fn at(wall_ns: i64, container: &'a str) -> WatchEvent<'a> {
+        let at = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).unwrap_or_default();
+        WatchEvent {
+            at: at.to_string(),
+            container,
+            ..WatchEvent::default()
+        }
+    }
+
+    fn describe_event(&self) -> String {
+        let WatchEvent { at, container, .. } = self;
+        if self.event == "start" {
+            return format!("{at} `{container}` started");
+        }
+        let code = self
+            .exit_code
+            .map_or(String::new(), |code| format!(" (exit {code})"));
+        let cause = self.means.or(self.cause).unwrap_or("cause unknown");
+        let advice = self
+            .advice
+            .map_or(String::new(), |advice| format!("; {advice}"));
+        format!("{at} `{container}` died{code}: {cause}{advice}")
+    }
+}
+
+/// Passes on starts, and deaths with their causes, of containers with an engine. `known`: names that have one.
+async fn explain_lives(
+    runtime: Runtime,
+    mut notices: UnboundedReceiver<ContainerNotice>,
+    sender: UnboundedSender<News>,
+    mut known: Vec<String>,
+    console: Console,
+) {
+    let mut waiting = None;
+    loop {
+        let notice = match waiting.take() {
+            Some(notice) => notice,
+            None => match notices.recv().await {
+                Some(notice) => notice,
+                None => return,
+            },
+        };
+        if notice.action == "destroy" {
+            continue;
+        }
+        let found = runtime.inspect_container(&notice.id).await.ok().flatten();
+        match &found {
+            Some(found) if recognise(&found.facts).is_none() => continue,
+            Some(_) if !known.contains(&notice.name) => known.push(notice.name.clone()),
+            None if !known.contains(&notice.name) => continue,
+            _ => {}
+        }
+        if notice.action == "start" {
+            let _ = sender.send(News::Started(notice));
+            continue;
+        }
+        // Of a container that loops faster than it is explained, deaths of one exit code are explained once.
+        let exit_code = |n: &ContainerNotice| n.attributes.get("exitCode").cloned();
+        let (mut count, mut last) = (1, notice);
+        let mut starts = 0;
+        while let Ok(next) = notices.try_recv() {
+            let same = next.id == last.id;
+            if same && next.action == "start" {
+                starts += 1;
+                let _ = sender.send(News::Started(next));
+            } else if same && next.action == "die" && exit_code(&next) == exit_code(&last) {
+                (count, last) = (count + 1, next);
+            } else {
+                waiting = Some(next);
+                break;
+            }
+        }
+        let found = if starts > 0 {
+            runtime.inspect_container(&last.id).await.ok().flatten()
+        } else {
+            found
+        };
+        let diagnosis = match &found {
+            Some(found) => Some(diagnose_container(&runtime, found, false).await.0),
+            None => diagnose_removed(&runtime, &last.name).await,
+        };
+        let (name, by) = (last.name.clone(), console.clone());
+        // The estimate reads files and asks the daemon by itself.
+        let checked = tokio::task::spawn_blocking(move || {
+            let mut diagnosis = diagnosis.unwrap_or_default();
+            check_advice(&by, &name, &mut diagnosis);
+            diagnosis
+        });
+        let death = death_of(&last, checked.await.unwrap_or_default());
+        let name = last.name;
+        let _ = sender.send(News::Died { name, count, death });
+    }
+}
+
+fn death_of(notice: &ContainerNotice, found: Diagnosis) -> DeathRecord {
+    let code = notice.attributes.get("exitCode");
+    DeathRecord {
+        at_ns: notice.wall_ns,
+        exit_code: code.and_then(|code| code.parse().ok()),
+        cause: found.cause,
+        means: found.means,
+        advice: found.advice.into_iter().next().map(|advice| advice.text),
+    }
+}
+
+/// The profile of a container without load, as `profile --bench none` makes it. Nothing of it stays on disk.
+async fn read_parts(runtime: &Runtime, id: &str, stop: &StopSignal) -> Result<Profile, Failure> {
+    let gone = || Failure::run("the container ended before its memory was read");
+    let found = runtime.inspect_container(id).await?.ok_or_else(gone)?;
+    let attached = AttachedEngine::detect(runtime, found, None, stop).await?;
+    let silent: Sink = Arc::new(|_| ());
+    let session = CaptureSession::begin_session(stop, silent, Some(LONGEST_READING));
+    let request = Request {
+        sample_interval_ns: 100_000_000,
+        timeout_s: LONGEST_READING.as_secs_f64(),
+        ..Request::default()
+    };
+    let plan = CapturePlan {
+        watch: Some(READING),
+        cooldown: Duration::ZERO,
+        ..attached.plan_capture(None, request)
+    };
+    let setup = session.inspect_engine(&plan).await?;
+    let memory = MemorySource::Live(BackendChoice::Auto);
+    let memory = session.open_memory(&plan, &memory).await?;
+    let cannot = |e| Failure::environment("cannot make a temporary folder").caused_by(e);
+    let folder =
+        private::temporary_folder(&std::env::temp_dir(), "plimsoll-watch-").map_err(cannot)?;
+    let paths = RunPaths {
+        profile: folder.path().join("profile.json"),
+        capture: folder.path().join("profile.capture"),
+    };
+    let writer = CaptureWriter::create_folder(&paths.capture, MOST_LOG)?;
+    let capture = session.start_recording(plan, memory, writer)?;
+    let concluded = capture.conclude_capture(Some(setup), &paths).await?;
+    match concluded.failure {
+        Some(failure) => Err(failure),
+        None => Ok(concluded.profile),
+    }
+}

@@ -1,0 +1,879 @@
+//! `top` on a terminal: GPUs as bars of what holds their memory, the containers below, one of them in
+//! detail. Drawn from scans and what `watch` remembers; keys change what is shown.
+
+use super::ledger::{ContainerRecord, HOST_DEVICE, WatchLedger, devices_of, memory_in_use};
+use super::{ContainerScan, GpuLook, MemoryScan};
+use crate::breakdown::Component;
+use crate::headroom::Headroom;
+use crate::report::chart::palette::component_colour;
+use crate::units::Bytes;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Readings of each container that are kept: ten minutes at one a second.
+const MOST_READINGS: usize = 600;
+/// Cells of a container's history.
+const HISTORY_CELLS: usize = 16;
+/// Lines of the details, their heading included.
+const DETAIL_LINES: u16 = 9;
+/// Shown for what is unknown.
+const UNKNOWN: &str = "-";
+const KEYS: &str = "q quit  ↑↓ select  enter details  s sort  / filter  p pause";
+
+/// Order of the containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SortOrder {
+    /// Most memory first.
+    #[default]
+    Memory,
+    /// Least headroom first.
+    Headroom,
+    /// Fullest KV pool first.
+    KvPool,
+    /// By name.
+    Name,
+}
+
+impl SortOrder {
+    fn label(self) -> &'static str {
+        match self {
+            SortOrder::Memory => "memory",
+            SortOrder::Headroom => "headroom",
+            SortOrder::KvPool => "KV pool",
+            SortOrder::Name => "name",
+        }
+    }
+
+    fn next(self) -> SortOrder {
+        match self {
+            SortOrder::Memory => SortOrder::Headroom,
+            SortOrder::Headroom => SortOrder::KvPool,
+            SortOrder::KvPool => SortOrder::Name,
+            SortOrder::Name => SortOrder::Memory,
+        }
+    }
+}
+
+/// A key that `top` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScreenKey {
+    /// A character.
+    Char(char),
+    /// One up.
+    Up,
+    /// One down.
+    Down,
+    /// Enter.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Takes back a character.
+    Backspace,
+}
+
+/// What is shown, and how.
+#[derive(Debug, Default)]
+pub struct TopScreen {
+    scan: MemoryScan,
+    ledger: WatchLedger,
+    history: BTreeMap<String, VecDeque<u64>>,
+    order: SortOrder,
+    filter: String,
+    /// Whether keys go into the filter.
+    filtering: bool,
+    /// The selected container's id.
+    selected: Option<String>,
+    details: bool,
+    paused: bool,
+    /// Whether colours may be used; else letters tell the parts of a bar apart.
+    color: bool,
+}
+
+/// A piece of a GPU's bar.
+struct Segment {
+    component: Component,
+    bytes: u64,
+}
+
+impl TopScreen {
+    /// An empty screen.
+    pub fn with_color(color: bool) -> TopScreen {
+        TopScreen {
+            color,
+            ..TopScreen::default()
+        }
+    }
+
+    /// Takes a scan, and what `watch` remembers where it runs on this host.
+    pub fn take_scan(&mut self, scan: MemoryScan, ledger: WatchLedger) {
+        for container in &scan.containers {
+            let readings = self.history.entry(container.id.clone()).or_default();
+            readings.push_back(memory_in_use(&scan, container));
+            if readings.len() > MOST_READINGS {
+                readings.pop_front();
+            }
+        }
+        self.history
+            .retain(|id, _| scan.containers.iter().any(|c| c.id == *id));
+        if !self.paused {
+            (self.scan, self.ledger) = (scan, ledger);
+        }
+    }
+
+    /// Does what a key asks for. False where it ends the program.
+    pub fn press_key(&mut self, key: ScreenKey) -> bool {
+        if self.filtering {
+            match key {
+                ScreenKey::Char(c) => self.filter.push(c),
+                ScreenKey::Backspace => drop(self.filter.pop()),
+                ScreenKey::Escape => {
+                    self.filter.clear();
+                    self.filtering = false;
+                }
+                ScreenKey::Enter => self.filtering = false,
+                ScreenKey::Up | ScreenKey::Down => {}
+            }
+            return true;
+        }
+        match key {
+            ScreenKey::Char('q') => return false,
+            ScreenKey::Char('s') => self.order = self.order.next(),
+            ScreenKey::Char('p') => self.paused = !self.paused,
+            ScreenKey::Char('/') => self.filtering = true,
+            ScreenKey::Char('k') | ScreenKey::Up => self.select(-1),
+            ScreenKey::Char('j') | ScreenKey::Down => self.select(1),
+            ScreenKey::Enter => self.details = !self.details,
+            ScreenKey::Escape if self.details => self.details = false,
+            ScreenKey::Escape => self.filter.clear(),
+            ScreenKey::Char(_) | ScreenKey::Backspace => {}
+        }
+        true
+    }
+
+    fn select(&mut self, by: isize) {
+        let shown = self.shown();
+        let now = shown
+            .iter()
+            .position(|c| Some(&c.id) == self.selected.as_ref());
+        let next = match now {
+            Some(at) => at
+                .saturating_add_signed(by)
+                .min(shown.len().saturating_sub(1)),
+            None => 0,
+        };
+        self.selected = shown.get(next).map(|c| c.id.clone());
+    }
+
+    /// The containers that are shown, in order.
+    fn shown(&self) -> Vec<&ContainerScan> {
+        let scan = &self.scan;
+        let fits = |c: &&ContainerScan| {
+            let engine = c.engine.as_deref().unwrap_or_default();
+            c.name.contains(&self.filter) || engine.contains(&self.filter)
+        };
+        let mut shown: Vec<&ContainerScan> = scan.containers.iter().filter(fits).collect();
+        shown.sort_by(|a, b| a.name.cmp(&b.name));
+        match self.order {
+            SortOrder::Name => {}
+            SortOrder::Memory => shown.sort_by_key(|c| Reverse(memory_in_use(scan, c))),
+            SortOrder::Headroom => shown.sort_by_key(|c| {
+                least_headroom(scan, c).map_or(u64::MAX, |(free, total)| free * 1000 / total.max(1))
+            }),
+            SortOrder::KvPool => {
+                shown.sort_by(|a, b| {
+                    b.kv_usage
+                        .partial_cmp(&a.kv_usage)
+                        .unwrap_or(std::cmp::Ordering::Equal)
+                });
+            }
+        }
+        shown
+    }
+
+    /// Draws everything, whatever the size.
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        let gpus = self.scan.gpus.len() as u16;
+        let details = if self.details { DETAIL_LINES } else { 0 };
+        let notes = u16::from(!self.scan.notes.is_empty());
+        let [title, bars, legend, table, detail, note, keys] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Max(gpus),
+            Constraint::Length(u16::from(gpus > 0)),
+            Constraint::Min(3),
+            Constraint::Max(details),
+            Constraint::Length(notes),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(Paragraph::new(self.title()), title);
+        let lines: Vec<Line> = self
+            .scan
+            .gpus
+            .iter()
+            .map(|gpu| self.gpu_line(gpu, bars.width))
+            .collect();
+        frame.render_widget(Paragraph::new(lines), bars);
+        frame.render_widget(Paragraph::new(self.legend()), legend);
+        self.draw_table(frame, table);
+        if self.details {
+            frame.render_widget(Paragraph::new(self.detail_lines()), detail);
+        }
+        if let Some(first) = self.scan.notes.first() {
+            frame.render_widget(Paragraph::new(format!("note: {}", first)), note);
+        }
+        let last = match self.filtering {
+            true => format!("filter: {}▏  enter keeps it, esc clears it", self.filter),
+            false => KEYS.to_owned(),
+        };
+        let dim = Style::new().add_modifier(Modifier::DIM);
+        frame.render_widget(Paragraph::new(Line::styled(last, dim)), keys);
+    }
+
+    fn title(&self) -> Line<'static> {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let mut spans = vec![Span::styled("plimsoll top", bold)];
+        if self.scan.backend.as_ref().is_some_and(|b| b.simulated) {
+            spans.push(Span::styled(
+                "  SIMULATED GPUs",
+                self.level_style(Some(Headroom::Critical)),
+            ));
+        }
+        if let Some(host) = &self.scan.host {
+            let used = host.total_bytes.saturating_sub(host.available_bytes);
+            let level = Headroom::of_share(host.available_bytes, host.total_bytes);
+            spans.push(Span::raw("  host "));
+            let text = format!("{} of {}", Bytes(used), Bytes(host.total_bytes));
+            spans.push(Span::styled(text, self.level_style(level)));
+        }
+        let filter = match self.filter.as_str() {
+            "" => String::new(),
+            filter => format!(" with `{filter}`"),
+        };
+        spans.push(Span::raw(format!("  by {}{filter}", self.order.label())));
+        if self.paused {
+            spans.push(Span::styled("  PAUSED", bold));
+        }
+        Line::from(spans)
+    }
+
+    fn gpu_line(&self, gpu: &GpuLook, width: u16) -> Line<'static> {
+        let figure = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
+        let free = free_of(gpu);
+        let level = free
+            .zip(gpu.total_bytes)
+            .and_then(|(free, total)| Headroom::of_share(free, total));
+        let percent = gpu.used_bytes.zip(gpu.total_bytes);
+        let percent = percent.map(|(used, total)| used as f64 * 100.0 / total.max(1) as f64);
+        let head = format!("{:>2} {:<14.14} ", gpu.index, short_name(&gpu.name));
+        let tail = format!(
+            " {:>9} {:>4} {:>5} {:>4} {:>5}",
+            figure(gpu.used_bytes.map(|b| Bytes(b).to_string())),
+            figure(percent.map(|p| format!("{p:.0} %"))),
+            figure(gpu.utilization_pct.map(|p| format!("{p} % "))),
+            figure(gpu.temperature_c.map(|c| format!("{c}C"))),
+            figure(gpu.power_w.map(|w| format!("{w:.0} W"))),
+        );
+        let cells = usize::from(width).saturating_sub(head.chars().count() + tail.chars().count());
+        let mut spans = vec![Span::raw(head)];
+        spans.extend(self.bar(gpu, cells));
+        spans.push(Span::styled(tail, self.level_style(level)));
+        Line::from(spans)
+    }
+
+    /// What holds a GPU's memory: the parts of each container where they are known, then others.
+    fn segments(&self, gpu: &GpuLook) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        for tenant in &gpu.tenants {
+            let record = self
+                .ledger
+                .containers
+                .values()
+                .find(|r| Some(&r.id) == tenant.container_id.as_ref());
+            let parts = record
+                .iter()
+                .flat_map(|r| &r.life.parts)
+                .filter(|p| p.device == gpu.uuid);
+            let mut left = tenant.used_bytes;
+            for part in parts {
+                // Of a profile's parts, those of others are drawn as such.
+                let own = !matches!(
+                    part.component,
+                    Component::Baseline | Component::DriverReserved
+                );
+                let bytes = u64::try_from(part.bytes).unwrap_or(0).min(left);
+                if own && bytes > 0 && part.component != Component::Unexplained {
+                    left -= bytes;
+                    segments.push(Segment {
+                        component: part.component,
+                        bytes,
+                    });
+                }
+            }
+            let of = self
+                .scan
+                .containers
+                .iter()
+                .find(|c| Some(&c.id) == tenant.container_id.as_ref());
+            let pool = of
+                .and_then(|c| c.kv_pool_bytes)
+                .filter(|_| left == tenant.used_bytes);
+            let pool = pool.unwrap_or(0).min(left);
+            let rest = if tenant.container_id.is_some() {
+                Component::Runtime
+            } else {
+                Component::Baseline
+            };
+            segments.push(Segment {
+                component: Component::KvCache,
+                bytes: pool,
+            });
+            segments.push(Segment {
+                component: rest,
+                bytes: left - pool,
+            });
+        }
+        let unattributed = gpu.unattributed_bytes.unwrap_or(0);
+        segments.push(Segment {
+            component: Component::Unexplained,
+            bytes: unattributed,
+        });
+        segments.push(Segment {
+            component: Component::DriverReserved,
+            bytes: gpu.reserved_bytes.unwrap_or(0),
+        });
+        segments.retain(|s| s.bytes > 0);
+        segments
+    }
+
+    fn bar(&self, gpu: &GpuLook, cells: usize) -> Vec<Span<'static>> {
+        let Some(total) = gpu.total_bytes.filter(|t| *t > 0) else {
+            return vec![Span::raw(" ".repeat(cells))];
+        };
+        let cell_of =
+            |bytes: u64| (bytes.min(total) as f64 / total as f64 * cells as f64).round() as usize;
+        let (mut spans, mut at, mut sum) = (Vec::new(), 0, 0_u64);
+        for segment in self.segments(gpu) {
+            sum = sum.saturating_add(segment.bytes);
+            let end = cell_of(sum);
+            spans.push(self.piece(segment.component, end.saturating_sub(at)));
+            at = end.max(at);
+        }
+        spans.push(Span::styled(
+            "·".repeat(cells.saturating_sub(at)),
+            Style::new().add_modifier(Modifier::DIM),
+        ));
+        spans
+    }
+
+    fn piece(&self, component: Component, cells: usize) -> Span<'static> {
+        if self.color {
+            let (r, g, b) = component_colour(component, true);
+            let glyph = if component == Component::Unexplained {
+                "▒"
+            } else {
+                "█"
+            };
+            Span::styled(glyph.repeat(cells), Style::new().fg(Color::Rgb(r, g, b)))
+        } else {
+            Span::raw(part_letter(component).repeat(cells))
+        }
+    }
+
+    fn legend(&self) -> Line<'static> {
+        let mut named: Vec<Component> = Vec::new();
+        for component in self
+            .scan
+            .gpus
+            .iter()
+            .flat_map(|gpu| self.segments(gpu))
+            .map(|s| s.component)
+        {
+            if !named.contains(&component) {
+                named.push(component);
+            }
+        }
+        named.sort();
+        let mut spans = vec![Span::raw("   ")];
+        for component in named {
+            spans.push(self.piece(component, 1));
+            spans.push(Span::raw(format!(" {}  ", part_label(component))));
+        }
+        Line::from(spans)
+    }
+
+    fn draw_table(&self, frame: &mut Frame<'_>, area: Rect) {
+        let shown = self.shown();
+        if shown.is_empty() {
+            let text = match self.filter.is_empty() {
+                true => "no container with a known engine",
+                false => "no container has this in its name or engine: esc clears the filter",
+            };
+            frame.render_widget(Paragraph::new(text), area);
+            return;
+        }
+        let wide = area.width >= 100;
+        let mut heads = vec![
+            "CONTAINER",
+            "ENGINE",
+            "STATE",
+            "ON GPUS",
+            "HOST MEM",
+            "HEADROOM",
+            "KV %",
+            "RUN",
+            "WAIT",
+        ];
+        let mut widths = vec![
+            Constraint::Fill(3),
+            Constraint::Max(10),
+            Constraint::Length(7),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(9),
+            Constraint::Length(4),
+            Constraint::Length(4),
+            Constraint::Length(4),
+        ];
+        if wide {
+            heads.push("LAST MINUTES");
+            widths.push(Constraint::Length(HISTORY_CELLS as u16));
+        }
+        let rows = shown
+            .iter()
+            .map(|container| self.container_row(container, wide));
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let table = Table::new(rows, widths)
+            .header(Row::new(heads).style(bold))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        let at = shown
+            .iter()
+            .position(|c| Some(&c.id) == self.selected.as_ref());
+        let mut state = TableState::new().with_selected(at);
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+
+    fn container_row(&self, container: &ContainerScan, wide: bool) -> Row<'static> {
+        let scan = &self.scan;
+        let bytes = |count: Option<u64>| count.map_or(UNKNOWN.to_owned(), |b| Bytes(b).to_string());
+        let count = |n: Option<u64>| n.map_or(UNKNOWN.to_owned(), |n| n.to_string());
+        let on_gpus = devices_of(scan, container);
+        let on_gpus: Vec<u64> = on_gpus
+            .iter()
+            .filter(|(d, _)| d != HOST_DEVICE)
+            .map(|(_, b)| *b)
+            .collect();
+        let on_gpus = (!on_gpus.is_empty()).then(|| on_gpus.iter().sum());
+        let star = if container.simulated { "*" } else { "" };
+        let engine = container
+            .engine
+            .as_ref()
+            .map_or(UNKNOWN.to_owned(), |e| format!("{e}{star}"));
+        let state = match (&container.engine, container.serving) {
+            (None, _) => UNKNOWN,
+            (Some(_), true) => "serving",
+            (Some(_), false) => "silent",
+        };
+        let free = least_headroom(scan, container);
+        let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
+        let kv = container.kv_usage.map_or(UNKNOWN.to_owned(), |share| {
+            format!("{:.0} %", share * 100.0)
+        });
+        let mut cells = vec![
+            Cell::from(container.name.clone()),
+            Cell::from(engine),
+            Cell::from(state),
+            Cell::from(bytes(on_gpus)),
+            Cell::from(bytes(container.host_bytes)),
+            Cell::from(Span::styled(
+                bytes(free.map(|(free, _)| free)),
+                self.level_style(level),
+            )),
+            Cell::from(kv),
+            Cell::from(count(container.requests_running)),
+            Cell::from(count(container.requests_waiting)),
+        ];
+        if wide {
+            let readings = self.history.get(&container.id);
+            cells.push(Cell::from(
+                readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS)),
+            ));
+        }
+        Row::new(cells)
+    }
+
+    /// The selected container: its parts, limits, growth and last death, with their sources.
+    fn detail_lines(&self) -> Vec<Line<'static>> {
+        let shown = self.shown();
+        let selected = shown
+            .iter()
+            .find(|c| Some(&c.id) == self.selected.as_ref())
+            .or(shown.first());
+        let Some(container) = selected else {
+            return Vec::new();
+        };
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let mut lines = vec![Line::styled(
+            format!("── {} ({:.12})", container.name.clone(), container.id),
+            bold,
+        )];
+        let record = self
+            .ledger
+            .containers
+            .get(&container.name)
+            .filter(|r| r.id == container.id);
+        match record {
+            Some(record) => self.record_lines(record, &mut lines),
+            None => lines.push(Line::raw(
+                "parts, growth and deaths: unknown; `plimsoll watch` reads them while it runs",
+            )),
+        }
+        let text = |name: &str, bytes: Option<u64>| Some(format!("{name} {}", Bytes(bytes?)));
+        let kinds = container.host.unwrap_or_default();
+        let host = [
+            text("limit", container.host_limit_bytes),
+            text("anonymous", kinds.anon_bytes),
+            text("shared", kinds.shmem_bytes),
+            text("page cache", kinds.file_bytes),
+            text("swap", kinds.swap_bytes),
+            text("highest by the kernel", container.host_peak_bytes),
+        ];
+        let host: Vec<String> = host.into_iter().flatten().collect();
+        lines.push(Line::raw(format!(
+            "host memory (cgroup): {}",
+            host.join(", ")
+        )));
+        if let Some(pool) = container.kv_pool_bytes {
+            let used = container
+                .kv_used_bytes
+                .map_or(UNKNOWN.to_owned(), |b| Bytes(b).to_string());
+            lines.push(Line::raw(format!(
+                "KV pool (the engine's endpoints): {used} of {} in use",
+                Bytes(pool)
+            )));
+        }
+        lines
+    }
+
+    fn record_lines(&self, record: &ContainerRecord, lines: &mut Vec<Line<'static>>) {
+        let life = &record.life;
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+        lines.push(Line::raw(format!(
+            "model {}, version {}",
+            known(&life.model),
+            known(&life.engine_version)
+        )));
+        let mut by_device: BTreeMap<&str, Vec<Span<'static>>> = BTreeMap::new();
+        for part in &life.parts {
+            let spans = by_device.entry(&part.device).or_default();
+            spans.push(self.piece(part.component, 1));
+            let bytes = Bytes(part.bytes.unsigned_abs());
+            let sign = if part.bytes < 0 { "-" } else { "" };
+            spans.push(Span::raw(format!(
+                " {} {sign}{bytes}  ",
+                part.component.display_label()
+            )));
+        }
+        for (device, mut spans) in by_device {
+            let gpu = self.scan.gpus.iter().find(|gpu| gpu.uuid == device);
+            let name = gpu.map_or("host".to_owned(), |gpu| format!("GPU {}", gpu.index));
+            spans.insert(0, Span::raw(format!("{name} by its profile: ")));
+            lines.push(Line::from(spans));
+        }
+        for (device, rate) in life.growth_per_s.iter().filter(|(_, rate)| **rate > 0.0) {
+            let place = if device == HOST_DEVICE {
+                "host memory"
+            } else {
+                device
+            };
+            let hourly = Bytes((rate * 3600.0) as u64);
+            lines.push(Line::styled(
+                format!("{place} grows by {hourly} an hour"),
+                self.level_style(Some(Headroom::Tight)),
+            ));
+        }
+        if let Some(death) = &record.last_death {
+            let why = known(&death.means.clone().or(death.cause.clone()));
+            let all: u64 = record.deaths.values().sum();
+            lines.push(Line::styled(
+                format!("deaths {all}, the last: {why}"),
+                self.level_style(Some(Headroom::Critical)),
+            ));
+        }
+    }
+
+    fn level_style(&self, level: Option<Headroom>) -> Style {
+        match level.filter(|_| self.color) {
+            Some(Headroom::Safe) => Style::new().fg(Color::Green),
+            Some(Headroom::Tight) => Style::new().fg(Color::Yellow),
+            Some(Headroom::Critical) => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+            None => Style::new(),
+        }
+    }
+}
+
+fn free_of(gpu: &GpuLook) -> Option<u64> {
+    let (total, used) = gpu.total_bytes.zip(gpu.used_bytes)?;
+    Some(
+        total
+            .saturating_sub(used)
+            .saturating_sub(gpu.reserved_bytes.unwrap_or(0)),
+    )
+}
+
+/// The least free memory of what a container is on, by its share: free and total bytes.
+fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, u64)> {
+    let own = |gpu: &&GpuLook| {
+        gpu.tenants
+            .iter()
+            .any(|t| t.container_id.as_ref() == Some(&container.id))
+    };
+    let gpus = scan
+        .gpus
+        .iter()
+        .filter(own)
+        .filter_map(|gpu| free_of(gpu).zip(gpu.total_bytes));
+    let limit = container.host_limit_bytes.zip(container.held_bytes());
+    let limit = limit.map(|(limit, held)| (limit.saturating_sub(held), limit));
+    let share = |(free, total): &(u64, u64)| *free as f64 / (*total).max(1) as f64;
+    gpus.chain(limit)
+        .min_by(|a, b| share(a).total_cmp(&share(b)))
+}
+
+/// `NVIDIA GeForce RTX 4090` as `RTX 4090`.
+fn short_name(name: &str) -> String {
+    let makers = ["NVIDIA ", "GeForce ", "AMD ", "Instinct "];
+    makers
+        .iter()
+        .fold(name.to_owned(), |name, maker| name.replacen(maker, "", 1))
+}
+
+/// A part as `top` names it: a GPU's bar also has what is in no profile.
+fn part_label(component: Component) -> &'static str {
+    match component {
+        Component::Runtime => "engine, parts unknown",
+        Component::Baseline => "outside containers",
+        Component::Unexplained => "no known process",
+        part => part.display_label(),
+    }
+}
+
+/// A letter for each part, where there are no colours.
+fn part_letter(component: Component) -> &'static str {
+    match component {
+        Component::ModelWeights => "W",
+        Component::KvCache => "K",
+        Component::Activations => "A",
+        Component::CudaGraphs => "G",
+        Component::NonTorch => "N",
+        Component::Runtime => "E",
+        Component::Baseline => "o",
+        Component::DriverReserved => "d",
+        Component::WarmupGrowth => "g",
+        Component::PageCache => "c",
+        Component::BenchClient => "b",
+        Component::Swap => "s",
+        Component::Unexplained => "?",
+    }
+}
+
+/// The last readings as a line of blocks from the lowest to the highest of them.
+fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
+    let each = readings.len().div_ceil(cells).max(1);
+    let all: Vec<u64> = readings.iter().copied().collect();
+    let peaks: Vec<u64> = all
+        .chunks(each)
+        .filter_map(|c| c.iter().max().copied())
+        .collect();
+    let (low, high) = (peaks.iter().min().copied(), peaks.iter().max().copied());
+    let (low, high) = (low.unwrap_or(0), high.unwrap_or(0));
+    let blocks = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let place = |bytes: &u64| match (high - low) as f64 {
+        // Less than 1 % of it is no change that matters.
+        range if range < high as f64 * 0.01 => 0,
+        range => ((bytes - low) as f64 / range * 7.0).round() as usize,
+    };
+    peaks
+        .iter()
+        .filter_map(|bytes| blocks.get(place(bytes)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TenantLook;
+    use super::super::ledger::{DeathRecord, DevicePart};
+    use super::*;
+    use crate::capture::{HostSplit, HostState};
+    use proptest::prelude::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    const GIB: u64 = 1 << 30;
+
+    fn container(id: &str, engine: &str, gib: u64) -> ContainerScan {
+        ContainerScan {
+            id: id.repeat(16),
+            name: format!("{engine}-{id}"),
+            engine: Some(engine.to_owned()),
+            serving: true,
+            host_bytes: Some(gib * GIB),
+            host: Some(HostSplit::default()),
+            host_limit_bytes: Some(16 * GIB),
+            kv_pool_bytes: Some(30 * GIB),
+            kv_used_bytes: Some(15 * GIB),
+            kv_usage: Some(0.5),
+            requests_running: Some(3),
+            requests_waiting: Some(0),
+            ..ContainerScan::default()
+        }
+    }
+
+    fn scan() -> MemoryScan {
+        let tenant = |id: Option<&str>, gib: u64| TenantLook {
+            container_id: id.map(|id| id.repeat(16)),
+            container_name: None,
+            used_bytes: gib * GIB,
+        };
+        let gpu = |index: u32, tenants: Vec<TenantLook>| GpuLook {
+            index,
+            uuid: format!("GPU-{index}"),
+            name: "NVIDIA H100 80GB HBM3".into(),
+            total_bytes: Some(80 * GIB),
+            used_bytes: Some(tenants.iter().map(|t| t.used_bytes).sum::<u64>() + GIB),
+            tenants,
+            unattributed_bytes: Some(GIB),
+            power_w: Some(690.4),
+            utilization_pct: Some(97),
+            temperature_c: Some(66),
+            ..GpuLook::default()
+        };
+        MemoryScan {
+            gpus: vec![
+                gpu(0, vec![tenant(Some("a"), 60), tenant(None, 4)]),
+                gpu(1, vec![tenant(Some("b"), 77)]),
+            ],
+            host: Some(HostState {
+                total_bytes: 100 * GIB,
+                available_bytes: 40 * GIB,
+                ..HostState::default()
+            }),
+            containers: vec![
+                container("a", "vllm", 4),
+                container("b", "sglang", 8),
+                container("c", "ollama", 15),
+            ],
+            ..MemoryScan::default()
+        }
+    }
+
+    fn ledger() -> WatchLedger {
+        let part = |component, gib: i64| DevicePart {
+            device: "GPU-0".into(),
+            component,
+            bytes: gib << 30,
+        };
+        let record = ContainerRecord {
+            id: "a".repeat(16),
+            deaths: [("gpu_oom_at_load".to_owned(), 2)].into(),
+            last_death: Some(DeathRecord {
+                means: Some("a request ran out of GPU memory".into()),
+                ..DeathRecord::default()
+            }),
+            life: super::super::ledger::ContainerLife {
+                model: Some("Qwen/Qwen3-8B".into()),
+                parts: vec![
+                    part(Component::ModelWeights, 15),
+                    part(Component::KvCache, 40),
+                    part(Component::Activations, 3),
+                ],
+                growth_per_s: [(HOST_DEVICE.to_owned(), 10_000.0)].into(),
+                ..Default::default()
+            },
+            ..ContainerRecord::default()
+        };
+        WatchLedger {
+            containers: [("vllm-a".to_owned(), record)].into(),
+            ..WatchLedger::default()
+        }
+    }
+
+    fn page(screen: &TopScreen, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn screen() -> TopScreen {
+        let mut screen = TopScreen::default();
+        screen.take_scan(scan(), ledger());
+        screen
+    }
+
+    #[test]
+    fn a_small_terminal_has_bars_containers_and_details() {
+        let mut screen = screen();
+        screen.press_key(ScreenKey::Down);
+        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(ScreenKey::Char('s'));
+        while screen.selected != Some("a".repeat(16)) {
+            screen.press_key(ScreenKey::Down);
+        }
+        screen.press_key(ScreenKey::Enter);
+        insta::assert_snapshot!(page(&screen, 80, 24));
+    }
+
+    #[test]
+    fn a_wide_terminal_has_the_last_minutes() {
+        let mut screen = screen();
+        for gib in [4, 5, 6, 9] {
+            let mut next = scan();
+            next.containers[0].host_bytes = Some(gib * GIB);
+            screen.take_scan(next, ledger());
+        }
+        insta::assert_snapshot!(page(&screen, 120, 14));
+    }
+
+    #[test]
+    fn keys_sort_filter_and_pause() {
+        let mut screen = screen();
+        let first = |screen: &TopScreen| screen.shown()[0].name.clone();
+        assert_eq!(first(&screen), "sglang-b", "by memory");
+        screen.press_key(ScreenKey::Char('s'));
+        assert_eq!(first(&screen), "sglang-b", "GPU 1 has 2 of 80 GiB free");
+        for key in "/oll".chars() {
+            screen.press_key(ScreenKey::Char(key));
+        }
+        assert_eq!(screen.shown().len(), 1);
+        assert!(
+            screen.press_key(ScreenKey::Char('q')),
+            "a letter of the filter"
+        );
+        screen.press_key(ScreenKey::Backspace);
+        screen.press_key(ScreenKey::Enter);
+        assert_eq!(first(&screen), "ollama-c");
+        screen.press_key(ScreenKey::Char('p'));
+        screen.take_scan(MemoryScan::default(), WatchLedger::default());
+        assert_eq!(first(&screen), "ollama-c");
+        screen.press_key(ScreenKey::Escape);
+        assert_eq!(screen.shown().len(), 3);
+        assert!(!screen.press_key(ScreenKey::Char('q')));
+    }
+
+    proptest! {
+        #[test]
+        fn any_size_and_any_keys_are_drawn(width in 1_u16..220, height in 1_u16..70, keys in "[skjp/qab]{0,12}") {
+            let mut screen = screen();
+            for key in keys.chars() {
+                screen.press_key(ScreenKey::Char(key));
+            }
+            screen.press_key(ScreenKey::Enter);
+            page(&screen, width, height);
+        }
+    }
+}
