@@ -274,7 +274,16 @@ impl HostWatch<'_> {
                             write_atomically(&path, &serde_json::to_vec_pretty(&*profile)?)?;
                         }
                     }
-                    Err(failure) => self.ledger.record_unread(&container, &failure.message),
+                    Err(failure) => {
+                        let why = match &failure.source {
+                            Some(source) => format!("{failure}: {source}"),
+                            None => failure.to_string(),
+                        };
+                        let name = &container.name;
+                        self.console
+                            .print_warning(&format!("the parts of `{name}` are unknown: {why}"));
+                        self.ledger.record_unread(&container, &why);
+                    }
                 }
                 Ok(true)
             }
@@ -437,6 +446,7 @@ async fn read_parts(runtime: &Runtime, id: &str, stop: &StopSignal) -> Result<Pr
         profile: folder.path().join("profile.json"),
         capture: folder.path().join("profile.capture"),
     };
+    private::create_folder(&paths.capture).map_err(cannot)?;
     let writer = CaptureWriter::create_folder(&paths.capture, MOST_LOG)?;
     let capture = session.start_recording(plan, memory, writer)?;
     let concluded = capture.conclude_capture(Some(setup), &paths).await?;

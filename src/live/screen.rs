@@ -567,6 +567,9 @@ impl TopScreen {
             known(&life.model),
             known(&life.engine_version)
         )));
+        if let Some(why) = &life.unread {
+            lines.push(Line::raw(format!("its parts are unknown: {why}")));
+        }
         let mut by_device: BTreeMap<&str, Vec<Span<'static>>> = BTreeMap::new();
         for part in &life.parts {
             let spans = by_device.entry(&part.device).or_default();
