@@ -118,6 +118,56 @@ fn a_profile_against_itself_differs_in_nothing() {
     }
 }
 
+/// How far each part moves by itself is learnt from repeats.
+#[test]
+fn a_part_may_move_as_far_as_the_repeats_of_a_baseline_show() {
+    let folder = Folder::new();
+    for graphs in ["0.50", "0.51", "0.52"] {
+        folder.profile(&format!("base/{graphs}.json"), &with_graphs(graphs));
+    }
+    let base = folder.path("base");
+    let base = base.to_str().unwrap();
+    let near = folder.profile("near.json", &with_graphs("0.525"));
+    let far = folder.profile("far.json", &with_graphs("0.80"));
+    let against = |new: &Path, more: &[&str]| {
+        folder.run(&[&["compare", "--against", base], more].concat(), &[new])
+    };
+    let (code, out, err) = against(&near, &[]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(
+        out.contains("more than 3 repeats of the baseline allow"),
+        "{out}"
+    );
+    let (code, out, _) = against(&far, &[]);
+    assert_eq!(code, 7, "{out}");
+    let wanted = "MOVED BY MORE THAN 3 REPEATS OF THE BASELINE ALLOW: ";
+    assert!(out.contains(wanted) && out.contains("CUDA graphs"), "{out}");
+
+    // For a pull request: short, and the verdict first.
+    let (_, document, _) = against(&far, &["--json"]);
+    let page = Command::cargo_bin("plimsoll").unwrap();
+    let page = { page }
+        .args(["report", "-", "--format", "md", "--output"])
+        .arg(folder.path("page.md"))
+        .write_stdin(document)
+        .output()
+        .unwrap();
+    assert!(page.status.success(), "{page:?}");
+    let page = std::fs::read_to_string(folder.path("page.md")).unwrap();
+    assert!(page.lines().count() <= 60, "{page}");
+    let head: String = page.lines().take(6).collect();
+    assert!(head.contains("MOVED BY MORE THAN"), "{page}");
+
+    let (code, _, err) = folder.run(&["compare", "--against"], &[&near, &far]);
+    assert_eq!(code, 2, "{err}");
+    std::fs::remove_file(folder.path("base/0.50.json")).unwrap();
+    let (code, _, err) = against(&near, &[]);
+    assert!(
+        code == 2 && err.contains("has 2 profiles to learn tolerances from, and needs 3"),
+        "{err}"
+    );
+}
+
 #[test]
 fn a_component_that_grew_fails_the_build() {
     let folder = Folder::new();

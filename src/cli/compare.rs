@@ -14,6 +14,14 @@ pub struct CompareArgs {
     /// Profiles: two of them, or any number against --calc-*
     #[arg(required = true, value_name = "PROFILE")]
     pub profiles: Vec<PathBuf>,
+    /// Judge one profile against repeats of a baseline: 3 or more profiles, or folders with them; may be repeated
+    #[arg(
+        long,
+        value_name = "PROFILE|DIR",
+        help_heading = "Judging",
+        conflicts_with = "fail_on"
+    )]
+    pub against: Vec<PathBuf>,
     /// Calculated weights, GiB over all GPUs, or with a unit
     #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_weights: Option<u64>,
@@ -32,8 +40,8 @@ pub struct CompareArgs {
     /// How large differences may be.
     #[command(flatten)]
     pub limits: Limits,
-    /// Judge by --fail-on although batch, lengths, precision or memory differ
-    #[arg(long, requires = "fail_on", help_heading = "Judging")]
+    /// Judge although batch, lengths, precision or memory differ
+    #[arg(long, help_heading = "Judging")]
     pub force: bool,
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]
@@ -59,7 +67,7 @@ pub struct Limits {
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Judging")]
     pub fail_on: Option<f64>,
     /// Differences of no more than this never fail
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, requires = "fail_on", help_heading = "Judging")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, help_heading = "Judging")]
     pub ignore_below: u64,
 }
 

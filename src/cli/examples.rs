@@ -96,6 +96,7 @@ Two profiles: every difference is the second less the first. With --calc-*: one 
 Examples:
   plimsoll compare before.json after.json
   plimsoll compare before.json after.json --fail-on 5%
+  plimsoll compare after.json --against results/memory-profiles
   plimsoll compare before.json --calc-weights 14.96 --calc-kv 3.5";
 
 /// Of `validate`.

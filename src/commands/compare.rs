@@ -2,7 +2,7 @@
 
 use crate::cli::{BasisChoice, CompareArgs};
 use crate::compare::given::{ExternalFigures, GivenReport, KvBasis};
-use crate::compare::profiles::{Limit, Pair};
+use crate::compare::profiles::{FEWEST_REPEATS, Limit, Pair, find_median};
 use crate::compare::subject::Subject;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
@@ -10,7 +10,8 @@ use crate::report::compare::pair_report;
 use crate::report::content::Report;
 use crate::report::given::given_report;
 use crate::report::{self, RenderError};
-use crate::store::{ProfileFile, read_profile, write_atomically};
+use crate::store::{ProfileFile, find_profiles, read_profile, write_atomically};
+use crate::wording::count_noun;
 use serde::Serialize;
 use std::path::Path;
 
@@ -25,7 +26,9 @@ pub fn run_compare(console: &Console, args: &CompareArgs) -> anyhow::Result<Exit
             BasisChoice::Used => KvBasis::Used,
         },
     };
-    if given.has_any_figure() {
+    if !args.against.is_empty() {
+        judge_by_baseline(console, args)
+    } else if given.has_any_figure() {
         against(console, args, &given)
     } else {
         two(console, args)
@@ -54,31 +57,87 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
     };
     let mut pair = Pair::compare_subjects(&read_subject(a)?, &read_subject(b)?);
     if let Some(percent) = args.limits.fail_on {
-        // A verdict on figures that do not answer the same question is none.
-        if !args.force && !pair.incomparable.is_empty() {
-            let mut failure = Failure::usage(format!(
-                "the two cannot be judged: {}",
-                pair.incomparable.join("; ")
-            ));
-            failure = failure.hint(
-                "--force judges them all the same; without --fail-on they are shown side by side",
-            );
-            return Err(failure.into());
-        }
+        check_comparable(args, &pair)?;
         pair.judge_components(percent, args.limits.ignore_below);
-        if pair.diff_gb.is_none() {
-            return Err(Failure::usage(
-                "the two cannot be judged: the peak of one of them is unknown",
+    }
+    show_pair(console, args, &pair)
+}
+
+/// One profile against repeats of a baseline, which say by how much each component moves by itself.
+fn judge_by_baseline(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let [new] = args.profiles.as_slice() else {
+        let count = args.profiles.len();
+        return Err(Failure::usage(format!(
+            "--against judges one profile, and {count} were named"
+        ))
+        .hint("name the new profile, and the baseline's with --against")
+        .into());
+    };
+    let new = read_subject(new)?;
+    let found = find_profiles(&args.against)?;
+    let mut repeats = Vec::new();
+    for file in &found.files {
+        match read_subject(file) {
+            // The new one may lie beside its baseline.
+            Ok(subject) if subject.who.run_id == new.who.run_id && new.who.run_id.is_some() => {}
+            Ok(subject) => repeats.push(subject),
+            Err(failure) if found.named.contains(file) => return Err(failure.into()),
+            Err(_) => {}
+        }
+    }
+    let median = find_median(&repeats).filter(|_| repeats.len() >= FEWEST_REPEATS);
+    let median = median.ok_or_else(|| {
+        let text = format!(
+            "--against has {} to learn tolerances from, and needs {FEWEST_REPEATS}",
+            count_noun(repeats.len(), "profile")
+        );
+        Failure::usage(text)
+            .hint("profile the baseline a few times, or compare two profiles with --fail-on")
+    })?;
+    let mut pair = Pair::compare_subjects(median, &new);
+    check_comparable(args, &pair)?;
+    for repeat in &repeats {
+        let incomparable = Pair::compare_subjects(median, repeat).incomparable;
+        if !args.force && !incomparable.is_empty() {
+            return Err(Failure::usage(format!(
+                "`{}` is no repeat of `{}`: {}",
+                repeat.who.file,
+                median.who.file,
+                incomparable.join("; ")
+            ))
+            .hint(
+                "name profiles of one load and one configuration; --force takes them all the same",
             )
             .into());
         }
     }
+    pair.judge_by_repeats(&repeats, args.limits.ignore_below);
+    show_pair(console, args, &pair)
+}
+
+/// A verdict on figures that do not answer the same question is none.
+fn check_comparable(args: &CompareArgs, pair: &Pair) -> Result<(), Failure> {
+    if !args.force && !pair.incomparable.is_empty() {
+        let text = format!("the two cannot be judged: {}", pair.incomparable.join("; "));
+        return Err(Failure::usage(text).hint(
+            "--force judges them all the same; without --fail-on they are shown side by side",
+        ));
+    }
+    if pair.diff_gb.is_none() {
+        return Err(Failure::usage(
+            "the two cannot be judged: the peak of one of them is unknown",
+        ));
+    }
+    Ok(())
+}
+
+fn show_pair(console: &Console, args: &CompareArgs, pair: &Pair) -> anyhow::Result<ExitCode> {
     show(
         console,
         args,
-        &pair,
-        || pair_report(&pair),
-        || report::compare::pair_csv(&pair),
+        pair,
+        || pair_report(pair),
+        || report::compare::pair_csv(pair),
     )?;
     Ok(exit_code(pair.limit.as_ref()))
 }

@@ -254,6 +254,7 @@ impl HostWatch<'_> {
                 self.save()?;
                 self.print_line(&WatchEvent {
                     event: "death",
+                    count,
                     exit_code: death.exit_code,
                     cause: death.cause.as_deref(),
                     means: death.means.as_deref(),
@@ -285,6 +286,8 @@ impl HostWatch<'_> {
                         self.ledger.record_unread(&container, &why);
                     }
                 }
+                // `top` shows the parts from there.
+                self.save()?;
                 Ok(true)
             }
         }
@@ -307,6 +310,8 @@ struct WatchEvent<'a> {
     at: String,
     event: &'static str,
     container: &'a str,
+    /// Deaths that this line stands for, explained once; of a start 0.
+    count: u64,
     exit_code: Option<i64>,
     cause: Option<&'a str>,
     means: Option<&'a str>,
@@ -335,7 +340,11 @@ impl<'a> WatchEvent<'a> {
         let advice = self
             .advice
             .map_or(String::new(), |advice| format!("; {advice}"));
-        format!("{at} `{container}` died{code}: {cause}{advice}")
+        let times = match self.count {
+            0 | 1 => String::new(),
+            count => format!(" {count} times"),
+        };
+        format!("{at} `{container}` died{times}{code}: {cause}{advice}")
     }
 }
 

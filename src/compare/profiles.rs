@@ -7,7 +7,7 @@ use super::subject::{Kind, SILENT, Subject, SubjectFigure, Who};
 use crate::units::GIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of the document.
 pub const PAIR_VERSION: &str = "1.0";
@@ -100,6 +100,11 @@ pub struct OtherRow {
     pub diff_pct: Option<f64>,
 }
 
+/// A component may move by this many times the distance of the farthest repeat.
+const REPEAT_FACTOR: f64 = 2.0;
+/// Fewer repeats say nothing about how far a component moves by itself.
+pub const FEWEST_REPEATS: usize = 3;
+
 /// How far components may move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
@@ -107,6 +112,12 @@ pub struct Limit {
     pub percent: f64,
     /// Unless it moves by no more bytes than this.
     pub ignore_below_bytes: u64,
+    /// By how many GiB each component may move, learnt from repeats: then no percentage counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tolerances_gb: BTreeMap<String, f64>,
+    /// The repeats that the tolerances are learnt from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<String>,
     /// Components that moved too far.
     pub exceeded: Vec<String>,
     /// Components that only one side knows: whether they moved is unknown.
@@ -118,6 +129,8 @@ impl Limit {
         Limit {
             percent,
             ignore_below_bytes,
+            tolerances_gb: BTreeMap::new(),
+            baseline: Vec::new(),
             exceeded: Vec::new(),
             not_judged: Vec::new(),
         }
@@ -151,7 +164,35 @@ impl Pair {
     /// Judges every component: one that was nothing and now is something moved too far as well.
     /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
     pub fn judge_components(&mut self, percent: f64, ignore_below_bytes: u64) {
-        let mut limit = Limit::new(percent, ignore_below_bytes);
+        self.judge_by(Limit::new(percent, ignore_below_bytes));
+    }
+
+    /// Judges every component by the spread of `repeats`, of which the first of the pair is one: it may
+    /// be twice as far from the first as the farthest repeat is. With n repeats one more of the same
+    /// would lie beyond the farthest with a probability of 2 in n + 1, and beyond twice that hardly.
+    /// A component that no repeat knows is not judged.
+    pub fn judge_by_repeats(&mut self, repeats: &[Subject], ignore_below_bytes: u64) {
+        let mut limit = Limit::new(0.0, ignore_below_bytes);
+        limit.baseline = repeats.iter().map(|r| r.who.file.clone()).collect();
+        for row in &self.components {
+            let known = repeats.iter().filter_map(|repeat| {
+                let figure = repeat.find_figure(&row.component)?;
+                figure.value.as_ref().ok().copied()
+            });
+            let apart = row
+                .profile1_gb
+                .map(|first| known.map(move |v| (v / GIB - first).abs()));
+            if let Some(farthest) = apart.and_then(|apart| apart.reduce(f64::max)) {
+                limit
+                    .tolerances_gb
+                    .insert(row.component.clone(), REPEAT_FACTOR * farthest);
+            }
+        }
+        self.judge_by(limit);
+    }
+
+    fn judge_by(&mut self, mut limit: Limit) {
+        let (percent, ignore_below_bytes) = (limit.percent, limit.ignore_below_bytes);
         let judged = self
             .components
             .iter()
@@ -161,7 +202,11 @@ impl Pair {
             match (row.diff_gb, row.profile1_gb) {
                 (Some(diff), Some(first)) => {
                     let large = (diff * GIB).abs() > ignore_below_bytes as f64;
-                    if large && diff.abs() * 100.0 > percent * first.abs() {
+                    let allowed = match limit.tolerances_gb.get(&name) {
+                        Some(gb) => *gb,
+                        None => percent / 100.0 * first.abs(),
+                    };
+                    if large && diff.abs() > allowed {
                         limit.exceeded.push(name);
                     }
                 }
@@ -170,6 +215,20 @@ impl Pair {
         }
         self.limit = Some(limit);
     }
+}
+
+/// The repeat whose peak is the median; of an even number the lower one. `None` where no peak is known.
+pub fn find_median(repeats: &[Subject]) -> Option<&Subject> {
+    let peak = |s: &Subject| {
+        let total = s.figures.iter().find(|f| f.kind == Kind::Total)?;
+        total.value.as_ref().ok().copied()
+    };
+    let mut known: Vec<(f64, &Subject)> =
+        repeats.iter().filter_map(|s| Some((peak(s)?, s))).collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    known
+        .get(known.len().saturating_sub(1) / 2)
+        .map(|(_, subject)| *subject)
 }
 
 /// The rows that either side knows, in the order of the first, those of the second alone in place.

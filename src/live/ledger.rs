@@ -339,7 +339,7 @@ mod tests {
         // 1 MiB in 60 steps of 5 s.
         let grows = rate("llm-7") / (MIB as f64 / 300.0);
         assert!((0.99..1.01).contains(&grows), "{grows}");
-        assert_eq!(rate("llm-8"), 0.0);
+        assert_eq!(rate("llm-3"), 0.0);
         assert_eq!(
             ledger.containers["llm-7"].life.peak_bytes[HOST_DEVICE],
             1000 * MIB + 17_279 * MIB / 60

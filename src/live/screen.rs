@@ -11,7 +11,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -199,14 +199,14 @@ impl TopScreen {
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let gpus = self.scan.gpus.len() as u16;
         let details = if self.details { DETAIL_LINES } else { 0 };
-        let notes = u16::from(!self.scan.notes.is_empty());
+        let notes = if self.scan.notes.is_empty() { 0 } else { 2 };
         let [title, bars, legend, table, detail, note, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Max(gpus),
             Constraint::Length(u16::from(gpus > 0)),
             Constraint::Min(3),
             Constraint::Max(details),
-            Constraint::Length(notes),
+            Constraint::Max(notes),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -221,10 +221,16 @@ impl TopScreen {
         frame.render_widget(Paragraph::new(self.legend()), legend);
         self.draw_table(frame, table);
         if self.details {
-            frame.render_widget(Paragraph::new(self.detail_lines()), detail);
+            frame.render_widget(
+                Paragraph::new(self.detail_lines()).wrap(Wrap { trim: false }),
+                detail,
+            );
         }
         if let Some(first) = self.scan.notes.first() {
-            frame.render_widget(Paragraph::new(format!("note: {}", first)), note);
+            frame.render_widget(
+                Paragraph::new(format!("note: {first}")).wrap(Wrap { trim: true }),
+                note,
+            );
         }
         let last = match self.filtering {
             true => format!("filter: {}▏  enter keeps it, esc clears it", self.filter),
@@ -337,7 +343,13 @@ impl TopScreen {
                 bytes: left - pool,
             });
         }
-        let unattributed = gpu.unattributed_bytes.unwrap_or(0);
+        // Where the driver lists no processes, nobody is known to hold what is in use.
+        let held = gpu
+            .tenants
+            .iter()
+            .fold(0, |sum: u64, t| sum.saturating_add(t.used_bytes));
+        let unknown = gpu.used_bytes.unwrap_or(0).saturating_sub(held);
+        let unattributed = gpu.unattributed_bytes.unwrap_or(unknown);
         segments.push(Segment {
             component: Component::Unexplained,
             bytes: unattributed,
@@ -432,9 +444,9 @@ impl TopScreen {
             Constraint::Fill(3),
             Constraint::Max(10),
             Constraint::Length(7),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(9),
+            Constraint::Length(10),
+            Constraint::Length(10),
+            Constraint::Length(10),
             Constraint::Length(4),
             Constraint::Length(4),
             Constraint::Length(4),
@@ -658,9 +670,9 @@ fn short_name(name: &str) -> String {
 /// A part as `top` names it: a GPU's bar also has what is in no profile.
 fn part_label(component: Component) -> &'static str {
     match component {
-        Component::Runtime => "engine, parts unknown",
-        Component::Baseline => "outside containers",
-        Component::Unexplained => "no known process",
+        Component::Runtime => "engine, other",
+        Component::Baseline => "host processes",
+        Component::Unexplained => "no process",
         part => part.display_label(),
     }
 }

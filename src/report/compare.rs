@@ -24,12 +24,16 @@ pub fn pair_report(pair: &Pair) -> Report {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
+        let bound = match limit.baseline.len() {
+            0 => format!("{} %", limit.percent),
+            n => format!("{n} repeats of the baseline allow"),
+        };
         let (state, sentence) = if limit.exceeded.is_empty() {
-            let text = format!("No component moved by more than {} %.", limit.percent);
+            let text = format!("No component moved by more than {bound}.");
             (AnswerState::Safe, text)
         } else {
             let moved = labels(&limit.exceeded);
-            let text = format!("MOVED BY MORE THAN {} %: {moved}.", limit.percent);
+            let text = format!("MOVED BY MORE THAN {}: {moved}.", bound.to_uppercase());
             (AnswerState::Failed, text)
         };
         (answer.state, answer.verdict) = (state, format!("{sentence} {}", answer.verdict));
