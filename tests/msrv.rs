@@ -148,6 +148,6 @@ fn no_condition_chains_lets() {
     }
     assert!(
         found.is_empty(),
-        "Rust 1.85, which Cargo.toml promises, has no `if let … && …`: nest the conditions, or use `let … else`, `filter` or `is_some_and`: {found:#?}"
+        "Rust 1.86, which Cargo.toml promises, has no `if let … && …`: nest the conditions, or use `let … else`, `filter` or `is_some_and`: {found:#?}"
     );
 }

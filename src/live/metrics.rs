@@ -83,7 +83,7 @@ pub const FAMILIES: &[MetricFamily] = &[
     counter("plimsoll_container_preemptions", CONTAINER, "Preemptions since its engine started"),
     counter("plimsoll_container_starts", CONTAINER, "Starts that were seen"),
     counter("plimsoll_container_deaths", &["container", "cause"], "Deaths by cause, as `why` names it"),
-    gauge("plimsoll_container_last_death_timestamp_seconds", CONTAINER, "When it last died, since the Unix epoch"),
+    gauge("plimsoll_container_last_death_timestamp_seconds", &["container", "cause"], "When it last died, since the Unix epoch"),
 ];
 
 /// One scrape in both formats.
@@ -273,15 +273,15 @@ fn write_record(scan: &MemoryScan, name: &str, record: &ContainerRecord, lines: 
     for (cause, deaths) in &record.deaths {
         lines.add("plimsoll_container_deaths", &[name, cause], *deaths as f64);
     }
-    let died = record
-        .last_death
-        .as_ref()
-        .map(|death| death.at_ns as f64 / 1e9);
-    lines.add(
-        "plimsoll_container_last_death_timestamp_seconds",
-        &[name],
-        died,
-    );
+    if let Some(death) = &record.last_death {
+        let cause = death.cause.as_deref().unwrap_or("unknown");
+        let at = death.at_ns as f64 / 1e9;
+        lines.add(
+            "plimsoll_container_last_death_timestamp_seconds",
+            &[name, cause],
+            at,
+        );
+    }
     if running.is_none() {
         return;
     }
@@ -427,7 +427,7 @@ mod tests {
             r#"plimsoll_container_memory_bytes{container="llm",gpu="GPU-1",component="gpu"} 12345678901.0"#,
             r#"plimsoll_container_kv_usage_ratio{container="llm"} 0.5"#,
             r#"plimsoll_container_deaths_total{container="llm",cause="unknown"} 2.0"#,
-            r#"plimsoll_container_last_death_timestamp_seconds{container="llm"} 1.5"#,
+            r#"plimsoll_container_last_death_timestamp_seconds{container="llm",cause="unknown"} 1.5"#,
         ] {
             assert!(
                 open_metrics.lines().any(|l| l == line),
