@@ -125,6 +125,30 @@ impl Estimate {
         parts.fold(request, |sum, (_, bytes)| sum.saturating_add(bytes))
     }
 
+    /// Leaves open whether it fits, where the pool's interval holds both answers.
+    fn doubt(&mut self) {
+        let pool = self.term(Component::KvCache).and_then(|t| t.band.clone());
+        let (Some(band), Some(longest)) = (pool, self.settings.max_model_len) else {
+            return;
+        };
+        let Some(request) = self.request(longest) else {
+            return;
+        };
+        let open = match self.fits {
+            Some(true) => band.low < request,
+            // Weights that exceed the share are no matter of the pool.
+            Some(false) => band.high >= request && self.bytes(Component::Weights) < self.budget,
+            None => false,
+        };
+        if open {
+            self.fits = None;
+            self.reason = format!(
+                "{}, but the pool of {} measurements may hold more or less",
+                self.reason, band.cases
+            );
+        }
+    }
+
     /// Less than a tenth of the budget is left beside one request where every part is at the upper end of its band.
     fn is_tight(&self, forecast: bool) -> bool {
         let high = |t: &Term| {
@@ -215,7 +239,46 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
 }
 
 /// The same with weights that are known better than from the configuration: from the files' headers.
+///
+/// Where the release is not named, the intervals hold the answers of the oldest and the newest that it may be.
 pub fn with_weights(
+    model: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Estimate {
+    let mut estimate = of_release(model, deployment, loaded.clone());
+    for version in deployment.versions.into_iter().flatten() {
+        let other = Deployment {
+            version: Some(version),
+            ..deployment.clone()
+        };
+        widen(&mut estimate, &of_release(model, &other, loaded.clone()));
+    }
+    estimate
+}
+
+/// Takes the answers of another release into the intervals; the verdict is unknown where they differ.
+fn widen(estimate: &mut Estimate, other: &Estimate) {
+    for (term, theirs) in estimate.terms.iter_mut().zip(&other.terms) {
+        let (Some(band), Some(own)) = (&mut term.band, &theirs.band) else {
+            term.band = None;
+            continue;
+        };
+        band.low = band.low.min(own.low);
+        band.high = band.high.max(own.high);
+        band.cases = band.cases.min(own.cases);
+    }
+    if estimate.fits != other.fits {
+        estimate.fits = None;
+        estimate.reason = format!(
+            "the version names no release, and they differ: {}; {}",
+            estimate.reason, other.reason
+        );
+    }
+}
+
+/// The estimate by the rules of one release.
+fn of_release(
     model: &Model,
     deployment: &Deployment,
     loaded: Result<weights::Weights, Unknown>,
@@ -245,6 +308,7 @@ pub fn with_weights(
     let asked = asked(deployment, &settings, cache.as_ref());
     let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
         for_cache(
+            model,
             deployment,
             &settings,
             Parts {
@@ -257,6 +321,14 @@ pub fn with_weights(
             asked,
         )
     });
+    // SGLang keeps states of sequences in a pool beside that of keys and values.
+    let (for_cache, states) = match (for_cache, &cache) {
+        (Ok(left), Some(cache)) if deployment.engine == EngineId::Sglang => {
+            let states = engines::sglang::states(deployment, cache.bytes_per_sequence(), left);
+            (Ok(left - states), u64::try_from(states).unwrap_or(0))
+        }
+        (left, _) => (left, 0),
+    };
     let pool = match (&for_cache, &layout) {
         (Ok(bytes), Ok(layout)) => Ok(layout.pool(
             u64::try_from((*bytes).max(0)).unwrap_or(u64::MAX),
@@ -321,7 +393,10 @@ pub fn with_weights(
         },
     );
     // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
-    let beside = loaded.as_ref().map_or(0, |w| w.beside);
+    let beside = loaded
+        .as_ref()
+        .map_or(0, |w| w.beside)
+        .saturating_add(states);
     let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
@@ -378,6 +453,9 @@ pub fn with_weights(
             .push(Unmodelled::new(name, Moves::Up, &terms));
     }
     unmodelled::apply(&mut estimate, deployment, forecast);
+    if bands::is_extrapolated(deployment) {
+        estimate.doubt();
+    }
     shared_host::judge_rest(&mut estimate, deployment);
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
     estimate.warnings.extend(sentences);
@@ -514,6 +592,7 @@ fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>
 
 /// Bytes for the cache by the engine's own rule; below 0 where there is no room.
 fn for_cache(
+    model: &Model,
     deployment: &Deployment,
     settings: &Settings,
     parts: Parts<'_>,
@@ -538,7 +617,7 @@ fn for_cache(
     let activation = parts.activation.as_ref().map_or(0, |bytes| *bytes);
     let left = match deployment.engine {
         EngineId::Sglang => {
-            engines::sglang::for_cache(deployment, settings, parts.weights, counted)
+            engines::sglang::for_cache(model, deployment, settings, parts.weights, counted)
         }
         EngineId::Tgi => {
             engines::tgi::for_cache(deployment, settings, parts.weights, activation, counted)

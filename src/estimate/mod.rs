@@ -31,6 +31,7 @@ pub mod pool;
 pub mod question;
 pub mod settings;
 mod shared_host;
+pub mod speculation;
 pub mod term;
 #[cfg(test)]
 mod tests;
