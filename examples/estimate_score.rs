@@ -663,11 +663,11 @@ fn main() {
         );
     }
     let recent = |(run, _): &&(&Run, Estimate)| run.recent;
-    goals("cases of 2026", estimates.iter().filter(recent), verbose);
+    goals("cases of 2026", estimates.iter().filter(recent), false);
     goals(
         "all but the table",
         estimates.iter().filter(|(run, _)| !run.table),
-        false,
+        verbose,
     );
     speed(folder, &estimates);
 }

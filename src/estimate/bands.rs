@@ -193,6 +193,14 @@ fn graphs(known: &Known) -> Option<Spread> {
 /// What PyTorch does not hold.
 fn non_torch(known: &Known) -> Option<Spread> {
     let runs = known.rest.runs;
+    if runs == 0 && known.deployment.tp.max(known.deployment.pp) > 1 {
+        return spread(
+            (0.6, 1.2),
+            (0.0, 0.0),
+            0,
+            "no run like it: as far as one of another kind lay",
+        );
+    }
     if runs == 0 {
         return None;
     }

@@ -1,6 +1,9 @@
 //! How a model is served: the engine, its settings and the GPU.
 
-use super::{Unknown, own_runs::OwnRuns, speculation::Speculation, unmodelled::Unmodelled};
+use super::{
+    Unknown, host_memory::HostAsked, own_runs::OwnRuns, speculation::Speculation,
+    unmodelled::Unmodelled,
+};
 use crate::engine::EngineId;
 use serde::Serialize;
 
@@ -47,6 +50,8 @@ pub struct Deployment {
     pub state_slots: Option<u64>,
     /// `--language-model-only`: towers for images and sound are not loaded.
     pub language_only: bool,
+    /// What is to lie in the host's memory.
+    pub host: HostAsked,
     /// The releases that it may be, oldest and newest, where its version names a year or nothing exact.
     pub versions: Option<[Version; 2]>,
     /// `--enforce-eager`: no CUDA graphs.
@@ -110,6 +115,7 @@ impl Deployment {
             prefix_caching: None,
             state_slots: None,
             language_only: false,
+            host: HostAsked::default(),
             versions: None,
             eager: None,
             lora: None,

@@ -4,7 +4,9 @@ use super::{
     Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     encoder::Encoder,
     engines::{self, Settings, vllm},
-    graphs, kv, non_torch,
+    graphs,
+    host_memory::{self, HostPart},
+    kv, non_torch,
     pool::{self, Layout, Pool},
     shared_host,
     unmodelled::{self, Moves, Unmodelled},
@@ -47,6 +49,8 @@ pub struct Estimate {
     pub lacks_graphs: bool,
     /// What moves the terms and is not modelled.
     pub unmodelled: Vec<Unmodelled>,
+    /// Memory of the host, all GPUs of a replica together.
+    pub host: Vec<HostPart>,
     /// What to know about the figures, sentences.
     pub warnings: Vec<String>,
 }
@@ -287,6 +291,7 @@ fn of_release(
     if let Err(wrong) = check(model, deployment) {
         return impossible(settings, wrong);
     }
+    let loaded = loaded.map(|w| host_memory::keep(w, deployment));
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let peak = match (activation.encoder, model.vocab) {
@@ -400,6 +405,7 @@ fn of_release(
     let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
+    let pool_bytes = pool.as_ref().ok().map(|p| p.bytes);
     let (fits, reason) = verdict(Verdict {
         deployment,
         settings: &settings,
@@ -433,6 +439,7 @@ fn of_release(
         reason,
         lacks_graphs,
         unmodelled,
+        host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes),
         warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
     };
     // A GPU of an unknown kind has the bands of others.
@@ -459,6 +466,8 @@ fn of_release(
     shared_host::judge_rest(&mut estimate, deployment);
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
     estimate.warnings.extend(sentences);
+    let host = estimate.host.iter().map(HostPart::sentence);
+    estimate.warnings.extend(host);
     estimate
 }
 
@@ -526,6 +535,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         reason: wrong.what.clone(),
         lacks_graphs: false,
         unmodelled: Vec::new(),
+        host: Vec::new(),
         warnings: wrong.hint.iter().cloned().collect(),
     }
 }

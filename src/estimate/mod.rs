@@ -23,6 +23,7 @@ mod fits;
 pub mod format;
 pub mod graphs;
 pub mod headers;
+pub mod host_memory;
 pub mod kv;
 pub mod model;
 pub mod non_torch;

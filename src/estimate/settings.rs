@@ -1,6 +1,7 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
 use super::case::{generation_of, version_of, versions_of};
+use super::host_memory::HostAsked;
 use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
 use crate::engine::settings::{Setting, ValueKind};
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ impl Deployment {
         };
         apply(&mut deployment, &read)?;
         let besides = unmodelled::of_settings(engine, asked);
+        deployment.host = HostAsked::read(engine, asked);
         deployment.unmodelled.extend(besides.unmodelled);
         deployment.speculation = besides.speculation;
         Ok((deployment, besides.draft))
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(d.lora, Some(Lora { rank: 16, slots: 2 }));
         assert_eq!(d.kv_cache_memory, Some(1_000_000_000));
         assert_eq!(draft.as_deref(), Some("d"));
-        assert_eq!(names(&d), ["--cpu-offload-gb"]);
+        assert_eq!((d.host.weights, names(&d).len()), (4 << 30, 0));
     }
 
     #[test]
@@ -290,11 +292,7 @@ mod tests {
             of(
                 "vllm serve m --seed 1 --port 9 --cpu-offload-gb 0 --no-such-flag 3 --kv-offloading-size 8 -cc.mode 3"
             ),
-            [
-                "--compilation-config.mode",
-                "--kv-offloading-size",
-                "--no-such-flag (unknown flag)"
-            ]
+            ["--compilation-config.mode", "--no-such-flag (unknown flag)"]
         );
         assert_eq!(
             of(

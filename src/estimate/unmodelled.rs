@@ -160,6 +160,8 @@ struct WrittenEngine {
     model: String,
     no_memory: String,
     #[serde(default)]
+    host: String,
+    #[serde(default)]
     shown: BTreeMap<String, String>,
     #[serde(default)]
     no_graphs: Vec<BTreeMap<String, Vec<String>>>,
@@ -186,6 +188,8 @@ struct WrittenMove {
 enum Effect<'a> {
     /// It is computed, or moves nothing.
     None,
+    /// It takes memory of the host, which is computed.
+    Host,
     /// It moves memory, and is not computed.
     Moves(&'a WrittenMove),
     /// No engine of this kind is known to have it.
@@ -210,6 +214,8 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
     if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
         Effect::Moves(found)
+    } else if lists(&table.host) {
+        Effect::Host
     } else if Setting::of_engine(engine, flag).is_some()
         || lists(&table.model)
         || lists(&table.no_memory)
@@ -233,6 +239,7 @@ pub fn shown_name(engine: EngineId, flag: &str) -> Option<String> {
         return (!variable || setting.flag.is_some()).then(|| setting.name.clone());
     }
     match effect(engine, own) {
+        Effect::Host => Some(flag.to_owned()),
         Effect::Moves(found) if !found.kernels && !variable => Some(flag.to_owned()),
         _ => None,
     }
@@ -334,7 +341,7 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             format!("--{}", name.replace('_', "-"))
         };
         match effect(engine, own) {
-            Effect::None => None,
+            Effect::None | Effect::Host => None,
             Effect::Unknown if variable => None,
             Effect::Unknown => Some(Unmodelled::unknown_flag(flag)),
             Effect::Moves(found) if is_unset(value, found.unless.as_deref()) => None,

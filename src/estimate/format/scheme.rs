@@ -118,7 +118,7 @@ impl Scheme {
                 scheme
             }
         };
-        if stored_experts(model) == Some("fp4") && told.is_none() && scheme.base.is_fp8() {
+        if stored_experts(model) == Some("fp4") && scheme.base.is_fp8() {
             let format = match deployment.engine {
                 EngineId::Sglang => Format::WideMxfp4,
                 _ => Format::Mxfp4,
@@ -257,9 +257,12 @@ impl Scheme {
     }
 }
 
-/// `expert_dtype` (DeepSeek-V4): with 8 bits elsewhere `fp4` is values of 4 bits with an exponent for each 32.
+/// `expert_dtype` (DeepSeek-V4): with 8 bits elsewhere `fp4` is values of 4 bits with an exponent for each 32. Where it is
+/// left out, engines take it for `fp4` (vLLM 0.33, models/deepseek_v41/quant_config.py); H200 took 125.65 GiB.
 pub fn stored_experts(model: &Model) -> Option<&str> {
-    text_value(&model.config, "expert_dtype").and_then(Value::as_str)
+    let said = text_value(&model.config, "expert_dtype").and_then(Value::as_str);
+    let default = ["deepseek_v4", "deepseek_ref"].contains(&model.kind.as_str());
+    said.or(default.then_some("fp4"))
 }
 
 /// Layers with an MLP that a dynamic 4-bit checkpoint leaves in 16 bits: the smaller the model, the more of them hurt.

@@ -245,6 +245,7 @@ fn the_table_of_flags_has_each_flag_once() {
         let computed = SETTINGS.iter().flat_map(|s| s.names(own));
         all.extend(computed.map(str::to_owned));
         all.extend(words(&flags.no_memory));
+        all.extend(words(&flags.host));
         all.extend(flags.not_modelled.iter().flat_map(|m| words(&m.flags)));
         let count = all.len();
         all.sort();

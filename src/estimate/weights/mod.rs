@@ -49,7 +49,9 @@ pub struct Weights {
     /// Bytes beside them that the engine makes with the weights and does not count as such: LoRA slots of
     /// vLLM before 0.8.
     pub beside: u64,
-    /// Bytes by what they are for, which sum to `bytes`.
+    /// Bytes of layers that lie in the host's memory instead, of each GPU.
+    pub on_host: u64,
+    /// Bytes by what they are for, which sum to `bytes` and `on_host`.
     pub parts: Vec<Part>,
     /// The pipeline stage that needs most, from 0.
     pub stage: u64,
@@ -193,6 +195,7 @@ fn largest(
     Weights {
         bytes,
         beside,
+        on_host: 0,
         parts,
         stage: at as u64,
         scheme: context.scheme.name.clone(),
