@@ -1,12 +1,12 @@
 //! Scores the estimator on collected measurements and prints the tables in Markdown.
 //!
-//! `PLIMSOLL_ESTIMATE` names the folder with `TRUTH-dev.jsonl`, `vllm-0.19-h100-dev.csv` and `models/`. With `-v` every
+//! `PLIMSOLL_ESTIMATE` names the folder with `TRUTH-dev.jsonl`, `2026/TRUTH-2026.jsonl`, `vllm-0.19-h100-dev.csv` and `models/`. With `-v` every
 //! case is printed. Whatever was fitted is scored on architectures that are left out of the fit. Keys of a case that
 //! somebody added after the fact (`hint`) are dropped.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use plimsoll::estimate::{
-    Component, Deployment, Estimate, Model, Unknown, Version, case, estimate, graphs,
+    Component, Deployment, EngineId, Estimate, Model, Unknown, Version, case, estimate, graphs,
     model::from_config,
 };
 use serde_json::Value;
@@ -73,6 +73,10 @@ struct Run {
     hinted: bool,
     /// Whoever collected it says that an input is missing which decides: a vision tower, a reservation.
     lacking: bool,
+    /// What it is alike to others in: its engine, generation, GPU, and what it was tagged with.
+    groups: Vec<String>,
+    /// Of the collection of 2026.
+    recent: bool,
 }
 
 fn number(v: &Value, key: &str) -> Option<f64> {
@@ -117,9 +121,32 @@ fn table_model(folder: &Path, short: &str, name: &str) -> Result<Model, Unknown>
     from_config(name, &text, "scored")
 }
 
-/// Every case of the collection.
-fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
-    let text = std::fs::read_to_string(folder.join("TRUTH-dev.jsonl")).unwrap_or_default();
+/// The groups of a case.
+fn groups_of(case: &Value, deployment: &Deployment) -> Vec<String> {
+    let mut groups = vec![format!("engine {}", deployment.engine.name())];
+    if let (EngineId::Vllm, Some(v)) = (deployment.engine, deployment.version) {
+        let generation = match v.minor {
+            0..8 => "vLLM before 0.8",
+            8..12 => "vLLM 0.8 to 0.11",
+            12..21 => "vLLM 0.12 to 0.20",
+            _ => "vLLM from 0.21",
+        };
+        groups.push(generation.to_owned());
+    }
+    let gpu = deployment
+        .gpu
+        .as_ref()
+        .map_or("unknown", |g| g.name.as_str());
+    groups.push(format!("GPU {gpu}"));
+    let tags = case["tags"].as_array().into_iter().flatten();
+    groups.extend(tags.filter_map(Value::as_str).map(|t| format!("tag {t}")));
+    groups
+}
+
+/// Every case of a collection.
+fn collected(folder: &Path, file: &str, inferred: &Value) -> Vec<Run> {
+    let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let recent = file.contains("2026");
     let mut runs = Vec::new();
     for line in text.lines().filter(|l| !l.trim().is_empty()) {
         let Ok(mut json) = serde_json::from_str::<Value>(line) else {
@@ -129,7 +156,11 @@ fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
         let lacking = json["hint"] == "noblind";
         let hinted = json.get("hint").is_some_and(Value::is_string);
         // Whoever collected it took a setting that the source does not name.
-        let assumed = json["note"].as_str().is_some_and(|n| n.contains("assumed"));
+        let assumed = json["note"].as_str().is_some_and(|n| {
+            ["assumed", "not told", "less sure"]
+                .iter()
+                .any(|w| n.contains(w))
+        });
         if let Some(map) = json.as_object_mut() {
             map.remove("hint");
             map.remove("note");
@@ -142,7 +173,10 @@ fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
                 continue;
             }
         };
-        let found = model(folder, &read.models[0]);
+        let found = match &read.config {
+            Some(config) => from_config(&read.id, config, "scored"),
+            None => model(folder, &read.models[0]),
+        };
         let model = match found {
             Ok(m) => m,
             Err(why) => {
@@ -161,12 +195,14 @@ fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
         runs.push(Run {
             id: read.id.clone(),
             model,
-            deployment: read.deployment,
+            deployment: read.deployment.clone(),
             measured: with_started(measured, &json),
             table: false,
             known: known && !lacking && !assumed,
             hinted,
             lacking,
+            groups: groups_of(&json, d),
+            recent,
         });
     }
     runs
@@ -241,6 +277,8 @@ fn table(folder: &Path) -> Vec<Run> {
             known: true,
             hinted: false,
             lacking: false,
+            groups: vec!["the table (vLLM 0.19, H100)".to_owned()],
+            recent: false,
         });
     }
     runs
@@ -428,7 +466,8 @@ fn main() {
         .ok()
         .and_then(|t| serde_json::from_str(&t).ok())
         .unwrap_or(Value::Null);
-    let mut runs = collected(folder, &inferred);
+    let mut runs = collected(folder, "TRUTH-dev.jsonl", &inferred);
+    runs.extend(collected(folder, "2026/TRUTH-2026.jsonl", &inferred));
     runs.extend(table(folder));
     let estimates: Vec<(&Run, Estimate)> = runs
         .iter()
@@ -623,7 +662,167 @@ fn main() {
             100.0 * *inside as f64 / *n as f64
         );
     }
+    let recent = |(run, _): &&(&Run, Estimate)| run.recent;
+    goals("cases of 2026", estimates.iter().filter(recent), false);
+    goals(
+        "all but the table",
+        estimates.iter().filter(|(run, _)| !run.table),
+        verbose,
+    );
     speed(folder, &estimates);
+}
+
+/// A measured figure, and what is answered for it.
+struct Figure {
+    kind: &'static str,
+    measured: f64,
+    answer: Option<f64>,
+    band: Option<(f64, f64)>,
+}
+
+/// What was measured of a run, beside the answers.
+fn figures(run: &Run, e: &Estimate) -> Vec<Figure> {
+    let m = &run.measured;
+    let mut all = Vec::new();
+    for (kind, key, component) in [
+        ("weights", "weights_gib", Component::Weights),
+        ("activation", "activation_gib", Component::Activation),
+        ("graphs", "graph_gib", Component::CudaGraphs),
+        ("non-torch", "non_torch_gib", Component::NonTorch),
+        ("pool", "kv_gib", Component::KvCache),
+    ] {
+        let Some(measured) = number(m, key).filter(|m| *m > 0.0) else {
+            continue;
+        };
+        let band = e.term(component).and_then(|t| t.band.as_ref());
+        // Printed in hundredths of a GiB.
+        let round = 0.005;
+        all.push(Figure {
+            kind,
+            measured,
+            answer: e.bytes(component).map(|b| b as f64 / GIB),
+            band: band.map(|b| (b.low as f64 / GIB - round, b.high as f64 / GIB + round)),
+        });
+    }
+    if let Some(measured) = tokens(run) {
+        let pool = e.term(Component::KvCache).and_then(|t| t.band.as_ref());
+        let longest = e.settings.max_model_len;
+        let band = pool.zip(e.layout.as_ref().ok()).map(|(b, layout)| {
+            let of = |bytes| layout.pool(bytes, longest).tokens as f64;
+            (of(b.low), of(b.high))
+        });
+        all.push(Figure {
+            kind: "tokens",
+            measured,
+            answer: e.pool.as_ref().ok().map(|p| p.tokens as f64),
+            band,
+        });
+    }
+    all
+}
+
+/// The least of `n` that lie in intervals of 90 %, which fewer than one in twenty such intervals miss.
+fn least_inside(n: u64) -> u64 {
+    let mut below = 0.0;
+    let mut chance = 0.1f64.powi(n as i32);
+    for k in 0..=n {
+        below += chance;
+        if below >= 0.05 {
+            return k;
+        }
+        chance *= 9.0 * (n - k) as f64 / (k + 1) as f64;
+    }
+    n
+}
+
+/// The figures of the goals, over all of these runs and in each group of eight figures or more.
+fn goals<'a>(title: &str, runs: impl Iterator<Item = &'a (&'a Run, Estimate)>, verbose: bool) {
+    let mut kinds: BTreeMap<String, Vec<Figure>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Vec<(bool, Option<bool>, f64)>> = BTreeMap::new();
+    let (mut cases, mut negatives, mut right, mut open, mut false_fits) = (0, 0, 0, 0, Vec::new());
+    for (run, e) in runs {
+        cases += 1;
+        if let Some(started) = run.measured.get("started").and_then(Value::as_bool) {
+            negatives += u64::from(!started);
+            match e.fits {
+                None => open += 1,
+                Some(said) => right += u64::from(said == started),
+            }
+            if !started && e.fits == Some(true) {
+                false_fits.push(format!("{}: {}", run.id, e.reason));
+            }
+        }
+        for figure in figures(run, e) {
+            let inside = figure
+                .band
+                .map(|(low, high)| (low..=high).contains(&figure.measured));
+            let width = figure
+                .band
+                .map_or(f64::NAN, |(low, high)| (high - low) / figure.measured);
+            if verbose && inside != Some(true) {
+                println!(
+                    "- {} {}: {} is {:?} in {:?}",
+                    run.id, figure.kind, figure.measured, figure.answer, figure.band
+                );
+            }
+            let all = std::iter::once("all".to_owned()).chain(run.groups.iter().cloned());
+            for group in all {
+                let entry = groups.entry(group).or_default();
+                entry.push((figure.answer.is_some(), inside, width));
+            }
+            let known = match figure.kind {
+                "tokens" if run.known => "tokens, flags known",
+                "tokens" => "tokens, flags not all known",
+                kind => kind,
+            };
+            kinds.entry(known.to_owned()).or_default().push(figure);
+        }
+    }
+    println!(
+        "\n{title}: {cases} cases, {negatives} did not start; {right} answers right, {open} open"
+    );
+    for wrong in &false_fits {
+        println!("- fits, and did not start: {wrong}");
+    }
+    println!("\n| figure | measured | answered | median | p90 | goal |\n|---|---|---|---|---|---|");
+    for (kind, figures) in &kinds {
+        let errors = Errors(
+            figures
+                .iter()
+                .filter_map(|f| Some(f.answer? / f.measured - 1.0))
+                .collect(),
+        );
+        let goal = match kind.as_str() {
+            "tokens, flags known" => "1 and 5 %",
+            "tokens, flags not all known" => "5 and 20 %",
+            "weights" => "0.3 and 1 % (2 % below 16 bits)",
+            "graphs" => "10 %",
+            _ => "",
+        };
+        println!(
+            "| {kind} | {} | {} | {:.2} % | {:.1} % | {goal} |",
+            figures.len(),
+            errors.0.len(),
+            100.0 * errors.median(),
+            100.0 * errors.at(0.9)
+        );
+    }
+    println!(
+        "\n| group | figures | null | with an interval | inside | at least | median width |\n|---|---|---|---|---|---|---|"
+    );
+    for (group, all) in groups.iter().filter(|(_, all)| all.len() >= 8) {
+        let judged: Vec<bool> = all.iter().filter_map(|(_, inside, _)| *inside).collect();
+        let inside = judged.iter().filter(|i| **i).count();
+        let widths = Errors(all.iter().map(|a| a.2).filter(|w| w.is_finite()).collect());
+        println!(
+            "| {group} | {} | {} | {} | {inside} | {} | {:.0} % |",
+            all.len(),
+            all.iter().filter(|a| !a.0).count(),
+            judged.len(),
+            least_inside(judged.len() as u64),
+            100.0 * widths.median()
+        );
+    }
 }
 
 /// Measured starts, asked again with a share that is 3 % less than what they measurably needed beside the cache: none
@@ -681,7 +880,7 @@ fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
             ))
         })
         .collect();
-    let mut deployment = Deployment::with_defaults(plimsoll::engine::EngineId::Vllm);
+    let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.version = Some(Version::new(0, 19, 1));
     let begun = Instant::now();
     let mut understood = 0;

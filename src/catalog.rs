@@ -10,7 +10,7 @@ const SHIPPED: &str = include_str!("../configs/gpus.yaml");
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuModel {
-    /// `NVIDIA` or `AMD`.
+    /// `NVIDIA`, `AMD` or `Intel`.
     pub vendor: String,
     /// As it is sold.
     pub name: String,
@@ -24,6 +24,9 @@ pub struct GpuModel {
     /// Streaming multiprocessors, or compute units.
     #[serde(skip_serializing)]
     pub sms: u64,
+    /// Which kernels and libraries' buffers it has.
+    #[serde(skip_serializing)]
+    pub generation: Generation,
     /// How the GPUs of one machine usually reach each other.
     #[serde(skip_serializing)]
     pub link: Link,
@@ -48,6 +51,8 @@ pub struct SharedMemory {
     pub least: Option<f64>,
     /// Left beside the share on machines that stopped all the same.
     pub stopped: Option<f64>,
+    /// How far measured pools lay from what the terms of cards leave, either way.
+    pub off: Option<f64>,
 }
 
 /// Every model that ships, read once; none where the file cannot be read, which a test rules out.
@@ -55,6 +60,28 @@ pub fn shipped_gpus() -> &'static [GpuModel] {
     static READ: std::sync::LazyLock<Vec<GpuModel>> =
         std::sync::LazyLock::new(|| load_gpus().unwrap_or_default());
     &READ
+}
+
+/// The generation of a GPU, as far as libraries' buffers depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Generation {
+    /// Compute capability 7 and before.
+    Turing,
+    /// 8.0 to 8.7: A100, A10, RTX 30.
+    Ampere,
+    /// 8.9: L4, L40S, RTX 40.
+    Ada,
+    /// 9.0: H100, H200, H20, GH200.
+    Hopper,
+    /// 10 and 11: B200, Thor.
+    Blackwell,
+    /// 12: RTX 50, RTX PRO Blackwell, GB10.
+    GeforceBlackwell,
+    /// AMD's.
+    Amd,
+    /// Intel's.
+    Intel,
 }
 
 /// How the GPUs of one machine reach each other.
@@ -128,8 +155,11 @@ mod tests {
         let models = load_gpus().unwrap();
         assert!(models.len() >= 30);
         for m in &models {
-            assert!(["NVIDIA", "AMD"].contains(&m.vendor.as_str()), "{m:?}");
-            assert!((8.0..=512.0).contains(&m.memory_gib), "{m:?}");
+            assert!(
+                ["NVIDIA", "AMD", "Intel"].contains(&m.vendor.as_str()),
+                "{m:?}"
+            );
+            assert!((6.0..=512.0).contains(&m.memory_gib), "{m:?}");
             assert!((100.0..=10_000.0).contains(&m.bandwidth_gb_s), "{m:?}");
             assert!(!m.words.is_empty(), "{m:?}");
             let found = model_of(&models, &format!("{} {}", m.vendor, m.words.join(" ")));

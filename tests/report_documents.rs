@@ -136,6 +136,18 @@ fn kinds() -> Vec<(&'static str, Value)> {
             ]),
         ),
         (
+            "estimate_versions",
+            document_of(&[
+                "estimate",
+                "Qwen/Qwen3-32B",
+                "--gpu",
+                "H100",
+                "--engine-version",
+                "0.14,0.33",
+                "--json",
+            ]),
+        ),
+        (
             "gpu_choices",
             document_of(&[
                 "estimate",
@@ -362,6 +374,7 @@ fn every_kind_opens_with_its_answer_and_says_how_full_or_why_not() {
                 | "calculation"
                 | "validation"
                 | "estimate_table"
+                | "estimate_versions"
                 | "gpu_choices"
                 | "cuda_graphs"
         );

@@ -66,7 +66,8 @@ pub struct EstimateArgs {
         group = ONE_CASE
     )]
     pub engine: String,
-    /// Its version; defaults and sizing rules changed with it [default: the newest that is known]
+    /// Its version; defaults and sizing rules changed with it; several, with commas: side by side [default: the newest that
+    /// is known]
     #[arg(long, value_name = "VERSION", value_parser = some_text, help_heading = "Deployment", group = ONE_CASE)]
     pub engine_version: Option<String>,
     /// GPU: a name as `plimsoll gpus` lists it (H100, A100-80GB, "RTX 4090"), or detected

@@ -36,6 +36,16 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if let Some(group) = sharing::read_group(console, &args)?.filter(|_| !one) {
         return sharing::show_group(console, &args, &group);
     }
+    if let Some(named) = args.engine_version.as_ref().filter(|v| v.contains(',')) {
+        if one || args.check_oom || args.risk {
+            return Err(
+                Failure::usage("several --engine-version answer no other question")
+                    .hint("give one, or leave the question out")
+                    .into(),
+            );
+        }
+        return show_versions(console, &args, named);
+    }
     let asked = Asked::of(console, &args)?;
     if args.table {
         return show_table(console, &args, &asked);
@@ -236,6 +246,47 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
         warnings: asked.warnings.clone(),
     };
     console.show_document(args.json, &choices, || Ok(report::choices_report(&choices)))?;
+    Ok(ExitCode::Done)
+}
+
+/// What an upgrade changes: the same deployment by the rules of each release.
+fn show_versions(console: &Console, args: &EstimateArgs, named: &str) -> anyhow::Result<ExitCode> {
+    let mut warnings: Vec<String> = Vec::new();
+    let mut versions = Vec::new();
+    let mut title = (String::new(), String::new());
+    for version in named.split(',').map(str::trim).filter(|v| !v.is_empty()) {
+        let one = EstimateArgs {
+            engine_version: Some(version.to_owned()),
+            ..args.clone()
+        };
+        let asked = Asked::of(console, &one)?;
+        let estimate = asked.estimate(&asked.deployment)?;
+        let new = asked.warnings.iter().filter(|w| !warnings.contains(w));
+        warnings.extend(new.cloned().collect::<Vec<_>>());
+        let on = page::gpus(&asked.deployment).map_or(String::new(), |g| format!(" on {g}"));
+        title = (
+            asked.model.name.clone(),
+            format!("{}{on} by release", asked.model.name),
+        );
+        versions.push(report::VersionAnswer {
+            version: version.to_owned(),
+            kv_pool_tokens: estimate.pool.as_ref().ok().map(|p| p.tokens),
+            max_concurrency: estimate.max_concurrency.as_ref().ok().copied(),
+            fits: estimate.fits,
+            reason: estimate.reason,
+            terms: estimate.terms,
+        });
+    }
+    let document = report::EstimateVersions {
+        document: "estimate_versions".into(),
+        id: title.0,
+        title: title.1,
+        versions,
+        warnings,
+    };
+    console.show_document(args.json, &document, || {
+        Ok(report::versions_report(&document))
+    })?;
     Ok(ExitCode::Done)
 }
 

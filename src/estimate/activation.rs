@@ -6,6 +6,7 @@ use super::{
     Deployment, EngineId, Mixer, Model, Tensor, Version,
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
+    speculation::{self, Proposer},
 };
 use crate::estimate::arithmetic::{product, sum};
 
@@ -62,6 +63,11 @@ impl Activation {
     }
 }
 
+/// Bytes for each logit where proposed tokens are verified: of one proposed token for each sequence the profile run has
+/// two rows in 16 bits, the row of the last one in 16 and 32 bits, that of the proposed one in 16 and twice in 32 bits, and
+/// its probabilities with the noise beside them (vLLM 0.22, v1/sample/rejection_sampler.py).
+const REJECTION: u64 = 4 + 6 + 10 + 8;
+
 /// The peak of a deployment's profile run.
 pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activation {
     let tokens = settings.batched_tokens;
@@ -74,8 +80,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
     let logits = sequences.saturating_mul(model.vocab);
+    let verifying = speculation::tokens(deployment) > 0;
+    let of_logit = kind
+        .bytes_of_logit()
+        .max(if verifying { REJECTION } else { 0 });
     let mut sampling = sum([
-        product([logits, kind.bytes_of_logit()]),
+        product([logits, of_logit]),
         step,
         product([sequences, hidden, 2]),
     ]);
@@ -97,7 +107,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         kept = kept.saturating_add(experts);
     }
     if vllm {
-        kept = kept.saturating_add(sparse_workspace(model, deployment, settings));
+        kept = sum([
+            kept,
+            sparse_workspace(model, deployment, settings),
+            proposer_inputs(deployment, step),
+        ]);
     }
     let layer = sum([
         widest_layer(model, deployment, tokens, value),
@@ -151,8 +165,10 @@ pub fn sampler(deployment: &Deployment) -> Sampler {
 /// (PyTorch, CUDABlas: `:4096:2:16:8` and 32 MiB).
 fn library_workspace(generation: Option<Generation>) -> u64 {
     match generation {
-        None | Some(Generation::Hopper | Generation::Blackwell) => 32 << 20,
-        Some(Generation::Turing | Generation::Ampere | Generation::Amd) => 8_519_680,
+        None | Some(Generation::Hopper | Generation::Blackwell | Generation::GeforceBlackwell) => {
+            32 << 20
+        }
+        Some(_) => 8_519_680,
     }
 }
 
@@ -286,6 +302,18 @@ fn held_by_nccl(model: &Model, deployment: &Deployment, step: u64) -> u64 {
         return 0;
     }
     product([step, 2, model.mixers.len() as u64])
+}
+
+/// What a proposer with weights keeps of a step: hidden states and embeddings (vLLM 0.33, v1/spec_decode/
+/// llm_base_proposer.py). It is made before the profile run, whose increase it was no part of until 0.21.
+fn proposer_inputs(deployment: &Deployment, step: u64) -> u64 {
+    let speculation = deployment.speculation.as_ref();
+    let loaded = speculation.is_some_and(|s| s.proposer != Proposer::Lookup);
+    if loaded && vllm::version(deployment) >= Version::new(0, 21, 0) {
+        step.saturating_mul(2)
+    } else {
+        0
+    }
 }
 
 /// Logits of a sparse indexer: the profile run allocates the most that they may take, 512 MiB (vLLM 0.19,

@@ -9,6 +9,7 @@ use super::{
     encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
     non_torch::NonTorch,
+    speculation,
 };
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -68,6 +69,12 @@ const fn spread(
     })
 }
 
+/// Whether the pool's interval is of a few runs of another kind than what is asked: its middle decides nothing.
+pub fn is_extrapolated(deployment: &Deployment) -> bool {
+    let shared = engines::gpu_model(deployment).and_then(|g| g.shares_host?.off);
+    deployment.pp > 1 || shared.is_some()
+}
+
 /// Puts the bands that the table has into `terms`; a term that has a band keeps it.
 pub fn put(terms: &mut [Term], known: &Known) {
     for term in terms.iter_mut() {
@@ -113,6 +120,14 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.0, 0.15),
             6,
             "shipped: vLLM 0.19 on H100, models that read images",
+        );
+    }
+    if speculation::tokens(known.deployment) > 0 {
+        return spread(
+            (0.1, 0.2),
+            (0.4, 0.4),
+            0,
+            "no run with speculative decoding was measured: as far as other rules of a sampler err",
         );
     }
     // Where FlashInfer may have been installed, its sampler takes 14 bytes of each logit and not 38.
@@ -178,6 +193,14 @@ fn graphs(known: &Known) -> Option<Spread> {
 /// What PyTorch does not hold.
 fn non_torch(known: &Known) -> Option<Spread> {
     let runs = known.rest.runs;
+    if runs == 0 && known.deployment.tp.max(known.deployment.pp) > 1 {
+        return spread(
+            (0.6, 1.2),
+            (0.0, 0.0),
+            0,
+            "no run like it: as far as one of another kind lay",
+        );
+    }
     if runs == 0 {
         return None;
     }
@@ -206,9 +229,18 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         known.deployment.engine,
         EngineId::Sglang | EngineId::TensorRtLlm
     ) {
+        // A share that nobody says may have been given: up to 0.95 of the GPU.
+        let total = known
+            .deployment
+            .gpu
+            .as_ref()
+            .map_or(0.0, |g| g.total as f64);
+        let unsaid = known.deployment.memory_fraction.is_none()
+            && known.deployment.engine == EngineId::Sglang;
+        let more = (0.95 - known.settings.fraction).max(0.0) * total / GIB;
         // Settings missing in these runs decided: the share, the build's batch and tokens, reservations.
         return spread(
-            (0.0, 0.0),
+            (0.0, if unsaid { more } else { 0.0 }),
             (0.35, 0.30),
             5,
             "shipped: SGLang and TensorRT-LLM, settings not all told",
@@ -234,6 +266,18 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         cases = cases.min(band.cases);
     }
     let (mut above, mut below) = (above.sqrt(), below.sqrt());
+    // Of memory that is shared with the host, the host's own part moves the pool.
+    let shared = engines::gpu_model(known.deployment).and_then(|g| g.shares_host?.off);
+    if let Some(off) = shared {
+        above += off * GIB;
+        below += off * GIB;
+        cases = cases.min(5);
+    }
+    if known.deployment.pp > 1 {
+        // Two runs with two stages lay 1.3 GiB below what one GPU's terms leave.
+        below += 2.0 * GIB;
+        cases = cases.min(2);
+    }
     if !known.settings.batch_known || known.deployment.memory_fraction.is_none() {
         // Defaults that were assumed: of 14 scattered logs nine in ten lie within this share of the cache.
         above += 0.20 * bytes as f64;

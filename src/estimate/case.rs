@@ -202,6 +202,27 @@ fn month_of(said: &str) -> Option<u32> {
     None
 }
 
+/// The releases that a version may mean which names none: those of a year, of a month and its neighbours, of ten numbers.
+pub fn versions_of(said: &str, engine: EngineId) -> Option<[Version; 2]> {
+    let tens = said.split_whitespace().find_map(|word| {
+        let minor = word.trim_start_matches(['v', 'V']).strip_prefix("0.")?;
+        let tens = minor.strip_suffix(['x', 'X'])?.parse::<u32>().ok()?;
+        tens.checked_mul(10)
+    });
+    if let Some(low) = tens.filter(|_| engine == EngineId::Vllm) {
+        return Some([Version::new(0, low, 0), Version::new(0, low + 9, 0)]);
+    }
+    let year = said
+        .split(|c: char| !c.is_ascii_digit())
+        .find_map(|w| w.parse::<u32>().ok().filter(|y| (2020..2100).contains(y)));
+    let months = match (month_of(said), year) {
+        (Some(month), _) => (month.saturating_sub(1), month + 1),
+        (None, Some(year)) => (year * 12, year * 12 + 11),
+        (None, None) => return None,
+    };
+    Some([by_month(engine, months.0)?, by_month(engine, months.1)?])
+}
+
 /// The version that was current in a month.
 fn by_month(engine: EngineId, month: u32) -> Option<Version> {
     let since = |y: u32, m: u32| y * 12 + m - 1;
@@ -236,8 +257,10 @@ fn by_month(engine: EngineId, month: u32) -> Option<Version> {
                 .find(|(m, _)| month >= *m)
                 .map(|(_, minor)| Version::new(0, *minor, 0))
         }
-        EngineId::Sglang => Some(if month >= since(2026, 1) {
-            Version::new(0, 5, 7)
+        EngineId::Sglang => Some(if month >= since(2026, 8) {
+            Version::new(0, 5, 17)
+        } else if month >= since(2026, 1) {
+            Version::new(0, 5, 9)
         } else if month >= since(2025, 9) {
             Version::new(0, 5, 5)
         } else {
@@ -276,6 +299,15 @@ mod tests {
         assert_eq!(generation_of("0.7.0-dev V1"), Some(false));
         assert_eq!(generation_of("V0 0.6.3"), Some(true));
         assert_eq!(generation_of("0.9.2"), None);
+    }
+
+    #[test]
+    fn what_names_no_release_means_several() {
+        let vllm = |s| versions_of(s, EngineId::Vllm).map(|[a, b]| (a.minor, b.minor));
+        assert_eq!(vllm("2026"), Some((14, 33)));
+        assert_eq!(vllm("2026-05"), Some((19, 22)));
+        assert_eq!(vllm("0.1x"), Some((10, 19)));
+        assert_eq!(vllm("main"), None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! How a model is served: the engine, its settings and the GPU.
 
-use super::{Unknown, own_runs::OwnRuns, unmodelled::Unmodelled};
+use super::{
+    Unknown, host_memory::HostAsked, own_runs::OwnRuns, speculation::Speculation,
+    unmodelled::Unmodelled,
+};
 use crate::engine::EngineId;
 use serde::Serialize;
 
@@ -39,6 +42,18 @@ pub struct Deployment {
     pub max_seqs: Option<u64>,
     /// `--block-size`, tokens.
     pub block_size: Option<u64>,
+    /// How it speculates, where that is computed.
+    pub speculation: Option<Speculation>,
+    /// Blocks of the cache are kept for other requests with the same beginning; `None`: as the version does.
+    pub prefix_caching: Option<bool>,
+    /// SGLang's `--max-mamba-cache-size`: states of sequences that are kept.
+    pub state_slots: Option<u64>,
+    /// `--language-model-only`: towers for images and sound are not loaded.
+    pub language_only: bool,
+    /// What is to lie in the host's memory.
+    pub host: HostAsked,
+    /// The releases that it may be, oldest and newest, where its version names a year or nothing exact.
+    pub versions: Option<[Version; 2]>,
     /// `--enforce-eager`: no CUDA graphs.
     pub eager: Option<bool>,
     /// LoRA slots.
@@ -96,6 +111,12 @@ impl Deployment {
             max_batched_tokens: None,
             max_seqs: None,
             block_size: None,
+            speculation: None,
+            prefix_caching: None,
+            state_slots: None,
+            language_only: false,
+            host: HostAsked::default(),
+            versions: None,
             eager: None,
             lora: None,
             kv_cache_memory: None,

@@ -26,6 +26,7 @@ pub fn of(id: &str, estimate: &Estimate) -> Value {
         "max_concurrency": estimate.max_concurrency.as_ref().ok().map(|c| round(*c, 2)),
         "terms": estimate.terms,
         "unmodelled": estimate.unmodelled,
+        "host": estimate.host,
         "warnings": estimate.warnings,
     })
 }

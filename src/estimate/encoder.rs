@@ -59,6 +59,9 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
         known,
     };
     let kind = kind(model);
+    if deployment.language_only {
+        return unknown(0, Encoder::None);
+    }
     let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
         return if MULTIMODAL.contains(&kind) {
             unknown(0, Encoder::Undescribed)

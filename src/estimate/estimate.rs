@@ -4,7 +4,9 @@ use super::{
     Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     encoder::Encoder,
     engines::{self, Settings, vllm},
-    graphs, kv, non_torch,
+    graphs,
+    host_memory::{self, HostPart},
+    kv, non_torch,
     pool::{self, Layout, Pool},
     shared_host,
     unmodelled::{self, Moves, Unmodelled},
@@ -47,6 +49,8 @@ pub struct Estimate {
     pub lacks_graphs: bool,
     /// What moves the terms and is not modelled.
     pub unmodelled: Vec<Unmodelled>,
+    /// Memory of the host, all GPUs of a replica together.
+    pub host: Vec<HostPart>,
     /// What to know about the figures, sentences.
     pub warnings: Vec<String>,
 }
@@ -123,6 +127,30 @@ impl Estimate {
             _ => 0,
         };
         parts.fold(request, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+
+    /// Leaves open whether it fits, where the pool's interval holds both answers.
+    fn doubt(&mut self) {
+        let pool = self.term(Component::KvCache).and_then(|t| t.band.clone());
+        let (Some(band), Some(longest)) = (pool, self.settings.max_model_len) else {
+            return;
+        };
+        let Some(request) = self.request(longest) else {
+            return;
+        };
+        let open = match self.fits {
+            Some(true) => band.low < request,
+            // Weights that exceed the share are no matter of the pool.
+            Some(false) => band.high >= request && self.bytes(Component::Weights) < self.budget,
+            None => false,
+        };
+        if open {
+            self.fits = None;
+            self.reason = format!(
+                "{}, but the pool of {} measurements may hold more or less",
+                self.reason, band.cases
+            );
+        }
     }
 
     /// Less than a tenth of the budget is left beside one request where every part is at the upper end of its band.
@@ -215,7 +243,46 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
 }
 
 /// The same with weights that are known better than from the configuration: from the files' headers.
+///
+/// Where the release is not named, the intervals hold the answers of the oldest and the newest that it may be.
 pub fn with_weights(
+    model: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Estimate {
+    let mut estimate = of_release(model, deployment, loaded.clone());
+    for version in deployment.versions.into_iter().flatten() {
+        let other = Deployment {
+            version: Some(version),
+            ..deployment.clone()
+        };
+        widen(&mut estimate, &of_release(model, &other, loaded.clone()));
+    }
+    estimate
+}
+
+/// Takes the answers of another release into the intervals; the verdict is unknown where they differ.
+fn widen(estimate: &mut Estimate, other: &Estimate) {
+    for (term, theirs) in estimate.terms.iter_mut().zip(&other.terms) {
+        let (Some(band), Some(own)) = (&mut term.band, &theirs.band) else {
+            term.band = None;
+            continue;
+        };
+        band.low = band.low.min(own.low);
+        band.high = band.high.max(own.high);
+        band.cases = band.cases.min(own.cases);
+    }
+    if estimate.fits != other.fits {
+        estimate.fits = None;
+        estimate.reason = format!(
+            "the version names no release, and they differ: {}; {}",
+            estimate.reason, other.reason
+        );
+    }
+}
+
+/// The estimate by the rules of one release.
+fn of_release(
     model: &Model,
     deployment: &Deployment,
     loaded: Result<weights::Weights, Unknown>,
@@ -224,6 +291,7 @@ pub fn with_weights(
     if let Err(wrong) = check(model, deployment) {
         return impossible(settings, wrong);
     }
+    let loaded = loaded.map(|w| host_memory::keep(w, deployment));
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let peak = match (activation.encoder, model.vocab) {
@@ -245,6 +313,7 @@ pub fn with_weights(
     let asked = asked(deployment, &settings, cache.as_ref());
     let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
         for_cache(
+            model,
             deployment,
             &settings,
             Parts {
@@ -257,6 +326,14 @@ pub fn with_weights(
             asked,
         )
     });
+    // SGLang keeps states of sequences in a pool beside that of keys and values.
+    let (for_cache, states) = match (for_cache, &cache) {
+        (Ok(left), Some(cache)) if deployment.engine == EngineId::Sglang => {
+            let states = engines::sglang::states(deployment, cache.bytes_per_sequence(), left);
+            (Ok(left - states), u64::try_from(states).unwrap_or(0))
+        }
+        (left, _) => (left, 0),
+    };
     let pool = match (&for_cache, &layout) {
         (Ok(bytes), Ok(layout)) => Ok(layout.pool(
             u64::try_from((*bytes).max(0)).unwrap_or(u64::MAX),
@@ -321,10 +398,14 @@ pub fn with_weights(
         },
     );
     // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
-    let beside = loaded.as_ref().map_or(0, |w| w.beside);
+    let beside = loaded
+        .as_ref()
+        .map_or(0, |w| w.beside)
+        .saturating_add(states);
     let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
+    let pool_bytes = pool.as_ref().ok().map(|p| p.bytes);
     let (fits, reason) = verdict(Verdict {
         deployment,
         settings: &settings,
@@ -358,6 +439,7 @@ pub fn with_weights(
         reason,
         lacks_graphs,
         unmodelled,
+        host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes),
         warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
     };
     // A GPU of an unknown kind has the bands of others.
@@ -378,9 +460,14 @@ pub fn with_weights(
             .push(Unmodelled::new(name, Moves::Up, &terms));
     }
     unmodelled::apply(&mut estimate, deployment, forecast);
+    if bands::is_extrapolated(deployment) {
+        estimate.doubt();
+    }
     shared_host::judge_rest(&mut estimate, deployment);
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
     estimate.warnings.extend(sentences);
+    let host = estimate.host.iter().map(HostPart::sentence);
+    estimate.warnings.extend(host);
     estimate
 }
 
@@ -448,6 +535,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         reason: wrong.what.clone(),
         lacks_graphs: false,
         unmodelled: Vec::new(),
+        host: Vec::new(),
         warnings: wrong.hint.iter().cloned().collect(),
     }
 }
@@ -514,6 +602,7 @@ fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>
 
 /// Bytes for the cache by the engine's own rule; below 0 where there is no room.
 fn for_cache(
+    model: &Model,
     deployment: &Deployment,
     settings: &Settings,
     parts: Parts<'_>,
@@ -538,7 +627,7 @@ fn for_cache(
     let activation = parts.activation.as_ref().map_or(0, |bytes| *bytes);
     let left = match deployment.engine {
         EngineId::Sglang => {
-            engines::sglang::for_cache(deployment, settings, parts.weights, counted)
+            engines::sglang::for_cache(model, deployment, settings, parts.weights, counted)
         }
         EngineId::Tgi => {
             engines::tgi::for_cache(deployment, settings, parts.weights, activation, counted)

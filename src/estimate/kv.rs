@@ -1,6 +1,6 @@
 //! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
 
-use super::{Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window};
+use super::{Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window, speculation};
 use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 
@@ -115,7 +115,11 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     };
     // A pipeline's largest stage decides; vLLM gives the first stages the layers that are left over.
     let stages = deployment.pp.max(1) as usize;
-    for mixer in largest_stage(&model.mixers, stages) {
+    let proposing = speculation::mixers(model, deployment);
+    for mixer in largest_stage(&model.mixers, stages)
+        .iter()
+        .chain(&proposing)
+    {
         match *mixer {
             Mixer::Attention {
                 kv_heads,
@@ -161,7 +165,11 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                 )));
             }
             _ => {
-                if let Some(state) = state_of(mixer, tp, conv_bytes, ssm_bytes) {
+                let ahead = match deployment.engine {
+                    EngineId::Vllm => speculation::tokens(deployment),
+                    _ => 0,
+                };
+                if let Some(state) = state_of(mixer, tp, ahead, conv_bytes, ssm_bytes) {
                     cache.states.push(state);
                 }
             }
@@ -186,11 +194,18 @@ fn largest_stage(mixers: &[Mixer], stages: usize) -> &[Mixer] {
         .unwrap_or(mixers)
 }
 
-/// The state of a recurrent layer.
-fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> Option<State> {
-    // conv: (width - 1) columns of the inputs in the model's type; ssm: the state itself.
+/// The state of a recurrent layer; `ahead`: tokens that are verified beside a sequence's own.
+fn state_of(
+    mixer: &Mixer,
+    tp: u64,
+    ahead: u64,
+    conv_bytes: u64,
+    ssm_bytes: Option<u64>,
+) -> Option<State> {
+    // conv: (width - 1) columns of the inputs in the model's type, and one for each token ahead; ssm: the state itself.
     let both = |kind, inputs: u64, conv: u64, values: u64, bytes: u64| {
-        let conv = product([inputs.div_ceil(tp), conv.saturating_sub(1), conv_bytes]);
+        let columns = conv.saturating_sub(1).saturating_add(ahead);
+        let conv = product([inputs.div_ceil(tp), columns, conv_bytes]);
         let ssm = values.div_ceil(tp).saturating_mul(bytes);
         Some(State {
             bytes: conv.saturating_add(ssm),
@@ -296,8 +311,9 @@ pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> {
     let plain = Format::Bytes(plain_bytes(model, deployment));
     let said = deployment.kv_dtype.as_deref().unwrap_or("auto");
-    let fp8 = if model.is_indexed() && deployment.engine == EngineId::Vllm {
-        // vLLM has one format of 8 bits for attention with an indexer.
+    let rows = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
+    let fp8 = if model.is_indexed() && rows {
+        // vLLM has one format of 8 bits for attention with an indexer, and SGLang the same on Hopper.
         Format::DsMla
     } else {
         Format::Bytes(1)

@@ -23,6 +23,7 @@ mod fits;
 pub mod format;
 pub mod graphs;
 pub mod headers;
+pub mod host_memory;
 pub mod kv;
 pub mod model;
 pub mod non_torch;
@@ -31,6 +32,7 @@ pub mod pool;
 pub mod question;
 pub mod settings;
 mod shared_host;
+pub mod speculation;
 pub mod term;
 #[cfg(test)]
 mod tests;

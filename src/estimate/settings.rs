@@ -1,6 +1,7 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
-use super::case::{generation_of, version_of};
+use super::case::{generation_of, version_of, versions_of};
+use super::host_memory::HostAsked;
 use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
 use crate::engine::settings::{Setting, ValueKind};
 use std::collections::BTreeMap;
@@ -41,14 +42,19 @@ impl Deployment {
             illegal,
         };
         apply(&mut deployment, &read)?;
-        let (found, draft) = unmodelled::of_settings(engine, asked);
-        deployment.unmodelled.extend(found);
-        Ok((deployment, draft))
+        let besides = unmodelled::of_settings(engine, asked);
+        deployment.host = HostAsked::read(engine, asked);
+        deployment.unmodelled.extend(besides.unmodelled);
+        deployment.speculation = besides.speculation;
+        Ok((deployment, besides.draft))
     }
 
     /// Takes a version as people write it; a warning where it does not name one release.
     pub fn set_version(&mut self, text: &str) -> Option<String> {
         let (version, exact) = version_of(text, self.engine);
+        self.versions = versions_of(text, self.engine).filter(|_| !exact);
+        // Of a year the newest.
+        let version = version.or(self.versions.map(|[_, newest]| newest));
         self.version = version;
         self.vllm_v0 = generation_of(text).or(self.vllm_v0);
         match version {
@@ -88,6 +94,10 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.max_batched_tokens = read.count("max_num_batched_tokens")?;
     d.max_seqs = read.count("max_num_seqs")?;
     d.block_size = read.count("block_size")?;
+    let without_prefixes = read.switch("disable_radix_cache");
+    d.prefix_caching = (read.switch("enable_prefix_caching")).or(without_prefixes.map(|off| !off));
+    d.language_only = read.switch("language_model_only") == Some(true);
+    d.state_slots = read.count("max_mamba_cache_size")?;
     let no_graphs = unmodelled::without_graphs(read.engine, read.values).is_some();
     d.eager = (read.switch("enforce_eager")).or(no_graphs.then_some(true));
     d.kv_cache_memory = read.count("kv_cache_memory_bytes")?;
@@ -214,7 +224,7 @@ mod tests {
         assert_eq!(d.lora, Some(Lora { rank: 16, slots: 2 }));
         assert_eq!(d.kv_cache_memory, Some(1_000_000_000));
         assert_eq!(draft.as_deref(), Some("d"));
-        assert_eq!(names(&d), ["--cpu-offload-gb"]);
+        assert_eq!((d.host.weights, names(&d).len()), (4 << 30, 0));
     }
 
     #[test]
@@ -282,17 +292,13 @@ mod tests {
             of(
                 "vllm serve m --seed 1 --port 9 --cpu-offload-gb 0 --no-such-flag 3 --kv-offloading-size 8 -cc.mode 3"
             ),
-            [
-                "--compilation-config.mode",
-                "--kv-offloading-size",
-                "--no-such-flag (unknown flag)"
-            ]
+            ["--compilation-config.mode", "--no-such-flag (unknown flag)"]
         );
         assert_eq!(
             of(
                 "vllm serve m --speculative-config {\"method\":\"mtp\",\"num_speculative_tokens\":2}"
             ),
-            ["speculative decoding (mtp)"]
+            [""; 0]
         );
         assert_eq!(
             of(

@@ -21,7 +21,7 @@ fn layers(mixers: Vec<Mixer>) -> Model {
         rope: None,
         mixers,
         tensors: Vec::new(),
-        mtp: 0,
+        predictor: Default::default(),
         experts_per_token: None,
         value_bytes: 2,
         quantization: None,

@@ -5,6 +5,7 @@ use super::activation::Activation;
 use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
+use super::speculation::{Proposer, Speculation};
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::Setting;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use std::sync::LazyLock;
 const TABLE: &str = include_str!("../../configs/engine-flags.yaml");
 
 /// Tokens of the longest step with images that was measured.
-const LONGEST_IMAGE_STEP: u64 = 8192;
+const LONGEST_IMAGE_STEP: u64 = 65_536;
 
 /// In which direction something moves what is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,11 @@ impl Unmodelled {
     /// A flag of which nothing is known.
     fn unknown_flag(flag: String) -> Unmodelled {
         Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
+    }
+
+    /// A tower for images or sound.
+    fn is_tower(&self) -> bool {
+        self.name.starts_with("the vision tower") || self.name.starts_with("the audio tower")
     }
 
     /// One sentence without a full stop: `not modelled: --cpu-offload-gb, which may lower weights`.
@@ -154,6 +160,8 @@ struct WrittenEngine {
     model: String,
     no_memory: String,
     #[serde(default)]
+    host: String,
+    #[serde(default)]
     shown: BTreeMap<String, String>,
     #[serde(default)]
     no_graphs: Vec<BTreeMap<String, Vec<String>>>,
@@ -180,6 +188,8 @@ struct WrittenMove {
 enum Effect<'a> {
     /// It is computed, or moves nothing.
     None,
+    /// It takes memory of the host, which is computed.
+    Host,
     /// It moves memory, and is not computed.
     Moves(&'a WrittenMove),
     /// No engine of this kind is known to have it.
@@ -204,6 +214,8 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
     if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
         Effect::Moves(found)
+    } else if lists(&table.host) {
+        Effect::Host
     } else if Setting::of_engine(engine, flag).is_some()
         || lists(&table.model)
         || lists(&table.no_memory)
@@ -227,6 +239,7 @@ pub fn shown_name(engine: EngineId, flag: &str) -> Option<String> {
         return (!variable || setting.flag.is_some()).then(|| setting.name.clone());
     }
     match effect(engine, own) {
+        Effect::Host => Some(flag.to_owned()),
         Effect::Moves(found) if !found.kernels && !variable => Some(flag.to_owned()),
         _ => None,
     }
@@ -328,7 +341,7 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             format!("--{}", name.replace('_', "-"))
         };
         match effect(engine, own) {
-            Effect::None => None,
+            Effect::None | Effect::Host => None,
             Effect::Unknown if variable => None,
             Effect::Unknown => Some(Unmodelled::unknown_flag(flag)),
             Effect::Moves(found) if is_unset(value, found.unless.as_deref()) => None,
@@ -348,14 +361,25 @@ fn is_unset(value: &str, unless: Option<&[String]>) -> bool {
     }
 }
 
-/// What of an engine's settings is not modelled, with all flags of speculative decoding as one; and the name of a draft
-/// model that is a model of its own, which is modelled.
-pub fn of_settings(
-    engine: EngineId,
-    values: &BTreeMap<String, String>,
-) -> (Vec<Unmodelled>, Option<String>) {
-    let (drafts, mut found): (Vec<_>, Vec<_>) = (of_flags(engine, values).into_iter())
+/// What is asked for beside the settings that have a field of their own.
+#[derive(Debug, Default)]
+pub struct Besides {
+    /// What is not modelled, with all flags of speculative decoding as one.
+    pub unmodelled: Vec<Unmodelled>,
+    /// Speculative decoding that is computed.
+    pub speculation: Option<Speculation>,
+    /// The name of a draft that is a model of its own, which is computed too.
+    pub draft: Option<String>,
+}
+
+/// What of an engine's settings is not modelled, and how it speculates.
+pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besides {
+    let (drafts, unmodelled): (Vec<_>, Vec<_>) = (of_flags(engine, values).into_iter())
         .partition(|u| SPECULATION.iter().any(|word| u.name.contains(word)));
+    let mut found = Besides {
+        unmodelled,
+        ..Besides::default()
+    };
     let config = values
         .get("speculative_config")
         .map(|text| serde_json::from_str::<Value>(text));
@@ -381,13 +405,16 @@ pub fn of_settings(
     );
     let draft = first(&["spec_model", "speculative_model"], "model");
     let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
-    let draft = draft.filter(|_| method.is_none());
-    if !drafts.is_empty() && draft.is_none() {
-        found.push(Unmodelled::speculation(
-            method.as_deref().unwrap_or("its draft is not described"),
-        ));
+    found.draft = draft.filter(|_| method.is_none());
+    if drafts.is_empty() || found.draft.is_some() {
+        return found;
     }
-    (found, draft)
+    found.speculation = Speculation::read(engine, values, &config);
+    if found.speculation.is_none() {
+        let named = method.as_deref().unwrap_or("its draft is not described");
+        found.unmodelled.push(Unmodelled::speculation(named));
+    }
+    found
 }
 
 /// The keys of a batch's line that are flags of the engine, with their values.
@@ -441,7 +468,8 @@ pub(super) fn of(
     for part in &model.unmodelled {
         let known = |t: &&Component| !(from_files && **t == Weights);
         let terms: Vec<Component> = part.terms.iter().filter(known).copied().collect();
-        if !terms.is_empty() {
+        let left_out = d.language_only && part.is_tower();
+        if !terms.is_empty() && !left_out {
             put(part.name.clone(), part.moves, &terms);
         }
     }
@@ -453,11 +481,27 @@ pub(super) fn of(
         engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
     if let Some(machine) = machine {
         let name = format!("memory that {} shares with its host", machine.name);
-        put(name, Either, RUNNING);
+        let measured = machine.shares_host.is_some_and(|s| s.off.is_some());
+        put(name, Either, if measured { &[] } else { RUNNING });
     }
-    if d.pp > 1 && served {
+    // Of vLLM two runs with two stages were measured, and agree.
+    if d.pp > 1 && served && d.engine != EngineId::Vllm {
         put("pipeline parallelism".into(), Either, ALL);
     }
+    if let Some(asked) = &d.speculation {
+        let lacks = asked.proposer == Proposer::Predictor && model.predictor.mixers.is_empty();
+        match asked.proposer {
+            _ if lacks => all.push(Unmodelled::speculation(&asked.method)),
+            Proposer::Head => {
+                let name = format!("the weights of the draft's head ({})", asked.method);
+                all.push(Unmodelled::new(name, Up, &[Weights]));
+            }
+            _ => {}
+        }
+    }
+    let mut put = |name: String, moves, terms: &[Component]| {
+        all.push(Unmodelled::new(name, moves, terms));
+    };
     // Of dense models on vLLM runs with LoRA were measured, and agree.
     let experts = model.experts_per_token.is_some_and(|n| n > 0);
     if d.lora.is_some() && served && (experts || d.engine != EngineId::Vllm) {
@@ -476,7 +520,8 @@ pub(super) fn of(
         _ => {}
     }
     let pools = served && d.engine != EngineId::Vllm;
-    if pools && model.is_recurrent() {
+    let estimated = d.engine == EngineId::Sglang && d.speculation.is_none();
+    if pools && model.is_recurrent() && !estimated {
         put(
             "the engine's pool of recurrent states".into(),
             Either,
@@ -484,15 +529,21 @@ pub(super) fn of(
         );
     }
     let fp8 = d.kv_dtype.as_deref().is_some_and(|t| t.contains("fp8"));
-    if pools && fp8 && model.is_indexed() {
+    // SGLang's rows depend on the backend, which by default is another one on Blackwell and AMD's.
+    let generation = engines::gpu_model(d).map(engines::generation);
+    let usual = matches!(
+        generation,
+        Some(Generation::Hopper | Generation::Ampere | Generation::Ada)
+    );
+    let rows_known = d.engine == EngineId::Sglang && usual;
+    if pools && fp8 && model.is_indexed() && !rows_known {
         put(
             "rows of a sparse attention's cache in 8 bits".into(),
             Either,
             &[KvCache],
         );
     }
-    let kind = engines::gpu_model(d).map(engines::generation);
-    let padded = served && d.gpu.is_some() && matches!(kind, None | Some(Generation::Blackwell));
+    let padded = served && d.gpu.is_some() && engines::gpu_model(d).is_none();
     if padded && is_mxfp4(model, d) {
         put("how mxfp4 is padded on this GPU".into(), Either, &[Weights]);
     }

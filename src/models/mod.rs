@@ -4,6 +4,7 @@ mod cache;
 pub mod headers;
 pub mod hub;
 mod json;
+pub mod relatives;
 pub mod shipped;
 
 pub use json::parse as parse_json;
@@ -33,6 +34,8 @@ pub struct Found {
     pub headers: Option<Headers>,
     /// A note for the user.
     pub note: Option<String>,
+    /// The quantisation that its name means, where the configuration is that of another copy.
+    pub quantization: Option<String>,
 }
 
 /// How far a model is looked for.
@@ -81,6 +84,7 @@ fn of_hub(name: &str, facts: Facts) -> Found {
         gguf: None,
         headers: facts.headers,
         note: facts.note,
+        quantization: None,
     }
 }
 
@@ -103,6 +107,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
                 source: wanted.to_owned(),
                 headers: None,
                 note: None,
+                quantization: None,
             }),
             _ => from_file(wanted, path),
         };
@@ -122,6 +127,27 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             source: format!("configs/models: {source}"),
             headers: None,
             note: None,
+            quantization: None,
+        });
+    }
+    if let Some((shipped, relative)) = relatives::of(wanted) {
+        let (config, source) = shipped.read()?;
+        let scheme = match &relative.quantization {
+            Some(scheme) => format!(", quantised as `{scheme}` by its name"),
+            None => String::new(),
+        };
+        return Ok(Found {
+            name: wanted.to_owned(),
+            config,
+            directory: None,
+            gguf: None,
+            source: format!("configs/models: {source}"),
+            headers: None,
+            note: Some(format!(
+                "`{wanted}` is taken for a copy of {}{scheme}: its own files tell",
+                relative.name
+            )),
+            quantization: relative.quantization,
         });
     }
     Err(unknown(wanted))
@@ -142,6 +168,7 @@ pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
         source: path.display().to_string(),
         headers: None,
         note: None,
+        quantization: None,
     })
 }
 
@@ -163,6 +190,7 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
         source: path.display().to_string(),
         headers: None,
         note: None,
+        quantization: None,
     }))
 }
 

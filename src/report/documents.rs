@@ -30,6 +30,9 @@ static KINDS: &[(&str, MakeReport)] = &[
         Ok(estimate::estimate_report(&typed(d)?, false))
     }),
     ("estimate_table", |d| Ok(estimate::table_report(&typed(d)?))),
+    ("estimate_versions", |d| {
+        Ok(estimate::versions_report(&typed(d)?))
+    }),
     ("gpu_choices", |d| Ok(estimate::choices_report(&typed(d)?))),
     ("validation", |d| {
         Ok(validation::validation_report(&typed(d)?))

@@ -158,6 +158,38 @@ pub struct EstimateTable {
     pub warnings: Vec<String>,
 }
 
+/// The answers of several releases, as `estimate --engine-version A,B --json` writes them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EstimateVersions {
+    /// `estimate_versions`.
+    pub document: String,
+    /// The model.
+    pub id: String,
+    /// What is asked for, in a sentence.
+    pub title: String,
+    /// The releases, as they were named.
+    pub versions: Vec<VersionAnswer>,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
+/// The answer of one release.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VersionAnswer {
+    /// The release.
+    pub version: String,
+    /// Its terms.
+    pub terms: Vec<Term>,
+    /// Tokens of the pool, as the release prints them.
+    pub kv_pool_tokens: Option<u64>,
+    /// Requests of the longest length at once.
+    pub max_concurrency: Option<f64>,
+    /// It starts, and holds one request of the longest length.
+    pub fits: Option<bool>,
+    /// Why: a sentence.
+    pub reason: String,
+}
+
 /// The report. `explain`: formulas are for a first reading, too.
 pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
     let mut chapters = vec![Chapter::of_blocks(
@@ -444,6 +476,63 @@ fn of_one_block(
         }),
         chapters: vec![Chapter::of_blocks("choices", chapter, blocks.collect())],
         ..Report::default()
+    }
+}
+
+/// The table of several releases: a row for each, and what sets them apart.
+pub fn versions_report(document: &EstimateVersions) -> Report {
+    let all = &document.versions;
+    let gib = |answer: &VersionAnswer, component| {
+        let term = answer.terms.iter().find(|t| t.component == component);
+        let bytes = term.and_then(|t| t.bytes.as_ref().ok());
+        bytes.map_or_else(
+            || TableCell::text_cell("unknown"),
+            |b| TableCell::number_cell(to_gib(*b), format!("{:.2}", to_gib(*b))),
+        )
+    };
+    let grid = TableBuilder::of_items(all)
+        .words("version", "version", |a| &a.version)
+        .figures("weights", "weights_gib", |a| gib(a, Component::Weights))
+        .figures("KV cache", "kv_pool_gib", |a| gib(a, Component::KvCache))
+        .figures("activations", "activation_gib", |a| {
+            gib(a, Component::Activation)
+        })
+        .figures("CUDA graphs", "cuda_graph_gib", |a| {
+            gib(a, Component::CudaGraphs)
+        })
+        .figures("non-torch", "non_torch_gib", |a| {
+            gib(a, Component::NonTorch)
+        })
+        .figures("tokens", "kv_pool_tokens", |a| {
+            let unknown = || TableCell::text_cell("unknown");
+            a.kv_pool_tokens.map_or_else(unknown, count_cell)
+        })
+        .words("fits", "fits", |a| fits_word(a.fits))
+        .grid_of_rows("versions", "GiB on each GPU");
+    let reasons = all
+        .iter()
+        .map(|a| format!("{}: {}", a.version, a.reason))
+        .collect::<Vec<_>>();
+    let mut answers: Vec<Option<bool>> = all.iter().map(|a| a.fits).collect();
+    answers.dedup();
+    let verdict = match answers.as_slice() {
+        [_] => "The releases agree on whether it fits.",
+        _ => "The releases do not agree on whether it fits.",
+    };
+    of_one_block(
+        &document.title,
+        "By release",
+        grid.map_or_else(|| ContentBlock::Text(String::new()), ContentBlock::Table),
+        format!("{verdict} {}.", reasons.join("; ")),
+        &document.warnings,
+    )
+}
+
+fn fits_word(fits: Option<bool>) -> &'static str {
+    match fits {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "unknown",
     }
 }
 

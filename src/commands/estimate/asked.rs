@@ -68,6 +68,9 @@ impl Asked {
         let loaded = model::of(args, name.map(String::as_str))?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
+        let named = loaded
+            .quantization
+            .filter(|_| deployment.quantization.is_none());
         if let Some(told) = &deployment.quantization {
             if let Some(own) = contradiction::of(&model, deployment.engine, told) {
                 return Err(Failure::usage(format!(
@@ -75,6 +78,9 @@ impl Asked {
             ))
             .hint("leave --quantization out: what the configuration says is computed with"));
             }
+        }
+        if named.is_some() {
+            deployment.quantization = named;
         }
         if let Some(draft) = &draft {
             if draft.vocab.min(model.vocab) > 0 && draft.vocab != model.vocab {

@@ -157,8 +157,10 @@ fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unkn
     told(model, case.clone())
 }
 
-fn told(loaded: &Loaded, case: Case) -> Result<Value, Unknown> {
+fn told(loaded: &Loaded, mut case: Case) -> Result<Value, Unknown> {
     let model = &loaded.model;
+    let asked = &mut case.deployment.quantization;
+    *asked = asked.take().or(loaded.quantization.clone());
     check(model, &case.deployment)?;
     let weights = weights::best(model, loaded.headers.as_ref(), &case.deployment);
     let mut estimate = with_weights(model, &case.deployment, weights);

@@ -15,6 +15,8 @@ pub struct Loaded {
     pub model: Model,
     /// What its files hold, by their headers.
     pub headers: Option<Headers>,
+    /// The quantisation that the model's name means.
+    pub quantization: Option<String>,
     /// Sentences.
     pub warnings: Vec<String>,
 }
@@ -24,6 +26,7 @@ impl Loaded {
         Loaded {
             model,
             headers: None,
+            quantization: None,
             warnings: Vec::new(),
         }
     }
@@ -104,6 +107,7 @@ fn from_found(found: &Found) -> Result<Loaded, Failure> {
     let model = from_config(&found.name, &found.config, &found.source).map_err(unknown)?;
     let mut loaded = Loaded {
         headers: found.headers.clone(),
+        quantization: found.quantization.clone(),
         warnings: found.note.iter().cloned().collect(),
         ..Loaded::without_files(model)
     };

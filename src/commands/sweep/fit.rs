@@ -107,11 +107,7 @@ fn model_of(server: &ServerConfig, path: Option<&str>) -> Result<Loaded, Unclear
         let mut model =
             from_flags(name, &flags).map_err(|lacks| format!("{why}; {}", lacks.what))?;
         model.source = FIGURES.to_owned();
-        Ok(Loaded {
-            model,
-            headers: None,
-            warnings: Vec::new(),
-        })
+        Ok(Loaded::without_files(model))
     })
 }
 

@@ -8,6 +8,7 @@ pub mod transformers;
 pub mod vllm;
 
 use super::{Deployment, EngineId, Model};
+pub use crate::catalog::Generation;
 use crate::catalog::{self, GpuModel, Link};
 
 /// Settings that an engine runs with: what was asked for, else its defaults.
@@ -69,36 +70,9 @@ pub fn gpu_model(deployment: &Deployment) -> Option<&'static GpuModel> {
     catalog::find_gpu(catalog::shipped_gpus(), &deployment.gpu.as_ref()?.name)
 }
 
-/// The generation of a GPU, as far as libraries' buffers depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
-    /// Compute capability 7 and before.
-    Turing,
-    /// 8.0 to 8.9: A100, A10, L4, RTX 30 and 40.
-    Ampere,
-    /// 9.0: H100, H200, H20, GH200.
-    Hopper,
-    /// 10 to 12: B200, GB10, Thor, RTX 50, RTX PRO 6000 Blackwell.
-    Blackwell,
-    /// AMD's.
-    Amd,
-}
-
-/// Which generation a GPU is of, by its name.
+/// Which generation a GPU is of.
 pub fn generation(gpu: &GpuModel) -> Generation {
-    let name = gpu.name.as_str();
-    let any = |words: &[&str]| words.iter().any(|w| name.contains(w));
-    if gpu.vendor == "AMD" {
-        Generation::Amd
-    } else if any(&["B200", "B300", "Blackwell", "5090", "GB10", "Thor"]) {
-        Generation::Blackwell
-    } else if any(&["H100", "H200", "H20", "GH200"]) {
-        Generation::Hopper
-    } else if any(&["T4", "V100"]) {
-        Generation::Turing
-    } else {
-        Generation::Ampere
-    }
+    gpu.generation
 }
 
 /// GPUs of one machine reach each other by NVLink; no, where the GPU is not known.

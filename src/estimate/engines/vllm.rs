@@ -3,7 +3,9 @@
 use super::{Settings, gpu_model};
 use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
-use crate::estimate::{Deployment, EngineId, Mixer, Model, Version};
+use crate::estimate::{
+    Deployment, EngineId, Mixer, Model, Version, arithmetic::product, speculation,
+};
 
 /// The newest version with known rules.
 pub const NEWEST: Version = Version::new(0, 33, 0);
@@ -143,7 +145,10 @@ fn has_large_defaults(gpu: Option<&GpuModel>, total: u64, v: Version) -> bool {
     if v < Version::new(0, 8, 5) {
         return named(&["H100", "H200"]);
     }
-    total >= 70 * GIB && (v < Version::new(0, 9, 0) || !named(&["A100"]))
+    // GB10 has the memory of a large GPU and is taken for a small one since 0.30 (`is_gb10`).
+    let small = v >= Version::new(0, 9, 0) && named(&["A100"])
+        || v >= Version::new(0, 30, 0) && named(&["GB10"]);
+    total >= 70 * GIB && !small
 }
 
 /// Tokens of V0's profile run: a whole sequence, or a chunk where chunks are used, which they are above 32,768.
@@ -187,15 +192,17 @@ pub fn captures(model: &Model, deployment: &Deployment, settings: &Settings) -> 
             largest: 512,
         };
     }
+    // A sequence of a decoding step has its own token and those that are verified with it.
+    let decoding = product([settings.sequences, 1 + speculation::tokens(deployment)]);
     let widest = if model.kind == "gpt_oss" {
         1024
     } else {
-        settings.sequences.saturating_mul(2).min(512)
+        decoding.saturating_mul(2).min(512)
     };
     let largest = widest.min(settings.batched_tokens);
     Captures {
         piecewise: sizes(largest),
-        full: sizes(largest.min(settings.sequences)),
+        full: sizes(largest.min(decoding)),
         largest,
     }
 }

@@ -59,6 +59,8 @@ pub enum Format {
     BnbInt8,
     /// 4 bits, an 8-bit exponent for each 32.
     Mxfp4,
+    /// The same with a 32-bit scale for each 32, as SGLang loads it beside 8 bits (0.5.23, layers/quantization/fp8.py).
+    WideMxfp4,
     /// 8 bits, an 8-bit exponent for each 32.
     Mxfp8,
     /// 4 bits, an 8-bit scale for each 16, two 32-bit scales for the matrix.
@@ -153,11 +155,20 @@ impl Format {
             Format::Nf4 { double: false } => (bits(4), n.div_ceil(BNB_BLOCK).saturating_mul(4)),
             Format::BnbInt8 => (n, outputs.saturating_mul(4)),
             Format::Mxfp4 => (bits(4), grouped(32)),
+            Format::WideMxfp4 => (bits(4), grouped(32).saturating_mul(4)),
             Format::Mxfp8 => (n, grouped(32)),
             Format::Nvfp4 => (bits(4), grouped(16).saturating_add(count.saturating_mul(8))),
             Format::Gguf(block) => (block.bytes(columns).saturating_mul(outputs), 0),
         };
         Bytes { values, scales }
+    }
+
+    /// Floats of 8 bits with scales.
+    pub fn is_fp8(self) -> bool {
+        matches!(
+            self,
+            Format::Fp8Tensor | Format::Fp8Channel | Format::Fp8Block { .. }
+        )
     }
 
     /// Four bits or fewer: config.json leaves more open there than the files do.
@@ -172,7 +183,11 @@ impl Format {
             | Format::Mxfp8 => false,
             Format::Gptq { bits, .. } => bits < 8,
             Format::Gguf(block) => block.bits() < 8.0,
-            Format::Awq { .. } | Format::Nf4 { .. } | Format::Mxfp4 | Format::Nvfp4 => true,
+            Format::Awq { .. }
+            | Format::Nf4 { .. }
+            | Format::Mxfp4
+            | Format::WideMxfp4
+            | Format::Nvfp4 => true,
         }
     }
 
@@ -190,6 +205,7 @@ impl Format {
             Format::Nf4 { double: false } => "nf4".to_owned(),
             Format::BnbInt8 => "int8 of bitsandbytes".to_owned(),
             Format::Mxfp4 => "mxfp4".to_owned(),
+            Format::WideMxfp4 => "mxfp4, 32-bit scales".to_owned(),
             Format::Mxfp8 => "mxfp8".to_owned(),
             Format::Nvfp4 => "nvfp4".to_owned(),
             Format::Gguf(block) => block.name().to_owned(),

@@ -3,8 +3,11 @@
 use super::super::{Deployment, EngineId, Model, Tensor, Unknown};
 use super::gguf::Mixture;
 use super::modules::Patterns;
-use super::{FileType, Format, config, named};
+use super::{FileType, Format, config, modules, named};
+use crate::estimate::engines::{self, Generation};
+use crate::estimate::kv::text_value;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Which tensor of a model is kept in which format.
 #[derive(Debug, Clone)]
@@ -15,6 +18,8 @@ pub struct Scheme {
     pub base: Format,
     /// Only the experts are quantised.
     pub experts_only: bool,
+    /// The format of the experts, where the configuration names one of their own.
+    pub experts: Option<Format>,
     /// Modules that are left as they are.
     pub ignored: Patterns,
     /// Formats of named modules, before the base; the first that names a module counts.
@@ -29,6 +34,8 @@ pub struct Scheme {
     pub padding: Padding,
     /// A GGUF file type, where it is one.
     pub file_type: Option<FileType>,
+    /// Known by its name alone: what it leaves in 16 bits, and its groups, are taken as usual.
+    pub by_name: bool,
     /// What the configuration leaves open.
     pub warnings: Vec<String>,
     pub(super) mixture: Mixture,
@@ -61,6 +68,7 @@ impl Scheme {
             name: base.label(),
             base,
             experts_only: false,
+            experts: None,
             ignored: Patterns::default(),
             others: Vec::new(),
             lm_head: false,
@@ -68,6 +76,7 @@ impl Scheme {
             plain_mlps: 0,
             padding: Padding::None,
             file_type: None,
+            by_name: false,
             warnings: Vec::new(),
             mixture: Mixture {
                 layers: 0,
@@ -104,12 +113,42 @@ impl Scheme {
                     };
                 } else if scheme.base != Format::Plain && scheme.file_type.is_none() {
                     scheme.name = format!("{} (by name)", scheme.name);
+                    scheme.by_name = true;
                 }
                 scheme
             }
         };
+        if stored_experts(model) == Some("fp4") && scheme.base.is_fp8() {
+            let format = match deployment.engine {
+                EngineId::Sglang => Format::WideMxfp4,
+                _ => Format::Mxfp4,
+            };
+            scheme.experts = Some(format);
+            scheme.name = format!("{}; experts {}", scheme.name, format.label());
+        }
         if scheme.dynamic {
             scheme.plain_mlps = dynamic_plain_mlps(model);
+        }
+        // Without products in 8 bits Marlin multiplies, with a 16-bit scale of each output for 128 inputs (vLLM 0.22,
+        // quantization/utils/marlin_utils_fp8.py).
+        let generation = engines::gpu_model(deployment).map(engines::generation);
+        let old = matches!(generation, Some(Generation::Turing | Generation::Ampere));
+        if old && deployment.engine == EngineId::Vllm {
+            for format in scheme
+                .others
+                .iter_mut()
+                .map(|(_, f)| f)
+                .chain([&mut scheme.base])
+            {
+                if let Format::Fp8Block { rows, columns } = format {
+                    *format = Format::Gptq {
+                        bits: 8,
+                        group: *columns.min(rows),
+                        act_order: false,
+                        zeros: false,
+                    };
+                }
+            }
         }
         if scheme.base == Format::Mxfp4 && scheme.padding == Padding::None {
             scheme.padding = mxfp4_padding(deployment);
@@ -134,6 +173,26 @@ impl Scheme {
             scheme.warnings.push(note.to_owned());
         }
         Ok(scheme)
+    }
+
+    /// The format of a tensor of a model whose layers from `beyond` on predict further tokens. Checkpoints list these by
+    /// their number or under `mtp`; all checkpoints in four bits that are known leave them in 16.
+    pub fn format_from(&self, tensor: &Tensor, beyond: u32) -> Format {
+        let ahead = tensor.layer.and_then(|l| l.checked_sub(beyond));
+        let Some(ahead) = ahead.filter(|_| self.file_type.is_none()) else {
+            return self.format(tensor);
+        };
+        let renamed = Tensor {
+            layer: Some(ahead),
+            ..tensor.clone()
+        };
+        let modules = modules::names(&renamed).into_iter();
+        let modules: Vec<String> = modules.map(|m| format!("mtp.{m}")).collect();
+        let small = self.is_small() && self.experts.is_none();
+        if small || self.ignored.name(&modules) {
+            return Format::Plain;
+        }
+        self.format(tensor)
     }
 
     /// The format of a tensor.
@@ -162,7 +221,7 @@ impl Scheme {
         if self.experts_only && !expert {
             return Format::Plain;
         }
-        self.base
+        self.experts.filter(|_| expert).unwrap_or(self.base)
     }
 
     /// The blocks of a tensor's two halves in a GGUF file.
@@ -187,13 +246,23 @@ impl Scheme {
 
     /// Whether some of it is kept in four bits or fewer.
     pub fn is_small(&self) -> bool {
-        self.base.is_small() || self.others.iter().any(|(_, f)| f.is_small())
+        self.base.is_small()
+            || self.experts.is_some()
+            || self.others.iter().any(|(_, f)| f.is_small())
     }
 
     /// Whether anything is quantised.
     pub fn is_plain(&self) -> bool {
         self.base == Format::Plain && self.others.is_empty() && self.file_type.is_none()
     }
+}
+
+/// `expert_dtype` (DeepSeek-V4): with 8 bits elsewhere `fp4` is values of 4 bits with an exponent for each 32. Where it is
+/// left out, engines take it for `fp4` (vLLM 0.33, models/deepseek_v41/quant_config.py); H200 took 125.65 GiB.
+pub fn stored_experts(model: &Model) -> Option<&str> {
+    let said = text_value(&model.config, "expert_dtype").and_then(Value::as_str);
+    let default = ["deepseek_v4", "deepseek_ref"].contains(&model.kind.as_str());
+    said.or(default.then_some("fp4"))
 }
 
 /// Layers with an MLP that a dynamic 4-bit checkpoint leaves in 16 bits: the smaller the model, the more of them hurt.
@@ -216,7 +285,7 @@ fn same_kind(a: Format, b: Format) -> bool {
         Format::Gptq { bits, .. } => 100 + bits,
         Format::Nf4 { .. } => 4,
         Format::BnbInt8 => 5,
-        Format::Mxfp4 => 6,
+        Format::Mxfp4 | Format::WideMxfp4 => 6,
         Format::Mxfp8 => 7,
         Format::Nvfp4 => 8,
         Format::Gguf(_) => 9,
@@ -226,7 +295,8 @@ fn same_kind(a: Format, b: Format) -> bool {
 
 /// Which kernels multiply MXFP4 on this GPU, and so how they pad.
 ///
-/// Source: vLLM 0.11, quantization/mxfp4.py, `get_mxfp4_backend`; Triton came in 0.11.
+/// Source: vLLM 0.11, quantization/mxfp4.py, `get_mxfp4_backend`, and 0.22, fused_moe/oracle/mxfp4.py: Triton came in 0.11, and
+/// is for compute capability 9 and 10; FlashInfer's, which goes before it, for 10; gpt-oss-20b takes 13.80 GiB on GB10.
 fn mxfp4_padding(deployment: &Deployment) -> Padding {
     let marlin = Padding::To {
         hidden: 256,
@@ -235,24 +305,19 @@ fn mxfp4_padding(deployment: &Deployment) -> Padding {
     if !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
         return Padding::None;
     }
-    let gpu = deployment.gpu.as_ref().map(|g| g.name.to_ascii_uppercase());
-    let is = |names: &[&str]| {
-        let known = gpu.as_deref().unwrap_or("");
-        names.iter().any(|name| known.contains(name))
-    };
-    if is(&["B200", "B300", "GB10", "GB300"]) {
-        return Padding::To {
+    match engines::gpu_model(deployment).map(engines::generation) {
+        Some(Generation::Blackwell) => Padding::To {
             hidden: 256,
             width: 256,
-        };
+        },
+        Some(
+            Generation::Turing
+            | Generation::Ampere
+            | Generation::Ada
+            | Generation::GeforceBlackwell,
+        ) => marlin,
+        _ => Padding::Triton,
     }
-    let ampere = [
-        "A100", "A10", "A40", "A30", "A6000", "L4", "40", "30", "T4", "RTX",
-    ];
-    if !is(&["H100", "H200", "H20", "H800", "GH200"]) && is(&ampere) {
-        return marlin;
-    }
-    Padding::Triton
 }
 
 #[cfg(test)]

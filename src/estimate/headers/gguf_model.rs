@@ -2,7 +2,7 @@
 
 use super::gguf::Gguf;
 use super::names::{self, Found};
-use crate::estimate::model::{RopeTables, Window};
+use crate::estimate::model::{Predictor, RopeTables, Window};
 use crate::estimate::{Mixer, Model, Tensor, Unknown};
 use serde_json::{Map, Value, json};
 
@@ -109,7 +109,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         tensors,
         experts_per_token: s.count("expert_used_count"),
         value_bytes: 2,
-        mtp: drafted(file, layers),
+        predictor: Predictor::default(),
         quantization: None,
         config,
         unmodelled: Vec::new(),
@@ -222,13 +222,6 @@ fn window(s: &Settings, layer: usize) -> Option<Window> {
     } else {
         Window::Sliding(size)
     })
-}
-
-/// Values of the tensors for speculation.
-fn drafted(file: &Gguf, layers: u64) -> u64 {
-    let draft = |name: &str| names::find(name, layers) == Found::Draft;
-    let of = file.tensors.iter().filter(|t| draft(&t.name));
-    of.map(|t| t.values()).fold(0, u64::saturating_add)
 }
 
 /// The file's tensors as an estimate has them.

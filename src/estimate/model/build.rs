@@ -7,8 +7,7 @@ use super::ffn::{self, Plan};
 use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
-use super::{Mixer, Model, Split, Tensor, attention, compressed, recurrent};
-use crate::estimate::arithmetic::sum;
+use super::{Mixer, Model, Predictor, Split, attention, compressed, recurrent};
 use crate::estimate::{Component, Moves, Unknown, Unmodelled};
 use serde_json::Value;
 
@@ -39,7 +38,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     if family.pattern == Pattern::Compressed {
         compressed::head(&mut t, &f)?;
     }
-    let mtp = mtp(&f, &plan, &layers)?;
+    let predictor = predictor(&f, &plan, &layers)?;
     let mut unmodelled = Vec::new();
     let mut uncounted = |name: String, moves| {
         unmodelled.push(Unmodelled::new(name, moves, &[Component::Weights]));
@@ -58,12 +57,19 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     {
         uncounted("the audio tower".to_owned(), Moves::Up);
     }
-    // Gemma's E models: an embedding for each layer.
-    if f.view.count(&["hidden_size_per_layer_input"])?.unwrap_or(0) > 0 {
-        uncounted("embeddings for each layer".to_owned(), Moves::Up);
+    if f.kind.starts_with("gemma3n") {
+        uncounted("the parallel streams of Gemma 3n".to_owned(), Moves::Up);
     }
+    let quantization = quantization(&f.view);
     if let Some(kind) = f.view.words(&["expert_dtype"]) {
-        uncounted(format!("experts of the type `{kind}`"), Moves::Either);
+        let method = quantization.as_ref().and_then(|q| q.get("quant_method"));
+        let plain_fp8 = method.and_then(Value::as_str) == Some("fp8")
+            && quantization
+                .as_ref()
+                .is_some_and(|q| q.get("config_groups").is_none());
+        if !(plain_fp8 && matches!(kind, "fp4" | "fp8")) {
+            uncounted(format!("experts of the type `{kind}`"), Moves::Either);
+        }
     }
     let first = layers.iter().find_map(|l| match l.mixer {
         Mixer::Attention { kv_heads, .. } => Some(kv_heads),
@@ -80,11 +86,13 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         max_positions: f.max_positions,
         tied: f.tied,
         rope: f.rope()?,
-        mtp,
+        predictor,
         experts_per_token: ffn::experts_per_token(&f.view)?,
         value_bytes: f.value_bytes(),
-        quantization: quantization(&f.view),
-        mixers: layers.into_iter().map(|l| l.mixer).collect(),
+        quantization,
+        mixers: (layers.into_iter())
+            .map(|l| if family.encoder { Mixer::None } else { l.mixer })
+            .collect(),
         tensors: t.tensors,
         unmodelled,
         warnings,
@@ -163,8 +171,24 @@ fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
     if f.family.embed_norm {
         t.vector("embed_norm", norm(f, h));
     }
-    // OPT-350m norms after each layer, and not at the end.
-    if v.flag("do_layer_norm_before") != Some(false) {
+    if f.family.encoder {
+        let kinds = v.count(&["type_vocab_size"])?.unwrap_or(0);
+        t.plain("pos_embed", kinds, h, Split::Replicated);
+        t.linear("pooler", h, h, Split::Replicated);
+        t.vector("pooler", h);
+    }
+    let each = per_layer_width(f)?;
+    if each > 0 {
+        // Gemma's E models: a second embedding with a part for each layer, and what mixes it with the first.
+        let all = each.saturating_mul(f.layers);
+        let entries = v.vocabulary(&["vocab_size_per_layer_input"])?;
+        let entries = entries.unwrap_or(f.vocab);
+        t.plain("embed_per_layer", entries, all, Split::Vocabulary);
+        t.linear("per_layer", all, h, Split::Columns);
+        t.vector("norm", each);
+    }
+    // OPT-350m norms after each layer, and not at the end; encoders of texts never at the end.
+    if v.flag("do_layer_norm_before") != Some(false) && !f.family.encoder {
         t.vector("final_norm", norm(f, h));
     }
     if !f.tied {
@@ -197,33 +221,51 @@ fn one_layer(
         Mlp::Dense => plan.dense(t, f)?,
         Mlp::Experts => plan.experts(t, f)?,
     }
+    let each = per_layer_width(f)?;
+    if each > 0 {
+        t.linear("per_layer", each, f.hidden, Split::Replicated);
+        t.linear("per_layer", f.hidden, each, Split::Replicated);
+        t.vector("norm", f.hidden);
+    }
     t.vector("norm", norm(f, f.hidden) * norms(f, layer));
     Ok(())
 }
 
-/// Parameters of the layers that predict further tokens: each is like the last layer, unless the
-/// configuration describes it, with a projection of two widths to one and three norms.
-fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
+/// Width of the embedding that each layer has of its own; 0 where there is none.
+fn per_layer_width(f: &Facts<'_>) -> Result<u64, Unknown> {
+    let width = f.view.count(&["hidden_size_per_layer_input"])?;
+    Ok(width.unwrap_or(0))
+}
+
+/// The layers that predict further tokens: each is like the last layer, unless the configuration describes it, with a
+/// projection of two widths to one and three norms.
+fn predictor(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<Predictor, Unknown> {
     let v = &f.view;
     let names = ["num_nextn_predict_layers", "mtp_num_hidden_layers"];
     let count = v.count(&names)?.unwrap_or(0).min(64);
     let (1.., Some(last)) = (count, layers.last()) else {
-        return Ok(0);
+        return Ok(Predictor::default());
     };
-    let i = layers.len() as u32 - 1;
+    let own = match v.words(&["mtp_hybrid_override_pattern"]) {
+        Some(pattern) => mixers::lettered(f, pattern)?,
+        None => vec![last.clone()],
+    };
+    let at = layers.len() as u32 - 1;
     let mut t = Table::default();
-    match v.words(&["mtp_hybrid_override_pattern"]) {
-        Some(pattern) => {
-            for layer in mixers::lettered(f, pattern)? {
-                one_layer(&mut t, f, plan, i, &layer)?;
-            }
+    let mut mixers = Vec::new();
+    for i in 0..count as u32 {
+        t.enter(Some(layers.len() as u32 + i));
+        for layer in &own {
+            one_layer(&mut t, f, plan, at, layer)?;
+            mixers.push(layer.mixer.clone());
         }
-        None => one_layer(&mut t, f, plan, i, last)?,
+        t.plain("mtp_proj", f.hidden, 2 * f.hidden, Split::Replicated);
+        t.vector("norm", 3 * norm(f, f.hidden));
     }
-    t.linear("mtp_proj", f.hidden, 2 * f.hidden, Split::Replicated);
-    t.vector("norm", 3 * norm(f, f.hidden));
-    let each = sum(t.tensors.iter().map(Tensor::values));
-    Ok(each.saturating_mul(count))
+    Ok(Predictor {
+        tensors: t.tensors,
+        mixers,
+    })
 }
 
 /// Norms of the model's width in one layer.

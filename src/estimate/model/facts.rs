@@ -113,6 +113,14 @@ impl<'a> Facts<'a> {
             // Truncated, as the engine does.
             _ => (self.head_dim as f64 * share) as u64,
         };
+        // Gemma 4: the layers without a window have wider heads, whose table is as wide.
+        let dim = match v
+            .count(&["global_head_dim"])?
+            .filter(|_| self.family.window_rope)
+        {
+            Some(wide) => dim.saturating_add(wide) / 2,
+            None => dim,
+        };
         // One for layers with a window, which is never scaled, and one for the others.
         let windows = self.family.window_rope;
         let kind = scaling

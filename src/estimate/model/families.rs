@@ -43,6 +43,7 @@ pub(super) struct Family {
     pub long_rope_factor: Option<u64>,
     pub halved_mlp: bool,
     pub padded_vocab: bool,
+    pub encoder: bool,
     pub optional_kv_heads: bool,
     pub optional_mlp_width: bool,
 }

@@ -98,6 +98,7 @@ impl Plan {
                 t.vector("norm", 3 * f.hidden);
             }
             Some(moe) if has_experts(f, i)? => moe.tensors(t, f),
+            _ if widened(f, i)? => mlp(t, f, 2 * self.dense, ["gate_up", "down"]),
             _ => self.dense(t, f)?,
         }
         Ok(())
@@ -125,6 +126,13 @@ impl Plan {
         mlp(t, f, self.dense, ["gate_up", "down"]);
         Ok(())
     }
+}
+
+/// Gemma 4: layers that use the keys of earlier ones may have an MLP of twice the width.
+fn widened(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
+    let v = &f.view;
+    let sharing = v.count(&["num_kv_shared_layers"])?.unwrap_or(0);
+    Ok(v.is("use_double_wide_mlp") && i >= f.layers.saturating_sub(sharing))
 }
 
 /// The field with the number of experts, where others are set that only models with experts have.

@@ -219,6 +219,14 @@ fn mamba1(f: &Facts<'_>) -> Result<Mixer, Unknown> {
 }
 
 fn bamba(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
+    if let Some(types) = f.view.per_layer("layer_types", f.layers)? {
+        let kind = |kind: &Value| match kind.as_str() {
+            Some("attention") => f.attention(None),
+            Some("mamba") => mamba2(f).map(Layer::from),
+            _ => Err(unknown_layer(kind)),
+        };
+        return types.iter().map(kind).collect();
+    }
     let at = f.view.list("attn_layer_indices").unwrap_or(&[]);
     let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
     every(f, |i| {

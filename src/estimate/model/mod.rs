@@ -50,9 +50,9 @@ pub struct Model {
     pub mixers: Vec<Mixer>,
     /// Every parameter, by kind and layer.
     pub tensors: Vec<Tensor>,
-    /// Parameters of the layers that predict further tokens (MTP, nextn), which the files hold and
-    /// no engine loads by default; not among `tensors`.
-    pub mtp: u64,
+    /// The layers that predict further tokens (MTP, nextn), which the files hold and no engine loads unless it
+    /// speculates with them; among neither `tensors` nor `mixers`.
+    pub predictor: Predictor,
     /// Experts that one token is sent to.
     pub experts_per_token: Option<u64>,
     /// Bytes of a value that is not quantised: 4 only where the configuration has
@@ -68,6 +68,15 @@ pub struct Model {
     pub warnings: Vec<String>,
     /// Where the facts come from: a path, `configs/models`, flags.
     pub source: String,
+}
+
+/// Layers that predict further tokens.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Predictor {
+    /// Their parameters; their layers are counted on from the model's.
+    pub tensors: Vec<Tensor>,
+    /// What mixes tokens in each.
+    pub mixers: Vec<Mixer>,
 }
 
 /// Tables of rotary positions.
@@ -281,6 +290,11 @@ impl Model {
     /// `quant_method` of its quantisation.
     pub fn quant_method(&self) -> Option<&str> {
         self.quantization.as_ref()?.get("quant_method")?.as_str()
+    }
+
+    /// The first layer that predicts further tokens, as it is counted on.
+    pub fn predicts_from(&self) -> u32 {
+        u32::try_from(self.mixers.len()).unwrap_or(u32::MAX)
     }
 
     /// Parameters, as a model card counts them.

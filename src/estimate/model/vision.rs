@@ -83,11 +83,13 @@ pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
 /// Kinds that always have a tower.
 pub const MULTIMODAL: &[&str] = &[
     "gemma3",
+    "gemma3n",
     "gemma4",
     "kimi_k25",
     "llama4",
     "mistral3",
     "mllama",
+    "phi4mm",
     "qwen2_vl",
     "qwen2_5_vl",
     "qwen3_vl",

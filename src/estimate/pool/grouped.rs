@@ -3,7 +3,7 @@
 //! Source: vLLM 0.19 and 0.23, v1/core/kv_cache_utils.py, `_get_kv_cache_groups_uniform_page_size`.
 
 use super::{Bound, Layout, Need, Printed};
-use crate::estimate::{Unknown, Version, kv::Cache, model::Window};
+use crate::estimate::{Deployment, Unknown, Version, kv::Cache, model::Window, speculation};
 
 /// The groups of a model.
 pub(super) struct Grouped {
@@ -14,6 +14,27 @@ pub(super) struct Grouped {
     /// Tokens of the smallest block.
     block: u64,
     needs: Vec<Need>,
+}
+
+/// Which states of a sequence are kept at once.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    /// Blocks keep prefixes for other requests: the state before and the state after.
+    pub prefixes: bool,
+    /// One for each token that is verified ahead.
+    pub ahead: u64,
+}
+
+impl Kept {
+    /// Of a deployment. Prefixes are kept for models with states where it is asked for, and by default from 0.23
+    /// (vLLM, ModelConfig.is_prefix_caching_supported).
+    pub(super) fn of(deployment: &Deployment, version: Version) -> Kept {
+        let default = version >= Version::new(0, 23, 0);
+        Kept {
+            prefixes: deployment.prefix_caching.unwrap_or(default),
+            ahead: speculation::tokens(deployment),
+        }
+    }
 }
 
 /// Layers of one kind.
@@ -29,6 +50,7 @@ impl Grouped {
         cache: &Cache,
         block: u64,
         version: Version,
+        kept: Kept,
     ) -> Result<Option<Grouped>, Unknown> {
         let mut kinds: Vec<Kind> = Vec::new();
         for layer in &cache.layers {
@@ -70,13 +92,7 @@ impl Grouped {
             // multiple of 16 tokens.
             let tokens = largest.div_ceil(widest).div_ceil(16).saturating_mul(16);
             block = block.max(tokens);
-            // Blocks that keep a prefix hold the state before and the state after: from 0.23, where prefixes are
-            // kept for these models by default.
-            let blocks = if version >= Version::new(0, 23, 0) {
-                2
-            } else {
-                1
-            };
+            let blocks = kept.ahead.saturating_add(if kept.prefixes { 2 } else { 1 });
             for state in &cache.states {
                 match kinds
                     .iter_mut()

@@ -4,11 +4,11 @@ mod grouped;
 
 use super::{
     Deployment, EngineId, Model, Unknown,
-    engines::{self, Settings},
+    engines::{self, Settings, sglang},
     kv::{self, Cache},
 };
 use crate::estimate::arithmetic::{product, sum};
-use grouped::Grouped;
+use grouped::{Grouped, Kept};
 
 /// How the cache of a deployment is laid out, whatever its size.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +89,9 @@ impl Layout {
         } else {
             Self::plain(cache, settings)?
         };
+        if deployment.engine == EngineId::Sglang && sglang::pools_windows(model, deployment) {
+            layout.block_bytes = windowed_bytes(cache).saturating_mul(settings.block);
+        }
         layout.dcp = deployment.dcp.max(1);
         Ok(layout)
     }
@@ -126,7 +129,12 @@ impl Layout {
     ) -> Result<Layout, Unknown> {
         let version = engines::vllm::version(deployment);
         let grouped = if engines::vllm::hybrid(model, deployment) || !cache.states.is_empty() {
-            Grouped::of(cache, settings.block, version)?
+            Grouped::of(
+                cache,
+                settings.block,
+                version,
+                Kept::of(deployment, version),
+            )?
         } else {
             None
         };
@@ -194,6 +202,17 @@ impl Layout {
     pub fn bytes_for(&self, requests: u64, tokens: u64) -> u64 {
         self.bytes_of(tokens).saturating_mul(requests)
     }
+}
+
+/// Bytes of a token where layers with a window have a smaller pool of their own.
+fn windowed_bytes(cache: &Cache) -> u64 {
+    let of = |windowed: bool| {
+        let layers = cache.layers.iter();
+        sum(layers
+            .filter(|l| l.window.is_some() == windowed)
+            .map(|l| l.bytes))
+    };
+    of(false).saturating_add((of(true) as f64 * sglang::WINDOWED_TOKENS) as u64)
 }
 
 /// The cache's layout and its per-token figures for a deployment.

@@ -23,7 +23,7 @@ fn model(heads: u64, layers: usize, positions: Option<u64>) -> Model {
         value_bytes: 2,
         quantization: None,
         config: Value::Null,
-        mtp: 0,
+        predictor: Default::default(),
         unmodelled: Vec::new(),
         warnings: Vec::new(),
         source: "test".into(),

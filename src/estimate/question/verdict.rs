@@ -105,6 +105,8 @@ mod tests {
                 total: gib << 30,
                 in_use: 0,
             }),
+            // Its default is another one from 20 GiB on.
+            memory_fraction: (engine == EngineId::Sglang).then_some(0.8),
             ..Deployment::with_defaults(engine)
         };
         Verdict::of(&deployment, &estimate(&llama(), &deployment), settled)

@@ -129,10 +129,6 @@ fn parts_of_models_that_are_not_modelled_are_named() {
     let of = |more| named(&model(more), &h100);
     assert_eq!(of(json!({})), "");
     assert_eq!(
-        of(json!({"hidden_size_per_layer_input": 256})),
-        "embeddings for each layer"
-    );
-    assert_eq!(
         of(json!({"expert_dtype": "fp4"})),
         "experts of the type `fp4`"
     );
@@ -153,6 +149,8 @@ fn parts_of_models_that_are_not_modelled_are_named() {
     let hybrid = from_config("h", &delta, "test").unwrap();
     assert_eq!(named(&hybrid, &h100), "");
     let pool = named(&hybrid, &on(EngineId::Sglang, "H100", 79));
+    assert_eq!(pool, "");
+    let pool = named(&hybrid, &on(EngineId::TensorRtLlm, "H100", 79));
     assert_eq!(pool, "the engine's pool of recurrent states");
 }
 
@@ -188,7 +186,7 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
     assert!(at(EngineId::Vllm, 34, 0).contains("up to 0.33"));
     assert!(at(EngineId::Vllm, 1, 6).contains("0.1.6"));
     assert_eq!(at(EngineId::Sglang, 5, 5), "");
-    assert!(at(EngineId::Sglang, 5, 6).contains("up to 0.5.5"));
+    assert!(at(EngineId::Sglang, 5, 24).contains("up to 0.5.23"));
     let with = |change: fn(&mut Deployment)| {
         let mut deployment = on(EngineId::Vllm, "H100", 79);
         change(&mut deployment);
@@ -196,7 +194,8 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
         assert_eq!(found.fits, None, "{}", found.reason);
         found.reason
     };
-    assert!(with(|d| d.pp = 2).contains("pipeline"));
+    let staged = |d: &mut Deployment| (d.engine, d.pp) = (EngineId::Sglang, 2);
+    assert!(with(staged).contains("pipeline"));
     // Of dense models on vLLM LoRA was measured.
     let lora = |engine| {
         let lora = Some(Lora { rank: 16, slots: 1 });
@@ -246,6 +245,7 @@ fn the_table_of_flags_has_each_flag_once() {
         let computed = SETTINGS.iter().flat_map(|s| s.names(own));
         all.extend(computed.map(str::to_owned));
         all.extend(words(&flags.no_memory));
+        all.extend(words(&flags.host));
         all.extend(flags.not_modelled.iter().flat_map(|m| words(&m.flags)));
         let count = all.len();
         all.sort();
@@ -273,19 +273,21 @@ fn the_table_of_flags_has_each_flag_once() {
 
 #[test]
 fn keys_of_a_case_that_move_memory_are_named() {
+    let besides = |line: Value| of_settings(EngineId::Vllm, &flags_of_case(EngineId::Vllm, &line));
     let of = |line: Value| {
-        let asked = flags_of_case(EngineId::Vllm, &line);
-        let (found, _) = of_settings(EngineId::Vllm, &asked);
+        let found = besides(line).unmodelled;
         found.into_iter().map(|u| u.name).collect::<Vec<_>>()
     };
     let case = json!({"id": "a", "config": "m", "note": "n", "tags": ["x"], "max_num_seqs": 4, "runner": "pooling",
         "speculative": {"method": "mtp", "num_speculative_tokens": 2}, "language_model_only": true});
-    let names = [
-        "--language-model-only",
-        "--runner",
-        "speculative decoding (mtp)",
-    ];
-    assert_eq!(of(case), names);
+    assert_eq!(of(case.clone()), ["--runner"]);
+    let computed = besides(case).speculation.unwrap();
+    assert_eq!(
+        (computed.proposer, computed.tokens),
+        (Proposer::Predictor, 2)
+    );
+    let other = json!({"speculative": {"method": "medusa"}});
+    assert_eq!(of(other), ["speculative decoding (medusa)"]);
     let unset = json!({"runner": null, "speculative": null, "language_model_only": false, "nobody_knows": {"a": 1}});
     assert!(of(unset).is_empty());
 }

@@ -1,11 +1,14 @@
 //! The allocations of one pipeline stage, in the order in which an engine makes them.
 
 use super::super::format::{Bytes, Format, Padding, Scheme};
-use super::super::{Deployment, EngineId, Model, Tensor};
+use super::super::{Deployment, EngineId, Mixer, Model, Tensor};
 use super::allocator::Allocator;
 use super::runtime;
 use super::shard::{Shape, Shards};
-use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::{
+    arithmetic::{product, sum},
+    speculation,
+};
 use serde_json::Value;
 use std::ops::Range;
 
@@ -65,7 +68,10 @@ impl Context<'_> {
         let outside = |t: &&Tensor| t.layer.is_none();
         let tensors = &self.model.tensors;
         if first {
-            let here = |t: &&Tensor| !is_last(t.role) && !self.on_host(t.role);
+            let blind = self.deployment.language_only;
+            let here = |t: &&Tensor| {
+                !(is_last(t.role) || self.on_host(t.role) || blind && t.role == "vision")
+            };
             let head = tensors.iter().filter(outside).filter(here);
             made.extend(head.map(|t| self.allocation(t)));
         }
@@ -80,7 +86,10 @@ impl Context<'_> {
                 layer = Some(at);
                 of_layer = made.len();
             }
-            let allocation = self.allocation(tensor);
+            let allocation = match self.with_values(tensor) {
+                Some(both) => self.allocation(&both),
+                None => self.allocation(tensor),
+            };
             // Engines fuse queries, keys and values.
             let fused = tensor.role == "kv" && self.fuses();
             let query = made[of_layer..].iter().position(|a| fused && a.role == "q");
@@ -114,14 +123,53 @@ impl Context<'_> {
                 let embed = tensors.iter().find(|t| t.role == "embed");
                 made.extend(embed.map(|t| self.allocation(t)));
             }
+            made.extend(self.predictor());
         }
         made
+    }
+
+    /// The layers that predict further tokens, where the engine speculates with them. vLLM lets them use the model's
+    /// embedding and output layer (v1/spec_decode); SGLang loads another of each before it does.
+    pub fn predictor(&self) -> Vec<Allocation> {
+        if !speculation::loads_predictor(self.deployment) {
+            return Vec::new();
+        }
+        let own = self.model.predictor.tensors.iter();
+        let twice = self.model.tensors.iter().filter(|t| {
+            let shared = matches!(t.role, "embed" | "lm_head");
+            self.deployment.engine == EngineId::Sglang && shared
+        });
+        let all = own.chain(twice);
+        all.map(|tensor| Allocation {
+            role: "predictor",
+            ..self.allocation(tensor)
+        })
+        .collect()
     }
 
     /// Whether it stays in the host's memory: llama.cpp looks tokens up there, where the output layer is another.
     pub fn on_host(&self, role: &str) -> bool {
         let llama_cpp = self.deployment.engine == EngineId::LlamaCpp;
         llama_cpp && !self.model.tied && matches!(role, "embed" | "pos_embed")
+    }
+
+    /// Keys that are values too (Gemma 4) are loaded once as each (vLLM 0.33, models/gemma4.py).
+    fn with_values(&self, tensor: &Tensor) -> Option<Tensor> {
+        let at = usize::try_from(tensor.layer?).ok()?;
+        let Mixer::Attention {
+            kv_heads,
+            key_dim,
+            value_dim,
+            ..
+        } = *self.model.mixers.get(at)?
+        else {
+            return None;
+        };
+        let joined = tensor.role == "kv" && tensor.rows == kv_heads.saturating_mul(key_dim);
+        (joined && self.fuses()).then(|| Tensor {
+            rows: product([kv_heads, key_dim.saturating_add(value_dim)]),
+            ..tensor.clone()
+        })
     }
 
     fn fuses(&self) -> bool {
@@ -178,7 +226,7 @@ impl Context<'_> {
             && self.scheme.base == Format::Mxfp4
             && matches!(tensor.role, "exp_b13" | "exp_b2");
         let value = if wide { 4 } else { self.value_bytes };
-        let format = self.scheme.format(tensor);
+        let format = self.scheme.format_from(tensor, self.model.predicts_from());
         format.bytes(padded.rows, padded.columns, padded.count, value)
     }
 

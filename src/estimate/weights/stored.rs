@@ -3,7 +3,7 @@
 use super::super::format::{Bytes, Scheme};
 use super::super::headers::names::{self, Found, Piece, Place};
 use super::super::headers::{Headers, Stored, safetensors};
-use super::super::{Deployment, EngineId, Model, Split, Unknown};
+use super::super::{Deployment, EngineId, Model, Split, Unknown, speculation};
 use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
 use super::{Trust, Weights, largest, value_bytes};
@@ -110,7 +110,7 @@ impl<'a> Reading<'a> {
                 }
             }
         }
-        if drafts > 0 {
+        if drafts > 0 && !speculation::loads_predictor(context.deployment) {
             made.warnings.push(format!(
                 "{:.2} GiB of layers for speculative decoding are not counted: engines load them only when told to",
                 crate::units::to_gib(drafts)
@@ -149,7 +149,8 @@ impl<'a> Reading<'a> {
         let tied = self.context.model.tied;
         let head = self.outside.iter().filter(|k| {
             let tail = is_last(k.place.role);
-            let here = !self.context.on_host(k.place.role);
+            let blind = self.context.deployment.language_only && k.place.role == "vision";
+            let here = !self.context.on_host(k.place.role) && !blind;
             (first && !tail && here) || (last && tail) || (last && tied && k.place.role == "embed")
         });
         let (tail, head): (Vec<&Known>, Vec<&Known>) = head.partition(|k| is_last(k.place.role));
@@ -172,6 +173,9 @@ impl<'a> Reading<'a> {
         let quantised = self.quantised_kv_b(layers);
         made.extend(quantised.map(|bytes| Allocation::plain("absorbed", bytes)));
         self.add(&mut made, tail.into_iter());
+        if last {
+            made.extend(self.context.predictor());
+        }
         made
     }
 

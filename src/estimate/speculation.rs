@@ -1,0 +1,209 @@
+//! Speculative decoding with what belongs to the model itself: its layers that predict further tokens, a head of one
+//! layer that was trained for it, or a look-up of earlier tokens. A draft that is a model of its own: `draft`.
+
+use super::{Deployment, EngineId, Mixer, Model};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How a deployment speculates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Speculation {
+    /// As it was asked for: `mtp`, `eagle3`, `ngram`.
+    pub method: String,
+    /// What proposes tokens.
+    pub proposer: Proposer,
+    /// Tokens that are proposed in a step.
+    pub tokens: u64,
+}
+
+/// What proposes tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proposer {
+    /// The model's own layers for it (MTP, nextn).
+    Predictor,
+    /// A head of one layer (EAGLE): what it keeps of a token is known, its weights are not.
+    Head,
+    /// Earlier tokens (n-grams, suffixes), looked up on the host.
+    Lookup,
+}
+
+/// Tokens that vLLM and SGLang propose with a model's own layers where nobody says.
+const TOKENS: u64 = 1;
+
+/// The flags that name the method, and those that say how many tokens.
+const METHODS: [&str; 2] = ["spec_method", "speculative_algorithm"];
+const COUNTS: [&str; 3] = [
+    "spec_tokens",
+    "num_speculative_tokens",
+    "speculative_num_draft_tokens",
+];
+
+impl Speculation {
+    /// As an engine's settings ask for it; `None` where nothing is computed of the method. `config` is the value of
+    /// `--speculative-config`.
+    pub fn read(
+        engine: EngineId,
+        values: &BTreeMap<String, String>,
+        config: &Value,
+    ) -> Option<Speculation> {
+        let flag = |names: &[&str]| names.iter().find_map(|name| values.get(*name)).cloned();
+        let said = |key: &str| config.get(key).filter(|v| !v.is_null());
+        let method = said("method")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+            .or_else(|| flag(&METHODS))?;
+        let known = method.to_ascii_lowercase();
+        let proposer = match (engine, known.as_str()) {
+            (EngineId::Vllm, "ngram" | "[ngram]" | "suffix") => Proposer::Lookup,
+            (EngineId::Vllm, "eagle" | "eagle3") => Proposer::Head,
+            (EngineId::Vllm, "mtp" | "nextn") => Proposer::Predictor,
+            (EngineId::Vllm, name) if name.ends_with("_mtp") => Proposer::Predictor,
+            (EngineId::Sglang, "mtp" | "nextn") => Proposer::Predictor,
+            (EngineId::Sglang, "ngram") => Proposer::Lookup,
+            _ => return None,
+        };
+        let tokens = said("num_speculative_tokens")
+            .and_then(Value::as_u64)
+            .or_else(|| flag(&COUNTS)?.trim().parse().ok());
+        Some(Speculation {
+            method,
+            proposer,
+            // No model proposes as many as a file can name.
+            tokens: tokens.unwrap_or(TOKENS).clamp(1, 128),
+        })
+    }
+}
+
+/// Tokens that are verified for each sequence of a step beside its own.
+pub fn tokens(deployment: &Deployment) -> u64 {
+    deployment.speculation.as_ref().map_or(0, |s| s.tokens)
+}
+
+/// The layers that propose with the model's own weights are loaded.
+pub fn loads_predictor(deployment: &Deployment) -> bool {
+    let speculation = deployment.speculation.as_ref();
+    speculation.is_some_and(|s| s.proposer == Proposer::Predictor)
+}
+
+/// The layers that keep something of each token beside the model's: a head's attention is as the model's last one.
+pub fn mixers(model: &Model, deployment: &Deployment) -> Vec<Mixer> {
+    match deployment.speculation.as_ref().map(|s| s.proposer) {
+        Some(Proposer::Predictor) => model.predictor.mixers.clone(),
+        Some(Proposer::Head) => {
+            let attends = |m: &&Mixer| {
+                matches!(
+                    m,
+                    Mixer::Attention { shares: false, .. } | Mixer::Latent { .. }
+                )
+            };
+            let last = model.mixers.iter().rev().find(attends).cloned();
+            last.into_iter().map(without_window).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn without_window(mut mixer: Mixer) -> Mixer {
+    if let Mixer::Attention { window, .. } = &mut mixer {
+        *window = None;
+    }
+    mixer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::model::from_config;
+    use crate::estimate::{Component, Gpu, Version, estimate};
+    use serde_json::json;
+
+    /// The language model of Qwen3.6-27B: 16 layers of attention, 48 with a state, one that predicts.
+    fn hybrid() -> Model {
+        let config = json!({
+            "model_type": "qwen3_5", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64,
+            "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248_320,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+            "max_position_embeddings": 262_144, "mtp_num_hidden_layers": 1, "torch_dtype": "bfloat16",
+        });
+        from_config("hybrid", &config, "test").unwrap()
+    }
+
+    fn deployment(engine: EngineId, method: Option<&str>) -> Deployment {
+        let config = json!({"method": method, "num_speculative_tokens": 1});
+        Deployment {
+            speculation: Speculation::read(engine, &BTreeMap::new(), &config),
+            version: Version::leading("0.20.0").filter(|_| engine == EngineId::Vllm),
+            kv_dtype: Some("fp8".into()),
+            max_model_len: Some(65_536),
+            prefix_caching: Some(true),
+            language_only: true,
+            gpu: Some(Gpu {
+                name: "H200".into(),
+                total: 139 << 30,
+                in_use: 0,
+            }),
+            ..Deployment::with_defaults(engine)
+        }
+    }
+
+    #[test]
+    fn tokens_are_as_an_engine_printed_them() {
+        // vLLM 0.20 with one token ahead: 4.8 GiB, `GPU KV cache size: 36,432 tokens`, 1.82 times 65,536.
+        let found = estimate(&hybrid(), &deployment(EngineId::Vllm, Some("mtp")));
+        let layout = found.layout.unwrap();
+        let pool = layout.pool((4.8 * f64::from(1 << 30)) as u64, Some(65_536));
+        assert_eq!(pool.tokens, 36_432);
+        let at_once = layout.concurrency(&pool, 65_536);
+        assert!((1.81..1.83).contains(&at_once), "{at_once}");
+    }
+
+    #[test]
+    fn layers_that_predict_are_loaded_only_where_they_propose() {
+        let weights = |engine, method| {
+            let found = estimate(&hybrid(), &deployment(engine, method));
+            found.bytes(Component::Weights).unwrap() as f64 / f64::from(1 << 30)
+        };
+        let plain = weights(EngineId::Vllm, None);
+        let with = weights(EngineId::Vllm, Some("qwen3_5_mtp"));
+        // Attention with its gate, an MLP and the projection of two widths to one.
+        let values = 5120.0 * (2.0 * 6144.0 + 2048.0 + 6144.0 + 3.0 * 17408.0 + 2.0 * 5120.0);
+        let gib = values * 2.0 / f64::from(1 << 30);
+        assert!((with - plain - gib).abs() < 0.01, "{with} {plain} {gib}");
+        assert_eq!(weights(EngineId::Vllm, Some("ngram")), plain);
+        // SGLang loads the embedding and the output layer again.
+        let more = weights(EngineId::Sglang, Some("nextn")) - weights(EngineId::Sglang, None);
+        assert!(more > gib + 4.7, "{more}");
+    }
+
+    #[test]
+    fn a_head_keeps_its_part_of_each_token_and_its_weights_are_open() {
+        let found = estimate(&hybrid(), &deployment(EngineId::Vllm, Some("eagle3")));
+        let plain = estimate(&hybrid(), &deployment(EngineId::Vllm, None));
+        let more = found.kv_bytes_per_token.unwrap() - plain.kv_bytes_per_token.unwrap();
+        assert_eq!(more, 2 * 4 * 256);
+        assert_eq!((found.fits, found.pool.is_err()), (None, true));
+        let weights = found
+            .terms
+            .iter()
+            .find(|t| t.component == Component::Weights);
+        assert!(weights.is_some_and(|t| t.at_least.is_some()));
+    }
+
+    #[test]
+    fn a_model_without_such_layers_is_not_answered() {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+            "max_position_embeddings": 131_072,
+        });
+        let llama = from_config("llama", &config, "test").unwrap();
+        let found = estimate(&llama, &deployment(EngineId::Vllm, Some("mtp")));
+        assert_eq!(found.fits, None);
+        assert!(
+            found.reason.contains("speculative decoding (mtp)"),
+            "{}",
+            found.reason
+        );
+    }
+}

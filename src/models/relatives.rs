@@ -1,0 +1,159 @@
+//! A model that does not ship by the name of one that does: quantised copies, mirrors and tunings of the same geometry.
+
+use super::shipped::{self, Shipped};
+use crate::tables::read_table;
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// The table that ships.
+const TABLE: &str = include_str!("../../configs/model-names.yaml");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Names {
+    schemes: Vec<Ending>,
+    tunings: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ending {
+    end: String,
+    quantization: String,
+    owners: Option<Vec<String>>,
+}
+
+/// Read once; empty where the file cannot be read, which a test rules out.
+static NAMES: LazyLock<Names> = LazyLock::new(|| read_table(TABLE));
+
+/// A model that ships with the geometry of another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Relative {
+    /// Its name.
+    pub name: &'static str,
+    /// The quantisation that the asked name means; `None`: as the one that ships.
+    pub quantization: Option<String>,
+}
+
+/// The model that ships whose geometry one of this name has: `RedHatAI/Qwen3-8B-FP8-dynamic` is Qwen3-8B's.
+/// `…-GGUF:Q4_K_M` is a file of that type.
+pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
+    let small = wanted.to_ascii_lowercase();
+    let (path, file_type) = match small.rsplit_once(':') {
+        Some((path, file_type)) => (path, Some(file_type.to_ascii_uppercase())),
+        None => (small.as_str(), None),
+    };
+    let (owner, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let bare = name.strip_suffix("-gguf").filter(|_| file_type.is_some());
+    let (name, quantization) = match (bare, &file_type) {
+        (Some(bare), Some(file_type)) => (bare, Some(file_type.clone())),
+        (None, Some(_)) => return None,
+        _ => without_scheme(name, owner),
+    };
+    let base = plain(name);
+    let all = || {
+        shipped::all().flat_map(|model| model.names().map(move |n| (model, n)).collect::<Vec<_>>())
+    };
+    let last = |n: &str| n.rsplit('/').next().unwrap_or(n).to_ascii_lowercase();
+    let exact = all().find(|(_, n)| without_prefix(&last(n)) == without_prefix(name));
+    let (model, _) = exact.or_else(|| all().find(|(_, n)| plain(&last(n)) == base))?;
+    let name = model.name;
+    Some((model, Relative { name, quantization }))
+}
+
+fn without_scheme<'a>(name: &'a str, owner: &str) -> (&'a str, Option<String>) {
+    let of = |e: &&Ending| {
+        let owned = e
+            .owners
+            .as_ref()
+            .is_none_or(|o| o.iter().any(|o| o == owner));
+        owned && name.len() > e.end.len() && name.ends_with(&e.end)
+    };
+    match NAMES.schemes.iter().find(of) {
+        Some(e) => (
+            &name[..name.len() - e.end.len()],
+            Some(e.quantization.clone()),
+        ),
+        None => (name, None),
+    }
+}
+
+fn without_prefix(name: &str) -> &str {
+    let mut prefixes = NAMES.prefixes.iter();
+    prefixes
+        .find_map(|p| name.strip_prefix(p.as_str()))
+        .unwrap_or(name)
+}
+
+/// A name without what changes no geometry.
+fn plain(name: &str) -> &str {
+    let mut name = without_prefix(name);
+    while let Some(shorter) = NAMES
+        .tunings
+        .iter()
+        .find_map(|t| name.strip_suffix(t.as_str()))
+        .filter(|n| !n.is_empty())
+    {
+        name = shorter;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(wanted: &str) -> Option<(&'static str, Option<String>)> {
+        of(wanted).map(|(_, r)| (r.name, r.quantization))
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_read_and_every_scheme_is_known() {
+        let names: Names = serde_yaml::from_str(TABLE).unwrap();
+        for ending in &names.schemes {
+            let read = crate::estimate::format::named::read(&ending.quantization);
+            assert!(read.is_ok(), "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn copies_lead_to_what_they_were_made_of() {
+        let is = |wanted: &str, name: &str, scheme: Option<&str>| {
+            let expected = Some((name, scheme.map(str::to_owned)));
+            let got = found(wanted);
+            assert_eq!(
+                got.as_ref().map(|(n, q)| (*n, q.clone())),
+                expected,
+                "{wanted}"
+            );
+        };
+        is(
+            "RedHatAI/Qwen3-8B-FP8-dynamic",
+            "Qwen3-8B",
+            Some("fp8_dynamic"),
+        );
+        is("Qwen/Qwen3-14B-FP8", "qwen3-14b", Some("fp8_block"));
+        is("Qwen/Qwen3-32B-AWQ", "Qwen3-32B", Some("awq"));
+        is(
+            "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q4_K_M",
+            "llama-3.1-8b-instruct",
+            Some("Q4_K_M"),
+        );
+        is("mirror/Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B", None);
+    }
+
+    #[test]
+    fn what_is_another_model_leads_nowhere() {
+        for wanted in [
+            "Qwen/Qwen3-9B",
+            "acme/own-model",
+            "Qwen3-8B-GGUF",
+            "x:y",
+            "-fp8",
+            "",
+        ] {
+            assert_eq!(found(wanted), None, "{wanted}");
+        }
+    }
+}
