@@ -37,7 +37,14 @@ impl Runtime {
         cancel: &CancellationToken,
         mut sink: impl FnMut(ContainerNotice) + Send,
     ) -> Option<String> {
-        let id = checked_name(id).ok()?;
+        if let Some(process) = self.process() {
+            tokio::select! {
+                notice = process.wait_for_end() => sink(notice),
+                () = cancel.cancelled() => {}
+            }
+            return None;
+        }
+        let (id, docker) = (checked_name(id).ok()?, self.daemon().ok()?);
         let mut since = since_ns;
         // After a reconnect the events of the last nanoseconds are repeated.
         let mut seen: HashSet<(i64, String, String)> = HashSet::new();
@@ -56,7 +63,7 @@ impl Runtime {
                     ns.rem_euclid(1_000_000_000)
                 ));
             }
-            let mut stream = self.docker.events(Some(options.build()));
+            let mut stream = docker.events(Some(options.build()));
             let failure = loop {
                 let message = tokio::select! {
                     message = stream.next() => message,

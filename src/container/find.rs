@@ -7,7 +7,6 @@ use crate::error::Failure;
 use crate::wording::did_you_mean;
 use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptionsBuilder;
-use futures::FutureExt;
 use std::collections::HashMap;
 
 /// Shortest part of an id that selects a container.
@@ -26,6 +25,9 @@ impl Runtime {
 
     /// As [`Self::find_container`], for a container in any state.
     pub async fn find_any(&self, wanted: &str) -> Result<InspectedContainer, Failure> {
+        if let Some(process) = self.process() {
+            return Ok(process.inspect());
+        }
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {
             Some(label) => {
@@ -69,9 +71,9 @@ impl Runtime {
         }
         let options = options.build();
         let listed = self
-            .ask_again(|| {
-                let asked = self.docker.list_containers(Some(options.clone()));
-                asked.map(known_states)
+            .ask_again(|| async {
+                let docker = self.daemon()?;
+                known_states(docker.list_containers(Some(options.clone())).await)
             })
             .await
             .map_err(|e| daemon_failure("cannot list the containers", e))?;

@@ -524,6 +524,8 @@ fn is_of(component: &str, container_id: &str) -> bool {
     let name = component.strip_suffix(".scope").unwrap_or(component);
     match name.strip_suffix(container_id) {
         Some("") => true,
+        // The name of a unit, as `vllm.service`, may be the end of another one's.
+        Some(_) if container_id.contains('.') => false,
         Some(before) => before.ends_with(['-', ':']) && !before.ends_with("conmon-"),
         None => false,
     }
