@@ -235,12 +235,12 @@ fn why_and_record_read_a_process_too() {
     let log = engine.folder.path().join("piped");
     std::fs::write(
         &log,
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+        "ValueError: Free memory on device cuda:0 (61.36/79.19 GiB) on startup is less than desired GPU memory utilization (0.92, 72.91 GiB).\n",
     )
     .unwrap();
     piped.stdin(File::open(&log).unwrap());
     let why = Live::start(piped).end().expect(0);
-    assert!(why.stdout.contains("CUDA out of memory"), "{}", why.stdout);
+    assert!(why.stdout.contains("61.36/79.19"), "{}", why.stdout);
 
     let session = engine.folder.path().join("session.jsonl");
     let file = session.to_str().unwrap();
@@ -423,7 +423,10 @@ fn ctrl_c_ends_the_watching_and_not_the_process() {
     watching.until("observe");
     watching.signal(Signal::INT);
     watching.end().expect(130);
-    near(&results.document(), PLATEAU);
+    assert_eq!(
+        results.document()["metadata"]["container"]["name"],
+        format!("pid {pid}")
+    );
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     assert!(!state.contains(") Z "), "{state}");
 }

@@ -3,7 +3,9 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Ended, Engine, Live, Results, codes, parts_sum_to_the_peak, plimsoll};
+use common::e2e::{
+    Ended, Engine, Live, Results, codes, everything_in, parts_sum_to_the_peak, plimsoll,
+};
 use common::wire::Wire;
 use serde_json::Value;
 
@@ -48,16 +50,20 @@ async fn looking_works_behind_a_read_only_socket() {
         "--duration",
         "1s",
     ];
-    let watched = behind(&wire, &watch).expect(0);
+    behind(&wire, &watch).expect(0);
     let document = results.document();
     parts_sum_to_the_peak(&document);
-    assert_eq!(document["metadata"]["engine"]["version"], "0.1.0");
+    let kept = everything_in(results.0.path());
+    assert!(kept.contains("container address"), "its endpoints answered");
+    // Files that the archive does not have would be looked for by a program of the image.
     assert!(
-        !watched.stderr.contains("only answers questions"),
-        "nothing was lost: {}",
-        watched.stderr
+        changes(&wire)
+            .iter()
+            .all(|class| class == "POST /containers/ID/exec"),
+        "{:?}",
+        changes(&wire)
     );
-    assert_eq!(changes(&wire), [""; 0]);
+    assert_eq!(engine.processes().len(), 1);
 
     let doctor = behind(&wire, &["doctor"]).expect(0);
     assert!(
@@ -70,7 +76,6 @@ async fn looking_works_behind_a_read_only_socket() {
         "{}",
         doctor.stdout
     );
-    assert_eq!(changes(&wire), ["POST /containers/ID/exec"]);
     // The daemon itself knows no such container, so the question changes nothing.
     let asked = docker(&["ps", "-aq", "--filter", "name=plimsoll-asks-only"]).unwrap();
     assert_eq!(asked.trim(), "");
@@ -97,6 +102,8 @@ async fn a_bench_in_the_container_is_refused_with_the_way_out() {
     let refused = behind(&wire, &["profile", &engine.name, &dir, "--bench", "serve"]).expect(3);
     let words = ["refuses to run a command", "it only answers questions"];
     refused.says(&words, "--bench builtin");
+    let results = Results::new();
+    let dir = results.arg();
     behind(
         &wire,
         &[

@@ -27,13 +27,15 @@ pub struct TreeBackend {
     buffer: Vec<u8>,
 }
 
-/// The shares of the tree at one moment.
+/// The shares of the tree, as they were read last.
 #[derive(Debug, Clone, Copy)]
 struct SharesRead {
     at_ns: AtNs,
     sum: ShareOfProcess,
-    /// Anonymous memory by the cheaper counter, then.
-    anonymous: u64,
+    /// What of them is not anonymous, bytes.
+    others: u64,
+    /// By how much the cheaper counter has more of the anonymous memory, bytes: processes share pages after a fork.
+    counted_twice: u64,
 }
 
 impl TreeBackend {
@@ -63,27 +65,42 @@ impl TreeBackend {
         })
     }
 
-    /// The shares as they were read last, and how anonymous memory has moved since, bytes.
-    fn read(&mut self, now: AtNs, anew: bool) -> Result<(SharesRead, i64), ReadingError> {
+    /// The shares as they were read last, and anonymous memory now, bytes.
+    fn read(&mut self, now: AtNs, anew: bool) -> Result<(SharesRead, u64), ReadingError> {
         let root = self.root;
-        let gone = || format!("process {root} and those that it started have ended");
-        let anonymous = self.anonymous.read_bytes(now);
-        let anonymous = anonymous.ok_or_else(|| ReadingError::Gone(gone()))?;
+        let gone = || {
+            ReadingError::Gone(format!(
+                "process {root} and those that it started have ended"
+            ))
+        };
         let kept = self
             .last
             .filter(|last| !anew && now - last.at_ns < SHARE_AGE_NS);
+        let mut anonymous = self.anonymous.read_bytes(now).ok_or_else(gone)?;
         let last = match kept {
             Some(last) => last,
-            None => SharesRead {
-                at_ns: now,
-                sum: self
-                    .sum_shares()
-                    .ok_or_else(|| ReadingError::Gone(gone()))?,
-                anonymous,
-            },
+            None => {
+                let sum = self.sum_shares().ok_or_else(gone)?;
+                let before = anonymous;
+                anonymous = self.anonymous.read_bytes(now).ok_or_else(gone)?;
+                // Before Linux 5.9 the shares are told in one number.
+                let share = sum.anon.unwrap_or(before.min(sum.all));
+                // Of memory that moved meanwhile the two counters tell different moments.
+                let counted_twice = match (before == anonymous, &self.last) {
+                    (true, _) => anonymous.saturating_sub(share),
+                    (false, Some(last)) => last.counted_twice,
+                    (false, None) => 0,
+                };
+                SharesRead {
+                    at_ns: now,
+                    sum,
+                    others: (sum.all - share.min(sum.all)).saturating_add(sum.swap),
+                    counted_twice,
+                }
+            }
         };
         self.last = Some(last);
-        Ok((last, anonymous as i64 - last.anonymous as i64))
+        Ok((last, anonymous.saturating_sub(last.counted_twice)))
     }
 
     fn sum_shares(&mut self) -> Option<ShareOfProcess> {
@@ -132,12 +149,12 @@ impl MemoryBackend for TreeBackend {
         wanted: Wanted,
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
-        let (SharesRead { sum, .. }, moved) = self.read(clock.now(), wanted.detail)?;
+        let (SharesRead { sum, others, .. }, anonymous) = self.read(clock.now(), wanted.detail)?;
         into.push(MemorySample {
             at_ns: clock.now(),
-            used_bytes: sum.used_bytes().saturating_add_signed(moved),
+            used_bytes: others.saturating_add(anonymous),
             host: Some(HostSplit {
-                anon_bytes: sum.anon.map(|bytes| bytes.saturating_add_signed(moved)),
+                anon_bytes: Some(anonymous),
                 file_bytes: sum.file,
                 shmem_bytes: sum.shmem,
                 kernel_bytes: None,
@@ -157,8 +174,8 @@ impl MemoryBackend for TreeBackend {
         into.clear();
         // Never the shares: they are old at the next tick, and read there.
         let now = self.last.map_or(0, |last| last.at_ns);
-        let (last, moved) = self.read(now, false)?;
-        into.push(last.sum.used_bytes().saturating_add_signed(moved));
+        let (last, anonymous) = self.read(now, false)?;
+        into.push(last.others.saturating_add(anonymous));
         Ok(())
     }
 }
@@ -191,10 +208,6 @@ impl ShareOfProcess {
             file: field("Pss_File:"),
             shmem: field("Pss_Shmem:"),
         })
-    }
-
-    fn used_bytes(self) -> u64 {
-        self.all.saturating_add(self.swap)
     }
 
     fn plus(self, other: ShareOfProcess) -> ShareOfProcess {
