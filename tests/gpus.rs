@@ -375,6 +375,34 @@ fn interrupting_a_recording_ends_it_in_order() {
     assert!(Recording::read_recording(&file).unwrap().sampling.is_some());
 }
 
+/// The reference engine that takes a device's memory: a dynamic build, compiled where cargo is.
+fn device_engine() -> &'static Path {
+    static MADE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    MADE.get_or_init(|| {
+        let crate_folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("containers/reference-engine");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device-engine");
+        let built = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--release",
+                "--manifest-path",
+            ])
+            .arg(crate_folder.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            // The image's build is static, and loads no library.
+            .env("RUSTFLAGS", "-C target-feature=-crt-static")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .status()
+            .expect("cargo");
+        assert!(built.success());
+        target.join("release/reference-engine")
+    })
+}
+
 /// Runs the script that compares with nvidia-smi, on the stand-in library: it proves the script. `smi`: what nvidia-smi
 /// says of GPUs, and of processes.
 fn accept(host: &Host, smi: (&str, &str), out: &str) -> Ended {
@@ -394,6 +422,8 @@ fn accept(host: &Host, smi: (&str, &str), out: &str) -> Ended {
         .env("NVIDIA_SMI", &stub)
         .env("SECONDS_TO_RECORD", "1")
         .env("TRIES", "2")
+        .env("REFERENCE_CUDA_LIBRARY", stage::library())
+        .env("REFERENCE_ENGINE", device_engine())
         .env("PLIMSOLL_NVML_LIBRARY", stage::library())
         .env(stage::SCENARIO_VARIABLE, host.path("scenario"));
     Live::start(command).end()
@@ -442,6 +472,10 @@ fn the_acceptance_script_judges_and_knows_where_it_cannot() {
     let report = std::fs::read_to_string(host.path("good/report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["gpus"][1]["agrees"], true);
+    let load = std::fs::read_to_string(host.path("good/load-report.json")).unwrap();
+    let load: Value = serde_json::from_str(&load).unwrap();
+    assert_eq!(load["context_mib"], 314.0);
+    assert_eq!(load["checks"][0]["measured_mib"], 768.0, "{load:#}");
 
     let bare = accept(&Host::new(""), ("", ""), "bare").expect(3);
     assert!(
@@ -461,7 +495,7 @@ fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
     let pid = std::process::id().to_string();
     let other = std::os::unix::process::parent_id().to_string();
     let app = format!("GPU-00000000-aaaa-0000-0000-000000000000, {pid}, 69000");
-    let lies: [(&str, &str, &str, &str); 9] = [
+    let lies: [(&str, &str, &str, &str); 11] = [
         ("total", "81559 551", "81561 551", "total MiB"),
         ("used", "used=70000", "used=70002", "used MiB"),
         ("reserved", "81559 551", "81559 554", "reserved MiB"),
@@ -474,6 +508,14 @@ fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
             "throttle=4",
             "throttle=8",
             "throttle reasons",
+        ),
+        // Of the load: what was in use when it was first looked at, and no more than stands for long.
+        ("stale reading", "gpu GPU-0", "stale\ngpu GPU-0", "load: "),
+        (
+            "missed spike",
+            "at 0 proc 0",
+            "at 0 cap 0 71396\nat 0 proc 0",
+            "load: a spike of 30 ms",
         ),
         // The second GPU is told as the first.
         ("order", "", "", "order"),

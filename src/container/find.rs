@@ -210,6 +210,10 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
             Failure::environment(format!("container `{name}` was created but never started"))
                 .hint(format!("start it: `docker start {name}`"))
         }
+        _ if c.image.is_empty() && c.image_id.is_empty() => {
+            Failure::environment(format!("{name} has ended: nobody knows with which code"))
+                .hint("its log tells: `plimsoll why FILE`")
+        }
         status => {
             let code = state
                 .exit_code

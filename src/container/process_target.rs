@@ -311,7 +311,12 @@ fn own_output(pid: u32) -> Option<PathBuf> {
     let seen = [1, 2].map(|fd| {
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
         let seen = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-        Some((path, (seen.dev(), seen.ino())))
+        let file = (seen.dev(), seen.ino());
+        // Under its own name it can be read when the process has ended, too.
+        let named = fs::read_link(&path).ok().filter(|name| {
+            fs::metadata(name).is_ok_and(|there| (there.dev(), there.ino()) == file)
+        });
+        Some((named.unwrap_or(path), file))
     });
     match seen {
         [Some((path, one)), Some((_, other))] if one == other => Some(path),
