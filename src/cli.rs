@@ -20,6 +20,7 @@ mod report;
 mod shell;
 mod start;
 mod sweep;
+mod target;
 mod why;
 mod words;
 
@@ -37,6 +38,7 @@ pub use report::ReportArgs;
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
+pub use target::{LogArgs, ProcessArgs};
 pub use why::WhyArgs;
 
 // Headings of help pages.
@@ -170,7 +172,14 @@ pub enum Command {
 #[command(after_help = examples::PROFILE)]
 pub struct ProfileArgs {
     /// Container: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
-    pub container: String,
+    #[arg(required_unless_present = "process", conflicts_with = "process")]
+    pub container: Option<String>,
+    /// Without Docker.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// Its log.
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Wait for a server that still loads, this long at most; 0 waits for none [default: 20m on a terminal, else 0]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20m", value_parser = parse_duration)]
     pub wait: Option<Duration>,
@@ -421,15 +430,13 @@ pub struct RecordArgs {
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
     /// Container whose devices to record: its name, its id or 4 or more characters of it [default: every GPU of the host]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "process")]
     pub container: Option<String>,
+    /// Without Docker.
+    #[command(flatten)]
+    pub process: ProcessArgs,
     /// What reads the memory of the container
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "auto",
-        requires = "container"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub memory_backend: BackendWord,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval)]

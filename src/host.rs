@@ -19,6 +19,22 @@ pub fn read_facts() -> HostFacts {
     }
 }
 
+/// Names of this host's distribution, its own first, then those that it is like; empty where it has none.
+pub fn distribution() -> Vec<String> {
+    let places = ["/etc/os-release", "/usr/lib/os-release"];
+    let text = places
+        .iter()
+        .find_map(|place| fs::read_to_string(place).ok());
+    distribution_in(&text.unwrap_or_default())
+}
+
+fn distribution_in(release: &str) -> Vec<String> {
+    let value = |key: &str| release.lines().find_map(|line| line.strip_prefix(key));
+    let words = ["ID=", "ID_LIKE="].into_iter().filter_map(value);
+    let words = words.flat_map(|text| text.trim_matches(['"', '\'']).split_whitespace());
+    words.map(str::to_owned).collect()
+}
+
 /// Physical memory, bytes.
 pub fn memory_bytes() -> Option<u64> {
     meminfo_field("MemTotal:")
@@ -94,6 +110,13 @@ pub fn allow_many_files() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_distribution_is_named_with_those_that_it_is_like() {
+        let mint = "NAME=\"Linux Mint\"\nID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=22\n";
+        assert_eq!(distribution_in(mint), ["linuxmint", "ubuntu", "debian"]);
+        assert_eq!(distribution_in(""), [""; 0]);
+    }
 
     #[test]
     fn what_the_kernel_does_not_tell_is_unknown() {

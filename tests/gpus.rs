@@ -378,41 +378,90 @@ fn interrupting_a_recording_ends_it_in_order() {
     assert!(Recording::read_recording(&file).unwrap().sampling.is_some());
 }
 
-/// The script that compares with nvidia-smi, on the stand-in: it proves the script.
+/// The reference engine that takes a device's memory: a dynamic build, compiled where cargo is.
+fn device_engine() -> &'static Path {
+    static MADE: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    MADE.get_or_init(|| {
+        let crate_folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("containers/reference-engine");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device-engine");
+        let built = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--release",
+                "--manifest-path",
+            ])
+            .arg(crate_folder.join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(&target)
+            // The image's build is static, and loads no library.
+            .env("RUSTFLAGS", "-C target-feature=-crt-static")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .status()
+            .expect("cargo");
+        assert!(built.success());
+        target.join("release/reference-engine")
+    })
+}
+
+/// Runs the script that compares with nvidia-smi, on the stand-in library: it proves the script. `smi`: what nvidia-smi
+/// says of GPUs, and of processes.
+fn accept(host: &Host, smi: (&str, &str), out: &str) -> Ended {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu-acceptance");
+    let stub = host.path("smi");
+    let (gpus, processes) = smi;
+    let text = format!(
+        "#!/bin/sh\ncase \"$*\" in\n*compute-apps*) cat <<'END'\n{processes}\nEND\n;;\n*) cat <<'END'\n{gpus}\nEND\n;;\nesac\n"
+    );
+    std::fs::write(&stub, text).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&stub, executable).unwrap();
+    let mut command = common::e2e::command(&script, &[]);
+    command
+        .arg(host.path(out))
+        .env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"))
+        .env("NVIDIA_SMI", &stub)
+        .env("SECONDS_TO_RECORD", "1")
+        .env("TRIES", "2")
+        .env("REFERENCE_CUDA_LIBRARY", stage::library())
+        .env("REFERENCE_ENGINE", device_engine())
+        .env("PLIMSOLL_NVML_LIBRARY", stage::library())
+        .env(stage::SCENARIO_VARIABLE, host.path("scenario"));
+    Live::start(command).end()
+}
+
+/// What nvidia-smi says of the GPUs of the truth, and of the process of this test on the first.
+const SMI: &str = "\
+GPU-00000000-aaaa-0000-0000-000000000000, 0, 81559, 70000, 551, 690.00, 1755, 2619, 0x0000000000000004, NVIDIA H100 80GB HBM3, 570.1
+GPU-11111111-bbbb-1111-1111-111111111111, 1, 24564, 12, 364, 22.00, 210, 405, 0x0000000000000001, NVIDIA GeForce RTX 4090, 570.1";
+
+/// The same as a driver tells it.
+const TRUTH: &str = "\
+gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3
+gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090
+at 0 gpu 0 used=70000 power=690000 temp=66 util=100 sm=1755 mem=2619 throttle=4
+at 0 gpu 1 used=12 power=22000 temp=40 util=0 sm=210 mem=405 throttle=1
+at 0 proc 0 PID 69000
+";
+
 #[test]
 fn the_acceptance_script_judges_and_knows_where_it_cannot() {
     if Command::new("python3").arg("--version").output().is_err() {
         return common::e2e::skip(test_name!(), "no python3");
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu-acceptance");
-    let accept = |host: &Host, smi: &str, out: &str| {
-        let stub = host.path("smi");
-        std::fs::write(&stub, format!("#!/bin/sh\ncat <<'END'\n{smi}\nEND\n")).unwrap();
-        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&stub, executable).unwrap();
-        let mut command = common::e2e::command(&script, &[]);
-        command
-            .arg(host.path(out))
-            .env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"))
-            .env("NVIDIA_SMI", &stub)
-            .env("SECONDS_TO_RECORD", "1")
-            .env("PLIMSOLL_NVML_LIBRARY", stage::library())
-            .env(stage::SCENARIO_VARIABLE, host.path("scenario"));
-        Live::start(command).end()
-    };
-    let host = Host::new(GPUS);
-    let first =
-        "GPU-00000000-aaaa-0000-0000-000000000000, 70000, 700.10, NVIDIA H100 80GB HBM3, 570";
-    let second =
-        "GPU-11111111-bbbb-1111-1111-111111111111, 12, 21.90, NVIDIA GeForce RTX 4090, 570";
-    let good = accept(&host, &format!("{first}\n{second}"), "good").expect(0);
+    let pid = std::process::id().to_string();
+    let app = format!("GPU-00000000-aaaa-0000-0000-000000000000, {pid}, 69000");
+    let host = Host::new(&TRUTH.replace("PID", &pid));
+    let good = accept(&host, (SMI, &app), "good").expect(0);
     assert!(
         good.stdout.contains("it agrees") && good.stdout.contains("SIMULATED"),
         "{}",
         good.stdout
     );
     assert!(
-        good.stdout.contains("memory") && good.stdout.contains("us  p99"),
+        good.stdout.contains("used MiB") && good.stdout.contains("us  p99"),
         "{}",
         good.stdout
     );
@@ -426,12 +475,12 @@ fn the_acceptance_script_judges_and_knows_where_it_cannot() {
     let report = std::fs::read_to_string(host.path("good/report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["gpus"][1]["agrees"], true);
+    let load = std::fs::read_to_string(host.path("good/load-report.json")).unwrap();
+    let load: Value = serde_json::from_str(&load).unwrap();
+    assert_eq!(load["context_mib"], 314.0);
+    assert_eq!(load["checks"][0]["measured_mib"], 768.0, "{load:#}");
 
-    let off = second.replace("12,", "14,");
-    let bad = accept(&host, &format!("{first}\n{off}"), "bad").expect(1);
-    assert!(bad.stdout.contains("DIFFERS"), "{}", bad.stdout);
-
-    let bare = accept(&Host::new(""), "", "bare").expect(3);
+    let bare = accept(&Host::new(""), ("", ""), "bare").expect(3);
     assert!(
         bare.stderr
             .contains("not run: it needs a machine with an NVIDIA GPU"),
@@ -464,4 +513,70 @@ fn the_page_lists_every_metric() {
         page.contains(&table),
         "UPDATE_METRICS=1 cargo test --test offline the_page_lists"
     );
+}
+
+/// Each figure that the library tells wrongly makes the script fail, and it is the one that is named.
+#[test]
+fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return common::e2e::skip(test_name!(), "no python3");
+    }
+    let pid = std::process::id().to_string();
+    let other = std::os::unix::process::parent_id().to_string();
+    let app = format!("GPU-00000000-aaaa-0000-0000-000000000000, {pid}, 69000");
+    let lies: [(&str, &str, &str, &str); 11] = [
+        ("total", "81559 551", "81561 551", "total MiB"),
+        ("used", "used=70000", "used=70002", "used MiB"),
+        ("reserved", "81559 551", "81559 554", "reserved MiB"),
+        ("bytes of a process", "PID 69000", "PID 68998", "processes"),
+        ("pid", "proc 0 PID", &format!("proc 0 {other}"), "processes"),
+        ("power", "power=690000", "power=750000", "power W"),
+        ("clock", "sm=1755", "sm=1410", "clock of the cores MHz"),
+        (
+            "throttle reason",
+            "throttle=4",
+            "throttle=8",
+            "throttle reasons",
+        ),
+        // Of the load: what was in use when it was first looked at, and no more than stands for long.
+        ("stale reading", "gpu GPU-0", "stale\ngpu GPU-0", "load: "),
+        (
+            "missed spike",
+            "at 0 proc 0",
+            "at 0 cap 0 71396\nat 0 proc 0",
+            "load: a spike of 30 ms",
+        ),
+        // The second GPU is told as the first.
+        ("order", "", "", "order"),
+    ];
+    for (lie, true_words, false_words, figure) in lies {
+        let scenario = match lie {
+            "order" => {
+                let mut lines: Vec<&str> = TRUTH.lines().collect();
+                lines.swap(0, 1);
+                let swapped = lines
+                    .join("\n")
+                    .replace("gpu 0 ", "gpu X ")
+                    .replace("proc 0", "proc 1");
+                swapped
+                    .replace("gpu 1 ", "gpu 0 ")
+                    .replace("gpu X ", "gpu 1 ")
+                    + "\n"
+            }
+            _ => TRUTH.replacen(true_words, false_words, 1),
+        };
+        let host = Host::new(&scenario.replace("PID", &pid));
+        let told = accept(&host, (SMI, &app), "lie").expect(1);
+        let differing: Vec<&str> = (told.stdout.lines())
+            .filter(|line| line.ends_with("DIFFERS"))
+            .collect();
+        assert!(
+            !differing.is_empty()
+                && differing
+                    .iter()
+                    .all(|line| line.trim_start().starts_with(figure)),
+            "{lie}: {differing:#?}\n{}",
+            told.stdout
+        );
+    }
 }

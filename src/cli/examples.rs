@@ -19,6 +19,7 @@ Examples:
   plimsoll profile my-vllm
   plimsoll profile my-vllm --num-prompts 64 --max-concurrency 8 --repeats 3
   plimsoll profile my-vllm --bench none --duration 20s
+  plimsoll profile --pid 4242 --log /var/log/vllm.log       without Docker
   plimsoll profile idle --model /models/tiny-llama --batch-size 4";
 
 /// Of `run`.
@@ -150,6 +151,7 @@ Examples:
   plimsoll why my-vllm --watch              wait for the next death
   plimsoll why my-vllm --bundle why.tar     for a bug report
   plimsoll why why.tar                      reads that again
+  plimsoll why --pid 4242 --log vllm.log    without Docker
   docker logs my-vllm 2>&1 | plimsoll why -
 
 Exit codes: 0 a cause was found, 9 none was, 3 nothing could be read.";
@@ -199,7 +201,8 @@ Examples:
 pub const RECORD: &str = "\
 Examples:
   plimsoll record -o session.jsonl
-  plimsoll record -o session.jsonl --container my-vllm --duration 10s";
+  plimsoll record -o session.jsonl --container my-vllm --duration 10s
+  plimsoll record -o session.jsonl --pid 4242";
 
 /// Of `doctor`.
 pub const DOCTOR: &str = "\

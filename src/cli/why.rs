@@ -9,8 +9,18 @@ use std::path::PathBuf;
 pub struct WhyArgs {
     /// Container by name or id (in any state, or just removed), a Compose project, a log file, a
     /// capture or its profile, a bundle, or - for standard input
-    #[arg(value_name = "NAME|ID|PROJECT|LOG|DIR")]
-    pub target: String,
+    #[arg(
+        value_name = "NAME|ID|PROJECT|LOG|DIR",
+        required_unless_present = "process",
+        conflicts_with = "process"
+    )]
+    pub target: Option<String>,
+    /// Without Docker.
+    #[command(flatten)]
+    pub process: super::ProcessArgs,
+    /// Its log.
+    #[command(flatten)]
+    pub log: super::LogArgs,
     /// Known facts for a log: JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
@@ -23,4 +33,11 @@ pub struct WhyArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = super::OUTPUT)]
     pub json: bool,
+}
+
+impl WhyArgs {
+    /// What is named by position; empty where the flags name a process.
+    pub fn named(&self) -> &str {
+        self.target.as_deref().unwrap_or_default()
+    }
 }

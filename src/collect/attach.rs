@@ -4,6 +4,7 @@
 use super::ending::find_running;
 use super::setup::{engine_answers, program_state};
 use super::stop::{StopSignal, unless_stopped};
+use super::target::EngineTarget;
 use crate::capture::{ContainerFacts, ContainerState, Mode};
 use crate::container::Runtime;
 use crate::container::inspect::InspectedContainer;
@@ -33,16 +34,16 @@ pub struct AttachedEngine {
 }
 
 impl AttachedEngine {
-    /// Connects to Docker and attaches to the engine in the running container that `wanted` names.
+    /// Connects to what knows the engine, and attaches to it.
     pub async fn attach(
-        wanted: &str,
+        target: &EngineTarget,
         engine: Option<&String>,
         stop: &StopSignal,
         news: &Sink,
     ) -> Result<AttachedEngine, Failure> {
         news(Progress::Stage(Stage::Inspect));
-        let runtime = unless_stopped(stop, Runtime::connect()).await?;
-        AttachedEngine::find(&runtime, wanted, engine, stop).await
+        let runtime = target.open_runtime(stop).await?;
+        AttachedEngine::find(&runtime, &target.wanted(), engine, stop).await
     }
 
     /// Attaches to the engine in the running container that `wanted` names.
@@ -146,11 +147,16 @@ impl AttachedEngine {
 /// Locks a container for one run.
 pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
     let cgroup = telemetry::cgroup_directory(&MeasuredContainer::of_container(facts));
-    let taken = ContainerLock::take_lock(&facts.id, &facts.name, cgroup.as_deref());
+    // A process tree has no id, and its name has its pid.
+    let id = match facts.id.as_str() {
+        "" => facts.name.replace(' ', "-"),
+        id => id.to_owned(),
+    };
+    let taken = ContainerLock::take_lock(&id, &facts.name, cgroup.as_deref());
     match cgroup {
         // The cgroup disappeared with its container.
         Some(gone) if taken.is_err() && !gone.exists() => {
-            ContainerLock::take_lock(&facts.id, &facts.name, None)
+            ContainerLock::take_lock(&id, &facts.name, None)
         }
         _ => taken,
     }
@@ -158,13 +164,14 @@ pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> 
 
 /// No known engine was found in the container.
 fn no_engine(facts: &ContainerFacts) -> Failure {
-    Failure::environment(format!(
-        "no known engine in container `{}` (image `{}`, command `{}`)",
-        facts.name,
-        facts.image,
-        facts.argv.join(" ")
-    ))
-    .hint(format!("name it with --engine: {}", EngineId::all_names()))
+    let (name, command) = (&facts.name, facts.argv.join(" "));
+    let failure = match facts.image.as_str() {
+        "" => format!("no known engine in `{name}` (command `{command}`)"),
+        image => {
+            format!("no known engine in container `{name}` (image `{image}`, command `{command}`)")
+        }
+    };
+    Failure::environment(failure).hint(format!("name it with --engine: {}", EngineId::all_names()))
 }
 
 /// The engine that serves in a container with a start command that does not name it, and the

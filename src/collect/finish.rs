@@ -166,8 +166,10 @@ impl LoadedCapture {
         let (sampling, backend) = sampler.stop();
         let host_load = crate::host::load_average();
         let mut host = crate::host::read_facts();
-        host.docker_version = Some(plan.attached.runtime.version().server.clone());
-        host.docker_api_version = Some(plan.attached.runtime.version().api.clone());
+        let daemon = plan.attached.runtime.version();
+        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        host.docker_version = known(&daemon.server);
+        host.docker_api_version = known(&daemon.api);
         let placed = Capture::default().with_devices(devices);
         let (capture, written) = recorder.finish_capture(|marks, kept| Capture {
             capture_version: CAPTURE_VERSION,

@@ -19,6 +19,7 @@ mod session;
 mod setup;
 mod shared;
 mod stop;
+mod target;
 mod waiting;
 
 pub use attach::{AttachedEngine, lock_container};
@@ -39,6 +40,7 @@ pub use session::{
 pub use setup::{BenchSetup, describe_setup};
 pub use shared::{ServerLog, SharedRun, Startup};
 pub use stop::{StopSignal, unless_stopped};
+pub use target::EngineTarget;
 
 use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;

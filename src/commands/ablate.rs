@@ -7,7 +7,8 @@ use super::load::{
 use crate::capture::RunEnd;
 use crate::cli::{AblateArgs, LoadArgs};
 use crate::collect::{
-    AttachedEngine, CapturePlan, CaptureSession, Concluded, Setup, StopSignal, describe_setup,
+    AttachedEngine, CapturePlan, CaptureSession, Concluded, EngineTarget, Setup, StopSignal,
+    describe_setup,
 };
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
@@ -50,7 +51,13 @@ pub fn run_ablate(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCod
     }
     run_stoppable(console, async |stop| {
         let (container, engine) = (&args.container, args.load.engine.as_ref());
-        let attached = AttachedEngine::attach(container, engine, stop, &console.sink()).await?;
+        let attached = AttachedEngine::attach(
+            &EngineTarget::of_container(container),
+            engine,
+            stop,
+            &console.sink(),
+        )
+        .await?;
         compare_arms(console, attached, &args.load, arms, None, stop).await
     })
 }

@@ -1,21 +1,29 @@
 //! `plimsoll doctor`: is everything here that profiling needs?
 
+mod mends;
+
 use super::load::async_runtime;
+use crate::capture::ContainerFacts;
 use crate::cli::DoctorArgs;
 use crate::console::Console;
-use crate::container::Runtime;
+use crate::container::identity::DaemonFeatures;
+use crate::container::{LOST_WITHOUT_COMMANDS, Runtime};
 use crate::error::{ExitCode, Failure};
 use crate::report::doctor::{CheckState, DoctorCheck, DoctorDocument, doctor_report};
 use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
+use mends::DoctorTable;
+use telemetry::toolkit::{HostPart, survey_toolkits};
 
 /// Most containers to try for their memory: some may end while they are looked at.
 const CONTAINERS_TRIED: usize = 4;
 
 pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let table = DoctorTable::shipped();
     let mut checks = vec![platform()];
-    let docker_ok = async_runtime()?.block_on(docker(&mut checks));
+    let docker_ok = async_runtime()?.block_on(docker(&table, &mut checks));
+    checks.extend(toolkits(&table));
     checks.extend(
         telemetry::survey_backends()
             .into_iter()
@@ -29,6 +37,7 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
                 found: survey.found,
                 ok: survey.usable,
                 hint: survey.hint,
+                mend: None,
             }),
     );
     let document = DoctorDocument::of_checks(checks);
@@ -52,6 +61,16 @@ fn good_check(name: &str, found: String) -> DoctorCheck {
         ok: true,
         state: CheckState::Ok,
         hint: None,
+        mend: None,
+    }
+}
+
+/// Something without which profiling can do.
+fn lacking_check(name: &str, found: String) -> DoctorCheck {
+    DoctorCheck {
+        ok: false,
+        state: CheckState::Missing,
+        ..good_check(name, found)
     }
 }
 
@@ -71,21 +90,38 @@ fn platform() -> DoctorCheck {
 }
 
 /// Whether Docker answers; the engines in its running containers.
-async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
+async fn docker(table: &DoctorTable, checks: &mut Vec<DoctorCheck>) -> bool {
     let runtime = match Runtime::connect().await {
         Ok(runtime) => runtime,
         Err(failure) => {
-            checks.push(failed_check("docker", &failure));
+            checks.push(DoctorCheck {
+                mend: table.mend(docker_lack(&failure)),
+                ..failed_check("docker", &failure)
+            });
             return false;
         }
     };
     let v = runtime.version();
-    let found = format!("{} (API {})", v.server, v.api);
+    let features = runtime.daemon_features().await.unwrap_or_default();
+    let found = format!(
+        "{} (API {}){}",
+        v.server,
+        v.api,
+        describe_features(&features)
+    );
     checks.push(good_check("docker", found));
+    if !runtime.may_run_commands().await {
+        let found = "only answers questions: commands in containers are refused";
+        checks.push(DoctorCheck {
+            hint: Some(format!("what is lost: {LOST_WITHOUT_COMMANDS}")),
+            ..lacking_check("docker socket", found.into())
+        });
+    }
+    checks.extend(nvidia_runtime(table, &features));
     match runtime.list_running().await {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
-            checks.push(engines(&runtime, &running).await);
+            checks.push(engines(&runtime, table, &running).await);
             checks.extend(check_memory(&runtime, &running).await);
         }
         Err(failure) => checks.push(failed_check("engines", &failure)),
@@ -93,7 +129,7 @@ async fn docker(checks: &mut Vec<DoctorCheck>) -> bool {
     true
 }
 
-async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
+async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> DoctorCheck {
     let mut seen = Vec::new();
     for id in running {
         if let Ok(Some(found)) = runtime.inspect_container(id).await {
@@ -109,9 +145,10 @@ async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
                     "idle"
                 };
                 seen.push(format!(
-                    "{} ({}, {state}{simulated})",
+                    "{} ({}, {state}{simulated}){}",
                     found.facts.name,
-                    engine.name()
+                    engine.name(),
+                    describe_packages(runtime, table, &found.facts)
                 ));
             }
         }
@@ -125,6 +162,79 @@ async fn engines(runtime: &Runtime, running: &[String]) -> DoctorCheck {
         hint: Some(hint.into()),
         ..good_check("engines", found)
     }
+}
+
+/// The versions in a container, to be put behind its name.
+fn describe_packages(runtime: &Runtime, table: &DoctorTable, facts: &ContainerFacts) -> String {
+    let (wanted, folders) = (&table.packages, &table.package_folders);
+    let Some(found) = runtime.python_packages(facts, wanted, folders) else {
+        return ": versions are seen by root alone".to_owned();
+    };
+    // In the order of the table: the engine first.
+    let named = wanted
+        .iter()
+        .filter_map(|name| Some(format!("{name} {}", found.get(name)?)));
+    let named: Vec<String> = named.collect();
+    let begin = if named.is_empty() { "" } else { ": " };
+    format!("{begin}{}", named.join(", "))
+}
+
+fn describe_features(features: &DaemonFeatures) -> String {
+    let mut told = Vec::new();
+    if !features.default_runtime.is_empty() {
+        told.push(format!("runtime {}", features.default_runtime));
+    }
+    if !features.cgroup_version.is_empty() {
+        told.push(format!("cgroup v{}", features.cgroup_version));
+    }
+    if features.has_cdi {
+        told.push("CDI".to_owned());
+    }
+    told.iter().map(|word| format!(", {word}")).collect()
+}
+
+/// Why Docker does not answer, as the table of commands has it.
+fn docker_lack(failure: &Failure) -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let programs = ["dockerd", "podman", "docker"];
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    let mut files = folders.flat_map(|folder| programs.map(|program| folder.join(program)));
+    match failure.message.contains("no permission") {
+        true => "docker_denied",
+        false if files.any(|file| file.is_file()) => "docker_silent",
+        false => "docker_absent",
+    }
+}
+
+/// Whether the daemon can give NVIDIA's GPUs to containers, where this host has any.
+fn nvidia_runtime(table: &DoctorTable, features: &DaemonFeatures) -> Option<DoctorCheck> {
+    const NAME: &str = "NVIDIA runtime of Docker";
+    let mut parts = survey_toolkits().into_iter();
+    let toolkit = parts.find(|part| part.name == "NVIDIA container toolkit")?;
+    let found = format!("runtimes: {}", features.runtimes.join(", "));
+    let is_known = features.runtimes.iter().any(|runtime| runtime == "nvidia");
+    if is_known || features.has_cdi {
+        return Some(good_check(NAME, found));
+    }
+    // Where the toolkit is missing, that comes first.
+    let mend = table.mend("nvidia_runtime");
+    Some(DoctorCheck {
+        mend: mend.filter(|_| toolkit.lack.is_none()),
+        ..lacking_check(NAME, format!("none; {found}"))
+    })
+}
+
+/// Drivers and toolkits of the GPUs that are on this host.
+fn toolkits(table: &DoctorTable) -> Vec<DoctorCheck> {
+    let check = |part: HostPart| match part.lack {
+        None if part.found == "none" => lacking_check(&part.name, part.found),
+        None => good_check(&part.name, part.found),
+        Some(lack) => DoctorCheck {
+            mend: table.mend(lack),
+            ..lacking_check(&part.name, part.found)
+        },
+    };
+    survey_toolkits().into_iter().map(check).collect()
 }
 
 /// Whether the memory of a running container can be read from here: not from a container that does
@@ -165,6 +275,7 @@ fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
         ok: false,
         state: CheckState::Broken,
         hint: failure.hints.first().cloned(),
+        mend: None,
     }
 }
 

@@ -5,7 +5,7 @@ mod rounds;
 use super::load::{publish_document, run_until_stopped};
 use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
-use crate::collect::{AttachedEngine, StopSignal};
+use crate::collect::{AttachedEngine, EngineTarget, StopSignal};
 use crate::console::Console;
 use crate::engine::LoadKind;
 use crate::error::{ExitCode, Failure};
@@ -52,7 +52,13 @@ async fn loadline(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let (container, engine) = (&args.container, args.engine.as_ref());
-    let attached = AttachedEngine::attach(container, engine, stop, &console.sink()).await?;
+    let attached = AttachedEngine::attach(
+        &EngineTarget::of_container(container),
+        engine,
+        stop,
+        &console.sink(),
+    )
+    .await?;
     let name = attached.name().to_owned();
     if !attached.is_serving() {
         return Err(Failure::usage(format!(

@@ -12,8 +12,10 @@ use crate::collect::{
     AttachedEngine, CapturePlan, CaptureSession, StopSignal, describe_setup, explain_end,
 };
 use crate::console::Console;
+use crate::container::LOST_WITHOUT_COMMANDS;
+use crate::engine::LoadKind;
 use crate::engine::settings::ignored_settings;
-use crate::error::ExitCode;
+use crate::error::{ExitCode, Failure};
 use crate::progress::Progress;
 use std::time::Duration;
 
@@ -32,9 +34,11 @@ async fn profile_container(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let (load, news) = (&args.load, console.sink());
-    let attached = AttachedEngine::attach(&args.container, load.engine.as_ref(), stop, &news).await;
+    let target = args.process.target(args.container.as_deref(), &args.log);
+    let target = target.ok_or_else(|| Failure::usage("no engine is named"))?;
+    let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &news).await;
     if attached.is_err() {
-        print_why(console, &args.container, loops).await;
+        print_why(console, &target, loops).await;
     }
     let mut attached = attached?;
     let wait = args.wait.unwrap_or(if console.is_terminal() {
@@ -47,7 +51,7 @@ async fn profile_container(
         let loaded = attached.wait_while_loading(wait, stop, &news).await;
         if let Err(failure) = loaded {
             if stop.stop_reason().is_none() {
-                print_why(console, attached.name(), |_| true).await;
+                print_why(console, &target, |_| true).await;
             }
             return Err(failure.into());
         }
@@ -55,7 +59,22 @@ async fn profile_container(
     // Its time begins when the engine serves.
     let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
     let name = attached.name().to_owned();
-    let kind = bench_kind(load.bench, attached.engine, attached.mode, &name)?;
+    let mut bench = load.bench;
+    if bench == BenchChoice::Auto && !attached.runtime.has_daemon() {
+        // Nothing runs inside, so its own bench cannot.
+        bench = match attached.is_serving() {
+            true => BenchChoice::Builtin,
+            false => BenchChoice::None,
+        };
+    }
+    let kind = bench_kind(bench, attached.engine, attached.mode, &name)?;
+    if kind.is_some_and(|kind| kind != LoadKind::Builtin) && !attached.runtime.has_daemon() {
+        return Err(Failure::usage(
+            "an engine's own bench runs beside it, and without Docker nothing is started there",
+        )
+        .hint("--bench builtin sends requests from here; --bench none only watches")
+        .into());
+    }
     // An in-process bench loads an engine of its own, whatever else runs in the container.
     if kind.is_some_and(|k| !k.needs_server()) {
         if attached.is_serving() {
@@ -124,5 +143,10 @@ async fn profile_container(
     let (paths, writer) = open_results(load, setup.model.as_deref().unwrap_or(&name))?;
     let capture = session.start_recording(plan, memory, writer)?;
     let collected = capture.collect_capture(Some(setup)).await;
+    if attached.runtime.is_read_only() && attached.runtime.has_daemon() {
+        news(Progress::Warning(format!(
+            "Docker's socket only answers questions here: {LOST_WITHOUT_COMMANDS}"
+        )));
+    }
     conclude_run(console, load, &paths, collected)
 }

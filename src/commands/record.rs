@@ -2,11 +2,10 @@
 
 use super::load::{backend_choice, run_stoppable};
 use crate::capture::SamplingFacts;
-use crate::cli::RecordArgs;
+use crate::cli::{BackendWord, LogArgs, RecordArgs};
 use crate::clock::Clock;
 use crate::collect::{StopSignal, find_running, unless_stopped};
 use crate::console::Console;
-use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::profile::DeviceGrowth;
 use crate::progress::{Progress, Stage};
@@ -124,12 +123,19 @@ async fn open_backend(
     args: &RecordArgs,
     stop: &StopSignal,
 ) -> Result<Box<dyn MemoryBackend>, Failure> {
-    match &args.container {
+    let target = args
+        .process
+        .target(args.container.as_deref(), &LogArgs::default());
+    match target {
+        None if args.memory_backend != BackendWord::Auto => Err(Failure::usage(
+            "--memory-backend is for the memory of one engine, and none is named",
+        )
+        .hint("name it: --container NAME, --pid, --cgroup or --pod")),
         None => telemetry::open_host()
             .map_err(|f| f.hint("to record a container's host memory: --container NAME")),
-        Some(name) => {
-            let runtime = unless_stopped(stop, Runtime::connect()).await?;
-            let found = unless_stopped(stop, find_running(&runtime, name)).await?;
+        Some(target) => {
+            let runtime = target.open_runtime(stop).await?;
+            let found = unless_stopped(stop, find_running(&runtime, &target.wanted())).await?;
             telemetry::open_with_host(
                 backend_choice(args.memory_backend),
                 &MeasuredContainer::of_container(&found.facts),

@@ -8,7 +8,7 @@ mod watch;
 use super::load::run_until_stopped;
 use crate::cli::WhyArgs;
 use crate::clock::wall_now_ns;
-use crate::collect::StopSignal;
+use crate::collect::{EngineTarget, StopSignal};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::container::inspect::InspectedContainer;
@@ -40,22 +40,25 @@ const PROJECT_LABEL: &str = "com.docker.compose.project";
 type NamedDiagnosis = (String, Diagnosis, Option<KeptEvidence>);
 
 pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
-    let path = Path::new(&args.target);
+    let path = Path::new(args.named());
     if args.watch && path.is_file() {
         let text = format!(
             "`{}` is a file, and --watch waits for a container's death",
-            args.target
+            args.named()
         );
         return Err(Failure::usage(text)
             .hint("name a container, or leave --watch out to judge the file")
             .into());
     }
-    let is_container = args.watch || args.target != "-" && args.facts.is_none() && !path.exists();
+    let is_process = args.process.place().is_some();
+    let is_container =
+        is_process || args.watch || args.named() != "-" && args.facts.is_none() && !path.exists();
     let mut all = if is_container {
         let mut all = run_until_stopped(console, None, async |stop| {
             diagnose_named(console, args, stop).await
         })?;
-        for (name, found, _) in &mut all {
+        // The start of a process cannot be estimated: how it was started is the daemon's to know.
+        for (name, found, _) in all.iter_mut().filter(|_| !is_process) {
             check_advice(console, name, found);
         }
         all
@@ -66,7 +69,7 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
             Err(_) => read_log(args)?,
         };
         let (found, kept) = evidence.conclude();
-        vec![(args.target.clone(), found, kept)]
+        vec![(args.named().to_owned(), found, kept)]
     };
     let redactor = Redactor::default();
     for line in all.iter_mut().flat_map(|(_, found, _)| &mut found.evidence) {
@@ -95,7 +98,7 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|(name, found, _)| json!({"container": name, "diagnosis": found}));
         console.print_json(
-            &json!({"project": args.target, "containers": services.collect::<Vec<_>>()}),
+            &json!({"project": args.named(), "containers": services.collect::<Vec<_>>()}),
         )?;
     }
     Ok(
@@ -114,7 +117,15 @@ pub fn loops(found: &InspectedContainer) -> bool {
 }
 
 /// Prints why a container ended, where it did so `when` that holds.
-pub async fn print_why(console: &Console, wanted: &str, when: fn(&InspectedContainer) -> bool) {
+pub async fn print_why(
+    console: &Console,
+    target: &EngineTarget,
+    when: fn(&InspectedContainer) -> bool,
+) {
+    // Of a process the log was read already, and nobody keeps it.
+    let EngineTarget::Container(wanted) = target else {
+        return;
+    };
     let Ok(runtime) = Runtime::connect().await else {
         return;
     };
@@ -131,12 +142,14 @@ async fn diagnose_named(
     args: &WhyArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<Vec<NamedDiagnosis>> {
-    let wanted = args.target.as_str();
-    let runtime = Runtime::connect().await?;
-    if args.watch {
-        return watch::wait_for_death(console, &runtime, args, stop).await;
-    }
+    let target = args.process.target(Some(args.named()), &args.log);
+    let target = target.unwrap_or_else(|| EngineTarget::of_container(args.named()));
+    let (runtime, wanted) = (target.open_runtime(stop).await?, target.wanted());
+    let wanted = wanted.as_str();
     let keep = args.bundle.is_some();
+    if args.watch {
+        return watch::wait_for_death(console, &runtime, wanted, keep, stop).await;
+    }
     let unknown = match runtime.find_any(wanted).await {
         Ok(found) => {
             let (diagnosis, kept) = diagnose_container(&runtime, &found, keep).await;
@@ -179,18 +192,18 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             CaseFacts::from_document(&document)
         }
     };
-    if Path::new(&args.target).is_dir() {
-        let text = format!("`{}` is a folder without a capture", args.target);
+    if Path::new(args.named()).is_dir() {
+        let text = format!("`{}` is a folder without a capture", args.named());
         return Err(Failure::usage(text)
             .hint("name a container, a log, or the folder of a capture")
             .into());
     }
     let mut evidence = Evidence::new(facts, args.bundle.is_some());
-    let reader: Box<dyn Read> = if args.target == "-" {
+    let reader: Box<dyn Read> = if args.named() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        let opened = bounded::open_named(Path::new(&args.target));
-        Box::new(opened.map_err(|e| unreadable(&args.target).caused_by(e))?)
+        let opened = bounded::open_named(Path::new(args.named()));
+        Box::new(opened.map_err(|e| unreadable(args.named()).caused_by(e))?)
     };
     let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\t\r\x08\x1b".contains(byte);
     let (mut bytes, mut controls) = (0, 0);
@@ -199,8 +212,8 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         controls += line.iter().filter(is_control).count();
         evidence.take(EvidenceSource::Log, line);
     })
-    .map_err(|e| unreadable(&args.target).caused_by(e))?;
-    let name = match args.target.as_str() {
+    .map_err(|e| unreadable(args.named()).caused_by(e))?;
+    let name = match args.named() {
         "-" => "standard input".to_owned(),
         file => format!("`{file}`"),
     };

@@ -30,6 +30,12 @@ impl Runtime {
         path: &str,
         limit: usize,
     ) -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(process) = self.process() {
+            return match process.read_file(path, limit + 1) {
+                Some(bytes) if bytes.len() > limit => Err(too_large(path, limit)),
+                read => Ok(read),
+            };
+        }
         match self.read_archive(container, path, limit).await? {
             Archive::File(bytes) => Ok(Some(bytes)),
             Archive::TooLarge => Err(too_large(path, limit)),
@@ -57,6 +63,9 @@ impl Runtime {
         path: &str,
         most: usize,
     ) -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(process) = self.process() {
+            return Ok(process.read_file(path, most));
+        }
         if let Some(bytes) = self.download(container, path, most).await? {
             if let Archive::File(start) = start_of_first_file(&bytes, most) {
                 return Ok(Some(start));
@@ -77,8 +86,14 @@ impl Runtime {
         let options = ContainerArchiveInfoOptionsBuilder::default()
             .path(path)
             .build();
-        let (name, docker) = (checked_name(container)?, &self.docker);
-        let ask = || docker.get_container_archive_info(name, Some(options.clone()));
+        if let Some(process) = self.process() {
+            return Ok(process.file_size(path));
+        }
+        let name = checked_name(container)?;
+        let ask = || async {
+            let docker = self.daemon()?;
+            (docker.get_container_archive_info(name, Some(options.clone()))).await
+        };
         match self.ask_again(ask).await {
             // Podman reports the path of a file even if it is not a link.
             Ok(stat) if stat.link_target.is_empty() || stat.link_target == path => {
@@ -221,14 +236,13 @@ impl Runtime {
 
     async fn upload(&self, container: &str, path: &str, tar: Vec<u8>) -> Result<(), Failure> {
         let options = UploadToContainerOptionsBuilder::default().path("/").build();
-        self.docker
-            .upload_to_container(
-                checked_name(container)?,
-                Some(options),
-                body_full(tar.into()),
-            )
-            .await
-            .map_err(|e| daemon_failure(format!("cannot write `{path}` in the container"), e))
+        let (name, body) = (checked_name(container)?, body_full(tar.into()));
+        let upload = async {
+            let docker = self.daemon()?;
+            docker.upload_to_container(name, Some(options), body).await
+        };
+        let cannot = |e| daemon_failure(format!("cannot write `{path}` in the container"), e);
+        upload.await.map_err(cannot)
     }
 
     async fn read_archive(
@@ -257,7 +271,7 @@ impl Runtime {
             let options = DownloadFromContainerOptionsBuilder::default()
                 .path(path)
                 .build();
-            let mut stream = self.docker.download_from_container(name, Some(options));
+            let mut stream = self.daemon()?.download_from_container(name, Some(options));
             let mut bytes = Vec::new();
             while let Some(chunk) = stream.next().await {
                 match chunk {

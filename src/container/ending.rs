@@ -207,9 +207,10 @@ impl Runtime {
             ..Default::default()
         };
         let run = async {
-            let id = self.docker.create_exec(container, options).await.ok()?.id;
+            let docker = self.daemon().ok()?;
+            let id = docker.create_exec(container, options).await.ok()?.id;
             let StartExecResults::Attached { mut output, .. } =
-                self.docker.start_exec(&id, None).await.ok()?
+                docker.start_exec(&id, None).await.ok()?
             else {
                 return None;
             };

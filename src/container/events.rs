@@ -45,7 +45,15 @@ impl Runtime {
         cancel: &CancellationToken,
         mut sink: impl FnMut(ContainerNotice) + Send,
     ) -> Option<String> {
+        if let Some(process) = self.process() {
+            tokio::select! {
+                notice = process.wait_for_end() => sink(notice),
+                () = cancel.cancelled() => {}
+            }
+            return None;
+        }
         let id = id.map(checked_name).transpose().ok()?;
+        let docker = self.daemon().ok()?;
         let mut since = since_ns;
         // After a reconnect the events of the last nanoseconds are repeated.
         let mut seen: HashSet<(i64, String, String, String)> = HashSet::new();
@@ -65,7 +73,7 @@ impl Runtime {
                     ns.rem_euclid(1_000_000_000)
                 ));
             }
-            let mut stream = self.docker.events(Some(options.build()));
+            let mut stream = docker.events(Some(options.build()));
             let failure = loop {
                 let message = tokio::select! {
                     message = stream.next() => message,

@@ -165,6 +165,12 @@ impl Runtime {
         {
             Ok(id) => id,
             Err(e) if is_gone(&e) => return Ok(gone()),
+            Err(e) if self.notes_refusal(&e) && self.has_daemon() => {
+                return Err(Failure::environment(format!(
+                    "the daemon's socket refuses to run a command in container `{name}`: it only answers questions"
+                ))
+                .hint("--bench builtin sends requests from here; --bench none only watches"));
+            }
             Err(e) => {
                 let what = format!("cannot run a command in container `{name}`");
                 return Err(daemon_failure(what, e));

@@ -37,7 +37,10 @@ impl Runtime {
         container: &str,
         options: CreateExecOptions<String>,
     ) -> Result<String, Error> {
-        let create = || self.docker.create_exec(container, options.clone());
+        let create = || async {
+            let docker = self.daemon()?;
+            docker.create_exec(container, options.clone()).await
+        };
         Ok(self.ask_again(create).await?.id)
     }
 
@@ -50,7 +53,8 @@ impl Runtime {
         };
         let mut attempt = 1;
         loop {
-            let asked = timeout(ANSWER, self.docker.start_exec(exec_id, Some(options))).await;
+            let start = async { self.daemon()?.start_exec(exec_id, Some(options)).await };
+            let asked = timeout(ANSWER, start).await;
             let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
                 Ok(StartExecResults::Attached { output, input }) => {
                     return StartedExec::Attached(output, input);
@@ -74,7 +78,7 @@ impl Runtime {
 
     /// Whether a command has begun; `None` if the daemon does not report it.
     async fn has_begun(&self, exec_id: &str) -> Option<bool> {
-        let look = self.ask_again(|| self.docker.inspect_exec(exec_id));
+        let look = self.ask_again(|| async { self.daemon()?.inspect_exec(exec_id).await });
         let seen = look.await.ok()?;
         let runs = seen.running == Some(true) || seen.pid.is_some_and(|pid| pid > 0);
         Some(runs || seen.exit_code.is_some())
@@ -112,7 +116,10 @@ impl Runtime {
     /// The exec's host pid, as soon as the daemon reports it.
     pub(super) async fn host_pid(&self, exec_id: &str) -> Option<u32> {
         for _ in 0..40 {
-            match self.ask_again(|| self.docker.inspect_exec(exec_id)).await {
+            match self
+                .ask_again(|| async { self.daemon()?.inspect_exec(exec_id).await })
+                .await
+            {
                 Ok(i) => match i.pid.and_then(|p| u32::try_from(p).ok()).filter(|p| *p > 1) {
                     Some(pid) => return Some(pid),
                     None if i.running == Some(false) && i.exit_code.is_some() => return None,
@@ -132,7 +139,7 @@ impl Runtime {
         let (mut unbegun, mut gone): (Option<Instant>, u32) = (None, 0);
         let mut pause = Duration::from_millis(10);
         loop {
-            match timeout(TELL, self.docker.inspect_exec(exec_id)).await {
+            match timeout(TELL, async { self.daemon()?.inspect_exec(exec_id).await }).await {
                 Ok(Ok(i)) => {
                     told = Instant::now();
                     match (i.running, i.exit_code) {

@@ -7,7 +7,6 @@ use crate::error::Failure;
 use crate::wording::did_you_mean;
 use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptionsBuilder;
-use futures::FutureExt;
 use std::collections::HashMap;
 
 /// Shortest part of an id that selects a container.
@@ -26,6 +25,9 @@ impl Runtime {
 
     /// As [`Self::find_container`], for a container in any state.
     pub async fn find_any(&self, wanted: &str) -> Result<InspectedContainer, Failure> {
+        if let Some(process) = self.process() {
+            return Ok(process.inspect());
+        }
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {
             Some(label) => {
@@ -69,9 +71,9 @@ impl Runtime {
         }
         let options = options.build();
         let listed = self
-            .ask_again(|| {
-                let asked = self.docker.list_containers(Some(options.clone()));
-                asked.map(known_states)
+            .ask_again(|| async {
+                let docker = self.daemon()?;
+                known_states(docker.list_containers(Some(options.clone())).await)
             })
             .await
             .map_err(|e| daemon_failure("cannot list the containers", e))?;
@@ -207,6 +209,10 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
         "created" => {
             Failure::environment(format!("container `{name}` was created but never started"))
                 .hint(format!("start it: `docker start {name}`"))
+        }
+        _ if c.image.is_empty() && c.image_id.is_empty() => {
+            Failure::environment(format!("{name} has ended: nobody knows with which code"))
+                .hint("its log tells: `plimsoll why FILE`")
         }
         status => {
             let code = state

@@ -246,6 +246,9 @@ impl Runtime {
                 remote.unwrap_or("127.0.0.1")
             )));
         }
+        if !self.has_daemon() {
+            return routes;
+        }
         routes.extend([
             Route::Curl,
             Route::Python,

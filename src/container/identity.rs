@@ -16,7 +16,7 @@ impl Runtime {
     /// process behind the socket. It survives restarts and is unique, because two daemons cannot
     /// use one root directory. `None` if a part is not visible from here.
     pub async fn daemon_identity(&self) -> Option<String> {
-        let asked = timeout(PATIENCE, self.docker.info()).await;
+        let asked = timeout(PATIENCE, self.daemon().ok()?.info()).await;
         let info = asked.ok()?.ok()?;
         // Podman invents another ID for every answer.
         let id = info
@@ -29,6 +29,38 @@ impl Runtime {
         let server = listener(self.shared.socket.as_deref()?).await?;
         let seen = std::fs::metadata(format!("/proc/{server}/root{root}")).ok()?;
         Some(format!("{id} {root} {}:{}", seen.dev(), seen.ino()))
+    }
+}
+
+/// What the daemon says of itself besides its version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DaemonFeatures {
+    /// Names of its runtimes, sorted.
+    pub runtimes: Vec<String>,
+    /// The one that is used where none is named.
+    pub default_runtime: String,
+    /// Version of the kernel's control groups that it uses: 1 or 2.
+    pub cgroup_version: String,
+    /// Whether it gives containers the devices of CDI's specifications.
+    pub has_cdi: bool,
+}
+
+impl Runtime {
+    /// What the daemon says of itself; `None` if it does not.
+    pub async fn daemon_features(&self) -> Option<DaemonFeatures> {
+        let asked = timeout(PATIENCE, self.daemon().ok()?.info()).await;
+        let info = asked.ok()?.ok()?;
+        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        runtimes.sort();
+        let version = info.cgroup_version.map(|version| version.to_string());
+        Some(DaemonFeatures {
+            runtimes,
+            default_runtime: info.default_runtime.unwrap_or_default(),
+            cgroup_version: version.unwrap_or_default(),
+            has_cdi: info
+                .cdi_spec_dirs
+                .is_some_and(|folders| !folders.is_empty()),
+        })
     }
 }
 

@@ -11,7 +11,6 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
     HostConfig, PortMap,
 };
-use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -64,16 +63,15 @@ pub enum HealthStatus {
 
 impl Runtime {
     /// Asks the daemon about a container, without a retry.
-    pub(super) fn inspect_once(
-        &self,
-        id: &str,
-    ) -> impl Future<Output = Result<ContainerInspectResponse, Error>> {
-        let asked = self.docker.inspect_container(id, None);
-        asked.map(known_states)
+    pub(super) async fn inspect_once(&self, id: &str) -> Result<ContainerInspectResponse, Error> {
+        known_states(self.daemon()?.inspect_container(id, None).await)
     }
 
     /// Inspects a container by id or exact name; `None` if it does not exist.
     pub async fn inspect_container(&self, id: &str) -> Result<Option<InspectedContainer>, Failure> {
+        if let Some(process) = self.process() {
+            return Ok(Some(process.inspect()));
+        }
         let id = checked_name(id)?;
         match self.ask_again(|| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(parse_inspection(response))),
@@ -98,12 +96,20 @@ impl Runtime {
         let inspected = self.inspect_once(id).await.ok()?;
         let driver = inspected.driver.unwrap_or_default();
         if !DRIVERS_WITH_CHANGES.contains(&driver.as_str()) {
-            let image = self.docker.inspect_image(&inspected.image?).await.ok()?;
+            let image = self
+                .daemon()
+                .ok()?
+                .inspect_image(&inspected.image?)
+                .await
+                .ok()?;
             if image.size? > LONGEST_WALK {
                 return None;
             }
         }
-        let asked = self.docker.container_changes(checked_name(id).ok()?);
+        let asked = self
+            .daemon()
+            .ok()?
+            .container_changes(checked_name(id).ok()?);
         let changes = tokio::time::timeout(CHANGES_DEADLINE, asked)
             .await
             .ok()?
@@ -124,7 +130,10 @@ impl Runtime {
         &self,
         image: &str,
     ) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        match self.ask_again(|| self.docker.inspect_image(image)).await {
+        match self
+            .ask_again(|| async { self.daemon()?.inspect_image(image).await })
+            .await
+        {
             Ok(found) => {
                 let labels = found.config.and_then(|c| c.labels).unwrap_or_default();
                 Ok(Some(labels.into_iter().collect()))
@@ -136,13 +145,16 @@ impl Runtime {
 
     /// The entrypoint of an image; `None` if it is not on this machine or not known.
     pub async fn image_entrypoint(&self, image: &str) -> Option<Vec<String>> {
-        let found = self.docker.inspect_image(image).await.ok()?;
+        let found = self.daemon().ok()?.inspect_image(image).await.ok()?;
         Some(found.config?.entrypoint.unwrap_or_default())
     }
 
     /// Id of an image; `None` if it is not on this machine.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
-        match self.ask_again(|| self.docker.inspect_image(image)).await {
+        match self
+            .ask_again(|| async { self.daemon()?.inspect_image(image).await })
+            .await
+        {
             Ok(found) => Ok(Some(found.id.unwrap_or_default())),
             // Docker answers 400 for an invalid name: no such image either.
             Err(e)

@@ -120,9 +120,11 @@ impl Runtime {
     /// name and run is the one: there is never a second.
     async fn created(&self, spec: &LaunchSpec, name: &str) -> Result<String, NotCreated> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
-        let create = || {
-            self.docker
+        let create = || async {
+            let docker = self.daemon()?;
+            docker
                 .create_container(Some(options.clone()), body(spec))
+                .await
         };
         let mut attempt = 1;
         loop {
@@ -162,7 +164,7 @@ impl Runtime {
         let mut attempt = 1;
         loop {
             let start = self
-                .docker
+                .daemon()?
                 .start_container(id, None::<StartContainerOptions>);
             let asked = timeout(CREATE, start).await;
             let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
@@ -206,7 +208,10 @@ impl Runtime {
         let options = CreateImageOptionsBuilder::default()
             .from_image(&with_tag(image))
             .build();
-        let mut stream = self.docker.create_image(Some(options), None, None);
+        let docker = self
+            .daemon()
+            .map_err(|e| daemon_failure("cannot pull an image", e))?;
+        let mut stream = docker.create_image(Some(options), None, None);
         let mut error = None;
         while let Some(info) = stream.next().await {
             match info {

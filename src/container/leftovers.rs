@@ -201,8 +201,8 @@ impl Runtime {
 
     /// Whether the daemon answers now.
     pub async fn daemon_answers(&self) -> bool {
-        let ping = tokio::time::timeout(PATIENCE, self.docker.ping());
-        matches!(ping.await, Ok(Ok(_)))
+        let ping = async { self.daemon()?.ping().await };
+        matches!(tokio::time::timeout(PATIENCE, ping).await, Ok(Ok(_)))
     }
 
     /// Ends processes started by this plimsoll, or by a dead one, in a container that is not ours.
@@ -231,7 +231,8 @@ impl Runtime {
     /// environment, and their descendants. Returns how many there were, and how many remain. Does
     /// nothing if the host does not show the container, or if the mark is the container's own.
     pub async fn end_marked(&self, facts: &ContainerFacts, run_id: &str) -> (usize, usize) {
-        let Some(view) = self.host_view(facts) else {
+        // Nothing is ended in what is named by its process.
+        let Some(view) = self.host_view(facts).filter(|_| self.has_daemon()) else {
             return (0, 0);
         };
         if own_runs(facts).contains(run_id) {

@@ -60,6 +60,9 @@ impl Runtime {
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) -> ControlFlow<()> + Send,
     ) -> LogHistory {
+        if let Some(process) = self.process() {
+            return process.log_history(cap_bytes, cancel, sink).await;
+        }
         let mut history = LogHistory::default();
         let from = from_ns.unwrap_or_else(|| life_began(facts));
         history.seen.from_ns = from;
@@ -82,13 +85,13 @@ impl Runtime {
             });
             stopped
         };
-        let Ok(id) = checked_name(&facts.id) else {
+        let (Ok(id), Ok(docker)) = (checked_name(&facts.id), self.daemon()) else {
             return history;
         };
         // After a broken connection the next one repeats earlier lines.
         let mut seen = ObservedLines::new(from);
         let mut replay = seen.begin_replay();
-        let (mut frames, mut attempts) = (self.docker.logs(id, Some(log_options(false, from))), 1);
+        let (mut frames, mut attempts) = (docker.logs(id, Some(log_options(false, from))), 1);
         loop {
             let frame = tokio::select! {
                 frame = timeout(SILENCE, frames.next()) => frame,
@@ -123,9 +126,7 @@ impl Runtime {
             }
             assembler.reset_streams();
             replay = seen.begin_replay();
-            frames = self
-                .docker
-                .logs(id, Some(log_options(false, seen.since_ns())));
+            frames = docker.logs(id, Some(log_options(false, seen.since_ns())));
         }
         let mut stop = false;
         assembler.finish_entries(|entry| stop |= take(entry, &mut history));
@@ -167,11 +168,14 @@ impl Runtime {
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
+        if let Some(process) = self.process() {
+            return process.log_follow(seen.from_ns, cancel, sink).await;
+        }
         let mut log = LogFacts {
             whole_seconds: seen.whole_seconds(),
             ..LogFacts::default()
         };
-        let Ok(id) = checked_name(&facts.id) else {
+        let (Ok(id), Ok(docker)) = (checked_name(&facts.id), self.daemon()) else {
             return log;
         };
         let mut assembler = self.assembler(facts);
@@ -190,9 +194,7 @@ impl Runtime {
                 }
             };
             let lines_before = log.lines;
-            let mut frames = self
-                .docker
-                .logs(id, Some(log_options(true, seen.since_ns())));
+            let mut frames = docker.logs(id, Some(log_options(true, seen.since_ns())));
             let mut stopping: Option<Instant> = None;
             let ended = loop {
                 let patience = match stopping {
@@ -358,9 +360,8 @@ impl Runtime {
         let mut replay = seen.begin_replay();
         let mut assembler = self.assembler(facts);
         let read = async {
-            let mut frames = self
-                .docker
-                .logs(&facts.id, Some(log_options(false, seen.since_ns())));
+            let docker = self.daemon().map_err(|e| (false, reason(&e)))?;
+            let mut frames = docker.logs(&facts.id, Some(log_options(false, seen.since_ns())));
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
                 let (stream, bytes) = parts(&frame);
@@ -396,7 +397,10 @@ impl Runtime {
             .timestamps(true)
             .tail("1")
             .build();
-        let mut frames = self.docker.logs(id, Some(last));
+        let Ok(docker) = self.daemon() else {
+            return false;
+        };
+        let mut frames = docker.logs(id, Some(last));
         let read = async {
             while let Some(frame) = frames.next().await {
                 let Ok(frame) = frame else {

@@ -18,7 +18,8 @@ pub mod find;
 mod frames;
 pub mod freezer;
 pub mod http;
-mod identity;
+pub mod identity;
+mod inside;
 pub mod inspect;
 pub mod launch;
 pub mod leftovers;
@@ -27,7 +28,10 @@ pub mod logs;
 mod missing;
 pub mod namespace;
 pub mod ours;
+mod packages;
 pub mod process;
+pub mod process_log;
+pub mod process_target;
 pub mod processes;
 mod request;
 mod running;
@@ -42,9 +46,12 @@ use crate::capture::ContainerFacts;
 use crate::error::Failure;
 use bollard::Docker;
 use bollard::errors::Error;
+use bollard::exec::CreateExecOptions;
+use process_target::ProcessTarget;
 use processes::HostView;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Environment variable of every exec: the run's id.
@@ -97,10 +104,33 @@ pub struct DaemonVersion {
 /// A connected container runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
-    docker: Docker,
+    source: Source,
     shared: Arc<RuntimeState>,
 }
 
+/// What a runtime asks.
+#[derive(Clone)]
+enum Source {
+    /// Docker, or what speaks its API.
+    Daemon(Docker),
+    /// This host's `/proc`, about one engine.
+    Process(Arc<ProcessTarget>),
+}
+
+/// HTTP status of what is forbidden, as a read-only proxy of the daemon's socket answers too.
+const REFUSED: u16 = 403;
+
+/// HTTP status of a method that is not allowed.
+const NOT_ALLOWED: u16 = 405;
+
+/// What a socket that refuses commands takes away.
+pub const LOST_WITHOUT_COMMANDS: &str = "no bench runs in the container, no port is asked that only it reaches, and no file is read that is a link or on a tmpfs";
+
+/// Why a process gets no command, no file and no signal.
+const READ_ONLY: &str =
+    "an engine that is named by its process or cgroup is only read: nothing runs, starts or stops";
+
+#[derive(Default)]
 struct RuntimeState {
     version: DaemonVersion,
     /// Name of the daemon's machine, if it is another one.
@@ -114,6 +144,8 @@ struct RuntimeState {
     /// The variant of `timeout`, by container.
     timeouts: Mutex<HashMap<String, bound::TimeoutProgram>>,
     away: again::Away,
+    /// Whether a command was refused in a container.
+    read_only: AtomicBool,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -150,11 +182,64 @@ impl Runtime {
             routes: Mutex::default(),
             timeouts: Mutex::default(),
             away: again::Away::default(),
+            read_only: AtomicBool::new(false),
         };
         Runtime {
-            docker,
+            source: Source::Daemon(docker),
             shared: Arc::new(shared),
         }
+    }
+
+    /// Reads one engine by its processes, without a daemon. Nothing can be changed through it.
+    pub fn of_process(target: ProcessTarget) -> Runtime {
+        Runtime {
+            source: Source::Process(Arc::new(target)),
+            shared: Arc::default(),
+        }
+    }
+
+    /// The daemon; without one the error is a refusal.
+    fn daemon(&self) -> Result<&Docker, Error> {
+        match &self.source {
+            Source::Daemon(docker) => Ok(docker),
+            Source::Process(_) => Err(Error::DockerResponseServerError {
+                status_code: REFUSED,
+                message: READ_ONLY.to_owned(),
+            }),
+        }
+    }
+
+    fn process(&self) -> Option<&ProcessTarget> {
+        match &self.source {
+            Source::Daemon(_) => None,
+            Source::Process(target) => Some(target),
+        }
+    }
+
+    /// Whether a command was refused in a container, as a read-only proxy of the daemon's socket does.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Asks whether commands may run in containers, by one for a container that there is not.
+    pub async fn may_run_commands(&self) -> bool {
+        let asked = self.create_exec("plimsoll-asks-only", CreateExecOptions::default());
+        match tokio::time::timeout(again::ANSWER, asked).await {
+            Ok(Err(e)) => !self.notes_refusal(&e),
+            _ => true,
+        }
+    }
+
+    /// Whether the error is that of a socket which only answers questions; that is kept.
+    fn notes_refusal(&self, error: &Error) -> bool {
+        let refused = matches!(daemon_answer(error), Some((REFUSED | NOT_ALLOWED, _)));
+        self.shared.read_only.fetch_or(refused, Ordering::Relaxed);
+        refused
+    }
+
+    /// Whether there is a daemon, which can run commands in the container.
+    pub fn has_daemon(&self) -> bool {
+        self.process().is_none()
     }
 
     /// Host pid of a container's process 1; `None` if it does not run or the daemon is remote.

@@ -112,10 +112,19 @@ pub fn parse_cgroup(text: &str) -> impl Iterator<Item = CgroupLine<'_>> {
 /// process in a child cgroup (an init's `…/init`) leads to the whole container. `None` when no
 /// component does: then this is not that container.
 pub fn container_cgroup<'a>(path: &'a str, container_id: &str) -> Option<&'a str> {
-    if container_id.len() < 12 {
+    // A shorter one is no container's: it is the name of a service or slice, and stands alone.
+    let at = match container_id.len() {
+        0 => return None,
+        1..12 => path
+            .find(&format!("/{container_id}"))
+            .map(|slash| slash + 1)?,
+        _ => path.find(container_id)?,
+    };
+    let rest = &path[at + container_id.len()..];
+    let alone = rest.strip_prefix(".scope").unwrap_or(rest);
+    if container_id.len() < 12 && !(alone.is_empty() || alone.starts_with('/')) {
         return None;
     }
-    let at = path.find(container_id)?;
     let end = path[at..].find('/').map_or(path.len(), |i| at + i);
     Some(&path[..end])
 }
@@ -123,6 +132,8 @@ pub fn container_cgroup<'a>(path: &'a str, container_id: &str) -> Option<&'a str
 /// A container's processes as the host's `/proc` shows them.
 #[derive(Debug, Clone)]
 pub struct HostView {
+    /// Whether only the first process and its descendants are meant: their cgroup is not theirs alone.
+    tree: bool,
     /// Controllers of the hierarchy that we read; empty for v2.
     controllers: String,
     /// Path of the container's cgroup in that hierarchy.
@@ -138,6 +149,15 @@ impl HostView {
     pub fn open(init: u32, container_id: &str) -> Option<HostView> {
         if init <= 1 {
             return None;
+        }
+        if container_id.is_empty() {
+            return Some(HostView {
+                tree: true,
+                controllers: String::new(),
+                path: String::new(),
+                dir: None,
+                init,
+            });
         }
         let text = fs::read_to_string(format!("/proc/{init}/cgroup")).ok()?;
         // With v1, membership in these is not changed by what runs in the container.
@@ -162,6 +182,7 @@ impl HostView {
         .map(|mount| Path::new(mount).join(relative))
         .find(|dir| read_procs(dir).is_some_and(|p| p.contains(&init)));
         Some(HostView {
+            tree: false,
             controllers: controllers.to_owned(),
             path: path.to_owned(),
             dir,
@@ -189,11 +210,8 @@ impl HostView {
     /// be among them.
     pub fn member_pids(&self) -> Vec<u32> {
         match &self.dir {
-            Some(dir) => {
-                let mut pids = Vec::new();
-                collect_procs(dir, &mut pids, 0);
-                pids
-            }
+            _ if self.tree => tree_of(self.init),
+            Some(dir) => pids_in(dir),
             None => all_pids().filter(|pid| self.holds_pid(*pid)).collect(),
         }
     }
@@ -208,6 +226,33 @@ impl HostView {
             .and_then(|l| l.path.strip_prefix(self.path.as_str()))
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
+}
+
+/// A process, its session and its descendants.
+fn tree_of(root: u32) -> Vec<u32> {
+    let all: Vec<Stat> = all_pids().filter_map(Stat::read).collect();
+    let in_session = all.iter().filter(|stat| stat.session == root);
+    let mut found: Vec<u32> = in_session.map(|stat| stat.id.pid).collect();
+    if !found.contains(&root) {
+        found.push(root);
+    }
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        let children = all.iter().filter(|stat| stat.parent == parent);
+        let new: Vec<u32> = (children.map(|stat| stat.id.pid))
+            .filter(|pid| !found.contains(pid))
+            .collect();
+        found.extend(new);
+        next += 1;
+    }
+    found
+}
+
+/// The processes of a cgroup, by its folder, and of those below.
+pub(super) fn pids_in(dir: &Path) -> Vec<u32> {
+    let mut pids = Vec::new();
+    collect_procs(dir, &mut pids, 0);
+    pids
 }
 
 fn read_procs(dir: &Path) -> Option<Vec<u32>> {

@@ -382,8 +382,11 @@ impl<'a> TeardownRun<'a> {
             .build();
         // The answer comes when it has stopped: wait for that, not for the client's two minutes.
         let limit = grace + self.patience.kill_wait;
-        let docker = self.patient(limit);
-        match timeout(limit, docker.stop_container(&self.id, Some(options))).await {
+        let stop = async {
+            let docker = self.patient(limit)?;
+            docker.stop_container(&self.id, Some(options)).await
+        };
+        match timeout(limit, stop).await {
             Ok(Err(e)) => complaint("cannot stop it", e),
             _ => None,
         }
@@ -394,8 +397,11 @@ impl<'a> TeardownRun<'a> {
             .signal("SIGKILL")
             .build();
         let limit = self.patience.kill_wait;
-        let docker = self.patient(limit);
-        match timeout(limit, docker.kill_container(&self.id, Some(options))).await {
+        let kill = async {
+            let docker = self.patient(limit)?;
+            docker.kill_container(&self.id, Some(options)).await
+        };
+        match timeout(limit, kill).await {
             Ok(Err(e)) => complaint("cannot kill it", e),
             Ok(Ok(())) => None,
             Err(_) => Some("the daemon did not answer".into()),
@@ -403,7 +409,10 @@ impl<'a> TeardownRun<'a> {
     }
 
     async fn unpause(&mut self) {
-        let asked = self.runtime.docker.unpause_container(&self.id);
+        let asked = async {
+            let docker = self.runtime.daemon()?;
+            docker.unpause_container(&self.id).await
+        };
         if matches!(timeout(self.patience.kill_wait, asked).await, Ok(Ok(()))) {
             self.steps.push("unpaused".into());
         }
@@ -418,8 +427,10 @@ impl<'a> TeardownRun<'a> {
         let trouble = |words: String| TeardownTrouble::for_grace(words, &facts.state.status);
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
-        let docker = self.patient(REMOVE_LIMIT);
-        let asked = docker.remove_container(&self.id, Some(options));
+        let asked = async {
+            let docker = self.patient(REMOVE_LIMIT)?;
+            docker.remove_container(&self.id, Some(options)).await
+        };
         match timeout(REMOVE_LIMIT, asked).await {
             Ok(Ok(())) => {
                 self.steps.push("removed".into());
@@ -498,9 +509,9 @@ impl<'a> TeardownRun<'a> {
     }
 
     /// The client, with its own limit out of the way.
-    fn patient(&self, limit: Duration) -> bollard::Docker {
-        let docker = self.runtime.docker.clone();
-        docker.with_timeout(limit + Duration::from_secs(5))
+    fn patient(&self, limit: Duration) -> Result<bollard::Docker, Error> {
+        let docker = self.runtime.daemon()?.clone();
+        Ok(docker.with_timeout(limit + Duration::from_secs(5)))
     }
 }
 

@@ -15,7 +15,10 @@ impl Runtime {
     /// mark where an argument ends. Must not be stored: it can contain secrets. Empty if the daemon
     /// does not report it.
     pub async fn process_commands(&self, container: &str) -> Vec<Vec<String>> {
-        let Ok(name) = checked_name(container) else {
+        if let Some(process) = self.process() {
+            return process.commands();
+        }
+        let (Ok(name), Ok(docker)) = (checked_name(container), self.daemon()) else {
             return Vec::new();
         };
         // Docker runs the host's `ps`. Podman would run the container's, which is often missing;
@@ -26,7 +29,7 @@ impl Runtime {
             "-eo pid,args"
         };
         let options = TopOptionsBuilder::default().ps_args(columns).build();
-        let asked = self.docker.top_processes(name, Some(options));
+        let asked = docker.top_processes(name, Some(options));
         let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else {
             return Vec::new();
         };

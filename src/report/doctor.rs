@@ -38,6 +38,20 @@ pub struct DoctorCheck {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The one command that mends it on this host's distribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl DoctorCheck {
+    /// What to do about it, with the command.
+    fn remedy(&self) -> Option<String> {
+        match (&self.hint, &self.mend) {
+            (Some(hint), Some(mend)) => Some(format!("{hint}: `{mend}`")),
+            (None, Some(mend)) => Some(format!("`{mend}`")),
+            (hint, None) => hint.clone(),
+        }
+    }
 }
 
 /// Result of a check.
@@ -100,7 +114,7 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
                 CheckState::Broken => Severity::Error,
             },
             code: None,
-            message: format!("{}: {}", check.name, check.hint.as_ref()?),
+            message: format!("{}: {}", check.name, check.remedy()?),
             quote: None,
         }))
     }));
@@ -116,7 +130,7 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
             (AnswerState::Failed, text)
         }
     };
-    let hints = broken.iter().filter_map(|c| c.hint.clone());
+    let hints = broken.iter().filter_map(|c| c.remedy());
     let actions = hints.take(MOST_ACTIONS).map(|effect| Action {
         setting: String::new(),
         effect,

@@ -2,7 +2,7 @@
 //! pids differ from ours.
 
 use super::cgroup;
-use super::process::pids_below;
+use super::process::{pids_below, tree_members};
 use crate::capture::ProcessMemory;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
@@ -173,6 +173,8 @@ pub struct Attribution {
     view: PidView,
     /// The profiled container: id and its cgroup, where that is visible.
     target: Option<(String, Option<PathBuf>)>,
+    /// First process of the profiled engine, where no cgroup is its own.
+    root: Option<u32>,
     known: HashMap<u32, CachedProcess>,
     round: u64,
     /// Number of the current device reading; 0 if the caller never starts one.
@@ -187,13 +189,15 @@ impl Attribution {
     /// For a target container (process 1 and id). Without one, every container is treated alike.
     pub fn new(target: Option<(u32, &str)>) -> Attribution {
         let group = target.map(|(pid, id)| {
-            let found = cgroup::find_cgroup(pid, id).ok().map(|c| c.dir);
-            (id.to_owned(), found)
+            let own = Some(pid).filter(|_| !id.is_empty());
+            let found = own.and_then(|pid| cgroup::find_cgroup(pid, id).ok());
+            (id.to_owned(), found.map(|c| c.dir))
         });
         Attribution {
             proc: "/proc".into(),
             view: PidView::of_this_process(target),
             target: group,
+            root: target.filter(|(_, id)| id.is_empty()).map(|(pid, _)| pid),
             known: HashMap::new(),
             round: 0,
             reading: 0,
@@ -210,6 +214,7 @@ impl Attribution {
             proc: proc.to_owned(),
             view: PidView::Host,
             target,
+            root: None,
             known: HashMap::new(),
             round: 0,
             reading: 0,
@@ -266,8 +271,10 @@ impl Attribution {
     /// Pids in the container of interest, read from its cgroup: one file for all of them.
     fn members(&self) -> Vec<u32> {
         let mut pids = Vec::new();
-        if let Some((_, Some(dir))) = &self.target {
-            pids_below(dir, 0, &mut pids);
+        match (self.root, &self.target) {
+            (Some(root), _) => pids = tree_members(&self.proc, root),
+            (None, Some((_, Some(dir)))) => pids_below(dir, 0, &mut pids),
+            _ => {}
         }
         pids
     }
@@ -363,9 +370,10 @@ fn assign_container(
     target: Option<&str>,
     in_group: bool,
 ) -> (Option<String>, Option<bool>) {
-    let target = target.filter(|t| !t.is_empty());
     if let Some(target) = target.filter(|_| in_group || process.in_target) {
-        return (Some(target.to_owned()), Some(true));
+        // A process tree is in no container.
+        let container = Some(target.to_owned()).filter(|id| !id.is_empty());
+        return (container, Some(true));
     }
     let Some(containers) = &process.containers else {
         return (None, None);

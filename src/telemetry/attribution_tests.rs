@@ -130,6 +130,7 @@ impl Machine {
 
     fn attribution(&self, target: Option<(u32, &str)>) -> Attribution {
         Attribution {
+            root: None,
             proc: self.0.path().to_owned(),
             view: PidView::below(self.0.path(), target),
             target: target.map(|(_, id)| (id.to_owned(), None)),

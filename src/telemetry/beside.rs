@@ -1,16 +1,14 @@
 //! The GPUs of a container, and beside them its host memory as a device after the last of them.
 
-use super::host::HostBackend;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, host};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
-use crate::host;
 use std::time::Duration;
 
 /// Reads both.
 struct BesideGpus {
     gpus: Box<dyn MemoryBackend>,
-    host: HostBackend,
+    host: Box<dyn MemoryBackend>,
     /// Index of the host memory in the samples.
     index: u32,
 }
@@ -26,7 +24,7 @@ pub fn add_host_memory(
     if devices.is_empty() || !all_gpus {
         return gpus;
     }
-    match HostBackend::open(target, "beside the GPUs".into()) {
+    match host(target, "beside the GPUs".into()) {
         Ok(host) => Box::new(BesideGpus {
             gpus,
             host,
@@ -60,7 +58,7 @@ impl MemoryBackend for BesideGpus {
         let _ = self.host.sample(clock, wanted, into);
         for sample in into.iter_mut().skip(first) {
             sample.device = self.index;
-            sample.whole_host = host::read_state();
+            sample.whole_host = crate::host::read_state();
         }
         read
     }

@@ -1,6 +1,6 @@
 //! The memory cgroup of a container, v1 and v2, from its own level up to the root: limits, usage,
-//! swap, and the counters of OOM kills. Nothing is ever written to these files: resetting the
-//! kernel's peak would falsify it for other readers.
+//! swap, and the counters of OOM kills. Nothing is written to these files that another reader could notice: since Linux
+//! 6.12 a peak is reset for one descriptor alone, and where that is not so no peak is reset.
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
 use std::collections::VecDeque;
@@ -347,6 +347,28 @@ fn field(table: &str, name: &str) -> Option<u64> {
         .find_map(|l| parse_number(l.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
+/// Opens a peak, on cgroup v2 as one of our own: a write resets it for the descriptor that is written to, whose peak is from
+/// then on the highest usage since. Older kernels do not allow the file to be opened for that, nor does the kernel every user.
+fn open_peak(cgroup: &Cgroup, name: &str) -> io::Result<File> {
+    let path = cgroup.dir.join(name);
+    let own = File::options().read(true).write(true).open(&path);
+    match own {
+        Ok(own) if cgroup.version == CgroupVersion::V2 && is_of_the_kernel(&own) => {
+            // Any text resets it; what refuses it can still be read.
+            let _ = own.write_at(b"reset", 0);
+            Ok(own)
+        }
+        _ => File::open(path),
+    }
+}
+
+/// Whether a file is one of the kernel's, and not one of a tree that stands for them.
+fn is_of_the_kernel(file: &File) -> bool {
+    /// `CGROUP2_SUPER_MAGIC` of the kernel.
+    const CGROUP2: u64 = 0x6367_7270;
+    rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u64 == CGROUP2)
+}
+
 /// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten. All
 /// usage figures include swap.
 pub struct CgroupFiles {
@@ -379,8 +401,10 @@ impl CgroupFiles {
                 None => open(names.usage)?,
             },
             swap: optional(names.swap),
-            peak: optional(names.peak_with_swap).or_else(|| optional(Some(names.peak))),
-            swap_peak: optional(names.swap_peak),
+            peak: optional(names.peak_with_swap).or_else(|| open_peak(cgroup, names.peak).ok()),
+            swap_peak: names
+                .swap_peak
+                .and_then(|name| open_peak(cgroup, name).ok()),
             kernel: optional(names.kernel),
             stat: optional(Some("memory.stat")),
             swap_cached: 0,
@@ -524,6 +548,8 @@ fn is_of(component: &str, container_id: &str) -> bool {
     let name = component.strip_suffix(".scope").unwrap_or(component);
     match name.strip_suffix(container_id) {
         Some("") => true,
+        // The name of a unit, as `vllm.service`, may be the end of another one's.
+        Some(_) if container_id.contains('.') => false,
         Some(before) => before.ends_with(['-', ':']) && !before.ends_with("conmon-"),
         None => false,
     }

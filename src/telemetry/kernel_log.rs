@@ -117,7 +117,8 @@ impl KernelEvidence {
         let others: Vec<_> = other_gpus.iter().filter_map(|gpu| pci_place(gpu)).collect();
         let of_another = |text: &str| pci_place(text).is_some_and(|gpu| others.contains(&gpu));
         let mut found = KernelEvidence {
-            complete: log.first().is_some_and(|line| line.wall_ns <= from_ns),
+            // The kernel names cgroups, and one without an id has none of its own.
+            complete: !id.is_empty() && log.first().is_some_and(|line| line.wall_ns <= from_ns),
             ..KernelEvidence::default()
         };
         let (mut limit_bytes, mut killed_pid, mut described_pid) = (None, None, None);

@@ -19,6 +19,8 @@ mod replay;
 mod sampler;
 mod samples;
 mod survey;
+pub mod toolkit;
+mod tree;
 
 pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
@@ -38,6 +40,7 @@ use nvml::{NvmlBackend, Unusable};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use tree::TreeBackend;
 
 /// Reads the memory of some devices. Used by one thread at a time, and may block it.
 pub trait MemoryBackend: Send {
@@ -166,7 +169,7 @@ impl FromStr for BackendChoice {
 pub struct MeasuredContainer {
     /// Host pid of its process 1; `None` when it is not running.
     pub init_pid: Option<u32>,
-    /// Full id, as in the names of its cgroups. If empty, only the pid identifies it.
+    /// Full id, as in the names of its cgroups. If empty, it is the tree of that process: its cgroup is not its own.
     pub container_id: String,
     /// GPU request as Docker stores it: a device id each, or `all`, or `count=N`.
     pub gpu_request: Vec<String>,
@@ -191,16 +194,21 @@ impl MeasuredContainer {
 
 /// The directory of a container's own cgroup, if this host shows it.
 pub fn cgroup_directory(target: &MeasuredContainer) -> Option<std::path::PathBuf> {
-    cgroup::find_cgroup(target.init_pid?, &target.container_id)
-        .ok()
-        .map(|c| c.dir)
+    Some(own_cgroup(target)?.dir)
+}
+
+/// `None` for a process tree too: the cgroup that it is in is others' as well.
+fn own_cgroup(target: &MeasuredContainer) -> Option<cgroup::Cgroup> {
+    let init = target
+        .init_pid
+        .filter(|_| !target.container_id.is_empty())?;
+    cgroup::find_cgroup(init, &target.container_id).ok()
 }
 
 /// Counts OOM kills in a container, if this host shows its cgroup. With `since_start`, earlier
 /// kills count too.
 pub fn watch_oom_kills(target: &MeasuredContainer, since_start: bool) -> Option<OomWatch> {
-    let cgroup = cgroup::find_cgroup(target.init_pid?, &target.container_id).ok()?;
-    Some(OomWatch::start_counting(&cgroup, since_start))
+    Some(OomWatch::start_counting(&own_cgroup(target)?, since_start))
 }
 
 /// Whether a container was given GPUs, by its request, its device files or its environment.
@@ -355,7 +363,10 @@ fn amd_or_host(target: &MeasuredContainer) -> Result<Box<dyn MemoryBackend>, Fai
 }
 
 fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {
-    Ok(Box::new(HostBackend::open(target, reason)?))
+    match target.container_id.is_empty() {
+        true => Ok(Box::new(TreeBackend::open(target, reason)?)),
+        false => Ok(Box::new(HostBackend::open(target, reason)?)),
+    }
 }
 
 fn unusable(why: Unusable, no_request: bool) -> Failure {

@@ -93,10 +93,7 @@ impl NvmlBackend {
                 (chosen, found)
             }
         };
-        let of_interest = target
-            .init_pid
-            .filter(|_| !target.container_id.is_empty())
-            .map(|pid| (pid, target.container_id.as_str()));
+        let of_interest = (target.init_pid).map(|pid| (pid, target.container_id.as_str()));
         let whose = Attribution::new(of_interest);
         Self::open_chosen(devices, &chosen, found, notes, whose)
     }
@@ -266,7 +263,7 @@ fn in_use(
     target: &MeasuredContainer,
     devices: &[(Device<'static>, Listed)],
 ) -> Vec<u32> {
-    let Some(init) = target.init_pid.filter(|_| !target.container_id.is_empty()) else {
+    let Some(init) = target.init_pid else {
         return Vec::new();
     };
     let mut whose = Attribution::new(Some((init, &target.container_id)));

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 /// container, which is too expensive for every tick.
 const LIST_AGE_NS: i64 = 1_000_000_000;
 
-/// The memory of the processes that an exec started.
+/// The memory of the processes that an exec started, or of a process tree.
 pub struct SessionMemory {
     leader: u32,
-    cgroup: PathBuf,
+    /// Where its processes are; `None`: anywhere.
+    cgroup: Option<PathBuf>,
     /// `statm` of each process, kept open: after the pid is reused the old file reads as an error.
     members: Vec<File>,
     listed_at: Option<AtNs>,
@@ -27,8 +28,16 @@ impl SessionMemory {
     /// For the exec with this first process, in the cgroup with this directory.
     pub fn new(leader: u32, cgroup: &Path) -> SessionMemory {
         SessionMemory {
+            cgroup: Some(cgroup.to_owned()),
+            ..SessionMemory::of_tree(leader)
+        }
+    }
+
+    /// For a process and its descendants, whatever their cgroups.
+    pub fn of_tree(leader: u32) -> SessionMemory {
+        SessionMemory {
             leader,
-            cgroup: cgroup.to_owned(),
+            cgroup: None,
             members: Vec::new(),
             listed_at: None,
             buffer: Vec::new(),
@@ -71,20 +80,14 @@ impl SessionMemory {
 
     fn list_members(&mut self, now: AtNs) {
         self.listed_at = Some(now);
-        let mut pids = Vec::new();
-        pids_below(&self.cgroup, 0, &mut pids);
-        let mut table = Vec::with_capacity(pids.len());
-        for pid in pids {
-            let stat = File::open(format!("/proc/{pid}/stat"));
-            if let Some(row) = stat.ok().and_then(|f| {
-                read_at_start(&f, &mut self.buffer)
-                    .ok()
-                    .and_then(ProcessRow::parse)
-            }) {
-                table.push(row);
+        let members = match &self.cgroup {
+            Some(cgroup) => {
+                let mut pids = Vec::new();
+                pids_below(cgroup, 0, &mut pids);
+                members(&rows_of(Path::new("/proc"), pids), self.leader)
             }
-        }
-        let members = members(&table, self.leader);
+            None => tree_members(Path::new("/proc"), self.leader),
+        };
         self.members = members
             .into_iter()
             .filter_map(|pid| File::open(format!("/proc/{pid}/statm")).ok())
@@ -157,6 +160,20 @@ fn members(table: &[ProcessRow], leader: u32) -> Vec<u32> {
         next += 1;
     }
     found
+}
+
+/// The processes of the session of `leader`, and those that descend from it, whatever their cgroups.
+pub(super) fn tree_members(proc: &Path, leader: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    members(&rows_of(proc, pids), leader)
+}
+
+fn rows_of(proc: &Path, pids: impl IntoIterator<Item = u32>) -> Vec<ProcessRow> {
+    let stats =
+        (pids.into_iter()).filter_map(|pid| std::fs::read(proc.join(format!("{pid}/stat"))).ok());
+    let rows = stats.filter_map(|stat| ProcessRow::parse(&String::from_utf8_lossy(&stat)));
+    rows.collect()
 }
 
 /// Pages of anonymous memory in a `statm`: resident less shared. For an ended process or a zombie

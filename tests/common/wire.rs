@@ -116,6 +116,8 @@ struct State {
 struct Shared {
     /// Docker lists only containers with this in their names.
     shown: Option<String>,
+    /// Whether it lets questions pass alone, as a read-only proxy of the socket does.
+    read_only: bool,
     socket: PathBuf,
     state: Mutex<State>,
 }
@@ -130,6 +132,15 @@ pub struct Wire {
 impl Wire {
     /// Only within a tokio runtime. `shown`: Docker lists only containers with this in their names.
     pub fn start(shown: Option<&str>, breaks: Option<(Fault, Place)>) -> Wire {
+        Wire::open(shown, breaks, false)
+    }
+
+    /// A proxy that lets GET and HEAD pass and answers anything else as HAProxy does.
+    pub fn read_only() -> Wire {
+        Wire::open(None, None, true)
+    }
+
+    fn open(shown: Option<&str>, breaks: Option<(Fault, Place)>, read_only: bool) -> Wire {
         let folder = tempfile::tempdir().expect("tempdir");
         let socket = folder.path().join("docker.sock");
         let life = CancellationToken::new();
@@ -141,6 +152,7 @@ impl Wire {
         };
         let shared = Arc::new(Shared {
             shown: shown.map(|part| format!("{{\"name\":[\"{part}\"]}}")),
+            read_only,
             socket: socket.clone(),
             state: Mutex::new(state),
         });
@@ -264,7 +276,17 @@ async fn serve(shared: &Shared, mut client: UnixStream) -> Option<()> {
     let class = class(method, target);
     let framed = class == "POST /exec/ID/start" || class == "GET /containers/ID/logs";
     let stream = framed || class == "GET /events";
+    let refused = shared.read_only && !matches!(method, "GET" | "HEAD");
     let (number, wrong) = shared.arrives(class);
+    if refused {
+        let page = "<html><body><h1>403 Forbidden</h1>\nRequest forbidden by administrative rules.\n</body></html>\n";
+        let answer = format!(
+            "HTTP/1.1 403 Forbidden\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
+            page.len()
+        );
+        client.write_all(answer.as_bytes()).await.ok()?;
+        return client.shutdown().await.ok();
+    }
     if let Some(narrowed) = narrowed(target, shared.shown.as_deref()) {
         let new = line.replacen(target, &narrowed, 1);
         head.splice(..line.len(), new.into_bytes());
@@ -293,6 +315,11 @@ async fn serve(shared: &Shared, mut client: UnixStream) -> Option<()> {
             return None;
         }
         _ => {}
+    }
+    if shared.read_only {
+        // Nothing follows on the same connection, which is looked at only once.
+        let end = head.windows(2).position(|w| w == b"\r\n")? + 2;
+        head.splice(end..end, b"Connection: close\r\n".iter().copied());
     }
     let mut daemon = UnixStream::connect(real()).await.ok()?;
     daemon.write_all(&head).await.ok()?;

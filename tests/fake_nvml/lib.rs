@@ -19,7 +19,12 @@
 //! at MS fail FUNCTION CODE [I]                    FUNCTION returns CODE (of one GPU); 0 ends that
 //! at MS slow FUNCTION MILLISECONDS                FUNCTION takes that long
 //! stride32                                        process lists as drivers 535.43 to 535.97 have them
+//! at MS cap I MIB                                 no more than that is told to be in use
+//! stale                                           what `libcuda` took is told as at the first look, for ever
 //! ```
+//!
+//! It stands in for `libcuda.so.1` too: what a process takes by it is a file of its own in the folder `SCENARIO.cuda`, and is
+//! in use on the first GPU while that process lives.
 //!
 //! The file is read again for every call: a test may change the scenario by replacing it. With
 //! `PLIMSOLL_FAKE_NVML_ONCE` it is read once and stands as it is at the start, which costs next to
@@ -74,6 +79,9 @@ struct Scenario {
     /// By function and GPU; `None` is every GPU.
     failures: BTreeMap<(String, Option<usize>), Code>,
     slow: BTreeMap<String, u64>,
+    stale: bool,
+    /// By GPU, MiB.
+    caps: Vec<(usize, u64)>,
 }
 
 /// A scenario that was read now, or once.
@@ -161,6 +169,29 @@ impl Scenario {
             }
             scenario.apply(&words);
         }
+        static FIRST: OnceLock<Vec<(u32, u64)>> = OnceLock::new();
+        let taken = cuda::taken(std::path::Path::new(&path));
+        let first = FIRST.get_or_init(|| taken.clone());
+        let taken = if scenario.stale { first } else { &taken };
+        if let Some(gpu) = scenario.gpus.first_mut() {
+            for (pid, bytes) in taken {
+                *gpu.values.entry("used".to_owned()).or_default() += bytes / MIB;
+                let process = Process {
+                    bytes: Some(*bytes),
+                    compute: true,
+                    graphics: false,
+                    mps: false,
+                };
+                gpu.processes.insert(*pid, process);
+            }
+        }
+        for (index, mib) in std::mem::take(&mut scenario.caps) {
+            let used = scenario.gpus[index]
+                .values
+                .entry("used".to_owned())
+                .or_default();
+            *used = (*used).min(mib);
+        }
         scenario
     }
 
@@ -169,6 +200,8 @@ impl Scenario {
             [] => {}
             ["driver", version] => self.driver = (*version).to_owned(),
             ["stride32"] => self.stride32 = true,
+            ["stale"] => self.stale = true,
+            ["cap", index, mib] => self.caps.push((number(index) as usize, number(mib))),
             ["gpu", index, values @ ..] if values.iter().all(|v| v.contains('=')) => {
                 let values = values.iter().filter_map(|v| v.split_once('='));
                 self.gpu(index)
@@ -253,6 +286,123 @@ impl Scenario {
 
     fn gpu(&mut self, index: &str) -> &mut Gpu {
         &mut self.gpus[number(index) as usize]
+    }
+}
+
+/// The stand-in for CUDA's driver library: allocations that are only counted.
+mod cuda {
+    use super::{Code, MIB, OK};
+    use std::collections::BTreeMap;
+    use std::ffi::{c_int, c_uint, c_void};
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+
+    const OUT_OF_MEMORY: Code = 2;
+    /// What a context takes.
+    const CONTEXT: u64 = 314 * MIB;
+    /// Size by address; the context is at 0.
+    static TAKEN: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+    fn folder(scenario: &Path) -> PathBuf {
+        let mut name = scenario.as_os_str().to_owned();
+        name.push(".cuda");
+        name.into()
+    }
+
+    /// Pid and bytes of the living processes that took any.
+    pub fn taken(scenario: &Path) -> Vec<(u32, u64)> {
+        let files = std::fs::read_dir(folder(scenario))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let read = |file: std::fs::DirEntry| {
+            let pid: u32 = file.file_name().to_str()?.parse().ok()?;
+            let bytes = std::fs::read_to_string(file.path())
+                .ok()?
+                .trim()
+                .parse()
+                .ok()?;
+            Path::new(&format!("/proc/{pid}"))
+                .exists()
+                .then_some((pid, bytes))
+        };
+        files.filter_map(read).collect()
+    }
+
+    fn changed(change: impl FnOnce(&mut BTreeMap<u64, u64>)) {
+        let mut all = TAKEN.lock().expect("taken");
+        change(&mut all);
+        let scenario = std::env::var_os("PLIMSOLL_FAKE_NVML").expect("a scenario");
+        let folder = folder(Path::new(&scenario));
+        std::fs::create_dir_all(&folder).expect("a folder for what was taken");
+        let file = folder.join(std::process::id().to_string());
+        let new = file.with_extension("new");
+        std::fs::write(&new, all.values().sum::<u64>().to_string()).expect("what was taken");
+        std::fs::rename(&new, &file).expect("what was taken");
+    }
+
+    #[unsafe(no_mangle)]
+    pub extern "C" fn cuInit(_flags: c_uint) -> Code {
+        OK
+    }
+
+    /// # Safety
+    /// `device` points to a number.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> Code {
+        // SAFETY: the caller's word.
+        unsafe { device.write(ordinal) };
+        OK
+    }
+
+    /// # Safety
+    /// `context` points to a pointer.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+        context: *mut *mut c_void,
+        _device: c_int,
+    ) -> Code {
+        changed(|all| {
+            all.insert(0, CONTEXT);
+        });
+        // SAFETY: the caller's word. It is a handle, and points to nothing.
+        unsafe { context.write(std::ptr::without_provenance_mut(1)) };
+        OK
+    }
+
+    #[unsafe(no_mangle)]
+    pub extern "C" fn cuCtxSetCurrent(_context: *mut c_void) -> Code {
+        OK
+    }
+
+    /// # Safety
+    /// `address` points to a number of 64 bits.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> Code {
+        if bytes == 0 {
+            return OUT_OF_MEMORY;
+        }
+        let mut new = 0;
+        changed(|all| {
+            new = all.keys().last().copied().unwrap_or(0) + (1 << 40);
+            all.insert(new, bytes as u64);
+        });
+        // SAFETY: the caller's word.
+        unsafe { address.write(new) };
+        OK
+    }
+
+    #[unsafe(no_mangle)]
+    pub extern "C" fn cuMemFree_v2(address: u64) -> Code {
+        changed(|all| {
+            all.remove(&address);
+        });
+        OK
+    }
+
+    #[unsafe(no_mangle)]
+    pub extern "C" fn cuMemsetD8_v2(_address: u64, _value: u8, _bytes: usize) -> Code {
+        OK
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod device;
 mod faults;
 mod http;
 mod json;

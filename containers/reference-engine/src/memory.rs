@@ -1,5 +1,6 @@
-//! The weight itself: anonymous pages, each of them touched, none of them huge.
+//! The weight itself: anonymous pages, each of them touched, none of them huge; or plain allocations of a GPU.
 
+use crate::device::{Device, Driver};
 use crate::phases::{Phase, Phases};
 use crate::truth::Truth;
 use std::io;
@@ -21,10 +22,12 @@ pub fn keep_own_heap_small() {
     }
 }
 
-/// An anonymous mapping. It costs nothing until touched, and is given back when dropped.
+/// An anonymous mapping, which costs nothing until touched, or memory of a GPU, which costs at once. Given back when dropped.
 pub struct Region {
     start: *mut u8,
     bytes: usize,
+    /// Whose memory it is, and its address there.
+    device: Option<(&'static Driver, u64)>,
 }
 
 // SAFETY: the mapping belongs to the Region alone, is not tied to a thread, and is written through `&mut` only.
@@ -34,7 +37,7 @@ unsafe impl Sync for Region {}
 impl Region {
     pub fn reserve(bytes: usize) -> io::Result<Region> {
         if bytes == 0 {
-            return Ok(Region { start: std::ptr::null_mut(), bytes });
+            return Ok(Region { start: std::ptr::null_mut(), bytes, device: None });
         }
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe {
@@ -53,11 +56,25 @@ impl Region {
         // With huge pages the kernel could charge more than was touched. A kernel that refuses has none.
         // SAFETY: advice about the mapping just made.
         unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
-        Ok(Region { start: start.cast(), bytes })
+        Ok(Region { start: start.cast(), bytes, device: None })
+    }
+
+    /// The same of a device.
+    pub fn on(device: Device, bytes: usize) -> io::Result<Region> {
+        if device == Device::Cpu || bytes == 0 {
+            return Region::reserve(bytes);
+        }
+        let driver = Driver::of(device)?;
+        let address = driver.take(bytes)?;
+        Ok(Region { start: std::ptr::null_mut(), bytes, device: Some((driver, address)) })
     }
 
     /// Writes to each page that begins in `from..to`.
     pub fn touch(&mut self, from: usize, to: usize) {
+        if let Some((driver, address)) = self.device {
+            let to = to.min(self.bytes);
+            return driver.fill(address + from as u64, to.saturating_sub(from));
+        }
         for offset in (from..to.min(self.bytes)).step_by(page_bytes()) {
             // SAFETY: `offset` is inside the mapping, which is writable and not shared with any reference.
             unsafe { self.start.add(offset).write_volatile(1) };
@@ -67,7 +84,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        if let Some((driver, address)) = self.device {
+            driver.give_back(address);
+        } else if self.bytes > 0 {
             // SAFETY: exactly the mapping that `reserve` made; nothing refers to it any more.
             unsafe { libc::munmap(self.start.cast(), self.bytes) };
         }
@@ -78,6 +97,7 @@ impl Drop for Region {
 pub struct Engine {
     _weights: Region,
     _kv_pool: Region,
+    device: Device,
     activation_bytes: usize,
     activation_time: Duration,
     /// One spike at a time: concurrent requests must not stack it, or its height would depend on the load.
@@ -87,20 +107,25 @@ pub struct Engine {
 impl Engine {
     /// A plateau, weights, a plateau, the KV pool, a plateau: a sampler is to see each step on its own.
     pub fn load(truth: &Truth, phases: &Phases) -> io::Result<Engine> {
+        if truth.device != Device::Cpu {
+            // Its context is a part of the baseline.
+            Driver::of(truth.device)?;
+        }
         thread::sleep(Duration::from_millis(truth.start_ms));
         phases.enter(Phase::LoadingWeights, "");
-        let mut weights = Region::reserve(truth.weights_bytes)?;
+        let mut weights = Region::on(truth.device, truth.weights_bytes)?;
         touch_over(&mut weights, Duration::from_millis(truth.load_ms));
         phases.enter(Phase::WeightsLoaded, "");
         thread::sleep(Duration::from_millis(truth.settle_ms));
 
-        let mut kv_pool = Region::reserve(truth.kv_pool_bytes)?;
+        let mut kv_pool = Region::on(truth.device, truth.kv_pool_bytes)?;
         kv_pool.touch(0, truth.kv_pool_bytes);
         phases.enter(Phase::KvCacheAllocated, "");
         thread::sleep(Duration::from_millis(truth.settle_ms));
         Ok(Engine {
             _weights: weights,
             _kv_pool: kv_pool,
+            device: truth.device,
             activation_bytes: truth.activation_bytes,
             activation_time: Duration::from_millis(truth.activation_ms),
             computing: Mutex::new(()),
@@ -110,7 +135,7 @@ impl Engine {
     /// One activation spike. Its length counts from the moment that it stands at full height.
     pub fn spike(&self) -> io::Result<()> {
         let _one_at_a_time = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut activation = Region::reserve(self.activation_bytes)?;
+        let mut activation = Region::on(self.device, self.activation_bytes)?;
         activation.touch(0, self.activation_bytes);
         thread::sleep(self.activation_time);
         Ok(())

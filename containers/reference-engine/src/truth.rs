@@ -1,6 +1,7 @@
 //! What the engine was told to use: the flags of its memory and times, and the same as JSON for a test to compare with.
 
 use crate::args::{Args, Flag, Kind, Stop};
+use crate::device::Device;
 use crate::json;
 
 /// Tokens per KV block, as in most engines.
@@ -16,6 +17,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new("start-ms", Kind::Count, "200", "plateau before anything is loaded: the baseline"),
     Flag::new("load-ms", Kind::Count, "200", "time over which the weights are touched"),
     Flag::new("settle-ms", Kind::Count, "300", "plateau after the weights, and again after the KV pool"),
+    Flag::new("device", Kind::Text, "cpu", "whose memory: cpu, or the first GPU by cuda or hip (dynamic build only)"),
     Flag::new("token-us", Kind::Count, "200", "time per output token"),
 ];
 
@@ -31,6 +33,7 @@ pub struct Truth {
     pub load_ms: u64,
     pub settle_ms: u64,
     pub token_us: u64,
+    pub device: Device,
 }
 
 impl Truth {
@@ -46,7 +49,13 @@ impl Truth {
             load_ms: args.count("load-ms")?,
             settle_ms: args.count("settle-ms")?,
             token_us: args.count("token-us")?,
+            device: Truth::device(args.text("device")?)?,
         })
+    }
+
+    fn device(word: &str) -> Result<Device, Stop> {
+        let refused = || Stop::Usage(format!("argument --device: invalid choice: '{word}' (cpu, cuda, hip)"));
+        Device::named(word).ok_or_else(refused)
     }
 
     pub fn kv_blocks(&self) -> u64 {
@@ -63,7 +72,7 @@ impl Truth {
         let Truth { weights_bytes, kv_pool_bytes, activation_bytes, .. } = *self;
         let steady = weights_bytes + kv_pool_bytes;
         format!(
-            "{{\"model\":{model},\"simulated\":true,\"page_bytes\":{page},\
+            "{{\"model\":{model},\"simulated\":true,\"device\":\"{device}\",\"page_bytes\":{page},\
              \"weights_bytes\":{weights_bytes},\"kv_pool_bytes\":{kv_pool_bytes},\
              \"activation_bytes\":{activation_bytes},\"steady_bytes\":{steady},\"peak_bytes\":{peak},\
              \"page_table_bytes\":{{\"weights\":{tables_w},\"kv_pool\":{tables_k},\"activation\":{tables_a}}},\
@@ -83,6 +92,7 @@ impl Truth {
             load_ms = self.load_ms,
             settle_ms = self.settle_ms,
             token_us = self.token_us,
+            device = self.device.name(),
         )
     }
 }

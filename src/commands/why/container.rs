@@ -163,10 +163,9 @@ pub async fn diagnose_removed(runtime: &Runtime, name: &str) -> Option<Diagnosis
 /// Facts of a container that its inspection shows, as `name=value`.
 pub fn facts_of(container: &ContainerFacts) -> Vec<String> {
     let size = |name: &str, bytes: Option<u64>| bytes.map(|b| format!("{name}={}", Bytes(b)));
-    let mut facts = vec![
-        format!("image={}", container.image),
-        format!("flags={}", container.argv.join(" ")),
-    ];
+    let image = Some(&container.image).filter(|image| !image.is_empty());
+    let mut facts: Vec<String> = image.iter().map(|image| format!("image={image}")).collect();
+    facts.push(format!("flags={}", container.argv.join(" ")));
     facts.extend(size("memory_limit", container.memory_limit_bytes));
     facts.extend(size("shm_size", container.shm_size_bytes));
     facts
@@ -319,8 +318,10 @@ async fn read_log(
         .log_history(&container.facts, from, HISTORY_BYTES, &cancel, take)
         .await;
     let error = history.facts.error.map(|error| format!("the log: {error}"));
+    // What cannot be read at all is not read better from its end.
+    let complete = history.complete || error.is_some();
     evidence.unread.extend(error);
-    (evidence, history.complete)
+    (evidence, complete)
 }
 
 /// Events that the daemon remembers, and why it gives none.

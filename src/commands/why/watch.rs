@@ -3,7 +3,6 @@
 use super::NamedDiagnosis;
 use super::container::{diagnose_container, diagnose_removed};
 use crate::capture::{DeviceFacts, MemorySample};
-use crate::cli::WhyArgs;
 use crate::clock::{Clock, wall_now_ns};
 use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
@@ -31,18 +30,19 @@ struct LifeWatch {
     ring: JoinHandle<(VecDeque<MemorySample>, DeviceGrowth)>,
 }
 
-/// Waits until the container that `args` names has died, and diagnoses it.
+/// Waits until the container that `wanted` names has died, and diagnoses it; keeps the evidence with `keep`.
 ///
 /// # Errors
 /// There is no such container, or a signal ended the wait.
 pub async fn wait_for_death(
     console: &Console,
     runtime: &Runtime,
-    args: &WhyArgs,
+    wanted: &str,
+    keep: bool,
     stop: &StopSignal,
 ) -> anyhow::Result<Vec<NamedDiagnosis>> {
     let since = wall_now_ns();
-    let mut found = unless_stopped(stop, runtime.find_any(&args.target)).await?;
+    let mut found = unless_stopped(stop, runtime.find_any(wanted)).await?;
     let id = found.facts.id.clone();
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<ContainerNotice>();
     let watch = runtime.watch_events(Some(&id), Some(since), stop.token(), move |event| {
@@ -91,7 +91,7 @@ pub async fn wait_for_death(
     let (mut diagnosis, kept) = match runtime.inspect_container(&id).await? {
         Some(now) => {
             found = now;
-            diagnose_container(runtime, &found, args.bundle.is_some()).await
+            diagnose_container(runtime, &found, keep).await
         }
         None => (
             diagnose_removed(runtime, &name).await.unwrap_or_default(),

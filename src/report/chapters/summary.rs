@@ -102,10 +102,13 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         ),
         (
             "container",
-            format!(
-                "{} ({})",
-                p.metadata.container.name, p.metadata.container.image
-            ),
+            match (
+                &p.metadata.container.name,
+                p.metadata.container.image.as_str(),
+            ) {
+                (name, "") => name.clone(),
+                (name, image) => format!("{name} ({image})"),
+            },
         ),
         ("mode", words::mode_label(p).to_owned()),
         (
