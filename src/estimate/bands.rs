@@ -75,6 +75,12 @@ pub fn is_extrapolated(deployment: &Deployment) -> bool {
     deployment.pp > 1 || shared.is_some()
 }
 
+/// Whether few runs like it were measured at all, so that no risk is low.
+pub fn has_few_runs(deployment: &Deployment) -> bool {
+    let named = deployment.versions.is_none() && deployment.speculation.is_none();
+    is_extrapolated(deployment) || !named || deployment.host.weights > 0
+}
+
 /// Puts the bands that the table has into `terms`; a term that has a band keeps it.
 pub fn put(terms: &mut [Term], known: &Known) {
     for term in terms.iter_mut() {

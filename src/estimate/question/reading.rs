@@ -2,7 +2,7 @@
 
 use super::longest;
 use crate::estimate::arithmetic::sum;
-use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown};
+use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown, bands};
 use serde::{Deserialize, Serialize};
 
 /// Figures of one estimate, bytes on the GPU that needs most.
@@ -16,6 +16,9 @@ pub struct Reading {
     pub request: u64,
     /// The engine's CUDA graphs are taken and in none of these, as their amount is not known.
     pub lacks_graphs: bool,
+    /// Few runs like it were measured: the bands are of others.
+    #[serde(default)]
+    pub extrapolated: bool,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -112,6 +115,7 @@ impl Reading {
             besides_high,
             request,
             lacks_graphs: estimate.lacks_graphs,
+            extrapolated: bands::has_few_runs(deployment),
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -196,7 +200,7 @@ impl Reading {
 
     /// The least risk where something is not known.
     fn least_risk(&self) -> Risk {
-        if self.lacks_graphs {
+        if self.lacks_graphs || self.extrapolated {
             Risk::Medium
         } else {
             Risk::Low
@@ -207,6 +211,8 @@ impl Reading {
     pub fn meaning(&self, risk: Risk) -> &'static str {
         if self.lacks_graphs && risk == self.least_risk() {
             "what its CUDA graphs take is not known and not in it"
+        } else if self.extrapolated && risk == self.least_risk() {
+            "few runs like it were measured"
         } else {
             risk.meaning()
         }
@@ -226,6 +232,7 @@ mod tests {
             besides_high: high * GIB,
             request: GIB,
             lacks_graphs: false,
+            extrapolated: false,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -248,6 +255,7 @@ mod tests {
         assert_eq!(reading(80, 81, 72).risk(1), Some(Risk::DoesNotFit));
         let without_graphs = Reading {
             lacks_graphs: true,
+            extrapolated: false,
             ..roomy
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));

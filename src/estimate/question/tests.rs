@@ -48,6 +48,7 @@ impl Toy {
         let length = d.max_model_len.unwrap_or(100);
         Reading {
             lacks_graphs: false,
+            extrapolated: false,
             besides,
             besides_high: besides + besides / 10,
             request: length,

@@ -81,6 +81,7 @@ fn told(terms: &[Term], warnings: &[String]) -> EstimatePage {
         reason: String::new(),
         reading: Known::Value(Reading {
             lacks_graphs: false,
+            extrapolated: false,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,
