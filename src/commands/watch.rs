@@ -49,7 +49,7 @@ enum News {
     Died {
         name: String,
         count: u64,
-        death: DeathRecord,
+        death: Box<DeathRecord>,
     },
     Read {
         container: ContainerScan,
@@ -250,7 +250,7 @@ impl HostWatch<'_> {
                 })
             }
             News::Died { name, count, death } => {
-                self.ledger.record_death(&name, count, death.clone());
+                self.ledger.record_death(&name, count, (*death).clone());
                 self.save()?;
                 self.print_line(&WatchEvent {
                     event: "death",
@@ -413,6 +413,7 @@ async fn explain_lives(
         });
         let death = death_of(&last, checked.await.unwrap_or_default());
         let name = last.name;
+        let death = Box::new(death);
         let _ = sender.send(News::Died { name, count, death });
     }
 }

@@ -47,9 +47,11 @@ impl DoctorCheck {
     /// What to do about it, with the command.
     fn remedy(&self) -> Option<String> {
         match (&self.hint, &self.mend) {
-            (Some(hint), Some(mend)) => Some(format!("{hint}: `{mend}`")),
+            (Some(hint), Some(mend)) if !hint.contains(mend.as_str()) => {
+                Some(format!("{hint}: `{mend}`"))
+            }
             (None, Some(mend)) => Some(format!("`{mend}`")),
-            (hint, None) => hint.clone(),
+            (hint, _) => hint.clone(),
         }
     }
 }

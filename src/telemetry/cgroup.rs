@@ -3,6 +3,7 @@
 //! 6.12 a peak is reset for one descriptor alone, and where that is not so no peak is reset.
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
+use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -351,7 +352,8 @@ fn field(table: &str, name: &str) -> Option<u64> {
 /// then on the highest usage since. Older kernels do not allow the file to be opened for that, nor does the kernel every user.
 fn open_peak(cgroup: &Cgroup, name: &str) -> io::Result<File> {
     let path = cgroup.dir.join(name);
-    let own = File::options().read(true).write(true).open(&path);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let own = rustix::fs::open(&path, flags, Mode::empty()).map(File::from);
     match own {
         Ok(own) if cgroup.version == CgroupVersion::V2 && is_of_the_kernel(&own) => {
             // Any text resets it; what refuses it can still be read.

@@ -164,6 +164,9 @@ fn verb(words: &[String], line: &str) -> Class {
     if has("--help") {
         return Class::Local("");
     }
+    if ["--pid", "--cgroup", "--pod"].into_iter().any(has) {
+        return Class::Parsed("asks for a process, a cgroup or a pod that is nowhere here");
+    }
     match verb {
         "estimate" if has("--online") => Class::Parsed("asks a hub in the network"),
         "estimate" if words.iter().any(|w| w == "detected") => Class::Parsed("asks for a GPU"),
