@@ -24,6 +24,9 @@ pub struct GpuModel {
     /// Streaming multiprocessors, or compute units.
     #[serde(skip_serializing)]
     pub sms: u64,
+    /// Whether it can be bought as a GPU of its own: a slice, a part of a card or a laptop's cannot.
+    #[serde(default = "is_sold_alone", skip_serializing)]
+    pub sold_alone: bool,
     /// Which kernels and libraries' buffers it has.
     #[serde(skip_serializing)]
     pub generation: Generation,
@@ -53,6 +56,10 @@ pub struct SharedMemory {
     pub stopped: Option<f64>,
     /// How far measured pools lay from what the terms of cards leave, either way.
     pub off: Option<f64>,
+}
+
+fn is_sold_alone() -> bool {
+    true
 }
 
 /// Every model that ships, read once; none where the file cannot be read, which a test rules out.

@@ -340,8 +340,6 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
             &["--compilation-config", "{\"cudagraph_mode\":\"FULL\"}"],
             "--compilation-config.cudagraph-mode",
         ),
-        (&["--kv-offloading-size", "40"], "--kv-offloading-size"),
-        (&["-pp", "2"], "pipeline parallelism"),
     ] {
         let d = document(&words(flags));
         assert_eq!(d["fits"], Value::Null, "{flags:?}: {}", d["reason"]);

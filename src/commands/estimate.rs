@@ -215,6 +215,7 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
     // Cards: a machine that shares its memory with its GPU is no part that is added to a host.
     let cards = catalog::shipped_gpus()
         .iter()
+        .filter(|card| card.sold_alone)
         .filter(|m| m.shares_host.is_none());
     let gpus: Vec<_> = cards.map(gpu::planned).collect();
     let read = |d: &Deployment| asked.reading(d);

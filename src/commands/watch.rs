@@ -150,10 +150,7 @@ async fn watch_host(
 impl HostWatch<'_> {
     /// Scans once, and begins what follows from it.
     async fn scan(&mut self) {
-        if self.watcher.runtime().is_none() {
-            // The daemon may have come up meanwhile.
-            self.watcher = MemoryWatcher::open().await;
-        }
+        self.watcher.reconnect().await;
         self.follow_events();
         let scan = self.watcher.scan_memory().await;
         self.ledger.record_scan(&scan);
@@ -195,6 +192,7 @@ impl HostWatch<'_> {
             0 => wall_now_ns(),
             until => until + 1,
         };
+        let console = self.console.clone();
         let (notices, received) = unbounded_channel();
         let cancel = self.stop.token().clone();
         let known = self.ledger.containers.keys().cloned().collect();
@@ -207,7 +205,10 @@ impl HostWatch<'_> {
         ));
         tokio::spawn(async move {
             let sink = move |notice| drop(notices.send(notice));
-            runtime.watch_events(None, Some(since), &cancel, sink).await
+            let refused = runtime.watch_events(None, Some(since), &cancel, sink).await;
+            if let Some(why) = refused {
+                console.print_warning(&format!("starts and deaths are not seen: {why}"));
+            }
         });
     }
 
@@ -280,10 +281,13 @@ impl HostWatch<'_> {
                             Some(source) => format!("{failure}: {source}"),
                             None => failure.to_string(),
                         };
-                        let name = &container.name;
-                        self.console
-                            .print_warning(&format!("the parts of `{name}` are unknown: {why}"));
-                        self.ledger.record_unread(&container, &why);
+                        // It is tried again each minute, and said once.
+                        if self.ledger.record_unread(&container, &why) {
+                            let name = &container.name;
+                            self.console.print_warning(&format!(
+                                "the parts of `{name}` are unknown: {why}"
+                            ));
+                        }
                     }
                 }
                 // `top` shows the parts from there.

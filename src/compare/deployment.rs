@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_moves_memory_and_is_not_computed_is_named_of_a_profile_too() {
-        let words = "vllm serve m --cpu-offload-gb 4 --speculative-config {\"model\":\"d\"}";
+        let words = "vllm serve m --speculative-config {\"model\":\"d\"}";
         let argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
         let mut profile = profile_of(EngineId::Vllm, &argv);
         // What the engine prints is no request, and need not be legal.
@@ -182,7 +182,7 @@ mod tests {
             .iter()
             .map(|u| u.name.as_str())
             .collect();
-        assert_eq!(names, ["--cpu-offload-gb", "the draft model `d`"]);
+        assert_eq!(names, ["the draft model `d`"]);
         assert_eq!((deployment.quantization, deployment.max_seqs), (None, None));
     }
 

@@ -190,12 +190,15 @@ impl WatchLedger {
             .then(|| "nothing was measured".to_owned());
     }
 
-    /// Notes why the parts of a container's memory could not be read.
-    pub fn record_unread(&mut self, container: &ContainerScan, why: &str) {
+    /// Notes why the parts of a container's memory could not be read; whether that is news.
+    pub fn record_unread(&mut self, container: &ContainerScan, why: &str) -> bool {
         let record = self.record_of(&container.name);
-        if record.id == container.id && record.life.parts.is_empty() {
-            record.life.unread = Some(why.to_owned());
+        let unread = &mut record.life.unread;
+        let is_news = record.id == container.id && unread.as_deref() != Some(why);
+        if is_news {
+            *unread = Some(why.to_owned());
         }
+        is_news
     }
 
     /// Whether the parts of a container's memory are to be read now. A reading that is begun is noted.

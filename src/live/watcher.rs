@@ -104,6 +104,17 @@ impl MemoryWatcher {
         })
     }
 
+    /// Looks for the daemon again, where none answered before.
+    pub async fn reconnect(&mut self) {
+        if self.runtime.is_some() || self.plays {
+            return;
+        }
+        match Runtime::connect().await {
+            Ok(runtime) => (self.runtime, self.why_no_runtime) = (Some(runtime), None),
+            Err(failure) => self.why_no_runtime = Some(failure.message),
+        }
+    }
+
     /// The daemon, where one answered.
     pub fn runtime(&self) -> Option<&Runtime> {
         self.runtime.as_ref()

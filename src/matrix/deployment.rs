@@ -131,8 +131,7 @@ mod tests {
     #[test]
     fn what_is_not_computed_with_leaves_it_open() {
         for words in [
-            &["--cpu-offload-gb", "40"][..],
-            &["--config", "/etc/vllm.yaml"],
+            &["--config", "/etc/vllm.yaml"][..],
             &["--hf-overrides", "{\"num_hidden_layers\": 2}"],
             &["--max-model-len", "-1"],
         ] {
