@@ -49,10 +49,10 @@ enum News {
     Died {
         name: String,
         count: u64,
-        death: Box<DeathRecord>,
+        death: DeathRecord,
     },
     Read {
-        container: ContainerScan,
+        container: Box<ContainerScan>,
         in_use: u64,
         profile: Result<Box<Profile>, Failure>,
     },
@@ -218,7 +218,8 @@ impl HostWatch<'_> {
         };
         let (sender, stop) = (self.sender.clone(), self.stop.child_stop());
         let readings = Arc::clone(&self.readings);
-        let (container, in_use) = (container.clone(), memory_in_use(scan, container));
+        let in_use = memory_in_use(scan, container);
+        let container = Box::new(container.clone());
         let tasks = tokio::runtime::Handle::current();
         // Its files are read and its profile is derived on that thread.
         tokio::task::spawn_blocking(move || {
@@ -251,7 +252,7 @@ impl HostWatch<'_> {
                 })
             }
             News::Died { name, count, death } => {
-                self.ledger.record_death(&name, count, (*death).clone());
+                self.ledger.record_death(&name, count, death.clone());
                 self.save()?;
                 self.print_line(&WatchEvent {
                     event: "death",
@@ -417,7 +418,6 @@ async fn explain_lives(
         });
         let death = death_of(&last, checked.await.unwrap_or_default());
         let name = last.name;
-        let death = Box::new(death);
         let _ = sender.send(News::Died { name, count, death });
     }
 }
