@@ -26,6 +26,7 @@ const PROFILES: &[&str] = &[
     "results/p.json",
     "results/memory-profiles/tiny-profile.json",
     "results/memory-profiles/llama2-7b.json",
+    "results/memory-profiles/llama2-7b-2.json",
 ];
 
 /// A small model's configuration, for pages that name `./model`.
