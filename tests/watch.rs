@@ -106,7 +106,16 @@ fn an_engine_is_followed_to_its_death_and_beyond_a_killed_watch() {
     let profiles = state.path().join("profiles");
     let profiles = profiles.to_str().unwrap();
     let watched = Watched::start(state.path(), &["--profiles", profiles]);
-    let engine = Engine::serving("watch-followed", &[], &SMALL);
+    // Of a size at which the kernel's own pages are less than 1 %.
+    let sizes = [
+        "--weights",
+        "512MiB",
+        "--kv-pool",
+        "128MiB",
+        "--activation",
+        "8MiB",
+    ];
+    let engine = Engine::serving("watch-followed", &[], &sizes);
     let line = |metric: &str| {
         format!(
             "plimsoll_container_{metric}{{container=\"{}\"}}",

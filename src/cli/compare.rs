@@ -10,17 +10,13 @@ const CALCULATED: &str = "Calculated elsewhere";
 /// `plimsoll compare`
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::COMPARE)]
+#[group(id = "judging", args = ["fail_on", "against"], multiple = false)]
 pub struct CompareArgs {
     /// Profiles: two of them, or any number against --calc-*
     #[arg(required = true, value_name = "PROFILE")]
     pub profiles: Vec<PathBuf>,
     /// Judge one profile against repeats of a baseline: 3 or more profiles, or folders with them; may be repeated
-    #[arg(
-        long,
-        value_name = "PROFILE|DIR",
-        help_heading = "Judging",
-        conflicts_with = "fail_on"
-    )]
+    #[arg(long, value_name = "PROFILE|DIR", help_heading = "Judging")]
     pub against: Vec<PathBuf>,
     /// Calculated weights, GiB over all GPUs, or with a unit
     #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
@@ -41,7 +37,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub limits: Limits,
     /// Judge although batch, lengths, precision or memory differ
-    #[arg(long, help_heading = "Judging")]
+    #[arg(long, requires = "judging", help_heading = "Judging")]
     pub force: bool,
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]
@@ -67,7 +63,7 @@ pub struct Limits {
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Judging")]
     pub fail_on: Option<f64>,
     /// Differences of no more than this never fail
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, help_heading = "Judging")]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, requires = "judging", help_heading = "Judging")]
     pub ignore_below: u64,
 }
 

@@ -120,7 +120,7 @@ fn check_comparable(args: &CompareArgs, pair: &Pair) -> Result<(), Failure> {
     if !args.force && !pair.incomparable.is_empty() {
         let text = format!("the two cannot be judged: {}", pair.incomparable.join("; "));
         return Err(Failure::usage(text).hint(
-            "--force judges them all the same; without --fail-on they are shown side by side",
+            "--force judges them all the same; `plimsoll compare A B` shows them side by side",
         ));
     }
     if pair.diff_gb.is_none() {

@@ -10,7 +10,11 @@ use crate::live::ledger::{LEDGER_FILE, WatchLedger};
 use crate::live::screen::TopScreen;
 use crate::live::{MemoryScan, MemoryWatcher, render};
 use crate::store::SharedFile;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use std::time::Duration;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+/// Between two readings of what `watch` remembers.
+const LEDGER_EVERY: Duration = Duration::from_secs(5);
 
 pub fn run_top(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
     run_until_stopped(console, None, async |stop| top(console, args, stop).await)
@@ -54,13 +58,16 @@ async fn show_screen(
     mut ticks: Interval,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
+    let mut ledger: Option<(Instant, WatchLedger)> = None;
     loop {
         let event = tokio::select! {
             () = stop.token().cancelled() => return Ok(ExitCode::Done),
             event = open.next_event() => event,
             _ = ticks.tick() => {
                 let scan = watcher.scan_memory().await;
-                screen.take_scan(scan, read_ledger());
+                ledger = ledger.filter(|(read_at, _)| read_at.elapsed() < LEDGER_EVERY);
+                let (_, known) = ledger.get_or_insert_with(|| (Instant::now(), read_ledger()));
+                screen.take_scan(scan, known.clone());
                 Some(ScreenEvent::Resize)
             }
         };
@@ -89,9 +96,10 @@ fn write_scan(console: &Console, args: &TopArgs, look: &MemoryScan) -> anyhow::R
         return Ok(console.stream_data(page.as_bytes())?);
     }
     // A document a line, so that a stream of them can be read line by line.
-    let mut text = match args.once {
-        true => serde_json::to_vec_pretty(look)?,
-        false => serde_json::to_vec(look)?,
+    let mut text = if args.once {
+        serde_json::to_vec_pretty(look)?
+    } else {
+        serde_json::to_vec(look)?
     };
     text.push(b'\n');
     Ok(console.stream_data(&text)?)

@@ -21,13 +21,14 @@ use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomically};
 use crate::telemetry::BackendChoice;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Between two writings of it, where no container started or died.
+/// Between two writings of the ledger, where no container started or died.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// How long memory is sampled to read its parts.
 const READING: Duration = Duration::from_secs(2);
@@ -44,7 +45,7 @@ pub fn run_watch(console: &Console, args: &WatchArgs) -> anyhow::Result<ExitCode
 }
 
 /// What the tasks beside the scans report.
-enum News {
+enum WatchUpdate {
     Started(ContainerNotice),
     Died {
         name: String,
@@ -67,11 +68,12 @@ struct HostWatch<'a> {
     file: Option<SharedFile>,
     saved: Instant,
     /// Sends what the tasks report.
-    sender: UnboundedSender<News>,
+    sender: UnboundedSender<WatchUpdate>,
     /// Whether the daemon's events are followed.
     follows_events: bool,
     readings: Arc<Semaphore>,
-    pages: watch::Sender<MetricsPage>,
+    /// Serves the metrics; `None` where nobody asked for them.
+    pages: Option<watch::Sender<MetricsPage>>,
 }
 
 async fn watch_host(
@@ -79,13 +81,15 @@ async fn watch_host(
     args: &WatchArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let (pages, receiver) = watch::channel(MetricsPage::default());
+    let mut pages = None;
     if let Some(address) = args.listen {
         let server = MetricsServer::open(address).await?;
         if let Some(address) = server.local_address() {
             console.print_note(&format!("serving http://{address}/metrics"));
         }
+        let (sender, receiver) = watch::channel(MetricsPage::default());
         tokio::spawn(server.serve_pages(receiver));
+        pages = Some(sender);
     }
     if let Some(folder) = &args.profiles {
         let unwritable = |e| {
@@ -102,7 +106,7 @@ async fn watch_host(
     }
     let ledger = file.as_ref().and_then(SharedFile::read_bytes);
     let ledger = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let (sender, mut news) = unbounded_channel();
+    let (sender, mut updates) = unbounded_channel();
     let mut host = HostWatch {
         console,
         args,
@@ -126,14 +130,14 @@ async fn watch_host(
     let mut ticks = interval(args.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let event = tokio::select! {
+        let update = tokio::select! {
             biased;
             () = stop.token().cancelled() => break,
-            event = news.recv() => event,
+            update = updates.recv() => update,
             _ = ticks.tick() => None,
         };
-        let goes_on = match event {
-            Some(event) => host.take_news(event).await?,
+        let goes_on = match update {
+            Some(update) => host.take_update(update)?,
             None => tokio::select! {
                 () = stop.token().cancelled() => break,
                 () = host.scan() => true,
@@ -143,7 +147,7 @@ async fn watch_host(
             break;
         }
     }
-    host.save()?;
+    host.save_ledger();
     Ok(ExitCode::Done)
 }
 
@@ -155,26 +159,28 @@ impl HostWatch<'_> {
         let scan = self.watcher.scan_memory().await;
         self.ledger.record_scan(&scan);
         for container in &scan.containers {
-            if container.engine.is_some() && self.ledger.begins_reading(&scan, container) {
+            if container.engine.is_some() && self.ledger.take_due_reading(&scan, container) {
                 self.begin_reading(&scan, container);
             }
         }
-        self.pages
-            .send_replace(MetricsPage::of_scan(&scan, &self.ledger));
+        if let Some(pages) = &self.pages {
+            pages.send_replace(MetricsPage::of_scan(&scan, &self.ledger));
+        }
         if self.saved.elapsed() >= SAVE_EVERY {
-            // A full disk does not end the watch: the counts are served all the same.
-            if let Err(failure) = self.save() {
-                self.console.print_warning(&failure.message);
-            }
+            self.save_ledger();
         }
     }
 
-    fn save(&mut self) -> Result<(), Failure> {
+    /// Writes the ledger. A full disk is a warning: the counts are served all the same.
+    fn save_ledger(&mut self) {
         self.saved = Instant::now();
+        let Some(file) = &self.file else {
+            return;
+        };
         let bytes = serde_json::to_vec(&self.ledger).unwrap_or_default();
-        self.file
-            .as_ref()
-            .map_or(Ok(()), |file| file.write_bytes(&bytes))
+        if let Err(failure) = file.write_bytes(&bytes) {
+            self.console.print_warning(&failure.message);
+        }
     }
 
     /// Follows starts and deaths from where the last watch ended.
@@ -230,7 +236,7 @@ impl HostWatch<'_> {
                 let profile = read_parts(&runtime, &container.id, &stop)
                     .await
                     .map(Box::new);
-                let _ = sender.send(News::Read {
+                let _ = sender.send(WatchUpdate::Read {
                     container,
                     in_use,
                     profile,
@@ -240,20 +246,20 @@ impl HostWatch<'_> {
     }
 
     /// Takes what a task reports. False once the reader of stdout is gone.
-    async fn take_news(&mut self, news: News) -> anyhow::Result<bool> {
-        match news {
-            News::Started(notice) => {
+    fn take_update(&mut self, update: WatchUpdate) -> anyhow::Result<bool> {
+        match update {
+            WatchUpdate::Started(notice) => {
                 self.ledger
                     .record_start(&notice.name, &notice.id, notice.wall_ns);
-                self.save()?;
+                self.save_ledger();
                 self.print_line(&WatchEvent {
                     event: "start",
                     ..WatchEvent::at(notice.wall_ns, &notice.name)
                 })
             }
-            News::Died { name, count, death } => {
+            WatchUpdate::Died { name, count, death } => {
                 self.ledger.record_death(&name, count, death.clone());
-                self.save()?;
+                self.save_ledger();
                 self.print_line(&WatchEvent {
                     event: "death",
                     count,
@@ -264,7 +270,7 @@ impl HostWatch<'_> {
                     ..WatchEvent::at(death.at_ns, &name)
                 })
             }
-            News::Read {
+            WatchUpdate::Read {
                 container,
                 in_use,
                 profile,
@@ -272,17 +278,14 @@ impl HostWatch<'_> {
                 match profile {
                     Ok(profile) => {
                         self.ledger.record_parts(&container, in_use, &profile);
-                        if let Some(folder) = &self.args.profiles {
-                            let path = folder.join(format!("{}.json", container.name));
-                            write_atomically(&path, &serde_json::to_vec_pretty(&*profile)?)?;
-                        }
+                        self.keep_profile(&container.name, &profile);
                     }
                     Err(failure) => {
                         let why = match &failure.source {
                             Some(source) => format!("{failure}: {source}"),
                             None => failure.to_string(),
                         };
-                        // It is tried again each minute, and said once.
+                        // It is tried again each minute, and reported once.
                         if self.ledger.record_unread(&container, &why) {
                             let name = &container.name;
                             self.console.print_warning(&format!(
@@ -292,9 +295,20 @@ impl HostWatch<'_> {
                     }
                 }
                 // `top` shows the parts from there.
-                self.save()?;
+                self.save_ledger();
                 Ok(true)
             }
+        }
+    }
+
+    fn keep_profile(&self, container: &str, profile: &Profile) {
+        let Some(folder) = &self.args.profiles else {
+            return;
+        };
+        let path = folder.join(format!("{container}.json"));
+        let bytes = serde_json::to_vec_pretty(profile).unwrap_or_default();
+        if let Err(failure) = write_atomically(&path, &bytes) {
+            self.console.print_warning(&failure.message);
         }
     }
 
@@ -353,12 +367,12 @@ impl<'a> WatchEvent<'a> {
     }
 }
 
-/// Passes on starts, and deaths with their causes, of containers with an engine. `known`: names that have one.
+/// Passes on starts, and deaths with their causes, of containers with an engine. `engines`: names of such containers.
 async fn explain_lives(
     runtime: Runtime,
     mut notices: UnboundedReceiver<ContainerNotice>,
-    sender: UnboundedSender<News>,
-    mut known: Vec<String>,
+    sender: UnboundedSender<WatchUpdate>,
+    mut engines: BTreeSet<String>,
     console: Console,
 ) {
     let mut waiting = None;
@@ -370,74 +384,81 @@ async fn explain_lives(
                 None => return,
             },
         };
-        if notice.action == "destroy" {
-            continue;
+        let container = runtime.inspect_container(&notice.id).await.ok().flatten();
+        match &container {
+            Some(container) if recognise(&container.facts).is_none() => continue,
+            Some(_) => drop(engines.insert(notice.name.clone())),
+            None if !engines.contains(&notice.name) => continue,
+            None => {}
         }
-        let found = runtime.inspect_container(&notice.id).await.ok().flatten();
-        match &found {
-            Some(found) if recognise(&found.facts).is_none() => continue,
-            Some(_) if !known.contains(&notice.name) => known.push(notice.name.clone()),
-            None if !known.contains(&notice.name) => continue,
+        match notice.action.as_str() {
+            "start" => drop(sender.send(WatchUpdate::Started(notice))),
+            "die" => {
+                let (mut count, mut last) = (1, notice);
+                // Of a container that loops faster than it is explained, deaths of one exit code are explained once.
+                while let Ok(next) = notices.try_recv() {
+                    if next.id == last.id && next.action == "start" {
+                        let _ = sender.send(WatchUpdate::Started(next));
+                    } else if is_same_death(&next, &last) {
+                        (count, last) = (count + 1, next);
+                    } else {
+                        waiting = Some(next);
+                        break;
+                    }
+                }
+                let death = explain_death(&runtime, &console, &last).await;
+                let name = last.name;
+                let _ = sender.send(WatchUpdate::Died { name, count, death });
+            }
             _ => {}
         }
-        if notice.action == "start" {
-            let _ = sender.send(News::Started(notice));
-            continue;
-        }
-        // Of a container that loops faster than it is explained, deaths of one exit code are explained once.
-        let exit_code = |n: &ContainerNotice| n.attributes.get("exitCode").cloned();
-        let (mut count, mut last) = (1, notice);
-        let mut starts = 0;
-        while let Ok(next) = notices.try_recv() {
-            let same = next.id == last.id;
-            if same && next.action == "start" {
-                starts += 1;
-                let _ = sender.send(News::Started(next));
-            } else if same && next.action == "die" && exit_code(&next) == exit_code(&last) {
-                (count, last) = (count + 1, next);
-            } else {
-                waiting = Some(next);
-                break;
-            }
-        }
-        let found = if starts > 0 {
-            runtime.inspect_container(&last.id).await.ok().flatten()
-        } else {
-            found
-        };
-        let diagnosis = match &found {
-            Some(found) => Some(diagnose_container(&runtime, found, false).await.0),
-            None => diagnose_removed(&runtime, &last.name).await,
-        };
-        let (name, by) = (last.name.clone(), console.clone());
-        // The estimate reads files and asks the daemon by itself.
-        let checked = tokio::task::spawn_blocking(move || {
-            let mut diagnosis = diagnosis.unwrap_or_default();
-            check_advice(&by, &name, &mut diagnosis);
-            diagnosis
-        });
-        let death = death_of(&last, checked.await.unwrap_or_default());
-        let name = last.name;
-        let _ = sender.send(News::Died { name, count, death });
     }
 }
 
-fn death_of(notice: &ContainerNotice, found: Diagnosis) -> DeathRecord {
+fn is_same_death(one: &ContainerNotice, other: &ContainerNotice) -> bool {
+    let exit_code = |notice: &ContainerNotice| notice.attributes.get("exitCode").cloned();
+    one.action == "die" && one.id == other.id && exit_code(one) == exit_code(other)
+}
+
+/// The cause of a death, by what the container, its daemon and its host show now.
+async fn explain_death(
+    runtime: &Runtime,
+    console: &Console,
+    notice: &ContainerNotice,
+) -> DeathRecord {
+    let container = runtime.inspect_container(&notice.id).await.ok().flatten();
+    let mut diagnosis = match &container {
+        Some(container) => diagnose_container(runtime, container, false).await.0,
+        None => (diagnose_removed(runtime, &notice.name).await).unwrap_or_default(),
+    };
+    let (name, console) = (notice.name.clone(), console.clone());
+    // The estimate reads files and asks the daemon by itself.
+    let checked = tokio::task::spawn_blocking(move || {
+        check_advice(&console, &name, &mut diagnosis);
+        diagnosis
+    });
+    death_of(notice, checked.await.unwrap_or_default())
+}
+
+fn death_of(notice: &ContainerNotice, diagnosis: Diagnosis) -> DeathRecord {
     let code = notice.attributes.get("exitCode");
     DeathRecord {
         at_ns: notice.wall_ns,
         exit_code: code.and_then(|code| code.parse().ok()),
-        cause: found.cause,
-        means: found.means,
-        advice: found.advice.into_iter().next().map(|advice| advice.text),
+        cause: diagnosis.cause,
+        means: diagnosis.means,
+        advice: (diagnosis.advice)
+            .into_iter()
+            .next()
+            .map(|advice| advice.text),
     }
 }
 
 /// The profile of a container without load, as `profile --bench none` makes it. Nothing of it stays on disk.
 async fn read_parts(runtime: &Runtime, id: &str, stop: &StopSignal) -> Result<Profile, Failure> {
     let gone = || Failure::run("the container ended before its memory was read");
-    let found = runtime.inspect_container(id).await?.ok_or_else(gone)?;
-    let attached = AttachedEngine::detect(runtime, found, None, stop).await?;
+    let container = runtime.inspect_container(id).await?.ok_or_else(gone)?;
+    let attached = AttachedEngine::detect(runtime, container, None, stop).await?;
     let silent: Sink = Arc::new(|_| ());
     let session = CaptureSession::begin_session(stop, silent, Some(LONGEST_READING));
     let request = Request {

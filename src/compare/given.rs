@@ -144,7 +144,7 @@ impl GivenReport {
 
     /// Judges every error.
     pub fn judge_errors(&mut self, percent: f64, ignore_below_bytes: u64) {
-        let mut limit = Limit::new(percent, ignore_below_bytes);
+        let mut limit = Limit::new(Some(percent), ignore_below_bytes);
         for row in self.profiles.iter().flat_map(|p| &p.rows) {
             let list = match (row.diff_gb, row.error_pct) {
                 (None, _) => &mut limit.not_judged,

@@ -108,8 +108,8 @@ pub const FEWEST_REPEATS: usize = 3;
 /// How far components may move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
-    /// A component that moves by more percent of the first is too far.
-    pub percent: f64,
+    /// A component that moves by more percent of the first is too far; null where the tolerances decide.
+    pub percent: Option<f64>,
     /// Unless it moves by no more bytes than this.
     pub ignore_below_bytes: u64,
     /// By how many GiB each component may move, learnt from repeats: then no percentage counts.
@@ -125,7 +125,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    pub(super) fn new(percent: f64, ignore_below_bytes: u64) -> Limit {
+    pub(super) fn new(percent: Option<f64>, ignore_below_bytes: u64) -> Limit {
         Limit {
             percent,
             ignore_below_bytes,
@@ -164,7 +164,7 @@ impl Pair {
     /// Judges every component: one that was nothing and now is something moved too far as well.
     /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
     pub fn judge_components(&mut self, percent: f64, ignore_below_bytes: u64) {
-        self.judge_by(Limit::new(percent, ignore_below_bytes));
+        self.judge_by(Limit::new(Some(percent), ignore_below_bytes));
     }
 
     /// Judges every component by the spread of `repeats`, of which the first of the pair is one: it may
@@ -172,7 +172,7 @@ impl Pair {
     /// would lie beyond the farthest with a probability of 2 in n + 1, and beyond twice that hardly.
     /// A component that no repeat knows is not judged.
     pub fn judge_by_repeats(&mut self, repeats: &[Subject], ignore_below_bytes: u64) {
-        let mut limit = Limit::new(0.0, ignore_below_bytes);
+        let mut limit = Limit::new(None, ignore_below_bytes);
         limit.baseline = repeats.iter().map(|r| r.who.file.clone()).collect();
         for row in &self.components {
             let known = repeats.iter().filter_map(|repeat| {
@@ -192,7 +192,6 @@ impl Pair {
     }
 
     fn judge_by(&mut self, mut limit: Limit) {
-        let (percent, ignore_below_bytes) = (limit.percent, limit.ignore_below_bytes);
         let judged = self
             .components
             .iter()
@@ -201,11 +200,10 @@ impl Pair {
             let name = row.component.clone();
             match (row.diff_gb, row.profile1_gb) {
                 (Some(diff), Some(first)) => {
-                    let large = (diff * GIB).abs() > ignore_below_bytes as f64;
-                    let allowed = match limit.tolerances_gb.get(&name) {
-                        Some(gb) => *gb,
-                        None => percent / 100.0 * first.abs(),
-                    };
+                    let large = (diff * GIB).abs() > limit.ignore_below_bytes as f64;
+                    let by_percent = limit.percent.map(|percent| percent / 100.0 * first.abs());
+                    let learnt = limit.tolerances_gb.get(&name).copied();
+                    let allowed = by_percent.or(learnt).unwrap_or(0.0);
                     if large && diff.abs() > allowed {
                         limit.exceeded.push(name);
                     }

@@ -201,8 +201,8 @@ impl WatchLedger {
         is_news
     }
 
-    /// Whether the parts of a container's memory are to be read now. A reading that is begun is noted.
-    pub fn begins_reading(&mut self, scan: &MemoryScan, container: &ContainerScan) -> bool {
+    /// Whether the parts of a container's memory are to be read now; if so, the time is noted.
+    pub fn take_due_reading(&mut self, scan: &MemoryScan, container: &ContainerScan) -> bool {
         let in_use = memory_in_use(scan, container);
         let Some(record) = self.containers.get_mut(&container.name) else {
             return false;
@@ -392,7 +392,7 @@ mod tests {
         let mut read = |at: f64, bytes: u64| {
             let now = scan(at, &[("llm", bytes)]);
             ledger.record_scan(&now);
-            let begins = ledger.begins_reading(&now, &now.containers[0]);
+            let begins = ledger.take_due_reading(&now, &now.containers[0]);
             if begins {
                 let life = &mut ledger.containers.get_mut("llm").unwrap().life;
                 life.read_at_bytes = Some(bytes);

@@ -73,7 +73,7 @@ pub const FAMILIES: &[MetricFamily] = &[
     gauge("plimsoll_container_running", CONTAINER, "1 while it runs, else 0"),
     gauge("plimsoll_container_serving", CONTAINER, "1 where its engine answers, else 0"),
     gauge("plimsoll_container_breakdown_bytes", &["container", "gpu", "component"], "Parts of its memory when they were last read; those of one device sum to what was in use"),
-    gauge("plimsoll_container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines)"),
+    gauge("plimsoll_container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines; gpu is empty where it is on several)"),
     gauge("plimsoll_container_memory_peak_bytes", ON_DEVICE, "Highest use seen since its start, without page cache"),
     gauge("plimsoll_container_memory_limit_bytes", CONTAINER, "Smallest limit on its host memory, its own or of a level above"),
     gauge("plimsoll_container_headroom_bytes", CONTAINER, "That limit less what it holds without page cache"),
@@ -133,6 +133,7 @@ impl MetricLines {
     /// A line of the family of this name; none where the value is unknown.
     fn add(&mut self, name: &str, labels: &[&str], value: impl Into<Option<f64>>) {
         let place = FAMILIES.iter().position(|f| f.name == name);
+        debug_assert!(place.is_some(), "no family {name}");
         let labels = labels.iter().map(|l| (*l).to_owned()).collect();
         if let (Some(lines), Some(value)) = (place.and_then(|p| self.0.get_mut(p)), value.into()) {
             lines.push((labels, value));
@@ -197,17 +198,12 @@ fn write_host(scan: &MemoryScan, lines: &mut MetricLines) {
 fn write_gpu(scan: &MemoryScan, gpu: &GpuLook, lines: &mut MetricLines) {
     let labels = [gpu.uuid.as_str(), gpu.name.as_str()];
     let simulated = scan.backend.as_ref().is_some_and(|b| b.simulated);
-    let free = gpu.total_bytes.zip(gpu.used_bytes).map(|(total, used)| {
-        total
-            .saturating_sub(used)
-            .saturating_sub(gpu.reserved_bytes.unwrap_or(0))
-    });
     let hertz = |mhz: Option<u32>| mhz.map(|m| f64::from(m) * 1e6);
     for (name, value) in [
         ("plimsoll_gpu_simulated", simulated.then_some(1.0)),
         ("plimsoll_gpu_memory_total_bytes", bytes(gpu.total_bytes)),
         ("plimsoll_gpu_memory_used_bytes", bytes(gpu.used_bytes)),
-        ("plimsoll_gpu_headroom_bytes", bytes(free)),
+        ("plimsoll_gpu_headroom_bytes", bytes(gpu.free_bytes())),
         ("plimsoll_gpu_power_watts", gpu.power_w),
         (
             "plimsoll_gpu_utilization_ratio",
@@ -340,10 +336,7 @@ fn write_container(scan: &MemoryScan, container: &ContainerScan, lines: &mut Met
             bytes(held),
         );
     }
-    let limit = container.host_limit_bytes;
-    let free = limit
-        .zip(container.held_bytes())
-        .map(|(limit, held)| limit.saturating_sub(held));
+    let (limit, free) = (container.host_limit_bytes, container.headroom_bytes());
     lines.add(
         "plimsoll_container_memory_limit_bytes",
         &[name],

@@ -66,6 +66,15 @@ pub struct GpuLook {
     pub clock_mem_mhz: Option<u32>,
 }
 
+impl GpuLook {
+    /// Total less used and reserved, bytes; `None` where one of the first two is unknown.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let (total, used) = self.total_bytes.zip(self.used_bytes)?;
+        let reserved = self.reserved_bytes.unwrap_or(0);
+        Some(total.saturating_sub(used).saturating_sub(reserved))
+    }
+}
+
 /// Memory of one container on one GPU, or of all processes outside containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TenantLook {
@@ -116,5 +125,11 @@ impl ContainerScan {
     /// Host memory that counts against its limit: page cache and swap do not.
     pub fn held_bytes(&self) -> Option<u64> {
         Some(self.host.unwrap_or_default().held_of(self.host_bytes?))
+    }
+
+    /// What its limit leaves, bytes; `None` without a limit. The kernel takes page cache back before
+    /// a limit kills.
+    pub fn headroom_bytes(&self) -> Option<u64> {
+        Some(self.host_limit_bytes?.saturating_sub(self.held_bytes()?))
     }
 }

@@ -1,5 +1,6 @@
 //! A scan as a page: the devices with their owners, then the containers.
 
+use super::ledger::memory_in_use;
 use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::capture::HostState;
 use crate::headroom::Headroom;
@@ -23,7 +24,7 @@ pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
     }
     page.write_table(0, &device_table(look, options));
     let mut containers: Vec<&ContainerScan> = look.containers.iter().collect();
-    containers.sort_by_key(|c| Reverse(memory_of(look, c)));
+    containers.sort_by_key(|c| Reverse(memory_in_use(look, c)));
     if !containers.is_empty() {
         page.write_line("");
         page.write_table(0, &container_table(&containers, options));
@@ -38,16 +39,6 @@ pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
         page.write_under("note: ", note);
     }
     page.into_text()
-}
-
-/// Memory of a container on all GPUs and in its cgroup, bytes. What is unknown counts nothing.
-fn memory_of(look: &MemoryScan, container: &ContainerScan) -> u64 {
-    let tenants = look.gpus.iter().flat_map(|g| &g.tenants);
-    let on_gpus = tenants.filter(|t| t.container_id.as_ref() == Some(&container.id));
-    on_gpus
-        .map(|t| t.used_bytes)
-        .chain(container.host_bytes)
-        .fold(0, u64::saturating_add)
 }
 
 /// The GPUs with the owners of their memory, and this host.
@@ -76,10 +67,7 @@ fn device_table(look: &MemoryScan, options: TextOptions) -> TextTable {
 }
 
 fn gpu_row(gpu: &GpuLook, options: TextOptions) -> Vec<StyledCell> {
-    let reserved = gpu.reserved_bytes.unwrap_or(0);
-    let free = gpu.total_bytes.zip(gpu.used_bytes);
-    let free = free.map(|(total, used)| total.saturating_sub(used).saturating_sub(reserved));
-    let [percent, bar] = gauge_cells(gpu.used_bytes, free, gpu.total_bytes, options);
+    let [percent, bar] = gauge_cells(gpu.used_bytes, gpu.free_bytes(), gpu.total_bytes, options);
     let figure = |text: Option<String>| StyledCell::from(text.unwrap_or_else(|| UNKNOWN.into()));
     vec![
         gpu.index.to_string().into(),
@@ -187,12 +175,13 @@ fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
         (Some(engine), false) => engine.clone(),
         (None, _) => UNKNOWN.into(),
     };
-    // The kernel takes page cache back before a limit kills.
-    let held = c.held_bytes();
-    let free = c.host_limit_bytes.zip(held);
-    let free = free.map(|(limit, held)| limit.saturating_sub(held));
     let [percent, bar] = match c.host_limit_bytes {
-        Some(_) => gauge_cells(held, free, c.host_limit_bytes, options),
+        Some(_) => gauge_cells(
+            c.held_bytes(),
+            c.headroom_bytes(),
+            c.host_limit_bytes,
+            options,
+        ),
         None => Default::default(),
     };
     let share = c

@@ -181,15 +181,13 @@ impl TopScreen {
         match self.order {
             SortOrder::Name => {}
             SortOrder::Memory => shown.sort_by_key(|c| Reverse(memory_in_use(scan, c))),
-            SortOrder::Headroom => shown.sort_by_key(|c| {
-                least_headroom(scan, c).map_or(u64::MAX, |(free, total)| free * 1000 / total.max(1))
-            }),
+            SortOrder::Headroom => {
+                let share = |c: &ContainerScan| least_headroom(scan, c).map_or(1.0, free_share);
+                shown.sort_by(|a, b| share(a).total_cmp(&share(b)));
+            }
             SortOrder::KvPool => {
-                shown.sort_by(|a, b| {
-                    b.kv_usage
-                        .partial_cmp(&a.kv_usage)
-                        .unwrap_or(std::cmp::Ordering::Equal)
-                });
+                let full = |c: &ContainerScan| c.kv_usage.unwrap_or(0.0);
+                shown.sort_by(|a, b| full(b).total_cmp(&full(a)));
             }
         }
         shown
@@ -232,12 +230,39 @@ impl TopScreen {
                 note,
             );
         }
-        let last = match self.filtering {
-            true => format!("filter: {}▏  enter keeps it, esc clears it", self.filter),
-            false => KEYS.to_owned(),
+        let last = if self.filtering {
+            format!("filter: {}▏  enter keeps it, esc clears it", self.filter)
+        } else {
+            format!("{KEYS}  by {}", self.order.label())
         };
         let dim = Style::new().add_modifier(Modifier::DIM);
         frame.render_widget(Paragraph::new(Line::styled(last, dim)), keys);
+    }
+
+    /// The device or limit with the least headroom, by its share.
+    fn verdict(&self) -> Option<(Headroom, String)> {
+        let scan = &self.scan;
+        let gpus = scan.gpus.iter().filter_map(|gpu| {
+            Some((
+                format!("GPU {}", gpu.index),
+                gpu.free_bytes()?,
+                gpu.total_bytes?,
+            ))
+        });
+        let host = scan
+            .host
+            .iter()
+            .map(|host| ("host".to_owned(), host.available_bytes, host.total_bytes));
+        let limits = scan
+            .containers
+            .iter()
+            .filter_map(|c| Some((c.name.clone(), c.headroom_bytes()?, c.host_limit_bytes?)));
+        let (name, free, total) = gpus
+            .chain(host)
+            .chain(limits)
+            .min_by(|a, b| free_share((a.1, a.2)).total_cmp(&free_share((b.1, b.2))))?;
+        let level = Headroom::of_share(free, total)?;
+        Some((level, format!("{level}: {name} has {} free", Bytes(free))))
     }
 
     fn title(&self) -> Line<'static> {
@@ -249,18 +274,23 @@ impl TopScreen {
                 self.level_style(Some(Headroom::Critical)),
             ));
         }
+        if let Some((level, text)) = self.verdict() {
+            spans.push(Span::styled(
+                format!("  {text}"),
+                self.level_style(Some(level)),
+            ));
+        }
         if let Some(host) = &self.scan.host {
             let used = host.total_bytes.saturating_sub(host.available_bytes);
-            let level = Headroom::of_share(host.available_bytes, host.total_bytes);
-            spans.push(Span::raw("  host "));
-            let text = format!("{} of {}", Bytes(used), Bytes(host.total_bytes));
-            spans.push(Span::styled(text, self.level_style(level)));
+            spans.push(Span::raw(format!(
+                "  host {} of {}",
+                Bytes(used),
+                Bytes(host.total_bytes)
+            )));
         }
-        let filter = match self.filter.as_str() {
-            "" => String::new(),
-            filter => format!(" with `{filter}`"),
-        };
-        spans.push(Span::raw(format!("  by {}{filter}", self.order.label())));
+        if !self.filter.is_empty() {
+            spans.push(Span::raw(format!("  with `{}`", self.filter)));
+        }
         if self.paused {
             spans.push(Span::styled("  PAUSED", bold));
         }
@@ -269,7 +299,7 @@ impl TopScreen {
 
     fn gpu_line(&self, gpu: &GpuLook, width: u16) -> Line<'static> {
         let figure = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
-        let free = free_of(gpu);
+        let free = gpu.free_bytes();
         let level = free
             .zip(gpu.total_bytes)
             .and_then(|(free, total)| Headroom::of_share(free, total));
@@ -421,9 +451,10 @@ impl TopScreen {
     fn draw_table(&self, frame: &mut Frame<'_>, area: Rect) {
         let shown = self.shown();
         if shown.is_empty() {
-            let text = match self.filter.is_empty() {
-                true => "no container with a known engine",
-                false => "no container has this in its name or engine: esc clears the filter",
+            let text = if self.filter.is_empty() {
+                "no container with a known engine"
+            } else {
+                "no container has this in its name or engine: esc clears the filter"
             };
             frame.render_widget(Paragraph::new(text), area);
             return;
@@ -631,15 +662,6 @@ impl TopScreen {
     }
 }
 
-fn free_of(gpu: &GpuLook) -> Option<u64> {
-    let (total, used) = gpu.total_bytes.zip(gpu.used_bytes)?;
-    Some(
-        total
-            .saturating_sub(used)
-            .saturating_sub(gpu.reserved_bytes.unwrap_or(0)),
-    )
-}
-
 /// The least free memory of what a container is on, by its share: free and total bytes.
 fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, u64)> {
     let own = |gpu: &&GpuLook| {
@@ -651,12 +673,14 @@ fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, 
         .gpus
         .iter()
         .filter(own)
-        .filter_map(|gpu| free_of(gpu).zip(gpu.total_bytes));
-    let limit = container.host_limit_bytes.zip(container.held_bytes());
-    let limit = limit.map(|(limit, held)| (limit.saturating_sub(held), limit));
-    let share = |(free, total): &(u64, u64)| *free as f64 / (*total).max(1) as f64;
+        .filter_map(|gpu| gpu.free_bytes().zip(gpu.total_bytes));
+    let limit = container.headroom_bytes().zip(container.host_limit_bytes);
     gpus.chain(limit)
-        .min_by(|a, b| share(a).total_cmp(&share(b)))
+        .min_by(|a, b| free_share(*a).total_cmp(&free_share(*b)))
+}
+
+fn free_share((free, total): (u64, u64)) -> f64 {
+    free as f64 / total.max(1) as f64
 }
 
 /// `NVIDIA GeForce RTX 4090` as `RTX 4090`.

@@ -24,9 +24,9 @@ pub fn pair_report(pair: &Pair) -> Report {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let bound = match limit.baseline.len() {
-            0 => format!("{} %", limit.percent),
-            n => format!("{n} repeats of the baseline allow"),
+        let bound = match limit.percent {
+            Some(percent) => format!("{percent} %"),
+            None => format!("{} repeats of the baseline allow", limit.baseline.len()),
         };
         let (state, sentence) = if limit.exceeded.is_empty() {
             let text = format!("No component moved by more than {bound}.");

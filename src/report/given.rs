@@ -49,11 +49,17 @@ fn answer_of_given(report: &GivenReport) -> Answer {
         };
     };
     let (state, mut verdict) = if limit.exceeded.is_empty() {
-        let text = format!("No figure is off by more than {} %.", limit.percent);
+        let text = format!(
+            "No figure is off by more than {} %.",
+            limit.percent.unwrap_or_default()
+        );
         (AnswerState::Safe, text)
     } else {
         let exceeded = limit.exceeded.join(", ");
-        let text = format!("OFF BY MORE THAN {} %: {exceeded}.", limit.percent);
+        let text = format!(
+            "OFF BY MORE THAN {} %: {exceeded}.",
+            limit.percent.unwrap_or_default()
+        );
         (AnswerState::Failed, text)
     };
     if !limit.not_judged.is_empty() {

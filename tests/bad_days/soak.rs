@@ -212,7 +212,8 @@ impl Watched {
             self.rss.len()
         ));
         assert!(late - early < 1024.0, "{what}: {:?}", self.rss);
-        assert_eq!(files.0, files.1, "{what}: {:?}", self.files);
+        // Fewer is no leak: a connection of the start that was kept for a while.
+        assert!(files.1 <= files.0, "{what}: {:?}", self.files);
     }
 }
 
