@@ -1,5 +1,6 @@
 //! The command line: flags and help. Nothing else imports clap.
 
+use crate::container::process_target::ProcessPlace;
 use crate::units::{parse_duration, some_time};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -475,12 +476,31 @@ pub struct WatchArgs {
     /// Time between two scans, 1s or more
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = look_interval)]
     pub interval: Duration,
+    /// Follow this process too, by its number on this host; may be repeated
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = target::WITHOUT_DOCKER)]
+    pub pid: Vec<u32>,
+    /// Follow this cgroup too: a service, scope or slice, by its path or folder; may be repeated
+    #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    pub cgroup: Vec<String>,
+    /// Follow this pod of this Kubernetes node too: [NAMESPACE/]POD[/CONTAINER]; may be repeated
+    #[arg(long, value_name = "POD", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    pub pod: Vec<String>,
     /// Keep the latest profile of each container in this folder, as NAME.json
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub profiles: Option<PathBuf>,
     /// Print JSON instead of text, a line for each event
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+}
+
+impl WatchArgs {
+    /// Engines that are named, beside those of containers.
+    pub fn places(&self) -> Vec<ProcessPlace> {
+        let by_pid = self.pid.iter().map(|pid| ProcessPlace::Pid(*pid));
+        let by_cgroup = self.cgroup.iter().cloned().map(ProcessPlace::Cgroup);
+        let by_pod = self.pod.iter().cloned().map(ProcessPlace::Pod);
+        by_pid.chain(by_cgroup).chain(by_pod).collect()
+    }
 }
 
 /// `plimsoll gpus`

@@ -6,6 +6,7 @@
 
 use crate::common;
 use crate::common::daemon;
+use crate::watch::Watched;
 use common::e2e::{
     Ended, Live, REFERENCE_IMAGE, Results, codes, parts_sum_to_the_peak, read, skip, wait_for,
 };
@@ -14,6 +15,7 @@ use common::unique;
 use daemon::{Daemon, Goes};
 use plimsoll::container::leftovers::boot_id;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -666,6 +668,47 @@ fn a_daemon_that_stays_away() {
         comes_back: false,
     };
     all_tries(&mut daemon, fault);
+}
+
+// ---- a daemon that is begun again under `watch`
+
+#[test]
+fn watch_goes_on_when_its_daemon_is_begun_again() {
+    let mut daemon = own_daemon!("--live-restore");
+    let name = unique("watched");
+    let serve = ["serve", "--model", "reference/watched"];
+    let engine = [&["run", "-d", "--name", &name, REFERENCE_IMAGE][..], &serve].concat();
+    daemon.docker(&engine).expect("an engine");
+    let state = tempfile::tempdir().expect("tempdir");
+    let host = daemon.host();
+    let watched = Watched::start_with(state.path(), &[], |command| {
+        command.env("DOCKER_HOST", &host);
+    });
+    let line = |metric: &str| format!("plimsoll_container_{metric}{{container=\"{name}\"}}");
+    watched.wait_for(&line("running"), |v| v == 1.0);
+    let problems = watched.scrape()["plimsoll_scan_problems"];
+    for goes in [Goes::Killed, Goes::Ordered] {
+        daemon.end(goes);
+        let ended = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let ended = ended.expect("a time").as_secs_f64();
+        // It outlives its daemon, and its memory is read meanwhile.
+        watched.wait_for("plimsoll_scan_timestamp_seconds", |at| at > ended);
+        let page = watched.scrape();
+        assert_eq!(page.get(&line("running")), Some(&1.0), "{page:#?}");
+        daemon.begin().expect("it begins again");
+        watched.wait_for("plimsoll_scan_problems", |n| n <= problems);
+    }
+    daemon.docker(&["kill", &name]).expect("killed");
+    let deaths = |page: BTreeMap<String, f64>| -> f64 {
+        let deaths = page.into_iter().filter(|(line, _)| {
+            line.starts_with("plimsoll_container_deaths_total") && line.contains(&name)
+        });
+        deaths.map(|(_, count)| count).sum()
+    };
+    wait_for("its death", || {
+        (deaths(watched.scrape()) > 0.0).then_some(())
+    });
+    assert_eq!(deaths(watched.scrape()), 1.0);
 }
 
 // ---- two daemons with one ID

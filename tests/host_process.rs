@@ -2,6 +2,7 @@
 //! reach in all of these, and the engine is the same afterwards.
 
 use crate::common;
+use crate::watch::{Watched, parts_of};
 use common::e2e::{
     Engine, Live, REFERENCE_IMAGE, Results, codes, everything_in, parts_sum_to_the_peak, plimsoll,
     program, wait_for,
@@ -258,6 +259,46 @@ fn why_and_record_read_a_process_too() {
         .filter_map(|s| s["used_bytes"].as_f64())
         .fold(0.0, f64::max);
     assert!((used / MIB - PLATEAU).abs() < 4.0, "{used}: {lines}");
+}
+
+#[test]
+fn watch_follows_a_process_to_its_end_without_a_daemon() {
+    needs!(ReferenceEngine);
+    let mut engine = Plain::serving(&[]);
+    let pid = engine.pid();
+    let state = tempfile::tempdir().unwrap();
+    let watched = Watched::start_with(state.path(), &["--pid", &pid], |command| {
+        command.env("DOCKER_HOST", "unix:///no/such/docker.sock");
+    });
+    let name = format!("pid {pid}");
+    let parts = wait_for("its parts", || {
+        Some(parts_of(&watched.scrape(), &name)).filter(|parts| !parts.is_empty())
+    });
+    // Its log has no times that would tell its phases apart.
+    let held = parts.values().sum::<f64>() / MIB;
+    assert!((held - PLATEAU).abs() <= 4.0, "{held} MiB: {parts:?}");
+    let log = engine.folder.path().join("log");
+    let mut log = File::options().append(true).open(log).unwrap();
+    writeln!(log, "ValueError: Free memory on device cuda:0 (61.36/79.19 GiB) on startup is less than desired GPU memory utilization (0.92, 72.91 GiB).").unwrap();
+    engine.child.kill().unwrap();
+    engine.child.wait().unwrap();
+    let deaths = format!("plimsoll_container_deaths_total{{container=\"{name}\",cause=");
+    let death = wait_for("its death", || {
+        let page = watched.scrape();
+        let mut deaths = page
+            .into_iter()
+            .filter(|(line, _)| line.starts_with(&deaths));
+        deaths.next()
+    });
+    assert!(death.1 == 1.0 && !death.0.contains("unknown"), "{death:?}");
+
+    let gone = alone(&["watch", "--pid", "4194304"]);
+    Live::start(gone)
+        .end()
+        .expect(3)
+        .says(&["no process 4194304"], "the number is this host's");
+    let root = alone(&["watch", "--cgroup", "/"]);
+    assert_eq!(Live::start(root).end().code(), 2);
 }
 
 #[test]

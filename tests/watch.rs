@@ -28,8 +28,8 @@ const SMALL: [&str; 6] = [
 ];
 
 /// `watch` with a state folder of its own.
-struct Watched {
-    live: Live,
+pub struct Watched {
+    pub live: Live,
     address: String,
 }
 
@@ -38,7 +38,7 @@ impl Watched {
         Watched::start_with(state, args, |_| ())
     }
 
-    fn start_with(state: &Path, args: &[&str], change: impl FnOnce(&mut Command)) -> Watched {
+    pub fn start_with(state: &Path, args: &[&str], change: impl FnOnce(&mut Command)) -> Watched {
         let mut all = vec![
             "watch",
             "--listen",
@@ -63,7 +63,7 @@ impl Watched {
     }
 
     /// All lines of one scrape, by name and labels.
-    fn scrape(&self) -> BTreeMap<String, f64> {
+    pub fn scrape(&self) -> BTreeMap<String, f64> {
         let page = wait_for("a page", || {
             let mut stream = std::net::TcpStream::connect(&self.address).ok()?;
             let ask = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -81,14 +81,14 @@ impl Watched {
     }
 
     /// The value of a line, once there is one that fits.
-    fn wait_for(&self, line: &str, fits: impl Fn(f64) -> bool) -> f64 {
+    pub fn wait_for(&self, line: &str, fits: impl Fn(f64) -> bool) -> f64 {
         let found = || self.scrape().get(line).copied().filter(|v| fits(*v));
         wait_for(line, found)
     }
 }
 
 /// Bytes of each part of a container's host memory.
-fn parts_of(page: &BTreeMap<String, f64>, container: &str) -> BTreeMap<String, f64> {
+pub fn parts_of(page: &BTreeMap<String, f64>, container: &str) -> BTreeMap<String, f64> {
     let head = format!(
         "plimsoll_container_breakdown_bytes{{container=\"{container}\",gpu=\"\",component=\""
     );

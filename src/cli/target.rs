@@ -29,7 +29,7 @@ pub struct LogArgs {
     pub log: Option<PathBuf>,
 }
 
-const WITHOUT_DOCKER: &str = "Without Docker";
+pub(super) const WITHOUT_DOCKER: &str = "Without Docker";
 
 impl ProcessArgs {
     /// The place that is named, if one is.

@@ -5,7 +5,7 @@ use crate::container::Runtime;
 use crate::container::process_log::LogSource;
 use crate::container::process_target::{ProcessPlace, ProcessTarget};
 use crate::error::Failure;
-use crate::telemetry::attribution::containers_of;
+use crate::telemetry::attribution::innermost_container;
 
 /// The engine that the user names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,4 @@ impl EngineTarget {
             }
         }
     }
-}
-
-/// The container that a process is in; of nested ones its own.
-fn innermost_container(cgroups: &str) -> Option<String> {
-    containers_of(cgroups).pop().map(|container| container.id)
 }

@@ -15,7 +15,7 @@ use crate::error::{ExitCode, Failure};
 use crate::live::ledger::{DeathRecord, LEDGER_FILE, WatchLedger, memory_in_use};
 use crate::live::metrics::MetricsPage;
 use crate::live::serve::MetricsServer;
-use crate::live::{ContainerScan, MemoryScan, MemoryWatcher};
+use crate::live::{ContainerScan, LifeEvent, MemoryScan, MemoryWatcher};
 use crate::profile::Profile;
 use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomically};
@@ -71,6 +71,10 @@ struct HostWatch<'a> {
     sender: UnboundedSender<WatchUpdate>,
     /// Whether the daemon's events are followed.
     follows_events: bool,
+    /// Sends starts and ends to be explained.
+    lives: UnboundedSender<LifeEvent>,
+    /// What could not be read at the last scan.
+    unread: BTreeSet<String>,
     readings: Arc<Semaphore>,
     /// Serves the metrics; `None` where nobody asked for them.
     pages: Option<watch::Sender<MetricsPage>>,
@@ -106,17 +110,32 @@ async fn watch_host(
     }
     let ledger = file.as_ref().and_then(SharedFile::read_bytes);
     let ledger = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let ledger: WatchLedger = ledger.unwrap_or_default();
     let (sender, mut updates) = unbounded_channel();
+    let (lives, seen_lives) = unbounded_channel();
+    let known = ledger.containers.keys().cloned().collect();
+    tokio::spawn(explain_lives(
+        seen_lives,
+        sender.clone(),
+        known,
+        console.clone(),
+    ));
+    let mut watcher = MemoryWatcher::open().await;
+    for absent in watcher.follow_processes(args.places())? {
+        console.print_warning(&format!("{absent}: it is looked for again at each scan"));
+    }
     let mut host = HostWatch {
         console,
         args,
         stop,
-        watcher: MemoryWatcher::open().await,
-        ledger: ledger.unwrap_or_default(),
+        watcher,
+        ledger,
         file,
         saved: Instant::now(),
         sender,
         follows_events: false,
+        lives,
+        unread: BTreeSet::new(),
         readings: Arc::new(Semaphore::new(MOST_READINGS)),
         pages,
     };
@@ -157,6 +176,10 @@ impl HostWatch<'_> {
         self.watcher.reconnect().await;
         self.follow_events();
         let scan = self.watcher.scan_memory().await;
+        for life in self.watcher.take_lives() {
+            let _ = self.lives.send(life);
+        }
+        self.print_unread(&scan);
         self.ledger.record_scan(&scan);
         for container in &scan.containers {
             if container.engine.is_some() && self.ledger.take_due_reading(&scan, container) {
@@ -169,6 +192,15 @@ impl HostWatch<'_> {
         if self.saved.elapsed() >= SAVE_EVERY {
             self.save_ledger();
         }
+    }
+
+    /// Warns of what could be read at the scan before, or was not looked for.
+    fn print_unread(&mut self, scan: &MemoryScan) {
+        let unread: BTreeSet<String> = scan.notes.iter().cloned().collect();
+        for note in unread.difference(&self.unread) {
+            self.console.print_warning(note);
+        }
+        self.unread = unread;
     }
 
     /// Writes the ledger. A full disk is a warning: the counts are served all the same.
@@ -199,18 +231,13 @@ impl HostWatch<'_> {
             until => until + 1,
         };
         let console = self.console.clone();
-        let (notices, received) = unbounded_channel();
-        let cancel = self.stop.token().clone();
-        let known = self.ledger.containers.keys().cloned().collect();
-        tokio::spawn(explain_lives(
-            runtime.clone(),
-            received,
-            self.sender.clone(),
-            known,
-            self.console.clone(),
-        ));
+        let (lives, cancel) = (self.lives.clone(), self.stop.token().clone());
         tokio::spawn(async move {
-            let sink = move |notice| drop(notices.send(notice));
+            let daemon = runtime.clone();
+            let sink = move |notice| {
+                let runtime = daemon.clone();
+                let _ = lives.send(LifeEvent { runtime, notice });
+            };
             let refused = runtime.watch_events(None, Some(since), &cancel, sink).await;
             if let Some(why) = refused {
                 console.print_warning(&format!("starts and deaths are not seen: {why}"));
@@ -219,7 +246,7 @@ impl HostWatch<'_> {
     }
 
     fn begin_reading(&self, scan: &MemoryScan, container: &ContainerScan) {
-        let Some(runtime) = self.watcher.runtime().cloned() else {
+        let Some(runtime) = self.watcher.runtime_of(container).cloned() else {
             return;
         };
         let (sender, stop) = (self.sender.clone(), self.stop.child_stop());
@@ -305,7 +332,8 @@ impl HostWatch<'_> {
         let Some(folder) = &self.args.profiles else {
             return;
         };
-        let path = folder.join(format!("{container}.json"));
+        // A pod's name has slashes.
+        let path = folder.join(format!("{}.json", container.replace('/', "-")));
         let bytes = serde_json::to_vec_pretty(profile).unwrap_or_default();
         if let Err(failure) = write_atomically(&path, &bytes) {
             self.console.print_warning(&failure.message);
@@ -367,26 +395,29 @@ impl<'a> WatchEvent<'a> {
     }
 }
 
-/// Passes on starts, and deaths with their causes, of containers with an engine. `engines`: names of such containers.
+/// Passes on starts, and deaths with their causes, of containers with an engine and of engines that the
+/// user named. `engines`: names of such containers.
 async fn explain_lives(
-    runtime: Runtime,
-    mut notices: UnboundedReceiver<ContainerNotice>,
+    mut lives: UnboundedReceiver<LifeEvent>,
     sender: UnboundedSender<WatchUpdate>,
     mut engines: BTreeSet<String>,
     console: Console,
 ) {
     let mut waiting = None;
     loop {
-        let notice = match waiting.take() {
-            Some(notice) => notice,
-            None => match notices.recv().await {
-                Some(notice) => notice,
+        let life = match waiting.take() {
+            Some(life) => life,
+            None => match lives.recv().await {
+                Some(life) => life,
                 None => return,
             },
         };
+        let LifeEvent { runtime, notice } = life;
         let container = runtime.inspect_container(&notice.id).await.ok().flatten();
         match &container {
-            Some(container) if recognise(&container.facts).is_none() => continue,
+            Some(container) if runtime.has_daemon() && recognise(&container.facts).is_none() => {
+                continue;
+            }
             Some(_) => drop(engines.insert(notice.name.clone())),
             None if !engines.contains(&notice.name) => continue,
             None => {}
@@ -396,11 +427,11 @@ async fn explain_lives(
             "die" => {
                 let (mut count, mut last) = (1, notice);
                 // Of a container that loops faster than it is explained, deaths of one exit code are explained once.
-                while let Ok(next) = notices.try_recv() {
-                    if next.id == last.id && next.action == "start" {
-                        let _ = sender.send(WatchUpdate::Started(next));
-                    } else if is_same_death(&next, &last) {
-                        (count, last) = (count + 1, next);
+                while let Ok(next) = lives.try_recv() {
+                    if next.notice.id == last.id && next.notice.action == "start" {
+                        let _ = sender.send(WatchUpdate::Started(next.notice));
+                    } else if is_same_death(&next.notice, &last) {
+                        (count, last) = (count + 1, next.notice);
                     } else {
                         waiting = Some(next);
                         break;

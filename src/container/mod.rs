@@ -242,6 +242,11 @@ impl Runtime {
         self.process().is_none()
     }
 
+    /// Processes of an engine that is read without a daemon; none of a daemon's.
+    pub fn named_pids(&self) -> Vec<u32> {
+        self.process().map(ProcessTarget::pids).unwrap_or_default()
+    }
+
     /// Host pid of a container's process 1; `None` if it does not run or the daemon is remote.
     fn local_pid(&self, facts: &ContainerFacts) -> Option<u32> {
         (facts.state.pid).filter(|_| self.shared.remote_host.is_none())

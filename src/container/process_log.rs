@@ -38,7 +38,7 @@ pub enum LogSource {
     Input,
 }
 
-/// A log that is read once, from its first line on.
+/// A log that is read from its first line on: a file as often as it is asked for, standard input once.
 #[derive(Debug)]
 pub(super) struct ProcessLog {
     source: LogSource,
@@ -62,6 +62,11 @@ impl ProcessLog {
     ) -> LogHistory {
         let mut history = LogHistory::default();
         let mut reader = self.reader.lock().await;
+        if let LogSource::File(_) = &self.source {
+            // One that was open can be read on where the file has lost its name.
+            let again = Reader::open(&self.source).ok();
+            *reader = again.or(reader.take());
+        }
         let reader = match self.open(&mut reader) {
             Ok(reader) => reader,
             Err(why) => {
@@ -308,14 +313,15 @@ mod tests {
             .await;
         assert!(!history.complete);
         assert_eq!(seen[0].0, 1_795_654_923_500_000_000);
-        // What the history left is not lost, and what it has read does not come again.
+        // Who asks again gets it whole again; what was read does not come to who follows then.
         let again = |at_ns: i64, _, line: String| {
             assert!(at_ns <= before + 60_000_000_000);
             seen.push((at_ns, line));
             ControlFlow::Continue(())
         };
         assert!(log.read_history(u64::MAX, &cancel, again).await.complete);
-        assert_eq!(seen.len(), 2, "the third line has no end yet: {seen:?}");
+        assert_eq!(seen.len(), 3, "the third line has no end yet: {seen:?}");
+        seen.remove(0);
 
         let mut file = std::fs::OpenOptions::new()
             .append(true)

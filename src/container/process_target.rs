@@ -149,10 +149,16 @@ impl ProcessTarget {
         HostView::open(self.first.pid, &self.id)
     }
 
+    /// Its processes.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let view = self.view();
+        view.iter().flat_map(HostView::list_pids).collect()
+    }
+
     /// The AMD devices that its processes have open; NVIDIA's driver lists its processes itself.
     fn open_devices(&self) -> Vec<String> {
         let mut found = BTreeSet::new();
-        for pid in self.view().iter().flat_map(HostView::list_pids) {
+        for pid in self.pids() {
             let links = fs::read_dir(format!("/proc/{pid}/fd"));
             let links = links.into_iter().flatten().flatten();
             let names = links.filter_map(|link| {
@@ -169,9 +175,9 @@ impl ProcessTarget {
 
     /// The command of each of its processes. Must not be stored: it can contain secrets.
     pub(super) fn commands(&self) -> Vec<Vec<String>> {
-        let view = self.view();
-        let pids = view.iter().flat_map(HostView::list_pids);
-        pids.filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
+        let commands = self.pids().into_iter();
+        commands
+            .filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
             .map(|bytes| words_of(&bytes))
             .filter(|words| !words.is_empty())
             .collect()

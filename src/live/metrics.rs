@@ -70,7 +70,7 @@ pub const FAMILIES: &[MetricFamily] = &[
     gauge("plimsoll_host_memory_available_bytes", &[], "What the host can still give without swapping"),
     gauge("plimsoll_host_swap_used_bytes", &[], "Swap in use"),
     gauge("plimsoll_container_info", &["container", "engine", "model", "version", "simulated"], "1 for each container with an engine; labels are empty where unknown"),
-    gauge("plimsoll_container_running", CONTAINER, "1 while it runs, else 0"),
+    gauge("plimsoll_container_running", CONTAINER, "1 while it runs, else 0; no line while the daemon does not answer"),
     gauge("plimsoll_container_serving", CONTAINER, "1 where its engine answers, else 0"),
     gauge("plimsoll_container_breakdown_bytes", &["container", "gpu", "component"], "Parts of its memory when they were last read; those of one device sum to what was in use"),
     gauge("plimsoll_container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines; gpu is empty where it is on several)"),
@@ -259,12 +259,11 @@ fn write_record(scan: &MemoryScan, name: &str, record: &ContainerRecord, lines: 
         ],
         1.0,
     );
-    lines.add(
-        "plimsoll_container_running",
-        &[name],
-        flag(running.is_some()),
-    );
-    lines.add("plimsoll_container_serving", &[name], flag(serving));
+    if running.is_some() || scan.all_listed {
+        let is_running = flag(running.is_some());
+        lines.add("plimsoll_container_running", &[name], is_running);
+        lines.add("plimsoll_container_serving", &[name], flag(serving));
+    }
     lines.add("plimsoll_container_starts", &[name], record.starts as f64);
     for (cause, deaths) in &record.deaths {
         lines.add("plimsoll_container_deaths", &[name, cause], *deaths as f64);

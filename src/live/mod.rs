@@ -7,7 +7,7 @@ pub mod screen;
 pub mod serve;
 mod watcher;
 
-pub use watcher::MemoryWatcher;
+pub use watcher::{LifeEvent, MemoryWatcher};
 
 use crate::capture::{BackendFacts, HostSplit, HostState};
 use serde::Serialize;
@@ -25,6 +25,9 @@ pub struct MemoryScan {
     pub host: Option<HostState>,
     /// Running containers that hold GPU memory or run a known engine.
     pub containers: Vec<ContainerScan>,
+    /// Whether those are all. While the daemon does not answer, only those that this host still shows are
+    /// among them.
+    pub all_listed: bool,
     /// Sources that could not be read, and why; a sentence each.
     pub notes: Vec<String>,
 }

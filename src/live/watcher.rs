@@ -2,13 +2,17 @@
 
 use super::{ContainerScan, GpuLook, MemoryScan, TenantLook};
 use crate::capture::{ContainerFacts, DeviceFacts, LimitLevel, MemorySample, Probe, Tenants};
-use crate::clock::Clock;
+use crate::clock::{Clock, wall_now_ns};
 use crate::container::Runtime;
+use crate::container::events::ContainerNotice;
 use crate::container::inspect::InspectedContainer;
+use crate::container::process_log::LogSource;
+use crate::container::process_target::{ProcessPlace, ProcessTarget};
 use crate::engine::{self, EngineId};
-use crate::error::Failure;
+use crate::error::{ExitCode, Failure};
 use crate::host;
 use crate::store::Recording;
+use crate::telemetry::attribution::innermost_container;
 use crate::telemetry::{
     self, BackendChoice, MeasuredContainer, MemoryBackend, ReplayBackend, Wanted,
 };
@@ -34,6 +38,84 @@ pub struct MemoryWatcher {
     /// Whether a recording is played: this host's memory says nothing then.
     plays: bool,
     known: HashMap<String, KnownContainer>,
+    named: Vec<NamedProcess>,
+    lives: Vec<LifeEvent>,
+}
+
+/// A start or an end that no daemon reports.
+pub struct LifeEvent {
+    /// What knows the engine.
+    pub runtime: Runtime,
+    /// The event.
+    pub notice: ContainerNotice,
+}
+
+/// An engine that the user named by its process, its cgroup or its pod.
+struct NamedProcess {
+    place: ProcessPlace,
+    /// Reads it while it lives.
+    runtime: Option<Runtime>,
+    /// Its id among the containers, and its name.
+    id: String,
+    name: String,
+    /// Its processes at this scan.
+    pids: Vec<u32>,
+    /// Why it cannot be read now.
+    absent: Option<String>,
+    /// Whether it lived at an earlier scan.
+    lived: bool,
+}
+
+impl NamedProcess {
+    fn new(place: ProcessPlace) -> NamedProcess {
+        NamedProcess {
+            place,
+            runtime: None,
+            id: String::new(),
+            name: String::new(),
+            pids: Vec::new(),
+            absent: None,
+            lived: false,
+        }
+    }
+
+    /// Finds it, or sees that it has ended. A start is an event where it is not the first one seen.
+    async fn look_again(&mut self) -> Option<LifeEvent> {
+        let is_new = self.runtime.is_none();
+        if is_new {
+            // Another process may have the number of one that ended.
+            if self.lived && matches!(self.place, ProcessPlace::Pid(_)) {
+                return None;
+            }
+            match ProcessTarget::find(&self.place, LogSource::Unnamed, innermost_container) {
+                Ok(target) => self.runtime = Some(Runtime::of_process(target)),
+                Err(failure) => self.absent = Some(failure.message),
+            }
+        }
+        let runtime = self.runtime.clone()?;
+        self.pids = runtime.named_pids();
+        let found = runtime.inspect_container("").await.ok().flatten()?.facts;
+        self.name.clone_from(&found.name);
+        self.id = named_id(&found);
+        let alive = found.state.pid.is_some();
+        let action = match alive {
+            true => "start",
+            false => "die",
+        };
+        let notice = ContainerNotice {
+            id: self.id.clone(),
+            name: found.name,
+            wall_ns: wall_now_ns(),
+            action: action.to_owned(),
+            ..ContainerNotice::default()
+        };
+        self.absent = (!alive).then(|| format!("`{}` has ended", self.name));
+        if !alive {
+            self.runtime = None;
+        }
+        let restarted = is_new && std::mem::replace(&mut self.lived, true);
+        (restarted || !alive).then_some(LifeEvent { runtime, notice })
+    }
 }
 
 #[derive(Default, Clone)]
@@ -44,6 +126,8 @@ struct Last {
 
 /// A container that was inspected.
 struct KnownContainer {
+    /// What knows it: the daemon, or this host's `/proc`.
+    runtime: Runtime,
     found: InspectedContainer,
     engine: Option<EngineId>,
     serving: bool,
@@ -73,7 +157,42 @@ impl MemoryWatcher {
             why_no_runtime,
             plays: false,
             known: HashMap::new(),
+            named: Vec::new(),
+            lives: Vec::new(),
         }
+    }
+
+    /// Follows engines that the user names, too. Returns why some are not there yet: a cgroup or a pod is
+    /// looked for at each scan.
+    ///
+    /// # Errors
+    /// There is no such process, or no engine can be at such a place.
+    pub fn follow_processes(&mut self, places: Vec<ProcessPlace>) -> Result<Vec<String>, Failure> {
+        let mut absent = Vec::new();
+        for place in places {
+            let found = ProcessTarget::find(&place, LogSource::Unnamed, innermost_container);
+            match found {
+                Err(failure)
+                    if failure.code == ExitCode::Usage || matches!(place, ProcessPlace::Pid(_)) =>
+                {
+                    return Err(failure);
+                }
+                Err(failure) => absent.push(failure.message),
+                Ok(_) => {}
+            }
+            self.named.push(NamedProcess::new(place));
+        }
+        Ok(absent)
+    }
+
+    /// Starts and ends of the engines that the user named, since the last scan; and what reads each.
+    pub fn take_lives(&mut self) -> Vec<LifeEvent> {
+        std::mem::take(&mut self.lives)
+    }
+
+    /// What reads a container of a scan.
+    pub fn runtime_of(&self, container: &ContainerScan) -> Option<&Runtime> {
+        Some(&self.known.get(&container.id)?.runtime)
     }
 
     /// Plays a recording of `record` from now on, without a daemon: containers have ids and no names.
@@ -101,6 +220,8 @@ impl MemoryWatcher {
             why_no_runtime: None,
             plays: true,
             known: HashMap::new(),
+            named: Vec::new(),
+            lives: Vec::new(),
         })
     }
 
@@ -123,7 +244,7 @@ impl MemoryWatcher {
     /// Why there is nothing to scan; `None` if there is something.
     pub fn why_blind(&self) -> Option<Failure> {
         match (&self.gpus, &self.why_no_runtime) {
-            (Err(gpus), Some(runtime)) => Some(
+            (Err(gpus), Some(runtime)) if self.named.is_empty() => Some(
                 Failure::environment(format!("{gpus}; {runtime}"))
                     .hint("`plimsoll doctor` tells what is missing"),
             ),
@@ -134,14 +255,19 @@ impl MemoryWatcher {
     /// Looks.
     pub async fn scan_memory(&mut self) -> MemoryScan {
         let mut notes = Vec::new();
+        for process in &mut self.named {
+            self.lives.extend(process.look_again().await);
+            notes.extend(process.absent.clone());
+        }
         let gpus = tokio::task::block_in_place(|| self.read_gpus(&mut notes));
-        let containers = self.containers(&gpus, &mut notes).await;
+        let (containers, all_listed) = self.scan_containers(&gpus, &mut notes).await;
         let mut look = MemoryScan {
             timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
             backend: self.gpus.as_ref().ok().map(|b| b.facts()),
             gpus,
             host: host::read_state().filter(|_| !self.plays),
             containers,
+            all_listed,
             notes,
         };
         for tenant in look.gpus.iter_mut().flat_map(|g| &mut g.tenants) {
@@ -194,7 +320,13 @@ impl MemoryWatcher {
                 backend.facts().reason
             ));
         }
-        for sample in &samples {
+        for sample in &mut samples {
+            for process in sample.processes.iter_mut().flatten() {
+                let is_its = |named: &&NamedProcess| named.pids.contains(&process.pid);
+                if let Some(named) = self.named.iter().find(is_its) {
+                    process.container_id = Some(named.id.clone());
+                }
+            }
             if let Some(last) = self.last.get_mut(sample.device as usize) {
                 // Figures missing from this reading keep their last value.
                 if sample.power_mw.is_some() || last.sample.power_mw.is_none() {
@@ -213,26 +345,43 @@ impl MemoryWatcher {
             .collect()
     }
 
-    async fn containers(
+    /// The containers, and whether those are all.
+    async fn scan_containers(
         &mut self,
         gpus: &[GpuLook],
         notes: &mut Vec<String>,
-    ) -> Vec<ContainerScan> {
-        let Some(runtime) = self.runtime.clone() else {
-            notes.extend(self.why_no_runtime.clone());
-            return Vec::new();
-        };
-        let running = match runtime.list_running().await {
-            Ok(running) => running,
-            Err(failure) => {
-                notes.push(failure.message);
-                return Vec::new();
+    ) -> (Vec<ContainerScan>, bool) {
+        let mut running: Vec<(String, Runtime)> = Vec::new();
+        let mut all_listed = self.runtime.is_some() || !self.named.is_empty();
+        match &self.runtime {
+            Some(runtime) => match runtime.list_running().await {
+                Ok(listed) => {
+                    let listed = listed.into_iter().map(|c| (c.id, runtime.clone()));
+                    running.extend(listed);
+                }
+                Err(failure) => {
+                    notes.push(failure.message);
+                    all_listed = false;
+                    // They live on where the daemon's restart spares them.
+                    let seen =
+                        |known: &&KnownContainer| known.visible && known.runtime.has_daemon();
+                    let seen = self.known.values().filter(seen);
+                    running.extend(seen.map(|k| (k.found.facts.id.clone(), runtime.clone())));
+                }
+            },
+            None => notes.extend(self.why_no_runtime.clone()),
+        }
+        for named in &self.named {
+            // The daemon knows more of a container than its processes show.
+            let listed = running.iter().any(|(id, _)| *id == named.id);
+            if let Some(runtime) = named.runtime.clone().filter(|_| !listed) {
+                running.push((named.id.clone(), runtime));
             }
-        };
+        }
         self.known
-            .retain(|id, known| running.iter().any(|c| c.id == *id) && !known.was_restarted());
-        for container in &running {
-            self.meet(&runtime, container).await;
+            .retain(|id, known| running.iter().any(|(c, _)| c == id) && !known.was_restarted());
+        for (id, runtime) in &running {
+            self.meet(runtime, id, notes).await;
         }
         let on_gpu = |id: &str| {
             gpus.iter()
@@ -241,23 +390,23 @@ impl MemoryWatcher {
         };
         let clock = self.clock.clone();
         let mut looks = Vec::new();
-        for container in &running {
-            let Some(known) = self.known.get_mut(&container.id) else {
+        for (id, _) in &running {
+            let Some(known) = self.known.get_mut(id) else {
                 continue;
             };
-            if known.engine.is_some() || on_gpu(&container.id) {
-                looks.push(known.scan_memory(&runtime, &clock).await);
+            if known.engine.is_some() || !known.runtime.has_daemon() || on_gpu(id) {
+                looks.push(known.scan_memory(id, &clock).await);
             }
         }
-        looks
+        (looks, all_listed)
     }
 
     /// Inspects a new container.
-    async fn meet(&mut self, runtime: &Runtime, container: &ContainerFacts) {
-        if self.known.contains_key(&container.id) {
+    async fn meet(&mut self, runtime: &Runtime, id: &str, notes: &mut Vec<String>) {
+        if self.known.contains_key(id) {
             return;
         }
-        let Ok(Some(found)) = runtime.inspect_container(&container.id).await else {
+        let Ok(Some(found)) = runtime.inspect_container(id).await else {
             return;
         };
         let recognised = engine::recognise(&found.facts);
@@ -268,7 +417,14 @@ impl MemoryWatcher {
             )
             .ok()
         });
+        if recognised.is_none() && !runtime.has_daemon() {
+            notes.push(format!(
+                "no known engine in `{}`: its memory is followed, its parts are not",
+                found.facts.name
+            ));
+        }
         let known = KnownContainer {
+            runtime: runtime.clone(),
             visible: shows(&found.facts),
             engine: recognised.as_ref().map(|(engine, _)| *engine),
             serving: recognised.is_some_and(|(_, r)| r.serving),
@@ -276,7 +432,7 @@ impl MemoryWatcher {
             host,
             first: Vec::new(),
         };
-        self.known.insert(container.id.clone(), known);
+        self.known.insert(id.to_owned(), known);
     }
 }
 
@@ -317,6 +473,14 @@ fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> Gp
     }
 }
 
+/// What tells a named engine apart: a process tree has no id, and its name has its pid.
+fn named_id(facts: &ContainerFacts) -> String {
+    match facts.id.as_str() {
+        "" => facts.name.clone(),
+        id => id.to_owned(),
+    }
+}
+
 /// Whether this host shows the container's process 1.
 fn shows(facts: &ContainerFacts) -> bool {
     telemetry::cgroup_directory(&MeasuredContainer::of_container(facts)).is_some()
@@ -329,7 +493,7 @@ impl KnownContainer {
         self.visible && !shows(&self.found.facts)
     }
 
-    async fn scan_memory(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerScan {
+    async fn scan_memory(&mut self, id: &str, clock: &Clock) -> ContainerScan {
         let mut host = Vec::new();
         if let Some(backend) = &mut self.host {
             // A container that has just ended uses no memory.
@@ -344,7 +508,7 @@ impl KnownContainer {
         let limited = |d: &&DeviceFacts| d.limit_level != Some(LimitLevel::Host);
         let limit = limits.iter().find(limited).and_then(|d| d.total_bytes);
         let mut look = ContainerScan {
-            id: self.found.facts.id.clone(),
+            id: id.to_owned(),
             name: self.found.facts.name.clone(),
             engine: self.engine.map(|e| e.name().to_owned()),
             simulated: self.engine.is_some_and(|e| e.simulated()),
@@ -355,20 +519,14 @@ impl KnownContainer {
             ..ContainerScan::default()
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {
-            self.ask_engine(runtime, clock, engine, &mut look).await;
+            self.ask_engine(clock, engine, &mut look).await;
         }
         look
     }
 
     /// Reads the engine's pool and load.
-    async fn ask_engine(
-        &mut self,
-        runtime: &Runtime,
-        clock: &Clock,
-        engine: EngineId,
-        look: &mut ContainerScan,
-    ) {
-        let facts = &self.found.facts;
+    async fn ask_engine(&mut self, clock: &Clock, engine: EngineId, look: &mut ContainerScan) {
+        let (runtime, facts) = (&self.runtime, &self.found.facts);
         let port = engine.settings(facts).port.unwrap_or(engine.default_port());
         if !self.first.iter().any(|p| p.status == Some(200)) {
             self.first.clear();

@@ -50,6 +50,13 @@ pub fn containers_of(membership: &str) -> Vec<ContainerRef> {
     best
 }
 
+/// The container of a process with this `/proc/PID/cgroup`; of nested ones its own.
+pub fn innermost_container(membership: &str) -> Option<String> {
+    containers_of(membership)
+        .pop()
+        .map(|container| container.id)
+}
+
 fn in_path(path: &str) -> Vec<ContainerRef> {
     let mut found = Vec::new();
     let mut before: [&str; 2] = [""; 2];
