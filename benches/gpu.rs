@@ -4,11 +4,16 @@
 
 use plimsoll::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use plimsoll::clock::Clock;
+use plimsoll::live::ledger::WatchLedger;
+use plimsoll::live::screen::TopScreen;
+use plimsoll::live::{ContainerScan, GpuLook, MemoryScan};
 use plimsoll::telemetry::attribution::Attribution;
 use plimsoll::telemetry::{
     MemoryBackend, MemorySampler, ReadingError, ReplayBackend, SamplerHandle, SamplerOptions,
     Wanted, open_host, use_library,
 };
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -48,6 +53,7 @@ fn main() {
         return;
     }
     attribution();
+    redraws();
     spikes();
     use_library(library());
     ticks();
@@ -256,6 +262,52 @@ impl Drop for Crowd {
 }
 
 /// A thousand processes, two hundred of them on GPUs.
+/// What one redraw of `top` costs with eight GPUs and twenty containers.
+fn redraws() {
+    let container = |n: u64| ContainerScan {
+        id: format!("{n:064x}"),
+        name: format!("vllm-{n}"),
+        engine: Some("vllm".to_owned()),
+        serving: true,
+        host_bytes: Some(n << 30),
+        host_limit_bytes: Some(64 << 30),
+        kv_usage: Some(0.5),
+        ..ContainerScan::default()
+    };
+    let gpu = |index: u32| GpuLook {
+        index,
+        uuid: format!("GPU-{index}"),
+        name: "NVIDIA H100 80GB HBM3".to_owned(),
+        total_bytes: Some(80 << 30),
+        used_bytes: Some(70 << 30),
+        ..GpuLook::default()
+    };
+    let scan = MemoryScan {
+        gpus: (0..8).map(gpu).collect(),
+        containers: (0..20).map(container).collect(),
+        ..MemoryScan::default()
+    };
+    for (width, height) in [(80, 24), (200, 60)] {
+        let mut screen = TopScreen::with_color(true);
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+        let mut taken = Vec::new();
+        for second in 0..1000 {
+            let mut scan = scan.clone();
+            scan.timestamp = f64::from(second);
+            screen.take_scan(scan, WatchLedger::default());
+            let begin = thread_cpu();
+            let Ok(_) = terminal.draw(|frame| screen.draw(frame));
+            taken.push(thread_cpu().saturating_sub(begin));
+        }
+        taken.sort_unstable();
+        println!(
+            "redraw of top at {width}x{height}: median {:.2} ms, p99 {:.2} ms of processor time",
+            taken[500].as_secs_f64() * 1e3,
+            taken[990].as_secs_f64() * 1e3
+        );
+    }
+}
+
 fn attribution() {
     let mut crowd = Crowd(Vec::new());
     for _ in 0..1000 {

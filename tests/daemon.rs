@@ -6,7 +6,7 @@
 
 use crate::common;
 use crate::common::daemon;
-use crate::watch::Watched;
+use crate::common::watched::Watched;
 use common::e2e::{
     Ended, Live, REFERENCE_IMAGE, Results, codes, parts_sum_to_the_peak, read, skip, wait_for,
 };

@@ -2,7 +2,7 @@
 //! reach in all of these, and the engine is the same afterwards.
 
 use crate::common;
-use crate::watch::{Watched, parts_of};
+use crate::common::watched::{Watched, parts_of};
 use common::e2e::{
     Engine, Live, REFERENCE_IMAGE, Results, codes, everything_in, parts_sum_to_the_peak, plimsoll,
     program, wait_for,

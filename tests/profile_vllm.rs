@@ -3,8 +3,11 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run};
+use common::e2e::{
+    Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run, wait_for,
+};
 use common::jq::Desk;
+use common::watched::{Watched, parts_of};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -301,6 +304,7 @@ fn a_container_that_serves_by_name() {
 
     is_derived_again(&profile);
     our_own_client(&server);
+    watch_reads_the_same(&server);
     for block in [
         "Total at the peak",
         "KV cache pool",
@@ -316,6 +320,34 @@ fn a_container_that_serves_by_name() {
     desk.seeds_lines_answer();
     desk.the_pool_is_told();
     desk.every_row_answers(false);
+}
+
+/// `watch` alone reads the parts that a profile without load has.
+fn watch_reads_the_same(server: &Engine) {
+    let state = tempfile::tempdir().unwrap();
+    let watched = Watched::start(state.path(), &[]);
+    let parts = wait_for("its parts", || {
+        Some(parts_of(&watched.scrape(), &server.name)).filter(|parts| !parts.is_empty())
+    });
+    let results = Results::new();
+    let dir = results.arg();
+    run(&[
+        "profile",
+        &server.name,
+        "--bench=none",
+        "--duration=2s",
+        &dir,
+    ])
+    .expect(0);
+    let document = results.document();
+    let total: f64 = parts.values().sum();
+    for (name, bytes) in parts.iter().filter(|(name, _)| *name != "page_cache") {
+        let there = part(&document, name) as f64;
+        assert!(
+            (bytes - there).abs() <= total * 0.01,
+            "{name}: {bytes} and {there} of {total}"
+        );
+    }
 }
 
 /// The same server, with requests of our own client instead of `vllm bench serve`.

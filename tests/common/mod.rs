@@ -21,6 +21,7 @@ pub mod skip;
 pub mod stage;
 pub mod sweeps;
 pub mod tiny;
+pub mod watched;
 pub mod wire;
 
 use plimsoll::container::Runtime;
