@@ -1225,6 +1225,18 @@ mod tests {
     }
 
     #[test]
+    fn of_a_pool_in_host_memory_the_pool_is_to_shrink() {
+        // What vLLM 0.19.1 on CPU and the kernel printed when the container's limit was reached.
+        let log = "(EngineCore pid=26) INFO 11-26 12:34:25 [cpu_model_runner.py:71] Starting to load model /models/tiny-llama...\n\
+            (EngineCore pid=26) INFO 11-26 12:34:26 [kv_cache_utils.py:1319] GPU KV cache size: 6,182,912 tokens\n\
+            Memory cgroup out of memory: Killed process 13851 (VLLM::EngineCor) total-vm:8166464kB, anon-rss:3761664kB";
+        let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
+        assert_eq!(found.cause.as_deref(), Some("host_ram_oom_cgroup"));
+        let settings: Vec<&str> = found.advice.iter().map(|a| a.setting.as_str()).collect();
+        assert_eq!(settings, ["VLLM_CPU_KVCACHE_SPACE", "memory_limit"]);
+    }
+
+    #[test]
     fn without_a_phase_nothing_is_advised() {
         let found = diagnose(serde_json::json!({"engine": "vllm"}), OOM);
         assert_eq!(
