@@ -65,7 +65,9 @@ async fn with_and_without(
 ) -> anyhow::Result<ExitCode> {
     let attached = AttachedEngine::detect(runtime, found, args.load.engine.as_ref(), stop)
         .await
-        .map_err(|f| f.hint("or --engine tensorrt-llm, for an image whose name does not say it"))?;
+        .map_err(|f| {
+            f.hint("or --engine tensorrt-llm, if the image's name does not identify it")
+        })?;
     let Some(eager) = attached.engine.without_graphs() else {
         return Err(Failure::usage(format!(
             "plimsoll knows no way to run {} without CUDA graphs",

@@ -64,9 +64,7 @@ async fn loadline(
         return Err(Failure::usage(format!(
             "no engine serves in container `{name}`: there is nothing to send requests to"
         ))
-        .hint(
-            "start the server in it; `plimsoll estimate --solve` tells without one what would fit",
-        )
+        .hint("start the server in it; `plimsoll estimate --solve` calculates what would fit")
         .into());
     }
     let _lock = attached.take_lock()?;

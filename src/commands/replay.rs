@@ -34,7 +34,7 @@ pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCo
         }),
         played => {
             if played.is_some() {
-                console.print_note("standard output is no terminal: all of it at once");
+                console.print_note("standard output is not a terminal: printed at once");
             }
             let page = terminal::render_timeline(&timeline, &about, view, console.text_options());
             console.write_data(page.as_bytes())?;

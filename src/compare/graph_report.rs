@@ -441,7 +441,7 @@ fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &
                 "graph_counts_disagree",
                 Severity::Warning,
                 format!(
-                    "the log tells of {}, the engine's structures hold {}; the structures are used",
+                    "the log has {}, the engine's structures have {}; the structures are used",
                     told(&log.target.by_draft_len),
                     told(&structure.by_draft_len)
                 ),

@@ -42,7 +42,7 @@ pub struct GrowthSeries {
 pub struct DeviceGrowth(BTreeMap<u32, GrowthSeries>);
 
 impl DeviceGrowth {
-    /// Takes a sample; page cache is no growth.
+    /// Takes a sample; page cache does not count.
     pub fn add_sample(&mut self, sample: &MemorySample) {
         let series = self.0.entry(sample.device).or_default();
         series.add_reading(sample.at_ns as f64 / 1e9, sample.held_bytes());

@@ -69,7 +69,7 @@ impl CaptureObservation<'_> {
         self.capture.end.unmeasured().unwrap_or_else(|| {
             match self.top_repeat().map(|t| t.bench_at) {
                 None => self.no_peak(),
-                Some(None) => "the bench did not tell when its measured part began".into(),
+                Some(None) => "the bench did not report the start of its measured part".into(),
                 Some(Some(_)) => otherwise.to_owned(),
             }
         })

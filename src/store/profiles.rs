@@ -36,7 +36,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
             .hint("name a profile in it: `<model>-profile_YYYYMMDD_HHMMSS.json`"));
     }
     if !found.is_file() {
-        return Err(no_profile(path, "it is no regular file"));
+        return Err(no_profile(path, "not a regular file"));
     }
     let bytes = bounded::read_document(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
@@ -46,7 +46,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
 }
 
 fn no_profile(path: &Path, why: &str) -> Failure {
-    Failure::usage(format!("`{}` is no profile: {why}", path.display()))
+    Failure::usage(format!("`{}` is not a profile: {why}", path.display()))
 }
 
 /// As [`read_profile`], of bytes that were read from `path`.
@@ -59,7 +59,7 @@ pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> 
         let why = if e.is_data() {
             "it is too large"
         } else {
-            "it is no JSON"
+            "not JSON"
         };
         no_profile(path, why).caused_by(e)
     })?;

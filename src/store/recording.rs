@@ -57,7 +57,7 @@ impl Recording {
             .map_err(cannot)?
             .unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
-            Failure::usage(format!("`{}` is no recording", path.display()))
+            Failure::usage(format!("`{}` is not a recording", path.display()))
                 .hint("`plimsoll record -o FILE` makes one")
                 .caused_by(e)
         })?;
@@ -99,7 +99,7 @@ impl RecordingWriter {
         header.plimsoll_recording = VERSION;
         let file = private::create_file(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::usage(format!("`{}` is there already", path.display()))
+                Failure::usage(format!("`{}` exists", path.display()))
                     .hint("choose another name: a recording is never written over")
             }
             _ => write_failure(path, e),

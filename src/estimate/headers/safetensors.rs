@@ -28,7 +28,7 @@ pub fn length(start: &[u8]) -> Result<u64, HeaderError> {
     let length = u64::from_le_bytes(first);
     if length > LONGEST {
         return Err(HeaderError::bad(format!(
-            "it is no safetensors file: its header would have {length} bytes"
+            "not a safetensors file: its header would have {length} bytes"
         )));
     }
     if length < 2 {
@@ -186,10 +186,7 @@ pub fn index_files(text: &[u8]) -> Result<Vec<String>, HeaderError> {
             && file != ".."
             && file != ".";
         if !plain {
-            let what = format!(
-                "the index names `{}`, which is no file beside it",
-                shown(file)
-            );
+            let what = format!("the index names `{}`, which does not exist", shown(file));
             return Err(HeaderError::bad(what));
         }
     }

@@ -209,7 +209,7 @@ fn of_calculated(
             kind: "the estimator".into(),
             value,
             quote: format!(
-                "calculated from {}; `plimsoll estimate` tells the formula",
+                "calculated from {}; `plimsoll estimate --explain` shows the formula",
                 found.basis
             ),
             place: None,

@@ -212,7 +212,7 @@ impl CardMemoryFiles {
                     file.read_at(&mut [0; 32], 0)?;
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "its content is no number",
+                        "its content is not a number",
                     ));
                 }
             };
