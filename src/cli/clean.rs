@@ -39,7 +39,7 @@ pub struct CleanArgs {
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Choosing")]
     pub idle: Option<Duration>,
 
-    /// Repeat until SIGTERM or Ctrl-C; print a JSON line per decision
+    /// Watch until SIGTERM or Ctrl-C; print a JSON line per decision
     #[arg(long, help_heading = "As a service")]
     pub watch: bool,
     /// Time between scans, 1s or more

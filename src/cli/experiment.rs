@@ -241,8 +241,8 @@ mod tests {
     fn what_is_no_level_is_told() {
         let refused = |line: &str| parsed(line).unwrap_err();
         assert!(refused("concurrency llm --levels 0").contains("1 to 10000"));
-        assert!(refused("concurrency llm --levels 1 x").contains("stands before the levels"));
-        assert!(refused("concurrency --levels 1 2 llm").contains("stands before the levels"));
+        assert!(refused("concurrency llm --levels 1 x").contains("before the levels"));
+        assert!(refused("concurrency --levels 1 2 llm").contains("before the levels"));
         assert!(refused("concurrency llm --levels 1.5").contains("whole number"));
         assert!(refused("mixed llm --ratio 1").contains("below 1"));
         assert!(refused("concurrency llm --image x").contains("cannot be used with"));

@@ -52,6 +52,7 @@ const SHORT: &[(&str, &[&str])] = &[
     ),
     ("run", &["image", "preset", "model", "gpus", "keep"]),
     ("sweep", &["dry-run", "resume"]),
+    ("tune", &["goal", "slo", "set"]),
     ("experiment", &[]),
     ("ablate", &["model", "a", "b", "repeats"]),
     ("cuda-graphs", &["model-path", "max-batch-size"]),

@@ -24,7 +24,7 @@ pub struct WhyArgs {
     /// Facts about a log: JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
-    /// Wait for the next death; show the memory of the minute before
+    /// Watch for the next death; show the memory of the minute before
     #[arg(long, conflicts_with = "facts")]
     pub watch: bool,
     /// Also write the evidence, redacted, to an archive for a bug report

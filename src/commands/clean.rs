@@ -24,7 +24,7 @@ use crate::report::format::text::{PageDetail, render_page};
 use crate::wording::did_you_mean;
 
 /// The warning when it is stopped during an act.
-const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
+const STOPPING: &str = "stopping after the current action (press again to exit at once)";
 
 pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let ask = clean_request(args);

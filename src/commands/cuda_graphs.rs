@@ -240,7 +240,7 @@ fn hopeless(outcome: &ArmOutcome) -> Option<ProbeError> {
 fn failure_of(error: &ProbeError, path: &Path) -> Failure {
     let message = &error.message;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let printed = format!("all that was printed lies in `{}`", folder.display());
+    let printed = format!("the whole output is in `{}`", folder.display());
     match error.kind.as_str() {
         "missing_module" => Failure::environment(format!("a module is missing in the container: {message}"))
             .hint("name a container of a TensorRT-LLM image: the probe needs its Python package and all that it imports (xgrammar and others)"),

@@ -39,7 +39,7 @@ pub fn run_loadline(console: &Console, args: LoadlineArgs) -> anyhow::Result<Exi
         .hint("give a smaller --start, or a larger --max-concurrency")
         .into());
     }
-    let words = "stopping: the rounds that were made are kept (once more leaves at once)";
+    let words = "stopping: finished rounds are kept (press again to exit at once)";
     run_until_stopped(console, Some(words), async |stop| {
         loadline(console, args, objectives, stop).await
     })

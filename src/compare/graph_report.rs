@@ -494,8 +494,8 @@ fn collect_arm_reasons(index: usize, outcome: &ArmOutcome, unknown: &mut BTreeMa
     if counted(outcome).is_none() {
         let reason = match (&outcome.probe.error, &outcome.probe.structure_error) {
             (Some(e), _) => e.message.clone(),
-            (None, Some(e)) => format!("{e}; and its log told of no graph"),
-            (None, None) => "neither the engine's structures nor its log told of graphs".into(),
+            (None, Some(e)) => format!("{e}; and its log has no graph"),
+            (None, None) => "neither the engine's structures nor its log have graphs".into(),
         };
         why("num_cuda_graphs", reason);
     }

@@ -326,7 +326,7 @@ mod tests {
         };
         assert_eq!(
             wrong("max_model_len", "many"),
-            "`--max-model-len many` is no number"
+            "invalid number in `--max-model-len many`"
         );
         assert_eq!(
             wrong("tensor_parallel_size", "0"),

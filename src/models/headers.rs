@@ -218,7 +218,7 @@ mod tests {
             read_gguf(at)
                 .unwrap_err()
                 .to_string()
-                .contains("no regular file")
+                .contains("not a regular file")
         );
     }
 }

@@ -152,7 +152,7 @@ impl Timeline {
         );
         null_reasons!(out, at, self;
             min_gb, max_gb, mean_gb, median_gb, p95_gb => o.not_sampled();
-            under_load => o.no_bench_or(|| o.no_load("no sample of every device lies in the measured part of the bench: a longer load (--num-iters, --num-prompts) or a shorter --sample-interval shows it"));
+            under_load => o.no_bench_or(|| o.no_load("no sample of every device is in the measured part of the bench: use a longer load (--num-iters, --num-prompts) or a shorter --sample-interval"));
             extended => sampled(no_gauges);
         );
         if let Some(load) = &self.under_load {

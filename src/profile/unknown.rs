@@ -46,7 +46,7 @@ impl CaptureObservation<'_> {
                 format!("{} did not say it in its log", engine.name())
             }
             Some(engine) => format!(
-                "{} did not say it, neither in its log nor by its endpoints",
+                "{} did not report it, in its log or by its endpoints",
                 engine.name()
             ),
             None if self.capture.engine.is_empty() => "no engine was recognised".into(),

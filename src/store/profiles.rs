@@ -206,8 +206,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.json");
         for (text, why) in [
-            ("", "no JSON"),
-            ("dear diary", "no JSON"),
+            ("", "not JSON"),
+            ("dear diary", "not JSON"),
             ("[1]", "no document"),
             ("{}", "no `memory_breakdown`"),
             (r#"{"document": "ablation"}"#, "`ablation`"),
@@ -227,7 +227,7 @@ mod tests {
             assert!(failure.message.contains(why), "{text}: {failure}");
         }
         std::fs::write(&file, "[".repeat(100_000)).unwrap();
-        assert!(read_profile(&file).unwrap_err().message.contains("no JSON"));
+        assert!(read_profile(&file).unwrap_err().message.contains("not JSON"));
         assert!(
             read_profile(dir.path())
                 .unwrap_err()
@@ -238,7 +238,7 @@ mod tests {
             read_profile(Path::new("/dev/null"))
                 .unwrap_err()
                 .message
-                .contains("no regular file")
+                .contains("not a regular file")
         );
         std::fs::write(&file, r#"{"memory_breakdown": {"total_gb": 15.17}}"#).unwrap();
         assert!(matches!(read_profile(&file), Ok(ProfileFile::Older(_))));

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(whole.sampling, Some(sampling));
         assert_eq!(whole.header.interval_ns, 5);
         let again = RecordingWriter::create_file(&path, RecordingHeader::default()).unwrap_err();
-        assert!(again.message.contains("there already"), "{again}");
+        assert!(again.message.contains("exists"), "{again}");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         for text in ["", "{}", "not json", "[1]"] {
             std::fs::write(&path, text).unwrap();
             let e = Recording::read_recording(&path).unwrap_err();
-            assert!(e.message.contains("no recording"), "{text}: {e}");
+            assert!(e.message.contains("not a recording"), "{text}: {e}");
         }
         let newer = serde_json::to_string(&RecordingHeader {
             plimsoll_recording: 99,

@@ -310,7 +310,7 @@ mod tests {
                 "has no torch and no transformers",
             ),
             (answer("3.8.10", "\"1\"", "\"4\""), "is older than 3.9"),
-            ("Traceback".to_owned(), "did not tell"),
+            ("Traceback".to_owned(), "did not list"),
         ] {
             assert!(lacks(&text));
             let shown = shown(&text);

@@ -212,7 +212,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
             return Err(bad("ends behind the end of the file"));
         }
         if at > 0 && begin < places[at - 1].1 {
-            return Err(bad("lies over another"));
+            return Err(bad("overlaps another"));
         }
     }
     Ok(Gguf { settings, tensors })

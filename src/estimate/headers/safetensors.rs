@@ -132,7 +132,7 @@ pub fn tensors(json: &[u8], data: Option<u64>) -> Result<Vec<Stored>, HeaderErro
     places.sort_unstable();
     for pair in places.windows(2) {
         if pair[1].0 < pair[0].1 {
-            let what = format!("tensor `{}` lies over another", shown(pair[1].2));
+            let what = format!("tensor `{}` overlaps another", shown(pair[1].2));
             return Err(HeaderError::bad(what));
         }
     }
@@ -242,7 +242,7 @@ mod tests {
         let over = refused(
             r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}}"#,
         );
-        assert!(over.contains("`b` lies over another"), "{over}");
+        assert!(over.contains("`b` overlaps another"), "{over}");
         let twice = refused(
             r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#,
         );

@@ -420,7 +420,7 @@ pub fn tidy_maps(node: &mut YamlNode) -> Result<(), FileFault> {
             let mut seen: HashMap<&str, NodePlace> = HashMap::new();
             for (key, _) in map.iter() {
                 if let Some(first) = seen.insert(&key.name, key.at) {
-                    let message = format!("{} is here twice", quote_short(&key.name));
+                    let message = format!("{} is a duplicate", quote_short(&key.name));
                     return Err(FileFault::new(key.at, message).with_other(first));
                 }
             }

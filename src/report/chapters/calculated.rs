@@ -158,7 +158,7 @@ fn items_table(
             column("unit", "unit"),
             number_column("off by, %", "error_percent"),
             column("how good", "grade"),
-            column("measured lies in the band", "in_band"),
+            column("measured is in the band", "in_band"),
         ],
         rows: rows.collect(),
     }

@@ -276,16 +276,16 @@ mod tests {
     #[test]
     fn urls_that_do_not() {
         for (url, why) in [
-            ("node", "no URL"),
+            ("node", "invalid URL"),
             ("ssh://", "no host"),
             ("ssh://me@", "no host"),
             ("ssh://@node", "no user"),
             ("ssh://-oProxyCommand=x", "no host"),
             ("ssh://-l@node", "no user"),
             ("ssh://no de", "no host"),
-            ("ssh://node:", "no port"),
-            ("ssh://node:0", "no port"),
-            ("ssh://node:70000", "no port"),
+            ("ssh://node:", "invalid port"),
+            ("ssh://node:0", "invalid port"),
+            ("ssh://node:70000", "invalid port"),
             ("ssh://[::1", "bracket"),
             ("ssh://node/var/run/docker.sock", "more in it"),
             ("ssh://me:secret@node", "password"),

@@ -348,7 +348,7 @@ mod tests {
             ("mem_info_vram_total", "9\n"),
             ("mem_info_vram_used", "x\n"),
         ];
-        assert!(open(&junk).unwrap_err().contains("no number"));
+        assert!(open(&junk).unwrap_err().contains("not a number"));
     }
 
     #[test]
