@@ -472,24 +472,24 @@ async fn a_connection_that_the_server_is_done_with_costs_no_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_no_end_are_given_up() {
     let row = row_of(|| Reply::endless(TOKEN)).await;
-    failed(&row, ErrorKind::TooLong, "no end");
+    failed(&row, ErrorKind::TooLong, "without an end");
     assert!(row.gaps_us.len() < 2000);
     failed(
         &row_of(|| Reply::endless("x")).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     failed(
         &row_of(|| Reply::endless("data: x\n")).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     // Comments are no events: only the size of the stream ends this.
     let comment = format!(": {}\n", "-".repeat(60_000));
     failed(
         &row_of(move || Reply::endless(&comment)).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     // A head of no end.
     failed(&row_of(Reply::endless_head).await, ErrorKind::Connect, "");

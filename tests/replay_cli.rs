@@ -149,7 +149,7 @@ fn mistakes_are_told_in_a_sentence() {
         ),
         (
             vec![shown, "--from", "1e9"],
-            "nothing lies from second 1000000000",
+            "no sample from second 1000000000",
         ),
         (vec![shown, "--from", "nan"], "a number of seconds"),
         (vec![shown, "--device", "7"], "device 7 was not measured"),

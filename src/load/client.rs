@@ -226,7 +226,7 @@ impl HttpClient {
                 return Ok(());
             }
             if bytes > LONGEST_STREAM {
-                return Err(self.error(ErrorKind::TooLong, "a stream of no end"));
+                return Err(self.error(ErrorKind::TooLong, "a stream without an end"));
             }
         }
         let at = since(zero);

@@ -227,7 +227,12 @@ mod tests {
             assert!(failure.message.contains(why), "{text}: {failure}");
         }
         std::fs::write(&file, "[".repeat(100_000)).unwrap();
-        assert!(read_profile(&file).unwrap_err().message.contains("not JSON"));
+        assert!(
+            read_profile(&file)
+                .unwrap_err()
+                .message
+                .contains("not JSON")
+        );
         assert!(
             read_profile(dir.path())
                 .unwrap_err()
