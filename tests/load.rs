@@ -472,7 +472,7 @@ async fn a_connection_that_the_server_is_done_with_costs_no_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_no_end_are_given_up() {
     let row = row_of(|| Reply::endless(TOKEN)).await;
-    failed(&row, ErrorKind::TooLong, "without an end");
+    failed(&row, ErrorKind::TooLong, "no end");
     assert!(row.gaps_us.len() < 2000);
     failed(
         &row_of(|| Reply::endless("x")).await,
