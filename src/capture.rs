@@ -43,7 +43,7 @@ pub struct Capture {
     /// stepped during the run. Nanoseconds.
     pub wall_drift_ns: i64,
     /// How many threads of the host wanted a processor, on average over the last minute of the run:
-    /// the kernel's load average. `None`: not told, or a capture of an earlier release.
+    /// the kernel's load average. `None`: not reported, or a capture of an earlier release.
     #[serde(default)]
     pub host_load: Option<f64>,
     /// When the capture ended.
@@ -234,7 +234,7 @@ pub struct HostFacts {
     pub docker_version: Option<String>,
     /// Docker API version in use.
     pub docker_api_version: Option<String>,
-    /// Boot id, so that captures of one boot can be told from another's.
+    /// Boot id: distinguishes captures of different boots.
     pub boot_id: Option<String>,
 }
 
@@ -311,7 +311,7 @@ pub enum Stream {
     Console,
 }
 
-/// Whose output a line is.
+/// The source of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LineSource {
@@ -327,7 +327,7 @@ pub enum LineSource {
 pub struct LogLine {
     /// When it was written (container log) or received (exec output).
     pub at_ns: AtNs,
-    /// Whose it is.
+    /// The owner.
     pub source: LineSource,
     /// Which stream.
     pub stream: Stream,
@@ -348,7 +348,7 @@ pub struct LogFacts {
     pub reconnects: u32,
     /// Why the log could not be read, when it could not.
     pub error: Option<String>,
-    /// Whether the runtime tells in whole seconds when a line was written.
+    /// Whether the runtime reports times of lines in whole seconds.
     #[serde(default)]
     pub whole_seconds: bool,
 }
@@ -487,7 +487,7 @@ impl MemorySample {
     }
 }
 
-/// Host memory of a cgroup by kind, bytes. What the kernel does not tell is `None`.
+/// Host memory of a cgroup by kind, bytes. `None`: not reported by the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSplit {
     /// Anonymous memory: heaps, stacks, anonymous maps.
@@ -540,16 +540,16 @@ pub struct ProcessMemory {
     pub pid: u32,
     /// Bytes; `None` where the driver does not say.
     pub used_bytes: Option<u64>,
-    /// Whether the process is in the profiled container; `None` when that could not be told.
+    /// Whether the process is in the profiled container; `None`: unknown.
     pub ours: Option<bool>,
     /// The process' name, where it could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Id of the container it runs in, the outermost where they are nested; `None` when it runs in
-    /// none or that could not be told.
+    /// none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_id: Option<String>,
-    /// Most it ever held, bytes: the driver's own account, where somebody has switched that on.
+    /// Its peak in bytes, if the driver's accounting mode is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
 }
@@ -601,7 +601,7 @@ pub struct Probe {
     pub error: Option<String>,
 }
 
-/// What a serving engine said of its load at one moment. Unknown is `None`.
+/// A serving engine's gauges at one moment. Unknown is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineGauges {
     /// When the reply was in.
@@ -643,7 +643,7 @@ pub enum ExecEnd {
     Cancelled,
     /// The container ended or was removed under it.
     ContainerGone,
-    /// The daemon did not tell; its message.
+    /// The daemon did not answer; its message.
     #[default]
     Unknown,
 }
@@ -672,7 +672,7 @@ pub struct ExecOutcome {
     pub killed: u32,
     /// Processes of it that were still there after that.
     pub survivors: u32,
-    /// Whether the connection to the daemon broke meanwhile: what it said after that is not known.
+    /// Whether the connection to the daemon broke: later output is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
     /// Whether it ran in a process that had run such commands before, and had imported what they

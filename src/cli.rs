@@ -16,6 +16,7 @@ mod estimate;
 mod examples;
 mod experiment;
 mod loadline;
+mod page;
 mod replay;
 mod report;
 mod shell;
@@ -53,14 +54,14 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// How much memory does this LLM container really use, and where does every byte go.
+/// Measure and plan the memory of LLM engines in containers.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, styles = STYLES, after_help = examples::MAIN, max_term_width = 100)]
 pub struct Cli {
     /// How much is printed, and in which colours.
     #[command(flatten)]
     pub talk: OutputArgs,
-    /// NVIDIA's management library, where it is not where libraries are
+    /// Path of NVIDIA's management library, if it is not found
     #[arg(
         long,
         global = true,
@@ -74,7 +75,7 @@ pub struct Cli {
     )]
     pub nvml_lib: Option<std::ffi::OsString>,
     /// For testing: a directory to read instead of /sys, where AMD GPUs are (or PLIMSOLL_SYSFS_ROOT)
-    #[arg(long, global = true, value_name = "DIR", hide_short_help = true, help_heading = MEASURING)]
+    #[arg(long, global = true, value_name = "DIR", hide = true, help_heading = MEASURING)]
     pub sysfs_root: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -85,14 +86,26 @@ pub struct Cli {
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub struct OutputArgs {
-    /// Say nothing but warnings and errors
-    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    /// Print only warnings and errors
+    #[arg(
+        long,
+        short,
+        global = true,
+        hide_short_help = true,
+        conflicts_with = "verbose"
+    )]
     pub quiet: bool,
-    /// Say more (twice: debug)
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    /// Print more (twice: debug messages)
+    #[arg(long, short, global = true, hide_short_help = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// When to use colour
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
     pub color: ColorWhen,
 }
 
@@ -101,70 +114,70 @@ pub struct OutputArgs {
 pub enum ColorWhen {
     /// On a terminal, unless NO_COLOR is set
     Auto,
-    /// Also off a terminal
+    /// Always
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Profile a running container by name
+    /// Profile a running container: memory by part, latency, throughput
     Profile(Box<ProfileArgs>),
-    /// Start a container, profile it when it serves, stop and remove it
+    /// Start a container, profile it, then stop and remove it
     Run(Box<RunArgs>),
-    /// Measure a matrix of models, settings and loads, from a file or flags
+    /// Measure a matrix of models, settings and loads
     Sweep(Box<SweepArgs>),
-    /// Vary one thing over a few levels: requests at once, prompt lengths, or mixed prompts
+    /// Vary concurrency, prompt length or prompt mix in a few steps
     #[command(visible_alias = "exp")]
     Experiment(Box<ExperimentArgs>),
-    /// Measure two settings of the engine in an idle container, in turn, and compare them
+    /// Measure two engine settings in turn and compare them
     Ablate(Box<AblateArgs>),
-    /// Measure what CUDA graphs cost, on vLLM or TensorRT-LLM
+    /// Measure the memory that CUDA graphs use (vLLM, TensorRT-LLM)
     CudaGraphs(Box<CudaGraphsArgs>),
-    /// Find how much load a running engine holds without preemption, queueing or errors
+    /// Find the highest load without preemption, queueing or errors
     Loadline(Box<LoadlineArgs>),
-    /// Tell what a deployment will need and whether it fits, before it is started
+    /// Calculate the memory of a deployment, and whether it fits
     Estimate(Box<EstimateArgs>),
-    /// Compare two profiles part by part, or profiles with figures from elsewhere
+    /// Compare two profiles part by part
     Compare(Box<CompareArgs>),
-    /// Hold what was measured against what `estimate` calculates, over a folder of profiles
+    /// Compare measured memory with the estimate, for many profiles
     Validate(ValidateArgs),
-    /// Learn from profiles what the engines' overheads are, for `estimate`
+    /// Learn engine overheads from your profiles, for `estimate`
     Calibrate(CalibrateArgs),
-    /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV
+    /// Write a report of results: HTML, Markdown, CSV
     Report(ReportArgs),
-    /// Show a stored run's memory over time in the terminal
+    /// Show the memory timeline of a stored run in the terminal
     Replay(ReplayArgs),
-    /// Derive the profile of a stored capture again
+    /// Compute a profile again from its stored capture
     Derive(DeriveArgs),
-    /// Tell what an engine's log says about memory
+    /// Show what an engine's log reports about memory
     Parse(ParseArgs),
-    /// Find why a container died, loops or hangs, and what to change
+    /// Find why a container died, restarts or hangs; name what to change
     Why(WhyArgs),
-    /// Show live whose memory the GPUs hold, by container
+    /// Show live GPU and host memory by container
     Top(TopArgs),
-    /// Follow every engine on this host: memory by part, deaths and their causes, as metrics
+    /// Monitor every engine on this host; serve metrics to Prometheus
     Watch(WatchArgs),
-    /// Find what holds GPU memory and should not; with --apply get it back
+    /// Find leftovers that hold GPU memory; free it with --apply
     Clean(Box<CleanArgs>),
-    /// List the GPUs that are here, and facts about GPUs for planning
+    /// List the GPUs of this host and a catalogue of GPUs
     Gpus(GpusArgs),
-    /// List the models whose facts ship, for planning
+    /// List the built-in models
     Models(ModelsArgs),
-    /// Record the memory of GPUs or of a container, to be replayed
+    /// Record memory samples to a file
     Record(RecordArgs),
-    /// Look at the machine: Docker, GPUs, memory backends, engines
+    /// Check this machine: Docker, GPUs, memory backends, engines
     #[command(visible_alias = "env")]
     Doctor(DoctorArgs),
-    /// Check a sweep file, write one to begin with, or print its schema
+    /// Create or check a sweep file, or print its schema
     Config(ConfigArgs),
-    /// Print the JSON Schema of the profile document, or check documents against it
+    /// Print the JSON Schema of profiles, or validate documents
     Schema(SchemaArgs),
-    /// Print a script by which a shell completes commands and flags
+    /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page, or write the pages of all commands into a folder
+    /// Print the manual page, or write all pages to a folder
     Man(ManArgs),
 }
 
@@ -172,7 +185,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = examples::PROFILE)]
 pub struct ProfileArgs {
-    /// Container: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
+    /// Container: name, id (4 or more characters), or label=KEY[=VALUE]
     #[arg(required_unless_present = "process", conflicts_with = "process")]
     pub container: Option<String>,
     /// Without Docker.
@@ -181,10 +194,10 @@ pub struct ProfileArgs {
     /// Its log.
     #[command(flatten)]
     pub log: LogArgs,
-    /// Wait for a server that still loads, this long at most; 0 waits for none [default: 20m on a terminal, else 0]
+    /// Longest wait for a server that is still loading; 0 does not wait [default: 20m on a terminal, else 0]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "20m", value_parser = parse_duration)]
     pub wait: Option<Duration>,
-    /// Also run what does not fit on the GPUs that are here, by the estimate
+    /// Run even if the estimate says that it does not fit
     #[arg(long)]
     pub run_anyway: bool,
     /// What `run` takes too.
@@ -200,7 +213,7 @@ pub struct RunArgs {
     /// Image to start
     #[arg(long, short, help_heading = "Starting a container")]
     pub image: Option<String>,
-    /// Preset: a shipped one by name (a wrong name lists them) or a YAML file; flags win over it
+    /// Built-in preset (an unknown name lists them) or YAML file
     #[arg(long, value_name = "NAME|FILE", help_heading = "Starting a container")]
     pub preset: Option<String>,
     /// Name of the container [default: plimsoll- and the run's id]
@@ -212,13 +225,13 @@ pub struct RunArgs {
     /// Leave the container running at the end
     #[arg(long, help_heading = "Starting a container")]
     pub keep: bool,
-    /// Also run what does not fit on the GPUs that are here, by the estimate
+    /// Run even if the estimate says that it does not fit
     #[arg(long, help_heading = "Starting a container")]
     pub run_anyway: bool,
-    /// What else is to be on the same GPUs: a container that runs, or a size to leave free; may be repeated
+    /// Memory to leave free for others: a running container or a size; may be repeated
     #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Starting a container")]
     pub beside: Vec<String>,
-    /// Print with --dry-run the line, or the file, that starts the same container without plimsoll
+    /// With --dry-run: print the command or file that starts the same container
     #[arg(
         long = "as",
         value_name = "FORM",
@@ -229,7 +242,7 @@ pub struct RunArgs {
     /// What `profile` takes too.
     #[command(flatten)]
     pub load: LoadArgs,
-    /// A line of `docker run`, after --: the same container is started, and profiled
+    /// A `docker run` command, after --: that container is started and profiled
     #[arg(help_heading = "Starting a container", last = true, value_name = "COMMAND", conflicts_with_all = ["image", "preset", "model"])]
     pub words: Vec<String>,
 }
@@ -288,17 +301,17 @@ impl ModelFigures {
 /// Model, load, engine settings and measuring: common to `profile` and `run`.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
-    /// Model, as the engine knows it: id or path in the container
+    /// Model id, or its path in the container
     #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text)]
     pub model: Option<String>,
-    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    /// Engine, if it is not recognised (an unknown name lists them)
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
     /// The model, where its configuration cannot be read.
     #[command(flatten)]
     pub figures: ModelFigures,
 
-    /// Bench to run: one of the engine's own in the container, or builtin, plimsoll's own client
+    /// Bench to run: one of the engine's in the container, or builtin (plimsoll's client)
     #[arg(long, value_name = "KIND", default_value = "auto", help_heading = LOAD)]
     pub bench: BenchChoice,
     /// Prompt tokens per request
@@ -322,22 +335,22 @@ pub struct LoadArgs {
     /// Requests (throughput, serve, builtin) [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub num_prompts: Option<u32>,
-    /// Requests in flight at most (serve, builtin)
+    /// Most concurrent requests (serve, builtin)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub max_concurrency: Option<u32>,
-    /// Requests per second, at random moments (serve, builtin): a number, or inf
+    /// Requests per second, at random times (serve, builtin); or inf
     #[arg(long, value_name = "RPS", value_parser = request_rate, help_heading = LOAD)]
     pub request_rate: Option<f64>,
     /// Random seed of the bench [default: the engine's; builtin: 0]
     #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
-    /// Run the bench so many times; mean and spread are reported
+    /// Number of bench runs; mean and spread are reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LOAD)]
     pub repeats: u32,
-    /// Tell operators and layers apart, by torch.profiler (transformers)
+    /// Memory by operator and layer, by torch.profiler (transformers)
     #[arg(long, help_heading = LOAD)]
     pub per_layer: bool,
-    /// How long to watch with --bench none [default: until Ctrl-C]
+    /// How long to sample with --bench none [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = LOAD)]
     pub duration: Option<Duration>,
 
@@ -345,7 +358,7 @@ pub struct LoadArgs {
     #[command(flatten)]
     pub settings: EngineFlags,
 
-    /// What reads the memory: auto, nvml, amd, host, or replay:FILE for a session that `record` wrote
+    /// Source of memory readings: auto, nvml, amd, host, or replay:FILE for a recording
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
@@ -357,10 +370,10 @@ pub struct LoadArgs {
     /// Longest time for the whole run
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
-    /// How much of the log to keep at most
+    /// Largest part of the log to keep
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
-    /// Say what would be run, and run nothing
+    /// Show the plan; run nothing
     #[arg(long, help_heading = MEASURING)]
     pub dry_run: bool,
 
@@ -389,15 +402,15 @@ pub enum BenchChoice {
     /// The serve bench against a serving engine (the built-in one where the engine has none that
     /// can be used), the latency bench in an idle container, the probe for transformers
     Auto,
-    /// One batch after the other, in an engine that the bench loads itself
+    /// One batch after the other; the bench loads the engine
     Latency,
-    /// Many requests at once, in an engine that the bench loads itself
+    /// Many requests at once; the bench loads the engine
     Throughput,
-    /// The engine's own client, against the server that runs in the container
+    /// The engine's own client, against the running server
     Serve,
-    /// plimsoll's own client, from this host, against that server: any engine that streams
+    /// plimsoll's own client, from this host: any engine that streams
     Builtin,
-    /// No load: only watch, for --duration or until Ctrl-C
+    /// No load: sample only, for --duration or until Ctrl-C
     None,
 }
 
@@ -427,16 +440,16 @@ pub enum BackendArg {
 #[derive(Debug, Args)]
 #[command(after_help = examples::RECORD)]
 pub struct RecordArgs {
-    /// File to write; it must not be there yet
+    /// File to write; it must not exist
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-    /// Container whose devices to record: its name, its id or 4 or more characters of it [default: every GPU of the host]
+    /// Container to record: name or id [default: every GPU of the host]
     #[arg(long, value_name = "NAME", conflicts_with = "process")]
     pub container: Option<String>,
     /// Without Docker.
     #[command(flatten)]
     pub process: ProcessArgs,
-    /// What reads the memory of the container
+    /// Source of memory readings
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub memory_backend: BackendWord,
     /// Time between samples, 10ms or more
@@ -451,16 +464,16 @@ pub struct RecordArgs {
 #[derive(Debug, Args)]
 #[command(after_help = examples::TOP)]
 pub struct TopArgs {
-    /// Look once and end
+    /// Print once and exit
     #[arg(long)]
     pub once: bool,
-    /// Show a recording of `record` instead of this host, as it went
+    /// Show a recording instead of this host
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
-    /// Print JSON instead of text, a document for each look
+    /// Print JSON instead of text, one document per scan
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
-    /// Time between two looks, 1s or more
+    /// Time between scans, 1s or more
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = look_interval)]
     pub interval: Duration,
 }
@@ -530,7 +543,7 @@ pub struct DeriveArgs {
 #[derive(Debug, Args)]
 #[command(after_help = examples::PARSE)]
 pub struct ParseArgs {
-    /// Engine whose log it is; auto: told from its lines
+    /// Engine that wrote the log; auto: recognised by its lines
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub engine: String,
     /// Log file, or - for standard input
@@ -585,10 +598,7 @@ fn arguments(text: &str) -> Result<String, String> {
 fn sample_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)?;
     if interval < Duration::from_millis(10) {
-        return Err(
-            "must be 10ms or more: reading memory faster than that would disturb what is measured"
-                .into(),
-        );
+        return Err("must be 10ms or more: faster reading would disturb the measurement".into());
     }
     if interval > Duration::from_secs(60) {
         return Err("must be 60s or less".into());
@@ -599,7 +609,7 @@ fn sample_interval(text: &str) -> Result<Duration, String> {
 fn look_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)?;
     if interval < Duration::from_secs(1) {
-        return Err("must be 1s or more: lists of processes are read no more often".into());
+        return Err("must be 1s or more".into());
     }
     Ok(interval)
 }

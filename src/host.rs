@@ -103,7 +103,7 @@ pub fn allow_many_files() {
         maximum: limit.maximum,
     };
     if let Err(e) = setrlimit(Resource::Nofile, most) {
-        log::debug!("the limit of open files stays as it is: {e}");
+        log::debug!("the limit of open files was not raised: {e}");
     }
 }
 

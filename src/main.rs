@@ -1,12 +1,11 @@
 //! The `plimsoll` binary: parse, run, print an error once, exit code.
 
-use clap::Parser;
 use plimsoll::cli::Cli;
 use plimsoll::{commands, console};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match Cli::from_arguments() {
         Ok(cli) => commands::run_command(cli).into(),
         Err(said) => {
             let text = said.render();

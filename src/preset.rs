@@ -100,7 +100,7 @@ impl GpuRequest {
     /// Reads `--gpus` by Docker's grammar, one record of CSV, and lists of ids without Docker's quotes.
     ///
     /// # Errors
-    /// A sentence, where it is no request.
+    /// The text is not a valid request.
     pub fn read_written(text: &str) -> Result<WrittenGpus, String> {
         let invalid = || format!("must be {}, not `{text}`", GpuRequest::FORMS);
         let fields = csv_fields(text);
@@ -280,14 +280,14 @@ fn parse_preset(word: &str, text: &str) -> Result<Preset, Failure> {
 
 /// What was expected and where, without the actual text: the path may name any file of the user's.
 fn error_summary(error: &serde_yaml::Error) -> String {
-    let said = error.to_string();
-    let cut = said
+    let message = error.to_string();
+    let cut = message
         .split_once("invalid type: ")
-        .zip(said.rfind(", expected "));
+        .zip(message.rfind(", expected "));
     let Some(((before, _), at)) = cut else {
-        return said;
+        return message;
     };
-    let expected = said[at + 2..].replace("struct Preset", "a map of keys");
+    let expected = message[at + 2..].replace("struct Preset", "a map of keys");
     format!("{before}{expected}")
 }
 
@@ -410,8 +410,8 @@ mod tests {
         assert!(parse_preset("bomb", &bomb).is_err());
         assert!(parse_preset("deep", &"[".repeat(100_000)).is_err());
         let tags: String = (0..30_000).map(|n| format!("%TAG !{n}! x\n")).collect();
-        let said = parse_preset("tags", &tags).unwrap_err().to_string();
-        assert!(said.contains("directive"), "{said}");
+        let message = parse_preset("tags", &tags).unwrap_err().to_string();
+        assert!(message.contains("directive"), "{message}");
     }
 
     #[test]

@@ -676,7 +676,7 @@ fn a_directory_named_by_flag_stands_for_the_machine() {
     assert_eq!(wrong.status.code(), Some(2));
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(
-        said.contains("no directory") && said.contains("--sysfs-root"),
+        said.contains("not a directory") && said.contains("--sysfs-root"),
         "{said}"
     );
 }

@@ -242,7 +242,7 @@ fn a_file_that_is_no_log_is_told_as_such() {
         std::fs::write(&file, bytes).expect("file");
         let ended = run(&["parse", &file.display().to_string()]).expect(0);
         assert!(
-            ended.stderr.contains("says nothing about memory"),
+            ended.stderr.contains("has no lines about memory"),
             "{}",
             ended.stderr
         );

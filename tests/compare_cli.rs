@@ -387,7 +387,7 @@ fn what_is_no_profile_is_told_with_the_right_code() {
     let empty = folder.path("empty");
     std::fs::create_dir_all(&empty).unwrap();
     for (args, files, code, said) in [
-        (&["compare"][..], vec![&good, &text], 2, "is no profile"),
+        (&["compare"][..], vec![&good, &text], 2, "is not a profile"),
         (&["compare"][..], vec![&good, &newer], 2, "newer plimsoll"),
         (&["compare"][..], vec![&good, &missing], 2, "cannot read"),
         (&["compare"][..], vec![&good, &empty], 2, "is a folder"),
@@ -406,7 +406,7 @@ fn what_is_no_profile_is_told_with_the_right_code() {
         ),
         (&["compare", "--calc-kv=-3"][..], vec![&good], 2, "GiB"),
         (&["validate"][..], vec![&empty], 2, "there is no profile in"),
-        (&["validate"][..], vec![&text], 2, "is no profile"),
+        (&["validate"][..], vec![&text], 2, "is not a profile"),
         (&["validate"][..], vec![&missing], 2, "cannot read"),
         (
             &["calibrate"][..],
@@ -597,7 +597,7 @@ fn a_pool_is_held_against_the_pool_of_one_gpu() {
         "{advice}"
     );
     assert!(
-        advice.contains("KV pool: 0 of 3 measurements of all runs lie in the band"),
+        advice.contains("KV pool: 0 of 3 measurements of all runs lie in the 90 % interval"),
         "{advice}"
     );
     all.judge_errors(None);
@@ -795,7 +795,7 @@ fn an_estimate_takes_what_own_runs_have_taught() {
     let args = ["estimate", "Qwen/Qwen3-8B", "--calibration"];
     let (code, _, err) = folder.run(&args, &[&broken]);
     assert!(
-        code == 2 && err.contains("is no database of overheads"),
+        code == 2 && err.contains("is not a database of overheads"),
         "{err}"
     );
 }
@@ -842,7 +842,7 @@ fn overheads_are_learned_from_three_runs_and_a_run_counts_once() {
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("CUDA graphs at the last start"), "{out}");
     assert!(
-        out.contains("1 of them: an engine or a device only pretends"),
+        out.contains("1 of them: the engine or a device is simulated"),
         "{out}"
     );
     let diary = folder.put("diary.json", r#"{"schema_version": "1.0"}"#);
@@ -851,7 +851,7 @@ fn overheads_are_learned_from_three_runs_and_a_run_counts_once() {
         &[&results],
     );
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("no database of overheads"), "{err}");
+    assert!(err.contains("not a database of overheads"), "{err}");
 }
 
 #[test]

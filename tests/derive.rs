@@ -1385,7 +1385,10 @@ fn a_bench_that_never_measured_shows_no_activations() {
         "memory_timeline.under_load",
     ] {
         let why = &profile.unknown[path];
-        assert!(why.contains("did not tell when its measured part"), "{why}");
+        assert!(
+            why.contains("did not report the start of its measured part"),
+            "{why}"
+        );
     }
 }
 

@@ -301,7 +301,7 @@ fn a_command_line_of_the_engine_is_read() {
         2,
     );
     assert!(
-        said.contains("`--max-model-len many` is no number"),
+        said.contains("invalid number in `--max-model-len many`"),
         "{said}"
     );
 }
@@ -817,7 +817,7 @@ fn a_flag_that_the_release_does_not_have_is_named() {
     };
     assert!(
         warned("0.33.0", "--swap-space")
-            .contains("vllm 0.33.0 has no --swap-space: it will not start")
+            .contains("vllm 0.33.0 has no --swap-space: it refuses to start")
     );
     assert!(!warned("0.9.2", "--swap-space").contains("has no"));
     assert!(warned("0.9.2", "--kv-offloading-size").contains("has no --kv-offloading-size"));

@@ -353,7 +353,7 @@ fn a_recording_is_never_written_over_and_needs_something_to_record() {
     let path = file.to_str().unwrap();
     host.run(&["record", "-o", path, "--duration", "1s"])
         .expect(2)
-        .says(&["is there already"], "never written over");
+        .says(&["exists"], "never written over");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     let bare = Host::new("");
     let other = bare.path("x");

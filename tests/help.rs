@@ -63,6 +63,43 @@ fn each_page_begins_with_what_the_verb_does_and_ends_with_an_example() {
     }
 }
 
+/// A short page fits on a terminal of 24 lines and 80 columns, with three examples; a flag that is for tests is on no page.
+#[test]
+fn a_short_page_fits_on_one_screen() {
+    let mut faults = Vec::new();
+    for words in verbs(&Cli::command(), &[]) {
+        let name = words.join(" ");
+        let short = page(&words, "-h", 80);
+        let lines = short.lines().count();
+        let examples = short.split("Examples:\n").nth(1).unwrap_or_default();
+        let examples = examples.lines().filter(|l| l.contains("plimsoll ")).count();
+        if lines > 24 || words.len() == 1 && examples != 3 {
+            faults.push(format!(
+                "{name}: {lines} lines, {examples} examples\n{short}"
+            ));
+        }
+        if short.contains("--sysfs-root") || page(&words, "--help", 80).contains("--sysfs-root") {
+            faults.push(format!("{name} shows --sysfs-root"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The list of verbs has each of them once, on one line, with its purpose.
+#[test]
+fn the_list_of_verbs_is_grouped() {
+    let list = page(&[], "--help", 80);
+    for group in ["Measure", "Plan", "Fix", "Look", "Results", "Set up"] {
+        assert!(list.contains(&format!("\n{group}:\n")), "{group}:\n{list}");
+    }
+    for verb in Cli::command().get_subcommands() {
+        let about = verb.get_about().expect("a purpose").to_string();
+        let row = format!("  {:<11}  {about}\n", verb.get_name());
+        assert_eq!(list.matches(&row).count(), 1, "{row}{list}");
+        assert!(row.chars().count() <= 81, "{row}");
+    }
+}
+
 /// An example is copied: it stands on one line of a terminal of 80 columns.
 #[test]
 fn examples_stand_on_one_line() {

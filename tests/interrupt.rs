@@ -29,7 +29,7 @@ fn interrupted(live: Live, signal: Signal) {
     let ended = live.end().expect(130);
     assert!(ended.error().starts_with("interrupted"), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("once more leaves at once"),
+        ended.stderr.contains("press again to exit at once"),
         "{}",
         ended.stderr
     );

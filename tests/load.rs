@@ -477,19 +477,19 @@ async fn streams_of_no_end_are_given_up() {
     failed(
         &row_of(|| Reply::endless("x")).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     failed(
         &row_of(|| Reply::endless("data: x\n")).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     // Comments are no events: only the size of the stream ends this.
     let comment = format!(": {}\n", "-".repeat(60_000));
     failed(
         &row_of(move || Reply::endless(&comment)).await,
         ErrorKind::TooLong,
-        "no end",
+        "without an end",
     );
     // A head of no end.
     failed(&row_of(Reply::endless_head).await, ErrorKind::Connect, "");

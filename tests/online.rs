@@ -303,7 +303,7 @@ fn a_hub_that_says_no_is_understood() {
     );
     let hidden = no("401 Unauthorized", "RepoNotFound", false, 3);
     assert!(
-        hidden.contains("private or gated, or there is none"),
+        hidden.contains("private or gated, or does not exist"),
         "{hidden}"
     );
     let none = no("404 Not Found", "RepoNotFound", true, 2);
@@ -428,10 +428,10 @@ fn a_hostile_hub_is_left_with_a_sentence() {
             b"",
         )
     });
-    assert!(said.contains("not gone to"), "{said}");
+    assert!(said.contains("forbidden address"), "{said}");
     let said = suffers(|_, stream| say(stream, "200 OK", &[], b"\x1b[2J<html>log in</html>"));
     assert!(
-        said.contains("`config.json`") && said.contains("no JSON"),
+        said.contains("`config.json`") && said.contains("not JSON"),
         "{said}"
     );
     let said = suffers(|_, stream| {
@@ -451,7 +451,7 @@ fn files_that_lie_are_left_with_a_sentence() {
             br#"{"weight_map": {"a": "../../../secret"}}"#,
         );
     }));
-    assert!(said.contains("no file beside it"), "{said}");
+    assert!(said.contains("does not exist"), "{said}");
     let said = suffers(but(INDEX, |_, stream| {
         let map: serde_json::Map<String, Value> = (0..50)
             .map(|n| (n.to_string(), json!(format!("{n}.safetensors"))))
@@ -467,7 +467,7 @@ fn files_that_lie_are_left_with_a_sentence() {
     let said = suffers(but(ONE, |_, stream| {
         say(stream, "200 OK", &[], &u64::MAX.to_le_bytes());
     }));
-    assert!(said.contains("no safetensors file"), "{said}");
+    assert!(said.contains("not a safetensors file"), "{said}");
     let said = suffers(but(ONE, |_, stream| {
         say(
             stream,

@@ -81,7 +81,7 @@ fn a_run_is_shown_by_its_profile_its_capture_and_its_folder() {
     // Off a terminal nothing is played.
     let (page, said, code) = replay(&[profile.to_str().unwrap(), "--speed", "100"]);
     assert!(
-        code == 0 && page.contains("GPU 0 memory") && said.contains("no terminal"),
+        code == 0 && page.contains("GPU 0 memory") && said.contains("not a terminal"),
         "{said}"
     );
 }
@@ -141,15 +141,15 @@ fn mistakes_are_told_in_a_sentence() {
     std::fs::write(&not, "{\"a\": 1}").unwrap();
     for (args, says) in [
         (vec![nowhere.to_str().unwrap()], "cannot read"),
-        (vec![empty], "no run lies in"),
-        (vec![not.to_str().unwrap()], "no profile"),
+        (vec![empty], "no run in"),
+        (vec![not.to_str().unwrap()], "not a profile"),
         (
             vec![shown, "--from", "5", "--to", "5"],
-            "nothing lies from second 5",
+            "no sample from second 5",
         ),
         (
             vec![shown, "--from", "1e9"],
-            "nothing lies from second 1000000000",
+            "no sample from second 1000000000",
         ),
         (vec![shown, "--from", "nan"], "a number of seconds"),
         (vec![shown, "--device", "7"], "device 7 was not measured"),

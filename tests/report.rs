@@ -144,7 +144,7 @@ fn a_run_without_a_load_claims_no_figure_of_one() {
     built.capture.marks.truncate(1);
     built.capture.end = RunEnd::Interrupted;
     let text = plain(&built.derive(), true, 160);
-    assert!(!text.contains("the peak less"), "{text}");
+    assert!(!text.contains("the peak minus"), "{text}");
     assert!(!text.contains("nothing told"), "{text}");
     let overhead = text
         .lines()

@@ -232,7 +232,7 @@ fn what_is_unknown_has_its_reason_and_is_no_figure() {
     assert!(charts(&report).all(|c| c.id != "breakdown"));
     // A reason covers what lies below its path.
     let performance = report.chapters.iter().find(|c| c.id == "performance");
-    let sentence = "throughput unknown: a latency bench does not tell it";
+    let sentence = "throughput unknown: a latency bench does not report it";
     assert!(
         matches!(&performance.unwrap().blocks[0], ContentBlock::Text(text) if text.contains(sentence)),
         "{performance:?}"

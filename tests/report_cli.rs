@@ -107,12 +107,12 @@ fn mistakes_are_told_with_their_way_out() {
     let cases: [(&[&str], &str); 9] = [
         (
             &["a.json", "--format", "pdf"],
-            "`pdf` is no format of reports",
+            "unknown report format `pdf`",
         ),
         (&["a.json", "--format", "htm"], "formats: html"),
         (&["empty"], "there is nothing to report on in `empty`"),
         (&["nowhere"], "cannot read `nowhere`"),
-        (&["b.json"], "`b.json` is no profile"),
+        (&["b.json"], "`b.json` is not a profile"),
         (
             &["a.json", "--format", "html,md", "-o", "-"],
             "2 formats do not go to `-`",

@@ -1,4 +1,4 @@
-//! What docs/SECURITY.md promises, from end to end: secrets are in no file and no output, files are
+//! What docs/dev/SECURITY.md promises, from end to end: secrets are in no file and no output, files are
 //! their owner's alone, and hostile names, logs and replies stay words.
 
 use crate::common;
@@ -743,7 +743,7 @@ fn the_tests_that_the_security_page_names_exist() {
     let mut code = String::new();
     sources(&root.join("src"), &mut code);
     sources(&root.join("tests"), &mut code);
-    let page = std::fs::read_to_string(root.join("docs/SECURITY.md")).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/dev/SECURITY.md")).unwrap();
     let named: Vec<&str> = page
         .split('*')
         .filter(|word| {

@@ -104,12 +104,10 @@ fn every_command_has_its_page() {
     let help = said(plimsoll(&["help"]).output().expect("runs"));
     let commands = help
         .lines()
-        .skip_while(|l| *l != "Commands:")
-        .skip(1)
-        .take_while(|l| !l.is_empty())
-        .filter_map(|l| l.strip_prefix("  ").filter(|l| !l.starts_with(' ')))
-        .filter_map(|l| l.split(' ').next())
-        .filter(|c| *c != "help");
+        .skip_while(|l| *l != "Measure:")
+        .take_while(|l| *l != "Options:")
+        .filter_map(|l| l.strip_prefix("  "))
+        .filter_map(|l| l.split(' ').next());
     let mut count = 0;
     for command in commands {
         let page = format!("plimsoll-{command}.1");

@@ -450,7 +450,7 @@ fn a_result_that_cannot_be_read() {
     needs!(Docker, ReferenceEngine);
     let engine = Engine::idle_with_shell("result", &[]);
     let before = engine.processes();
-    for (fault, sentence) in [("bad-json", "no valid JSON"), ("no-json", "wrote no")] {
+    for (fault, sentence) in [("bad-json", "not valid JSON"), ("no-json", "wrote no")] {
         let results = Results::new();
         let slow = extra(&format!("--fault {fault} {SLOW_STEPS}"));
         profile(&engine, &results, &[&slow])

@@ -1,4 +1,4 @@
-//! How sampling went, what it cost, what happened to the devices, and whose memory a sample shows.
+//! How sampling went, what it cost, what happened to the devices, and the owners of memory in a sample.
 
 use super::{AtNs, MemorySample, ProcessMemory};
 use schemars::JsonSchema;
@@ -69,14 +69,14 @@ pub struct SamplingFacts {
     pub events: Vec<DeviceEvent>,
 }
 
-/// Whose memory a device holds at one moment, as far as the driver tells.
+/// The owners of a device's memory at one moment, as far as the driver reports them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tenants {
     /// Bytes of each container's processes, by its id.
     pub containers: BTreeMap<String, u64>,
-    /// Bytes of processes that are in no container, or in one that could not be told.
+    /// Bytes of processes in no container, or in an unknown one.
     pub others_bytes: u64,
-    /// Processes for which the driver tells no figure.
+    /// Processes without a figure of the driver.
     pub untold_processes: u32,
     /// In use and accounted to no process, bytes: contexts that the driver does not count, the
     /// processes without a figure, tenants that are not visible here. `None` when the processes'
@@ -85,7 +85,7 @@ pub struct Tenants {
 }
 
 impl MemorySample {
-    /// Whose memory it is; `None` where this sample carries no process list.
+    /// The owners of the memory; `None` if this sample has no process list.
     pub fn memory_owners(&self) -> Option<Tenants> {
         let processes = self.processes.as_ref()?;
         let mut tenants = Tenants::default();

@@ -31,7 +31,7 @@ pub struct Workload {
     /// Text of the prompt (transformers probe); `None` is `input_len` random tokens.
     #[serde(default)]
     pub prompt: Option<String>,
-    /// Whether operators and layers are told apart (transformers probe).
+    /// Whether operators and layers are reported (transformers probe).
     #[serde(default)]
     pub per_layer: bool,
     /// The other prompts of a mixture, where `input_len` is the length of the long ones (builtin).

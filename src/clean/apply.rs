@@ -185,7 +185,7 @@ impl ApplyWork<'_> {
             (CleanAct::EndProcess, VerdictSubject::Process(pid, started)) => {
                 self.end_process(verdict, *pid, *started).await
             }
-            _ => ActOutcome::not_done(verdict, "nobody knows how to do that to it"),
+            _ => ActOutcome::not_done(verdict, "this action is not possible for it"),
         }
     }
 

@@ -206,7 +206,7 @@ fn what_was_named_and_is_kept_is_told_with_its_reason() {
         "{text}"
     );
     assert!(
-        text.contains("  1 foreign, 1 protected; -v says why."),
+        text.contains("  1 foreign, 1 protected; -v shows the reasons."),
         "{text}"
     );
     let by_id = page(&survey, &verdicts, &["DB00"], false, 100);
@@ -238,7 +238,7 @@ fn nothing_to_clean_is_one_verdict() {
     survey.blind.clear();
     let text = page(&survey, &verdicts, &[], false, 100);
     assert!(
-        text.contains("  2 foreign, 1 protected; -v says why."),
+        text.contains("  2 foreign, 1 protected; -v shows the reasons."),
         "{text}"
     );
     assert!(text.contains("\nNothing to clean.\n"), "{text}");

@@ -34,7 +34,7 @@ pub fn never_ended_because(process: &ProcessLook) -> Option<&'static str> {
         return Some("is the first process of the host, or none");
     }
     if process.pid > LAST_PID {
-        return Some("has a number that no process has");
+        return Some("has an invalid process id");
     }
     if process.kernel {
         return Some("is a thread of the kernel");

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn notes_of_others_are_left_out() {
         let mut survey = survey();
-        let note = |name: &str| format!("Docker did not tell of container `{name}`");
+        let note = |name: &str| format!("Docker did not answer about container `{name}`");
         survey.blind = vec![note("llm"), note("other"), "there is no GPU".into()];
         narrow_notes(&mut survey, &ask(&[]));
         assert_eq!(survey.blind.len(), 3);

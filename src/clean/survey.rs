@@ -357,7 +357,7 @@ impl Surveyor {
                 Ok(Ok(Some(_))) => drop(here.insert(id)),
                 Ok(Err(_)) | Err(_) => {
                     blind.push(format!(
-                        "Docker did not tell whether it knows container {id}"
+                        "Docker did not answer whether it knows container {id}"
                     ));
                     here.insert(id);
                 }

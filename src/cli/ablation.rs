@@ -9,9 +9,9 @@ const GRAPHS: &str = "Graphs";
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::ABLATE)]
 pub struct AblateArgs {
-    /// Idle container with the engine in it: its name, its id or 4 or more characters of it
+    /// Idle container with the engine in it: name or id
     pub container: String,
-    /// Engine arguments of the first arm, as one quoted string; may be empty
+    /// Engine arguments of the first arm, as one quoted string
     #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true, value_parser = arguments, allow_hyphen_values = true, help_heading = "Arms")]
     pub a: String,
     /// Engine arguments of the second arm
@@ -32,7 +32,7 @@ pub struct AblateArgs {
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::CUDA_GRAPHS)]
 pub struct CudaGraphsArgs {
-    /// Container with TensorRT-LLM, or an idle one with vLLM: its name, its id or 4 or more characters of it
+    /// Container with TensorRT-LLM, or an idle one with vLLM: name or id
     pub container: String,
     /// Path of the model in the container
     #[arg(long, alias = "model_path", value_name = "PATH", help_heading = GRAPHS, required_unless_present = "model")]
@@ -52,10 +52,10 @@ pub struct CudaGraphsArgs {
     /// Longest sequence of TensorRT-LLM's engine, which sizes its KV pool: the same in both arms
     #[arg(long, alias = "max_seq_len", value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(16..), help_heading = GRAPHS)]
     pub max_seq_len: u32,
-    /// Below this overhead the case is called low, MiB
+    /// Upper bound of a low overhead, MiB
     #[arg(long, value_name = "MIB", default_value_t = 500.0, value_parser = mib, help_heading = GRAPHS)]
     pub low_mib: f64,
-    /// Above this overhead it is called strong, MiB
+    /// Lower bound of a strong overhead, MiB
     #[arg(long, value_name = "MIB", default_value_t = 2048.0, value_parser = mib, help_heading = GRAPHS)]
     pub strong_mib: f64,
     /// What `profile` takes too.

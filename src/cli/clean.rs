@@ -9,47 +9,47 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::CLEAN)]
 pub struct CleanArgs {
-    /// Containers to stop, stuck or not: names, ids or 4 or more characters of them
+    /// Containers to stop, stuck or not: names or ids
     #[arg(value_name = "CONTAINER", value_parser = some_text)]
     pub containers: Vec<String>,
 
-    /// Do it; without this it is only said what would be done
+    /// Do it [default: a dry run]
     #[arg(long)]
     pub apply: bool,
-    /// Do not ask before containers are stopped that were chosen and not named
+    /// Do not ask before stopping containers that a selector matched
     #[arg(long, short, requires = "apply")]
     pub yes: bool,
-    /// From SIGTERM to SIGKILL
+    /// Time from SIGTERM to SIGKILL
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub grace: Duration,
-    /// How long memory may take to be given back
+    /// Longest wait for memory to be freed
     #[arg(long, visible_alias = "timeout", value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub settle_timeout: Duration,
 
     /// Containers with this label; may be repeated
     #[arg(long, value_name = "KEY[=VALUE]", value_parser = label, help_heading = "Choosing")]
     pub label: Vec<String>,
-    /// Containers of images like this, * for any text; may be repeated
+    /// Containers of matching images, * for any text; may be repeated
     #[arg(long, value_name = "PATTERN", value_parser = some_text, help_heading = "Choosing")]
     pub image: Vec<String>,
     /// Every container that holds GPU memory
     #[arg(long, help_heading = "Choosing")]
     pub all_gpu_containers: bool,
-    /// Of those named or chosen only the ones that did nothing for so long: no GPU use, no request
+    /// Only containers that were idle this long: no GPU use, no request
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Choosing")]
     pub idle: Option<Duration>,
 
-    /// Look again and again, a JSON line for each decision, until SIGTERM or Ctrl-C
+    /// Watch until SIGTERM or Ctrl-C; print a JSON line per decision
     #[arg(long, help_heading = "As a service")]
     pub watch: bool,
-    /// Time between two looks, 1s or more
+    /// Time between scans, 1s or more
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = look_interval, requires = "watch", help_heading = "As a service")]
     pub interval: Duration,
-    /// So many are cleaned in a minute at most
+    /// Rate limit: containers per minute
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..), requires = "watch", help_heading = "As a service")]
     pub max_per_minute: u32,
 
-    /// What reads the memory: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Print JSON instead of text: every verdict with its evidence

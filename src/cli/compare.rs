@@ -12,10 +12,10 @@ const CALCULATED: &str = "Calculated elsewhere";
 #[command(after_help = super::examples::COMPARE)]
 #[group(id = "judging", args = ["fail_on", "against"], multiple = false)]
 pub struct CompareArgs {
-    /// Profiles: two of them, or any number against --calc-*
+    /// Two profiles, the baseline first; or one or more with --calc-*
     #[arg(required = true, value_name = "PROFILE")]
     pub profiles: Vec<PathBuf>,
-    /// Judge one profile against repeats of a baseline: 3 or more profiles, or folders with them; may be repeated
+    /// Compare one profile with a baseline of 3 or more profiles; may be repeated
     #[arg(long, value_name = "PROFILE|DIR", help_heading = "Judging")]
     pub against: Vec<PathBuf>,
     /// Calculated weights, GiB over all GPUs, or with a unit
@@ -30,13 +30,13 @@ pub struct CompareArgs {
     /// Calculated overhead, GiB over all GPUs
     #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_overhead: Option<u64>,
-    /// What --calc-kv is of
+    /// Meaning of --calc-kv
     #[arg(long, value_name = "WHAT", default_value = "pool", requires = "calc_kv", help_heading = CALCULATED)]
     pub kv_basis: BasisChoice,
     /// How large differences may be.
     #[command(flatten)]
     pub limits: Limits,
-    /// Judge although batch, lengths, precision or memory differ
+    /// Judge even if batch, lengths, precision or memory differ
     #[arg(long, requires = "judging", help_heading = "Judging")]
     pub force: bool,
     /// Print JSON instead of text
@@ -59,10 +59,10 @@ pub enum BasisChoice {
 /// How large differences may be.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Limits {
-    /// End with code 7 where a component differs by more, in percent
+    /// Exit with code 7 if a component differs by more, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Judging")]
     pub fail_on: Option<f64>,
-    /// Differences of no more than this never fail
+    /// Ignore differences up to this size
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, requires = "judging", help_heading = "Judging")]
     pub ignore_below: u64,
 }
@@ -75,7 +75,7 @@ pub struct ValidateArgs {
     /// Profiles, or folders with profiles in them
     #[arg(required = true, value_name = "PROFILE|DIR")]
     pub paths: Vec<PathBuf>,
-    /// End with code 7 where an item is off by more, in percent, or beyond its own tolerance
+    /// Exit with code 7 if an item is off by more, in percent, or by its own tolerance
     #[arg(long, value_name = "PERCENT|tolerance", value_parser = fail_on, help_heading = "Judging")]
     pub fail_on: Option<FailOn>,
     /// Where results go.
@@ -84,7 +84,7 @@ pub struct ValidateArgs {
     /// Folder for the reports, instead of one in the results directory
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub output_dir: Option<PathBuf>,
-    /// Print JSON instead of text, and write reports only where --output-dir says so
+    /// Print JSON instead of text; write reports only with --output-dir
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
@@ -108,13 +108,13 @@ pub struct CalibrateArgs {
     /// Where results go.
     #[command(flatten)]
     pub results: ResultsArgs,
-    /// File for the database, instead of that in the state folder
+    /// File for the database [default: in the state folder]
     #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
-    /// Forget the runs that the database knows already
+    /// Forget the runs in the database
     #[arg(long)]
     pub fresh: bool,
-    /// Say what moves with what instead: memory with power, temperature, batch and KV use; overhead with model size
+    /// Show correlations instead: memory with power, temperature, batch and KV use
     #[arg(long, conflicts_with_all = ["output", "fresh"])]
     pub correlations: bool,
     /// Print JSON instead of text

@@ -16,14 +16,14 @@ pub struct ConfigArgs {
 /// What can be done with a sweep file besides running it.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a sweep file and say how many cells it means
+    /// Check a sweep file and count its cells
     Check {
         /// The file; - reads it from standard input
         file: PathBuf,
     },
-    /// Write a sweep file to begin with, each part explained
+    /// Write an example sweep file with comments
     Init {
-        /// Where to write it; it must not be there yet [default: standard output]
+        /// File to write; it must not exist [default: standard output]
         file: Option<PathBuf>,
     },
     /// Print the JSON Schema of the sweep file, for editors
@@ -54,7 +54,7 @@ pub enum SchemaCommand {
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::MODELS)]
 pub struct ModelsArgs {
-    /// Only those with all of these words in a name, an id or the kind: `qwen3 moe`
+    /// Only models that match all of these words: `qwen3 moe`
     #[arg(long, short, value_name = "WORDS", num_args = 1..)]
     pub search: Vec<String>,
     /// Print JSON instead of text

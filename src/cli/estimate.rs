@@ -16,13 +16,13 @@ const ONE_CASE: &str = "one_case";
 #[derive(Debug, Clone, Args)]
 #[command(after_help = super::examples::ESTIMATE, group = ArgGroup::new(ONE_CASE).multiple(true))]
 pub struct EstimateArgs {
-    /// Model: an id as on Hugging Face, a folder with config.json, or a GGUF file
+    /// Model: Hugging Face id, folder with config.json, or GGUF file
     #[arg(value_name = "MODEL", value_parser = some_text, conflicts_with = "model", group = ONE_CASE)]
     pub model_word: Option<String>,
-    /// Model, as MODEL, by a flag
+    /// Model, as a flag
     #[arg(long, short, value_name = "MODEL", value_parser = some_text, help_heading = "Model", group = ONE_CASE)]
     pub model: Option<String>,
-    /// A config.json, where there is no folder with one
+    /// A config.json without a folder
     #[arg(long, value_name = "FILE", help_heading = "Model", group = ONE_CASE)]
     pub config: Option<PathBuf>,
     /// Parameters of the model, as in 6.7e9 or 8B (without a config)
@@ -49,11 +49,11 @@ pub struct EstimateArgs {
     /// Width of the MLP (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model", group = ONE_CASE)]
     pub intermediate_size: Option<u64>,
-    /// Draft model for speculative decoding, named as MODEL is
+    /// Draft model for speculative decoding, as MODEL
     #[arg(long, value_name = "MODEL", value_parser = some_text, help_heading = "Model", group = ONE_CASE)]
     pub draft_model: Option<String>,
-    /// Ask the Hugging Face hub for a model that is not here: its config.json and the headers of its files, with
-    /// HF_TOKEN where that is set; never the weights
+    /// Ask the Hugging Face hub for the configuration of an unknown model; weights are not
+    /// downloaded
     #[arg(long, help_heading = "Model")]
     pub online: bool,
 
@@ -66,33 +66,32 @@ pub struct EstimateArgs {
         group = ONE_CASE
     )]
     pub engine: String,
-    /// Its version; defaults and sizing rules changed with it; several, with commas: side by side [default: the newest that
-    /// is known]
+    /// Engine version; several, with commas, are shown side by side [default: latest known]
     #[arg(long, value_name = "VERSION", value_parser = some_text, help_heading = "Deployment", group = ONE_CASE)]
     pub engine_version: Option<String>,
-    /// GPU: a name as `plimsoll gpus` lists it (H100, A100-80GB, "RTX 4090"), or detected
+    /// GPU by name (H100, A100-80GB, "RTX 4090"), or detected
     #[arg(long, value_name = "NAME|detected", value_parser = some_text, help_heading = "Deployment", group = ONE_CASE)]
     pub gpu: Option<String>,
-    /// Memory of a GPU as its driver reports it, instead of what is known of the GPU; or alone
+    /// Memory of a GPU as its driver reports it; also without --gpu
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Deployment", group = ONE_CASE)]
     pub gpu_memory: Option<Bytes>,
-    /// What else is on the same GPU: a running container, whose memory is read, or a size; may be repeated
+    /// Memory used by others: a running container or a size; may be repeated
     #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Deployment", conflicts_with = "recommend_gpu", group = ONE_CASE)]
     pub beside: Vec<String>,
     /// Settings of the engine
     #[command(flatten)]
     pub settings: SettingFlags,
 
-    /// Requests of the longest length that must fit at once; several with --table
+    /// Concurrent requests of the longest length; several with --table
     #[arg(long, value_name = "N", value_parser = at_least_one, value_delimiter = ',', action = ArgAction::Append, help_heading = "Question", group = ONE_CASE)]
     pub concurrency: Vec<u64>,
-    /// End with 6 where it does not fit, 3 where that cannot be told
+    /// Exit with code 6 if it does not fit, 3 if that is unknown
     #[arg(long, help_heading = "Question", conflicts_with_all = ["solve", "recommend_gpu", "table"], group = ONE_CASE)]
     pub check_oom: bool,
-    /// The largest (or least) of one setting with which it fits, all others as given
+    /// Find the limit of one setting with which it still fits
     #[arg(long, value_name = "WHAT", help_heading = "Question", conflicts_with_all = ["recommend_gpu", "table"], group = ONE_CASE)]
     pub solve: Option<SolveWord>,
-    /// Which of the known GPUs, and how many, hold it; the smallest first
+    /// List the GPUs, and how many, that are sufficient; the smallest first
     #[arg(
         long,
         help_heading = "Question",
@@ -103,29 +102,29 @@ pub struct EstimateArgs {
     /// GiB for each concurrency and length
     #[arg(long, help_heading = "Question", group = ONE_CASE)]
     pub table: bool,
-    /// Lengths of the table [default: 2048, 8192, 32768 and the model's, as far as it reads]
+    /// Lengths of the table [default: 2048, 8192, 32768 and the model's]
     #[arg(long, value_name = "TOKENS", value_parser = tokens, value_delimiter = ',', action = ArgAction::Append, requires = "table", help_heading = "Question", group = ONE_CASE)]
     pub lengths: Vec<u64>,
-    /// Only how likely it is to run out of memory, in a word: low, medium, high, does-not-fit
+    /// Print only the risk: low, medium, high, does-not-fit
     #[arg(long, help_heading = "Question", conflicts_with_all = ["solve", "recommend_gpu", "table", "json", "explain"])]
     pub risk: bool,
-    /// Answer the cases of a file, one JSON object a line, - for standard input; needs --json
+    /// Read cases from a file with one JSON object per line; needs --json
     #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with = ONE_CASE)]
     pub batch: Option<PathBuf>,
 
-    /// A file of Compose: its service with an engine is read as the command after -- is; several are planned together
+    /// Compose file to read the engine's command from; several services are planned together
     #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "manifest", "container"], group = ONE_CASE)]
     pub compose: Option<PathBuf>,
-    /// A manifest of Kubernetes, whose container with an engine is read
+    /// Kubernetes manifest to read the engine's command from
     #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["words", "container"], group = ONE_CASE)]
     pub manifest: Option<PathBuf>,
-    /// A container of this host, running or not, whose command is read
+    /// Container on this host to read the engine's command from
     #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", conflicts_with = "words", group = ONE_CASE)]
     pub container: Option<String>,
     /// Service of --compose, or container of --manifest; may be repeated
     #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Model", group = ONE_CASE)]
     pub service: Vec<String>,
-    /// Print what the command starts instead of an estimate: engine, model, settings, GPUs
+    /// Print the engine, model, settings and GPUs that the command sets
     #[arg(long, help_heading = "Output", group = ONE_CASE)]
     pub show_settings: bool,
 
@@ -135,7 +134,7 @@ pub struct EstimateArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Overheads of your own runs [default: what `plimsoll calibrate` keeps]
+    /// Overheads of your own runs [default: the database of `plimsoll calibrate`]
     #[arg(
         long,
         value_name = "FILE",
@@ -144,10 +143,10 @@ pub struct EstimateArgs {
         group = ONE_CASE
     )]
     pub calibration: Option<PathBuf>,
-    /// Leave out what your own runs have taught
+    /// Ignore the overheads of your own runs
     #[arg(long, help_heading = "Model")]
     pub no_calibration: bool,
-    /// The engine's own command line, or that of `docker run`, after --: its flags go before those here
+    /// The engine's command line, or a `docker run` line, after --
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["model_word", "model"], group = ONE_CASE)]
     pub words: Vec<String>,
 }
@@ -246,7 +245,7 @@ pub enum SolveWord {
     MaxBatch,
     /// The fewest GPUs of this kind, by tensor parallelism, then pipeline parallelism
     MinGpus,
-    /// The least share of the memory
+    /// The smallest share of the memory
     GpuMemoryUtilization,
 }
 
@@ -323,7 +322,7 @@ impl EstimateArgs {
     /// The flags of `estimate --container NAME --gpu detected`.
     ///
     /// # Errors
-    /// A name that is no value of a flag.
+    /// A name that is not a value of a flag.
     pub fn of_container(name: &str) -> Result<EstimateArgs, Failure> {
         let container = format!("--container={name}");
         let words = ["estimate", "--gpu=detected", &container];

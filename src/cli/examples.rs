@@ -1,30 +1,28 @@
-//! The end of each page of help: what must be known besides the flags, and examples that work as
-//! written.
+//! The end of each page of help: notes, examples that work as written, and exit codes.
 
 /// Of `plimsoll` itself.
 pub const MAIN: &str = "\
 Examples:
-  plimsoll doctor                              is everything here that it needs?
-  plimsoll profile my-vllm                     a container that runs, by name
-  plimsoll estimate Qwen/Qwen3-8B --gpu H100   before anything is started
-  plimsoll clean                               what holds memory and should not
+  plimsoll doctor                              what this machine has and lacks
+  plimsoll profile my-vllm                     a running container, by name
+  plimsoll estimate Qwen/Qwen3-8B --gpu H100   before a start
 
 Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 6 does not fit, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
 
 /// Of `profile`.
 pub const PROFILE: &str = "\
-Where an engine serves in the container its own bench is run against it; in an idle one the bench loads the engine, and --model says with what.
+If an engine serves in the container, its own bench sends the load. In an idle container the bench loads the engine; --model names the model.
 
 Examples:
   plimsoll profile my-vllm
   plimsoll profile my-vllm --num-prompts 64 --max-concurrency 8 --repeats 3
   plimsoll profile my-vllm --bench none --duration 20s
-  plimsoll profile --pid 4242 --log /var/log/vllm.log       without Docker
+  plimsoll profile --pid 4242 --log /var/log/vllm.log   without Docker
   plimsoll profile idle --model /models/tiny-llama --batch-size 4";
 
 /// Of `run`.
 pub const RUN: &str = "\
-The container is stopped and removed at the end, whatever happened, unless --keep.
+The container is always stopped and removed at the end, except with --keep.
 
 Examples:
   plimsoll run --preset vllm-cuda --model Qwen/Qwen3-8B --gpus device=0
@@ -42,8 +40,8 @@ Examples:
 
 /// Of `experiment`.
 pub const EXPERIMENT: &str = "\
-Each kind puts its levels on one start of one engine: in a container that is there (CONTAINER), or in one that is started for it (--image, --preset). \
-Rows of all requests, a table, a document and plots go to a folder of their own.
+All levels run on one engine: in a running container (CONTAINER), or in one that is started (--image, --preset). \
+Requests, tables, a document and plots go to one folder.
 
 Examples:
   plimsoll experiment concurrency my-vllm --levels 1 2 4 8
@@ -52,25 +50,28 @@ Examples:
 
 /// Of `ablate`.
 pub const ABLATE: &str = "\
-The arms run in turn (A, B, A, B, …), --repeats times each, every run in an engine that its bench loads. \
---timeout holds for each run, --output names the comparison. Numbers are B less A.
+The arms run in turn (A, B, A, B, …), --repeats times each; each run loads the engine again. \
+--timeout applies to each run, --output names the comparison. Differences are B minus A.
 
 Examples:
-  plimsoll ablate idle --model /models/tiny-llama --a --enforce-eager --b ''";
+  plimsoll ablate idle --model /models/tiny-llama --a --enforce-eager --b ''
+  plimsoll ablate idle -m m --a '--max-num-seqs 8' --b '--max-num-seqs 64'
+  plimsoll ablate idle -m m --a --enforce-eager --b '' --repeats 3";
 
 /// Of `cuda-graphs`.
 pub const CUDA_GRAPHS: &str = "\
-TensorRT-LLM: two engines are loaded, without max_concurrency and with it, and warm up by themselves; no request is \
-sent, so the flags of load and engine have no effect. vLLM: `ablate` with --enforce-eager against nothing.
+TensorRT-LLM: two engines are loaded, without and with max_concurrency; no request is \
+sent, and the flags of load and engine have no effect. vLLM: `ablate` of --enforce-eager.
 
 Examples:
   plimsoll cuda-graphs idle --model-path /models/tiny-llama --max-model-len 2048
+  plimsoll cuda-graphs trt --model-path /models/Llama-3.1-8B
   plimsoll cuda-graphs trt --model-path /models/Llama-3.1-8B --max-batch-size 32";
 
 /// Of `loadline`.
 pub const LOADLINE: &str = "\
-Each round is a load of plimsoll's own client from this host, with exactly so many requests in flight and no prompt twice. \
-Latency limits: ttft, itl, tpot, e2e, each with a unit (us, ms, s) and if wanted a statistic.
+In each round plimsoll's own client keeps a fixed number of requests in progress; no prompt is repeated. \
+Latency limits: ttft, itl, tpot, e2e, each with a unit (us, ms, s) and an optional statistic.
 
 Examples:
   plimsoll loadline my-vllm --input-len 128 --output-len 256
@@ -88,11 +89,11 @@ Examples:
   plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2
   plimsoll estimate --batch cases.jsonl --json
 
-Exit codes: 0 told, 3 it cannot be told (what is missing is), 6 with --check-oom: it does not fit";
+Exit codes: 0 estimated, 3 not enough information (stderr names what is missing), 6 with --check-oom: it does not fit";
 
 /// Of `compare`.
 pub const COMPARE: &str = "\
-Two profiles: every difference is the second less the first. With --calc-*: one profile or more, against what was calculated.
+Every difference is the second minus the first. With --calc-*: profiles against calculated figures.
 
 Examples:
   plimsoll compare before.json after.json
@@ -104,20 +105,22 @@ Examples:
 pub const VALIDATE: &str = "\
 Examples:
   plimsoll validate results/
-  plimsoll validate results/ --fail-on tolerance";
+  plimsoll validate results/ --fail-on tolerance
+  plimsoll validate results/ --json";
 
 /// Of `calibrate`.
 pub const CALIBRATE: &str = "\
-Without --output the database lies in the user's state folder, where `estimate` looks for it; runs that it knows already count once.
+Without --output the database is in the user's state folder, where `estimate` reads it. Each run counts once.
 
 Examples:
   plimsoll calibrate results/
-  plimsoll calibrate results/ --correlations";
+  plimsoll calibrate results/ --correlations
+  plimsoll calibrate results/ --output overheads.json";
 
 /// Of `report`.
 pub const REPORT: &str = "\
-A folder is searched for profiles and for documents of sweeps, experiments and load lines. The report is written beside what it is of: report.html in a folder, \
-<profile>-report.html beside a profile. A report that is there is written over; another file only with --force. Where $GITHUB_STEP_SUMMARY is set, Markdown goes there, too.
+A folder is searched for profiles and for documents of sweeps, experiments and load lines. The report is written to the folder as report.html, or \
+beside a profile as <profile>-report.html. Earlier reports are overwritten, other files only with --force. If $GITHUB_STEP_SUMMARY is set, Markdown is written there, too.
 
 Examples:
   plimsoll report results/
@@ -126,22 +129,25 @@ Examples:
 
 /// Of `replay`.
 pub const REPLAY: &str = "\
-Shows what was recorded, and measures nothing. To let a recording stand for a device: --memory-backend replay:FILE of `plimsoll profile`.
+Shows a recording and measures nothing. To profile with a recording instead of a device: `plimsoll profile --memory-backend replay:FILE`.
 
 Examples:
   plimsoll replay profile.json
+  plimsoll replay profile.json --from 2 --to 4
   plimsoll replay session.jsonl --speed 10";
 
 /// Of `derive`.
 pub const DERIVE: &str = "\
 Examples:
   plimsoll derive profile.json
-  plimsoll derive profile.json --json";
+  plimsoll derive profile.json --json
+  plimsoll derive profile.json --output new.json";
 
 /// Of `parse`.
 pub const PARSE: &str = "\
 Examples:
   plimsoll parse engine.log
+  plimsoll parse engine.log --json
   docker logs my-vllm 2>&1 | plimsoll parse -";
 
 /// Of `why`.
@@ -149,12 +155,12 @@ pub const WHY: &str = "\
 Examples:
   plimsoll why my-vllm
   plimsoll why my-vllm --watch              wait for the next death
-  plimsoll why my-vllm --bundle why.tar     for a bug report
-  plimsoll why why.tar                      reads that again
-  plimsoll why --pid 4242 --log vllm.log    without Docker
   docker logs my-vllm 2>&1 | plimsoll why -
+  plimsoll why my-vllm --bundle why.tar     for a bug report
+  plimsoll why why.tar                      read a bundle again
+  plimsoll why --pid 4242 --log vllm.log    without Docker
 
-Exit codes: 0 a cause was found, 9 none was, 3 nothing could be read.";
+Exit codes: 0 a cause was found, 9 no cause was found, 3 nothing could be read.";
 
 /// Of `top`.
 pub const TOP: &str = "\
@@ -174,8 +180,8 @@ Examples:
 
 /// Of `clean`.
 pub const CLEAN: &str = "\
-Without --apply nothing is touched. What plimsoll created and lost is found by its labels; anything else only if it is \
-named or chosen. Label plimsoll.protect keeps a container, whatever is asked.
+Without --apply nothing is changed. Containers of plimsoll are found by their labels; others only if they are \
+named or selected. A container with the label plimsoll.protect is never stopped.
 
 Examples:
   plimsoll clean
@@ -183,19 +189,21 @@ Examples:
   plimsoll clean my-vllm --apply
   plimsoll clean --all-gpu-containers --idle 30m
 
-Exit codes: 0 nothing stuck, or all of it cleaned (and a dry run), 2 usage, 3 no Docker, 8 not all could be cleaned";
+Exit codes: 0 nothing stuck, all cleaned, or a dry run; 2 usage; 3 no Docker; 8 not all could be cleaned";
 
 /// Of `gpus`.
 pub const GPUS: &str = "\
 Examples:
   plimsoll gpus
-  plimsoll gpus --json";
+  plimsoll gpus --json
+  plimsoll gpus --nvml-lib /usr/lib/wsl/lib/libnvidia-ml.so.1";
 
 /// Of `models`.
 pub const MODELS: &str = "\
 Examples:
   plimsoll models
-  plimsoll models --search qwen3 moe";
+  plimsoll models --search qwen3 moe
+  plimsoll models --json";
 
 /// Of `record`.
 pub const RECORD: &str = "\
@@ -208,9 +216,10 @@ Examples:
 pub const DOCTOR: &str = "\
 Examples:
   plimsoll doctor
+  plimsoll doctor --verbose
   plimsoll doctor --json
 
-Exit codes: 0 Docker answers, 3 it does not";
+Exit codes: 0 Docker answers, 3 it does not answer";
 
 /// Of `config`.
 pub const CONFIG: &str = "\
@@ -224,19 +233,22 @@ pub const SCHEMA: &str = "\
 Examples:
   plimsoll schema > schema.json
   plimsoll schema check results/memory-profiles/*.json
+  plimsoll schema check profile.json
 
-Exit codes of `check`: 0 all are valid, 2 one is not";
+Exit codes of `check`: 0 all are valid, 2 one is invalid";
 
 /// Of `completions`.
 pub const COMPLETIONS: &str = "\
-Where each shell looks for it: docs/INSTALL.md.
+Where each shell reads it: docs/INSTALL.md.
 
 Examples:
   plimsoll completions bash > plimsoll.bash
-  plimsoll completions zsh > _plimsoll";
+  plimsoll completions zsh > _plimsoll
+  plimsoll completions fish > plimsoll.fish";
 
 /// Of `man`.
 pub const MAN: &str = "\
 Examples:
   plimsoll man | man -l -
+  plimsoll man > plimsoll.1
   plimsoll man man1";

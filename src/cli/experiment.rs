@@ -20,18 +20,18 @@ pub struct ExperimentArgs {
 /// What an experiment varies.
 #[derive(Debug, Subcommand)]
 pub enum ExperimentCommand {
-    /// Measure more and more requests at once
+    /// Vary the number of concurrent requests
     Concurrency(ConcurrencyArgs),
-    /// Measure longer and longer prompts
+    /// Vary the prompt length
     Seqlen(SeqlenArgs),
-    /// Measure short prompts, long prompts, and both in one load
+    /// Measure short, long and mixed prompts
     Mixed(MixedArgs),
 }
 
 /// `plimsoll experiment concurrency`
 #[derive(Debug, Args)]
 pub struct ConcurrencyArgs {
-    /// Requests at once, one level for each
+    /// Concurrent requests of each level
     #[arg(long, visible_alias = "concurrency", value_name = "N", num_args = 1.., value_delimiter = ',', default_value = "1,2,4,8", value_parser = requests_at_once, help_heading = "Levels")]
     pub levels: Vec<u32>,
     /// Prompt tokens per request
@@ -45,10 +45,10 @@ pub struct ConcurrencyArgs {
 /// `plimsoll experiment seqlen`
 #[derive(Debug, Args)]
 pub struct SeqlenArgs {
-    /// Prompt tokens per request, one level for each
+    /// Prompt tokens per request of each level
     #[arg(long, visible_alias = "prompt-toks", value_name = "TOKENS", num_args = 1.., value_delimiter = ',', default_value = "64,128,256,512", value_parser = prompt_tokens, help_heading = "Levels")]
     pub seqlens: Vec<u32>,
-    /// Requests at once, in all levels
+    /// Concurrent requests in all levels
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Levels")]
     pub concurrency: u32,
     /// What all kinds take.
@@ -65,10 +65,10 @@ pub struct MixedArgs {
     /// Tokens of a long prompt
     #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Levels")]
     pub long: u32,
-    /// Share of short prompts in the mixture, between 0 and 1
+    /// Share of short prompts in the mix, between 0 and 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = inner_share, help_heading = "Levels")]
     pub ratio: f64,
-    /// Requests at once, in all levels
+    /// Concurrent requests in all levels
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Levels")]
     pub concurrency: u32,
     /// What all kinds take.
@@ -80,45 +80,45 @@ pub struct MixedArgs {
 #[derive(Debug, Args)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: an experiment goes to DIR/experiments/KIND-TIME/")))]
 pub struct ExperimentFlags {
-    /// Container with the engine: its name, its id or 4 or more characters of it
+    /// Container with the engine: name or id
     #[arg(value_name = "CONTAINER")]
     pub container: Option<String>,
-    /// The same as a flag
+    /// Container, as a flag
     #[arg(long = "container", value_name = "NAME", conflicts_with = "container")]
     pub container_flag: Option<String>,
     /// Image to start instead; it is stopped and removed at the end
     #[arg(long, short, value_name = "IMAGE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
     pub image: Option<String>,
-    /// Preset to start instead: a shipped one by name (a wrong name lists them) or a YAML file; flags win over it
+    /// Preset to start instead: built-in (an unknown name lists them) or a YAML file
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
     pub preset: Option<String>,
     /// How it is started.
     #[command(flatten, next_help_heading = "Starting a container")]
     pub start: StartArgs,
 
-    /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
+    /// Model id, or its path in the container [default: the served model]
     #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text, help_heading = LOAD)]
     pub model: Option<String>,
-    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    /// Engine, if it is not recognised (an unknown name lists them)
     #[arg(long, value_name = "NAME", help_heading = LOAD)]
     pub engine: Option<String>,
     /// Generated tokens per request
     #[arg(long, visible_alias = "output-len", value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub gen_toks: u32,
-    /// Requests of a level [default: 4 for each that is in flight, at least 16]
+    /// Requests of a level [default: 4 per concurrent request, at least 16]
     #[arg(long, visible_alias = "requests", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = LOAD)]
     pub num_prompts: Option<u32>,
-    /// Requests before those that are measured, in each level
+    /// Warm-up requests of each level
     #[arg(long, value_name = "N", help_heading = LOAD)]
     pub num_iters_warmup: Option<u32>,
-    /// Run the load of each level so many times
+    /// Number of runs of each level
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LOAD)]
     pub repeats: u32,
-    /// Random seed of prompts and lengths; each level has the next [default: one of the moment, so that no cache of
-    /// prefixes answers]
+    /// Random seed of prompts and lengths; each level uses the next [default: from the clock, so
+    /// that prefix caches do not match]
     #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
-    /// What puts the load on; only builtin has a row for each request, and mixtures
+    /// Source of the load; only builtin has a row per request, and mixed prompts
     #[arg(long, value_name = "KIND", default_value = "builtin", help_heading = LOAD)]
     pub bench: SweepBench,
 
@@ -126,7 +126,7 @@ pub struct ExperimentFlags {
     #[command(flatten)]
     pub settings: EngineFlags,
 
-    /// What reads the memory: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
@@ -138,10 +138,10 @@ pub struct ExperimentFlags {
     /// Longest time for one level
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
-    /// How much of the log to keep at most, per level
+    /// Largest part of the log to keep, per level
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
-    /// Say what would be run, and run nothing
+    /// Show the plan; run nothing
     #[arg(long, help_heading = MEASURING)]
     pub dry_run: bool,
 
@@ -183,10 +183,9 @@ fn level(text: &str, most: u32) -> Result<u32, String> {
         Err(_) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
             Err(format!("must be a whole number, 1 to {most}"))
         }
-        Err(_) => Err(
-            "no number (the name of a container stands before the levels, or after --container)"
-                .into(),
-        ),
+        Err(_) => {
+            Err("not a number (write the container before the levels, or after --container)".into())
+        }
     }
 }
 
@@ -242,8 +241,8 @@ mod tests {
     fn what_is_no_level_is_told() {
         let refused = |line: &str| parsed(line).unwrap_err();
         assert!(refused("concurrency llm --levels 0").contains("1 to 10000"));
-        assert!(refused("concurrency llm --levels 1 x").contains("stands before the levels"));
-        assert!(refused("concurrency --levels 1 2 llm").contains("stands before the levels"));
+        assert!(refused("concurrency llm --levels 1 x").contains("before the levels"));
+        assert!(refused("concurrency --levels 1 2 llm").contains("before the levels"));
         assert!(refused("concurrency llm --levels 1.5").contains("whole number"));
         assert!(refused("mixed llm --ratio 1").contains("below 1"));
         assert!(refused("concurrency llm --image x").contains("cannot be used with"));

@@ -13,12 +13,12 @@ use std::time::Duration;
 #[command(after_help = super::examples::LOADLINE)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/")))]
 pub struct LoadlineArgs {
-    /// Container whose engine serves: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
+    /// Container with a serving engine: name, id, or label=KEY[=VALUE]
     pub container: String,
-    /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
+    /// Model id, or its path in the container [default: the served model]
     #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text)]
     pub model: Option<String>,
-    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    /// Engine, if it is not recognised (an unknown name lists them)
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 
@@ -28,37 +28,37 @@ pub struct LoadlineArgs {
     /// Generated tokens per request
     #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub output_len: u32,
-    /// Requests of a round for each in flight: the first of them start together
+    /// Requests per round and concurrent request; the first wave starts together
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = LOAD)]
     pub waves: u32,
-    /// Limits on latency that the load must keep too; may be repeated
+    /// Latency limits that the load must meet; may be repeated
     #[arg(long, value_name = "LIMITS", help_heading = LOAD)]
     pub slo: Vec<String>,
-    /// Percentile of limits that name no statistic: 50, 90, 95 or 99
+    /// Percentile of limits without a statistic: 50, 90, 95 or 99
     #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, requires = "slo", help_heading = LOAD)]
     pub slo_percentile: u32,
-    /// Random seed of the prompts; each round has the next [default: one of the moment, so that no cache of prefixes
-    /// answers]
+    /// Random seed of the prompts; each round uses the next [default: from the clock, so that
+    /// prefix caches do not match]
     #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
 
-    /// Rounds at most
+    /// Most rounds
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Search")]
     pub max_rounds: u32,
-    /// How near to each other what holds and what fails must be, percent of the line, or one request
+    /// Stop when the bracket is within this percentage, or one request
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = tolerance, help_heading = "Search")]
     pub tolerance: f64,
-    /// Requests in flight of the first round [default: what is predicted, else 8]
+    /// Concurrent requests of the first round [default: the prediction, else 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Search")]
     pub start: Option<u32>,
-    /// Requests in flight at most
+    /// Most concurrent requests
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Search")]
     pub max_concurrency: u32,
-    /// Look at the engine and predict; send no request
+    /// Predict from the engine's settings; send no request
     #[arg(long, help_heading = "Search")]
     pub predict_only: bool,
 
-    /// What reads the memory
+    /// Source of memory readings
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = MEASURING)]
     pub memory_backend: BackendWord,
     /// Time between samples, 10ms or more
@@ -70,7 +70,7 @@ pub struct LoadlineArgs {
     /// Longest time for one round
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
-    /// How much of the log to keep at most, per round
+    /// Largest part of the log to keep, per round
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
 

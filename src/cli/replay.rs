@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::REPLAY)]
 pub struct ReplayArgs {
-    /// A profile, a `.capture` folder, a session that `record` wrote, or a folder with one run in it
+    /// Profile, `.capture` folder, recording, or a folder with one run
     pub path: PathBuf,
     /// Begin at this second of the run
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = moment)]
@@ -18,7 +18,7 @@ pub struct ReplayArgs {
     /// Show this device only, by its index
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
-    /// Play it on the terminal, so many times as fast as it was
+    /// Play it on the terminal, this many times as fast
     #[arg(long, value_name = "N", value_parser = speed)]
     pub speed: Option<f64>,
 }

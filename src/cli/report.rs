@@ -17,22 +17,22 @@ pub struct ReportArgs {
     /// Folder, or a file for a single format; - is standard output [default: beside the input]
     #[arg(long, short, value_name = "DIR|FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
-    /// Write over files that are no reports
+    /// Overwrite files that are not reports
     #[arg(long, help_heading = OUTPUT)]
     pub force: bool,
-    /// Everything in Markdown, too: else it holds what answers the first questions
+    /// Everything in Markdown [default: a summary]
     #[arg(long, help_heading = OUTPUT)]
     pub full: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT", value_parser = super::some_text)]
     pub title: Option<String>,
-    /// What an hour of one GPU costs: the report then has the cost per million tokens
+    /// Price of one GPU hour: adds the cost per million tokens
     #[arg(long, value_name = "PRICE", value_parser = price)]
     pub gpu_hour_price: Option<f64>,
-    /// Word for the money of that price, as USD
+    /// Currency of that price, as USD
     #[arg(long, value_name = "WORD", requires = "gpu_hour_price", value_parser = super::some_text)]
     pub currency: Option<String>,
-    /// Hold the second of two profiles, or of two sweeps, against the first
+    /// Compare two profiles, or two sweeps; the baseline first
     #[arg(long)]
     pub compare: bool,
 }

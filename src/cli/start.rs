@@ -29,10 +29,10 @@ pub struct StartArgs {
     /// Share the host's IPC namespace
     #[arg(long)]
     pub ipc_host: bool,
-    /// Pull the image when it is not here
+    /// Pull the image if it is missing
     #[arg(long)]
     pub pull: bool,
-    /// How long the engine may take until it serves [default: 20m]
+    /// Longest wait for the engine to serve [default: 20m]
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub health_timeout: Option<Duration>,
 }
@@ -69,7 +69,7 @@ pub struct EngineFlags {
     /// Longest sequence, prompt and output together
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Engine settings")]
     pub max_model_len: Option<u64>,
-    /// Further arguments for the engine, as one quoted string; may be repeated
+    /// More engine arguments, as one quoted string; may be repeated
     #[arg(long, value_name = "ARGS", value_parser = arguments, allow_hyphen_values = true, help_heading = "Engine settings")]
     pub extra_engine_args: Vec<String>,
 }

@@ -27,7 +27,7 @@ pub struct SweepArgs {
 /// What can be done with sweeps besides running one.
 #[derive(Debug, Subcommand)]
 pub enum SweepCommand {
-    /// Join the results of several runs: shards of one sweep, or stages (small, medium, large)
+    /// Join several runs: shards of one sweep, or stages
     Merge(MergeArgs),
 }
 
@@ -49,51 +49,51 @@ pub struct SweepRunArgs {
     /// File with the models and their settings; - reads it from standard input
     #[arg(value_name = "FILE", required_unless_present_any = ["container", "config"], conflicts_with = "container")]
     pub file: Option<PathBuf>,
-    /// The same by another word
+    /// Another name for FILE
     #[arg(long = "config", short = 'c', value_name = "FILE", hide = true, conflicts_with_all = ["file", "container"])]
     pub config: Option<PathBuf>,
-    /// Say what would be run and how long it will take, after a look at containers, models, GPUs and disk; run nothing
+    /// Show the plan, its duration, and checks of containers, models, GPUs and disk; run nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// One process for each cell, instead of one engine for all cells that differ in their load only
+    /// Start the engine again for each cell, even if only the load differs
     #[arg(long)]
     pub fresh: bool,
-    /// A process for each run of the engine's bench client, instead of one for all cells of a group
+    /// Start the engine's bench client again for each cell
     #[arg(long)]
     pub fresh_client: bool,
     // An empty value means the latest, which a parser of paths would refuse.
-    /// Go on with an earlier run: the latest of this sweep, or the one in DIR
+    /// Resume the latest run of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub resume: Option<PathBuf>,
-    /// Resume the run in DIR, or begin it there: for schedulers, which start a job again
+    /// Resume the run in DIR, or begin it there (for schedulers that restart jobs)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "output_dir"])]
     pub begin_or_resume: Option<PathBuf>,
-    /// Go on with an earlier run, and try again what failed in it
+    /// Resume, and repeat failed cells
     #[arg(long)]
     pub retry_failed: bool,
-    /// Also run what ran out of memory in earlier runs, or what needs more than that
+    /// Also run cells that ran out of memory before, or need more memory than these
     #[arg(long)]
     pub retry_oom: bool,
-    /// Also run what does not fit on the GPUs that are here, by the estimate
+    /// Run even if the estimate says that it does not fit
     #[arg(long)]
     pub run_anyway: bool,
     /// Run only the cells with these ids (or beginnings of ids)
     #[arg(long, value_name = "ID")]
     pub only: Vec<String>,
-    /// Run one part of several, as 2/4: each machine takes its own, and `sweep merge` joins them
+    /// Run one part of several, as 2/4; `sweep merge` joins the parts
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
-    /// How often a cell is tried again after a fault that passes (Docker did not answer)
+    /// Retries per cell after transient errors (Docker did not answer)
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub retries: u32,
 
-    /// Container to measure in: its name, its id or 4 or more characters of it
+    /// Container to measure in: name or id
     #[arg(long, value_name = "NAME", num_args = 1.., help_heading = NO_FILE)]
     pub container: Vec<String>,
-    /// Model, as the engine knows it: id or path in the container
+    /// Model id, or its path in the container
     #[arg(long, short, value_name = "MODEL", num_args = 1.., requires = "container", help_heading = NO_FILE)]
     pub model: Vec<String>,
-    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    /// Engine, if it is not recognised (an unknown name lists them)
     #[arg(long, value_name = "NAME", requires = "container", help_heading = NO_FILE)]
     pub engine: Option<String>,
     /// Prompt tokens per request, one or more
@@ -102,7 +102,7 @@ pub struct SweepRunArgs {
     /// Generated tokens per request, one or more
     #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
     pub output_len: Vec<u32>,
-    /// Sequences at once, one or more
+    /// Sequences per batch, one or more
     #[arg(long, value_name = "N", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
     pub batch_size: Vec<u32>,
     /// Parameters of the model, as in 6.7e9 (kept with the results)
@@ -124,10 +124,10 @@ pub struct SweepRunArgs {
     #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub hidden_size: Option<u32>,
 
-    /// What puts the load on, where the file does not say
+    /// Source of the load, if the file does not set it
     #[arg(long, value_name = "KIND", help_heading = MEASURING)]
     pub bench: Option<SweepBench>,
-    /// What reads the memory: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
@@ -139,13 +139,13 @@ pub struct SweepRunArgs {
     /// Longest time for one cell [default: the file's, or 1h]
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Option<Duration>,
-    /// How long an engine may take until it serves [default: the file's, or 20m]
+    /// Longest wait for an engine to serve [default: the file's, or 20m]
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = MEASURING)]
     pub health_timeout: Option<Duration>,
-    /// How long memory may take to be given back between two engines
+    /// Longest wait for memory to be freed between two engines
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, help_heading = MEASURING)]
     pub settle_timeout: Duration,
-    /// How much of the log to keep at most, per cell
+    /// Largest part of the log to keep, per cell
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
 
@@ -162,10 +162,10 @@ pub struct SweepRunArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 
-    /// Submit the sweep to a scheduler as an array of shards, wait for it and merge
+    /// Submit the sweep to a scheduler as an array of shards; wait and merge
     #[arg(long, value_name = "SCHEDULER", help_heading = MACHINES, conflicts_with_all = ["shard", "dry_run"])]
     pub submit: Option<Scheduler>,
-    /// Shards, and so nodes at once at most
+    /// Number of shards (largest number of nodes)
     #[arg(long, value_name = "N", requires = "submit", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = MACHINES)]
     pub nodes: Option<u32>,
     /// Partition to submit to
@@ -186,15 +186,15 @@ pub struct SweepRunArgs {
     /// Print the script that would be submitted, and submit nothing
     #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub print: bool,
-    /// Submit and leave; `sweep merge` joins the shards later
+    /// Submit and exit; `sweep merge` joins the shards later
     #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub no_wait: bool,
-    /// Run the sweep on another machine, where plimsoll is installed: ssh://USER@HOST:PORT, the user and the port as needed
+    /// Run the sweep on another machine with plimsoll: ssh://[USER@]HOST[:PORT]
     #[arg(long, value_name = "URL", conflicts_with = "submit", help_heading = MACHINES)]
     pub docker_host: Option<String>,
 }
 
-/// What puts the load on.
+/// Source of the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SweepBench {
     /// The engine's own client where a server is reused, its latency bench with --fresh

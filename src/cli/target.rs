@@ -10,13 +10,13 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, Args)]
 #[group(id = "process", multiple = false)]
 pub struct ProcessArgs {
-    /// Process of the engine instead of a container, by its number on this host; nothing runs or stops in it
+    /// Process id of the engine on this host, instead of a container
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = WITHOUT_DOCKER)]
     pub pid: Option<u32>,
-    /// Cgroup of the engine instead of a container: a service, scope or slice, by its path or folder
+    /// Cgroup of the engine (service, scope or slice), instead of a container
     #[arg(long, value_name = "PATH", value_parser = super::some_text, help_heading = WITHOUT_DOCKER)]
     pub cgroup: Option<String>,
-    /// Pod of the engine on this Kubernetes node: [NAMESPACE/]POD[/CONTAINER]
+    /// Kubernetes pod on this node: [NAMESPACE/]POD[/CONTAINER]
     #[arg(long, value_name = "POD", value_parser = super::some_text, help_heading = WITHOUT_DOCKER)]
     pub pod: Option<String>,
 }
@@ -24,7 +24,7 @@ pub struct ProcessArgs {
 /// Where such an engine logs.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LogArgs {
-    /// Log of such an engine: a file, or - for standard input [default: the file that it writes, if it does]
+    /// Log file of such an engine, or - for standard input [default: the file that it writes]
     #[arg(long, value_name = "FILE", requires = "process", help_heading = WITHOUT_DOCKER)]
     pub log: Option<PathBuf>,
 }

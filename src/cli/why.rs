@@ -7,8 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::WHY)]
 pub struct WhyArgs {
-    /// Container by name or id (in any state, or just removed), a Compose project, a log file, a
-    /// capture or its profile, a bundle, or - for standard input
+    /// Container (in any state), Compose project, log file, capture, profile or bundle; - reads
+    /// standard input
     #[arg(
         value_name = "NAME|ID|PROJECT|LOG|DIR",
         required_unless_present = "process",
@@ -21,13 +21,13 @@ pub struct WhyArgs {
     /// Its log.
     #[command(flatten)]
     pub log: super::LogArgs,
-    /// Known facts for a log: JSON with engine, version, gpu and container
+    /// Facts about a log: JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
-    /// Look until the container dies, and keep its memory of the last minute before
+    /// Watch for the next death; show the memory of the minute before
     #[arg(long, conflicts_with = "facts")]
     pub watch: bool,
-    /// Also write everything that was read to an archive for a bug report, redacted
+    /// Also write the evidence, redacted, to an archive for a bug report
     #[arg(long, value_name = "FILE", help_heading = super::OUTPUT)]
     pub bundle: Option<PathBuf>,
     /// Print JSON instead of text

@@ -58,7 +58,7 @@ pub fn describe_loss(
             .then(|| loss_from_event("die", code))
             .flatten()
     });
-    // A state that could not be read is no evidence.
+    // An unreadable state is not evidence.
     reported.or_else(|| {
         let after = after?;
         if is_running(after) {

@@ -205,7 +205,7 @@ async fn in_folder(
 
 /// Why the probe wrote no result.
 fn unwritten(end: &ExecEnd, last_words: Option<String>) -> ProbeError {
-    let said = last_words.map(|w| format!(": {w}")).unwrap_or_default();
+    let output = last_words.map(|w| format!(": {w}")).unwrap_or_default();
     let (kind, message) = match end {
         ExecEnd::Exited(137) => (
             "out_of_memory",
@@ -215,10 +215,10 @@ fn unwritten(end: &ExecEnd, last_words: Option<String>) -> ProbeError {
             ),
         ),
         ExecEnd::ContainerGone => ("failed", "the container ended while the probe ran".into()),
-        ExecEnd::Exited(code) => ("failed", format!("the probe ended with {code}{said}")),
+        ExecEnd::Exited(code) => ("failed", format!("the probe ended with {code}{output}")),
         _ => (
             "failed",
-            format!("the probe's exit status is unknown{said}"),
+            format!("the probe's exit status is unknown{output}"),
         ),
     };
     ProbeError {
@@ -242,7 +242,7 @@ impl MemoryWatch {
     ) -> Result<MemoryWatch, Failure> {
         let devices = backend.devices();
         let gpus = devices.iter().filter(|d| d.kind == DeviceKind::Gpu).count();
-        // Host memory beside GPUs is no part of their sum.
+        // Host memory is not part of the sum of GPUs.
         let counted = if gpus > 0 { gpus } else { devices.len() };
         let options = SamplerOptions {
             interval,

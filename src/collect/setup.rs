@@ -90,7 +90,7 @@ pub async fn inspect_setup(
             "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
             door.port, facts.name
         ))
-        .hint("does the engine listen on another port, or did it fail to start? its log tells"));
+        .hint("does the engine listen on another port, or did it fail to start? see its log"));
     }
     if kind == Some(LoadKind::Builtin) && !runtime.has_outside_route(facts, door.port) {
         return Err(builtin::unreachable_port(
@@ -113,7 +113,7 @@ pub async fn inspect_setup(
                 "the engine in container `{}` does not answer on port {}{why}",
                 facts.name, door.port
             ))
-            .hint("is it still loading? its log tells; --bench none watches without a load"));
+            .hint("is it still loading? see its log; --bench none samples without a load"));
         }
     }
     let said = plan.attached.engine.read_probes(&probes);

@@ -55,7 +55,7 @@ impl AttachedEngine {
         let before = &self.found.facts.state;
         let ended = CancellationToken::new();
         let look = async || {
-            // A state that could not be read is no evidence.
+            // An unreadable state is not evidence.
             let Ok(Some(now)) = self.container_state().await else {
                 return;
             };

@@ -91,8 +91,11 @@ pub(super) fn read_calibration(
     file: Option<&Path>,
 ) -> Result<Option<Calibration>, Failure> {
     let no_database = |file: &Path| {
-        Failure::usage(format!("`{}` is no database of overheads", file.display()))
-            .hint("`plimsoll calibrate DIR --output FILE` writes one")
+        Failure::usage(format!(
+            "`{}` is not a database of overheads",
+            file.display()
+        ))
+        .hint("`plimsoll calibrate DIR --output FILE` writes one")
     };
     let bytes = match file {
         Some(file) => {
@@ -153,7 +156,7 @@ impl<'a> CalibrationPlace<'a> {
         match bounded::parse_json::<Calibration>(&bytes) {
             Ok(known) if known.document == "calibration" => Ok(known),
             _ => Err(Failure::usage(format!(
-                "`{}` is no database of overheads",
+                "`{}` is not a database of overheads",
                 self.path().display()
             ))
             .hint("--fresh begins a new one there")),

@@ -24,7 +24,7 @@ use crate::report::format::text::{PageDetail, render_page};
 use crate::wording::did_you_mean;
 
 /// The warning when it is stopped during an act.
-const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
+const STOPPING: &str = "stopping after the current action (press again to exit at once)";
 
 pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let ask = clean_request(args);
@@ -68,13 +68,12 @@ fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
     }
     if args.watch {
         return Err(
-            Failure::usage("what a service will choose cannot be confirmed beforehand").hint(
-                "without --apply it only tells what it would do; if that is right, add --yes",
-            ),
+            Failure::usage("what a service will choose cannot be confirmed beforehand")
+                .hint("run it without --apply to see the plan; then add --yes"),
         );
     }
     if !can_ask {
-        return Err(Failure::usage("what is chosen and not named is stopped only when somebody confirms it, and there is no terminal to ask on")
+        return Err(Failure::usage("containers that a selector matches need a confirmation, and there is no terminal to ask on")
             .hint("without --apply the list is shown; if that is right, add --yes"));
     }
     Ok(())
@@ -135,7 +134,7 @@ impl HostObserver {
 }
 
 fn replayed() -> Failure {
-    Failure::usage("`clean` looks at what is there now: it cannot play a recording back")
+    Failure::usage("`clean` reads the current state: it cannot use a recording")
 }
 
 fn apply_options(args: &CleanArgs) -> ApplyOptions {
@@ -210,7 +209,7 @@ async fn clean_once(
     }
     if !survey.unseen.is_empty() && ask.names.is_empty() {
         let names = survey.unseen.join("`, `");
-        let what = format!("Docker did not tell enough of `{names}` to judge it");
+        let what = format!("Docker did not report enough about `{names}` to judge it");
         return Err(Failure::environment(what)
             .hint("run it again: what could not be looked at was left alone")
             .into());

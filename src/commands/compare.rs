@@ -100,7 +100,7 @@ fn judge_by_baseline(console: &Console, args: &CompareArgs) -> anyhow::Result<Ex
         let incomparable = Pair::compare_subjects(median, repeat).incomparable;
         if !args.force && !incomparable.is_empty() {
             return Err(Failure::usage(format!(
-                "`{}` is no repeat of `{}`: {}",
+                "`{}` is not a repeat of `{}`: {}",
                 repeat.who.file,
                 median.who.file,
                 incomparable.join("; ")

@@ -74,8 +74,7 @@ pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
         _ => bounded::open_named(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
     };
     read.map_err(unreadable)?;
-    String::from_utf8(bytes)
-        .map_err(|_| Failure::usage(format!("{shown}: this is no text (UTF-8)")))
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{shown}: not text (UTF-8)")))
 }
 
 /// `30 cells in 2 groups, in container `vllm``
@@ -118,7 +117,7 @@ fn write_new(file: &Path) -> Result<(), Failure> {
     let written = private::create_file(file).and_then(|mut f| f.write_all(STARTER.as_bytes()));
     written.map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("`{shown}` is there already, and is left as it is"))
+            Failure::usage(format!("`{shown}` exists and was not changed"))
         }
         _ => Failure::environment(format!("cannot write `{shown}`")).caused_by(e),
     })

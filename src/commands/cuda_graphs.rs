@@ -65,7 +65,9 @@ async fn with_and_without(
 ) -> anyhow::Result<ExitCode> {
     let attached = AttachedEngine::detect(runtime, found, args.load.engine.as_ref(), stop)
         .await
-        .map_err(|f| f.hint("or --engine tensorrt-llm, for an image whose name does not say it"))?;
+        .map_err(|f| {
+            f.hint("or --engine tensorrt-llm, if the image's name does not identify it")
+        })?;
     let Some(eager) = attached.engine.without_graphs() else {
         return Err(Failure::usage(format!(
             "plimsoll knows no way to run {} without CUDA graphs",
@@ -238,7 +240,7 @@ fn hopeless(outcome: &ArmOutcome) -> Option<ProbeError> {
 fn failure_of(error: &ProbeError, path: &Path) -> Failure {
     let message = &error.message;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let printed = format!("all that was printed lies in `{}`", folder.display());
+    let printed = format!("the whole output is in `{}`", folder.display());
     match error.kind.as_str() {
         "missing_module" => Failure::environment(format!("a module is missing in the container: {message}"))
             .hint("name a container of a TensorRT-LLM image: the probe needs its Python package and all that it imports (xgrammar and others)"),

@@ -38,11 +38,11 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(named) = args.engine_version.as_ref().filter(|v| v.contains(',')) {
         if one || args.check_oom || args.risk {
-            return Err(
-                Failure::usage("several --engine-version answer no other question")
-                    .hint("give one, or leave the question out")
-                    .into(),
-            );
+            return Err(Failure::usage(
+                "several versions in --engine-version cannot be combined with another question",
+            )
+            .hint("give one, or leave the question out")
+            .into());
         }
         return show_versions(console, &args, named);
     }

@@ -215,7 +215,7 @@ pub fn run_stoppable<T>(
     console: &Console,
     work: impl AsyncFnOnce(&StopSignal) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let words = "stopping: what was captured so far is kept (once more leaves at once)";
+    let words = "stopping: the capture so far is kept (press again to exit at once)";
     run_until_stopped(console, Some(words), work)
 }
 

@@ -39,7 +39,7 @@ pub fn run_loadline(console: &Console, args: LoadlineArgs) -> anyhow::Result<Exi
         .hint("give a smaller --start, or a larger --max-concurrency")
         .into());
     }
-    let words = "stopping: the rounds that were made are kept (once more leaves at once)";
+    let words = "stopping: finished rounds are kept (press again to exit at once)";
     run_until_stopped(console, Some(words), async |stop| {
         loadline(console, args, objectives, stop).await
     })
@@ -64,9 +64,7 @@ async fn loadline(
         return Err(Failure::usage(format!(
             "no engine serves in container `{name}`: there is nothing to send requests to"
         ))
-        .hint(
-            "start the server in it; `plimsoll estimate --solve` tells without one what would fit",
-        )
+        .hint("start the server in it; `plimsoll estimate --solve` calculates what would fit")
         .into());
     }
     let _lock = attached.take_lock()?;

@@ -48,8 +48,8 @@ pub fn run_command(cli: Cli) -> ExitCode {
     }
     if let Some(path) = cli.sysfs_root {
         if !path.is_dir() {
-            let failure = Failure::usage(format!("`{}` is no directory", path.display()))
-                .hint("--sysfs-root names a tree that stands for /sys");
+            let failure = Failure::usage(format!("`{}` is not a directory", path.display()))
+                .hint("--sysfs-root names a tree to read instead of /sys");
             return console.print_error(&failure.into());
         }
         telemetry::amd::use_sysfs(path);

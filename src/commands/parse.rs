@@ -55,7 +55,7 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
             engine => engine,
         };
         console.print_warning(&format!(
-            "`{name}` says nothing about memory: is it a log of {of}?"
+            "`{name}` has no lines about memory: is it a log of {of}?"
         ));
     }
     Ok(ExitCode::Done)

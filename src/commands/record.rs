@@ -108,7 +108,7 @@ fn failed_readings(sampling: &SamplingFacts) -> Option<Failure> {
         Failure::run(format!(
             "{failed} reading(s) failed, the last: {last}; the recording lacks them"
         ))
-        .hint("did the container end meanwhile? `docker ps -a` tells"),
+        .hint("did the container end meanwhile? see `docker ps -a`"),
     )
 }
 

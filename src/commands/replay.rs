@@ -34,7 +34,7 @@ pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCo
         }),
         played => {
             if played.is_some() {
-                console.print_note("standard output is no terminal: all of it at once");
+                console.print_note("standard output is not a terminal: printed at once");
             }
             let page = terminal::render_timeline(&timeline, &about, view, console.text_options());
             console.write_data(page.as_bytes())?;
@@ -79,7 +79,7 @@ fn window(timeline: &ChartTimeline, args: &ReplayArgs) -> Result<TimelineView, F
     if args.from.is_some() || args.to.is_some() {
         let whole = format!("the run is from second {first:.1} to second {last:.1}");
         if from >= to {
-            let message = format!("nothing lies from second {from} to second {to}");
+            let message = format!("no sample from second {from} to second {to}");
             return Err(Failure::usage(message).hint(whole));
         }
         if from > last || to < first {
@@ -257,11 +257,9 @@ fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
     runs.extend(alone);
     match runs.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(
-            Failure::usage(format!("no run lies in `{}`", folder.display()))
-                .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
-                .hint("a session of `plimsoll record` is named itself"),
-        ),
+        [] => Err(Failure::usage(format!("no run in `{}`", folder.display()))
+            .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
+            .hint("a session of `plimsoll record` is named itself")),
         several => {
             let mut failure = Failure::usage(format!(
                 "several runs lie in `{}`: name one of them",

@@ -76,7 +76,7 @@ fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn ReportFormat>, Failure>
 fn known(word: &str) -> Result<&'static dyn ReportFormat, Failure> {
     format::by_name(&word.to_lowercase()).ok_or_else(|| {
         let names: Vec<&str> = format::ALL.iter().map(|f| f.format_name()).collect();
-        Failure::usage(format!("`{word}` is no format of reports"))
+        Failure::usage(format!("unknown report format `{word}`"))
             .hint(format!("formats: {}", names.join(", ")))
     })
 }

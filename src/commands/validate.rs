@@ -135,12 +135,10 @@ pub(super) fn profiles(
                 }
                 continue;
             }
-            Ok(ProfileFile::Older(_)) => {
-                "it is of an earlier schema, which does not tell its deployment".to_owned()
-            }
+            Ok(ProfileFile::Older(_)) => "its earlier schema lacks the deployment".to_owned(),
             Err(failure) if found.named.contains(&file) => return Err(failure),
             // Results, reports and plans lie in the same folders.
-            Err(failure) if failure.message.contains("is no profile") => {
+            Err(failure) if failure.message.contains("is not a profile") => {
                 others += 1;
                 continue;
             }
@@ -153,7 +151,7 @@ pub(super) fn profiles(
     }
     if again > 0 {
         console.print_note(&format!(
-            "{again} of the profiles {} of a run that is there already, and counted once",
+            "{again} of the profiles {} of a run that was read already, and counted once",
             if again == 1 { "is" } else { "are" }
         ));
     }

@@ -122,7 +122,7 @@ pub async fn print_why(
     target: &EngineTarget,
     when: fn(&InspectedContainer) -> bool,
 ) {
-    // Of a process the log was read already, and nobody keeps it.
+    // The log of a process was read already, and is not stored.
     let EngineTarget::Container(wanted) = target else {
         return;
     };
@@ -167,10 +167,10 @@ async fn diagnose_named(
             all.push((service.name, diagnosis, kept));
         }
     }
-    // What failed stands last: a terminal shows its end.
+    // Failures come last: a terminal shows its end.
     all.sort_by_key(|(_, found, _)| found.names_failure());
     if all.is_empty() {
-        let unknown = || unknown.hint("nor is there a file of that name");
+        let unknown = || unknown.hint("and no file has this name");
         let removed = diagnose_removed(&runtime, wanted).await;
         let removed = removed.ok_or_else(unknown)?;
         all.push((wanted.to_owned(), removed, None));

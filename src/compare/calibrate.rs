@@ -24,7 +24,7 @@ pub fn learn_from_run(
         return Err(why);
     }
     if profile.metadata.simulated {
-        return Err("an engine or a device only pretends".into());
+        return Err("the engine or a device is simulated".into());
     }
     let gpus = profile.gpu_info.devices.iter();
     let Some(gpu) = gpus.clone().find(|d| d.kind == DeviceKind::Gpu) else {

@@ -234,7 +234,7 @@ fn warnings(subject: &Subject) -> Vec<String> {
     }
     if subject.who.simulated {
         all.push(
-            "an engine or a device only pretends: the figures say nothing of a real one".into(),
+            "the engine or a device is simulated: the figures do not describe a real one".into(),
         );
     }
     if subject.settings.get("memory").is_some_and(|m| m == "host") {
@@ -291,10 +291,10 @@ fn direction_of_error(error: f64) -> &'static str {
 fn weights_advice(settings: &ProfileSettings, off: f64) -> String {
     let dtype = settings
         .get("weights_dtype")
-        .map_or("not told", String::as_str);
+        .map_or("unknown", String::as_str);
     let quantised = settings
         .get("quantization")
-        .map_or("none is told", String::as_str);
+        .map_or("none is reported", String::as_str);
     let tp = settings
         .get("tensor_parallel_size")
         .map_or("1", String::as_str);

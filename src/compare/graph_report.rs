@@ -441,7 +441,7 @@ fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &
                 "graph_counts_disagree",
                 Severity::Warning,
                 format!(
-                    "the log tells of {}, the engine's structures hold {}; the structures are used",
+                    "the log has {}, the engine's structures have {}; the structures are used",
                     told(&log.target.by_draft_len),
                     told(&structure.by_draft_len)
                 ),
@@ -494,8 +494,8 @@ fn collect_arm_reasons(index: usize, outcome: &ArmOutcome, unknown: &mut BTreeMa
     if counted(outcome).is_none() {
         let reason = match (&outcome.probe.error, &outcome.probe.structure_error) {
             (Some(e), _) => e.message.clone(),
-            (None, Some(e)) => format!("{e}; and its log told of no graph"),
-            (None, None) => "neither the engine's structures nor its log told of graphs".into(),
+            (None, Some(e)) => format!("{e}; and its log has no graph"),
+            (None, None) => "neither the engine's structures nor its log have graphs".into(),
         };
         why("num_cuda_graphs", reason);
     }

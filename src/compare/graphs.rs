@@ -76,11 +76,11 @@ impl GraphReading {
         let witness = match (overhead, comparison.total.difference) {
             (Some(_), _) => "the engine's own figure for its CUDA graphs".to_owned(),
             (None, Some(d)) => format!(
-                "the engine told no memory of CUDA graphs; the totals of the arms differ by {}",
+                "the engine reported no memory of CUDA graphs; the totals of the arms differ by {}",
                 signed_text(d as i128)
             ),
             (None, None) => {
-                "the engine told no memory of CUDA graphs, and one arm has no total".into()
+                "the engine reported no memory of CUDA graphs, and one arm has no total".into()
             }
         };
         GraphReading {

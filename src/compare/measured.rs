@@ -16,7 +16,7 @@ fn reject_calculated(reading: MeasuredFigure) -> MeasuredFigure {
     let calculated = source_word(EvidenceSource::Architecture);
     match reading {
         Ok((_, source)) if source == calculated => {
-            Err(format!("no engine told it: it is {calculated}"))
+            Err(format!("not reported by an engine: it is {calculated}"))
         }
         reading => reading,
     }
@@ -121,7 +121,7 @@ impl<'a> MeasuredProfile<'a> {
     fn reason_for_component(&self, component: Component) -> String {
         let path = super::figures::reason_path(component);
         let told = self.profile.unknown.get(path).cloned();
-        told.unwrap_or_else(|| "no witness of this run tells of it".into())
+        told.unwrap_or_else(|| "no source of this run reports it".into())
     }
 
     /// The largest word of the engine itself on a component, whether the breakdown rests on it or
@@ -175,7 +175,7 @@ impl<'a> MeasuredProfile<'a> {
             return self.largest_device_part(Component::Activations);
         }
         let reported = self.engines_word(Component::Activations);
-        reported.ok_or_else(|| "the engine did not tell the peak of its own profile run; what this load took is another figure".into())
+        reported.ok_or_else(|| "the engine did not report the peak of its own profile run; the activations of this load are another figure".into())
     }
 
     fn cuda_graphs_reading(&self) -> MeasuredFigure {
@@ -234,6 +234,6 @@ impl<'a> MeasuredProfile<'a> {
 
     fn reason(&self, path: &str) -> String {
         let told = self.profile.unknown.get(path).cloned();
-        told.unwrap_or_else(|| "the engine did not tell it".into())
+        told.unwrap_or_else(|| "not reported by the engine".into())
     }
 }

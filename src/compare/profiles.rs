@@ -365,7 +365,7 @@ fn verdicts(
         }
     }
     if a.who.simulated != b.who.simulated {
-        incomparable.push("one of them is of an engine or a device that only pretends".into());
+        incomparable.push("the engine or a device of one of them is simulated".into());
     }
     for d in settings {
         let name = d.setting.as_str();
@@ -391,7 +391,9 @@ fn verdicts(
                 } else {
                     ("B", "A")
                 };
-                warnings.push(format!("{name} is known of {known} and not of {unknown}: whether it is the same cannot be told"));
+                warnings.push(format!(
+                    "{name} is known for {known} but not for {unknown}: it may differ"
+                ));
             }
             _ => {}
         }

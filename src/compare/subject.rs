@@ -129,7 +129,7 @@ impl Subject {
                 kind: *kind,
                 unit: Unit::Bytes,
                 value: bytes.ok_or_else(|| "the document does not have it".into()),
-                source: bytes.map(|_| "not told".into()),
+                source: bytes.map(|_| "unknown".into()),
             }
         });
         Subject {
@@ -155,7 +155,7 @@ impl Subject {
 
 /// Of a part that a profile does not name.
 pub(super) const SILENT: &str =
-    "no witness of this run tells of it: what it takes, if anything, is unexplained";
+    "no source of this run reports it: its memory, if any, is unexplained";
 
 /// Key, label and kind of the figures that schemas before 4.0 have.
 const OLDER: &[(&str, &str, Kind)] = &[

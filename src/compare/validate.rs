@@ -146,7 +146,7 @@ impl RunValidation {
         let mut warnings = Vec::new();
         warnings.extend(profile.metadata.outcome.describe());
         if profile.metadata.simulated {
-            warnings.push("an engine or a device only pretends".into());
+            warnings.push("the engine or a device is simulated".into());
         }
         RunValidation {
             file: file.into(),
@@ -323,7 +323,7 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
             }
             if item.banded >= FEWEST && item.in_band * 10 < item.banded * 8 {
                 all.push(format!(
-                    "{}: {} of {} measurements of {of} lie in the band that was told, and nine of ten should: the band is too narrow",
+                    "{}: {} of {} measurements of {of} lie in the 90 % interval: the interval is too narrow",
                     item.item.display_label(),
                     item.in_band,
                     item.banded
@@ -345,7 +345,7 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
 fn advice(item: Item) -> &'static str {
     match item {
         Item::Weights => {
-            "look at what the checkpoint holds (its index or headers) against what its config says: quantised or not, tied or not, all experts"
+            "compare the checkpoint (its index or headers) with its config: quantised or not, tied or not, all experts"
         }
         Item::KvPool | Item::KvTokens => {
             "the pool is what the other items leave of the engine's share: mend these first, then look at the bytes per token and the version's sizing rule"
@@ -357,7 +357,7 @@ fn advice(item: Item) -> &'static str {
             "look at max_num_seqs and max_num_batched_tokens in force, and at the sampler of this version"
         }
         Item::CudaGraphs | Item::NonTorch | Item::Overhead => {
-            "no formula tells it well: `plimsoll calibrate` learns it from these runs"
+            "no formula is accurate for it: `plimsoll calibrate` learns it from these runs"
         }
         Item::Total => "mend the largest item that is off",
     }

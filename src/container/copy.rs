@@ -310,10 +310,10 @@ fn cannot_write(path: &str) -> Failure {
 }
 
 fn refused_copy(path: &str, output: &Output) -> Failure {
-    let said = output.stderr.lines().next_back().unwrap_or_default().trim();
+    let reason = output.stderr.lines().next_back().unwrap_or_default().trim();
     let failure = cannot_write(path);
-    match (said.is_empty(), &output.end) {
-        (false, _) => Failure::environment(format!("{}: {said}", failure.message)),
+    match (reason.is_empty(), &output.end) {
+        (false, _) => Failure::environment(format!("{}: {reason}", failure.message)),
         (true, ExecEnd::ContainerGone) => {
             Failure::run(format!("{}: the container is gone", failure.message))
         }

@@ -211,8 +211,8 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
                 .hint(format!("start it: `docker start {name}`"))
         }
         _ if c.image.is_empty() && c.image_id.is_empty() => {
-            Failure::environment(format!("{name} has ended: nobody knows with which code"))
-                .hint("its log tells: `plimsoll why FILE`")
+            Failure::environment(format!("{name} has ended; its exit code is unknown"))
+                .hint("see its log: `plimsoll why FILE`")
         }
         status => {
             let code = state

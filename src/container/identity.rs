@@ -32,7 +32,7 @@ impl Runtime {
     }
 }
 
-/// What the daemon says of itself besides its version.
+/// The daemon's information besides its version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DaemonFeatures {
     /// Names of its runtimes, sorted.
@@ -46,7 +46,7 @@ pub struct DaemonFeatures {
 }
 
 impl Runtime {
-    /// What the daemon says of itself; `None` if it does not.
+    /// The daemon's information; `None` if it gives none.
     pub async fn daemon_features(&self) -> Option<DaemonFeatures> {
         let asked = timeout(PATIENCE, self.daemon().ok()?.info()).await;
         let info = asked.ok()?.ok()?;

@@ -291,7 +291,7 @@ fn daemon_failure(what: impl Into<String>, error: Error) -> Failure {
             Failure::environment(format!("{what}: {}", message.trim()))
         }
         Error::JsonDataError { message, .. } => Failure::environment(format!(
-            "{what}: the daemon's answer is not Docker's: {message}"
+            "{what}: the answer is not from a Docker daemon: {message}"
         ))
         .hint("is this podman? its newer versions answer as Docker does"),
         Error::RequestTimeoutError => {

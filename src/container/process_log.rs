@@ -157,7 +157,7 @@ impl ProcessLog {
 struct Reader {
     from: OpenLog,
     cutter: LineCutter,
-    /// Whole lines that nobody has got yet, with their times.
+    /// Whole lines that were not taken yet, with their times.
     lines: VecDeque<(i64, String)>,
 }
 

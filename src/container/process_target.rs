@@ -28,7 +28,7 @@ const KUBELET_LOGS: &str = "/var/log/containers";
 /// Between two looks at whether the process is alive.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where the user says an engine is.
+/// The place of an engine that the user named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessPlace {
     /// A process of this host.

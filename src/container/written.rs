@@ -125,7 +125,7 @@ impl LaunchSpec {
 
     /// A file of Compose with the service that starts it.
     pub fn compose_file(&self) -> String {
-        // Compose puts variables in where a dollar stands.
+        // Compose replaces variables at a dollar sign.
         let text = |word: &str| json!(word.replace('$', "$$"));
         let texts = |words: &mut dyn Iterator<Item = String>| -> Value {
             words.map(|w| text(&w)).collect()

@@ -192,7 +192,7 @@ pub enum PlanError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Not JSON, or cut off.
-    #[error("the bench's result is no valid JSON: {0}")]
+    #[error("the bench's result is not valid JSON: {0}")]
     Json(String),
     /// JSON without a required key.
     #[error("the bench's result lacks `{0}`")]

@@ -238,7 +238,7 @@ impl Shell {
         self.found
     }
 
-    /// Runs a list; whether its last command succeeded, where that can be said. `certain`: a shell would come here.
+    /// Runs a list; whether its last command succeeded, if known. `certain`: a shell would come here.
     fn run(&mut self, items: &[Item], certain: bool) -> Option<bool> {
         let mut last = Some(true);
         for item in items {
@@ -425,7 +425,7 @@ impl Shell {
         true
     }
 
-    /// `[ … ]`, where it can be said what it answers.
+    /// `[ … ]`, if its result is known.
     fn test(&self, argv: &[String]) -> Option<bool> {
         let words = match argv.split_first()? {
             (first, rest) if first == "test" => rest,
@@ -504,7 +504,7 @@ impl Shell {
                             words.extend(parts.map(str::to_owned));
                         }
                         Expanded::Words(values) => {
-                            // `"$@"` of no arguments is no word at all.
+                            // `"$@"` without arguments expands to nothing.
                             if values.is_empty() && chars.len() == text.chars().count() + 2 {
                                 kept = false;
                             }

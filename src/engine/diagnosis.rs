@@ -761,7 +761,7 @@ impl<'a> Judge<'a> {
         let mut near: Vec<&SeenLine> = self.lines.iter().filter(is_near).collect();
         near.sort_by_key(|line| away(line));
         let facts = (self.lines.iter()).filter(|line| line.source == EvidenceSource::Fact);
-        // What the kernel and Docker say stands apart from the log, and is little.
+        // Lines of the kernel and Docker are few and separate from the log.
         let elsewhere = (self.lines.iter())
             .filter(|l| matches!(l.source, EvidenceSource::Kernel | EvidenceSource::Docker));
         let before = self.lines[..best.at].iter().rev();

@@ -129,7 +129,7 @@ pub struct StepMark {
     pub quote: String,
 }
 
-/// Something worth telling that is no value.
+/// A note without a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// Machine-readable, snake_case: `preemption_seen`, `oom`, `engine_died`, ….

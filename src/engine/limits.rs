@@ -88,7 +88,7 @@ impl LoadLimits {
         per_replica: false,
         unkept_tokens: 0,
         empty_blocks: 0,
-        unknown_pool: "the engine does not tell the tokens of its KV pool",
+        unknown_pool: "the engine does not report the tokens of its KV pool",
         raised_by: &[],
         raised_on_cpu_by: &[],
     };
@@ -106,9 +106,9 @@ impl LoadLimits {
         let on_cpu = on_cpu.then_some(self.raised_on_cpu_by);
         let found = on_cpu.and_then(table).or_else(|| table(self.raised_by));
         let sentences = found.unwrap_or(match resource {
-            Resource::Errors => &[
-                "see what the engine says of the failed requests: the capture of that round has its log",
-            ],
+            Resource::Errors => {
+                &["see the engine's log in the capture of that round for the failed requests"]
+            }
             _ => &[],
         });
         sentences.iter().map(|s| (*s).to_owned()).collect()

@@ -117,7 +117,7 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.2, 0.2),
             (0.25, 0.25),
             2,
-            "shipped: two runs of vLLM 0.24, a model whose encoder is the peak",
+            "shipped: two runs of vLLM 0.24, a model with its peak in the encoder",
         );
     }
     if a.encoder == Encoder::Counted {
@@ -235,7 +235,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         known.deployment.engine,
         EngineId::Sglang | EngineId::TensorRtLlm
     ) {
-        // A share that nobody says may have been given: up to 0.95 of the GPU.
+        // An unknown share may be up to 0.95 of the GPU.
         let total = known
             .deployment
             .gpu
@@ -249,7 +249,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
             (0.0, if unsaid { more } else { 0.0 }),
             (0.35, 0.30),
             5,
-            "shipped: SGLang and TensorRT-LLM, settings not all told",
+            "shipped: SGLang and TensorRT-LLM, not all settings known",
         )
         .map(|s| s.band(bytes));
     }

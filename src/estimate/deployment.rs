@@ -10,7 +10,7 @@ use serde::Serialize;
 /// How a model is to be served. What is `None` takes the engine's default for its version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deployment {
-    /// The engine whose sizing rules apply.
+    /// The engine for the sizing rules.
     pub engine: EngineId,
     /// Its version; `None`: the newest that is known.
     pub version: Option<Version>,

@@ -454,7 +454,7 @@ fn of_release(
             Component::CudaGraphs,
             Component::NonTorch,
         ];
-        let name = "a GPU whose kind is not known, with less than a tenth to spare";
+        let name = "a GPU of unknown kind, with less than a tenth to spare";
         estimate
             .unmodelled
             .push(Unmodelled::new(name, Moves::Up, &terms));

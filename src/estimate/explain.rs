@@ -20,7 +20,7 @@ pub(super) fn inputs<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, V
 /// The rule of the cache's size, in words.
 pub(super) fn cache_formula(deployment: &Deployment) -> String {
     match deployment.engine {
-        _ if deployment.kv_cache_memory.is_some() => "as it was asked for".into(),
+        _ if deployment.kv_cache_memory.is_some() => "as requested".into(),
         EngineId::Vllm => match vllm::rule(deployment) {
             vllm::Rule::SnapshotAndGraphs => {
                 "fraction * total - weights - activation - non_torch - forecast of the CUDA graphs"

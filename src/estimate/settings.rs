@@ -163,7 +163,7 @@ impl<'a> Read<'a> {
         let negative = text.starts_with('-') && text.parse::<f64>().is_ok();
         match text.parse::<u64>() {
             Ok(n) if n >= least => Ok(Some(n)),
-            Err(_) if !negative => self.refuse(format!("`{flag} {text}` is no number")),
+            Err(_) if !negative => self.refuse(format!("invalid number in `{flag} {text}`")),
             _ => self.refuse(format!("`{flag}` must be {least_text} or more")),
         }
     }
@@ -176,7 +176,7 @@ impl<'a> Read<'a> {
         match text.parse::<f64>() {
             Ok(n) if n > 0.0 && n <= 1.0 => Ok(Some(n)),
             Ok(_) => self.refuse(format!("`{flag}` must be above 0 and at most 1")),
-            Err(_) => self.refuse(format!("`{flag} {text}` is no number")),
+            Err(_) => self.refuse(format!("invalid number in `{flag} {text}`")),
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
         };
         assert_eq!(
             wrong("max_model_len", "many"),
-            "`--max-model-len many` is no number"
+            "invalid number in `--max-model-len many`"
         );
         assert_eq!(
             wrong("tensor_parallel_size", "0"),

@@ -27,7 +27,7 @@ pub enum Proposer {
     Lookup,
 }
 
-/// Tokens that vLLM and SGLang propose with a model's own layers where nobody says.
+/// Tokens that vLLM and SGLang propose by default with a model's own layers.
 const TOKENS: u64 = 1;
 
 /// The flags that name the method, and those that say how many tokens.

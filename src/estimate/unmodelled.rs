@@ -296,11 +296,11 @@ pub fn foreign_flags(
         !table.gone.iter().any(from) && !table.absent.iter().any(until)
     };
     let names = values.keys().filter(|name| !in_release(name));
-    let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
+    let version = format!("{}.{}.{}", version.major, version.minor, version.patch);
     names
         .map(|name| {
             format!(
-                "{} {said} has no --{}: it will not start with it",
+                "{} {version} has no --{}: it refuses to start with it",
                 engine.name(),
                 name.replace('_', "-")
             )
@@ -443,8 +443,8 @@ fn text_of(value: &Value) -> String {
 }
 
 /// A version that cannot be parsed: the newest rules are used, which need not be its.
-pub fn unclear_version(said: &str) -> Unmodelled {
-    let name = format!("the engine's version, as `{said}` does not say which");
+pub fn unclear_version(version: &str) -> Unmodelled {
+    let name = format!("the engine's version: `{version}` does not identify it");
     Unmodelled::new(name, Moves::Either, RUNNING)
 }
 
@@ -567,8 +567,8 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     } else {
         (version.major, version.minor) > (to.major, to.minor)
     };
-    let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
-    (beyond || version < from).then(|| (last.clone(), said))
+    let name = format!("{}.{}.{}", version.major, version.minor, version.patch);
+    (beyond || version < from).then(|| (last.clone(), name))
 }
 
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {

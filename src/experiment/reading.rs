@@ -117,7 +117,7 @@ fn describe_memory(e: &Experiment) -> Option<String> {
     let ((first, a), (last, b)) = ends(&all)?;
     let low = all.iter().map(|l| l.1).min()?;
     let high = all.iter().map(|l| l.1).max()?;
-    let whose = e.memory_of.as_deref().unwrap_or("memory");
+    let of = e.memory_of.as_deref().unwrap_or("memory");
     let range = high - low;
     let share = if high > 0 {
         range as f64 / high as f64
@@ -126,14 +126,14 @@ fn describe_memory(e: &Experiment) -> Option<String> {
     };
     Some(if share < FLAT {
         format!(
-            "Peak {whose} is flat: between {:.3} and {:.3} GiB over all levels ({:.1} % apart).",
+            "Peak {of} is flat: between {:.3} and {:.3} GiB over all levels ({:.1} % apart).",
             to_gib(low),
             to_gib(high),
             share * 100.0
         )
     } else {
         format!(
-            "Peak {whose}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
+            "Peak {of}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
             to_gib(a),
             name_of_level(e, first),
             to_gib(b),
@@ -149,7 +149,7 @@ fn kv(e: &Experiment) -> Vec<String> {
     let pools = levels_with_figure(e, |l| l.kv_pool_bytes);
     if let Some((_, pool)) = pools.first() {
         said.push(if pools.iter().all(|(_, p)| p == pool) { format!(
-                "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: the memory of a device tells that a pool is there, not how much of it is used.",
+                "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: device memory includes the whole pool, used or not.",
                 to_gib(*pool)
             ) } else { format!(
                 "The engine's KV pool is not the same in all levels: {}.",

@@ -194,7 +194,7 @@ impl Launch {
         seen.into_iter().take(count as usize).collect()
     }
 
-    /// A variable whose value comes from the shell.
+    /// A variable with a value from the shell.
     fn pass_env(&mut self, name: &str) {
         if looks_secret(name) {
             self.add_secret(name);

@@ -24,7 +24,7 @@ pub struct Recipes {
 pub struct Recipe {
     /// Its name.
     pub engine: String,
-    /// The engine with whose flags it is read, where it is another.
+    /// The engine that defines the flags, if it is another.
     pub reads_as: Option<String>,
     /// Where its images keep what they download from Hugging Face, where that is a place of its own.
     cache: Option<Cache>,

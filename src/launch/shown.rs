@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct ServerLaunch {
     /// The engine's name.
     pub engine: String,
-    /// The engine with whose flags it was read; `None` where none reads it.
+    /// The engine that defines the flags; `None` if none reads it.
     pub reader: Option<EngineId>,
     /// What is not known of an engine without rules.
     pub missing: Option<String>,

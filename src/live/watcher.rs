@@ -198,7 +198,7 @@ impl MemoryWatcher {
     /// Plays a recording of `record` from now on, without a daemon: containers have ids and no names.
     ///
     /// # Errors
-    /// The file is no recording, or there is no sample in it.
+    /// The file is not a recording, or has no sample.
     pub fn open_recording(path: &Path) -> Result<MemoryWatcher, Failure> {
         let Recording {
             header, samples, ..
@@ -246,7 +246,7 @@ impl MemoryWatcher {
         match (&self.gpus, &self.why_no_runtime) {
             (Err(gpus), Some(runtime)) if self.named.is_empty() => Some(
                 Failure::environment(format!("{gpus}; {runtime}"))
-                    .hint("`plimsoll doctor` tells what is missing"),
+                    .hint("`plimsoll doctor` shows what is missing"),
             ),
             _ => None,
         }

@@ -202,7 +202,7 @@ impl HttpClient {
         let mut body = response.into_body();
         let mut reader = SseReader::default();
         let mut bytes = 0u64;
-        let too_long = || self.error(ErrorKind::TooLong, "an event of no end");
+        let too_long = || self.error(ErrorKind::TooLong, "an event without an end");
         let mut begin = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.error(ErrorKind::Cut, &describe_with_causes(&e)))?;
@@ -226,7 +226,7 @@ impl HttpClient {
                 return Ok(());
             }
             if bytes > LONGEST_STREAM {
-                return Err(self.error(ErrorKind::TooLong, "a stream of no end"));
+                return Err(self.error(ErrorKind::TooLong, "a stream without an end"));
             }
         }
         let at = since(zero);

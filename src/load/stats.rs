@@ -116,7 +116,7 @@ pub fn result_notes(rows: &[RequestRow]) -> Vec<String> {
     let words = count(|r| r.input_unit == LengthUnit::Words);
     note(
         words,
-        "prompt lengths are in words, not tokens: the server does not tell how it tokenizes".into(),
+        "prompt lengths are in words, not tokens: the server has no tokenizer endpoint".into(),
     );
     let off = count(|r| {
         let counted = r.input_tokens.or(r.input_counted);

@@ -204,9 +204,9 @@ impl Loadline {
             ));
         }
         if untold {
-            notes.push("the engine tells neither preemptions nor queues: rounds are judged by errors, by the answers that the client saw at once, and by latency alone".into());
+            notes.push("the engine reports neither preemptions nor queues: rounds are judged by errors, by concurrent answers and by latency".into());
         } else if first.preemptions.is_none() {
-            notes.push("the engine tells no preemptions: requests that were computed again show in their latency alone".into());
+            notes.push("the engine reports no preemptions: they show only as latency".into());
         }
         self.notes.extend(notes);
     }

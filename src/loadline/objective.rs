@@ -37,7 +37,7 @@ impl Metric {
         match self {
             Metric::Ttft => "time to first token",
             Metric::Itl => "time between tokens",
-            Metric::Tpot => "time per further token",
+            Metric::Tpot => "time per output token (TPOT)",
             Metric::E2e => "latency",
         }
     }
@@ -125,7 +125,7 @@ impl Objectives {
 fn parse_objective(part: &str, percentile: u32) -> Result<Objective, String> {
     let (name, time) = part
         .split_once('=')
-        .ok_or_else(|| format!("`{part}` is no limit: write it as ttft=500ms"))?;
+        .ok_or_else(|| format!("invalid limit `{part}`: write it as ttft=500ms"))?;
     let name = name.trim().to_ascii_lowercase();
     let (metric, statistic) = match name.split_once('.') {
         Some((metric, statistic)) => (metric, statistic.to_owned()),
@@ -136,7 +136,7 @@ fn parse_objective(part: &str, percentile: u32) -> Result<Objective, String> {
         word => *Metric::ALL
             .iter()
             .find(|m| m.as_str() == word)
-            .ok_or_else(|| format!("`{word}` is no latency: one of ttft, itl, tpot, e2e"))?,
+            .ok_or_else(|| format!("invalid latency `{word}`: one of ttft, itl, tpot, e2e"))?,
     };
     if !STATISTICS.contains(&statistic.as_str()) {
         return Err(format!(
@@ -165,11 +165,13 @@ fn milliseconds(text: &str) -> Result<f64, String> {
                 "`{text}` has no unit: write it as {text}ms or {text}s"
             ));
         }
-        other => return Err(format!("`{other}` is no unit of time here: us, ms or s")),
+        other => return Err(format!("invalid unit of time `{other}`: one of us, ms, s")),
     };
     match number.parse::<f64>() {
         Ok(v) if v > 0.0 && v.is_finite() && v * factor <= 86_400e3 => Ok(v * factor),
-        _ => Err(format!("`{text}` is no time above 0 and up to a day")),
+        _ => Err(format!(
+            "invalid time `{text}`: more than 0 and at most a day"
+        )),
     }
 }
 
@@ -206,10 +208,10 @@ mod tests {
         for (text, word) in [
             ("ttft", "ttft=500ms"),
             ("ttft=500", "no unit"),
-            ("ttft=-5ms", "no unit of time"),
-            ("ttft=0ms", "above 0"),
-            ("ttft=1.2.3ms", "above 0"),
-            ("ttft=5min", "us, ms or s"),
+            ("ttft=-5ms", "invalid unit of time"),
+            ("ttft=0ms", "more than 0"),
+            ("ttft=1.2.3ms", "more than 0"),
+            ("ttft=5min", "us, ms, s"),
             ("speed=5ms", "one of ttft"),
             ("itl.p42=5ms", "p50, p90"),
             ("itl=5ms,itl.p95=6ms", "twice"),

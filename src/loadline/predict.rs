@@ -142,7 +142,7 @@ impl PredictionInput<'_> {
                     formula: format!(
                         "floor({usable} blocks / {each} a request); {each} = ceil({kept} tokens / {block} of a block){less}"
                     ),
-                    source: "num_gpu_blocks and block_size, as the engine tells them".into(),
+                    source: "num_gpu_blocks and block_size, as the engine reports them".into(),
                 });
                 to.out_of_step = Some(usable / half.div_ceil(block).max(1));
                 return;
@@ -160,7 +160,7 @@ impl PredictionInput<'_> {
             resource: Resource::KvPool,
             concurrency: tokens / each,
             formula: format!("floor({tokens} tokens / {each} a request)"),
-            source: "the pool's tokens, as the engine tells them".into(),
+            source: "the pool's tokens, as the engine reports them".into(),
         });
         to.out_of_step = Some(tokens / half.max(1));
         if told.num_gpu_blocks.is_some() && block.is_some() {
@@ -210,30 +210,35 @@ impl PredictionInput<'_> {
             UnsetSequences::NoLimit => return None,
             UnsetSequences::Unknown => {
                 notes.push(format!(
-                    "{named} is not told: it may be less than what is predicted"
+                    "{named} is not reported: it may be lower than the prediction"
                 ));
                 return None;
             }
         }
         let deployment = deployment_of(self.profile).ok()?;
         let version = deployment.version;
-        let told = version.map_or("the newest version".to_owned(), |v| {
+        let version_name = version.map_or("the newest version".to_owned(), |v| {
             format!("{}.{}.{}", v.major, v.minor, v.patch)
         });
         if deployment.on_cpu {
             // `EngineArgs.get_batch_defaults`: this many for each process of a server on CPUs.
             let n = 128 * deployment.tp.max(1) * deployment.pp.max(1);
             if version.is_some_and(|v| v < Version::new(0, 11, 0)) {
-                notes
-                    .push("max_num_seqs is not told, nor what this version does without it".into());
+                notes.push(
+                    "max_num_seqs is not reported, and the default of this version is unknown"
+                        .into(),
+                );
                 return None;
             }
-            return Some(limit(n, format!("the default of vLLM {told} on CPUs")));
+            return Some(limit(
+                n,
+                format!("the default of vLLM {version_name} on CPUs"),
+            ));
         }
         let rule = engines::settings(self.model?, &deployment);
         Some(limit(
             rule.sequences,
-            format!("the default of vLLM {told} on this GPU"),
+            format!("the default of vLLM {version_name} on this GPU"),
         ))
     }
 

@@ -141,6 +141,6 @@ mod tests {
         assert!(deployment(&alone, EngineId::Vllm).unwrap().1);
         alone.engine = Some("tgi".into());
         assert!(!deployment(&alone, EngineId::Tgi).unwrap().1);
-        assert!(of("reference", &[]).is_err(), "it only pretends");
+        assert!(of("reference", &[]).is_err(), "it is simulated");
     }
 }

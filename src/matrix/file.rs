@@ -161,9 +161,8 @@ fn sweep(
                 .saturating_mul(entry.matrix.cell_weight()),
         );
         if effort > MOST_EFFORT {
-            let message = format!(
-                "{size} cells up to here, with too many patterns and arguments for so many"
-            );
+            let message =
+                format!("{size} cells up to here: too many patterns and arguments for this number");
             return Err(FileFault::new(entry.at, message));
         }
     }

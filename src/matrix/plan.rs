@@ -316,7 +316,7 @@ const MAX_SHARDS: u32 = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// Not two numbers.
-    #[error("`{0}` is no part of a sweep: write 2/4 for the second of four")]
+    #[error("invalid part of a sweep `{0}`: write 2/4 for the second of four")]
     Shape(String),
     /// Not within its own number of parts.
     #[error("`{0}` names no part: parts are counted from 1 to their number, as in 1/4 to 4/4")]

@@ -45,6 +45,6 @@ pub fn resolved_yaml(name: &str, cells: &[Cell]) -> Result<String, serde_yaml::E
     }
     let yaml = serde_yaml::to_string(&Resolved { name, groups })?;
     Ok(format!(
-        "# What `plimsoll sweep` ran, with every variable and default put in. It is no sweep file.\n{yaml}"
+        "# What `plimsoll sweep` ran, with every variable and default filled in. Not a sweep file.\n{yaml}"
     ))
 }

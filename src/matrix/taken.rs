@@ -1,4 +1,4 @@
-//! Flags of engines: when two are the same, and which a sweep file says in words of its own.
+//! Flags of engines: when two are equal, and which have a key of their own in a sweep file.
 
 use crate::engine::{EngineId, settings::SETTINGS};
 use std::fmt;
@@ -156,7 +156,7 @@ pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
         .map(|(key, _)| *key)
 }
 
-/// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
+/// Whether a flag sets where the engine listens: plimsoll chooses that, because it connects there.
 pub(super) fn is_address(flag: &str) -> bool {
     ADDRESS.contains(&plain_flag(flag).as_str())
 }

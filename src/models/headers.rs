@@ -43,7 +43,7 @@ pub enum Cause {
 fn start(file: &mut File, most: u64) -> io::Result<(Vec<u8>, u64)> {
     let about = file.metadata()?;
     if !about.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     file.by_ref().take(most).read_to_end(&mut bytes)?;
@@ -53,7 +53,7 @@ fn start(file: &mut File, most: u64) -> io::Result<(Vec<u8>, u64)> {
 /// Opens without waiting for a pipe's other end.
 fn open(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     File::open(path)
 }
@@ -218,7 +218,7 @@ mod tests {
             read_gguf(at)
                 .unwrap_err()
                 .to_string()
-                .contains("no regular file")
+                .contains("not a regular file")
         );
     }
 }

@@ -89,7 +89,7 @@ impl Hub {
     /// As [`Hub::from_env`].
     pub fn new(endpoint: &str, token: Option<&str>, limits: Limits) -> Result<Hub, Failure> {
         let wrong = || {
-            Failure::usage("HF_ENDPOINT is no address of a hub")
+            Failure::usage("HF_ENDPOINT is not a URL")
                 .hint("as in HF_ENDPOINT=https://huggingface.co, without a user or a query")
         };
         let uri: Uri = endpoint.trim().parse().map_err(|_| wrong())?;
@@ -351,12 +351,11 @@ impl Asking<'_> {
 
     fn json(&self, file: &str, reply: &Reply) -> Result<Value, Failure> {
         let text = std::str::from_utf8(&reply.bytes).map_err(|e| self.odd(file, &e.to_string()))?;
-        let value =
-            json::parse(text).map_err(|e| self.odd(file, &format!("it is no JSON: {e}")))?;
+        let value = json::parse(text).map_err(|e| self.odd(file, &format!("not JSON: {e}")))?;
         if value.is_object() {
             Ok(value)
         } else {
-            Err(self.odd(file, "it is no JSON object"))
+            Err(self.odd(file, "not a JSON object"))
         }
     }
 
@@ -398,7 +397,7 @@ impl Asking<'_> {
                 Failure::usage(format!("there is no model `{id}` on {hub}"))
             }
             (StatusCode::UNAUTHORIZED, "RepoNotFound") => Failure::environment(format!(
-                "{hub} shows nobody a model `{id}`: it is private or gated, or there is none"
+                "{hub} has no public model `{id}`: it is private or gated, or does not exist"
             ))
             .hint(format!(
                 "check the id; for a gated model accept its licence at {hub}/{id}"

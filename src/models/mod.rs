@@ -144,7 +144,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             source: format!("configs/models: {source}"),
             headers: None,
             note: Some(format!(
-                "`{wanted}` is taken for a copy of {}{scheme}: its own files tell",
+                "`{wanted}` is treated as a copy of {}{scheme}: give its folder to read its own files",
                 relative.name
             )),
             quantization: relative.quantization,
@@ -196,7 +196,7 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
 
 fn unknown(wanted: &str) -> Failure {
     let failure = Failure::usage(format!("the model `{wanted}` is not known"));
-    // Files of GGUF: another model's configuration is no answer to it.
+    // Files of GGUF: another model's configuration does not apply.
     if let Some((name, quantization)) = wanted.rsplit_once(':').filter(|(n, _)| n.contains('/')) {
         return failure
             .hint("give the file itself, as in `plimsoll estimate FILE.gguf`")

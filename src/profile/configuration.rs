@@ -426,7 +426,7 @@ fn no_gauge(c: &Capture) -> &'static str {
     match c.mode {
         Mode::Idle => "an in-process bench has no metrics endpoint to read it from",
         _ if c.gauges.is_empty() => "the engine's metrics were not read while the load ran",
-        _ => "the engine's metrics do not tell it",
+        _ => "not in the engine's metrics",
     }
 }
 

@@ -141,13 +141,13 @@ fn metadata_reasons(metadata: &Metadata, out: &mut NullReasons) {
     null_reasons!(out, "metadata", metadata;
         container_end => "the container was gone when the run ended";
         container.memory_limit_bytes => "the container has no limit of its own";
-        container.shm_size_bytes => "Docker does not tell it";
+        container.shm_size_bytes => "not reported by Docker";
         sampling.last_error, log.error => "nothing went wrong";
         sampling.probe_interval_ns => "nothing was probed between samples: the backend cannot, or samples are frequent enough";
         sampling.jitter_p99_ns => "too few samples were taken";
-        sampling.cpu_ns => "the system does not tell a thread's processor time, or the plimsoll that captured did not ask";
+        sampling.cpu_ns => "the system does not report a thread's processor time, or the plimsoll of the capture did not read it";
         host.memory_bytes, host.docker_version, host.docker_api_version, host.boot_id,
-        container.created_ns, memory_backend.version => "neither Docker nor the host tells it";
+        container.created_ns, memory_backend.version => "not reported by Docker or the host";
     );
     let start = ("metadata.container.state", &metadata.container.state);
     for (at, state) in [start]
@@ -156,9 +156,9 @@ fn metadata_reasons(metadata: &Metadata, out: &mut NullReasons) {
     {
         let ended = matches!(state.status.as_str(), "exited" | "dead");
         null_reasons!(out, at, state;
-            exit_code, finished_ns => if ended { "Docker does not tell it" } else { "the container had not ended" };
+            exit_code, finished_ns => if ended { "not reported by Docker" } else { "the container had not ended" };
             pid => "no process of the container was running";
-            started_ns => "the container had not been started, or Docker does not tell";
+            started_ns => "the container had not been started, or Docker does not report it";
         );
     }
 }
@@ -212,7 +212,7 @@ fn breakdown_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut Nu
     let unseen = if serving {
         "the engine had started before the capture began"
     } else {
-        "its log did not tell when that was allocated, or no sample lies between what it told"
+        "its log has no time of the allocation, or no sample lies between its times"
     };
     let simulated_pool = o.probes.values.contains_key("kv_cache_memory_bytes")
         && o.engine.is_some_and(|e| e.simulated());
@@ -227,7 +227,7 @@ fn breakdown_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut Nu
             not_reported(Component::ModelWeights)
         );
         kv_cache_gb => if simulated_pool {
-            format!("what the engine says of it is not believed, since it is there to be measured; {unseen}")
+            format!("the engine's own figures are ignored: it is the reference engine; {unseen}")
         } else {
             format!("{}; {unseen}", not_reported(Component::KvCache))
         };

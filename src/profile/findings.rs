@@ -61,7 +61,7 @@ pub fn collect_findings(
     for d in &configuration.differences {
         if d.setting == "model" {
             let message = format!(
-                "the run was told the model `{}`, and the engine serves `{}`: what is calculated from a model here is calculated from the first",
+                "the run was configured for model `{}`, but the engine serves `{}`: calculated figures are for the first",
                 d.requested, d.effective
             );
             findings.push(Finding::new_warning("model_differs", message));
@@ -80,7 +80,7 @@ pub fn collect_findings(
         let unexplained = breakdown.unexplained_bytes.zip(quarter);
         if let Some((unexplained, _)) = unexplained.filter(|(bytes, quarter)| bytes > quarter) {
             let message = format!(
-                "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
+                "{} is unexplained: the engine had started before the capture; use `plimsoll run` or an idle container to measure the start",
                 signed_text(unexplained.into())
             );
             findings.push(Finding::new_info("startup_not_observed", message));
@@ -265,10 +265,10 @@ fn not_mapped(o: &CaptureObservation<'_>, stray: &[&Evidence], findings: &mut Ve
     let why = if placement::numbers_are_open(o.capture, &o.settings) {
         "CUDA numbers GPUs of different models by their speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID, so it is not known which of them holds which rank"
     } else {
-        "neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank"
+        "the ranks of the devices are unknown: neither CUDA_VISIBLE_DEVICES nor their processes identify them"
     };
     let message = format!(
-        "the engine runs on {} and {} were measured; {why}. What the engine says of a rank is kept as evidence under the rank's number and not used",
+        "the engine runs on {} and {} were measured; {why}. The engine's figures by rank are kept as evidence and not used",
         count_noun(o.engine_ranks().rank_count(), "rank"),
         count_noun(o.capture.devices.len(), "device"),
     );
@@ -327,7 +327,7 @@ fn sampling(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     gap(o, findings);
     if s.backed_off_ticks > 0 {
         let message = format!(
-            "{} ticks were left out, because readings took so long that they would have disturbed what is measured",
+            "{} readings were skipped: they were too slow and would have disturbed the measurement",
             s.backed_off_ticks
         );
         findings.push(Finding::new_warning("sampling_backed_off", message));
@@ -591,7 +591,7 @@ fn begins_late(o: &CaptureObservation<'_>) -> Option<f64> {
 fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
     if o.coarsely_timed() {
-        findings.push(Finding::new_warning("log_times_coarse", "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
+        findings.push(Finding::new_warning("log_times_coarse", "log timestamps are in whole seconds and lag: memory may be assigned to the next phase, so differences of readings have low confidence (Docker, and Podman from 5.8, report nanoseconds)"
                 .to_owned(),
         ));
     }
@@ -603,7 +603,7 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     }
     if let Some(late_s) = begins_late(o) {
         findings.push(Finding::new_warning("log_begins_late", format!(
-                "the log begins {late_s:.0} s after the container's start: what the engine said of its memory while it started was rotated away (a larger `max-size` or `max-file` of the logging driver keeps it)"
+                "the log begins {late_s:.0} s after the container's start: earlier lines were rotated away (set a larger `max-size` or `max-file` of the logging driver)"
             ),
         ));
     }
@@ -617,7 +617,7 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let cut = o.capture.benches().filter(|e| e.cut);
     for repeat in cut.filter_map(|e| e.repeat) {
         let message = format!(
-            "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
+            "the connection to Docker broke while the bench ran (repeat {repeat}): later output of the bench and its engine is missing"
         );
         findings.push(Finding::new_warning("bench_output_cut", message));
     }

@@ -42,7 +42,7 @@ pub struct GrowthSeries {
 pub struct DeviceGrowth(BTreeMap<u32, GrowthSeries>);
 
 impl DeviceGrowth {
-    /// Takes a sample; page cache is no growth.
+    /// Takes a sample; page cache does not count.
     pub fn add_sample(&mut self, sample: &MemorySample) {
         let series = self.0.entry(sample.device).or_default();
         series.add_reading(sample.at_ns as f64 / 1e9, sample.held_bytes());
@@ -182,7 +182,7 @@ impl MemoryGrowth {
                 let rest = limit.and_then(|limit| limit.checked_sub(self.last));
                 let reached = rest.map_or(String::new(), |rest| {
                     let hours = rest as f64 / self.per_hour.max(1.0);
-                    format!(", and reaches its limit in {hours:.1} h if it goes on")
+                    format!(", and reaches its limit in {hours:.1} h at this rate")
                 });
                 format!(
                     "grows by {} an hour ({} to {}, over {minutes:.0} min){reached}",

@@ -104,7 +104,7 @@ impl HostMemoryUse {
         };
         let at = "host_memory";
         null_reasons!(out, at, found;
-            limit_bytes, limit_level => "the container has no limit and the host's memory is not known";
+            limit_bytes, limit_level => "the container has no limit, and the host's memory is unknown";
             baseline => "no sample was taken before the load";
             peak, tightest_host => o.not_sampled();
             kernel_peak_bytes => "the kernel does not report it, or memory was in swap";

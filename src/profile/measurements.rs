@@ -70,16 +70,16 @@ impl Measurements {
             for device in point.iter().flat_map(|p| &p.per_gpu_details) {
                 null_reasons!(out, at, device;
                     total_gb => "the size of the device is not known";
-                    host => o.host_or("the kernel does not tell it", "the device is a GPU");
+                    host => o.host_or("not reported by the kernel", "the device is a GPU");
                     reserved_bytes => o.host_or(
                         "host memory has no driver's share",
-                        "only an NVIDIA driver of R510 or later tells it",
+                        "reported only by NVIDIA drivers R510 and later",
                     );
                 );
                 let Some(host) = device.host else { continue };
                 null_reasons!(out, format_args!("{at}.host"), host;
                     anon_bytes, file_bytes, shmem_bytes, kernel_bytes, swap_bytes =>
-                        o.host_or("the kernel does not tell it", &o.not_sampled());
+                        o.host_or("not reported by the kernel", &o.not_sampled());
                 );
             }
         }
@@ -187,8 +187,8 @@ impl GpuInfo {
 
 impl GpuInfo {
     pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
-        let no_size = "the container has no limit and the host's memory is not known";
-        let no_size = || o.host_or(no_size, "the driver does not tell it");
+        let no_size = "the container has no limit, and the host's memory is unknown";
+        let no_size = || o.host_or(no_size, "not reported by the driver");
         let sizes = &self.gpu_memory_per_device;
         out.note_if_null(
             sizes.contains(&None),
@@ -393,16 +393,16 @@ pub(super) fn gpu_reasons(
     for gpu in section.iter().flat_map(|s| &s.gpus) {
         null_reasons!(out, "detailed_gpu_metrics.gpus[]", gpu;
             memory_temp_c, mem_utilization_pct, clock_gfx_mhz, clock_mem_mhz =>
-                "the backend read none: the GPU has no such sensor, or its driver does not tell";
+                "not read: the GPU has no such sensor, or its driver does not report it";
             vram_free_mb, vram_total_mb, vram_percent, power_watts, hotspot_temp_c, gfx_utilization_pct,
-            unattributed_mb => "the driver does not tell it";
+            unattributed_mb => "not reported by the driver";
         );
         for process in &gpu.processes {
             null_reasons!(out, "detailed_gpu_metrics.gpus[].processes[]", process;
-                in_container => "whose process it is could not be told";
-                container_id => "it runs in no container, or in which one could not be told";
+                in_container => "the owner of the process is unknown";
+                container_id => "it runs in no container, or the container is unknown";
                 container_name => "it does not run in the profiled container";
-                memory_usage => "the driver does not tell it";
+                memory_usage => "not reported by the driver";
                 peak_memory_usage =>
                     "the driver's accounting is off, or has no figure; plimsoll never switches it on";
             );

@@ -103,13 +103,13 @@ pub fn find_neighbours(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) 
         let neighbours = o.neighbours_of(device);
         if neighbours.is_amount_unknown() {
             let message = format!(
-                "the driver does not tell how much the processes of others hold on device {device}: what they took during the run is counted as this engine's"
+                "the driver does not report the memory of other processes on device {device}: their growth during the run is counted as this engine's"
             );
             warn("neighbours_untold", message);
         }
         if let Some(grew) = neighbour_growth(o, device).filter(|b| b.abs() >= TOLD_BYTES) {
             let (verb, sum) = if grew > 0 {
-                ("grew", "stands in the baseline of the peak")
+                ("grew", "is in the baseline of the peak")
             } else {
                 ("shrank", "is taken off the baseline of the peak")
             };

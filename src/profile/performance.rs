@@ -64,7 +64,7 @@ pub(super) fn note_null_reasons(
             o.no_bench_or(no_result)
         });
     };
-    let silent = || format!("a {} bench does not tell it", c.request.bench);
+    let silent = || format!("a {} bench does not report it", c.request.bench);
     null_reasons!(out, at, stats;
         mean_latency_ms, tokens_per_second, requests_per_second, mean_latency_spread, tokens_per_second_spread =>
             silent();

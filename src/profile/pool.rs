@@ -69,7 +69,7 @@ fn calculated(
     let by = if o.capture.model_files.contains_key("config.json") {
         "config.json"
     } else {
-        "the figures that were given"
+        "given figures"
     };
     let quote = format!("{source}; {token} bytes per token by {by}");
     Some((all / ranks.rank_count() as i64, quote))

@@ -42,7 +42,7 @@ pub fn find_replay_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findi
     );
     if let Some(other) = other_container(o) {
         let message = format!(
-            "the recording `{file}` is of another container ({}): its memory says nothing of this one",
+            "the recording `{file}` is of another container ({}): its memory is not used",
             other.get(..12).unwrap_or(&other)
         );
         tell("replay_of_another", Severity::Error, message);

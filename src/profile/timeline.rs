@@ -152,7 +152,7 @@ impl Timeline {
         );
         null_reasons!(out, at, self;
             min_gb, max_gb, mean_gb, median_gb, p95_gb => o.not_sampled();
-            under_load => o.no_bench_or(|| o.no_load("no sample of every device lies in the measured part of the bench: a longer load (--num-iters, --num-prompts) or a shorter --sample-interval shows it"));
+            under_load => o.no_bench_or(|| o.no_load("no sample of every device is in the measured part of the bench: use a longer load (--num-iters, --num-prompts) or a shorter --sample-interval"));
             extended => sampled(no_gauges);
         );
         if let Some(load) = &self.under_load {
@@ -176,7 +176,7 @@ impl Timeline {
         for point in &self.timeline {
             null_reasons!(out, "memory_timeline.timeline[]", point;
                 power_w, temp_c => sampled(not_read);
-                file_gb => sampled(&o.host_or("the kernel does not tell it", "the device is a GPU"));
+                file_gb => sampled(&o.host_or("not reported by the kernel", "the device is a GPU"));
             );
         }
     }
@@ -234,10 +234,10 @@ pub(super) fn sum_by_tick(series: &SampleSeries, capture: &Capture) -> Vec<Timel
         .collect()
 }
 
-/// A reading of power or temperature stands for so long, nanoseconds: they are read less often than memory.
+/// How long a reading of power or temperature is valid, nanoseconds: they are read less often than memory.
 const GAUGE_HOLDS_NS: AtNs = 2_000_000_000;
 
-/// The points, each with the last reading of power and temperature that still stands for it.
+/// The points, each with the last valid reading of power and temperature.
 fn hold_gauges(moments: Vec<TimelineMoment>) -> Vec<TimelinePoint> {
     let (mut power, mut temperature) = (None, None);
     let held = |at_ns: AtNs, now: &mut Option<f64>, last: &mut Option<(AtNs, f64)>| match *now {

@@ -243,9 +243,9 @@ pub fn note_null_reasons(
     };
     let rss = memory.measured_by == MeasuredBy::Rss;
     let silent = if rss {
-        "on CPU torch has no account of its memory, and the CPU no such figure"
+        "torch does not count memory on the CPU"
     } else {
-        "this release of torch does not tell it"
+        "not reported by this release of torch"
     };
     let no_growth = if rss {
         "resident memory did not grow by more than the KV cache: memory that was free in the process already was used again"
@@ -269,13 +269,13 @@ pub fn note_null_reasons(
         model.class, model.dtype, model.num_layers, model.num_parameters => no_configuration;
         weights.file_mapped_bytes => "the kernel does not show the process' maps";
         rss.start_bytes, rss.imported_bytes, rss.loaded_bytes, rss.loaded_anon_bytes, rss.loaded_file_bytes,
-        rss.before_bytes, rss.peak_bytes, rss.peak_by => "the kernel does not tell it";
+        rss.before_bytes, rss.peak_bytes, rss.peak_by => "not reported by the kernel";
         versions.python, versions.torch, versions.transformers, weights.allocator_bytes,
         weights.allocator_difference_bytes, latency.prefill_ms => silent;
     );
     for device in &memory.devices {
         null_reasons!(out, "torch_memory.devices[]", device;
-            gpu_id => "it is none of the devices whose memory was measured";
+            gpu_id => "its memory was not measured";
             activation_peak_bytes, prefill_activation_peak_bytes => no_growth;
             other_processes => if rss { silent } else { "a container is not shown the processes on a GPU" };
             name, uuid, pci_bus_id, total_bytes, loaded_bytes, allocator_difference_bytes, peak_bytes,
@@ -315,7 +315,7 @@ pub fn layer_reasons(
     ] {
         for operator in operators {
             null_reasons!(out, at, operator;
-                self_memory_bytes, self_cpu_ms => "torch.profiler does not tell it";
+                self_memory_bytes, self_cpu_ms => "not reported by torch.profiler";
                 self_device_ms => "no GPU was used";
             );
         }
@@ -324,7 +324,7 @@ pub fn layer_reasons(
         null_reasons!(out, "layer_profile.layers[]", layer;
             device => "the module has no weights";
             output_bytes, inner_bytes => "the module was not called, or returned no tensor";
-            peak_bytes => "on CPU nothing tells the peak of one module";
+            peak_bytes => "on CPU the peak of one module is not reported";
         );
     }
 }

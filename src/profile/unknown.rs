@@ -46,7 +46,7 @@ impl CaptureObservation<'_> {
                 format!("{} did not say it in its log", engine.name())
             }
             Some(engine) => format!(
-                "{} did not say it, neither in its log nor by its endpoints",
+                "{} did not report it, in its log or by its endpoints",
                 engine.name()
             ),
             None if self.capture.engine.is_empty() => "no engine was recognised".into(),
@@ -69,7 +69,7 @@ impl CaptureObservation<'_> {
         self.capture.end.unmeasured().unwrap_or_else(|| {
             match self.top_repeat().map(|t| t.bench_at) {
                 None => self.no_peak(),
-                Some(None) => "the bench did not tell when its measured part began".into(),
+                Some(None) => "the bench did not report the start of its measured part".into(),
                 Some(Some(_)) => otherwise.to_owned(),
             }
         })

@@ -161,9 +161,9 @@ impl EvidenceCollector<'_, '_> {
         let beside = BESIDE.iter().find(|(k, _)| *k == key);
         if let Some((mut gib, mut quote)) = self.logged(key) {
             for other in beside.iter().flat_map(|(_, others)| others.iter()) {
-                if let Some((more, said)) = self.logged(*other) {
+                if let Some((more, words)) = self.logged(*other) {
                     gib += more;
-                    quote = format!("{quote} | {said}");
+                    quote = format!("{quote} | {words}");
                 }
             }
             self.reported(component, gib, quote);
@@ -493,7 +493,7 @@ impl EvidenceCollector<'_, '_> {
         let told = self.found.iter().filter(beside).map(|e| e.bytes);
         match told.fold(0, i64::saturating_add) {
             0 => (0, ""),
-            told => (told, ", less what the probe tells of beside activations"),
+            told => (told, ", minus the probe's other figures"),
         }
     }
 

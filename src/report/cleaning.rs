@@ -212,7 +212,7 @@ fn kept_chapter(kept: &[&CleanEntry]) -> Option<Chapter> {
         .iter()
         .map(|(rule, n)| format!("{n} {rule}"))
         .collect();
-    let summary = format!("{}; -v says why.", rules.join(", "));
+    let summary = format!("{}; -v shows the reasons.", rules.join(", "));
     let reasons = |entries: &[&CleanEntry]| -> Vec<ContentBlock> {
         entries.iter().flat_map(|v| v.reason_blocks()).collect()
     };
@@ -270,7 +270,7 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
         setting: "plimsoll clean --apply".into(),
         effect: "ends what is listed under To clean".into(),
     });
-    // Beside something to apply it stands with its reason.
+    // It has its reason if there is something to apply.
     let advice = found.verdicts.iter().filter_map(|v| v.advice.clone());
     let advice = advice.filter(|_| todo.is_empty());
     let advice = advice.map(|effect| Action {

@@ -55,7 +55,7 @@ impl Answer {
         self.gauge.iter().chain(&self.host_gauge)
     }
 
-    /// With the gauge of the fullest device that a document names; without one it says why there is none.
+    /// With the gauge of the fullest device that a document names; without one, the reason.
     pub(super) fn with_gauge(mut self, gauge: Option<MemoryGauge>) -> Answer {
         if gauge.is_none() {
             self.no_gauge = Some("the document has no peak of a device with its size".into());
@@ -108,7 +108,7 @@ pub struct KeyFigure {
 /// Something to change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Action {
-    /// The setting with its value, as a person types it; empty where it is no setting.
+    /// The setting with its value, as a person types it; empty if it is not a setting.
     pub setting: String,
     /// What it gives, or the advice itself: a sentence's end.
     pub effect: String,
@@ -134,7 +134,7 @@ pub struct Chapter {
     pub title: String,
     /// What answers a reader's first questions, in order: a terminal shows these.
     pub blocks: Vec<ContentBlock>,
-    /// What stands behind them: shown by formats that have room for everything.
+    /// Details: shown by formats that show everything.
     pub details: Vec<ContentBlock>,
 }
 
@@ -184,7 +184,7 @@ impl Report {
 }
 
 impl Chapter {
-    /// Its blocks, and what stands behind them.
+    /// Its blocks, and their details.
     pub fn all_blocks(&self) -> impl Iterator<Item = &ContentBlock> {
         self.blocks.iter().chain(&self.details)
     }

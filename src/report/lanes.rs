@@ -22,7 +22,7 @@ const NO_CAPTURE: &str = "The capture is not beside the profile: these are its o
 /// Of a timeline that cannot be divided into components.
 const NO_MOMENTS: &str =
     "The log has no times of the start-up steps: memory is not divided into components.";
-/// Of a timeline whose components are not known.
+/// Of a timeline with unknown components.
 const NO_PARTS: &str = "The size of no component is known: memory is not divided into components.";
 /// An idle beginning of the axis longer than this share of it is left out.
 const IDLE_SHARE: f64 = 0.2;

@@ -76,7 +76,7 @@ impl Material {
     /// One document that was made by this program.
     ///
     /// # Errors
-    /// Why it is no JSON.
+    /// Why it is not JSON.
     pub fn of_document(kind: &str, document: &impl Serialize) -> serde_json::Result<Material> {
         let mut material = Material::default();
         let stored = StoredDocument {

@@ -74,7 +74,7 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     let further = [
         Chapter::of_sentences("also", "Also in the evidence", &also),
         Chapter::of_sentences("look_at", "Where to look further", &found.look_at),
-        Chapter::of_sentences("now", "As it stands now", &found.now),
+        Chapter::of_sentences("now", "Current state", &found.now),
         Chapter::of_sentences("unread", "Not read", &found.unread),
     ];
     let actions = found.advice.iter().map(|advice| Action {

@@ -36,7 +36,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
             .hint("name a profile in it: `<model>-profile_YYYYMMDD_HHMMSS.json`"));
     }
     if !found.is_file() {
-        return Err(no_profile(path, "it is no regular file"));
+        return Err(no_profile(path, "not a regular file"));
     }
     let bytes = bounded::read_document(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
@@ -46,7 +46,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
 }
 
 fn no_profile(path: &Path, why: &str) -> Failure {
-    Failure::usage(format!("`{}` is no profile: {why}", path.display()))
+    Failure::usage(format!("`{}` is not a profile: {why}", path.display()))
 }
 
 /// As [`read_profile`], of bytes that were read from `path`.
@@ -59,7 +59,7 @@ pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> 
         let why = if e.is_data() {
             "it is too large"
         } else {
-            "it is no JSON"
+            "not JSON"
         };
         no_profile(path, why).caused_by(e)
     })?;
@@ -206,8 +206,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.json");
         for (text, why) in [
-            ("", "no JSON"),
-            ("dear diary", "no JSON"),
+            ("", "not JSON"),
+            ("dear diary", "not JSON"),
             ("[1]", "no document"),
             ("{}", "no `memory_breakdown`"),
             (r#"{"document": "ablation"}"#, "`ablation`"),
@@ -227,7 +227,12 @@ mod tests {
             assert!(failure.message.contains(why), "{text}: {failure}");
         }
         std::fs::write(&file, "[".repeat(100_000)).unwrap();
-        assert!(read_profile(&file).unwrap_err().message.contains("no JSON"));
+        assert!(
+            read_profile(&file)
+                .unwrap_err()
+                .message
+                .contains("not JSON")
+        );
         assert!(
             read_profile(dir.path())
                 .unwrap_err()
@@ -238,7 +243,7 @@ mod tests {
             read_profile(Path::new("/dev/null"))
                 .unwrap_err()
                 .message
-                .contains("no regular file")
+                .contains("not a regular file")
         );
         std::fs::write(&file, r#"{"memory_breakdown": {"total_gb": 15.17}}"#).unwrap();
         assert!(matches!(read_profile(&file), Ok(ProfileFile::Older(_))));

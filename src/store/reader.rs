@@ -43,7 +43,7 @@ impl StoredCapture {
     fn of_profile(profile: &Path) -> Result<StoredCapture, Failure> {
         let shown = profile.display();
         let run = run_of_profile(profile)
-            .ok_or_else(|| Failure::usage(format!("`{shown}` is no profile")))?;
+            .ok_or_else(|| Failure::usage(format!("`{shown}` is not a profile")))?;
         let own = profile.with_extension("capture");
         let beside = std::fs::read_dir(super::folder_of(profile))
             .into_iter()

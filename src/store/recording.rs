@@ -57,7 +57,7 @@ impl Recording {
             .map_err(cannot)?
             .unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
-            Failure::usage(format!("`{}` is no recording", path.display()))
+            Failure::usage(format!("`{}` is not a recording", path.display()))
                 .hint("`plimsoll record -o FILE` makes one")
                 .caused_by(e)
         })?;
@@ -99,7 +99,7 @@ impl RecordingWriter {
         header.plimsoll_recording = VERSION;
         let file = private::create_file(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::usage(format!("`{}` is there already", path.display()))
+                Failure::usage(format!("`{}` exists", path.display()))
                     .hint("choose another name: a recording is never written over")
             }
             _ => write_failure(path, e),
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(whole.sampling, Some(sampling));
         assert_eq!(whole.header.interval_ns, 5);
         let again = RecordingWriter::create_file(&path, RecordingHeader::default()).unwrap_err();
-        assert!(again.message.contains("there already"), "{again}");
+        assert!(again.message.contains("exists"), "{again}");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         for text in ["", "{}", "not json", "[1]"] {
             std::fs::write(&path, text).unwrap();
             let e = Recording::read_recording(&path).unwrap_err();
-            assert!(e.message.contains("no recording"), "{text}: {e}");
+            assert!(e.message.contains("not a recording"), "{text}: {e}");
         }
         let newer = serde_json::to_string(&RecordingHeader {
             plimsoll_recording: 99,

@@ -315,7 +315,7 @@ fn ending(end: &ExecEnd) -> String {
         ExecEnd::ContainerGone => "the container ended".into(),
         ExecEnd::Deadline => "the engine was ended: its time was up".into(),
         ExecEnd::Cancelled => "the engine was ended by plimsoll".into(),
-        ExecEnd::Unknown => "the engine ended; the daemon did not tell how".into(),
+        ExecEnd::Unknown => "the engine ended; the daemon did not report its exit code".into(),
     }
 }
 

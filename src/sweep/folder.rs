@@ -73,7 +73,7 @@ impl Folder {
         let lock = lock_folder(path)?;
         if is_run(path) {
             return Err(Failure::usage(format!("`{shown}` holds a run already"))
-                .hint(format!("`--resume={shown}` goes on with it"))
+                .hint(format!("`--resume={shown}` resumes it"))
                 .hint("or name another folder: a run is never written over"));
         }
         let mut others = fs::read_dir(path).map_err(|e| cannot_write(path, e))?;
@@ -413,7 +413,7 @@ fn already_running(folder: &Path, who: &str) -> Failure {
         "the sweep in `{}` is being run: it is held by {who}",
         folder.display()
     ))
-    .hint("wait for it to end, or end it; then `--resume` goes on where it stopped")
+    .hint("wait for its end, or end it; then use `--resume`")
 }
 
 fn hostname() -> String {

@@ -234,7 +234,7 @@ impl SweepHistory {
         match names.filter(unknown).count() {
             0 => Ok(()),
             profiles => Err(Failure::environment(format!(
-                "the journal of the run in `{}` lacks {profiles} cells whose profiles are in its `{CELLS_FOLDER}` folder: it was emptied or is damaged",
+                "the journal of the run in `{}` lacks {profiles} cells that have profiles in its `{CELLS_FOLDER}` folder: it was emptied or is damaged",
                 folder.display()
             ))
             .hint(format!("restore `{JOURNAL_FILE}` from a copy"))

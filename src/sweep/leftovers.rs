@@ -37,7 +37,7 @@ pub async fn end_leftovers(
         // A container with labels from its image belongs to another owner.
         if !runtime.is_of_us(&facts).await? {
             watcher.warning(&format!(
-                "container `{}` has this sweep's labels from its image, or its image is gone and nobody can tell: it is left alone",
+                "container `{}` may have this sweep's labels from its image: it is not removed",
                 facts.name
             ));
             continue;

@@ -140,9 +140,8 @@ fn must_be_new(output: &Path) -> Result<&Path, Failure> {
     };
     if !empty {
         return Err(
-            Failure::usage(format!("`{}` is not empty", output.display())).hint(
-                "name a new folder with --output: results are never mixed with what is there",
-            ),
+            Failure::usage(format!("`{}` is not empty", output.display()))
+                .hint("name a new folder with --output: results are not mixed with other files"),
         );
     }
     let parent = output.parent().filter(|p| !p.as_os_str().is_empty());

@@ -482,7 +482,7 @@ impl SamplerRun {
                 }
                 Err(TrySendError::Disconnected(_)) => {
                     self.facts.last_error =
-                        Some("sampling ended early: nobody takes the samples".into());
+                        Some("sampling ended early: the reader of the samples has stopped".into());
                     return false;
                 }
             }

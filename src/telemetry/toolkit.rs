@@ -20,7 +20,7 @@ struct Maker {
     name: &'static str,
     /// Its number on the PCI bus.
     pci_vendor: &'static str,
-    /// The file in which its driver says its version.
+    /// The file with its driver's version.
     driver: &'static str,
     driver_lack: &'static str,
     /// Program of its container toolkit, and the package that has it.

@@ -83,9 +83,9 @@ impl TreeBackend {
                 let sum = self.sum_shares().ok_or_else(gone)?;
                 let before = anonymous;
                 anonymous = self.anonymous.read_bytes(now).ok_or_else(gone)?;
-                // Before Linux 5.9 the shares are told in one number.
+                // Before Linux 5.9 the shares are one number.
                 let share = sum.anon.unwrap_or(before.min(sum.all));
-                // Of memory that moved meanwhile the two counters tell different moments.
+                // The two counters are read at different moments, and memory may have changed between.
                 let counted_twice = match (before == anonymous, &self.last) {
                     (true, _) => anonymous.saturating_sub(share),
                     (false, Some(last)) => last.counted_twice,

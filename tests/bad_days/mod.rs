@@ -1,5 +1,5 @@
 //! Bad days of the host: signals at random moments, limits, clocks that jump, and long runs. In
-//! small by default; `scripts/reliability` runs the whole, and docs/RELIABILITY.md has
+//! small by default; `scripts/reliability` runs the whole, and docs/dev/RELIABILITY.md has
 //! its figures.
 
 use crate::common;

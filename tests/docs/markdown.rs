@@ -35,10 +35,12 @@ pub fn pages() -> Vec<Page> {
     .iter()
     .map(PathBuf::from)
     .collect();
-    for entry in std::fs::read_dir(root().join("docs")).expect("docs") {
-        let path = PathBuf::from("docs").join(entry.expect("docs").file_name());
-        if path.extension().is_some_and(|e| e == "md") {
-            paths.push(path);
+    for folder in ["docs", "docs/dev"] {
+        for entry in std::fs::read_dir(root().join(folder)).expect("docs") {
+            let path = PathBuf::from(folder).join(entry.expect("docs").file_name());
+            if path.extension().is_some_and(|e| e == "md") {
+                paths.push(path);
+            }
         }
     }
     paths.sort();

@@ -517,7 +517,7 @@ mod command {
         config(&["init", file])
             .assert()
             .code(2)
-            .stderr(predicate::str::contains("is there already"));
+            .stderr(predicate::str::contains("exists"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         let printed = config(&["init"]).assert().success();
         let starter = printed.get_output().stdout.clone();
@@ -537,7 +537,7 @@ mod command {
             .code(2)
             .stdout("")
             .stderr(
-                predicate::str::contains("standard input:2:5: `modl_id` is no key")
+                predicate::str::contains("standard input:2:5: unknown key `modl_id`")
                     .and(predicate::str::contains("did you mean `model_id`?")),
             );
         config(&["check", "/nowhere/x.yaml"]).assert().code(2);
@@ -545,7 +545,7 @@ mod command {
             .write_stdin([0xff, 0xfe, 0x00])
             .assert()
             .code(2)
-            .stderr(predicate::str::contains("no text (UTF-8)"));
+            .stderr(predicate::str::contains("not text (UTF-8)"));
     }
 
     #[test]

@@ -151,7 +151,7 @@ fn changed(
 ) -> Option<String> {
     let ours = teardown::is_ours(facts);
     if !(is_user_choice(verdict.rule) || look.ours && ours) {
-        return Some("it was not created by plimsoll, and nobody chose it".into());
+        return Some("not created by plimsoll, and not selected".into());
     }
     if verdict.rule == CleanRule::OwnerDead && owner_of(facts) != Owner::Dead {
         return Some("whether the plimsoll that created it has ended is not known".into());

@@ -39,7 +39,7 @@ impl ApplyWork<'_> {
             );
         };
         if verdict.rule != CleanRule::Orphan || look.kernel || look.ancestor {
-            return ActOutcome::kept_because(verdict, "it is no process of plimsoll's");
+            return ActOutcome::kept_because(verdict, "not a process of plimsoll");
         }
         // Never once Docker knows the container again: then it is that which is to be ended.
         let mut may = |_: &ContainerFacts| May::Act;

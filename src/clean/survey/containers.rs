@@ -71,7 +71,8 @@ pub async fn list_containers(
                 ),
                 Err(_) => {
                     let s = INSPECT.as_secs();
-                    let why = format!("Docker did not tell of container `{name}` in {s} s");
+                    let why =
+                        format!("Docker did not answer about container `{name}` within {s} s");
                     (Some(ContainerDetails::from_list(facts)), Some(why))
                 }
             };
@@ -222,7 +223,7 @@ async fn whose(runtime: &Runtime, met: &mut [ContainerDetails], blind: &mut Vec<
                 one.ours = labels_are_its_own(&one.facts, image);
             }
             None => blind.push(format!(
-                "whether the labels of container `{}` are its own is not known, because its image is not here: it counts as somebody else's",
+                "the origin of the labels of container `{}` is unknown, because its image is missing: it counts as not created by plimsoll",
                 one.facts.name
             )),
         }

@@ -177,7 +177,7 @@ impl HostGpus {
         }
         if let Some(facts) = facts.filter(|_| !tracks.is_empty() && !reading.complete) {
             reading.blind.push(format!(
-                "whose memory it is, is not known of every GPU: {}",
+                "the owner of the memory is unknown on some GPUs: {}",
                 facts.reason
             ));
         }

@@ -130,7 +130,7 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
             format!("{frozen}{}", and_holds(look)),
         );
         return Some(ruling.advise(format!(
-            "thaw it, and Docker goes on: `echo THAWED | sudo tee {state}`"
+            "thaw it, then Docker continues: `echo THAWED | sudo tee {state}`"
         )));
     }
     if phase(look) == ContainerPhase::Going {
@@ -139,9 +139,7 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
                 CleanRule::RemovalStuck,
                 format!("Docker has it as `{}` for {}", look.status, format_span(s)),
             )
-            .advise(
-                "see what keeps it: a thread in state D, a busy mount; then `docker rm` once more",
-            ),
+            .advise("see what keeps it: a thread in state D, a busy mount; then `docker rm` again"),
             Some(s) => Ruling::keep(
                 CleanRule::NothingWrong,
                 format!("Docker removes it, for {}", format_span(s)),

@@ -81,6 +81,6 @@ fn unlisted(look: &DeviceLook) -> Option<Ruling> {
         "a stale context of the kernel's KFD may hold it; else the driver has lost it, and \
              only a reset or a boot by a person gives it back"
     };
-    let why = format!("{why}; nobody has it open");
+    let why = format!("{why}; no process has it open");
     Some(Ruling::report(CleanRule::UnlistedMemory, why).advise(advice))
 }

@@ -202,7 +202,7 @@ fn the_holder_of_memory_that_is_not_ours_is_named() {
 fn memory_that_no_process_is_listed_with_is_told() {
     let much = |d: &mut DeviceLook| d.unlisted_bytes = Some((256 << 20) + 1);
     device(
-        "nobody has it open",
+        "no process has it open",
         much,
         CleanRule::UnlistedMemory,
         "another pid namespace",

@@ -71,12 +71,12 @@ impl Asked {
         let named = loaded
             .quantization
             .filter(|_| deployment.quantization.is_none());
-        if let Some(told) = &deployment.quantization {
-            if let Some(own) = contradiction::of(&model, deployment.engine, told) {
+        if let Some(asked) = &deployment.quantization {
+            if let Some(own) = contradiction::of(&model, deployment.engine, asked) {
                 return Err(Failure::usage(format!(
-                "`--quantization {told}` contradicts the model's own configuration, which says `{own}`: the engine refuses that"
+                "`--quantization {asked}` contradicts the model's own configuration (`{own}`): the engine refuses that"
             ))
-            .hint("leave --quantization out: what the configuration says is computed with"));
+            .hint("remove --quantization: the configuration's format is used"));
             }
         }
         if named.is_some() {
@@ -106,7 +106,7 @@ impl Asked {
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
             if asked > most {
                 warnings.push(format!(
-                "{asked} tokens are more than the {most} positions that the model's configuration names: an engine refuses them unless told otherwise"
+                "{asked} tokens are more than the {most} positions of the model's configuration: engines refuse this by default"
             ));
             }
         }

@@ -104,7 +104,7 @@ fn answer(line: &[u8], known: &mut Known, online: bool) -> Value {
     };
     let line = match line {
         Ok(line) => line,
-        Err(e) => return no_case(format!("the line is no JSON: {e}")),
+        Err(e) => return no_case(format!("the line is not JSON: {e}")),
     };
     let id = line.get("id").cloned().unwrap_or(Value::Null);
     let mut told = match answered(&line, known, online) {

@@ -62,7 +62,7 @@ pub fn of(
                         known.name
                     ),
                     None => format!(
-                        "{} shares its memory with the host: what the operating system takes of it is not known",
+                        "{} shares its memory with the host: the operating system's part is unknown",
                         known.name
                     ),
                 }));

@@ -76,7 +76,7 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
     remedies.collect()
 }
 
-/// The engine with the version whose rules are used.
+/// The engine with the version for the rules.
 pub fn engine(deployment: &Deployment) -> String {
     let words = |v: Version| format!("{}.{}.{}", v.major, v.minor, v.patch);
     match (deployment.engine, deployment.version) {

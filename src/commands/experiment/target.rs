@@ -175,7 +175,7 @@ fn refuse_flags_of_a_start(flags: &ExperimentFlags) -> Result<(), Failure> {
     ] {
         if given {
             return Err(Failure::usage(format!(
-                "{flag} is for a container that is started, and container `{}` is there already",
+                "{flag} is for a container that is started, but container `{}` exists",
                 flags.container().unwrap_or_default()
             ))
             .hint("leave it out, or start a container with --image or --preset"));

@@ -99,9 +99,9 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
             if files.named.contains(&file) {
                 return Err(failure);
             }
-            // A document of another program is no loss; one that claims to be a profile is.
+            // A document of another program may be skipped; an unreadable profile may not.
             let lost = failure.message.contains("missing") || claims_to_be_one(&file);
-            if lost || !failure.message.contains("is no profile") {
+            if lost || !failure.message.contains("is not a profile") {
                 material.unread.push(failure.to_string());
             }
             continue;

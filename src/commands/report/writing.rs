@@ -192,7 +192,7 @@ fn check_target(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "`{}` is there already and is no report of plimsoll's",
+        "`{}` exists and is not a report of plimsoll",
         path.display()
     ))
     .hint("name another place with --output, or write over it with --force"))

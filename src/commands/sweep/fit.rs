@@ -154,7 +154,7 @@ async fn look_at_place(
                 collect::engine_of_image(named, server.place.place_name()).map_err(wrong)?;
             let all = preset.amd || wants_gpus(preset)?;
             if !all {
-                return Err("it is given no GPU".into());
+                return Err("no GPU is assigned to it".into());
             }
             let backend = telemetry::open_host_as(choice).map_err(wrong)?;
             Ok((engine, gpus_of(&*backend)?))
@@ -201,7 +201,7 @@ fn gpus_of(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
         .collect();
     let mut gpus = gpus.ok_or("the memory of a GPU is not known")?;
     if gpus.is_empty() {
-        return Err("it is given no GPU".into());
+        return Err("no GPU is assigned to it".into());
     }
     gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.total));
     Ok(gpus)

@@ -95,7 +95,7 @@ fn folder_of(
                     "the run in `{shown}` is on {}, and this is {host}",
                     place.host
                 ))
-                .hint(format!("--docker-host {} goes on with it", place.host))
+                .hint(format!("--docker-host {} resumes it", place.host))
                 .hint(format!(
                     "if that is the same machine by another name: change it in `{shown}/{REMOTE_FILE}`"
                 )));

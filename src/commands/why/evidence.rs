@@ -123,7 +123,7 @@ pub fn is_bundle(file: &Path) -> bool {
 /// Reads a bundle.
 ///
 /// # Errors
-/// It is no archive of `why --bundle`, or cannot be read.
+/// Not an archive of `why --bundle`, or unreadable.
 pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
     let unreadable = |e: io::Error| {
         Failure::environment(format!("cannot read `{}`", file.display())).caused_by(e)
@@ -157,7 +157,7 @@ pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
     let facts = text_of(FACTS).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
     let facts = facts.ok_or_else(|| {
         Failure::usage(format!(
-            "`{}` is no archive of `plimsoll why --bundle`",
+            "`{}` is not an archive of `plimsoll why --bundle`",
             file.display()
         ))
     })?;

@@ -42,7 +42,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         env.extend(command.env);
         settings.port = flags.value("port").and_then(|p| p.parse().ok());
         settings.host = flags.value("host").map(str::to_owned);
-        // `sglang serve MODEL`: the first word, where it is no flag.
+        // `sglang serve MODEL`: the first word, unless it is a flag.
         let serve = at > 0 && command_words.get(at - 1).is_some_and(|w| w == "serve");
         let first = command_words
             .get(at)

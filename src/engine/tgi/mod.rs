@@ -34,7 +34,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     load_limits: LoadLimits {
         sequences: Some("max_batch_size"),
         unset_sequences: UnsetSequences::NoLimit,
-        unknown_pool: "TGI tells no pool; the tokens of a batch stand for it",
+        unknown_pool: "TGI reports no pool; the tokens of a batch are used instead",
         raised_by: &[
             (Resource::BatchTokens, MORE_BATCH_TOKENS),
             (Resource::KvPool, MORE_BATCH_TOKENS),

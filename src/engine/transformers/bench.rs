@@ -79,11 +79,11 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
     if job.kind != BenchKind::Probe {
         return Err(job.no_such_bench(
             "transformers",
-            "a script that calls a model has no bench of its own: the probe stands for it",
+            "a script that calls a model has no bench of its own: use the probe",
         ));
     }
     let python = answer.and_then(Interpreter::read).ok_or_else(|| {
-        PlanError::Lacking("the Python in the image did not tell what it has".to_owned())
+        PlanError::Lacking("the Python in the image did not list its packages".to_owned())
     })?;
     if let Some(lack) = python.lack() {
         let (path, version) = (&python.executable, &python.version);
@@ -310,7 +310,7 @@ mod tests {
                 "has no torch and no transformers",
             ),
             (answer("3.8.10", "\"1\"", "\"4\""), "is older than 3.9"),
-            ("Traceback".to_owned(), "did not tell"),
+            ("Traceback".to_owned(), "did not list"),
         ] {
             assert!(lacks(&text));
             let shown = shown(&text);

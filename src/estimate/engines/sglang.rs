@@ -4,7 +4,7 @@ use super::Settings;
 use crate::estimate::{Deployment, Model, Version};
 
 const GIB: u64 = 1 << 30;
-/// The newest release whose rules were read.
+/// The newest release with known rules.
 const NEWEST: Version = Version::new(0, 5, 23);
 
 /// Releases whose graphs of prefills count in the share by default, and whose GPU tiers are those of 0.5.17.

@@ -35,7 +35,7 @@ pub fn quantization(model: &Model) -> Option<&Value> {
 /// A method that is not known, or known but not described in full.
 pub fn read(value: &Value) -> Result<Scheme, Unknown> {
     if !value.is_object() {
-        return Err(unknown("which is no JSON object"));
+        return Err(unknown("which is not a JSON object"));
     }
     let q = Config(value);
     // hf_quant_config.json has all of it one level down.
@@ -75,9 +75,8 @@ pub fn read(value: &Value) -> Result<Scheme, Unknown> {
 }
 
 fn unknown(what: &str) -> Unknown {
-    Unknown::new(format!("the model's quantisation, {what}, is not known")).hint(
-        "give the model's folder, whose files tell the bytes, or --quantization with the format that is nearest",
-    )
+    Unknown::new(format!("the model's quantisation, {what}, is not known"))
+        .hint("give the model's folder, or --quantization with the nearest format")
 }
 
 /// A configuration, read leniently: what is of another type is as if it were not there.
@@ -266,8 +265,10 @@ fn algorithm_format(q: Config, algorithm: &str) -> Option<Format> {
 /// Every quantised layer is listed with its own algorithm.
 fn mixed(q: Config) -> Result<Scheme, Unknown> {
     let missing = || {
-        Unknown::new("the model mixes precisions, and its configuration does not list which layer has which")
-            .hint("give the model's folder, whose files tell the bytes, or --quantization with the format of most")
+        Unknown::new(
+            "the model mixes precisions, and its configuration does not list which layer has which",
+        )
+        .hint("give the model's folder, or --quantization with the format of most layers")
     };
     let layers = q.map("quantized_layers").ok_or_else(missing)?;
     let mut kinds: Vec<(Format, Vec<&str>)> = Vec::new();

@@ -43,7 +43,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], HeaderError> {
         let end = (self.at as u64).checked_add(count);
-        let end = end.ok_or_else(|| HeaderError::bad("a length in it cannot be"))?;
+        let end = end.ok_or_else(|| HeaderError::bad("it contains an impossible length"))?;
         let short = HeaderError::Short(end);
         let to = usize::try_from(end).map_err(|_| short.clone())?;
         let taken = self.bytes.get(self.at..to).ok_or(short)?;
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         let taken = self.take(N as u64)?;
         taken
             .try_into()
-            .map_err(|_| HeaderError::bad("a length in it cannot be"))
+            .map_err(|_| HeaderError::bad("it contains an impossible length"))
     }
 
     fn u32(&mut self) -> Result<u32, HeaderError> {
@@ -125,7 +125,9 @@ impl<'a> Reader<'a> {
         match size {
             Some(size) => {
                 let bytes = length.checked_mul(size);
-                self.take(bytes.ok_or_else(|| HeaderError::bad("a length in it cannot be"))?)?;
+                self.take(
+                    bytes.ok_or_else(|| HeaderError::bad("it contains an impossible length"))?,
+                )?;
             }
             None if kind == 8 => {
                 for _ in 0..length {
@@ -152,7 +154,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
         kept: 0,
     };
     if reader.array::<4>()? != *b"GGUF" {
-        return Err(HeaderError::bad("it is no GGUF file"));
+        return Err(HeaderError::bad("not a GGUF file"));
     }
     let version = reader.u32()?;
     if !(2..=3).contains(&version) {
@@ -210,7 +212,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
             return Err(bad("ends behind the end of the file"));
         }
         if at > 0 && begin < places[at - 1].1 {
-            return Err(bad("lies over another"));
+            return Err(bad("overlaps another"));
         }
     }
     Ok(Gguf { settings, tensors })
@@ -235,7 +237,7 @@ fn tensor(reader: &mut Reader<'_>) -> Result<(Stored, u64), HeaderError> {
     let row = shape.first().copied().unwrap_or(1);
     if row % block.values() != 0 {
         return Err(bad(format!(
-            "has rows that are no multiple of {}'s blocks",
+            "has rows that are not a multiple of {}'s blocks",
             block.name()
         )));
     }

@@ -32,9 +32,8 @@ impl Settings<'_> {
     }
 
     fn needed(&self, key: &str) -> Result<u64, Unknown> {
-        self.count(key).ok_or_else(|| {
-            Unknown::new(format!("the GGUF file does not tell `{}.{key}`", self.kind))
-        })
+        self.count(key)
+            .ok_or_else(|| Unknown::new(format!("the GGUF file lacks `{}.{key}`", self.kind)))
     }
 
     /// The setting of one layer, where each has its own.
@@ -57,7 +56,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         .settings
         .get("general.architecture")
         .and_then(Value::as_str)
-        .ok_or_else(|| Unknown::new("the GGUF file does not tell `general.architecture`"))?;
+        .ok_or_else(|| Unknown::new("the GGUF file lacks `general.architecture`"))?;
     let kind = kind.chars().take(64).collect::<String>();
     let s = Settings {
         all: &file.settings,
@@ -67,9 +66,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
     // The last blocks may be for speculation.
     let layers = blocks.saturating_sub(s.count("nextn_predict_layers").unwrap_or(0));
     if layers == 0 || layers > MOST_LAYERS {
-        return Err(Unknown::new(format!(
-            "the GGUF file tells of {layers} layers"
-        )));
+        return Err(Unknown::new(format!("the GGUF file has {layers} layers")));
     }
     let hidden = s.needed("embedding_length")?;
     let heads = s.count("attention.head_count").unwrap_or(0);

@@ -111,7 +111,7 @@ fn what_lies_is_refused() {
     let behind = Maker::new().tensor("w", &[32], 0, 128).bytes();
     assert!(refused(behind, Some(100)).contains("behind the end"));
     let odd = Maker::new().tensor("w", &[33], 2, 18).bytes();
-    assert!(refused(odd, None).contains("no multiple"));
+    assert!(refused(odd, None).contains("not a multiple"));
     let huge = Maker::new()
         .tensor("w", &[1 << 40, 1 << 40, 1 << 40], 0, 4)
         .bytes();
@@ -121,7 +121,7 @@ fn what_lies_is_refused() {
         .tensor("a", &[64], 0, 32)
         .tensor("b", &[8], 0, 32)
         .bytes();
-    assert!(refused(over, None).contains("`b` lies over another"));
+    assert!(refused(over, None).contains("`b` overlaps another"));
     let unknown = Maker::new().tensor("w", &[32], 777, 18).bytes();
     assert!(refused(unknown, None).contains("type 777"));
 }

@@ -28,7 +28,7 @@ pub fn length(start: &[u8]) -> Result<u64, HeaderError> {
     let length = u64::from_le_bytes(first);
     if length > LONGEST {
         return Err(HeaderError::bad(format!(
-            "it is no safetensors file: its header would have {length} bytes"
+            "not a safetensors file: its header would have {length} bytes"
         )));
     }
     if length < 2 {
@@ -132,7 +132,7 @@ pub fn tensors(json: &[u8], data: Option<u64>) -> Result<Vec<Stored>, HeaderErro
     places.sort_unstable();
     for pair in places.windows(2) {
         if pair[1].0 < pair[0].1 {
-            let what = format!("tensor `{}` lies over another", shown(pair[1].2));
+            let what = format!("tensor `{}` overlaps another", shown(pair[1].2));
             return Err(HeaderError::bad(what));
         }
     }
@@ -186,10 +186,7 @@ pub fn index_files(text: &[u8]) -> Result<Vec<String>, HeaderError> {
             && file != ".."
             && file != ".";
         if !plain {
-            let what = format!(
-                "the index names `{}`, which is no file beside it",
-                shown(file)
-            );
+            let what = format!("the index names `{}`, which does not exist", shown(file));
             return Err(HeaderError::bad(what));
         }
     }
@@ -245,7 +242,7 @@ mod tests {
         let over = refused(
             r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}}"#,
         );
-        assert!(over.contains("`b` lies over another"), "{over}");
+        assert!(over.contains("`b` overlaps another"), "{over}");
         let twice = refused(
             r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#,
         );

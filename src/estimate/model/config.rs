@@ -189,11 +189,11 @@ pub(super) fn whole(value: &Value, name: &str, most: u64) -> Result<u64, Unknown
             "`{name}` is {n}: more than any model has"
         ))),
         None => {
-            let mut said = value.to_string();
-            if said.len() > 40 {
-                said = "a list or an object".into();
+            let mut value = value.to_string();
+            if value.len() > 40 {
+                value = "a list or an object".into();
             }
-            Err(Unknown::new(format!("`{name}` is {said}: not a count")))
+            Err(Unknown::new(format!("`{name}` is {value}: not a count")))
         }
     }
 }

@@ -167,17 +167,17 @@ const LONG_POSITIONS: u64 = 131_072;
 
 /// A sentence where `torch_dtype` is unknown.
 pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
-    let said = v.anywhere(&["torch_dtype", "dtype"])?;
+    let dtype = v.anywhere(&["torch_dtype", "dtype"])?;
     let known = [
         "float32", "float", "float16", "half", "bfloat16", "auto", "float64", "double",
     ];
-    let word = said.as_str().map(|w| w.trim_start_matches("torch."));
+    let word = dtype.as_str().map(|w| w.trim_start_matches("torch."));
     if word.is_some_and(|w| known.contains(&w)) {
         return None;
     }
-    let said: String = word.unwrap_or("no word").chars().take(40).collect();
+    let dtype: String = word.unwrap_or("no word").chars().take(40).collect();
     Some(format!(
-        "`torch_dtype` is {said:?}, which is no type that is known: 2 bytes of each value are counted"
+        "unknown `torch_dtype` {dtype:?}: 2 bytes per value are assumed"
     ))
 }
 
@@ -204,24 +204,24 @@ fn positions(scaling: Option<View<'_>>, most: u64) -> u64 {
 
 fn layers(v: &View<'_>) -> Result<u64, Unknown> {
     let names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
-    let said = v.count(&names)?;
+    let configured = v.count(&names)?;
     let pattern = v.words(&["hybrid_override_pattern"]);
     let listed = v.list("layers_block_type").map(<[Value]>::len);
     let counted = pattern.map(|p| p.chars().count()).or(listed);
-    let layers = match (said, counted) {
-        (Some(said), Some(counted)) if said != counted as u64 => {
+    let layers = match (configured, counted) {
+        (Some(layers), Some(counted)) if layers != counted as u64 => {
             return Err(Unknown::new(format!(
-                "the configuration says {said} layers and describes {counted}"
+                "the configuration has num_hidden_layers {layers} but describes {counted} layers"
             )));
         }
-        (Some(said), _) => said,
+        (Some(layers), _) => layers,
         (None, Some(counted)) => counted as u64,
         (None, None) => return Err(missing("num_hidden_layers")),
     };
     match layers {
-        0 => Err(Unknown::new("the configuration says 0 layers")),
+        0 => Err(Unknown::new("the configuration has 0 layers")),
         n if n > MOST_LAYERS => Err(Unknown::new(format!(
-            "the configuration says {n} layers: more than any model has"
+            "the configuration has {n} layers, more than any model"
         ))),
         n => Ok(n),
     }
@@ -274,7 +274,7 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
         },
     };
     if kv_heads == 0 {
-        return Err(Unknown::new("the configuration says 0 key and value heads"));
+        return Err(Unknown::new("the configuration has 0 key and value heads"));
     }
     if heads % kv_heads != 0 {
         return Err(Unknown::new(format!(

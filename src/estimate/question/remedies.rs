@@ -47,7 +47,7 @@ pub fn find_remedies(
     holds: &Holds<'_>,
 ) -> Vec<Remedy> {
     let wanted = concurrency.max(1);
-    // What is not known to hold is no remedy.
+    // Only what is known to fit is a remedy.
     let holds: &Holds<'_> = &|d| Ok(holds(d).unwrap_or(0.0));
     let remedy = |name: &str, value: &str, deployment: Deployment| {
         let concurrency = holds(&deployment).ok()?;

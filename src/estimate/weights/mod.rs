@@ -132,7 +132,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
     weights.band = trust.band(weights.bytes);
     weights.warnings.extend(scheme.warnings.iter().cloned());
     if model.tied && !scheme.is_plain() && scheme.file_type.is_none() {
-        let note = "some quantised copies of models with a tied output layer keep it apart: their files tell";
+        let note = "some quantised copies of models with a tied output layer store it separately: give the folder to read the files";
         weights.warnings.push(note.to_owned());
     }
     Ok(weights)

@@ -112,7 +112,7 @@ impl<'a> Reading<'a> {
         }
         if drafts > 0 && !speculation::loads_predictor(context.deployment) {
             made.warnings.push(format!(
-                "{:.2} GiB of layers for speculative decoding are not counted: engines load them only when told to",
+                "{:.2} GiB of layers for speculative decoding are not counted: engines load them only on request",
                 crate::units::to_gib(drafts)
             ));
         }

@@ -58,7 +58,7 @@ fn a_quantisation_that_cannot_be_read_is_not_taken_for_none() {
     for broken in [json!("fp8"), json!(8), json!(["fp8"]), json!(true)] {
         let model = llama(json!({ "quantization_config": broken }));
         let why = of(&model, &deployment).unwrap_err();
-        assert!(why.what.contains("no JSON object"), "{broken}: {why}");
+        assert!(why.what.contains("not a JSON object"), "{broken}: {why}");
     }
     let plain = llama(json!({"quantization_config": null}));
     assert!(of(&plain, &deployment).is_ok());

@@ -42,7 +42,7 @@ impl<'n> GivenKeys<'n> {
                 let names = known
                     .iter()
                     .flat_map(|k| k.aliases.iter().chain([&k.name]).copied());
-                let message = format!("{} is no key of {what}", quote_short(&key.name));
+                let message = format!("unknown key {} of {what}", quote_short(&key.name));
                 return Err(
                     FileFault::new(key.at, message).with_hint_if(did_you_mean(&key.name, names, 1))
                 );

@@ -98,9 +98,9 @@ pub const TOP: &[KeySpec] = keys! {
 /// Keys of an entry.
 pub const ENTRY: &[KeySpec] = keys! {
     "model_id" ("hf_model_id") Texts: "Model, as the engine knows it: an id or a path in the container.",
-    "container_name" Texts: "Container to measure in; it is there already.",
+    "container_name" Texts: "Running container to measure in.",
     "image" Texts: "Image to start a container of, for each server configuration.",
-    "preset" Text: "Preset that says how to start the image.",
+    "preset" Text: "Preset with the settings to start the image.",
     "engine" Text: "Engine, where it is not recognised.",
     "gpus" Gpus: "GPUs of the started container: none, all, a count, or ids.",
     "amd" Flag: "AMD GPUs for the started container.",

@@ -79,7 +79,7 @@ fn axis_named(name: &str, node: &YamlNode) -> Result<AxisKey, FileFault> {
             FileFault::new(
                 node.at,
                 format!(
-                    "{} is no list that can go side by side",
+                    "{} is not a list that can go side by side",
                     node.describe_value()
                 ),
             )
@@ -264,7 +264,7 @@ fn axes_of<'n>(
             let known = keys::axis_names().chain(["engine_args"]);
             let message = match spec {
                 Some(_) => format!("`{}` is the same for all cells of an entry", key.name),
-                None => format!("`{}` is no key of `{what}`", key.name),
+                None => format!("unknown key `{}` of `{what}`", key.name),
             };
             let near = did_you_mean(&key.name, known, 1).filter(|_| spec.is_none());
             return Err(FileFault::new(key.at, message).with_hint_if(near));
@@ -287,7 +287,7 @@ fn push_axis<'n>(
     value: &'n YamlNode,
 ) -> Result<(), FileFault> {
     if found.iter().any(|(k, ..)| *k == axis) {
-        let message = format!("`{}` is here twice", keys::name_of(&axis));
+        let message = format!("`{}` is a duplicate", keys::name_of(&axis));
         return Err(FileFault::new(key.at, message));
     }
     found.push((axis, &key.name, value));

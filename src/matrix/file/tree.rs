@@ -219,7 +219,7 @@ impl<'t> Composer<'t> {
             at.column = tab + 1;
             return FileFault::new(at, "a tab: YAML is indented with spaces");
         }
-        let fault = FileFault::new(at, format!("this is no YAML: {info}"));
+        let fault = FileFault::new(at, format!("not YAML: {info}"));
         if info.contains("invalid indentation") {
             fault.with_hint(
                 "indent the lines of brackets and quotes deeper than the key before them",
@@ -272,7 +272,7 @@ impl<'t> Composer<'t> {
                 }
                 (anchor, YamlValue::Map(map))
             }
-            _ => return Err(FileFault::new(at, "this is no YAML")),
+            _ => return Err(FileFault::new(at, "not YAML")),
         };
         let node = YamlNode {
             at,
@@ -420,7 +420,7 @@ pub fn tidy_maps(node: &mut YamlNode) -> Result<(), FileFault> {
             let mut seen: HashMap<&str, NodePlace> = HashMap::new();
             for (key, _) in map.iter() {
                 if let Some(first) = seen.insert(&key.name, key.at) {
-                    let message = format!("{} is here twice", quote_short(&key.name));
+                    let message = format!("{} is a duplicate", quote_short(&key.name));
                     return Err(FileFault::new(key.at, message).with_other(first));
                 }
             }

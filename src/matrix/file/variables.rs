@@ -85,7 +85,7 @@ impl VariableExpander<'_, '_> {
                 rest = after;
             } else if let Some(inner) = rest.strip_prefix('{') {
                 let end = inner.find('}').ok_or_else(|| {
-                    let hint = "a dollar sign that stands for itself is written `$$`";
+                    let hint = "write a literal dollar sign as `$$`";
                     (
                         "`${` is not closed by `}`".to_owned(),
                         Some(hint.to_owned()),
@@ -115,7 +115,7 @@ impl VariableExpander<'_, '_> {
         if !named || !(rest.is_empty() || default.is_some()) {
             return Err((
                 "a variable is written `${NAME}` or `${NAME:-default}`".into(),
-                Some("a dollar sign that stands for itself is written `$$`".into()),
+                Some("write a literal dollar sign as `$$`".into()),
             ));
         }
         if default.is_some_and(|d| d.contains("${")) {
@@ -127,7 +127,7 @@ impl VariableExpander<'_, '_> {
         if secret && !self.may_be_secret {
             return Err((
                 format!(
-                    "`{name}` is a secret by its name, and {} is told and kept with the results",
+                    "`{name}` is a secret by its name, but {} is printed and stored with the results",
                     quote_short(&self.key)
                 ),
                 Some(format!(

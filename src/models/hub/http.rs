@@ -62,7 +62,7 @@ pub enum Trouble {
     #[error("it sends from one place to the next without end")]
     Redirects,
     /// A redirect that is not followed.
-    #[error("it sends to a place that is not gone to: {0}")]
+    #[error("it redirects to a forbidden address: {0}")]
     Place(String),
     /// An answer of another size or range than was asked for.
     #[error("{0}")]

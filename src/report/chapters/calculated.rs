@@ -158,7 +158,7 @@ fn items_table(
             column("unit", "unit"),
             number_column("off by, %", "error_percent"),
             column("how good", "grade"),
-            column("measured lies in the band", "in_band"),
+            column("measured is in the band", "in_band"),
         ],
         rows: rows.collect(),
     }
@@ -209,7 +209,7 @@ fn of_calculated(
             kind: "the estimator".into(),
             value,
             quote: format!(
-                "calculated from {}; `plimsoll estimate` tells the formula",
+                "calculated from {}; `plimsoll estimate --explain` shows the formula",
                 found.basis
             ),
             place: None,

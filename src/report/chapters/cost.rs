@@ -19,7 +19,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         return Vec::new();
     };
     if material.runs.is_empty() {
-        let text = "No cost: it is told of profiles, and only documents without them were given. Name the folder that holds the profiles as well.";
+        let text = "No cost: it needs profiles, and only other documents were given. Name the folder with the profiles, too.";
         return vec![Chapter {
             id: "cost".into(),
             title: "Cost".into(),
@@ -37,7 +37,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         blocks.push(ContentBlock::Note(Note {
             severity: Severity::Warning,
             code: Some("simulated".into()),
-            message: format!("{what}: such a cost says nothing of a real deployment"),
+            message: format!("{what}: such a cost does not describe a real deployment"),
             quote: None,
         }));
     }
@@ -59,7 +59,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         ],
         rows: rows.collect(),
     }));
-    let text = "The whole of the GPUs is paid for while the load runs, used or not; a load that does not fill the engine makes tokens dear.";
+    let text = "The price is for whole GPUs during the load; a load that does not fill the engine makes tokens expensive.";
     blocks.push(ContentBlock::Text(text.into()));
     vec![Chapter {
         id: "cost".into(),

@@ -72,7 +72,7 @@ fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
         .iter()
         .map(|d| format!("{} ({})", d.name, d.id));
     vec![
-        ("run", known(&m.run_id, "the profile does not tell it")),
+        ("run", known(&m.run_id, "not in the profile")),
         (
             "plimsoll",
             Ok(format!(
@@ -80,31 +80,31 @@ fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
                 p.profiler_version, p.schema_version
             )),
         ),
-        ("host", known(&host.hostname, "not told")),
+        ("host", known(&host.hostname, "unknown")),
         (
             "kernel",
-            known(&format!("{} {}", host.kernel, host.arch), "not told"),
+            known(&format!("{} {}", host.kernel, host.arch), "unknown"),
         ),
         ("processors", Ok(host.cpus.to_string())),
         (
             "host memory",
             or(
                 host.memory_bytes.map(|b| Bytes(b).to_string()),
-                "the kernel did not tell it",
+                "not reported by the kernel",
             ),
         ),
         (
             "Docker",
-            or(host.docker_version.clone(), "the daemon did not tell it"),
+            or(host.docker_version.clone(), "not reported by the daemon"),
         ),
         ("container", known(&container.name, "it has no name")),
         (
             "image",
-            known(&container.image, "the daemon did not tell it"),
+            known(&container.image, "not reported by the daemon"),
         ),
         (
             "image id",
-            known(&container.image_id, "the daemon did not tell it"),
+            known(&container.image_id, "not reported by the daemon"),
         ),
         (
             "memory limit",
@@ -117,13 +117,13 @@ fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
             "/dev/shm",
             or(
                 container.shm_size_bytes.map(|b| Bytes(b).to_string()),
-                "the daemon did not tell it",
+                "not reported by the daemon",
             ),
         ),
         ("engine", Ok(words::engine_label(p))),
         (
             "recognised by",
-            known(&p.engine_metadata.evidence, "not told"),
+            known(&p.engine_metadata.evidence, "unknown"),
         ),
         ("mode", Ok(words::mode_label(p).to_owned())),
         (
@@ -140,10 +140,10 @@ fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
                 None => backend.name.clone(),
             }),
         ),
-        ("chosen because", known(&backend.reason, "not told")),
+        ("chosen because", known(&backend.reason, "unknown")),
         ("sampling", Ok(sampling(p))),
         ("log", Ok(log(p))),
-        ("started", known(&m.timestamp, "not told")),
+        ("started", known(&m.timestamp, "unknown")),
         ("took", Ok(format_duration(m.duration_s))),
         (
             "ended",

@@ -44,7 +44,7 @@ pub(super) fn reason_at_path(profile: &Profile, path: &str) -> String {
         }
         match at.rsplit_once('.') {
             Some((above, _)) => at = above,
-            None => return "the profile does not tell it".into(),
+            None => return "not in the profile".into(),
         }
     }
 }
@@ -142,7 +142,7 @@ impl SourcedFigures<'_> {
                 SourceDetail {
                     kind: source_word(EvidenceSource::Residual).into(),
                     value: bytes_and_gib(part.bytes),
-                    quote: "the peak less all parts that somebody told or measured".into(),
+                    quote: "the peak minus all known parts".into(),
                     place: moment_of_peak(profile, Component::Unexplained),
                     used: true,
                 },

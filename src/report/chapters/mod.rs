@@ -169,7 +169,7 @@ fn write_other_chapters(material: &Material, sources: &mut Sources) -> Vec<Chapt
 /// The report of one document that was made by this program.
 ///
 /// # Errors
-/// Why it is no JSON.
+/// Why it is not JSON.
 pub fn document_report(kind: &str, document: &impl Serialize) -> serde_json::Result<Report> {
     Ok(build_report(
         Vec::new(),

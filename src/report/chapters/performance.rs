@@ -175,7 +175,7 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
                     );
                     TableCell::number_cell(ms, text).from(id)
                 }
-                None => TableCell::missing_cell("the bench does not tell it"),
+                None => TableCell::missing_cell("not reported by the bench"),
             });
         }
         rows.push(row);

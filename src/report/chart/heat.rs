@@ -15,7 +15,7 @@ const LABEL: f64 = 170.0;
 /// Widest square.
 const WIDEST: f64 = 180.0;
 
-/// A spread below this share of the largest figure is no difference: one colour for all.
+/// A spread below this share of the largest figure counts as equal: one colour for all.
 const LEAST_SPREAD: f64 = 0.05;
 
 /// In the legend of such a map.

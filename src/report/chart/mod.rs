@@ -191,7 +191,7 @@ impl BarPart {
         }
     }
 
-    /// A part that is no component.
+    /// A part that is not a component.
     pub fn plain_part(label: &str) -> BarPart {
         BarPart {
             label: label.to_owned(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Models, and what else holds memory, on the same GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedGpus {
-    /// In the order in which they start; what is there already first.
+    /// In the order in which they start; running ones first.
     pub tenants: Vec<SharedTenant>,
     /// The GPUs with what is left of them.
     pub gpus: Vec<SharedGpu>,
@@ -32,7 +32,7 @@ pub struct SharedGpus {
 pub struct SharedTenant {
     /// The service's, the container's or the model's name, or the size that was named.
     pub name: String,
-    /// The model; null of what is there already.
+    /// The model; null for running ones.
     pub model: Option<String>,
     /// Its GPUs.
     pub gpus: Vec<String>,
@@ -46,7 +46,7 @@ pub struct SharedTenant {
     pub concurrency: Option<f64>,
     /// Its longest sequence, tokens.
     pub max_model_len: Option<u64>,
-    /// It starts and holds what is asked for; null of what is there already, and where that is unknown.
+    /// Whether it starts and holds the requested load; null for running ones, and if unknown.
     pub fits: Option<bool>,
     /// Why it does not fit, why that is unknown, or what is not counted.
     pub reason: Option<String>,

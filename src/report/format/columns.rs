@@ -6,7 +6,7 @@ use crate::report::content::{Grid, TableCell};
 /// Tables with more columns than this are arranged for their width.
 pub(super) const WIDE: usize = 6;
 
-/// A text longer than this is prose: it stands behind the figures.
+/// A text longer than this is prose: it comes after the figures.
 pub(super) const PROSE: usize = 40;
 
 /// Hexadecimal digits in a row that make a word an id or a hash.
@@ -50,7 +50,7 @@ impl ColumnOrder {
             () if *n > 0 && is_prose(n) => 1,
             () => 0,
         });
-        // A row begins with a word that tells it from the others.
+        // A row begins with the word that identifies it.
         if let Some(at) = shown.iter().position(|n| !is_numeric(n)) {
             shown[..=at].rotate_right(1);
         }

@@ -62,7 +62,7 @@ pub fn render_timeline(
     };
     let mut page = TextPage::new(options);
     if timeline.simulated {
-        page.write_line("SIMULATED: an engine or a device here only pretends");
+        page.write_line("SIMULATED: the engine or a device is simulated");
     }
     for (label, value) in &about.facts {
         page.write_sentence(0, &format!("{label}: {value}"));

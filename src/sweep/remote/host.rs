@@ -29,7 +29,7 @@ impl RemoteHost {
                 .hint("write it as ssh://[USER@]HOST[:PORT]")
         };
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(wrong("this is no URL"));
+            return Err(wrong("invalid URL"));
         };
         if !scheme.eq_ignore_ascii_case("ssh") {
             return Err(Failure::usage(format!(
@@ -67,7 +67,7 @@ impl RemoteHost {
             None => None,
             Some(digits) => match digits.parse::<u16>() {
                 Ok(port) if port > 0 => Some(port),
-                _ => return Err(wrong(&format!("`{digits}` is no port"))),
+                _ => return Err(wrong(&format!("invalid port `{digits}`"))),
             },
         };
         // A host that begins with a dash would be a flag of ssh; a blank ends it.
@@ -180,7 +180,7 @@ impl RemoteHost {
                     ))
                     .hint(install)),
                     None => Err(Failure::environment(format!(
-                        "what is called plimsoll on `{self}` does not tell its version"
+                        "the program plimsoll on `{self}` does not print its version"
                     ))
                     .hint(install)),
                 }
@@ -276,16 +276,16 @@ mod tests {
     #[test]
     fn urls_that_do_not() {
         for (url, why) in [
-            ("node", "no URL"),
+            ("node", "invalid URL"),
             ("ssh://", "no host"),
             ("ssh://me@", "no host"),
             ("ssh://@node", "no user"),
             ("ssh://-oProxyCommand=x", "no host"),
             ("ssh://-l@node", "no user"),
             ("ssh://no de", "no host"),
-            ("ssh://node:", "no port"),
-            ("ssh://node:0", "no port"),
-            ("ssh://node:70000", "no port"),
+            ("ssh://node:", "invalid port"),
+            ("ssh://node:0", "invalid port"),
+            ("ssh://node:70000", "invalid port"),
             ("ssh://[::1", "bracket"),
             ("ssh://node/var/run/docker.sock", "more in it"),
             ("ssh://me:secret@node", "password"),

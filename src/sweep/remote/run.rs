@@ -104,7 +104,7 @@ impl RemoteHost {
             Some(255) | None => Err(Failure::environment(format!(
                 "the connection to `{self}` broke off, and the sweep may still run there"
             ))
-            .hint("what it has measured is kept there, and --resume goes on from there")),
+            .hint("its finished cells are kept there; use --resume to continue")),
             Some(code) => Ok(code),
         }
     }

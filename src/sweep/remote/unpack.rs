@@ -130,7 +130,7 @@ fn name_of_the_next(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<PathB
             match words.key_bytes() {
                 b"path" => found = Some(named(words.value_bytes())),
                 // The entry's own header would say another.
-                b"size" => return Err(io::Error::other("a size stands beside its entry")),
+                b"size" => return Err(io::Error::other("a size is missing its entry")),
                 _ => {}
             }
         }

@@ -137,7 +137,7 @@ impl Slurm {
 }
 
 /// The tasks that squeue lists; whatever else it prints is left out.
-fn tasks(id: &str, said: &str) -> BTreeMap<u32, TaskPlace> {
+fn tasks(id: &str, reply: &str) -> BTreeMap<u32, TaskPlace> {
     let task = |line: &str| {
         let mut fields = line.trim().splitn(3, '|');
         let (job, shard) = fields.next()?.split_once('_')?;
@@ -149,7 +149,7 @@ fn tasks(id: &str, said: &str) -> BTreeMap<u32, TaskPlace> {
         (job == id).then_some(())?;
         Some((shard.parse().ok()?, TaskPlace { state, reason }))
     };
-    said.lines().filter_map(task).collect()
+    reply.lines().filter_map(task).collect()
 }
 
 /// What changed, a line for each place that shards are in now.
@@ -276,9 +276,9 @@ mod tests {
             "12_2|PENDING|launch failed requeued held",
         ]);
         assert!(describe_held("12", &BTreeMap::new(), &waiting).is_empty());
-        let told = describe_held("12", &waiting, &now);
-        assert_eq!(told.len(), 2);
-        assert!(told[1].contains("`scontrol release 12_2`"), "{told:?}");
+        let lines = describe_held("12", &waiting, &now);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[1].contains("`scontrol release 12_2`"), "{lines:?}");
         assert!(describe_held("12", &now, &now).is_empty());
     }
 

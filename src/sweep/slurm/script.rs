@@ -156,7 +156,7 @@ fn unwritable(word: &str) -> Failure {
 fn text_of(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
         Failure::usage(format!(
-            "`{}` is no UTF-8, and cannot stand in a script",
+            "`{}` is not UTF-8 and cannot be written to a script",
             path.display()
         ))
     })

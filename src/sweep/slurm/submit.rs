@@ -76,9 +76,9 @@ impl SubmittedJob {
         )
     }
 
-    fn parse_answer(said: &str, job: &SlurmJob) -> Option<SubmittedJob> {
+    fn parse_answer(reply: &str, job: &SlurmJob) -> Option<SubmittedJob> {
         // A line before it may be the site's own.
-        let line = said.lines().map(str::trim).rfind(|l| !l.is_empty())?;
+        let line = reply.lines().map(str::trim).rfind(|l| !l.is_empty())?;
         let (id, cluster) = match line.split_once(';') {
             Some((id, cluster)) => (id, Some(cluster.to_owned())),
             None => (line, None),
@@ -124,7 +124,7 @@ impl Slurm {
                 "Slurm did not take the job: {}",
                 match complaint.as_str() {
                     "" => "sbatch does not say why",
-                    said => said,
+                    reply => reply,
                 }
             ))
             .hint(format!("the script is in `{}`", path.display())));
@@ -132,11 +132,11 @@ impl Slurm {
         if !complaint.is_empty() {
             news(Progress::Warning(format!("sbatch: {complaint}")));
         }
-        let said = String::from_utf8_lossy(&output.stdout);
-        SubmittedJob::parse_answer(&said, job).ok_or_else(|| {
+        let reply = String::from_utf8_lossy(&output.stdout);
+        SubmittedJob::parse_answer(&reply, job).ok_or_else(|| {
             Failure::environment(format!(
-                "sbatch took the script and did not give the job's number: `{}`",
-                said.trim()
+                "sbatch accepted the script but printed no job number: `{}`",
+                reply.trim()
             ))
             .hint("squeue --me shows the job, if there is one")
         })
@@ -155,8 +155,8 @@ impl Slurm {
 
 /// What a command complained about, in one line.
 pub(super) fn complaint_of(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let lines = said.lines().map(str::trim).filter(|l| !l.is_empty());
+    let reply = String::from_utf8_lossy(&output.stderr);
+    let lines = reply.lines().map(str::trim).filter(|l| !l.is_empty());
     let lines = lines.map(|l| {
         ["sbatch: ", "squeue: ", "error: "]
             .iter()
@@ -187,9 +187,9 @@ fn make_dir(dir: &Path) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn parsed(said: &str) -> Option<(String, Option<String>)> {
+    fn parsed(reply: &str) -> Option<(String, Option<String>)> {
         let job = SlurmJob::default();
-        SubmittedJob::parse_answer(said, &job).map(|s| (s.id, s.cluster))
+        SubmittedJob::parse_answer(reply, &job).map(|s| (s.id, s.cluster))
     }
 
     #[test]

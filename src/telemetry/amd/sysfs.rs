@@ -212,7 +212,7 @@ impl CardMemoryFiles {
                     file.read_at(&mut [0; 32], 0)?;
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "its content is no number",
+                        "its content is not a number",
                     ));
                 }
             };
@@ -348,7 +348,7 @@ mod tests {
             ("mem_info_vram_total", "9\n"),
             ("mem_info_vram_used", "x\n"),
         ];
-        assert!(open(&junk).unwrap_err().contains("no number"));
+        assert!(open(&junk).unwrap_err().contains("not a number"));
     }
 
     #[test]

@@ -203,7 +203,8 @@ impl TgiMessages {
     }
 
     fn capacity_unknown(&mut self, line: &Line<'_>, _: &str, sheet: &mut Sheet) {
-        let message = "the model cannot tell how many tokens fit: max_batch_total_tokens is a default, no measurement";
+        let message =
+            "the engine could not measure how many tokens fit: max_batch_total_tokens is a default";
         let code = "capacity_is_a_default";
         sheet.finding(code, Severity::Warning, message, line, "Model does not");
     }

@@ -291,7 +291,7 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
             findings.push(finding(
                 "kv_cache_size_disagrees",
                 Severity::Warning,
-                format!("the log says {tokens} tokens of KV cache, but {blocks} blocks of {size} tokens are {product}"),
+                format!("the log has {tokens} tokens of KV cache, but {blocks} blocks of {size} tokens are {product}"),
                 None,
             ));
         }

@@ -225,7 +225,7 @@ fn settings_table(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
         .words("setting", "setting", |n| n)
         .cells("A", "a", |n| cell(of_a.get(n)))
         .cells("B", "b", |n| cell(of_b.get(n)))
-        .grid_of_rows("compare_settings", "Settings whose values differ")
+        .grid_of_rows("compare_settings", "Settings that differ")
 }
 
 /// A point for each cell: A across, B up.

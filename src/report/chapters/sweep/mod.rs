@@ -164,7 +164,7 @@ fn doubtful_parts(cells: &[&SweepCell]) -> Option<ContentBlock> {
     (count > 0).then(|| {
         let cells = counted_words(count, "cell has", "cells have");
         let text = format!(
-            "{cells} parts of low confidence ({}): the profile of each says why",
+            "{cells} parts of low confidence ({}): each profile has the reason",
             labels.join(", ")
         );
         note_block(Severity::Warning, "low_confidence", text)

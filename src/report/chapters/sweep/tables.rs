@@ -39,7 +39,7 @@ pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> 
         .words("cause", "cause", |c| c.words[1].replace('_', " "))
         .words("phase", "phase", |c| c.words[2])
         .counts("cells", "cells", |c| c.cells)
-        .words("one of them says", "message", |c| c.message)
+        .words("example", "message", |c| c.message)
         .grid_of_rows(
             format!("{prefix}_causes"),
             "Cells without figures, by cause",

@@ -34,7 +34,7 @@ static WATCHED: [CellFigure; 6] = [
     ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| gib(f.kv_pool_bytes.or(f.kv_cache_bytes))),
     ItemFigure::new("peak_gib", "Peak", "GiB", |f| gib(f.peak_bytes)),
     ItemFigure::new("weights_gib", "Weights", "GiB", |f| gib(f.model_weights_bytes)),
-    ItemFigure::new("overhead_gib", "Overhead told apart", "GiB", |f| gib(f.overhead_bytes)),
+    ItemFigure::new("overhead_gib", "Identified overhead", "GiB", |f| gib(f.overhead_bytes)),
     ItemFigure::new("tokens_per_second", "Throughput", "tokens/s", |f| f.tokens_per_second),
 ];
 
@@ -216,7 +216,7 @@ impl<'a> Trend<'a> {
         }
         text.push('.');
         if runs > self.steps.len() {
-            text.push_str(" Of several runs the median is told.");
+            text.push_str(" Of several runs the median is shown.");
         }
         if self.earlier > 0 {
             text.push_str(&format!(

@@ -211,16 +211,16 @@ impl Tool {
 
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, pid) = self.run_tool(ROCM_ARGUMENTS)?;
-        let mut said = parse_rocm_smi(&text);
+        let mut reply = parse_rocm_smi(&text);
         // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
-        if let [only] = said.gpus.as_mut_slice() {
-            without(said.processes.as_mut(), pid);
-            only.processes = said.processes;
+        if let [only] = reply.gpus.as_mut_slice() {
+            without(reply.processes.as_mut(), pid);
+            only.processes = reply.processes;
         }
-        if said.gpus.is_empty() {
+        if reply.gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
-        Ok(said.gpus)
+        Ok(reply.gpus)
     }
 
     /// Static facts: names and UUIDs.
@@ -248,15 +248,15 @@ fn without(processes: Option<&mut Vec<ToolProcess>>, pid: u32) {
 /// in colour.
 fn nothing(name: &str, error: Option<String>, text: &str) -> String {
     let text = without_colours(text);
-    let said = error.or_else(|| {
+    let reply = error.or_else(|| {
         text.lines()
             .map(str::trim)
             .find(|l| !l.is_empty())
             .map(str::to_owned)
     });
-    match said {
-        Some(said) => format!("{name} gives no JSON with a GPU in it; it says: {said}"),
-        None => format!("{name} says nothing"),
+    match reply {
+        Some(reply) => format!("{name} gives no JSON with a GPU; its output: {reply}"),
+        None => format!("{name} prints nothing"),
     }
 }
 
@@ -381,24 +381,24 @@ esac"#
     fn a_tool_that_cannot_is_quoted() {
         let none = Tools::in_directories(Vec::new());
         assert!(open(&none).err().unwrap().contains("neither"));
-        for (script, said) in [
+        for (script, reply) in [
             (
                 "echo 'ERROR:root:Drivers not loaded' >&2; exit 255",
                 "Drivers not loaded",
             ),
             (
                 "printf '\\033[33mUnable to load the library.\\033[0m\\n'",
-                "says: Unable to load",
+                "output: Unable to load",
             ),
             (
                 "echo 'GPU: 0'; echo '    MEM_USAGE:'",
-                "amd-smi gives no JSON with a GPU in it; it says: GPU: 0",
+                "amd-smi gives no JSON with a GPU; its output: GPU: 0",
             ),
-            ("true", "says nothing"),
+            ("true", "prints nothing"),
         ] {
             let (_dir, tools) = installed("amd-smi", script);
             let why = open(&tools).err().unwrap();
-            assert!(why.contains(said), "{why}");
+            assert!(why.contains(reply), "{why}");
         }
     }
 }

@@ -1,0 +1,171 @@
+//! The pages of help: the verbs in groups, and what of each verb is on its short page.
+
+use super::Cli;
+use clap::builder::StyledStr;
+use clap::{Command, CommandFactory, FromArgMatches};
+use std::fmt::Write;
+
+/// The verbs by purpose, in the order of the list. A verb in no group is listed last.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "Measure",
+        &[
+            "profile",
+            "run",
+            "sweep",
+            "experiment",
+            "ablate",
+            "cuda-graphs",
+            "loadline",
+            "record",
+        ],
+    ),
+    (
+        "Plan",
+        &[
+            "estimate",
+            "tune",
+            "calibrate",
+            "validate",
+            "gpus",
+            "models",
+        ],
+    ),
+    ("Fix", &["why", "clean", "doctor"]),
+    ("Look", &["top", "watch", "replay", "parse"]),
+    ("Results", &["report", "compare", "derive", "schema"]),
+];
+const OTHER: &str = "Set up";
+
+/// The flags on the short page (`-h`) of a verb, by their long names. All others are on the long page alone. A verb
+/// that is not listed shows all of its flags.
+const SHORT: &[(&str, &[&str])] = &[
+    (
+        "profile",
+        &[
+            "model",
+            "num-prompts",
+            "max-concurrency",
+            "repeats",
+            "duration",
+        ],
+    ),
+    ("run", &["image", "preset", "model", "gpus", "keep"]),
+    ("sweep", &["dry-run", "resume"]),
+    ("tune", &["goal", "slo", "set"]),
+    ("experiment", &[]),
+    ("ablate", &["model", "a", "b", "repeats"]),
+    ("cuda-graphs", &["model-path", "max-batch-size"]),
+    (
+        "loadline",
+        &["input-len", "output-len", "slo", "predict-only"],
+    ),
+    ("estimate", &["gpu", "max-model-len", "check-oom"]),
+    ("compare", &["against", "fail-on"]),
+    ("validate", &["fail-on", "json"]),
+    ("calibrate", &["correlations", "output"]),
+    ("report", &["compare", "format", "output"]),
+    ("replay", &["speed"]),
+    ("derive", &["output", "json"]),
+    ("parse", &["engine", "json"]),
+    ("why", &["watch", "bundle", "json"]),
+    ("top", &["once", "replay", "json"]),
+    ("watch", &["listen", "profiles", "json"]),
+    ("clean", &["apply", "all-gpu-containers", "idle", "json"]),
+    ("gpus", &["json"]),
+    ("models", &["search", "json"]),
+    ("record", &["output", "container", "duration"]),
+    ("doctor", &["json"]),
+    ("config", &[]),
+    ("schema", &[]),
+    ("completions", &[]),
+    ("man", &[]),
+    ("sweep merge", &["output-dir", "name"]),
+    ("experiment concurrency", &["levels", "model", "repeats"]),
+    ("experiment seqlen", &["seqlens", "model", "repeats"]),
+    ("experiment mixed", &["short", "long", "model", "repeats"]),
+];
+
+/// Examples on a short page.
+const EXAMPLES: usize = 3;
+
+impl Cli {
+    /// Reads the arguments of this process.
+    ///
+    /// # Errors
+    /// Arguments that are wrong, or a page of help that was asked for.
+    pub fn from_arguments() -> Result<Cli, clap::Error> {
+        let mut command = command_with_pages();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+    }
+}
+
+/// The command line with its pages of help.
+fn command_with_pages() -> Command {
+    let command = Cli::command();
+    let page = list_of_verbs(&command);
+    command
+        .help_template(page)
+        .mut_subcommands(|verb| with_short_page(verb, ""))
+}
+
+/// The page of `plimsoll` itself, as a template of clap.
+fn list_of_verbs(command: &Command) -> StyledStr {
+    let (header, literal) = (
+        command.get_styles().get_header(),
+        command.get_styles().get_literal(),
+    );
+    let listed = |name: &str| GROUPS.iter().any(|(_, verbs)| verbs.contains(&name));
+    let others: Vec<&str> = command
+        .get_subcommands()
+        .map(Command::get_name)
+        .filter(|name| !listed(name))
+        .collect();
+    let mut page = String::from("{about}\n\n{usage-heading} {usage}\n");
+    for (group, verbs) in GROUPS.iter().copied().chain([(OTHER, others.as_slice())]) {
+        let _ = write!(page, "\n{header}{group}:{header:#}\n");
+        for verb in verbs {
+            let Some(verb) = command.find_subcommand(verb) else {
+                continue;
+            };
+            let about = verb
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let name = verb.get_name();
+            let _ = writeln!(page, "  {literal}{name:<11}{literal:#}  {about}");
+        }
+    }
+    let _ = write!(
+        page,
+        "\n{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    StyledStr::from(page)
+}
+
+/// A verb, `above` being the names before its own: flags that are not listed are left out of its short page, and so are all
+/// examples but the first three.
+fn with_short_page(verb: Command, above: &str) -> Command {
+    let name = format!("{above} {}", verb.get_name())
+        .trim_start()
+        .to_owned();
+    let shown = SHORT.iter().find(|(verb, _)| *verb == name);
+    let full = verb.get_after_help().map(ToString::to_string);
+    let verb = match full {
+        Some(full) => {
+            let examples = full
+                .lines()
+                .filter(|l| l.starts_with("  plimsoll ") || l.contains("| plimsoll "));
+            let first: Vec<&str> = examples.take(EXAMPLES).collect();
+            verb.after_help(format!("Examples:\n{}", first.join("\n")))
+                .after_long_help(full)
+        }
+        None => verb,
+    };
+    let verb = verb.mut_args(|arg| match (shown, arg.get_long()) {
+        (Some((_, flags)), Some(flag)) if !flags.contains(&flag) => arg.hide_short_help(true),
+        _ => arg,
+    });
+    verb.mut_subcommands(|below| with_short_page(below, &name))
+}
