@@ -21,6 +21,7 @@ mod shell;
 mod start;
 mod sweep;
 mod target;
+mod tune;
 mod why;
 mod words;
 
@@ -39,6 +40,7 @@ pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 pub use target::{LogArgs, ProcessArgs};
+pub use tune::{GoalWord, TuneArgs};
 pub use why::WhyArgs;
 
 // Headings of help pages.
@@ -118,6 +120,8 @@ pub enum Command {
     /// Vary one thing over a few levels: requests at once, prompt lengths, or mixed prompts
     #[command(visible_alias = "exp")]
     Experiment(Box<ExperimentArgs>),
+    /// Find the settings that serve most within latency limits, in a fraction of a sweep's starts
+    Tune(Box<TuneArgs>),
     /// Measure two settings of the engine in an idle container, in turn, and compare them
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost, on vLLM or TensorRT-LLM

@@ -50,6 +50,19 @@ Examples:
   plimsoll experiment seqlen my-vllm --seqlens 64 128 256
   plimsoll experiment mixed my-vllm --short 64 --long 256";
 
+/// Of `tune`.
+pub const TUNE: &str = "\
+Each combination of settings is one start of the engine: short loads, and long ones where these show that it may win. \
+What was measured in an earlier run is not measured again. No optimum is claimed: the answer lists what was not tried.
+
+Examples:
+  plimsoll tune sweep.yaml --slo ttft=500ms,itl=50ms
+  plimsoll tune idle --model /models/tiny-llama --set max-num-seqs=16,64,256 --set enforce-eager=true,false
+  plimsoll tune --image vllm/vllm-openai:latest --model Qwen/Qwen3-8B --gpus all --set max-num-seqs=64,256 --goal cost
+  plimsoll tune sweep.yaml --slo ttft=500ms,itl=50ms --resume
+
+Exit codes: 0 answered, 2 usage, 3 environment, 4 nothing that was tried keeps the limits, 130 interrupted";
+
 /// Of `ablate`.
 pub const ABLATE: &str = "\
 The arms run in turn (A, B, A, B, …), --repeats times each, every run in an engine that its bench loads. \
