@@ -56,10 +56,10 @@ Each combination of settings is one start of the engine: short loads, and long o
 What was measured in an earlier run is not measured again. No optimum is claimed: the answer lists what was not tried.
 
 Examples:
-  plimsoll tune sweep.yaml --slo ttft=500ms,itl=50ms
-  plimsoll tune idle --model /models/tiny-llama --set max-num-seqs=16,64,256 --set enforce-eager=true,false
-  plimsoll tune --image vllm/vllm-openai:latest --model Qwen/Qwen3-8B --gpus all --set max-num-seqs=64,256 --goal cost
-  plimsoll tune sweep.yaml --slo ttft=500ms,itl=50ms --resume
+  plimsoll tune settings.yaml --slo ttft=500ms,itl=50ms
+  plimsoll tune settings.yaml --slo ttft=500ms,itl=50ms --budget 40m --resume
+  plimsoll tune idle --model /models/tiny-llama --set max-num-seqs=16,64
+  plimsoll tune --preset vllm-cuda --model org/m --set max-num-seqs=64,256
 
 Exit codes: 0 answered, 2 usage, 3 environment, 4 nothing that was tried keeps the limits, 130 interrupted";
 

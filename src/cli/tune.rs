@@ -21,13 +21,13 @@ const SEARCH: &str = "Search";
     mut_arg("output_dir", |arg| arg.help("Folder for this run, new or empty, instead of a name in the results directory")),
     mut_arg("num_prompts", |arg| arg
         .help("Requests of a long load [default: 4 for each concurrent request, at least 16]; a short one has a quarter")),
-    mut_arg("repeats", |arg| arg.default_value("3").help("Repeats of a long load: the spread of the winner")),
+    mut_arg("repeats", |arg| arg.default_value("3").help("Run a long load so many times: the spread of the winner")),
     mut_arg("gen_toks", |arg| arg.help("Generated tokens per request; a FILE has its own lengths")),
     mut_arg("seed", |arg| arg.help("Random seed of the search and of the prompts [default: 0]")),
     mut_arg("timeout", |arg| arg.help("Longest time for one load")),
     mut_arg("baseline", |arg| arg.help("How long to sample before each load")),
     mut_arg("max_log", |arg| arg.help("How much of the log to keep at most, per load")),
-    mut_arg("num_iters_warmup", |arg| arg.help("Requests before those that are measured, in each load")),
+    mut_arg("num_iters_warmup", |arg| arg.help("Warm-up requests of each load [default: 1]")),
     mut_arg("bench", |arg| arg.help("What puts the load on; only builtin measures the latency of single requests"))
 )]
 pub struct TuneArgs {

@@ -3,12 +3,12 @@
 use super::chart::front::{describe_front, pareto_front};
 use super::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Listing, Report,
-    TableCell, note_block,
+    Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Listing, Report, TableCell,
+    note_block,
 };
-use super::figures::{figure_cell, percent_cell};
+use super::figures::{cell_by, count_cell, figure_cell, gib_cell, percent_cell};
 use super::layout::{counted_noun, format_duration, format_figure, format_moment};
-use super::tables::{TableBuilder, word_or_reason};
+use super::tables::{TableBuilder, format_in_unit};
 use crate::engine::facts::Severity;
 use crate::headroom::Headroom;
 use crate::loadline::Objective;
@@ -117,11 +117,11 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
         unit: unit.to_owned(),
     };
     let mut figures = vec![figure("Score", best.score, unit)];
-    figures.push(figure(
-        "Load",
-        best.load.concurrency.into(),
-        "concurrent requests",
-    ));
+    figures.push(KeyFigure {
+        label: "Load".into(),
+        value: count_cell(best.load.concurrency.into()),
+        unit: "concurrent requests".into(),
+    });
     figures.extend(best.free_percent.map(|free| figure("Headroom", free, "%")));
     figures.extend(
         best.spread_percent
@@ -136,14 +136,6 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
             best.load.concurrency
         ),
         figures,
-        actions: best
-            .command
-            .iter()
-            .map(|_| Action {
-                setting: String::new(),
-                effect: format!("start it with {}", describe_settings(&best.settings)),
-            })
-            .collect(),
         ..Answer::default()
     };
     answer.with_gauge(gauge)
@@ -224,8 +216,8 @@ fn worth_table(tuning: &Tuning) -> Option<Grid> {
         .words("from", "from", |w| {
             if w.measured { "measured" } else { "predicted" }
         })
-        .cells("remark", "remark", |w| {
-            word_or_reason(w.remark.as_ref(), "")
+        .words("remark", "remark", |w| {
+            w.remark.as_deref().unwrap_or_default()
         })
         .grid_of_rows(
             "tune_worth",
@@ -256,7 +248,9 @@ fn trials_table(tuning: &Tuning) -> Grid {
             figure_cell(speed(t), "not measured")
         })
         .figures("concurrent", "concurrency", |t| {
-            figure_cell(load(t).map(|l| l.concurrency.into()), "not measured")
+            cell_by(load(t).map(|l| l.concurrency.into()), "not measured", |n| {
+                format_in_unit(n, "")
+            })
         });
     for objective in &tuning.objectives.0 {
         let key = objective_key(objective);
@@ -268,7 +262,7 @@ fn trials_table(tuning: &Tuning) -> Grid {
     table
         .figures("peak, GiB", "peak_gib", |t| {
             let peak = load(t).and_then(|l| l.peak_bytes).map(to_gib);
-            super::figures::gib_cell(peak, "not measured")
+            gib_cell(peak, "not measured")
         })
         .figures("predicted score", "predicted_score", |t| {
             figure_cell(t.predicted_score, "nothing was measured before")

@@ -10,15 +10,15 @@
 //! Same candidates, seed and figures: same search. It claims no optimum: only what was measured is compared.
 
 use super::space::SettingSpace;
-use super::surrogate::Surrogate;
+use super::surrogate::{LEAST_NOISE, Surrogate};
 use super::trial::{LoadFigures, Trial, TuningGoal, TuningLimits};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One in so many candidates gets the long load: the factor of successive halving.
 const HALVING_FACTOR: usize = 3;
-/// Short scores that are so near to the best count as the best: they differ by noise.
-const NOISE_SHARE: f64 = 0.03;
+/// Standard deviations of the noise by which a short score may be below the best and count as good.
+const NEAR_THE_BEST: f64 = 1.5;
 /// Fewest starts, where there are as many candidates: fewer tell nothing of any setting.
 const FEWEST_STARTS: usize = 4;
 /// One start for so many candidates.
@@ -103,7 +103,7 @@ impl<'a> TuningSearch<'a> {
                 predicted_score: None,
             });
         };
-        let surrogate = Surrogate::of_observations(self.space, &observations);
+        let surrogate = Surrogate::of_observations(self.space, &observations, self.noise_share());
         let scored = open.map(|c| (c, surrogate.expect_candidate(c)));
         let (candidate, expected) = scored.max_by(|(a, x), (b, y)| {
             let gains = (x.improvement_over(best), y.improvement_over(best));
@@ -141,11 +141,11 @@ impl<'a> TuningSearch<'a> {
         let better = others.iter().filter(|score| **score > own.score).count();
         let places = (others.len() + 1).div_ceil(HALVING_FACTOR);
         let best = others.iter().copied().fold(own.score, f64::max);
-        if better < places || own.score >= best * (1.0 - NOISE_SHARE) {
+        if better < places || own.score >= best * (1.0 - NEAR_THE_BEST * self.noise_share()) {
             return Ok(());
         }
         Err(format!(
-            "dominated: its short load scored {:.1}, {better} others scored up to {best:.1}",
+            "dominated: its short load scored {:.1}, the best so far {best:.1}",
             own.score
         ))
     }
@@ -236,8 +236,28 @@ impl<'a> TuningSearch<'a> {
         if observations.is_empty() {
             return None;
         }
-        let surrogate = Surrogate::of_observations(self.space, &observations);
+        let surrogate = Surrogate::of_observations(self.space, &observations, self.noise_share());
         Some(surrogate.expect_candidate(candidate).mean.exp())
+    }
+
+    /// Noise of a score, as a share of it: the standard deviation over the repeats of all long loads, pooled.
+    fn noise_share(&self) -> f64 {
+        let loads = self.trials.iter().flat_map(|t| &t.long_loads);
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for load in loads {
+            let speeds = load.repeats.iter().filter_map(|r| r.tokens_per_second);
+            let speeds: Vec<f64> = speeds.collect();
+            let mean = speeds.iter().sum::<f64>() / speeds.len().max(1) as f64;
+            if mean > 0.0 {
+                squares += speeds.iter().map(|s| (s / mean - 1.0).powi(2)).sum::<f64>();
+                freedom += speeds.len() as f64 - 1.0;
+            }
+        }
+        if freedom > 0.0 {
+            (squares / freedom).sqrt().max(LEAST_NOISE)
+        } else {
+            LEAST_NOISE
+        }
     }
 
     /// Candidates and the logarithms of their scores. What failed counts as worse than all.

@@ -6,8 +6,8 @@ use super::space::SettingSpace;
 /// Standard deviation of the logarithm of a score over all candidates, before any is measured. Settings of a server
 /// move its throughput by a third or so.
 const SPREAD: f64 = 0.3;
-/// Standard deviation of the logarithm of a score over repeats of one measurement.
-const NOISE: f64 = 0.02;
+/// Standard deviation of the logarithm of a score over repeats of one measurement, where no more was seen.
+pub const LEAST_NOISE: f64 = 0.02;
 /// How far a number tells about its neighbours, as a share of the axis from its lowest to its highest value.
 const REACH: f64 = 0.5;
 /// How much one value of a category tells about another, 0 to 1.
@@ -47,8 +47,12 @@ pub struct Surrogate<'a> {
 }
 
 impl<'a> Surrogate<'a> {
-    /// Of candidates and the logarithms of their scores.
-    pub fn of_observations(space: &'a SettingSpace, observations: &[(usize, f64)]) -> Self {
+    /// Of candidates and the logarithms of their scores. `noise`: standard deviation of these over repeats.
+    pub fn of_observations(
+        space: &'a SettingSpace,
+        observations: &[(usize, f64)],
+        noise: f64,
+    ) -> Self {
         let count = observations.len();
         let mean = observations.iter().map(|(_, y)| y).sum::<f64>() / count.max(1) as f64;
         let observed: Vec<usize> = observations
@@ -59,7 +63,7 @@ impl<'a> Surrogate<'a> {
         for (i, a) in observed.iter().enumerate() {
             let mut row: Vec<f64> = Vec::with_capacity(i + 1);
             for (j, b) in observed.iter().enumerate().take(i + 1) {
-                let noise = if i == j { NOISE * NOISE } else { 0.0 };
+                let noise = if i == j { noise * noise } else { 0.0 };
                 let known: f64 = match factor.get(j) {
                     Some(other) => row.iter().zip(other).map(|(x, y)| x * y).sum(),
                     None => row.iter().map(|x| x * x).sum(),
@@ -93,7 +97,9 @@ impl<'a> Surrogate<'a> {
         let known: f64 = shared.iter().map(|a| a * a).sum();
         Expectation {
             mean: self.mean + moved,
-            deviation: (SPREAD * SPREAD - known).max(NOISE * NOISE / 4.0).sqrt(),
+            deviation: (SPREAD * SPREAD - known)
+                .max(LEAST_NOISE * LEAST_NOISE / 4.0)
+                .sqrt(),
         }
     }
 }
@@ -173,7 +179,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_expected_again_and_the_rest_is_uncertain() {
         let space = line(5);
-        let surrogate = Surrogate::of_observations(&space, &[(0, 1.0), (2, 1.4)]);
+        let surrogate = Surrogate::of_observations(&space, &[(0, 1.0), (2, 1.4)], LEAST_NOISE);
         for (candidate, y) in [(0, 1.0), (2, 1.4)] {
             let known = surrogate.expect_candidate(candidate);
             assert!((known.mean - y).abs() < 0.02, "{candidate}: {known:?}");

@@ -13,7 +13,9 @@ struct Draws(u64);
 impl Draws {
     fn of_seed(seed: u64) -> Draws {
         let mut draws = Draws(seed * 2 + 12_345);
-        (0..20).for_each(|_| drop(draws.share()));
+        for _ in 0..20 {
+            draws.share();
+        }
         draws
     }
 
