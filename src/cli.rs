@@ -23,6 +23,7 @@ mod shell;
 mod start;
 mod sweep;
 mod target;
+mod tune;
 mod why;
 mod words;
 
@@ -41,6 +42,7 @@ pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 pub use target::{LogArgs, ProcessArgs};
+pub use tune::{GoalWord, TuneArgs};
 pub use why::WhyArgs;
 
 // Headings of help pages.
@@ -132,6 +134,8 @@ pub enum Command {
     /// Vary concurrency, prompt length or prompt mix in a few steps
     #[command(visible_alias = "exp")]
     Experiment(Box<ExperimentArgs>),
+    /// Find the settings that serve most within limits, in few starts
+    Tune(Box<TuneArgs>),
     /// Measure two engine settings in turn and compare them
     Ablate(Box<AblateArgs>),
     /// Measure the memory that CUDA graphs use (vLLM, TensorRT-LLM)

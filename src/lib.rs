@@ -16,6 +16,7 @@
 //! collect, live, clean
 //! container, telemetry, load, store, models
 //! report
+//! tune
 //! matrix, loadline
 //! compare, experiment
 //! profile
@@ -61,5 +62,6 @@ pub mod sweep;
 pub mod sync;
 pub mod tables;
 pub mod telemetry;
+pub mod tune;
 pub mod units;
 pub mod wording;

@@ -41,5 +41,6 @@ mod sweep_remote;
 mod sweep_results;
 mod sweep_slurm;
 mod trouble;
+mod tune;
 mod watch;
 mod why;

@@ -102,6 +102,7 @@ const LAYERS: &[&[&str]] = &[
     &["collect", "live", "clean"],
     &["container", "telemetry", "load", "store", "models"],
     &["report"],
+    &["tune"],
     &["matrix", "loadline"],
     &["compare", "experiment"],
     &["profile"],
@@ -204,6 +205,7 @@ fn deriving_and_rendering_are_pure() {
                 | "loadline"
                 | "matrix"
                 | "profile"
+                | "tune"
                 | "breakdown"
                 | "estimate"
                 | "report"

@@ -48,6 +48,19 @@ Examples:
   plimsoll experiment seqlen my-vllm --seqlens 64 128 256
   plimsoll experiment mixed my-vllm --short 64 --long 256";
 
+/// Of `tune`.
+pub const TUNE: &str = "\
+Each combination of settings is one start of the engine: short loads, and long ones where these show that it may win. \
+What was measured in an earlier run is not measured again. No optimum is claimed: the answer lists what was not tried.
+
+Examples:
+  plimsoll tune settings.yaml --slo ttft=500ms,itl=50ms
+  plimsoll tune settings.yaml --slo ttft=500ms,itl=50ms --budget 40m --resume
+  plimsoll tune idle --model /models/tiny-llama --set max-num-seqs=16,64
+  plimsoll tune --preset vllm-cuda --model org/m --set max-num-seqs=64,256
+
+Exit codes: 0 answered, 2 usage, 3 environment, 4 nothing that was tried keeps the limits, 130 interrupted";
+
 /// Of `ablate`.
 pub const ABLATE: &str = "\
 The arms run in turn (A, B, A, B, …), --repeats times each; each run loads the engine again. \

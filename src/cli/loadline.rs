@@ -83,7 +83,7 @@ pub struct LoadlineArgs {
 }
 
 /// A percentile that the client gives.
-fn percentile(text: &str) -> Result<u32, String> {
+pub(super) fn percentile(text: &str) -> Result<u32, String> {
     match text.trim().trim_start_matches('p').parse() {
         Ok(p @ (50 | 90 | 95 | 99)) => Ok(p),
         _ => Err("one of 50, 90, 95, 99".into()),

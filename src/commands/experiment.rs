@@ -2,7 +2,7 @@
 
 mod levels;
 mod results;
-mod target;
+pub(super) mod target;
 
 use super::load::{live_backend, max_log_bytes, run_stoppable};
 use super::sweep::results::write_environment;

@@ -28,6 +28,7 @@ mod sweep;
 mod top;
 #[cfg(test)]
 mod toy_engine_tests;
+mod tune;
 mod validate;
 mod watch;
 mod why;
@@ -59,6 +60,7 @@ pub fn run_command(cli: Cli) -> ExitCode {
         Command::Run(args) => run::run_run(&console, *args),
         Command::Sweep(args) => sweep::run_sweep_command(&console, *args),
         Command::Experiment(args) => experiment::run_experiment(&console, *args),
+        Command::Tune(args) => tune::run_tune(&console, *args),
         Command::Ablate(args) => ablate::run_ablate(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run_cuda_graphs(&console, *args),
         Command::Loadline(args) => loadline::run_loadline(&console, *args),

@@ -8,6 +8,7 @@ use crate::error::{ExitCode, Failure};
 use crate::estimate::calibration::Calibration;
 use crate::loadline::Loadline;
 use crate::store::{ProfileFile, read_profile};
+use crate::tune::{TUNING_DOCUMENT, Tuning};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -55,10 +56,11 @@ struct DocumentHead {
 type TypedCheck = fn(&[u8]) -> Result<(), serde_json::Error>;
 
 /// The kinds of documents besides profiles that are read by a type of their own.
-const KINDS: [(&str, TypedCheck); 3] = [
+const KINDS: [(&str, TypedCheck); 4] = [
     ("capture", typed::<Capture>),
     ("loadline", typed::<Loadline>),
     ("calibration", typed::<Calibration>),
+    (TUNING_DOCUMENT, typed::<Tuning>),
 ];
 
 fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), serde_json::Error> {

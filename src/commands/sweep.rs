@@ -1,6 +1,6 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
-mod fit;
+pub(super) mod fit;
 mod remote;
 pub(super) mod results;
 mod slurm;

@@ -1,12 +1,15 @@
 //! Limits on latency that a load must keep: `ttft=500ms,itl.p99=50ms`.
 
 use crate::engine::BenchResult;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// What is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Time to first token.
@@ -56,7 +59,7 @@ impl Metric {
 pub const STATISTICS: [&str; 5] = ["p50", "p90", "p95", "p99", "mean"];
 
 /// One limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Objective {
     /// What is limited.
     pub metric: Metric,
@@ -93,7 +96,7 @@ impl Objective {
 }
 
 /// All limits of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Objectives(pub Vec<Objective>);
 

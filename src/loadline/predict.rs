@@ -6,10 +6,11 @@ use crate::compare::settings::{self, ProfileSettings};
 use crate::engine::limits::{LoadLimits, Resource, UnsetSequences};
 use crate::estimate::{Model, Version, engines};
 use crate::profile::Profile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How long every request is, tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenLengths {
     /// Prompt.
     pub input: u64,

@@ -18,6 +18,7 @@ use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
 use entry::{GivenKeys, ModelEntry};
 use fault::FileFault;
+pub(super) use keys::flag_of_name;
 pub use schema::sweep_schema;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -15,6 +15,7 @@ mod row;
 #[cfg(test)]
 pub(crate) mod samples;
 mod taken;
+mod vary;
 
 pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ServerConfig};
 pub use deployment::deployment;
@@ -28,3 +29,4 @@ pub use plan::{
 };
 pub use resolved::resolved_yaml;
 pub use row::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};
+pub use vary::{MAX_COMBINATIONS, SettingValues, vary_settings};

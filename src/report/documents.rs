@@ -3,7 +3,7 @@
 
 use super::content::Report;
 use super::{
-    ablation, calibration, chapters, cleaning, compare, doctor, estimate, given, graphs,
+    ablation, calibration, chapters, cleaning, compare, doctor, estimate, given, graphs, tune,
     validation, why,
 };
 use serde::de::DeserializeOwned;
@@ -34,6 +34,9 @@ static KINDS: &[(&str, MakeReport)] = &[
         Ok(estimate::versions_report(&typed(d)?))
     }),
     ("gpu_choices", |d| Ok(estimate::choices_report(&typed(d)?))),
+    (crate::tune::TUNING_DOCUMENT, |d| {
+        Ok(tune::tune_report(&typed(d)?))
+    }),
     ("validation", |d| {
         Ok(validation::validation_report(&typed(d)?))
     }),

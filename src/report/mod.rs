@@ -27,6 +27,7 @@ pub mod spreadsheet;
 pub mod sweep;
 mod tables;
 pub mod terminal;
+pub mod tune;
 pub mod validation;
 pub mod why;
 

@@ -63,6 +63,9 @@ pub trait LaneWatcher: Send + Sync {
     fn sink(&self) -> Sink;
 }
 
+/// Whether a cell is to be measured, asked just before.
+pub type WantedCells<'a> = &'a (dyn Fn(&Cell) -> bool + Send + Sync);
+
 /// Shared by the groups that run.
 pub struct SweepContext<'a> {
     /// The daemon.
@@ -75,6 +78,8 @@ pub struct SweepContext<'a> {
     pub stop: &'a StopSignal,
     /// Observer of the progress.
     pub watcher: &'a dyn SweepWatcher,
+    /// Which cells are still wanted when their turn comes; `None`: all.
+    pub(super) wanted: Option<WantedCells<'a>>,
     journal: Mutex<Journal>,
     /// Starts of engines that the forecast has not learnt yet, seconds.
     starts: Mutex<Vec<(GroupId, f64)>>,
@@ -96,9 +101,17 @@ impl<'a> SweepContext<'a> {
             folder,
             stop,
             watcher,
+            wanted: None,
             journal: Mutex::new(journal),
             starts: Mutex::default(),
         }
+    }
+
+    /// Leaves out cells that are no longer wanted when their turn comes, by the rows of those before them: these are
+    /// written by then. They get no row.
+    pub fn measure_wanted(mut self, wanted: WantedCells<'a>) -> SweepContext<'a> {
+        self.wanted = Some(wanted);
+        self
     }
 
     /// The journal; groups that run side by side write to it in turn.

@@ -120,6 +120,15 @@ impl GroupRunner<'_> {
             if self.context.stop.stop_reason().is_some() {
                 break;
             }
+            if let Some(wanted) = self.context.wanted {
+                // Whether it is wanted follows from the row of the cell before.
+                if let Some(before) = before.take() {
+                    before.await?;
+                }
+                if !wanted(cell) {
+                    continue;
+                }
+            }
             let number = self.attempts.get(&cell.id).copied().unwrap_or(0) + 1;
             let mut attempt = CellAttempt {
                 cell,

@@ -174,9 +174,11 @@ fn verb(words: &[String], line: &str) -> Class {
         "profile" | "ablate" | "experiment" if has("--engine") => {
             Class::Parsed("asks for an engine that no test image has")
         }
-        "experiment" | "sweep" if has("--image") || has("--preset") => {
+        "experiment" | "sweep" | "tune" if has("--image") || has("--preset") => {
             Class::Parsed("asks for an image that is nowhere here")
         }
+        "tune" if has("--resume") => Class::Parsed("asks for an earlier run"),
+        "tune" => Class::Containers(once(" --dry-run")),
         "profile" | "ablate" | "experiment" => Class::Containers(once(" --dry-run")),
         "cuda-graphs" => Class::Parsed("asks for an engine with CUDA graphs"),
         "loadline" => Class::Containers(once(" --predict-only")),

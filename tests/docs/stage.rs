@@ -51,6 +51,11 @@ const SWEEP: &str = "models:
   - {model_id: tiny, container_name: idle, input_lengths: [16, 32], output_lengths: 8}
 ";
 
+/// Settings to choose among, in the container that pages call `idle`.
+const SETTINGS: &str = "models:
+  - {model_id: tiny, container_name: idle, engine_args: {max-num-seqs: [16, 64], block-size: [16, 32]}}
+";
+
 impl Stage {
     pub fn new() -> Stage {
         let dir = tempfile::tempdir().expect("tempdir");
@@ -94,6 +99,7 @@ impl Stage {
         write("sweep.yaml", SWEEP);
         write("compose.yaml", COMPOSE);
         write("matrix.yaml", SWEEP);
+        write("settings.yaml", SETTINGS);
         write(
             "cases.jsonl",
             "{\"id\": 1, \"model\": \"Qwen/Qwen3-8B\", \"gpu\": \"H100\", \"max_model_len\": 4096}\n",

@@ -17,6 +17,8 @@ pub struct Counts {
 
 pub struct Pool {
     pub blocks: u64,
+    /// Requests that may run at once.
+    slots: u64,
     counts: Mutex<Counts>,
     freed: Condvar,
 }
@@ -28,8 +30,8 @@ pub struct Held<'a> {
 }
 
 impl Pool {
-    pub fn new(blocks: u64) -> Pool {
-        Pool { blocks, counts: Mutex::default(), freed: Condvar::new() }
+    pub fn new(blocks: u64, slots: u64) -> Pool {
+        Pool { blocks, slots, counts: Mutex::default(), freed: Condvar::new() }
     }
 
     pub fn needed(tokens: u64) -> u64 {
@@ -48,11 +50,11 @@ impl Pool {
         add(&mut self.lock());
     }
 
-    /// Waits until so many blocks are free. The caller has made sure that the pool has so many.
+    /// Waits until so many blocks are free, and a slot. The caller has made sure that the pool has so many.
     pub fn hold(&self, blocks: u64) -> Held<'_> {
         let mut counts = self.lock();
         counts.waiting += 1;
-        while self.blocks - counts.used_blocks < blocks {
+        while self.blocks - counts.used_blocks < blocks || counts.running >= self.slots {
             counts = self.freed.wait(counts).unwrap_or_else(PoisonError::into_inner);
         }
         counts.waiting -= 1;
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn one_who_finds_no_room_to_grow_gives_way() {
-        let pool = Pool::new(10);
+        let pool = Pool::new(10, 256);
         let (first, preempted) = pool.hold(4).grow(6);
         assert!(!preempted);
         assert_eq!((pool.counts().used_blocks, pool.counts().running), (6, 1));
@@ -120,5 +122,20 @@ mod tests {
         });
         let end = pool.counts();
         assert_eq!((end.used_blocks, end.running, end.waiting, end.preemptions), (0, 0, 0, 1));
+    }
+
+    #[test]
+    fn who_finds_no_slot_waits_for_one() {
+        let pool = Pool::new(10, 1);
+        let first = pool.hold(1);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| pool.hold(1).blocks);
+            while pool.counts().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(pool.counts().running, 1);
+            drop(first);
+            assert_eq!(second.join().unwrap(), 1);
+        });
     }
 }

@@ -7,6 +7,7 @@ mod faults;
 mod http;
 mod json;
 mod kv;
+mod latency;
 mod load;
 mod memory;
 mod phases;

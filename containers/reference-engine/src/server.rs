@@ -3,6 +3,7 @@
 use crate::args::{Args, Flag, Kind, Spec, Stop, usage};
 use crate::http::{self, Answer, Request};
 use crate::kv::Pool;
+use crate::latency::{self, Latency};
 use crate::memory::Engine;
 use crate::phases::{Phase, Phases};
 use crate::truth::{self, BLOCK_TOKENS, Truth};
@@ -26,12 +27,14 @@ pub const SPEC: Spec = Spec {
             Flag::new("port", Kind::Count, "8000", "port to listen on"),
             Flag::new("max-model-len", Kind::Count, "4096", "longest prompt and output together, in tokens"),
         ],
+        latency::FLAGS,
         faults::FLAGS,
     ],
 };
 
 pub struct Settings {
     truth: Truth,
+    latency: Latency,
     address: SocketAddr,
     max_model_len: u64,
 }
@@ -42,6 +45,7 @@ impl Settings {
         let address = http::address(args.text("host")?, port);
         Ok(Settings {
             truth: Truth::read(args)?,
+            latency: Latency::read(args)?,
             address: address.ok_or_else(|| usage("host", "expected an IP address or localhost"))?,
             max_model_len: args.count("max-model-len")?,
         })
@@ -62,7 +66,7 @@ pub fn run(settings: Settings, phases: &'static Phases) -> Result<i32, Stop> {
     let engine = Engine::load(&settings.truth, phases).map_err(|why| Stop::Failed(format!("cannot load: {why}")))?;
     let listener = TcpListener::bind(settings.address)
         .map_err(|why| Stop::Failed(format!("cannot listen on {}: {why}", settings.address)))?;
-    let pool = Pool::new(settings.truth.kv_blocks());
+    let pool = Pool::new(settings.truth.kv_blocks(), settings.latency.max_num_seqs);
     let server: &'static Server = Box::leak(Box::new(Server {
         settings,
         engine,
@@ -107,7 +111,7 @@ impl Server {
             ("GET", "/version") => {
                 Answer::json(format!("{{\"version\":\"{VERSION}\",\"engine\":\"reference\",\"simulated\":true}}"))
             }
-            ("GET", "/truth") => Answer::json(self.settings.truth.to_json()),
+            ("GET", "/truth") => Answer::json(self.settings.truth.to_json(self.settings.latency.slowdown)),
             ("GET", "/metrics") => Answer { status: 200, kind: "text/plain; version=0.0.4", body: self.metrics() },
             ("GET", "/v1/models") => Answer::json(format!(
                 "{{\"object\":\"list\",\"data\":[{{\"id\":{model},\"object\":\"model\",\"owned_by\":\"reference-engine\",\
@@ -164,11 +168,13 @@ impl Server {
         }
         self.pool.count(|counts| counts.spikes += 1);
         let (_held, _) = held.grow(Pool::needed(prompt_tokens + max_tokens));
-        let token_time = Duration::from_micros(self.settings.truth.token_us);
+        let (latency, alone) = (&self.settings.latency, Duration::from_micros(self.settings.truth.token_us));
+        thread::sleep(latency.prefill(alone, prompt_tokens, id));
+        let token_time = || latency.token(alone, self.pool.counts().running, id);
         if asked.stream {
-            self.stream_tokens(stream, &asked, &begin, &usage, token_time)?;
+            self.stream_tokens(stream, &asked, &begin, &usage, &token_time)?;
         } else {
-            thread::sleep(token_time * max_tokens as u32);
+            (0..max_tokens).for_each(|_| thread::sleep(token_time()));
         }
         self.pool.count(|counts| {
             counts.prompt_tokens += prompt_tokens;
@@ -189,11 +195,11 @@ impl Server {
         asked: &Asked,
         begin: &str,
         usage: &str,
-        token_time: Duration,
+        token_time: &dyn Fn() -> Duration,
     ) -> std::io::Result<()> {
         http::begin_events(stream)?;
         for n in 1..=asked.max_tokens {
-            thread::sleep(token_time);
+            thread::sleep(token_time());
             let reason = if n == asked.max_tokens { "\"length\"" } else { "null" };
             let event = format!(
                 "data: {begin},\"choices\":[{{\"index\":0,\"text\":\" weight\",\"logprobs\":null,\

@@ -68,7 +68,8 @@ impl Truth {
         (bytes / page * 8).next_multiple_of(page)
     }
 
-    pub fn to_json(&self) -> String {
+    /// `slowdown`: times as slow as the best settings of the latency model would be.
+    pub fn to_json(&self, slowdown: f64) -> String {
         let Truth { weights_bytes, kv_pool_bytes, activation_bytes, .. } = *self;
         let steady = weights_bytes + kv_pool_bytes;
         format!(
@@ -78,7 +79,8 @@ impl Truth {
              \"page_table_bytes\":{{\"weights\":{tables_w},\"kv_pool\":{tables_k},\"activation\":{tables_a}}},\
              \"kv_bytes_per_token\":{per_token},\"block_size\":{BLOCK_TOKENS},\"num_blocks\":{blocks},\
              \"activation_ms\":{activation_ms},\"start_ms\":{start_ms},\"load_ms\":{load_ms},\"settle_ms\":{settle_ms},\
-             \"token_us\":{token_us}}}",
+             \"token_us\":{token_us},\"slowdown\":{slowdown}}}",
+            slowdown = json::number(slowdown),
             model = json::string(&self.model),
             page = crate::memory::page_bytes(),
             peak = steady + activation_bytes,

@@ -29,6 +29,11 @@ impl BoardWords {
         whole: "experiment",
         parts: "levels",
     };
+    /// Of one start of a tuning.
+    pub const TUNING: BoardWords = BoardWords {
+        whole: "tune",
+        parts: "loads",
+    };
 }
 
 impl Default for BoardWords {

@@ -1,0 +1,522 @@
+//! `plimsoll tune`: the settings that serve most within limits, in a fraction of the starts.
+
+mod choice;
+mod measure;
+
+use super::load::{live_backend, max_log_bytes, publish_document, run_stoppable};
+use super::sweep::fit::ask_estimates;
+use super::sweep::results::write_environment;
+use super::validate::calculate;
+use crate::bounded;
+use crate::capture::RunEnd;
+use crate::cli::{GoalWord, TuneArgs};
+use crate::collect::{self, StopSignal, engine_of_image, unless_stopped};
+use crate::compare::validate::RunValidation;
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::engine::{EngineId, ServeJob};
+use crate::error::{ExitCode, Failure};
+use crate::estimate::question::Answer;
+use crate::loadline::Objectives;
+use crate::matrix::{CellGroup, EnginePlace, GroupId, ServerConfig, SweepPlan};
+use crate::report::layout::{counted_noun, counted_words, format_duration, format_figure};
+use crate::report::tune::{describe_nearest, tune_report};
+use crate::store::{ProfileFile, file_word, read_profile};
+use crate::sweep::{Folder, Journal, SweepHistory, SweepOptions, SweepSession, folder};
+use crate::tune::{
+    Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch, WinnerFacts,
+    default_starts,
+};
+use choice::{TuningChoice, read_choice};
+use measure::{LoadShape, TuningMeasure, TuningRun};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest time for memory to be given back by an engine before.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Further tries of a load after a fault that passes.
+const RETRIES: u32 = 2;
+/// The folder of all runs, in the results directory.
+const RUNS: &str = "tune";
+/// The file of the answer.
+const ANSWER_FILE: &str = "tune.json";
+
+pub fn run_tune(console: &Console, args: TuneArgs) -> anyhow::Result<ExitCode> {
+    let objectives = Objectives::parse_objectives(&args.slo, args.slo_percentile);
+    let objectives = objectives.map_err(|why| {
+        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
+    })?;
+    let limits = TuningLimits {
+        objectives,
+        headroom_percent: args.headroom,
+    };
+    run_stoppable(console, async |stop| {
+        tune(console, &args, &limits, stop).await
+    })
+}
+
+async fn tune(
+    console: &Console,
+    args: &TuneArgs,
+    limits: &TuningLimits,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    let options = sweep_options(args)?;
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let choice = read_choice(console, args, limits, &runtime, stop).await?;
+    let goal = match args.goal {
+        GoalWord::Throughput => TuningGoal::Throughput,
+        GoalWord::Cost => TuningGoal::Cost,
+        GoalWord::Concurrency => TuningGoal::Concurrency,
+    };
+    let excluded = what_does_not_fit(&choice, &runtime, &options, stop).await?;
+    let candidates = choice.servers.len();
+    let max_starts = args
+        .max_starts
+        .map_or_else(|| default_starts(candidates), |n| n as usize);
+    let seed = args.flags.seed.unwrap_or(0);
+    let mut search = TuningSearch::new(&choice.space, (goal, limits), seed, max_starts, excluded);
+    let shape = LoadShape {
+        num_prompts: args.flags.num_prompts,
+        repeats: args.flags.repeats,
+        warmup: args.flags.num_iters_warmup,
+        seed,
+    };
+    let measure = TuningMeasure::new(&choice, limits, shape);
+    if args.flags.dry_run {
+        console.write_data(describe_plan(&choice, &search, max_starts).as_bytes())?;
+        return Ok(ExitCode::Done);
+    }
+    let folder = open_folder(args, &choice)?;
+    let (mut journal, history) = Journal::open_folder(folder.path())?;
+    measure.know_run(folder.path(), &history, true);
+    if !args.again {
+        know_earlier_runs(&measure, args, folder.path());
+    }
+    let name = format!("{RUNS}-{}", choice.name);
+    let started = jiff::Timestamp::now().to_string();
+    journal.write_session(&SweepSession::new(&name, started.clone(), false, None))?;
+    drop(journal);
+    write_environment(&folder, &runtime)?;
+    console.print_note(&format!(
+        "{} of {}, {} at most; results: {}",
+        counted_noun(candidates, "combination"),
+        counted_noun(choice.space.axes.len(), "setting"),
+        counted_noun(max_starts, "start"),
+        folder.path().display()
+    ));
+    let run = TuningRun {
+        name: &name,
+        runtime: &runtime,
+        options: &options,
+        folder: &folder,
+        stop,
+    };
+    let clock = WorkClock {
+        before_s: history.worked_s(),
+        since: Instant::now(),
+        budget: args.budget,
+    };
+    let ended = run_search(console, &measure, &run, &mut search, &clock).await;
+    let (ended_by, failure) = match ended {
+        Ok(ended_by) => (ended_by, None),
+        Err(failure) => ("the run ended before".to_owned(), Some(failure)),
+    };
+    console.finish_drawing();
+    let (engine, engine_version, simulated) = measure.engine_facts();
+    let winner = match search.winner() {
+        Some(trial) => winner_facts(&choice, trial, (goal, limits), engine.as_deref())?,
+        None => WinnerFacts::default(),
+    };
+    let head = TuningHead {
+        started: history
+            .sessions
+            .first()
+            .map_or(started, |s| s.started.clone()),
+        took_s: clock.worked_s(),
+        outcome: match (stop.stop_reason(), &failure) {
+            (Some(reason), _) => reason,
+            (None, Some(failure)) => RunEnd::Failed(failure.message.clone()),
+            (None, None) => RunEnd::Completed,
+        },
+        model: common_text(&choice, |server| server.model.clone()),
+        place: common_text(&choice, |server| server.place.place_name().to_owned()),
+        engine,
+        engine_version,
+        simulated,
+        seed,
+        max_starts: u32::try_from(max_starts).unwrap_or(u32::MAX),
+        budget_s: args.budget.map(|budget| budget.as_secs_f64()),
+        lengths: choice.lengths,
+        levels: choice.levels.clone(),
+        repeats: args.flags.repeats,
+        ended_by,
+        notes: notes_on_trials(&search),
+    };
+    let answer = Tuning::conclude_search(head, &search, (goal, limits), winner);
+    let path = folder.path().join(ANSWER_FILE);
+    publish_document(console, &answer, ("answer", &path), args.flags.json, || {
+        Ok(tune_report(&answer))
+    })?;
+    match failure {
+        Some(failure) => Err(failure.hint(go_on(folder.path())).into()),
+        None if answer.best.is_none() => Err(nothing_keeps_limits(&answer).into()),
+        None => Ok(ExitCode::Done),
+    }
+}
+
+fn sweep_options(args: &TuneArgs) -> Result<SweepOptions, Failure> {
+    let flags = &args.flags;
+    Ok(SweepOptions {
+        fresh: false,
+        fresh_client: false,
+        memory: live_backend(&flags.memory_backend, "a tuning")?,
+        sample_interval: flags.sample_interval,
+        baseline: flags.baseline,
+        timeout: flags.timeout,
+        health_timeout: flags.start.health_timeout(),
+        settle_timeout: SETTLE_TIMEOUT,
+        max_log: max_log_bytes(&flags.max_log)?,
+        retries: RETRIES,
+    })
+}
+
+/// Time that this and earlier processes worked on a run.
+struct WorkClock {
+    before_s: f64,
+    since: Instant,
+    budget: Option<Duration>,
+}
+
+impl WorkClock {
+    fn worked_s(&self) -> f64 {
+        self.before_s + self.since.elapsed().as_secs_f64()
+    }
+
+    /// Whether another start would probably end after the budget: it takes as long as those before it, on average.
+    fn is_short_for(&self, trials: &[Trial]) -> bool {
+        let started = || trials.iter().filter(|t| !t.measured_before);
+        let mean = started().map(|t| t.took_s).sum::<f64>() / started().count().max(1) as f64;
+        let after = self.worked_s() + mean;
+        self.budget
+            .is_some_and(|budget| after > budget.as_secs_f64())
+    }
+}
+
+/// Starts one candidate after the other; gives why it ended, a clause.
+async fn run_search(
+    console: &Console,
+    measure: &TuningMeasure<'_>,
+    run: &TuningRun<'_>,
+    search: &mut TuningSearch<'_>,
+    clock: &WorkClock,
+) -> Result<String, Failure> {
+    while let Some(next) = search.next_candidate() {
+        if run.stop.stop_reason().is_some() {
+            return Err(run.stop.stop_failure());
+        }
+        if clock.is_short_for(search.trials()) {
+            let budget = clock.budget.unwrap_or_default().as_secs_f64();
+            return Ok(format!("the time of {} was used", format_duration(budget)));
+        }
+        let number = search.trials().len() + 1;
+        let words = search.space().describe_candidate(next.candidate);
+        let expected = next.predicted_score.map_or(String::new(), |score| {
+            format!(" (expected score {})", format_figure(score))
+        });
+        console.print_note(&format!("start {number}: {words}{expected}"));
+        let mut trial = measure
+            .measure_candidate(console, run, search, next.candidate)
+            .await?;
+        trial.predicted_score = next.predicted_score;
+        console.print_note(&format!(
+            "start {number}: {}",
+            describe_trial(search, &trial)
+        ));
+        search.record_trial(trial);
+    }
+    let tried = search.trials().len() + search.excluded().len();
+    if tried == search.space().candidates.len() {
+        return Ok("nothing is left to try".into());
+    }
+    let starts = search
+        .trials()
+        .iter()
+        .filter(|t| !t.measured_before)
+        .count();
+    Ok(format!("all {} were used", counted_noun(starts, "start")))
+}
+
+/// `measured: 812 generated tokens/s at 16 concurrent`, or why not.
+fn describe_trial(search: &TuningSearch<'_>, trial: &Trial) -> String {
+    let before = if trial.measured_before {
+        ", by an earlier run"
+    } else {
+        ""
+    };
+    let best = search.final_load(trial);
+    let figure = best.map_or(String::new(), |(load, score)| {
+        format!(
+            ": {} {} at {} concurrent",
+            format_figure(score),
+            search.goal().score_unit(),
+            load.concurrency
+        )
+    });
+    let reason = trial
+        .reason
+        .as_ref()
+        .map_or(String::new(), |why| format!("; {why}"));
+    match trial.state {
+        TrialState::Measured => format!("measured{before}{figure}"),
+        TrialState::Stopped => format!("stopped early{before}{figure}{reason}"),
+        TrialState::Failed => format!("failed{before}{reason}"),
+    }
+}
+
+/// The candidates that cannot fit by the estimate, with the reason.
+async fn what_does_not_fit(
+    choice: &TuningChoice,
+    runtime: &Runtime,
+    options: &SweepOptions,
+    stop: &StopSignal,
+) -> Result<BTreeMap<usize, String>, Failure> {
+    let groups: Vec<CellGroup> = choice
+        .servers
+        .iter()
+        .map(|server| CellGroup {
+            id: GroupId::of_server(server),
+            server: server.clone(),
+            cells: Vec::new(),
+        })
+        .collect();
+    let plan = SweepPlan {
+        name: choice.name.clone(),
+        fresh: false,
+        shard: None,
+        groups,
+        skipped: Vec::new(),
+        verdicts: BTreeMap::new(),
+    };
+    let verdicts = ask_estimates(&plan, Some(runtime), options.memory, stop).await;
+    let refused = plan
+        .groups
+        .iter()
+        .enumerate()
+        .filter_map(|(candidate, group)| {
+            let verdict = verdicts.get(&group.id)?;
+            let why = || (candidate, format!("it does not fit: {}", verdict.why));
+            (verdict.answer == Answer::DoesNotFit).then(why)
+        });
+    let excluded: BTreeMap<usize, String> = refused.collect();
+    match excluded.values().next() {
+        Some(why) if excluded.len() == choice.servers.len() => Err(Failure::new(
+            ExitCode::DoesNotFit,
+            format!("no combination fits: the first: {why}"),
+        )
+        .hint("give smaller values, or a larger GPU")),
+        _ => Ok(excluded),
+    }
+}
+
+/// The folder of this run: an earlier one to go on with, or a new one.
+fn open_folder(args: &TuneArgs, choice: &TuningChoice) -> Result<Folder, Failure> {
+    let now = jiff::Zoned::now();
+    let runs = args.flags.results.dir.join(RUNS);
+    let named = args
+        .resume
+        .as_ref()
+        .filter(|path| !path.as_os_str().is_empty());
+    match (&args.resume, named.or(args.flags.output_dir.as_ref())) {
+        (Some(_), Some(path)) => Folder::open_earlier(path, &now),
+        (Some(_), None) => {
+            let latest = folder::latest_run(&runs, &choice.name, folder::has_journal);
+            let latest = latest.ok_or_else(|| {
+                Failure::usage(format!(
+                    "there is no earlier run of `{}` in `{}`",
+                    choice.name,
+                    runs.display()
+                ))
+                .hint("leave out --resume, or name its folder: --resume=DIR")
+            })?;
+            Folder::open_earlier(&latest, &now)
+        }
+        (None, Some(path)) => Folder::create_at(path, &now),
+        (None, None) => Folder::create_new(&runs, &choice.name, &now),
+    }
+}
+
+/// Takes in what earlier runs of this host measured.
+fn know_earlier_runs(measure: &TuningMeasure<'_>, args: &TuneArgs, own: &Path) {
+    let runs = args.flags.results.dir.join(RUNS);
+    let names = std::fs::read_dir(&runs).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let here = crate::host::read_facts().hostname;
+    let mut earlier: Vec<PathBuf> = names
+        .flat_map(|name| folder::list_runs(&runs, &name))
+        .collect();
+    earlier.sort();
+    for path in earlier
+        .iter()
+        .rev()
+        .filter(|path| *path != own && host_of_run(path) == Some(here.clone()))
+    {
+        match SweepHistory::read_journal(path) {
+            Ok(history) => measure.know_run(path, &history, false),
+            Err(failure) => log::warn!("{failure}"),
+        }
+    }
+}
+
+/// The host that a run was measured on.
+fn host_of_run(path: &Path) -> Option<String> {
+    let bytes = bounded::read_document(&path.join(folder::ENV_FILE)).ok()?;
+    let env: serde_json::Value = bounded::parse_json(&bytes).ok()?;
+    env.pointer("/host/hostname")?.as_str().map(str::to_owned)
+}
+
+/// What all candidates have in common; `None` where they differ.
+fn common_text(choice: &TuningChoice, of: fn(&ServerConfig) -> String) -> Option<String> {
+    let mut all = choice.servers.iter().map(|server| of(server));
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
+}
+
+/// How to start the winner, and how far the memory estimate was off for it.
+fn winner_facts(
+    choice: &TuningChoice,
+    trial: &Trial,
+    (goal, limits): (TuningGoal, &TuningLimits),
+    engine: Option<&str>,
+) -> Result<WinnerFacts, Failure> {
+    let Some(server) = choice.servers.get(trial.candidate) else {
+        return Ok(WinnerFacts::default());
+    };
+    let (command, compose) = start_commands(server, engine)?;
+    let measured = Trial::best_load(&trial.long_loads, goal, limits);
+    let estimate = measured.and_then(|(load, _)| {
+        let file = Path::new(&load.profile);
+        let Ok(ProfileFile::Profile(profile)) = read_profile(file) else {
+            return None;
+        };
+        let (calculated, _) = calculate(&profile, file);
+        let run = RunValidation::validate_run(&profile, &load.profile, &calculated);
+        Some(
+            run.items
+                .into_iter()
+                .filter(|item| item.error_pct.is_some())
+                .collect(),
+        )
+    });
+    Ok(WinnerFacts {
+        command: Some(command),
+        compose,
+        estimate: estimate.unwrap_or_default(),
+    })
+}
+
+/// The line that starts a server, and a Compose file where it has a container of its own.
+fn start_commands(
+    server: &ServerConfig,
+    engine: Option<&str>,
+) -> Result<(String, Option<String>), Failure> {
+    match &server.place {
+        EnginePlace::Image(preset) => {
+            let image = server.place.place_name();
+            let named = server.engine.as_ref().or(preset.engine.as_ref());
+            let (spec, _) = collect::launch_spec(collect::Launch {
+                name: file_word(&server.model).to_lowercase(),
+                image,
+                run_id: "",
+                preset,
+                engine: engine_of_image(named, image)?,
+                model: &server.model,
+                settings: &server.settings,
+                engine_args: &server.engine_args,
+                longest: None,
+            })?;
+            Ok((spec.docker_line(), Some(spec.compose_file())))
+        }
+        EnginePlace::Container(name) => {
+            let shown = server.redacted();
+            let named = shown.engine.as_deref().or(engine);
+            let engine = named.map(EngineId::from_name).transpose()?;
+            let argv = engine.map_or_else(Vec::new, |engine| {
+                engine.serve_argv(&ServeJob {
+                    model: &shown.model,
+                    port: engine.default_port(),
+                    settings: &shown.settings,
+                    extra_engine_args: &shown.engine_args,
+                })
+            });
+            let words = ["docker", "exec", "-d", name].map(str::to_owned);
+            let line = shlex::try_join(words.iter().chain(&argv).map(String::as_str));
+            Ok((line.unwrap_or_default() + "\n", None))
+        }
+    }
+}
+
+/// What must be known of the figures.
+fn notes_on_trials(search: &TuningSearch<'_>) -> Vec<String> {
+    let trials = search.trials();
+    let before = trials.iter().filter(|t| t.measured_before).count();
+    let mut notes = Vec::new();
+    if before > 0 {
+        notes.push(format!(
+            "{} measured by an earlier run, with engines of then; --again measures anew",
+            counted_words(before, "combination was", "combinations were")
+        ));
+    }
+    let loads = || {
+        trials
+            .iter()
+            .flat_map(|t| t.short_loads.iter().chain(&t.long_loads))
+    };
+    if loads().next().is_some() && loads().all(|load| load.free_percent().is_none()) {
+        notes.push("headroom is unknown: no device that was measured has a memory limit".into());
+    }
+    notes
+}
+
+/// The failure of a search in which nothing keeps the limits.
+fn nothing_keeps_limits(answer: &Tuning) -> Failure {
+    let failure = Failure::run(describe_nearest(answer));
+    failure.hint("ease that limit, give other values to choose among, or fewer concurrent requests: --concurrency")
+}
+
+fn go_on(folder: &Path) -> String {
+    let text = folder.to_string_lossy().into_owned();
+    let quoted = shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned());
+    format!("go on with the same command and --resume={quoted}")
+}
+
+/// What would be run.
+fn describe_plan(choice: &TuningChoice, search: &TuningSearch<'_>, max_starts: usize) -> String {
+    let mut text = format!(
+        "tune {}: {} of {}, {} at most\n",
+        choice.name,
+        counted_noun(choice.servers.len(), "combination"),
+        counted_noun(choice.space.axes.len(), "setting"),
+        counted_noun(max_starts, "start")
+    );
+    for axis in &choice.space.axes {
+        text.push_str(&format!("  {}: {}\n", axis.name, axis.values.join(", ")));
+    }
+    let levels: Vec<String> = choice.levels.iter().map(u32::to_string).collect();
+    text.push_str(&format!(
+        "  loads: input {}, output {} tokens, {} concurrent\n",
+        choice.lengths.input,
+        choice.lengths.output,
+        levels.join(", ")
+    ));
+    if let Some(first) = search.next_candidate() {
+        let words = choice.space.describe_candidate(first.candidate);
+        text.push_str(&format!("  first start: {words}\n"));
+    }
+    for (candidate, why) in search.excluded() {
+        let words = choice.space.describe_candidate(*candidate);
+        text.push_str(&format!("  not started: {words}: {why}\n"));
+    }
+    text
+}

@@ -1,0 +1,443 @@
+//! One candidate measured: its cells as a group of a sweep, each load decided by those before it.
+
+use super::choice::TuningChoice;
+use crate::commands::sweep::watch::BoardWatcher;
+use crate::console::{BoardWords, Console};
+use crate::error::Failure;
+use crate::matrix::{
+    BenchWord, Cell, CellGroup, CellId, CellLoad, CellRow, Forecast, RowCause, RowStatus, SweepPlan,
+};
+use crate::report::layout::format_figure;
+use crate::store::{ProfileFile, read_profile};
+use crate::sweep::{
+    Cells, Folder, Journal, LaneWatcher, OomFile, SweepContext, SweepHistory, SweepOptions,
+    SweepWatcher, SweepWork,
+};
+use crate::sync::lock_data;
+use crate::tune::{LoadFigures, PlannedLoad, Trial, TrialState, TuningLimits, TuningSearch};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Requests of a long load for each concurrent one,
+const WAVES: u32 = 4;
+/// but no fewer than these: percentiles of less say little.
+const FEWEST: u32 = 16;
+/// Requests of a long load for one of a short load.
+const SHORT_PART: u32 = 4;
+/// Seeds are less than this: benches take no more than 32 bits.
+const SEEDS: u64 = 1 << 32;
+
+/// How each load is made.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadShape {
+    /// Requests of a long load, where the user sets them.
+    pub num_prompts: Option<u32>,
+    /// Repeats of a long load.
+    pub repeats: u32,
+    /// Requests before those that are measured.
+    pub warmup: Option<u32>,
+    /// Of the prompts.
+    pub seed: u64,
+}
+
+/// A row and the folder of the run that it is of.
+#[derive(Debug, Clone)]
+struct KnownRow {
+    row: CellRow,
+    folder: PathBuf,
+}
+
+/// The rows of all runs that are known, and the cells of each candidate.
+pub struct TuningMeasure<'a> {
+    choice: &'a TuningChoice,
+    limits: &'a TuningLimits,
+    shape: LoadShape,
+    rows: Mutex<HashMap<CellId, KnownRow>>,
+    /// Profiles are read once.
+    figures: Mutex<HashMap<CellId, LoadFigures>>,
+    /// Starts of engines by group, seconds.
+    starts: Mutex<BTreeMap<String, f64>>,
+}
+
+/// What a candidate's trial is so far, by the rows that are known.
+enum TrialProgress {
+    /// It is complete.
+    Complete(Trial),
+    /// This cell is next.
+    Next(CellId),
+}
+
+impl<'a> TuningMeasure<'a> {
+    /// Before anything is known.
+    pub fn new(
+        choice: &'a TuningChoice,
+        limits: &'a TuningLimits,
+        shape: LoadShape,
+    ) -> TuningMeasure<'a> {
+        TuningMeasure {
+            choice,
+            limits,
+            shape,
+            rows: Mutex::default(),
+            figures: Mutex::default(),
+            starts: Mutex::default(),
+        }
+    }
+
+    /// Takes in what a run measured. What failed for its surroundings may fare better now; what failed in another run
+    /// than this is tried again.
+    pub fn know_run(&self, folder: &Path, history: &SweepHistory, is_this_run: bool) {
+        let mut rows = lock_data(&self.rows);
+        for row in history.rows.values() {
+            let done = row.status == RowStatus::Done && row.profile.is_some();
+            let failed_here = is_this_run && row.cause.is_some_and(|c| !c.is_environmental());
+            if done || failed_here {
+                rows.entry(row.cell.clone()).or_insert_with(|| KnownRow {
+                    row: row.clone(),
+                    folder: folder.to_owned(),
+                });
+            }
+        }
+        if is_this_run {
+            let mut starts = lock_data(&self.starts);
+            for start in &history.starts {
+                starts.insert(start.group.0.clone(), start.took_s);
+            }
+        }
+    }
+
+    /// Facts of a row of any trial: engine, version, and whether it is simulated.
+    pub fn engine_facts(&self) -> (Option<String>, Option<String>, bool) {
+        let rows = lock_data(&self.rows);
+        let ids = self
+            .choice
+            .servers
+            .iter()
+            .zip(0..)
+            .flat_map(|(_, c)| self.cells_of(c));
+        let found = ids
+            .filter_map(|cell| rows.get(&cell.id))
+            .map(|known| &known.row.figures);
+        let mut facts = (None, None, false);
+        for figures in found {
+            facts.0 = facts.0.or_else(|| figures.engine.clone());
+            facts.1 = facts.1.or_else(|| figures.engine_version.clone());
+            facts.2 |= figures.simulated;
+        }
+        facts
+    }
+
+    /// The cells of a candidate: short loads from few requests to many, then the long ones.
+    fn cells_of(&self, candidate: usize) -> Vec<Cell> {
+        let Some(server) = self.choice.servers.get(candidate) else {
+            return Vec::new();
+        };
+        let levels = self.choice.levels.iter();
+        let all = levels
+            .clone()
+            .map(|l| (*l, false))
+            .chain(levels.map(|l| (*l, true)));
+        let cell = |((concurrency, is_long), place): ((u32, bool), u64)| {
+            let enough = concurrency.saturating_mul(WAVES).max(FEWEST);
+            let long = self.shape.num_prompts.unwrap_or(enough).max(concurrency);
+            let short = (long / SHORT_PART).max(concurrency);
+            let tokens = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+            let load = CellLoad {
+                bench: BenchWord::Builtin,
+                input_len: tokens(self.choice.lengths.input),
+                output_len: tokens(self.choice.lengths.output),
+                batch_size: Some(concurrency),
+                request_rate: None,
+                num_prompts: Some(if is_long { long } else { short }),
+                num_iters: None,
+                num_iters_warmup: self.shape.warmup,
+                repeats: if is_long { self.shape.repeats } else { 1 },
+                // No load has prompts of another on the same engine: its cache of prefixes would answer for them.
+                seed: Some(self.shape.seed.wrapping_add(place) % SEEDS),
+                short_prompts: None,
+            };
+            Cell::new(server.clone(), load)
+        };
+        all.zip(0..).map(cell).collect()
+    }
+
+    /// The figures of a row that was measured.
+    fn figures_of(&self, known: &KnownRow, concurrency: u32) -> Result<LoadFigures, Failure> {
+        if let Some(figures) = lock_data(&self.figures).get(&known.row.cell) {
+            return Ok(figures.clone());
+        }
+        let path = known
+            .folder
+            .join(known.row.profile.as_deref().unwrap_or_default());
+        let ProfileFile::Profile(profile) = read_profile(&path)? else {
+            let shown = path.display();
+            return Err(Failure::usage(format!("`{shown}` is of an older plimsoll"))
+                .hint("--again measures it again"));
+        };
+        let shown = path.display().to_string();
+        let figures = LoadFigures::figures_of_profile(concurrency, self.limits, &profile, shown);
+        lock_data(&self.figures).insert(known.row.cell.clone(), figures.clone());
+        Ok(figures)
+    }
+
+    /// A candidate's trial by the rows that are known: the same rows make the same trial, whoever measured them.
+    fn replay_trial(
+        &self,
+        search: &TuningSearch<'_>,
+        candidate: usize,
+    ) -> Result<TrialProgress, Failure> {
+        let cells = self.cells_of(candidate);
+        let mut trial = Trial {
+            candidate,
+            settings: self.choice.space.values_of(candidate),
+            state: TrialState::Measured,
+            measured_before: true,
+            ..Trial::default()
+        };
+        let mut used: Vec<KnownRow> = Vec::new();
+        let mut failed: Option<String> = None;
+        loop {
+            let next = search.next_load(&trial, &self.choice.levels, failed.is_some());
+            let planned = match next {
+                Ok(Some(planned)) => planned,
+                Ok(None) => break,
+                Err(reason) => {
+                    trial.state = TrialState::Stopped;
+                    trial.reason = Some(failed.take().unwrap_or(reason));
+                    break;
+                }
+            };
+            let Some(cell) = self.planned_cell(&cells, planned) else {
+                break;
+            };
+            let Some(known) = lock_data(&self.rows).get(&cell.id).cloned() else {
+                return Ok(TrialProgress::Next(cell.id.clone()));
+            };
+            if known.row.status == RowStatus::Done {
+                let figures = self.figures_of(&known, planned.concurrency)?;
+                if planned.is_long {
+                    trial.long_loads.push(figures);
+                } else {
+                    trial.short_loads.push(figures);
+                }
+                used.push(known);
+                continue;
+            }
+            let cause = known.row.cause.map_or("unknown", RowCause::as_str);
+            let message = known.row.message.clone().unwrap_or_default();
+            failed = Some(format!(
+                "{cause} at {} concurrent: {message}",
+                planned.concurrency
+            ));
+            used.push(known);
+            if planned.is_long {
+                trial.state = TrialState::Stopped;
+                trial.reason = failed.take();
+                break;
+            }
+        }
+        if trial.short_loads.is_empty() {
+            trial.state = TrialState::Failed;
+        }
+        trial.took_s = used.iter().map(|k| k.row.took_s).sum();
+        let group = cells
+            .first()
+            .map(|cell| cell.group.0.clone())
+            .unwrap_or_default();
+        if let Some(start) = lock_data(&self.starts).get(&group) {
+            trial.measured_before = false;
+            trial.took_s += start;
+        }
+        Ok(TrialProgress::Complete(trial))
+    }
+
+    fn planned_cell<'c>(&self, cells: &'c [Cell], planned: PlannedLoad) -> Option<&'c Cell> {
+        let levels = &self.choice.levels;
+        let place = levels
+            .iter()
+            .position(|level| *level == planned.concurrency)?;
+        cells.get(if planned.is_long {
+            levels.len() + place
+        } else {
+            place
+        })
+    }
+
+    /// The trial of a candidate, measured as far as no run has measured it.
+    pub async fn measure_candidate(
+        &self,
+        console: &Console,
+        run: &TuningRun<'_>,
+        search: &TuningSearch<'_>,
+        candidate: usize,
+    ) -> Result<Trial, Failure> {
+        if let TrialProgress::Complete(trial) = self.replay_trial(search, candidate)? {
+            return Ok(trial);
+        }
+        let cells = self.cells_of(candidate);
+        let Some(first) = cells.first() else {
+            return Err(
+                Failure::usage("there are no loads to measure").hint("--concurrency 4,16,64")
+            );
+        };
+        let group = first.group.clone();
+        let plan = SweepPlan {
+            name: run.name.to_owned(),
+            fresh: false,
+            shard: None,
+            groups: vec![CellGroup {
+                id: group.clone(),
+                server: first.server.clone(),
+                cells: cells.clone(),
+            }],
+            skipped: Vec::new(),
+            verdicts: BTreeMap::new(),
+        };
+        let path = run.folder.path();
+        let mut known = Cells::read_file(path)?.unwrap_or_default();
+        known.add_missing(Cells::of_plan(&plan).cells.iter());
+        known.write_file(path)?;
+        let (journal, history) = Journal::open_folder(path)?;
+        let board = console.show_board(BoardWords::TUNING, cells.len() as u64, 0);
+        let watcher = TuningWatcher {
+            board: BoardWatcher::with_text(console.clone(), board.clone(), row_lines(&cells)),
+            expected: self.choice.levels.len() as u64 + 1,
+            take: &|row| {
+                let folder = path.to_owned();
+                let row = row.clone();
+                lock_data(&self.rows).insert(row.cell.clone(), KnownRow { row, folder });
+            },
+        };
+        let wanted = |cell: &Cell| match self.replay_trial(search, candidate) {
+            Ok(TrialProgress::Next(id)) => id == cell.id,
+            Ok(TrialProgress::Complete(_)) => false,
+            // What cannot be read is reported below.
+            Err(_) => false,
+        };
+        let context = SweepContext::new(
+            run.runtime,
+            run.options,
+            run.folder,
+            run.stop,
+            &watcher,
+            journal,
+        )
+        .measure_wanted(&wanted);
+        let work = SweepWork {
+            plan: &plan,
+            history: &history,
+            retry_failed: false,
+            retry_oom: false,
+        };
+        let ooms = OomFile::open_in_folder(path)?;
+        let ended = crate::sweep::run_sweep(&context, &work, Forecast::default(), ooms).await;
+        board.finish_board();
+        drop(context);
+        let after = SweepHistory::read_journal(path)?;
+        self.know_run(path, &after, true);
+        ended?;
+        match self.replay_trial(search, candidate)? {
+            TrialProgress::Complete(trial) => match self.environmental_failure(&cells) {
+                Some(message) if trial.state == TrialState::Failed => {
+                    Err(Failure::environment(message)
+                        .hint("set that right, then go on with --resume"))
+                }
+                _ => Ok(trial),
+            },
+            TrialProgress::Next(_) => Err(run.stop.stop_failure()),
+        }
+    }
+
+    /// Why a cell failed that would fare better elsewhere: every other candidate would fail as it did.
+    fn environmental_failure(&self, cells: &[Cell]) -> Option<String> {
+        let rows = lock_data(&self.rows);
+        let mut known = cells.iter().filter_map(|cell| rows.get(&cell.id));
+        let failed = known.find(|k| k.row.cause.is_some_and(RowCause::is_environmental))?;
+        failed.row.message.clone()
+    }
+}
+
+/// Where and how the engines run.
+pub struct TuningRun<'a> {
+    /// Name in the journal.
+    pub name: &'a str,
+    /// The daemon.
+    pub runtime: &'a crate::container::Runtime,
+    /// How loads are measured.
+    pub options: &'a SweepOptions,
+    /// Where the results go.
+    pub folder: &'a Folder,
+    /// Stops it.
+    pub stop: &'a crate::collect::StopSignal,
+}
+
+/// The line when a load ends: its name, and its figures or why there are none.
+fn row_lines(
+    cells: &[Cell],
+) -> impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static {
+    // Short loads come first.
+    let short = cells.iter().take(cells.len() / 2);
+    let short: HashSet<CellId> = short.map(|cell| cell.id.clone()).collect();
+    move |cell, row| {
+        let kind = if short.contains(&cell.id) {
+            "short"
+        } else {
+            "long"
+        };
+        let concurrency = cell.load.batch_size.unwrap_or(0);
+        let name = format!("{kind} load, {concurrency} concurrent");
+        if row.status != RowStatus::Done {
+            let cause = row.cause.map_or("unknown", RowCause::as_str);
+            let message = row.message.as_deref().unwrap_or_default();
+            return (name, format!("{cause}: {message}"));
+        }
+        let figures = &row.figures;
+        let parts = [
+            figures
+                .tokens_per_second
+                .map(|t| format!("{} tok/s", format_figure(t))),
+            figures
+                .ttft_mean_ms
+                .map(|ms| format!("TTFT {} ms", format_figure(ms))),
+            figures
+                .tpot_mean_ms
+                .map(|ms| format!("TPOT {} ms", format_figure(ms))),
+        ];
+        (
+            name,
+            parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        )
+    }
+}
+
+/// Hands the rows on as they come, and the news to the board.
+struct TuningWatcher<'a> {
+    board: BoardWatcher,
+    /// Loads of a candidate that is not stopped.
+    expected: u64,
+    take: &'a (dyn Fn(&CellRow) + Send + Sync),
+}
+
+impl SweepWatcher for TuningWatcher<'_> {
+    fn begin_lane(&self, label: &str) -> Box<dyn LaneWatcher> {
+        self.board.begin_lane(label)
+    }
+
+    fn cell_ended(&self, cell: &Cell, row: &CellRow, done: u64, _of: u64) {
+        (self.take)(row);
+        self.board
+            .cell_ended(cell, row, done, self.expected.max(done));
+    }
+
+    /// What a candidate's other loads would take is not known before they are wanted.
+    fn time_left(&self, _seconds: Option<f64>) {}
+
+    fn note(&self, text: &str) {
+        self.board.note(text);
+    }
+
+    fn warning(&self, text: &str) {
+        self.board.warning(text);
+    }
+}
