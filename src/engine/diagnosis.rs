@@ -1233,7 +1233,7 @@ mod tests {
         let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
         assert_eq!(found.cause.as_deref(), Some("host_ram_oom_cgroup"));
         let settings: Vec<&str> = found.advice.iter().map(|a| a.setting.as_str()).collect();
-        assert_eq!(settings, ["VLLM_CPU_KVCACHE_SPACE", "memory_limit"]);
+        assert_eq!(settings, ["memory_limit", "VLLM_CPU_KVCACHE_SPACE"]);
     }
 
     #[test]
