@@ -87,7 +87,7 @@ fn nothing_is_left(folder: &std::path::Path) {
 }
 
 /// Settings that differ so much that noise does not decide.
-const FAR_APART: [&str; 2] = ["--set", "max-num-seqs=1,16"];
+const FAR_APART: [&str; 2] = ["--set", "max-num-seqs=4,16"];
 
 #[test]
 fn tune_finds_the_known_optimum_in_a_fifth_of_the_starts() {
@@ -218,7 +218,7 @@ fn tune_says_which_part_of_a_goal_nothing_meets_and_by_how_much() {
     let file = desk.0.path().join("tuned.yaml");
     let text = format!(
         "defaults: {{engine: reference, input_len: 16, output_len: 12, batch_sizes: [2, 8]}}\nmodels:\n  - \
-         {{model_id: reference/tuned, image: '{REFERENCE_IMAGE}', engine_args: {{max-num-seqs: [1, 16]}}, \
+         {{model_id: reference/tuned, image: '{REFERENCE_IMAGE}', engine_args: {{max-num-seqs: [4, 16]}}, \
          extra_engine_args: {words:?}}}\n"
     );
     std::fs::write(&file, text).unwrap();
