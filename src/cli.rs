@@ -493,13 +493,13 @@ pub struct WatchArgs {
     /// Time between two scans, 1s or more
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = look_interval)]
     pub interval: Duration,
-    /// Follow this process too, by its number on this host; may be repeated
+    /// Process id of an engine on this host to follow too; may be repeated
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = target::WITHOUT_DOCKER)]
     pub pid: Vec<u32>,
-    /// Follow this cgroup too: a service, scope or slice, by its path or folder; may be repeated
+    /// Cgroup of an engine to follow too (service, scope or slice); may be repeated
     #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
     pub cgroup: Vec<String>,
-    /// Follow this pod of this Kubernetes node too: [NAMESPACE/]POD[/CONTAINER]; may be repeated
+    /// Kubernetes pod on this node to follow too: [NAMESPACE/]POD[/CONTAINER]; may be repeated
     #[arg(long, value_name = "POD", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
     pub pod: Vec<String>,
     /// Keep the latest profile of each container in this folder, as NAME.json

@@ -16,25 +16,25 @@ const SEARCH: &str = "Search";
     after_help = super::examples::TUNE,
     mut_arg("container", |arg| arg
         .value_name("FILE|NAME")
-        .help("Sweep file whose settings are the choice, or an idle container (name, id or 4 or more characters of it)")),
+        .help("Sweep file with the settings to try, or an idle container")),
     mut_arg("results_dir", |arg| arg.help("Results directory: a run goes to DIR/tune/NAME/TIME/")),
     mut_arg("output_dir", |arg| arg.help("Folder for this run, new or empty, instead of a name in the results directory")),
     mut_arg("num_prompts", |arg| arg
         .help("Requests of a long load [default: 4 for each concurrent request, at least 16]; a short one has a quarter")),
-    mut_arg("repeats", |arg| arg.default_value("3").help("Run a long load so many times: the spread of the winner")),
+    mut_arg("repeats", |arg| arg.default_value("3").help("Number of long loads of the winner; mean and spread are reported")),
     mut_arg("gen_toks", |arg| arg.help("Generated tokens per request; a FILE has its own lengths")),
     mut_arg("seed", |arg| arg.help("Random seed of the search and of the prompts [default: 0]")),
     mut_arg("timeout", |arg| arg.help("Longest time for one load")),
     mut_arg("baseline", |arg| arg.help("How long to sample before each load")),
-    mut_arg("max_log", |arg| arg.help("How much of the log to keep at most, per load")),
+    mut_arg("max_log", |arg| arg.help("Largest part of the log to keep, per load")),
     mut_arg("num_iters_warmup", |arg| arg.help("Warm-up requests of each load [default: 1]")),
     mut_arg("bench", |arg| arg.help("What puts the load on; only builtin measures the latency of single requests"))
 )]
 pub struct TuneArgs {
-    /// What is to be as high as the limits allow
+    /// What to maximize
     #[arg(long, value_name = "GOAL", default_value = "throughput", help_heading = SEARCH)]
     pub goal: GoalWord,
-    /// Limits on latency, as ttft=500ms,itl.p99=50ms; may be repeated
+    /// Latency limits, as ttft=500ms,itl.p99=50ms; may be repeated
     #[arg(long, value_name = "LIMITS", help_heading = SEARCH)]
     pub slo: Vec<String>,
     /// Percentile of limits that name no statistic: 50, 90, 95 or 99
@@ -43,7 +43,9 @@ pub struct TuneArgs {
     /// Memory of the fullest device that must stay free, percent
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = headroom, help_heading = SEARCH)]
     pub headroom: f64,
-    /// A setting and its values, as max-num-seqs=16,64; true is the flag alone, false leaves it out; may be repeated
+    /// A setting and its values, as max-num-seqs=16,64; may be repeated
+    ///
+    /// `true` is the flag alone, `false` leaves it out.
     #[arg(long, value_name = "NAME=VALUES", help_heading = SEARCH)]
     pub set: Vec<SettingValues>,
     /// Engines to start at most [default: one for 5 combinations, at least 4]
@@ -52,7 +54,7 @@ pub struct TuneArgs {
     /// Start no engine that would probably end after this time, all runs that were resumed together
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = SEARCH)]
     pub budget: Option<Duration>,
-    /// Go on with an earlier run: the latest, or that in DIR
+    /// Resume the latest run, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from), conflicts_with = "output_dir", help_heading = SEARCH)]
     pub resume: Option<PathBuf>,
     /// Measure again what earlier runs in the results directory measured
