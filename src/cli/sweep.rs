@@ -189,7 +189,7 @@ pub struct SweepRunArgs {
     /// Submit and exit; `sweep merge` joins the shards later
     #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub no_wait: bool,
-    /// Run the sweep on another machine with plimsoll: ssh://[USER@]HOST[:PORT]
+    /// Run the sweep on another machine with plimsoll: ssh://USER@HOST:PORT; user and port are optional
     #[arg(long, value_name = "URL", conflicts_with = "submit", help_heading = MACHINES)]
     pub docker_host: Option<String>,
 }
