@@ -102,7 +102,7 @@ fn without_a_daemon_there_is_nothing_to_clean() {
 fn the_help_says_what_is_safe_and_how_it_ends() {
     let help = run(&["clean", "--help"]).expect(0).stdout;
     for part in [
-        "Without --apply nothing is touched",
+        "Without --apply nothing is changed",
         "plimsoll.protect",
         "8 not all could be cleaned",
         "--idle",
