@@ -48,7 +48,7 @@ async fn experiment(
     let flags = levels.flags;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let target = target::resolve_target(console, flags, &runtime, stop).await?;
-    let options = sweep_options(flags, target.fresh)?;
+    let options = sweep_options(flags, target.fresh, "an experiment")?;
     let cells = level_cells(levels, &target)?;
     if flags.dry_run {
         console.write_data(described(levels, &target).as_bytes())?;
@@ -103,11 +103,16 @@ async fn experiment(
     Ok(results::exit_code(&written?))
 }
 
-fn sweep_options(flags: &ExperimentFlags, fresh: bool) -> Result<SweepOptions, Failure> {
+/// How the loads are measured; `what` is measured, as in "an experiment".
+pub(super) fn sweep_options(
+    flags: &ExperimentFlags,
+    fresh: bool,
+    what: &str,
+) -> Result<SweepOptions, Failure> {
     Ok(SweepOptions {
         fresh,
         fresh_client: false,
-        memory: live_backend(&flags.memory_backend, "an experiment")?,
+        memory: live_backend(&flags.memory_backend, what)?,
         sample_interval: flags.sample_interval,
         baseline: flags.baseline,
         timeout: flags.timeout,

@@ -3,7 +3,8 @@
 mod choice;
 mod measure;
 
-use super::load::{live_backend, max_log_bytes, publish_document, run_stoppable};
+use super::experiment::sweep_options;
+use super::load::{publish_document, run_stoppable};
 use super::sweep::fit::ask_estimates;
 use super::sweep::results::write_environment;
 use super::validate::calculate;
@@ -33,10 +34,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest time for memory to be given back by an engine before.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Further tries of a load after a fault that passes.
-const RETRIES: u32 = 2;
 /// The folder of all runs, in the results directory.
 const RUNS: &str = "tune";
 /// The file of the answer.
@@ -62,7 +59,7 @@ async fn tune(
     limits: &TuningLimits,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let options = sweep_options(args)?;
+    let options = sweep_options(&args.flags, false, "a tuning")?;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let choice = read_choice(console, args, limits, &runtime, stop).await?;
     let goal = match args.goal {
@@ -164,22 +161,6 @@ async fn tune(
         None if answer.best.is_none() => Err(nothing_keeps_limits(&answer).into()),
         None => Ok(ExitCode::Done),
     }
-}
-
-fn sweep_options(args: &TuneArgs) -> Result<SweepOptions, Failure> {
-    let flags = &args.flags;
-    Ok(SweepOptions {
-        fresh: false,
-        fresh_client: false,
-        memory: live_backend(&flags.memory_backend, "a tuning")?,
-        sample_interval: flags.sample_interval,
-        baseline: flags.baseline,
-        timeout: flags.timeout,
-        health_timeout: flags.start.health_timeout(),
-        settle_timeout: SETTLE_TIMEOUT,
-        max_log: max_log_bytes(&flags.max_log)?,
-        retries: RETRIES,
-    })
 }
 
 /// Time that this and earlier processes worked on a run.

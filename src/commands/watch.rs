@@ -194,7 +194,7 @@ impl HostWatch<'_> {
         }
     }
 
-    /// Warns of what could be read at the scan before, or was not looked for.
+    /// Warns of what cannot be read, once until it can be read again.
     fn print_unread(&mut self, scan: &MemoryScan) {
         let unread: BTreeSet<String> = scan.notes.iter().cloned().collect();
         for note in unread.difference(&self.unread) {

@@ -1230,10 +1230,20 @@ mod tests {
         let log = "(EngineCore pid=26) INFO 11-26 12:34:25 [cpu_model_runner.py:71] Starting to load model /models/tiny-llama...\n\
             (EngineCore pid=26) INFO 11-26 12:34:26 [kv_cache_utils.py:1319] GPU KV cache size: 6,182,912 tokens\n\
             Memory cgroup out of memory: Killed process 13851 (VLLM::EngineCor) total-vm:8166464kB, anon-rss:3761664kB";
-        let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
-        assert_eq!(found.cause.as_deref(), Some("host_ram_oom_cgroup"));
-        let settings: Vec<&str> = found.advice.iter().map(|a| a.setting.as_str()).collect();
-        assert_eq!(settings, ["memory_limit", "VLLM_CPU_KVCACHE_SPACE"]);
+        let advised = |log: &str| {
+            let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
+            assert_eq!(found.cause.as_deref(), Some("host_ram_oom_cgroup"));
+            found
+                .advice
+                .into_iter()
+                .map(|a| a.setting)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(advised(log), ["memory_limit", "VLLM_CPU_KVCACHE_SPACE"]);
+        let newer = log.replace("GPU KV cache size", "CPU KV cache size");
+        assert_eq!(advised(&newer), ["memory_limit", "VLLM_CPU_KVCACHE_SPACE"]);
+        let before_the_pool = log.replace("GPU KV cache size", "weights");
+        assert_eq!(advised(&before_the_pool), ["memory_limit", "model_size"]);
     }
 
     #[test]

@@ -473,7 +473,7 @@ fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> Gp
     }
 }
 
-/// What tells a named engine apart: a process tree has no id, and its name has its pid.
+/// Identifies a named engine: a process tree has no id, and its name contains its pid.
 fn named_id(facts: &ContainerFacts) -> String {
     match facts.id.as_str() {
         "" => facts.name.clone(),

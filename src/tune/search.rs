@@ -15,13 +15,13 @@ use super::trial::{LoadFigures, Trial, TuningGoal, TuningLimits};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One in so many candidates gets the long load: the factor of successive halving.
+/// One candidate in three gets the long load: the factor of successive halving.
 const HALVING_FACTOR: usize = 3;
 /// Standard deviations of the noise by which a short score may be below the best and count as good.
 const NEAR_THE_BEST: f64 = 1.5;
-/// Fewest starts, where there are as many candidates: fewer tell nothing of any setting.
+/// Fewest starts, where there are as many candidates: fewer show no effect of any setting.
 const FEWEST_STARTS: usize = 4;
-/// One start for so many candidates.
+/// Candidates for each start, unless the user sets the number of starts.
 const CANDIDATES_PER_START: usize = 5;
 /// How much less than the worst measured score a candidate counts that could not be measured.
 const FAILED_SHARE: f64 = 0.5;
@@ -262,7 +262,11 @@ impl<'a> TuningSearch<'a> {
 
     /// Candidates and the logarithms of their scores. What failed counts as worse than all.
     fn observations(&self) -> Vec<(usize, f64)> {
-        let score = |t: &Trial| Some(t.final_load(self.goal, self.limits)?.1.score.ln());
+        // A score of 0 has no logarithm: it counts as failed.
+        let score = |t: &Trial| {
+            let score = t.final_load(self.goal, self.limits)?.1.score;
+            (score > 0.0).then(|| score.ln())
+        };
         let worst = self.trials.iter().filter_map(score).reduce(f64::min);
         let observed = self.trials.iter().filter_map(|trial| {
             let failed = || Some(worst? + FAILED_SHARE.ln());
@@ -271,7 +275,7 @@ impl<'a> TuningSearch<'a> {
         observed.collect()
     }
 
-    /// How far from the middle of all numbers a candidate is, from 0: the middle tells most of the rest.
+    /// How far a candidate is from the middle of all numbers, from 0: the middle is nearest to all others.
     fn distance_from_middle(&self, candidate: usize) -> f64 {
         let places = self.space.candidates.get(candidate).into_iter().flatten();
         let each = self

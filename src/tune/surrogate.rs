@@ -1,4 +1,4 @@
-//! The surrogate: what measured candidates tell about the others. A Gaussian process over the settings, with a kernel
+//! The surrogate: predicts candidates from those that were measured. A Gaussian process over the settings, with a kernel
 //! that adds one term for each setting (Duvenaud, Nickisch, Rasmussen, "Additive Gaussian Processes", 2011).
 
 use super::space::SettingSpace;
@@ -8,9 +8,9 @@ use super::space::SettingSpace;
 const SPREAD: f64 = 0.3;
 /// Standard deviation of the logarithm of a score over repeats of one measurement, where no more was seen.
 pub const LEAST_NOISE: f64 = 0.02;
-/// How far a number tells about its neighbours, as a share of the axis from its lowest to its highest value.
+/// How far a value predicts its neighbours, as a share of the axis from its lowest to its highest value.
 const REACH: f64 = 0.5;
-/// How much one value of a category tells about another, 0 to 1.
+/// Correlation of two values of a category, 0 to 1.
 const CATEGORY_LIKENESS: f64 = 0.3;
 /// Share of the kernel that adds settings; the rest multiplies them, for settings that act together.
 const ADDITIVE_SHARE: f64 = 0.9;
@@ -104,7 +104,7 @@ impl<'a> Surrogate<'a> {
     }
 }
 
-/// How much two candidates tell about each other.
+/// Covariance of the logarithms of two candidates' scores.
 fn covariance(space: &SettingSpace, a: usize, b: usize) -> f64 {
     let (Some(a), Some(b)) = (space.candidates.get(a), space.candidates.get(b)) else {
         return 0.0;
