@@ -164,6 +164,17 @@ pub struct RequestedSettings {
 }
 
 impl RequestedSettings {
+    /// Their names.
+    pub const NAMES: [&'static str; 7] = [
+        "dtype",
+        "quantization",
+        "kv_cache_dtype",
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "max_model_len",
+        "enforce_eager",
+    ];
+
     /// The same without those of these names.
     pub fn without(&self, names: &[&str]) -> RequestedSettings {
         let kept = |name: &str| !names.contains(&name);

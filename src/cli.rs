@@ -579,6 +579,15 @@ fn some_text(text: &str) -> Result<String, String> {
     }
 }
 
+/// `5%` and `5`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(p) if (0.0..=90.0).contains(&p) => Ok(p),
+        _ => Err("must be 0 to 90 percent: 5%".into()),
+    }
+}
+
 /// A size, kept as it was written.
 fn size(text: &str) -> Result<String, String> {
     text.parse::<crate::units::Bytes>()

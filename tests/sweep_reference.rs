@@ -458,3 +458,129 @@ fn labels_that_came_with_an_image_make_no_container_this_sweeps() {
     drop(theirs);
     docker(&["rmi", &image]).unwrap();
 }
+#[test]
+fn an_adaptive_sweep_measures_the_loads_that_decide_and_marks_the_others() {
+    needs!(Docker, ReferenceEngine);
+    let desk = Desk::new();
+    let file = desk.file(&text(
+        r#"
+models:
+  - model_id: curve
+    input_lengths: 16
+    batch_sizes: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    num_prompts: 64
+    engine_args: {activation-ms: 0, token-us: 10000}
+"#,
+    ));
+    let swept = desk.sweep(&[&file, "--adaptive=80"], 0);
+    let cells = swept.of_model("curve");
+    let figure = |cell: &&Value| {
+        cell["row"]["figures"]["tokens_per_second"]
+            .as_f64()
+            .unwrap()
+    };
+    let (measured, between): (Vec<&Value>, Vec<&Value>) =
+        cells.iter().partition(|cell| cell["status"] == "done");
+    assert!(
+        measured.len() >= 3 && !between.is_empty(),
+        "{:?}",
+        swept.ends("curve")
+    );
+    for ends in [0, 11] {
+        assert_eq!(cells[ends]["status"], "done");
+    }
+    for cell in &between {
+        assert_eq!(cell["status"], "interpolated");
+        assert_eq!(cell["row"]["profile"], Value::Null);
+        let known = measured.iter().map(figure);
+        let (low, high) = known.fold((f64::MAX, 0.0f64), |(a, b), f| (a.min(f), b.max(f)));
+        assert!((low..=high).contains(&figure(cell)), "{cell:#}");
+    }
+    let counts = &swept.results["counts"];
+    assert_eq!(counts["interpolated"], between.len());
+    // No table has its figure as a number that was measured.
+    assert!(
+        swept.ended.stdout.contains("interpolated"),
+        "{}",
+        swept.ended.stdout
+    );
+    let page = run(&[
+        "report",
+        &swept.folder.display().to_string(),
+        "--format",
+        "md",
+        "--full",
+        "-o",
+        "-",
+    ]);
+    assert!(page.expect(0).stdout.contains("≈ "));
+
+    // Without the flag the run goes on to what was not measured.
+    let on = format!("--resume={}", swept.folder.display());
+    let whole = desk.sweep(&[&file, &on], 0);
+    assert_eq!(whole.ends("curve"), ["done"; 12]);
+    assert_eq!(whole.begun().len(), 12);
+}
+
+#[test]
+fn what_engines_compile_is_kept_from_one_start_to_the_next_where_that_is_asked_for() {
+    needs!(Docker, ReferenceEngine);
+    let desk = Desk::new();
+    let file = desk.file(&text(
+        r#"
+models:
+  - model_id: compiled
+    input_lengths: 16
+    batch_sizes: 1
+    engine_args: {compile-ms: 20, settle-ms: [100, 110, 120]}
+"#,
+    ));
+    let compiled = |swept: &Swept| {
+        let logs = swept.of_model("compiled").into_iter().map(|cell| {
+            let group = cell["group"].as_str().unwrap();
+            let start = swept
+                .folder
+                .join("starts")
+                .join(format!("{group}-start.capture"));
+            std::fs::read_to_string(start.join("log.txt")).unwrap()
+        });
+        let words = logs.map(|log| log.contains("compiled=cached"));
+        words.filter(|cached| *cached).count()
+    };
+    let image = docker(&[
+        "image",
+        "inspect",
+        "-f",
+        "{{.Id}}",
+        common::e2e::REFERENCE_IMAGE,
+    ]);
+    let volumes = || {
+        let own = format!(
+            "label=plimsoll.start-cache={}",
+            image.as_ref().unwrap().trim()
+        );
+        docker(&["volume", "ls", "-q", "--filter", &own]).unwrap()
+    };
+    assert_eq!(compiled(&desk.sweep(&[&file], 0)), 0);
+    // Another test's volume may be here already.
+    let before = volumes();
+    assert!(compiled(&desk.sweep(&[&file, "--start-cache"], 0)) >= 2);
+    let volume = volumes().trim().to_owned();
+    assert!(
+        volume.starts_with("plimsoll-start-cache-"),
+        "{before:?} {volume:?}"
+    );
+    let listed = run(&["clean", "--start-caches"]).expect(0);
+    assert!(listed.stdout.contains(&volume) && volumes().contains(&volume));
+    let removed = run(&["clean", "--start-caches", "--apply", "--json"]).expect(0);
+    let removed: Value = serde_json::from_str(&removed.stdout).unwrap();
+    let names = removed["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| &v["name"]);
+    assert!(
+        names.into_iter().any(|name| name == volume.as_str()),
+        "{removed:#}"
+    );
+}

@@ -1,8 +1,8 @@
 //! The flags of `sweep` and `config`.
 
 use super::{
-    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, parse_duration, sample_interval, size,
-    some_text, some_time,
+    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, parse_duration, percent,
+    sample_interval, size, some_text, some_time,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
@@ -55,12 +55,18 @@ pub struct SweepRunArgs {
     /// Show the plan, its duration, and checks of containers, models, GPUs and disk; run nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Measure the loads where memory ends or a curve bends; interpolate the others, to so many percent
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = percent, conflicts_with = "fresh")]
+    pub adaptive: Option<f64>,
     /// Start the engine again for each cell, even if only the load differs
     #[arg(long)]
     pub fresh: bool,
     /// Start the engine's bench client again for each cell
     #[arg(long)]
     pub fresh_client: bool,
+    /// Keep what engines compile in a Docker volume, from one start to the next
+    #[arg(long)]
+    pub start_cache: bool,
     // An empty value means the latest, which a parser of paths would refuse.
     /// Resume the latest run of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]

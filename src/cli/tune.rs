@@ -1,7 +1,7 @@
 //! Flags of `tune`.
 
 use super::loadline::percentile;
-use super::{ExperimentFlags, LOAD, LONGEST_INPUT, some_time};
+use super::{ExperimentFlags, LOAD, LONGEST_INPUT, percent, some_time};
 use crate::matrix::SettingValues;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -41,7 +41,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, requires = "slo", help_heading = SEARCH)]
     pub slo_percentile: u32,
     /// Memory of the fullest device that must stay free, percent
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = headroom, help_heading = SEARCH)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent, help_heading = SEARCH)]
     pub headroom: f64,
     /// A setting and its values, as max-num-seqs=16,64; may be repeated
     ///
@@ -60,6 +60,10 @@ pub struct TuneArgs {
     /// Measure again what earlier runs in the results directory measured
     #[arg(long, help_heading = SEARCH)]
     pub again: bool,
+
+    /// Start engines without what earlier ones compiled, which is kept in a Docker volume else
+    #[arg(long, help_heading = SEARCH)]
+    pub cold_starts: bool,
 
     /// Concurrent requests of the loads, from few to many [default: 4,16,64, or the batch sizes of a FILE]
     #[arg(long, visible_alias = "levels", value_name = "N", num_args = 1.., value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LOAD)]
@@ -82,15 +86,6 @@ pub enum GoalWord {
     Cost,
     /// Concurrent requests
     Concurrency,
-}
-
-/// `5%` and `5`.
-fn headroom(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if (0.0..=90.0).contains(&p) => Ok(p),
-        _ => Err("must be 0 to 90 percent: 5%".into()),
-    }
 }
 
 #[cfg(test)]

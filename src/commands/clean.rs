@@ -30,6 +30,9 @@ pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode
     let ask = clean_request(args);
     refuse(args, console.can_ask())?;
     run_until_stopped(console, args.apply.then_some(STOPPING), async |stop| {
+        if args.start_caches {
+            return clean_start_caches(console, args, stop).await;
+        }
         if args.watch {
             service::run_service(console, args, &ask, stop).await
         } else {
@@ -214,6 +217,47 @@ async fn clean_once(
             .hint("run it again: what could not be looked at was left alone")
             .into());
     }
+    Ok(ExitCode::Done)
+}
+
+/// Lists the volumes of what engines compiled; with `--apply`, removes those that no container has.
+async fn clean_start_caches(
+    console: &Console,
+    args: &CleanArgs,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let caches = unless_stopped(stop, runtime.list_start_caches()).await?;
+    let mut removed = Vec::new();
+    for cache in &caches {
+        if args.apply && cache.used_by.is_empty() {
+            unless_stopped(stop, runtime.remove_start_cache(cache)).await?;
+            removed.push(&cache.name);
+        }
+    }
+    if args.json {
+        console.print_json(&serde_json::json!({
+            "document": "start_caches", "volumes": &caches, "removed": removed,
+        }))?;
+        return Ok(ExitCode::Done);
+    }
+    let mut text = String::new();
+    for cache in &caches {
+        let state = match cache.used_by.join("`, `") {
+            names if !names.is_empty() => format!("kept: in use by container `{names}`"),
+            _ if args.apply => "removed".into(),
+            _ => "no container has it; --apply removes it".into(),
+        };
+        text.push_str(&format!(
+            "volume {}: compiled code of image {}: {state}\n",
+            cache.name, cache.image
+        ));
+    }
+    if caches.is_empty() {
+        text.push_str("no volume of plimsoll's has compiled code\n");
+    }
+    console.finish_drawing();
+    console.write_data(text.as_bytes())?;
     Ok(ExitCode::Done)
 }
 

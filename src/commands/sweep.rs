@@ -14,8 +14,8 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{
-    Forecast, GroupId, OomMemory, OomRecord, PlanOptions, RowCause, RowStatus, Shard,
-    SweepDefinition, SweepPlan,
+    Cell, CellGroup, CellId, CellRow, Forecast, GroupId, OomMemory, OomRecord, PlanOptions,
+    RowCause, RowStatus, Shard, SweepDefinition, SweepPlan, interpolate_cells, next_deciding_cell,
 };
 use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::{counted_noun, format_duration};
@@ -25,6 +25,7 @@ use crate::sweep::{
     Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
     earlier, folder, preflight,
 };
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::BoardWatcher;
@@ -69,6 +70,7 @@ fn sweep_options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOp
     Ok(SweepOptions {
         fresh: args.fresh,
         fresh_client: args.fresh_client,
+        start_cache: args.start_cache,
         memory: live_backend(&args.memory_backend, "a sweep")?,
         sample_interval: args.sample_interval,
         baseline: args.baseline,
@@ -288,10 +290,21 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
     // Without these it would be another run.
     words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
     words.extend(args.fresh.then(|| "--fresh".into()));
+    words.extend(args.adaptive.map(|percent| format!("--adaptive={percent}")));
     let host = args.docker_host.as_ref();
     words.extend(host.map(|url| format!("--docker-host={url}")));
     words.push(format!("--resume={}", quoted(folder)));
     format!("go on with `plimsoll sweep {}`", words.join(" "))
+}
+
+/// Gives the cells that needed no measurement their rows.
+fn write_interpolated(folder: &Folder, plan: &SweepPlan, tolerance: f64) -> Result<(), Failure> {
+    let (mut journal, history) = Journal::open_folder(folder.path())?;
+    let when = jiff::Timestamp::now().to_string();
+    let groups = plan.groups.iter();
+    let mut rows =
+        groups.flat_map(|group| interpolate_cells(group, &history.rows, tolerance, &when));
+    rows.try_for_each(|row| journal.write_end(&row))
 }
 
 async fn sweep_through(
@@ -362,10 +375,23 @@ async fn sweep_through(
     let skipped = plan.skipped.iter().map(|skip| &skip.cell);
     let cells = plan.planned_cells().chain(skipped);
     let watcher = BoardWatcher::new(console.clone(), board.clone(), cells);
-    let context = SweepContext::new(&runtime, options, &folder, stop, &watcher, journal);
+    // The curves of a group are those of the plan, whatever of it has its row already.
+    let tolerance = args.adaptive.map(|percent| percent / 100.0);
+    let deciding = |group: &CellGroup, left: &[&Cell], rows: &HashMap<CellId, CellRow>| {
+        let whole = plan.groups.iter().find(|other| other.id == group.id)?;
+        next_deciding_cell(whole, left, rows, tolerance?)
+    };
+    let mut context = SweepContext::new(&runtime, options, &folder, stop, &watcher, journal);
+    if tolerance.is_some() {
+        context = context.choose_cells(&deciding);
+    }
     let ended = crate::sweep::run_sweep(&context, &work, forecast, ooms).await;
     board.finish_board();
     drop(context);
+    let ended = match tolerance {
+        Some(tolerance) => ended.and_then(|()| write_interpolated(&folder, &plan, tolerance)),
+        None => ended,
+    };
     // Whatever happened: what was done is written.
     let counts = results::write_results(console, args, &folder, &plan);
     console.print_note(&format!("results: {}", folder.path().display()));

@@ -59,7 +59,10 @@ async fn tune(
     limits: &TuningLimits,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let options = sweep_options(&args.flags, false, "a tuning")?;
+    let options = SweepOptions {
+        start_cache: !args.cold_starts,
+        ..sweep_options(&args.flags, false, "a tuning")?
+    };
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let choice = read_choice(console, args, limits, &runtime, stop).await?;
     let goal = match args.goal {

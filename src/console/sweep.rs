@@ -159,7 +159,7 @@ impl SweepBoard {
             let mut counts = lock_data(&self.0.counts);
             counts.done = (counts.done + 1).min(counts.of);
             match row.status {
-                RowStatus::Done => {}
+                RowStatus::Done | RowStatus::Interpolated => {}
                 RowStatus::Failed => counts.failed += 1,
                 RowStatus::Skipped => counts.skipped += 1,
             }
@@ -251,7 +251,7 @@ impl Board {
             return;
         };
         let mark = look.mark_sign(match row.status {
-            RowStatus::Done => ResultMark::Done,
+            RowStatus::Done | RowStatus::Interpolated => ResultMark::Done,
             RowStatus::Failed => ResultMark::Failed,
             RowStatus::Skipped => ResultMark::Skipped,
         });
@@ -261,7 +261,7 @@ impl Board {
         let label = look.cut_middle(&label, columns.saturating_sub(head));
         let paint = |detail: &str| match row.status {
             RowStatus::Failed => detail.to_owned(),
-            RowStatus::Done | RowStatus::Skipped => look.dim_text(detail),
+            RowStatus::Done | RowStatus::Interpolated | RowStatus::Skipped => look.dim_text(detail),
         };
         let mut text = format!("{mark} {count}  {label}");
         if head + text_width(&label) + 2 + text_width(&detail) <= columns {

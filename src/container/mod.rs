@@ -37,6 +37,7 @@ mod request;
 mod running;
 mod seen;
 pub mod sockets;
+pub mod start_cache;
 pub mod stray;
 pub mod teardown;
 mod top;

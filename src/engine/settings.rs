@@ -120,9 +120,9 @@ impl Setting {
         values.insert(self.name.clone(), value.to_owned());
     }
 
-    /// Whether `profile` and `sweep` set it.
+    /// Whether `profile` and `sweep` have a flag or a key of their own for it.
     pub fn is_requested(&self) -> bool {
-        self.engines.values().any(|e| !e.written.is_empty())
+        RequestedSettings::NAMES.contains(&self.name.as_str())
     }
 
     /// The words that set it on the engine's command line, or the engine's variable as `NAME=value`.

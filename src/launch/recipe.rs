@@ -44,6 +44,9 @@ pub struct Recipe {
     pub memory_env: Vec<String>,
     /// What is not known of an engine without rules.
     pub missing: Option<String>,
+    /// Variables that name the folders of what it compiles → names for these folders.
+    #[serde(default)]
+    pub start_cache: BTreeMap<String, String>,
 }
 
 /// Images of one entrypoint.

@@ -2,6 +2,7 @@
 //! them, and the row that comes of each. Pure: no I/O, no clock.
 
 mod cell;
+mod coverage;
 mod deployment;
 mod expand;
 mod figures;
@@ -18,6 +19,7 @@ mod taken;
 mod vary;
 
 pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ServerConfig};
+pub use coverage::{interpolate_cells, next_deciding_cell};
 pub use deployment::deployment;
 pub use expand::{MAX_CELLS, take_out_flag};
 pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};

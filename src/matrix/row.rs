@@ -44,6 +44,8 @@ pub struct CellRow {
 pub enum RowStatus {
     /// Measured.
     Done,
+    /// Not measured: its figures lie between those of its neighbours.
+    Interpolated,
     /// Tried, without figures.
     Failed,
     /// Not tried.
@@ -52,9 +54,10 @@ pub enum RowStatus {
 
 impl RowStatus {
     /// As written.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             RowStatus::Done => "done",
+            RowStatus::Interpolated => "interpolated",
             RowStatus::Failed => "failed",
             RowStatus::Skipped => "skipped",
         }

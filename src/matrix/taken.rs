@@ -182,6 +182,7 @@ mod tests {
             ("--served-model-name", None),
             ("-pp", None),
             ("--max-num-seqs", None),
+            ("--kv-cache-memory-bytes", None),
             ("--kv-pool", None),
             ("--context-length", Some("max_model_len")),
             ("--max-total-tokens", None),

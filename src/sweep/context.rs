@@ -5,11 +5,11 @@ use super::journal::Journal;
 use crate::collect::StopSignal;
 use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{Cell, CellRow, GroupId};
+use crate::matrix::{Cell, CellGroup, CellId, CellRow, GroupId};
 use crate::progress::{Progress, Sink};
 use crate::sync::lock_data;
 use crate::telemetry::BackendChoice;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub struct SweepOptions {
     pub fresh: bool,
     /// A process for each run of a bench's client.
     pub fresh_client: bool,
+    /// Containers of ours keep what their engines compile in a volume, from one start to the next.
+    pub start_cache: bool,
     /// What reads the memory.
     pub memory: BackendChoice,
     /// Between samples.
@@ -63,8 +65,10 @@ pub trait LaneWatcher: Send + Sync {
     fn sink(&self) -> Sink;
 }
 
-/// Whether a cell is to be measured, asked just before.
-pub type WantedCells<'a> = &'a (dyn Fn(&Cell) -> bool + Send + Sync);
+/// Chooses which of a group's cells is measured next, by the rows so far: its place among those that are left; `None`
+/// leaves them out.
+pub type CellChoice<'a> =
+    &'a (dyn Fn(&CellGroup, &[&Cell], &HashMap<CellId, CellRow>) -> Option<usize> + Send + Sync);
 
 /// Shared by the groups that run.
 pub struct SweepContext<'a> {
@@ -78,8 +82,10 @@ pub struct SweepContext<'a> {
     pub stop: &'a StopSignal,
     /// Observer of the progress.
     pub watcher: &'a dyn SweepWatcher,
-    /// Which cells are still wanted when their turn comes; `None`: all.
-    pub(super) wanted: Option<WantedCells<'a>>,
+    /// Chooses the next cell; `None`: all in their order.
+    choice: Option<CellChoice<'a>>,
+    /// The rows of this run.
+    rows: Mutex<HashMap<CellId, CellRow>>,
     journal: Mutex<Journal>,
     /// Starts of engines that the forecast has not learnt yet, seconds.
     starts: Mutex<Vec<(GroupId, f64)>>,
@@ -101,17 +107,35 @@ impl<'a> SweepContext<'a> {
             folder,
             stop,
             watcher,
-            wanted: None,
+            choice: None,
+            rows: Mutex::default(),
             journal: Mutex::new(journal),
             starts: Mutex::default(),
         }
     }
 
-    /// Leaves out cells that are no longer wanted when their turn comes, by the rows of those before them: these are
-    /// written by then. They get no row.
-    pub fn measure_wanted(mut self, wanted: WantedCells<'a>) -> SweepContext<'a> {
-        self.wanted = Some(wanted);
+    /// Lets cells be chosen one by one. What is left out gets no row.
+    pub fn choose_cells(mut self, choice: CellChoice<'a>) -> SweepContext<'a> {
+        self.choice = Some(choice);
         self
+    }
+
+    /// Whether the next cell follows from the rows of those before it.
+    pub(super) fn chooses_cells(&self) -> bool {
+        self.choice.is_some()
+    }
+
+    /// The place of a group's next cell among those that are left.
+    pub(super) fn next_cell(&self, group: &CellGroup, left: &[&Cell]) -> Option<usize> {
+        match self.choice {
+            None => (!left.is_empty()).then_some(0),
+            Some(choice) => choice(group, left, &lock_data(&self.rows)),
+        }
+    }
+
+    /// Takes note of a row.
+    pub(super) fn note_row(&self, row: &CellRow) {
+        lock_data(&self.rows).insert(row.cell.clone(), row.clone());
     }
 
     /// The journal; groups that run side by side write to it in turn.

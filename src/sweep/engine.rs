@@ -15,8 +15,11 @@ use crate::collect::{
 };
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::InspectedContainer;
+use crate::container::launch::LaunchSpec;
+use crate::container::start_cache::CACHE_FOLDER;
 use crate::engine::{LoadKind, ServeJob};
 use crate::error::{ExitCode, Failure};
+use crate::launch::recipe::recipe_of;
 use crate::matrix::{CellGroup, EnginePlace, RowCause, RowPhase};
 use crate::preset::Preset;
 use crate::progress::{Progress, Sink, Stage};
@@ -355,6 +358,9 @@ async fn launched(
         }
         let label = (SWEEP_LABEL.to_owned(), context.folder.id().to_owned());
         spec.labels.extend([label]);
+        if context.options.start_cache {
+            give_start_cache(context, engine.name(), &mut spec).await?;
+        }
         Ok::<_, Failure>((engine, health, spec))
     };
     let (engine, health, spec) = prepared
@@ -418,6 +424,28 @@ async fn launched(
             Err(trouble)
         }
     }
+}
+
+/// Gives a container the volume with what earlier ones of its image compiled. What the user set wins.
+async fn give_start_cache(
+    context: &SweepContext<'_>,
+    engine: &str,
+    spec: &mut LaunchSpec,
+) -> Result<(), Failure> {
+    let folders = recipe_of(engine).map(|recipe| &recipe.start_cache);
+    let Some(folders) = folders.filter(|folders| !folders.is_empty()) else {
+        return Ok(());
+    };
+    let opened = context.runtime.open_start_cache(&spec.image);
+    let Some(volume) = collect::unless_stopped(context.stop, opened).await? else {
+        return Ok(());
+    };
+    spec.mounts.push(format!("{volume}:{CACHE_FOLDER}"));
+    for (variable, folder) in folders {
+        let folder = || format!("{CACHE_FOLDER}/{folder}");
+        spec.env.entry(variable.clone()).or_insert_with(folder);
+    }
+    Ok(())
 }
 
 /// A start to be observed.

@@ -112,23 +112,21 @@ impl GroupRunner<'_> {
     ) -> Result<Option<BoxFuture<'l, Result<(), Failure>>>, Failure> {
         let mut ooms = known.clone();
         let mut before: Option<BoxFuture<'l, Result<(), Failure>>> = None;
-        let cells = &self.group.cells;
-        for (cell, next) in cells
-            .iter()
-            .zip(cells.iter().skip(1).map(Some).chain([None]))
-        {
+        let mut left: Vec<&Cell> = self.group.cells.iter().collect();
+        loop {
             if self.context.stop.stop_reason().is_some() {
                 break;
             }
-            if let Some(wanted) = self.context.wanted {
-                // Whether it is wanted follows from the row of the cell before.
+            if self.context.chooses_cells() {
+                // The choice follows from the row of the cell before.
                 if let Some(before) = before.take() {
                     before.await?;
                 }
-                if !wanted(cell) {
-                    continue;
-                }
             }
+            let Some(place) = self.context.next_cell(self.group, &left) else {
+                break;
+            };
+            let cell = left.remove(place);
             let number = self.attempts.get(&cell.id).copied().unwrap_or(0) + 1;
             let mut attempt = CellAttempt {
                 cell,
@@ -136,7 +134,7 @@ impl GroupRunner<'_> {
                 run_id: String::new(),
                 began: Instant::now(),
                 followed: !self.context.options.fresh
-                    && next.is_some_and(|next| self.need(next) == self.need(cell)),
+                    && (left.first()).is_some_and(|next| self.need(next) == self.need(cell)),
             };
             if let Some(trouble) = hopeless.blocker_for(self.need(cell)) {
                 let row = match trouble.cause {

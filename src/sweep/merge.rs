@@ -264,7 +264,7 @@ fn choose(sources: &[MergeSource], notes: &mut Vec<String>) -> Vec<ChosenRow> {
 
 /// Whether a row goes before one that came earlier on the command line.
 fn says_more(row: &CellRow, known: &CellRow) -> bool {
-    // `Status` is in the order of information: done, failed, skipped.
+    // `Status` is in the order of information: done, interpolated, failed, skipped.
     match row.status.cmp(&known.status) {
         Ordering::Less => true,
         Ordering::Greater => false,

@@ -39,6 +39,7 @@ impl SweepWork<'_> {
         self.history
             .rows
             .get(&cell.id)
+            .filter(|row| row.status != RowStatus::Interpolated)
             .is_some_and(|row| match row.cause {
                 None => true,
                 Some(cause) => !self.asked_again(cause) && !cause.is_environmental(),
@@ -113,6 +114,10 @@ pub async fn run_sweep(
     }
     let met = ooms.memory().clone().without_records(|r| !work.has_met(r));
     let groups = work.groups_left();
+    work.history
+        .rows
+        .values()
+        .for_each(|row| context.note_row(row));
     let ledger = RowLedger::new(context, work, &groups, forecast, ooms);
     for skip in work
         .plan
@@ -311,6 +316,7 @@ impl<'a> RowLedger<'a> {
 
     fn take_row(&self, cell: &Cell, row: CellRow) -> Result<(), Failure> {
         self.context.journal().write_end(&row)?;
+        self.context.note_row(&row);
         let mut state = lock_data(&self.state);
         if row.cause == Some(RowCause::Oom) {
             let record = OomRecord {

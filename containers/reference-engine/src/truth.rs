@@ -17,6 +17,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new("start-ms", Kind::Count, "200", "plateau before anything is loaded: the baseline"),
     Flag::new("load-ms", Kind::Count, "200", "time over which the weights are touched"),
     Flag::new("settle-ms", Kind::Count, "300", "plateau after the weights, and again after the KV pool"),
+    Flag::new("compile-ms", Kind::Count, "0", "time of compiling, unless the result lies in $REFERENCE_CACHE_DIR"),
     Flag::new("device", Kind::Text, "cpu", "whose memory: cpu, or the first GPU by cuda or hip (dynamic build only)"),
     Flag::new("token-us", Kind::Count, "200", "time per output token"),
 ];
@@ -32,6 +33,7 @@ pub struct Truth {
     pub start_ms: u64,
     pub load_ms: u64,
     pub settle_ms: u64,
+    pub compile_ms: u64,
     pub token_us: u64,
     pub device: Device,
 }
@@ -48,6 +50,7 @@ impl Truth {
             start_ms: args.count("start-ms")?,
             load_ms: args.count("load-ms")?,
             settle_ms: args.count("settle-ms")?,
+            compile_ms: args.count("compile-ms")?,
             token_us: args.count("token-us")?,
             device: Truth::device(args.text("device")?)?,
         })

@@ -163,7 +163,7 @@ fn state(status: RowStatus) -> LevelState {
     match status {
         RowStatus::Done => LevelState::Done,
         RowStatus::Failed => LevelState::Failed,
-        RowStatus::Skipped => LevelState::Skipped,
+        RowStatus::Skipped | RowStatus::Interpolated => LevelState::Skipped,
     }
 }
 

@@ -309,11 +309,12 @@ impl<'a> TuningMeasure<'a> {
                 lock_data(&self.rows).insert(row.cell.clone(), KnownRow { row, folder });
             },
         };
-        let wanted = |cell: &Cell| match self.replay_trial(search, candidate) {
-            Ok(TrialProgress::Next(id)) => id == cell.id,
-            Ok(TrialProgress::Complete(_)) => false,
-            // What cannot be read is reported below.
-            Err(_) => false,
+        let next = |_: &CellGroup, left: &[&Cell], _: &HashMap<CellId, CellRow>| {
+            match self.replay_trial(search, candidate) {
+                Ok(TrialProgress::Next(id)) => left.iter().position(|cell| cell.id == id),
+                // What cannot be read is reported below.
+                Ok(TrialProgress::Complete(_)) | Err(_) => None,
+            }
         };
         let context = SweepContext::new(
             run.runtime,
@@ -323,7 +324,7 @@ impl<'a> TuningMeasure<'a> {
             &watcher,
             journal,
         )
-        .measure_wanted(&wanted);
+        .choose_cells(&next);
         let work = SweepWork {
             plan: &plan,
             history: &history,

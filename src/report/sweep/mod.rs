@@ -40,12 +40,20 @@ pub struct StatusCounts {
     pub cells: usize,
     /// Measured.
     pub done: usize,
+    /// Not measured, with figures from their neighbours.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub interpolated: usize,
     /// Tried in vain.
     pub failed: usize,
     /// Left out for a reason.
     pub skipped: usize,
     /// Not run yet.
     pub not_run: usize,
+}
+
+/// Runs that measure every cell have no such count.
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl StatusCounts {
@@ -56,6 +64,7 @@ impl StatusCounts {
             counts.cells += 1;
             match status {
                 Some(RowStatus::Done) => counts.done += 1,
+                Some(RowStatus::Interpolated) => counts.interpolated += 1,
                 Some(RowStatus::Failed) => counts.failed += 1,
                 Some(RowStatus::Skipped) => counts.skipped += 1,
                 None => counts.not_run += 1,
@@ -114,7 +123,7 @@ impl CellOutcome {
         self.row.as_ref().is_some_and(|row| row.figures.simulated)
     }
 
-    /// `done`, `failed`, `skipped`, `not_run`.
+    /// `done`, `interpolated`, `failed`, `skipped`, `not_run`.
     fn status_word(&self) -> &'static str {
         self.status().map_or("not_run", RowStatus::as_str)
     }

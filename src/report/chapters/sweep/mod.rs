@@ -17,7 +17,7 @@ use crate::report::material::Material;
 pub(super) use axes::order_values;
 use axes::varying_axes;
 use charts::ChartList;
-use read::{SweepCell, SweepDocument};
+use read::{INTERPOLATED, SweepCell, SweepDocument};
 use std::collections::BTreeSet;
 
 /// The chapters of every sweep.
@@ -176,6 +176,7 @@ fn describe_results(sweep: &SweepDocument) -> String {
     let mut parts = vec![counted_words(sweep.cells.len(), "cell", "cells")];
     let known = [
         ("done", "measured"),
+        (INTERPOLATED, "interpolated"),
         ("failed", "failed"),
         ("skipped", "skipped"),
         ("not_run", "not run"),

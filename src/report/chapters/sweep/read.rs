@@ -2,7 +2,7 @@
 //! document lacks is unknown.
 
 use crate::compare::settings::parse_flags;
-use crate::matrix::RowFigures;
+use crate::matrix::{RowFigures, RowStatus};
 use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
 };
@@ -101,6 +101,9 @@ pub(crate) fn gib(bytes: Option<u64>) -> Option<f64> {
 /// Settings of one cell that are read.
 const SETTINGS: usize = 200;
 
+/// Status of a cell whose figures lie between its neighbours'.
+pub const INTERPOLATED: &str = RowStatus::Interpolated.as_str();
+
 impl SweepDocument {
     /// Of a document that was read at `place`.
     pub fn read_sweep(document: &Value, place: &str) -> SweepDocument {
@@ -182,6 +185,11 @@ impl SweepCell {
     /// Whether it was measured.
     pub fn is_done(&self) -> bool {
         self.status == "done"
+    }
+
+    /// Whether its figures are those between its neighbours.
+    pub fn is_interpolated(&self) -> bool {
+        self.status == INTERPOLATED
     }
 
     /// A figure in the unit that it is shown in; only a cell that was measured has any.

@@ -4,6 +4,7 @@ use super::axes::{SweepAxis, setting_label, varying_axes};
 use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
 use crate::report::content::{Grid, TableCell, TableColumn};
 use crate::report::figures::figure_cell;
+use crate::report::layout::format_figure;
 use crate::report::tables::{TableBuilder, word_or_reason};
 
 /// Cells that failed alike.
@@ -17,7 +18,11 @@ struct FailureCause<'a> {
 /// How many cells have no figures for which reason, with one sentence for each.
 pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
     let mut causes: Vec<FailureCause<'_>> = Vec::new();
-    for cell in sweep.cells.iter().filter(|c| !c.is_done()) {
+    for cell in sweep
+        .cells
+        .iter()
+        .filter(|c| !c.is_done() && !c.is_interpolated())
+    {
         let [cause, phase, message] = [&cell.cause, &cell.phase, &cell.message]
             .map(|word| word.as_deref().unwrap_or_default());
         let words = [cell.status.as_str(), cause, phase];
@@ -221,10 +226,13 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
     for figure in FIGURES.iter().filter(has) {
         // Why a cell was not measured is in its row: status, cause and message.
         table = table.column(figure.table_column(), |c| {
-            if c.is_done() {
-                cell_or_reason(c, figure)
-            } else {
-                TableCell::default()
+            match figure.value_of(&c.figures) {
+                _ if c.is_done() => cell_or_reason(c, figure),
+                // No number, so that nothing that reads the table takes it for a measured one.
+                Some(value) if c.is_interpolated() => {
+                    TableCell::text_cell(format!("≈ {}", format_figure(value)))
+                }
+                _ => TableCell::default(),
             }
         });
     }
