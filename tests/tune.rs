@@ -7,8 +7,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// An engine that is quick and needs little; a token takes 15 ms alone, so that a busy host changes little.
 const SMALL: &str = "--weights 16MiB --kv-pool 8MiB --activation 4096 --activation-ms 0 --start-ms 20 --load-ms 20 \
@@ -159,11 +161,27 @@ fn http_get(address: &str, path: &str) -> Value {
     serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
 }
 
+/// So many kills where `PLIMSOLL_KILLS` does not say.
+const KILLS: u32 = 3;
+
 #[test]
 fn tune_that_is_killed_goes_on_to_the_same_answer_and_measures_nothing_twice() {
     if !common::e2e::have(&common::this_test(), &[common::e2e::Need::ReferenceEngine]) {
         return;
     }
+    let kills = std::env::var("PLIMSOLL_KILLS").ok();
+    let kills = kills.map_or(KILLS, |n| n.parse().unwrap());
+    let seed = common::random::seed();
+    eprintln!("PLIMSOLL_FAULT_SEED={seed}");
+    let mut random = common::random::Random(seed);
+    let mut killed = 0;
+    while killed < kills {
+        killed += kill_and_resume(&mut random, kills - killed);
+    }
+}
+
+/// One run, killed so often at most at random moments until it is complete; gives how often it was.
+fn kill_and_resume(random: &mut common::random::Random, most: u32) -> u32 {
     let desk = Desk::new();
     let choice = [
         FAR_APART[0],
@@ -173,12 +191,26 @@ fn tune_that_is_killed_goes_on_to_the_same_answer_and_measures_nothing_twice() {
         "--seed",
         "3",
     ];
+    let resumed = [&choice[..], &["--resume"]].concat();
     let mut live = desk.start(5, &choice);
-    live.until("start 2: ");
-    live.until("short load, 2 concurrent");
-    live.signal(Signal::KILL);
-    drop(live.end());
-    let ended = desk.run(5, &[&choice[..], &["--resume"]].concat(), 0);
+    live.until("start 1: ");
+    let mut killed = 0;
+    loop {
+        live.signal_after(
+            Duration::from_millis(random.between(50, 10_000)),
+            Signal::KILL,
+        );
+        let ended = live.end();
+        if ended.status.signal() != Some(Signal::KILL.as_raw()) {
+            break;
+        }
+        killed += 1;
+        if killed == most {
+            break;
+        }
+        live = desk.start(5, &resumed);
+    }
+    let ended = desk.run(5, &resumed, 0);
     assert!(!ended.stderr.contains("earlier run"), "{}", ended.stderr);
     let (folder, answer) = desk.answer();
     assert_eq!(answer["best"]["settings"]["max-num-seqs"], "16");
@@ -206,6 +238,7 @@ fn tune_that_is_killed_goes_on_to_the_same_answer_and_measures_nothing_twice() {
     assert_eq!(second["starts"], 0);
     assert_eq!(second["best"]["settings"], answer["best"]["settings"]);
     assert_eq!(second["best"]["score"], answer["best"]["score"]);
+    killed
 }
 
 #[test]
