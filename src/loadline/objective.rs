@@ -117,7 +117,10 @@ impl Objectives {
             };
             if all.iter().any(twin) {
                 let name = objective.metric.as_str();
-                return Err(format!("{name} {} is limited twice", objective.statistic));
+                return Err(format!(
+                    "{name} {} has two limits; give one",
+                    objective.statistic
+                ));
             }
             all.push(objective);
         }
