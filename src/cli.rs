@@ -175,6 +175,8 @@ pub enum Command {
     /// Check this machine: Docker, GPUs, memory backends, engines
     #[command(visible_alias = "env")]
     Doctor(DoctorArgs),
+    /// Tour of four verbs on stored files: no engine, no GPU, no Docker
+    Demo(DemoArgs),
     /// Create or check a sweep file, or print its schema
     Config(ConfigArgs),
     /// Print the JSON Schema of profiles, or validate documents
@@ -541,6 +543,15 @@ pub struct DeriveArgs {
     /// Print the profile as JSON instead of text, and write nothing
     #[arg(long, conflicts_with = "output", help_heading = OUTPUT)]
     pub json: bool,
+}
+
+/// `plimsoll demo`
+#[derive(Debug, Args)]
+#[command(after_help = examples::DEMO)]
+pub struct DemoArgs {
+    /// Where its files go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
 }
 
 /// `plimsoll parse`

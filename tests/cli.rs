@@ -332,6 +332,7 @@ fn doctor_without_docker() {
         Live::start(command).end().expect(3)
     };
     let ended = doctor(&["doctor"]);
+    assert!(ended.stdout.contains(" free for `"), "{}", ended.stdout);
     for word in [
         "platform",
         "Linux",

@@ -19,3 +19,32 @@ fn the_example_is_derived_from_its_capture_byte_for_byte() {
          run `plimsoll derive results/example/tiny-profile.capture` and look at the diff"
     );
 }
+
+/// A tour of the main verbs for somebody who has neither an engine nor a GPU: each command can be typed again.
+#[test]
+fn the_tour_needs_nothing_and_leaves_what_it_showed() {
+    let dir = tempfile::tempdir().unwrap();
+    let plimsoll = || {
+        let mut command = Command::cargo_bin("plimsoll").unwrap();
+        command
+            .current_dir(dir.path())
+            .env_remove("PLIMSOLL_RESULTS_DIR");
+        command.env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+        command
+    };
+    // Twice: what the first left is in nobody's way.
+    plimsoll().arg("demo").assert().success();
+    let shown = plimsoll().arg("demo").assert().success();
+    let shown = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+    assert!(shown.contains("SIMULATED"), "{shown}");
+    let typed: Vec<&str> = shown
+        .lines()
+        .filter_map(|l| l.strip_prefix("$ plimsoll "))
+        .collect();
+    let verbs: Vec<_> = typed.iter().filter_map(|l| l.split(' ').next()).collect();
+    assert_eq!(verbs, ["derive", "report", "why", "estimate"]);
+    for line in typed {
+        plimsoll().args(line.split(' ')).assert().success();
+    }
+    assert!(dir.path().join("results/demo/tiny-report.html").is_file());
+}

@@ -496,7 +496,7 @@ fn the_acceptance_script_judges_and_knows_where_it_cannot() {
 /// The page lists the metrics as they are: `UPDATE_METRICS=1` writes the list anew.
 #[test]
 fn the_page_lists_every_metric() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/WATCH.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("containers/grafana/METRICS.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let rows = FAMILIES.iter().map(|family| {
         let total = if family.is_counter { "_total" } else { "" };

@@ -170,6 +170,71 @@ fn the_debian_package_holds_all_and_says_what_it_needs() {
     well(&lintian.expect("lintian"));
 }
 
+/// What these steps print in a Debian that has nothing of ours and no network; the folder is its /made.
+#[track_caller]
+fn tried_in_bare_debian(folder: &Path, steps: &str) -> String {
+    let mount = format!("{}:/made:ro", folder.display());
+    let mut args = vec![
+        "run",
+        "--rm",
+        "--label",
+        "plimsoll.test=1",
+        "--network=none",
+    ];
+    args.extend(["-v", &mount, DEBIAN, "bash", "-c", steps]);
+    docker(&args).expect("the steps end well")
+}
+
+/// What somebody tries first who has just installed it.
+#[track_caller]
+fn is_a_first_try(said: &str) {
+    let version = concat!("plimsoll ", env!("CARGO_PKG_VERSION"));
+    assert!(said.starts_with(version), "{said}");
+    assert!(said.contains("$ plimsoll estimate"), "{said}");
+}
+
+#[test]
+fn the_archive_runs_where_it_is_unpacked() {
+    needs!(Docker);
+    if !common::has_image(DEBIAN) {
+        skip(test_name!(), "no image debian:bookworm-slim");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    packed("tar", dir.path());
+    let said = tried_in_bare_debian(
+        dir.path(),
+        "set -e; cd /tmp; tar -xzf /made/*.tar.gz; cd plimsoll-*/; ./plimsoll --version; ./plimsoll demo",
+    );
+    is_a_first_try(&said);
+}
+
+/// Installed by pip without an index. The wheel has no Python in it, so that its program runs where there is none.
+#[test]
+fn the_wheel_installs_without_an_index() {
+    needs!(Docker);
+    let absent = ["maturin", "pip"]
+        .into_iter()
+        .find(|p| program(p).is_none());
+    if let Some(name) = absent {
+        skip(test_name!(), &format!("no {name}"));
+        return;
+    }
+    if !common::has_image(DEBIAN) {
+        skip(test_name!(), "no image debian:bookworm-slim");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let wheel = packed("wheel", dir.path());
+    let mut pip = Command::new("pip");
+    pip.args(["install", "--quiet", "--no-index", "--no-deps", "--target"]);
+    let installed = pip.arg(dir.path().join("installed")).arg(wheel).output();
+    well(&installed.expect("pip"));
+    let steps =
+        "set -e; cd /tmp; PATH=/made/installed/bin:$PATH; plimsoll --version; plimsoll demo";
+    is_a_first_try(&tried_in_bare_debian(dir.path(), steps));
+}
+
 #[test]
 fn the_debian_package_installs_works_and_leaves_nothing() {
     needs!(Docker);
@@ -182,10 +247,11 @@ fn the_debian_package_installs_works_and_leaves_nothing() {
     }
     const STEPS: &str = r#"
 set -e
-list() { find / -xdev \( -path /proc -o -path /sys -o -path /deb -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -print | sort; }
+list() { find / -xdev \( -path /proc -o -path /sys -o -path /made -o -path /tmp -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune -o -print | sort; }
 list > /tmp/before
-dpkg --install /deb/*.deb
+dpkg --install /made/*.deb
 plimsoll --version
+plimsoll demo --results-dir /tmp/tour > /dev/null
 plimsoll doctor || echo "doctor ended with $?"
 dpkg --verify plimsoll
 dpkg --purge plimsoll
@@ -194,21 +260,7 @@ diff /tmp/before /tmp/after && echo nothing left
 "#;
     let dir = tempfile::tempdir().expect("tempdir");
     packed("deb", dir.path());
-    let mount = format!("{}:/deb:ro", dir.path().display());
-    let said = docker(&[
-        "run",
-        "--rm",
-        "--label",
-        "plimsoll.test=1",
-        "--network=none",
-        "-v",
-        &mount,
-        DEBIAN,
-        "bash",
-        "-c",
-        STEPS,
-    ]);
-    let said = said.expect("installs and is purged");
+    let said = tried_in_bare_debian(dir.path(), STEPS);
     assert!(
         said.contains(concat!("plimsoll ", env!("CARGO_PKG_VERSION"))),
         "{said}"
@@ -234,6 +286,25 @@ fn image(test: &str) -> bool {
     let built = script("build-images").args(["plimsoll", BINARY]).output();
     well(&built.expect("scripts/build-images"));
     true
+}
+
+#[test]
+fn in_its_image_the_first_try_works() {
+    needs!(Docker);
+    if !image(test_name!()) {
+        return;
+    }
+    let run = [
+        "run",
+        "--rm",
+        "--label",
+        "plimsoll.test=1",
+        "--network=none",
+        IMAGE,
+    ];
+    let version = docker(&[&run[..], &["--version"]].concat()).expect("version");
+    let tour = docker(&[&run[..], &["demo"]].concat()).expect("demo");
+    is_a_first_try(&format!("{version}\n{tour}"));
 }
 
 /// `docker run` of the image, with what docs/INSTALL.md says and some more.

@@ -156,6 +156,16 @@ Examples:
   plimsoll derive profile.json --json
   plimsoll derive profile.json --output new.json";
 
+/// Of `demo`.
+pub const DEMO: &str = "\
+Shows derive, report, why and estimate. The run is of a simulated engine, the log of a real vLLM on a CPU. \
+The files stay in the folder `demo` of the results directory.
+
+Examples:
+  plimsoll demo
+  plimsoll demo --results-dir /tmp/plimsoll
+  plimsoll demo --color never";
+
 /// Of `parse`.
 pub const PARSE: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use super::Cli;
 use clap::builder::StyledStr;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use std::fmt::Write;
 
 /// The verbs by purpose, in the order of the list. A verb in no group is listed last.
@@ -76,6 +76,7 @@ const SHORT: &[(&str, &[&str])] = &[
     ("models", &["search", "json"]),
     ("record", &["output", "container", "duration"]),
     ("doctor", &["json"]),
+    ("demo", &["results-dir"]),
     ("config", &[]),
     ("schema", &[]),
     ("completions", &[]),
@@ -98,6 +99,14 @@ impl Cli {
         let mut command = command_with_pages();
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+    }
+
+    /// Reads a command line of our own.
+    ///
+    /// # Errors
+    /// As [`Cli::from_arguments`].
+    pub fn from_words(words: impl Iterator<Item = String>) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words)
     }
 }
 

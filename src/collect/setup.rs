@@ -87,7 +87,7 @@ pub async fn inspect_setup(
         && runtime.port_listener(facts, door.port) == Listener::Other
     {
         return Err(Failure::environment(format!(
-            "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
+            "port {} in the network that container `{}` shares belongs to another container, which would get the load",
             door.port, facts.name
         ))
         .hint("does the engine listen on another port, or did it fail to start? see its log"));

@@ -10,6 +10,7 @@ use crate::container::identity::DaemonFeatures;
 use crate::container::{LOST_WITHOUT_COMMANDS, Runtime};
 use crate::error::{ExitCode, Failure};
 use crate::report::doctor::{CheckState, DoctorCheck, DoctorDocument, doctor_report};
+use crate::sweep::preflight::free_space;
 use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
@@ -23,6 +24,7 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
     let table = DoctorTable::shipped();
     let mut checks = vec![platform()];
     let docker_ok = async_runtime()?.block_on(docker(&table, &mut checks));
+    checks.extend(results_disk());
     checks.extend(toolkits(&table));
     checks.extend(
         telemetry::survey_backends()
@@ -72,6 +74,25 @@ fn lacking_check(name: &str, found: String) -> DoctorCheck {
         state: CheckState::Missing,
         ..good_check(name, found)
     }
+}
+
+/// Below this much free space a longer run may not be stored.
+const FREE_FOR_RESULTS: u64 = 1 << 30;
+
+/// The disk of the results; nothing where its free space cannot be read.
+fn results_disk() -> Option<DoctorCheck> {
+    let folder = std::env::var_os("PLIMSOLL_RESULTS_DIR").unwrap_or_else(|| "results".into());
+    let folder = std::path::Path::new(&folder);
+    let free = free_space(folder)?;
+    let found = format!("{} free for `{}`", Bytes(free), folder.display());
+    Some(if free >= FREE_FOR_RESULTS {
+        good_check("disk", found)
+    } else {
+        DoctorCheck {
+            hint: Some("name another disk with --results-dir or PLIMSOLL_RESULTS_DIR".into()),
+            ..lacking_check("disk", found)
+        }
+    })
 }
 
 fn platform() -> DoctorCheck {

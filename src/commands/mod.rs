@@ -6,6 +6,7 @@ mod clean;
 mod compare;
 mod config;
 mod cuda_graphs;
+mod demo;
 mod derive;
 mod doctor;
 mod estimate;
@@ -55,37 +56,42 @@ pub fn run_command(cli: Cli) -> ExitCode {
         }
         telemetry::amd::use_sysfs(path);
     }
-    let ended = match cli.command {
-        Command::Profile(args) => profile::run_profile(&console, *args),
-        Command::Run(args) => run::run_run(&console, *args),
-        Command::Sweep(args) => sweep::run_sweep_command(&console, *args),
-        Command::Experiment(args) => experiment::run_experiment(&console, *args),
-        Command::Tune(args) => tune::run_tune(&console, *args),
-        Command::Ablate(args) => ablate::run_ablate(&console, *args),
-        Command::CudaGraphs(args) => cuda_graphs::run_cuda_graphs(&console, *args),
-        Command::Loadline(args) => loadline::run_loadline(&console, *args),
-        Command::Estimate(args) => estimate::run(&console, *args),
-        Command::Compare(args) => compare::run_compare(&console, &args),
-        Command::Validate(args) => validate::run(&console, &args),
-        Command::Calibrate(args) => calibrate::run_calibrate(&console, &args),
-        Command::Report(args) => report::run_report(&console, &args),
-        Command::Replay(args) => replay::run_replay(&console, &args),
-        Command::Derive(args) => derive::run_derive(&console, &args),
-        Command::Parse(args) => parse::run_parse(&console, &args),
-        Command::Why(args) => why::run_why(&console, &args),
-        Command::Doctor(args) => doctor::run_doctor(&console, &args),
-        Command::Clean(args) => clean::run_clean(&console, &args),
-        Command::Top(args) => top::run_top(&console, &args),
-        Command::Watch(args) => watch::run_watch(&console, &args),
-        Command::Gpus(args) => gpus::run_gpus(&console, &args),
-        Command::Models(args) => models::run_models(&console, &args),
-        Command::Record(args) => record::run_record(&console, &args),
-        Command::Config(args) => config::run_config(&console, &args),
-        Command::Schema(args) => schema::run_schema(&console, &args),
-        Command::Completions(args) => man::write_completions(&console, &args),
-        Command::Man(args) => man::run_man(&console, &args),
-    };
-    ended.unwrap_or_else(|error| console.print_error(&error))
+    run_verb(&console, cli.command).unwrap_or_else(|error| console.print_error(&error))
+}
+
+/// Runs one verb.
+fn run_verb(console: &Console, command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Profile(args) => profile::run_profile(console, *args),
+        Command::Run(args) => run::run_run(console, *args),
+        Command::Sweep(args) => sweep::run_sweep_command(console, *args),
+        Command::Experiment(args) => experiment::run_experiment(console, *args),
+        Command::Tune(args) => tune::run_tune(console, *args),
+        Command::Ablate(args) => ablate::run_ablate(console, *args),
+        Command::CudaGraphs(args) => cuda_graphs::run_cuda_graphs(console, *args),
+        Command::Loadline(args) => loadline::run_loadline(console, *args),
+        Command::Estimate(args) => estimate::run(console, *args),
+        Command::Compare(args) => compare::run_compare(console, &args),
+        Command::Validate(args) => validate::run(console, &args),
+        Command::Calibrate(args) => calibrate::run_calibrate(console, &args),
+        Command::Report(args) => report::run_report(console, &args),
+        Command::Replay(args) => replay::run_replay(console, &args),
+        Command::Demo(args) => demo::run_demo(console, &args),
+        Command::Derive(args) => derive::run_derive(console, &args),
+        Command::Parse(args) => parse::run_parse(console, &args),
+        Command::Why(args) => why::run_why(console, &args),
+        Command::Doctor(args) => doctor::run_doctor(console, &args),
+        Command::Clean(args) => clean::run_clean(console, &args),
+        Command::Top(args) => top::run_top(console, &args),
+        Command::Watch(args) => watch::run_watch(console, &args),
+        Command::Gpus(args) => gpus::run_gpus(console, &args),
+        Command::Models(args) => models::run_models(console, &args),
+        Command::Record(args) => record::run_record(console, &args),
+        Command::Config(args) => config::run_config(console, &args),
+        Command::Schema(args) => schema::run_schema(console, &args),
+        Command::Completions(args) => man::write_completions(console, &args),
+        Command::Man(args) => man::run_man(console, &args),
+    }
 }
 
 fn console_options(talk: OutputArgs) -> ConsoleOptions {

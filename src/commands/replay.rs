@@ -259,7 +259,7 @@ fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
         [one] => Ok(one.clone()),
         [] => Err(Failure::usage(format!("no run in `{}`", folder.display()))
             .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
-            .hint("a session of `plimsoll record` is named itself")),
+            .hint("for a recording of `plimsoll record`, name the file itself")),
         several => {
             let mut failure = Failure::usage(format!(
                 "several runs lie in `{}`: name one of them",

@@ -151,13 +151,17 @@ pub(super) fn profiles(
     }
     if again > 0 {
         console.print_note(&format!(
-            "{again} of the profiles {} of a run that was read already, and counted once",
-            if again == 1 { "is" } else { "are" }
+            "{again} {} left out: each run counts once, and these runs were read already",
+            if again == 1 {
+                "profile is"
+            } else {
+                "profiles are"
+            }
         ));
     }
     if others > 0 {
         console.print_note(&format!(
-            "{others} other documents in these folders are no profiles"
+            "{others} other documents in these folders were left out: they are not profiles"
         ));
     }
     if profiles.is_empty() {

@@ -51,7 +51,9 @@ pub async fn end_stray(stray: Stray<'_>, grace: Duration) -> StrayEnd {
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
         Err(rustix::io::Errno::SRCH) => return StrayEnd::Gone,
-        Err(e) => return StrayEnd::Survived(format!("it cannot be held: {e}")),
+        Err(e) => {
+            return StrayEnd::Survived(format!("the process cannot be opened to end it: {e}"));
+        }
     };
     // The descriptor holds whoever has the number now; only then is it checked who that is.
     if !stray.id.is_alive() {

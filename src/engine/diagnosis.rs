@@ -1337,42 +1337,6 @@ mod tests {
     }
 
     #[test]
-    fn the_faq_shows_the_causes_of_the_table() {
-        let faq = include_str!("../../docs/FAQ.md");
-        let memory = |name: &str| {
-            name.contains("oom")
-                || name.contains("memory")
-                || name.contains("kv_pool")
-                || name.contains("weights")
-                || name.contains("utilization")
-        };
-        for cause in TABLE
-            .causes
-            .iter()
-            .filter(|cause| memory(&cause.name) && cause.name != "engine_bug_no_memory")
-        {
-            let first = &cause.advice[0];
-            let what = first
-                .lever
-                .as_ref()
-                .or(first.set.as_ref())
-                .expect("what to change");
-            let flag = first
-                .lever
-                .as_ref()
-                .and_then(|lever| TABLE.lever_of(lever, "vllm"));
-            let what = flag.map_or_else(|| what.replace('_', " "), |(_, flag)| format!("`{flag}`"));
-            let row = format!(
-                "| `{}` | {} | {what}: {} |",
-                cause.name,
-                cause.means,
-                first.way.replace('_', " ")
-            );
-            assert!(faq.contains(&row), "docs/FAQ.md lacks\n{row}");
-        }
-    }
-
-    #[test]
     fn every_sign_is_found_and_every_function_of_the_table_is_there() {
         let levers = [
             "vllm",

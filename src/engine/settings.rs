@@ -227,7 +227,7 @@ pub fn name_commonly(values: &mut BTreeMap<String, String>, pairs: &[(&str, &str
 
 #[cfg(test)]
 mod tests {
-    use super::EngineId::{LlamaCpp, Ollama, Sglang, TensorRtLlm, Tgi, Vllm};
+    use super::EngineId::{LlamaCpp, Ollama, Sglang, Vllm};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -316,23 +316,5 @@ mod tests {
             words(Ollama),
             "OLLAMA_KV_CACHE_TYPE=fp8 OLLAMA_CONTEXT_LENGTH=4096"
         );
-    }
-
-    #[test]
-    fn the_documentation_lists_every_setting() {
-        let mut table = String::from(
-            "| setting | vLLM | SGLang | TGI | TensorRT-LLM | llama.cpp, Ollama |\n|---|---|---|---|---|---|\n",
-        );
-        for setting in SETTINGS.iter() {
-            let columns = [Vllm, Sglang, Tgi, TensorRtLlm, LlamaCpp].map(|engine| {
-                let names = setting.names(engine).map(|n| format!("`{n}`"));
-                names.collect::<Vec<_>>().join(", ")
-            });
-            let mut names = vec![format!("`{}`", setting.name)];
-            names.extend(setting.aliases.iter().map(|a| format!("`{a}`")));
-            table += &format!("| {} | {} |\n", names.join(", "), columns.join(" | "));
-        }
-        let page = include_str!("../../docs/ESTIMATE.md");
-        assert!(page.contains(&table), "docs/ESTIMATE.md lacks:\n{table}");
     }
 }

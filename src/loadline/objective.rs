@@ -117,7 +117,10 @@ impl Objectives {
             };
             if all.iter().any(twin) {
                 let name = objective.metric.as_str();
-                return Err(format!("{name} {} is limited twice", objective.statistic));
+                return Err(format!(
+                    "{name} {} has two limits; give one",
+                    objective.statistic
+                ));
             }
             all.push(objective);
         }
@@ -217,7 +220,7 @@ mod tests {
             ("ttft=5min", "us, ms, s"),
             ("speed=5ms", "one of ttft"),
             ("itl.p42=5ms", "p50, p90"),
-            ("itl=5ms,itl.p95=6ms", "twice"),
+            ("itl=5ms,itl.p95=6ms", "two limits"),
             ("itl=5ms,,", "empty"),
             ("", "empty"),
         ] {

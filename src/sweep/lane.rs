@@ -148,7 +148,9 @@ impl GroupRunner<'_> {
             }
             if let Some(oom) = ooms.record_covering(cell) {
                 let load = oom.load.describe_load();
-                let why = format!("a cell that needs no more ran out of memory: {load}");
+                let why = format!(
+                    "another cell, which needs no more memory than this one, ran out of memory: {load}"
+                );
                 (self.take)(cell, attempt.skipped_row(RowCause::ImpliedOom, why))?;
                 continue;
             }

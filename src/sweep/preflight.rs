@@ -160,7 +160,7 @@ async fn image(
 }
 
 /// Room on the disk of a folder that may not be there yet, bytes.
-fn free_space(folder: &Path) -> Option<u64> {
+pub fn free_space(folder: &Path) -> Option<u64> {
     let absolute = std::path::absolute(folder).ok()?;
     let there = absolute.ancestors().find(|f| f.exists())?;
     let stat = rustix::fs::statvfs(there).ok()?;

@@ -452,7 +452,7 @@ fn home(name: &str) -> Option<String> {
 fn every_shipped_sweep_means_what_its_table_says() {
     let table = include_str!("../../configs/README.md");
     let files = shipped();
-    assert_eq!(files.len(), 8);
+    assert_eq!(files.len(), 9);
     for (name, text) in files {
         let sweep = matrix::read_sweep(&name, &text, &home, &preset::load_preset)
             .unwrap_or_else(|e| panic!("{e} {:?}", e.hints));

@@ -146,7 +146,7 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
             ),
             None => Ruling::keep(
                 CleanRule::NothingWrong,
-                "Docker removes it; for how long is not known",
+                "Docker is removing it; since when is unknown",
             ),
         });
     }

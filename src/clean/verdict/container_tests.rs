@@ -277,7 +277,7 @@ fn a_removal_that_does_not_end_is_told() {
             &name_it(),
             Keep,
             NothingWrong,
-            "not known",
+            "unknown",
         );
     }
 }

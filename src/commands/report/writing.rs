@@ -243,7 +243,7 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
     append(&path, files).map_err(|e| {
         Failure::environment(format!("cannot append to `{}`", path.display()))
             .hint(format!(
-                "it is what ${STEP_SUMMARY} names; unset it to leave it out"
+                "${STEP_SUMMARY} names this file; unset the variable to write no summary"
             ))
             .caused_by(e)
     })?;

@@ -196,6 +196,10 @@ fn parts(dir: &Path, nodes: Option<u32>, groups: u32) -> Result<u32, Failure> {
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|e| {
-        Failure::environment(format!("`{}` cannot be made absolute", path.display())).caused_by(e)
+        Failure::environment(format!(
+            "the absolute path of `{}` cannot be found",
+            path.display()
+        ))
+        .caused_by(e)
     })
 }

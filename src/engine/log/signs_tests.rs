@@ -286,6 +286,8 @@ const LLAMA_CPP: &[&str] = &[
     "llama_context: flash_attn    = auto",
     "llama_context: kv_unified    = true",
     "llama_context: constructing llama_context",
+    "srv    load_model: prompt cache is enabled, size limit: 8192 MiB",
+    "srv        update:  - cache state: 2 prompts, 413.352 MiB (limits: 8192.000 MiB, 8192 tokens, 24046 est)",
     "llama_model_loader: loaded meta data with 30 key-value pairs and 300 tensors from /m/x.gguf (version GGUF V3 (latest))",
     "load_tensors: loading model tensors, this can take a while... (mmap = true)",
     "llm_load_tensors: ggml ctx size =    0.25 MiB",

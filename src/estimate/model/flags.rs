@@ -168,7 +168,7 @@ fn whole(
             .checked_sub(embedding.saturating_mul(2))
             .ok_or_else(|| {
                 Unknown::new(format!(
-                    "{parameters} parameters are fewer than a vocabulary of {} entries takes",
+                    "{parameters} parameters are too few for a vocabulary of {} entries",
                     model.vocab
                 ))
             })?,

@@ -131,7 +131,7 @@ impl VariableExpander<'_, '_> {
                     quote_short(&self.key)
                 ),
                 Some(format!(
-                    "secrets go into {}; what is none needs another name",
+                    "a variable with the name of a secret may stand in {} only; rename it if it is not a secret",
                     KEPT_FROM_VIEW.map(|k| format!("`{k}`")).join(", ")
                 )),
             ));

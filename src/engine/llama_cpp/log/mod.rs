@@ -17,6 +17,7 @@
 //! | `memory_breakdown` | the same table of an engine that ended |
 //! | `avail_before_load_gib`, `gpu_names` by device | `using device`, `Device 0: …` |
 //! | `checkpoint_size_gib`, `model_params`, `file_type`, `quantization` (where it is one), `model`, `model_name`, `architecture` | `print_info` and the loader |
+//! | `prompt_cache_gib`, `prompt_cache_limit_gib` | `cache state: N prompts, …`, the last counts; `prompt cache is enabled, size limit` |
 //! | `oom`, `oom_requested_gib`, `oom_recovered` | a lack; false once weights and cache, or more, were taken |
 //!
 //! CUDA graphs are built inside ggml, and neither count nor bytes are logged; `graph nodes` is
@@ -73,6 +74,8 @@ pub(in crate::engine) enum Kind {
     Stop,
     Draft,
     Encoder,
+    PromptCache,
+    PromptCacheLimit,
 }
 
 pub(in crate::engine) static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
@@ -120,6 +123,11 @@ pub(in crate::engine) static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
         ("all slots are idle", Kind::Ready),
         ("cleaning up before exit", Kind::Stop),
         ("load_hparams: model size:", Kind::Encoder),
+        (" - cache state: ", Kind::PromptCache),
+        (
+            "prompt cache is enabled, size limit: ",
+            Kind::PromptCacheLimit,
+        ),
     ])
 });
 
@@ -190,6 +198,8 @@ pub const WORDS: &[&str] = &[
     "CUDA error",
     "retrying without",
     "KV cache",
+    "cache state",
+    "prompt cache is",
 ];
 
 impl LlamaCpp {
@@ -313,6 +323,17 @@ impl LlamaCpp {
                 sheet.step(EngineStep::LoadingWeights, line, m.head);
                 if let Some((path, _)) = rest.split_once('\'') {
                     sheet.text(key::model, path, line, m.head);
+                }
+            }
+            // Host memory, kept for prompts that may come again: it grows to its limit while the server runs.
+            Kind::PromptCache => {
+                if let Some(held) = gib_after(rest, " prompts, ") {
+                    sheet.figure(key::prompt_cache_gib, held, line, m.head);
+                }
+            }
+            Kind::PromptCacheLimit => {
+                if let Some((limit, _)) = gib(rest) {
+                    sheet.figure(key::prompt_cache_limit_gib, limit, line, m.head);
                 }
             }
             Kind::Draft => {

@@ -379,3 +379,17 @@ fn the_cells_of_the_cache_are_its_tokens_where_nothing_else_names_them() {
         report("llama_kv_cache_init: kv_size = 4096, offload = 1, type_k = 'f16', n_layer = 32");
     says(&r, &[("kv_cache_tokens", "4096")]);
 }
+
+/// What the server holds on the host for prompts that may come again is a figure of its own, the last that it printed.
+#[test]
+fn the_prompt_cache_grows_while_it_serves() {
+    let r = report(
+        "srv    load_model: prompt cache is enabled, size limit: 8192 MiB\n\
+         srv        update:  - cache state: 2 prompts, 512.000 MiB (limits: 8192.000 MiB, 8192 tokens, 24046 est)\n\
+         srv        update:  - cache state: 9 prompts, 2048.000 MiB (limits: 8192.000 MiB, 8192 tokens, 24046 est)\n",
+    );
+    says(
+        &r,
+        &[("prompt_cache_gib", "2"), ("prompt_cache_limit_gib", "8")],
+    );
+}

@@ -274,6 +274,15 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
             }
         }
     }
+    let advised = log.readings.smallest(key::suggested_kv_cache_memory_bytes);
+    if let Some(advised) = advised.filter(|bytes| bytes.number() < 0.0) {
+        findings.push(finding(
+            "suggested_pool_is_negative",
+            Severity::Warning,
+            "the engine advises a --kv-cache-memory below 0 beside the pool that it has: its figures contradict each other (it may count CUDA graphs twice); do not follow the advice",
+            Some(&advised.quote),
+        ));
+    }
     let smallest = |key: FactKey| log.readings.smallest(key).map(Reading::number);
     if let (Some(tokens), Some(blocks), Some(FactValue::Int(size))) = (
         smallest(key::kv_cache_tokens),
