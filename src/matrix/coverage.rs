@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn short_curves_and_loads_without_figures_are_measured_whole() {
-        assert_eq!(run(&group(&[1, 8, 64]), |n| Some(n)).1, [1, 8, 64]);
+        assert_eq!(run(&group(&[1, 8, 64]), Some).1, [1, 8, 64]);
         let (rows, order) = run(&group(&LEVELS), |_| None);
         assert_eq!(order, [1, 16, 256]);
         assert!(
