@@ -34,7 +34,7 @@ use crate::capture::{
 };
 use crate::clock::Clock;
 use crate::error::Failure;
-use gpus::ContainerGpuRequest;
+use gpus::{ContainerGpuRequest, GpuRequestItem};
 use host::HostBackend;
 use nvml::{NvmlBackend, Unusable};
 use std::fmt;
@@ -269,7 +269,7 @@ pub fn open_with_host(
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.
 pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
-    let why = match NvmlBackend::of_host() {
+    let why = match NvmlBackend::of_host(GpuRequestItem::All) {
         Ok(backend) => return Ok(Box::new(backend)),
         Err(why) => why,
     };
@@ -287,6 +287,12 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     })
 }
 
+/// Opens every MIG slice of the host; `None` where no GPU is split. A slice has the PCI address of its GPU.
+pub fn open_slices() -> Option<Box<dyn MemoryBackend>> {
+    let backend = NvmlBackend::of_host(GpuRequestItem::Slices).ok()?;
+    Some(Box::new(backend))
+}
+
 /// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
 pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
     let all = || MeasuredContainer {
@@ -295,7 +301,7 @@ pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Fai
     };
     match choice {
         BackendChoice::Auto => open_host(),
-        BackendChoice::Nvml => match NvmlBackend::of_host() {
+        BackendChoice::Nvml => match NvmlBackend::of_host(GpuRequestItem::All) {
             Ok(backend) => Ok(Box::new(backend)),
             Err(why) => Err(unusable(why, false)),
         },
