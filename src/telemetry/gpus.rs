@@ -79,8 +79,12 @@ pub fn find_request(target: &MeasuredContainer) -> Option<ContainerGpuRequest> {
 fn item(text: &str) -> Option<GpuRequestItem> {
     // CDI writes `nvidia.com/gpu=0`.
     let text = text.trim();
-    // AMD's GPUs are handled elsewhere.
-    if text.starts_with("amd.com/") {
+    // Other makers' devices of CDI are handled elsewhere.
+    let is_cdi = |t: &str| {
+        t.split_once('=')
+            .is_some_and(|(kind, _)| kind.contains('/'))
+    };
+    if is_cdi(text) && !text.starts_with("nvidia.com/") {
         return None;
     }
     let text = text.rsplit_once("/gpu=").map_or(text, |(_, name)| name);
