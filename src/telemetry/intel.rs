@@ -85,10 +85,20 @@ impl IntelBackend {
         let cards = list_discrete(roots);
         if cards.is_empty() {
             let is_integrated = !list_cards(&roots.sys, VENDOR).is_empty();
-            return Err(Unusable::new(match is_integrated {
-                true => "Intel's GPU here is integrated: it works in the host's memory",
-                false => "there is no Intel GPU on this host",
-            }));
+            let (message, hint) = match is_integrated {
+                true => (
+                    "Intel's GPU here is integrated: it works in the host's memory",
+                    "nothing is missing: that is measured as the container's host memory",
+                ),
+                false => (
+                    "there is no Intel GPU on this host",
+                    "where there is one, its driver is not loaded: `modprobe xe`",
+                ),
+            };
+            return Err(Unusable {
+                message: message.to_owned(),
+                hint: Some(hint),
+            });
         }
         let entries = open_devices(&roots.proc);
         let identify =
