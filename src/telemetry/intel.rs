@@ -38,6 +38,11 @@ pub struct IntelBackend {
     reason: String,
 }
 
+/// Whether this host has a card of Intel's, integrated or not.
+pub fn is_here(roots: &Roots) -> bool {
+    !list_cards(&roots.sys, VENDOR).is_empty()
+}
+
 /// Discrete GPUs of Intel: an integrated one is on bus 0 and has no memory of its own.
 fn list_discrete(roots: &Roots) -> Vec<Card> {
     let mut cards = list_cards(&roots.sys, VENDOR);
@@ -84,8 +89,7 @@ impl IntelBackend {
     ) -> Result<IntelBackend, Unusable> {
         let cards = list_discrete(roots);
         if cards.is_empty() {
-            let is_integrated = !list_cards(&roots.sys, VENDOR).is_empty();
-            let (message, hint) = match is_integrated {
+            let (message, hint) = match is_here(roots) {
                 true => (
                     "Intel's GPU here is integrated: it works in the host's memory",
                     "nothing is missing: that is measured as the container's host memory",

@@ -318,10 +318,11 @@ fn open_graphics(
     match intel::IntelBackend::open_backend(target, &roots) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(intel) => Err(match why {
-            Some(amd) => Unusable {
+            Some(amd) if intel::is_here(&roots) => Unusable {
                 message: format!("{}; {}", amd.message, intel.message),
                 ..amd
             },
+            Some(amd) => amd,
             None => intel,
         }),
     }
