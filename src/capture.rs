@@ -406,7 +406,7 @@ pub struct DeviceFacts {
 /// Which backend measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackendFacts {
-    /// `nvml`, `amd`, `host`, `replay`.
+    /// `nvml`, `amd`, `intel`, `host`, `replay`.
     pub name: String,
     /// Version of the driver or kernel interface.
     pub version: Option<String>,

@@ -364,7 +364,7 @@ pub struct LoadArgs {
     #[command(flatten)]
     pub settings: EngineFlags,
 
-    /// Source of memory readings: auto, nvml, amd, host, or replay:FILE for a recording
+    /// Source of memory readings: auto, nvml, amd, intel, host, or replay:FILE for a recording
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
@@ -423,12 +423,14 @@ pub enum BenchChoice {
 /// The memory backends that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendWord {
-    /// NVML where the container uses an NVIDIA GPU that can be read, else its AMD GPUs, else host
+    /// NVML where the container uses an NVIDIA GPU that can be read, else its AMD or Intel GPUs, else host
     Auto,
     /// NVIDIA GPUs, through the driver's library
     Nvml,
     /// The container's AMD GPUs, through the kernel's files or AMD's tools
     Amd,
+    /// The container's discrete Intel GPUs, through the kernel's account of open devices
+    Intel,
     /// The container's host memory, through its cgroup
     Host,
 }
@@ -656,7 +658,7 @@ fn backend_arg(text: &str) -> Result<BackendArg, String> {
             .map(BackendArg::Live)
             .map_err(|_| {
                 format!(
-                    "invalid memory backend `{text}`: one of auto, nvml, amd, host, replay:FILE"
+                    "invalid memory backend `{text}`: one of auto, nvml, amd, intel, host, replay:FILE"
                 )
             }),
     }

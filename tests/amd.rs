@@ -532,10 +532,86 @@ fn partitions_add_up_to_their_gpu() {
         "simd_count 152\nlocation_id 33537\ndomain 0\ndrm_render_minor 190\n",
     );
     machine.write("sys/class/kfd/kfd/proc/4242/vram_60001", GIB.to_string());
-    let mut backend = machine.open(&["/dev/dri/renderD185"]);
+    let mut backend = machine.open(&["/dev/dri/card57"]);
     let samples = read(&mut backend, false);
     let processes = samples[0].processes.as_ref().unwrap();
     assert_eq!(processes[0].used_bytes, Some(23 * GIB));
+}
+
+/// Eight engines on the partitions of one GPU: each is measured by its own, and a container with the whole folder by all.
+#[test]
+fn a_partition_is_measured_as_the_containers_part() {
+    let machine = Machine::new();
+    let node = "sys/class/kfd/kfd/topology/nodes/20";
+    machine.write(&format!("{node}/gpu_id"), "60001\n");
+    machine.write(
+        &format!("{node}/properties"),
+        "simd_count 152\nlocation_id 33537\ndomain 0\ndrm_render_minor 190\n",
+    );
+    machine.write(
+        &format!("{node}/mem_banks/0/properties"),
+        format!("heap_type 1\nsize_in_bytes {}\nflags 0\n", 24 * GIB),
+    );
+    let vram = |pid: u32, bytes: u64| {
+        machine.write(
+            &format!("sys/class/kfd/kfd/proc/{pid}/vram_60001"),
+            bytes.to_string(),
+        );
+    };
+    vram(4242, GIB);
+    vram(4243, 5 * GIB);
+    let mut part = machine.open(&["/dev/kfd", "/dev/dri/renderD190"]);
+    let [device] = &part.devices()[..] else {
+        panic!("{:?}", part.devices())
+    };
+    assert_eq!(
+        (device.id.as_str(), device.name.as_str(), device.total_bytes),
+        (
+            "GPU-a1b2c3d4e5f60718/renderD190",
+            "AMD Instinct MI300X OAM (partition 2 of 2)",
+            Some(24 * GIB)
+        )
+    );
+    let sample = &read(&mut part, true)[0];
+    assert_eq!(sample.used_bytes, 6 * GIB, "not the card's 32");
+    assert_eq!(sample.power_mw, None, "that is the whole GPU's");
+    let ours = sample.processes.as_ref().unwrap().iter();
+    let ours: Vec<u64> = (ours.filter(|p| p.ours == Some(true)))
+        .filter_map(|p| p.used_bytes)
+        .collect();
+    assert_eq!(ours, [GIB]);
+    vram(4242, 2 * GIB);
+    let mut probed = Vec::new();
+    part.probe(&mut probed).unwrap();
+    assert_eq!(probed, [7 * GIB]);
+    assert!(
+        part.facts()
+            .reason
+            .contains("of a partition the memory of its processes")
+    );
+
+    // The first one has the card's own file, and is a part too.
+    let mut first = machine.open(&["/dev/kfd", "/dev/dri/renderD185"]);
+    assert!(first.devices()[0].name.ends_with("(partition 1 of 2)"));
+    let used = read(&mut first, true)[0].used_bytes;
+    assert_eq!(used, 25 * GIB + 40 * MIB);
+    let mut whole = machine.open(&["/dev/kfd", "/dev/dri"]);
+    assert_eq!(read(&mut whole, true)[0].used_bytes, 32 * GIB);
+
+    let by_number = MeasuredContainer {
+        gpu_request: vec!["amd.com/gpu=1".into()],
+        ..target(&[])
+    };
+    let refused = AmdBackend::open_backend(&by_number, &machine.roots(), PATIENCE);
+    let why = refused.err().unwrap();
+    assert!(why.message.contains("is partitioned"), "{}", why.message);
+    machine.remove("sys/class/kfd/kfd/proc");
+    let blind = AmdBackend::open_backend(
+        &target(&["/dev/dri/renderD190"]),
+        &machine.roots(),
+        PATIENCE,
+    );
+    assert!(blind.err().unwrap().message.contains("lists none here"));
 }
 
 #[test]
@@ -679,4 +755,50 @@ fn a_directory_named_by_flag_stands_for_the_machine() {
         said.contains("not a directory") && said.contains("--sysfs-root"),
         "{said}"
     );
+}
+
+/// Where only AMD's tool can be asked, each verb names the same GPU with the same memory.
+#[test]
+fn a_host_with_the_tool_alone_agrees_with_itself() {
+    let machine = Machine::new();
+    machine.remove("sys/class/drm");
+    machine.tool(
+        "amd-smi",
+        r#"case "$1" in
+metric) echo '[{"gpu":0,"mem_usage":{"used_vram":{"value":7,"unit":"MB"},"total_vram":{"value":9,"unit":"MB"}}}]';;
+static) echo '{"gpu_data":[{"gpu":0,"asic":{"market_name":"AMD Instinct MI300X"}}]}';;
+esac"#,
+    );
+    let json = |args: &[&str]| -> serde_json::Value {
+        let output = Command::cargo_bin("plimsoll")
+            .unwrap()
+            .args(args)
+            .env("PATH", machine.path("bin"))
+            .env(SYSFS_VARIABLE, machine.path("sys"))
+            .env("DOCKER_HOST", "unix:///nowhere/docker.sock")
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let doctor = json(&["doctor", "--json"]);
+    let checks = doctor["checks"].as_array().unwrap();
+    let found = checks.iter().find(|c| c["name"] == "backend amd (AMD)");
+    assert_eq!(
+        found.unwrap()["found"],
+        "1 AMD GPU, by amd-smi: GPU 0 AMD Instinct MI300X"
+    );
+    let gpus = json(&["gpus", "--json"]);
+    let top = json(&["top", "--once", "--json"]);
+    let opened = amd::open_backend(&target(&ALL), &machine.roots()).unwrap();
+    let profiled = &opened.devices()[0];
+    assert_eq!(gpus["here"].as_array().unwrap().len(), 1);
+    assert_eq!(top["gpus"].as_array().unwrap().len(), 1);
+    for (gpu, used) in [
+        (&gpus["here"][0], &gpus["here"][0]["now"]["used_bytes"]),
+        (&top["gpus"][0], &top["gpus"][0]["used_bytes"]),
+    ] {
+        assert_eq!(gpu["name"], profiled.name.as_str());
+        assert_eq!(gpu["total_bytes"].as_u64(), profiled.total_bytes);
+        assert_eq!(used.as_u64(), Some(7 * MIB));
+    }
 }

@@ -362,7 +362,10 @@ fn doctor_with_docker_sees_the_engines() {
     let idle = Engine::idle("doctor");
     let ended = run(&["doctor"]).expect(0);
     // A line for each of them.
-    let told = format!("{} (reference, idle, simulated)", idle.name);
+    let told = format!(
+        "{} (reference, idle, simulated): image plimsoll/",
+        idle.name
+    );
     let words: Vec<&str> = ended.stdout.split_whitespace().collect();
     let first = words.iter().position(|w| *w == "engines");
     let theirs = words[first.expect("engines")..].join(" ");

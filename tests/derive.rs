@@ -641,6 +641,60 @@ fn another_tenant_and_the_drivers_share_are_lines_of_their_own() {
     );
 }
 
+/// Memory that the log of vLLM 0.32 names and that is no part of the peak on the GPU.
+#[test]
+fn memory_that_lies_elsewhere_is_named() {
+    let mut built = two_gpus();
+    let said = |text: &str| line(12_000, LineSource::Container, text);
+    for rank in ["Worker_TP0 pid=1", "Worker_TP1 pid=2"] {
+        let head = format!("({rank}) INFO 11-21 10:00:12");
+        built.lines.push(said(&format!("{head} [worker.py:213] SimpleCPUOffloadWorker [CPU]: 32 tensors, 4096 CPU blocks (8.00 GB)")));
+        built.lines.push(said(&format!("{head} [utils.py:753] Weights are held outside this process: of the 72.00 GiB utilization budget, 15.25 GiB is externally held and 56.75 GiB remains for the engine's own allocations.")));
+    }
+    built.lines.push(said("(EngineCore_DP0 pid=100) INFO 11-21 10:00:12 [shared_offload_region.py:142] Created mmap file /dev/shm/vllm_offload.mmap (10.737418240 GB)"));
+    let profile = built.derive();
+    let say = |code: &str| -> Vec<&str> {
+        let of_code = profile.findings.iter().filter(|f| f.code == code);
+        of_code.map(|f| f.message.as_str()).collect()
+    };
+    let on_host = say("kv_cache_on_host");
+    assert!(
+        on_host.len() == 2
+            && on_host[0].starts_with("16.00 GiB of KV cache")
+            && on_host[1].starts_with("10.00 GiB of KV cache"),
+        "each rank's own, and one of all: {on_host:?}"
+    );
+    let held = say("weights_of_another_process");
+    assert!(
+        held.len() == 1 && held[0].starts_with("30.50 GiB of weights"),
+        "{held:?}"
+    );
+    let plain = two_gpus().derive();
+    assert_eq!(
+        plain.memory_breakdown.components, profile.memory_breakdown.components,
+        "no part of the peak is another one for it"
+    );
+
+    // Asleep, neither weights nor pool are on the GPUs, whatever the log of the start says.
+    assert!(bytes(&plain.memory_breakdown, Component::ModelWeights) > 0);
+    built.capture.probes.push(Probe {
+        path: "/metrics".into(),
+        status: Some(200),
+        body: "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} 0.0\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"weights_offloaded\"} 1.0\n".into(),
+        ..Probe::default()
+    });
+    let asleep = built.derive();
+    assert!(codes(&asleep).contains(&"engine_asleep"));
+    let parts = asleep.memory_breakdown.components.iter();
+    let claimed: Vec<Component> = (parts.filter(|p| p.bytes > 0))
+        .map(|p| p.component)
+        .collect();
+    assert!(
+        !claimed.contains(&Component::ModelWeights) && !claimed.contains(&Component::KvCache),
+        "{claimed:?}"
+    );
+}
+
 #[test]
 fn findings_tell_what_spoils_the_figures() {
     let with = |change: &dyn Fn(&mut Built)| {

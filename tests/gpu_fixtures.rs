@@ -6,13 +6,13 @@
 
 use crate::common::recordings;
 use crate::common::skip;
-use plimsoll::telemetry::amd::fdinfo::Client;
 use plimsoll::telemetry::amd::hwmon::SensorFiles;
 use plimsoll::telemetry::amd::kfd::{KfdNode, nodes_of};
 use plimsoll::telemetry::amd::smi::reports::{RocmReport, parse_amd_smi, parse_rocm_smi};
 use plimsoll::telemetry::amd::smi::shapes::{Bare, parse_bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess};
 use plimsoll::telemetry::attribution::containers_of;
+use plimsoll::telemetry::fdinfo::Client;
 use recordings::folder;
 
 const MIB: u64 = 1 << 20;
@@ -364,6 +364,7 @@ fn open_devices_of_a_process() {
     assert_eq!(
         Client::parse_fdinfo(&text),
         Some(Client {
+            driver: "amdgpu".into(),
             bdf: "0000:08:00.0".into(),
             id: 217,
             vram_bytes: Some(2068 << 10),

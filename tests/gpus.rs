@@ -74,11 +74,28 @@ fn gpus_are_listed_with_what_is_known_of_them() {
     assert_eq!(first["now"]["power_mw"], 690_000);
     assert_eq!(first["model"]["bandwidth_gb_s"], 3350.0);
     assert!(gpus["catalog"].as_array().unwrap().len() > 30);
+    assert_eq!(first["slices"], Value::Array(vec![]));
     let text = host.run(&["gpus"]).expect(0).stdout;
     assert!(
         text.contains("NVIDIA GeForce RTX 4090") && text.contains("SIMULATED"),
         "{text}"
     );
+
+    // Slices stand with their GPU, and are no further GPUs.
+    let split = Host::new(&format!(
+        "{GPUS}mig 1 0 MIG-aa 4864\nmig 1 2 MIG-bb 9984\nat 0 slice 1 2 used=8000\n"
+    ));
+    let gpus = split.json(&["gpus", "--json"]);
+    assert_eq!(gpus["here"].as_array().unwrap().len(), 2);
+    let slices = gpus["here"][1]["slices"].as_array().unwrap();
+    assert_eq!(
+        (slices.len(), slices[1]["id"].as_str()),
+        (2, Some("MIG-bb"))
+    );
+    assert_eq!(slices[1]["now"]["used_bytes"], 8000 * MIB);
+    assert!(slices[1]["model"].is_null(), "{gpus}");
+    let text = split.run(&["gpus"]).expect(0).stdout;
+    assert!(text.contains("(MIG-bb): 9.75 GiB, 7.81 GiB used"), "{text}");
 
     // Without a GPU the facts are there all the same.
     let bare = Host::new("");
@@ -417,7 +434,7 @@ fn acceptance(host: &Host, smi: (&str, &str), out: &str) -> Command {
     let stub = host.path("smi");
     let (gpus, processes) = smi;
     let text = format!(
-        "#!/bin/sh\ncase \"$*\" in\n*compute-apps*) cat <<'END'\n{processes}\nEND\n;;\n*) cat <<'END'\n{gpus}\nEND\n;;\nesac\n"
+        "#!/bin/sh\ncase \"$*\" in\n'-q -x') cat <<'END'\n{SMI_SLICES}\nEND\n;;\n*compute-apps*) cat <<'END'\n{processes}\nEND\n;;\n*) cat <<'END'\n{gpus}\nEND\n;;\nesac\n"
     );
     std::fs::write(&stub, text).unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -439,14 +456,28 @@ fn acceptance(host: &Host, smi: (&str, &str), out: &str) -> Command {
 /// What nvidia-smi says of the GPUs of the truth, and of the process of this test on the first.
 const SMI: &str = "\
 GPU-00000000-aaaa-0000-0000-000000000000, 0, 81559, 70000, 551, 690.00, 1755, 2619, 0x0000000000000004, NVIDIA H100 80GB HBM3, 570.1
-GPU-11111111-bbbb-1111-1111-111111111111, 1, 24564, 12, 364, 22.00, 210, 405, 0x0000000000000001, NVIDIA GeForce RTX 4090, 570.1";
+GPU-11111111-bbbb-1111-1111-111111111111, 1, 24564, 12, 364, 22.00, 210, 405, 0x0000000000000001, NVIDIA A30, 570.1";
+
+/// What it says of the second GPU's slices, the first two of which share a memory.
+const SMI_SLICES: &str = "\
+<nvidia_smi_log><gpu id='2'><uuid>GPU-11111111-bbbb-1111-1111-111111111111</uuid><mig_devices>
+<mig_device><index>0</index><gpu_instance_id>1</gpu_instance_id><fb_memory_usage><total>11950 MiB</total><used>7 MiB</used></fb_memory_usage></mig_device>
+<mig_device><index>1</index><gpu_instance_id>1</gpu_instance_id><fb_memory_usage><total>11950 MiB</total><used>7 MiB</used></fb_memory_usage></mig_device>
+<mig_device><index>3</index><gpu_instance_id>5</gpu_instance_id><fb_memory_usage><total>5900 MiB</total><used>5 MiB</used></fb_memory_usage></mig_device>
+</mig_devices></gpu></nvidia_smi_log>";
 
 /// The same as a driver tells it.
 const TRUTH: &str = "\
 gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3
-gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090
+gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA A30
 at 0 gpu 0 used=70000 power=690000 temp=66 util=100 sm=1755 mem=2619 throttle=4
 at 0 gpu 1 used=12 power=22000 temp=40 util=0 sm=210 mem=405 throttle=1
+mig 1 0 MIG-11 11950
+mig 1 1 MIG-22 11950
+mig 1 3 MIG-33 5900
+at 0 slice 1 0 used=7
+at 0 slice 1 1 used=7
+at 0 slice 1 3 used=5
 at 0 proc 0 PID 69000
 ";
 
@@ -528,7 +559,7 @@ fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
     let pid = std::process::id().to_string();
     let other = std::os::unix::process::parent_id().to_string();
     let app = format!("GPU-00000000-aaaa-0000-0000-000000000000, {pid}, 69000");
-    let lies: [(&str, &str, &str, &str); 11] = [
+    let lies: [(&str, &str, &str, &str); 12] = [
         ("total", "81559 551", "81561 551", "total MiB"),
         ("used", "used=70000", "used=70002", "used MiB"),
         ("reserved", "81559 551", "81559 554", "reserved MiB"),
@@ -541,6 +572,12 @@ fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
             "throttle=4",
             "throttle=8",
             "throttle reasons",
+        ),
+        (
+            "sum of slices",
+            "slice 1 3 used=5",
+            "slice 1 3 used=9",
+            "MIG s",
         ),
         // Of the load: what was in use when it was first looked at, and no more than stands for long.
         ("stale reading", "gpu GPU-0", "stale\ngpu GPU-0", "load: "),
@@ -561,6 +598,8 @@ fn each_lie_of_the_library_is_found_by_the_acceptance_script() {
                 let swapped = lines
                     .join("\n")
                     .replace("gpu 0 ", "gpu X ")
+                    .replace("mig 1", "mig 0")
+                    .replace("slice 1", "slice 0")
                     .replace("proc 0", "proc 1");
                 swapped
                     .replace("gpu 1 ", "gpu 0 ")

@@ -369,6 +369,24 @@ fn a_container_without_a_gpu_is_measured_on_the_host() {
             (facts.name.as_str(), facts.reason.as_str()),
             ("host", "the container uses no GPU")
         );
+        // What nothing here can read is named, and no number of another maker is taken for it.
+        let gaudi = MeasuredContainer {
+            gpu_request: vec!["habana.ai/gaudi=0".into()],
+            ..target(&[])
+        };
+        let ascend = MeasuredContainer {
+            devices: vec!["/dev/davinci0".into()],
+            ..target(&[])
+        };
+        for (given, maker) in [(gaudi, "(Intel Gaudi)"), (ascend, "(Huawei Ascend)")] {
+            let (facts, _) = auto(&given).unwrap();
+            assert_eq!(facts.name, "host");
+            let reason = facts.reason;
+            assert!(
+                reason.contains(maker) && reason.contains("cannot read"),
+                "{reason}"
+            );
+        }
         if Path::new("/dev/nvidiactl").exists() {
             eprintln!(
                 "SKIPPED: leftovers of an image cannot be told apart, this machine has a GPU"

@@ -17,6 +17,7 @@ mod fuzz_targets;
 mod gpu_fixtures;
 mod gpus;
 mod help;
+mod intel;
 mod load;
 mod msrv;
 mod nvidia_recordings;

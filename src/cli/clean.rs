@@ -53,7 +53,7 @@ pub struct CleanArgs {
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..), requires = "watch", help_heading = "As a service")]
     pub max_per_minute: u32,
 
-    /// Source of memory readings: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Print JSON instead of text: every verdict with its evidence

@@ -126,7 +126,7 @@ pub struct ExperimentFlags {
     #[command(flatten)]
     pub settings: EngineFlags,
 
-    /// Source of memory readings: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more

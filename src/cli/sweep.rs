@@ -133,7 +133,7 @@ pub struct SweepRunArgs {
     /// Source of the load, if the file does not set it
     #[arg(long, value_name = "KIND", help_heading = MEASURING)]
     pub bench: Option<SweepBench>,
-    /// Source of memory readings: auto, nvml, amd, host
+    /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more

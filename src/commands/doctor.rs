@@ -196,8 +196,11 @@ fn describe_packages(runtime: &Runtime, table: &DoctorTable, facts: &ContainerFa
         .iter()
         .filter_map(|name| Some(format!("{name} {}", found.get(name)?)));
     let named: Vec<String> = named.collect();
-    let begin = if named.is_empty() { "" } else { ": " };
-    format!("{begin}{}", named.join(", "))
+    if named.is_empty() {
+        // Of an engine that is no Python package the tag of its image is often the version.
+        return format!(": image {}", facts.image);
+    }
+    format!(": {}", named.join(", "))
 }
 
 fn describe_features(features: &DaemonFeatures) -> String {

@@ -9,7 +9,7 @@ use crate::error::ExitCode;
 use crate::report::layout::Align;
 use crate::report::page::TextOptions;
 use crate::report::page::{ColumnFit, StyledCell, TextPage, TextTable};
-use crate::telemetry::{self, Wanted};
+use crate::telemetry::{self, MemoryBackend, Wanted};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -34,8 +34,10 @@ struct HostGpu {
     device: DeviceFacts,
     /// Its memory just now; null when it could not be read.
     now: Option<MemorySample>,
-    /// Its model, where the name leads to one.
+    /// Its model, where the name leads to one; null for a slice, which is a part of it.
     model: Option<GpuModel>,
+    /// What it is split into (MIG), in the driver's order.
+    slices: Vec<HostGpu>,
 }
 
 pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
@@ -58,27 +60,43 @@ fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
             };
         }
     };
+    let (mut here, mut problem) = read_devices(backend.as_mut());
+    for gpu in &mut here {
+        gpu.model = catalog::model_of(&catalog, &gpu.device.name).cloned();
+    }
+    if let Some(mut slices) = telemetry::open_slices() {
+        let (slices, unread) = read_devices(slices.as_mut());
+        problem = problem.or(unread);
+        for slice in slices {
+            let address = &slice.device.pci_address;
+            if let Some(gpu) = here.iter_mut().find(|g| g.device.pci_address == *address) {
+                gpu.slices.push(slice);
+            }
+        }
+    }
+    Gpus {
+        here,
+        backend: Some(backend.facts()),
+        problem,
+        catalog,
+    }
+}
+
+/// The devices of a backend as they are now, and why one could not be read.
+fn read_devices(backend: &mut dyn MemoryBackend) -> (Vec<HostGpu>, Option<String>) {
     let mut samples = Vec::new();
     let wanted = Wanted {
         detail: true,
         bench_client: None,
     };
     let read = backend.sample(&Clock::start(), wanted, &mut samples);
-    let here = backend
-        .devices()
-        .into_iter()
-        .map(|device| HostGpu {
-            now: samples.iter().find(|s| s.device == device.index).cloned(),
-            model: catalog::model_of(&catalog, &device.name).cloned(),
-            device,
-        })
-        .collect();
-    Gpus {
-        here,
-        backend: Some(backend.facts()),
-        problem: read.err().map(|e| e.to_string()),
-        catalog,
-    }
+    let devices = backend.devices().into_iter().map(|device| HostGpu {
+        now: samples.iter().find(|s| s.device == device.index).cloned(),
+        model: None,
+        slices: Vec::new(),
+        device,
+    });
+    (devices.collect(), read.err().map(|e| e.to_string()))
 }
 
 fn render_text(gpus: &Gpus, options: TextOptions) -> String {
@@ -89,7 +107,8 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
         let why = gpus.problem.as_deref().unwrap_or("no GPU");
         page.write_styled(bad, &format!("  none: {why}"));
     }
-    for gpu in &gpus.here {
+    let with_slices = (gpus.here.iter()).flat_map(|gpu| std::iter::once(gpu).chain(&gpu.slices));
+    for gpu in with_slices {
         let total = gpu
             .device
             .total_bytes
@@ -101,9 +120,14 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
             .model
             .as_ref()
             .map_or(String::new(), |m| format!(", {} GB/s", m.bandwidth_gb_s));
+        // A slice stands below its GPU; its own number is no container's.
+        let number = match gpu.device.id.starts_with("MIG-") {
+            true => "  ".to_owned(),
+            false => gpu.device.index.to_string(),
+        };
         page.write_line(&format!(
-            "  {}  {} ({}): {total}, {used}{bandwidth}",
-            gpu.device.index, gpu.device.name, gpu.device.id
+            "  {number}  {} ({}): {total}, {used}{bandwidth}",
+            gpu.device.name, gpu.device.id
         ));
     }
     if let Some(backend) = &gpus.backend {

@@ -136,6 +136,7 @@ pub fn backend_choice(word: BackendWord) -> BackendChoice {
         BackendWord::Auto => BackendChoice::Auto,
         BackendWord::Nvml => BackendChoice::Nvml,
         BackendWord::Amd => BackendChoice::Amd,
+        BackendWord::Intel => BackendChoice::Intel,
         BackendWord::Host => BackendChoice::Host,
     }
 }

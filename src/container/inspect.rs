@@ -489,7 +489,9 @@ mod tests {
             "State": {"Status": "running", "Running": true, "Pid": 42, "ExitCode": 0, "OOMKilled": false, "StartedAt": "2026-11-21T10:00:01Z", "FinishedAt": "0001-01-01T00:00:00Z"},
             "Config": {"Image": "vllm/vllm-openai:v1", "Tty": true, "Env": ["HF_TOKEN=hf_secretsecret", "VLLM_A=b=c", "VLLM_NOTE=it is kkkkkk", "VLLM_EMPTY", "NOTE=private"], "Labels": {"a": "b"}},
             "HostConfig": {"Memory": 1024, "ShmSize": 67108864, "NetworkMode": "bridge", "Devices": [{"PathOnHost": "/dev/kfd"}],
-                "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}, {"Driver": "nvidia", "DeviceIDs": ["0", "GPU-1"], "Capabilities": [["gpu"]]}]},
+                "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}, {"Driver": "nvidia", "DeviceIDs": ["0", "GPU-1"], "Capabilities": [["gpu"]]},
+                    // `docker run --device nvidia.com/gpu=2` of Docker 28.2 and later.
+                    {"Driver": "cdi", "Count": 0, "DeviceIDs": ["nvidia.com/gpu=2"], "Capabilities": null, "Options": null}]},
             "NetworkSettings": {"Ports": {"8000/tcp": [{"HostIp": "::", "HostPort": "18000"}, {"HostIp": "0.0.0.0", "HostPort": "18000"}], "9/udp": null, "7/tcp": null},
                 "Networks": {"bridge": {"IPAddress": "172.17.0.2", "GlobalIPv6Address": ""}}},
             "Mounts": [{"Source": "/models", "Destination": "/m"}],
@@ -520,7 +522,7 @@ mod tests {
             BTreeMap::from([(8000, "0.0.0.0:18000".to_owned())])
         );
         assert_eq!(f.addresses, ["172.17.0.2"]);
-        assert_eq!(f.gpu_request, ["all", "0", "GPU-1"]);
+        assert_eq!(f.gpu_request, ["all", "0", "GPU-1", "nvidia.com/gpu=2"]);
         assert_eq!(f.devices, ["/dev/kfd"]);
         assert_eq!(f.mounts, ["/models → /m"]);
         assert_eq!(f.memory_limit_bytes, Some(1024));

@@ -234,16 +234,19 @@ pub mod key {
         cuda_graph_estimated_gib_in_pool_line cuda_graph_estimated_gib_per_rank cuda_graph_gib
         cuda_graph_gib_in_summary_line cuda_graph_pool_actual_gib cuda_graph_pool_actual_gib_per_rank
         cuda_graph_prefill_gib decoder_gib device_free_gib device_limit_gib device_total_gib device_used_gib
-        distributed_init_gib dsv4_available_gib engine_size_gib execution_context_gib free_after_profile_gib
+        distributed_init_gib dsv4_available_gib engine_size_gib execution_context_gib external_weights_gib
+        free_after_profile_gib
         free_at_kv_allocation_gib free_at_start_gib free_before_failed_component_gib free_memory_gib
         free_memory_real_gib gpu_mem_usage_gib gpu_total_gib hicache_host_gib host_available_gib host_free_gib
         host_free_swap_gib host_total_gib hpu_graph_reserved_gib initial_memory_usage_gib intermediate_conv_gib
         intermediate_ssm_gib kv_available_gib kv_cache_gib kv_cache_gib_in_error kv_cache_in_use_gib
-        kv_cache_needed_gib kv_estimated_gib kv_k_gib kv_pool_gib kv_total_gib kv_v_gib lora_gib mmproj_compute_gib
+        kv_cache_needed_gib kv_estimated_gib kv_k_gib kv_offload_gib kv_offload_shared_gib kv_pool_gib kv_total_gib
+        kv_v_gib lmcache_host_gib lora_gib mmproj_compute_gib
         mmproj_weights_gib non_kv_cache_gib non_torch_gib oom_requested_gib output_gib peak_loading_gib
         peak_memory_gib peak_torch_memory_gib pinned_activation_peak_gib pinned_kv_cache_gib pinned_mem_usage_gib
         pinned_output_gib pinned_recurrent_state_gib pinned_weights_gib process_used_gib processes_gib
-        profiled_peak_gib prompt_cache_gib prompt_cache_limit_gib recurrent_state_gib requested_gib runtime_buffers_gib sleep_freed_gib sleep_in_use_gib
+         profiled_peak_gib prompt_cache_gib prompt_cache_limit_gib recurrent_state_gib requested_gib
+         runtime_buffers_gib sleep_freed_gib sleep_in_use_gib sleep_on_host_gib
         ssm_gib temporary_kv_gib tensorrt_managed_gib torch_allocated_gib torch_memory_limit_gib
         torch_reserved_unallocated_gib total_gpu_memory_gib total_gpu_memory_gib_in_error total_memory_gib
         total_vram_gib weights_gib weights_gib_in_summary_line weights_outside_torch_gib

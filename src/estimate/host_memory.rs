@@ -12,7 +12,7 @@ pub struct HostAsked {
     pub weights: u64,
     /// Cache of each GPU, bytes: vLLM's `--swap-space`, SGLang's `--hicache-size`.
     pub cache: u64,
-    /// Cache of all GPUs together, bytes: vLLM's `--kv-offloading-size`.
+    /// Cache of all GPUs together, bytes: vLLM's `--kv-offloading-size`, or what its connector is given.
     pub shared_cache: u64,
     /// Cache of each GPU, as a multiple of its pool: SGLang's `--hicache-ratio`.
     pub times_pool: f64,
@@ -49,7 +49,11 @@ impl HostAsked {
             EngineId::Vllm => HostAsked {
                 weights: gib("cpu_offload_gb"),
                 cache: gib("swap_space"),
-                shared_cache: gib("kv_offloading_size"),
+                // LMCache's server has a size of its own.
+                shared_cache: match values.get("kv_offloading_backend").map(String::as_str) {
+                    Some("lmcache") => 0,
+                    _ => gib("kv_offloading_size").max(connector_bytes(values).unwrap_or(0)),
+                },
                 sleeps: is("enable_sleep_mode"),
                 ..HostAsked::default()
             },
@@ -66,6 +70,19 @@ impl HostAsked {
             _ => HostAsked::default(),
         }
     }
+}
+
+/// The bytes that vLLM's own connectors are given by `--kv-transfer-config` (0.32, `v1/kv_offload/cpu/spec.py`).
+fn connector_bytes(values: &BTreeMap<String, String>) -> Option<u64> {
+    let text = values.get("kv_transfer_config")?;
+    let config: serde_json::Value = serde_json::from_str(text).ok()?;
+    let connector = config["kv_connector"].as_str()?;
+    let is_own = matches!(
+        connector,
+        "OffloadingConnector" | "SimpleCPUOffloadConnector"
+    );
+    let bytes = config["kv_connector_extra_config"]["cpu_bytes_to_use"].as_u64();
+    bytes.filter(|_| is_own)
 }
 
 /// The weights that stay on a GPU: vLLM moves parameters of layers to the host, whole ones, until the asked bytes are there
@@ -189,6 +206,18 @@ mod tests {
         let bytes: Vec<u64> = two.host.iter().map(|p| p.bytes >> 30).collect();
         // Nothing is swapped by V1.
         assert_eq!(bytes, [8]);
+        // The same by the connector itself; what LMCache's server keeps has another size.
+        let connector = r#"{"kv_connector":"OffloadingConnector","kv_role":"kv_both","kv_connector_extra_config":{"cpu_bytes_to_use":3221225472}}"#;
+        let by_connector = found(EngineId::Vllm, &[("kv_transfer_config", connector)]);
+        assert_eq!(by_connector.host[0].bytes, 3 << 30);
+        let lmcache = found(
+            EngineId::Vllm,
+            &[
+                ("kv_offloading_size", "8"),
+                ("kv_offloading_backend", "lmcache"),
+            ],
+        );
+        assert!(lmcache.host.is_empty(), "{:?}", lmcache.host);
         let ratio = found(
             EngineId::Sglang,
             &[

@@ -1,5 +1,6 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
+use super::elsewhere;
 use super::neighbours;
 use super::observation::{CaptureObservation, observes_only};
 use super::out_of_memory::{KILLED_FROM_OUTSIDE, OomVerdict, describe_limit};
@@ -56,6 +57,7 @@ pub fn collect_findings(
     lost(o, &mut findings);
     peaks(o, &mut findings);
     neighbours::find_neighbours(o, &mut findings);
+    elsewhere::find_memory_elsewhere(o, &mut findings);
     log(o, &mut findings);
     findings.extend(kv_heads_not_given(o));
     for d in &configuration.differences {

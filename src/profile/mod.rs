@@ -9,6 +9,7 @@ mod checkpoint;
 mod columns;
 mod configuration;
 mod derive;
+mod elsewhere;
 mod findings;
 mod fullest;
 mod growth;

@@ -2,6 +2,7 @@
 //! model's files give. All are kept; of each part and device the best is marked as used.
 
 use super::configuration::{ModelInfo, bytes_of_gib};
+use super::elsewhere;
 use super::neighbours::neighbour_growth;
 use super::observation::{CaptureObservation, Repeat, file_bytes};
 use super::placement::Placement;
@@ -67,8 +68,11 @@ pub fn collect_evidence(
         w.found = torch::probe_evidence(o, w.device);
         w.baseline(peak);
         w.runtime();
-        w.weights(model, dtypes);
-        w.kv_cache(pool);
+        // On the GPU it holds neither then.
+        if o.is_host(w.device) || !elsewhere::is_asleep(o) {
+            w.weights(model, dtypes);
+            w.kv_cache(pool);
+        }
         if o.is_host(w.device) {
             w.host_load(top, peak);
         } else {

@@ -30,6 +30,8 @@ pub enum GpuRequestItem {
     Uuid(String),
     /// A MIG slice: `MIG-…`, or GPU and index as in `0:1`.
     Mig(String),
+    /// Every MIG slice.
+    Slices,
     /// Something else.
     Unknown(String),
 }
@@ -77,8 +79,12 @@ pub fn find_request(target: &MeasuredContainer) -> Option<ContainerGpuRequest> {
 fn item(text: &str) -> Option<GpuRequestItem> {
     // CDI writes `nvidia.com/gpu=0`.
     let text = text.trim();
-    // AMD's GPUs are handled elsewhere.
-    if text.starts_with("amd.com/") {
+    // Other makers' devices of CDI are handled elsewhere.
+    let is_cdi = |t: &str| {
+        t.split_once('=')
+            .is_some_and(|(kind, _)| kind.contains('/'))
+    };
+    if is_cdi(text) && !text.starts_with("nvidia.com/") {
         return None;
     }
     let text = text.rsplit_once("/gpu=").map_or(text, |(_, name)| name);
@@ -134,6 +140,7 @@ pub fn select_gpus(request: &ContainerGpuRequest, listed: &[Listed]) -> (Vec<u32
                 GpuRequestItem::Mig(name) => {
                     format!("no GPU of this host has the MIG slice `{name}`")
                 }
+                GpuRequestItem::Slices => "no GPU of this host is split into slices".to_owned(),
                 GpuRequestItem::Unknown(name) => format!("`{name}` is not the name of a GPU"),
                 GpuRequestItem::All | GpuRequestItem::First(_) => {
                     "there is no GPU on this host".to_owned()
@@ -156,7 +163,11 @@ fn wants(item: &GpuRequestItem, gpu: &Listed) -> bool {
             .is_some_and(|u| u.eq_ignore_ascii_case(prefix))
     };
     if let Some((parent, place)) = gpu.slice {
-        return matches!(item, GpuRequestItem::Mig(name) if begins(name) || *name == format!("{parent}:{place}"));
+        return match item {
+            GpuRequestItem::Slices => true,
+            GpuRequestItem::Mig(name) => begins(name) || *name == format!("{parent}:{place}"),
+            _ => false,
+        };
     }
     match item {
         GpuRequestItem::All => true,
@@ -164,7 +175,7 @@ fn wants(item: &GpuRequestItem, gpu: &Listed) -> bool {
         GpuRequestItem::Index(index) => gpu.index == *index,
         GpuRequestItem::Minor(minor) => gpu.minor == Some(*minor),
         GpuRequestItem::Uuid(prefix) => begins(prefix),
-        GpuRequestItem::Mig(_) | GpuRequestItem::Unknown(_) => false,
+        GpuRequestItem::Mig(_) | GpuRequestItem::Slices | GpuRequestItem::Unknown(_) => false,
     }
 }
 

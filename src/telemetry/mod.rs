@@ -8,9 +8,11 @@ pub mod attribution;
 mod beside;
 mod cgroup;
 mod costs;
+pub mod fdinfo;
 mod gpu_process;
 mod gpus;
 mod host;
+pub mod intel;
 pub mod kernel_log;
 mod nvml;
 mod pace;
@@ -34,7 +36,7 @@ use crate::capture::{
 };
 use crate::clock::Clock;
 use crate::error::Failure;
-use gpus::ContainerGpuRequest;
+use gpus::{ContainerGpuRequest, GpuRequestItem};
 use host::HostBackend;
 use nvml::{NvmlBackend, Unusable};
 use std::fmt;
@@ -119,7 +121,7 @@ pub enum ReadingError {
 /// The requested backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// NVML if the container uses an NVIDIA GPU and NVML can read one, else AMD's GPUs if it was
+    /// NVML if the container uses an NVIDIA GPU and NVML can read one, else AMD's or Intel's GPUs if it was
     /// given one, else the host's memory.
     #[default]
     Auto,
@@ -127,13 +129,15 @@ pub enum BackendChoice {
     Nvml,
     /// AMD GPUs.
     Amd,
+    /// Intel GPUs.
+    Intel,
     /// The container's host memory (its cgroup).
     Host,
 }
 
 impl BackendChoice {
     /// The accepted names.
-    pub const NAMES: [&'static str; 4] = ["auto", "nvml", "amd", "host"];
+    pub const NAMES: [&'static str; 5] = ["auto", "nvml", "amd", "intel", "host"];
 }
 
 impl fmt::Display for BackendChoice {
@@ -142,6 +146,7 @@ impl fmt::Display for BackendChoice {
             BackendChoice::Auto => "auto",
             BackendChoice::Nvml => "nvml",
             BackendChoice::Amd => "amd",
+            BackendChoice::Intel => "intel",
             BackendChoice::Host => "host",
         })
     }
@@ -155,6 +160,7 @@ impl FromStr for BackendChoice {
             "auto" => Ok(BackendChoice::Auto),
             "nvml" => Ok(BackendChoice::Nvml),
             "amd" => Ok(BackendChoice::Amd),
+            "intel" => Ok(BackendChoice::Intel),
             "host" => Ok(BackendChoice::Host),
             other => Err(format!(
                 "invalid memory backend `{other}`: one of {}",
@@ -213,7 +219,12 @@ pub fn watch_oom_kills(target: &MeasuredContainer, since_start: bool) -> Option<
 
 /// Whether a container was given GPUs, by its request, its device files or its environment.
 pub fn uses_gpus(target: &MeasuredContainer) -> bool {
-    gpus::find_request(target).is_some() || amd::requests_gpus(target)
+    gpus::find_request(target).is_some() || requests_graphics(target)
+}
+
+/// Whether a container was given AMD's or Intel's GPUs, or graphics devices of any vendor.
+fn requests_graphics(target: &MeasuredContainer) -> bool {
+    amd::choose::requests_gpus(target, amd::CDI_KIND) || intel::is_requested(target)
 }
 
 /// Opens the requested backend, or the one that fits.
@@ -228,8 +239,9 @@ pub fn open_backend(
             Ok(backend) => Ok(Box::new(backend)),
             Err(why) => Err(unusable(why, request.is_none())),
         },
-        BackendChoice::Amd => amd::open_backend(target, &amd::Roots::from_environment())
-            .map_err(|why| unusable(why, false)),
+        BackendChoice::Amd | BackendChoice::Intel => {
+            open_graphics(choice, target).map_err(|why| unusable(why, false))
+        }
         BackendChoice::Auto => {
             // An environment variable set by the image counts only if there is a GPU inside.
             let leftover = |r: &ContainerGpuRequest| {
@@ -238,7 +250,7 @@ pub fn open_backend(
             let request = request.filter(|r| !leftover(r));
             match NvmlBackend::open_for(target, request.as_ref()) {
                 Ok(backend) => Ok(Box::new(backend)),
-                Err(_) if amd::requests_gpus(target) => amd_or_host(target),
+                Err(_) if requests_graphics(target) => graphics_or_host(target),
                 Err(why) if request.is_some() => host(
                     target,
                     format!(
@@ -246,10 +258,10 @@ pub fn open_backend(
                         why.message
                     ),
                 ),
-                Err(_) => match amd::open_backend(target, &amd::Roots::from_environment()) {
+                Err(_) => match open_graphics(choice, target) {
                     // A privileged container has every GPU without a request.
                     Ok(backend) => Ok(backend),
-                    Err(_) => host(target, "the container uses no GPU".into()),
+                    Err(_) => host(target, explain_no_gpu(target)),
                 },
             }
         }
@@ -269,38 +281,92 @@ pub fn open_with_host(
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.
 pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
-    let why = match NvmlBackend::of_host() {
+    let why = match NvmlBackend::of_host(GpuRequestItem::All) {
         Ok(backend) => return Ok(Box::new(backend)),
         Err(why) => why,
     };
-    // The same as for a container that was given all GPUs.
-    let all = MeasuredContainer {
-        devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
-        ..MeasuredContainer::default()
-    };
-    amd::open_backend(&all, &amd::Roots::from_environment()).map_err(|amd| {
+    open_graphics(BackendChoice::Auto, &all_graphics()).map_err(|others| {
         let failure = Failure::environment(format!(
             "no GPU can be read: {}; {}",
-            why.message, amd.message
+            why.message, others.message
         ));
         why.hint.into_iter().fold(failure, Failure::hint)
     })
 }
 
-/// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
-pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
-    let all = || MeasuredContainer {
+/// A container that was given all graphics cards stands for the whole host.
+fn all_graphics() -> MeasuredContainer {
+    MeasuredContainer {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
         ..MeasuredContainer::default()
+    }
+}
+
+/// Opens AMD's GPUs of a container, or else Intel's; or those of the maker that is chosen.
+fn open_graphics(
+    choice: BackendChoice,
+    target: &MeasuredContainer,
+) -> Result<Box<dyn MemoryBackend>, Unusable> {
+    let roots = amd::Roots::from_environment();
+    let why = match choice {
+        BackendChoice::Intel => None,
+        _ => match amd::open_backend(target, &roots) {
+            Err(why) if choice != BackendChoice::Amd => Some(why),
+            opened => return opened,
+        },
     };
+    match intel::IntelBackend::open_backend(target, &roots) {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(intel) => Err(match why {
+            Some(amd) if intel::is_here(&roots) => Unusable {
+                message: format!("{}; {}", amd.message, intel.message),
+                ..amd
+            },
+            Some(amd) => amd,
+            None => intel,
+        }),
+    }
+}
+
+/// Why the container's host memory is measured: it has no GPU, or an accelerator that nothing here can read.
+fn explain_no_gpu(target: &MeasuredContainer) -> String {
+    let given = target.devices.iter().chain(&target.gpu_request);
+    let found = given.into_iter().find_map(|name| {
+        let maker = UNREADABLE.iter().find(|(sign, _)| name.starts_with(sign))?.1;
+        Some(format!("the container was given `{name}` ({maker}), whose memory plimsoll cannot read, so container memory is measured"))
+    });
+    found.unwrap_or_else(|| "the container uses no GPU".to_owned())
+}
+
+/// Files and CDI devices of accelerators without a backend, and whose they are.
+const UNREADABLE: [(&str, &str); 8] = [
+    ("/dev/davinci", "Huawei Ascend"),
+    ("/dev/accel", "Intel Gaudi, Google TPU or an NPU"),
+    ("/dev/hl", "Intel Gaudi"),
+    ("/dev/neuron", "AWS Neuron"),
+    ("habana.ai/", "Intel Gaudi"),
+    ("huawei.com/", "Huawei Ascend"),
+    ("google.com/tpu", "Google TPU"),
+    ("aws.amazon.com/neuron", "AWS Neuron"),
+];
+
+/// Opens every MIG slice of the host; `None` where no GPU is split. A slice has the PCI address of its GPU.
+pub fn open_slices() -> Option<Box<dyn MemoryBackend>> {
+    let backend = NvmlBackend::of_host(GpuRequestItem::Slices).ok()?;
+    Some(Box::new(backend))
+}
+
+/// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
+pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
     match choice {
         BackendChoice::Auto => open_host(),
-        BackendChoice::Nvml => match NvmlBackend::of_host() {
+        BackendChoice::Nvml => match NvmlBackend::of_host(GpuRequestItem::All) {
             Ok(backend) => Ok(Box::new(backend)),
             Err(why) => Err(unusable(why, false)),
         },
-        BackendChoice::Amd => amd::open_backend(&all(), &amd::Roots::from_environment())
-            .map_err(|why| unusable(why, false)),
+        BackendChoice::Amd | BackendChoice::Intel => {
+            open_graphics(choice, &all_graphics()).map_err(|why| unusable(why, false))
+        }
         BackendChoice::Host => Err(Failure::usage("the host's memory is on no GPU")),
     }
 }
@@ -352,8 +418,8 @@ pub fn has_driver() -> bool {
 }
 
 /// For a container that was given graphics devices of any vendor.
-fn amd_or_host(target: &MeasuredContainer) -> Result<Box<dyn MemoryBackend>, Failure> {
-    amd::open_backend(target, &amd::Roots::from_environment()).or_else(|why| {
+fn graphics_or_host(target: &MeasuredContainer) -> Result<Box<dyn MemoryBackend>, Failure> {
+    open_graphics(BackendChoice::Auto, target).or_else(|why| {
         let reason = format!(
             "the container was given graphics devices, but no GPU can be read, so container memory is measured: {}",
             why.message
@@ -398,7 +464,7 @@ mod tests {
             "cuda"
                 .parse::<BackendChoice>()
                 .unwrap_err()
-                .contains("auto, nvml, amd, host")
+                .contains("auto, nvml, amd, intel, host")
         );
     }
 }

@@ -98,14 +98,14 @@ impl NvmlBackend {
         Self::open_chosen(devices, &chosen, found, notes, whose)
     }
 
-    /// Opens every GPU of the host, for all its containers.
-    pub fn of_host() -> Result<NvmlBackend, Unusable> {
+    /// Opens every GPU of the host, for all its containers; or, as `items` says, every slice.
+    pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Unusable> {
         let ListedDevices {
             gpus: devices,
             notes,
         } = list_devices(loaded_library()?)?;
         let all = ContainerGpuRequest {
-            items: vec![GpuRequestItem::All],
+            items: vec![items],
             found_in: "",
             doubtful: false,
         };

@@ -1,6 +1,6 @@
 //! Which memory backends this host could use, without a container: for `doctor`.
 
-use super::{amd, cgroup, nvml};
+use super::{amd, cgroup, intel, nvml};
 
 /// One backend, looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,10 @@ pub fn survey_backends() -> Vec<BackendSurvey> {
         survey_gpus(
             "backend amd (AMD)",
             amd::survey_gpus(&amd::Roots::from_environment()),
+        ),
+        survey_gpus(
+            "backend intel (Intel)",
+            intel::survey_gpus(&amd::Roots::from_environment()),
         ),
         host(),
     ]

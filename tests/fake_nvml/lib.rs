@@ -621,7 +621,10 @@ pub struct PciInfo {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Device, out: *mut PciInfo) -> Code {
     on_gpu("nvmlDeviceGetPciInfo_v3", device, |_, _| {
-        let bus = (device as usize - FIRST_HANDLE) as c_uint + 1;
+        let (index, None) = which(device) else {
+            return Err(NOT_SUPPORTED);
+        };
+        let bus = index as c_uint + 1;
         let mut bus_id = [0; 32];
         let text = format!("00000000:{bus:02X}:00.0");
         for (to, from) in bus_id.iter_mut().zip(text.bytes()) {

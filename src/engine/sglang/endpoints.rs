@@ -141,6 +141,13 @@ fn gauges(metrics: &str, facts: &mut ProbeFacts) {
             "num_retracted_requests_total" => {
                 facts.preemptions = Some(facts.preemptions.unwrap_or(0).saturating_add(count));
             }
+            // Its caches on the host, and the places for adapters.
+            "hicache_host_used_tokens"
+            | "hicache_host_total_tokens"
+            | "lora_pool_slots_used"
+            | "lora_pool_slots_total" => {
+                facts.values.insert(name.to_owned(), count.to_string());
+            }
             "page_size" => facts.block_size = facts.block_size.or(Some(count)),
             "context_len" => facts.max_model_len = facts.max_model_len.or(Some(count)),
             "weight_memory_usage_gb" => {

@@ -85,11 +85,17 @@ fn read_metrics(metrics: &str, names: &Names, facts: &mut ProbeFacts) {
             "num_preemptions_total" | "num_preemptions" => preemptions.add(sample.value),
             "num_requests_running" => running.add(sample.value),
             "num_requests_waiting" => waiting.add(sample.value),
-            // Host memory that V0 swapped whole sequences to.
-            "cpu_cache_usage_perc" | "num_requests_swapped" => {
+            // Host memory that V0 swapped whole sequences to, and that of SimpleCPUOffloadConnector.
+            "cpu_cache_usage_perc" | "num_requests_swapped" | "simple_kv_offload_used_blocks" => {
                 facts
                     .values
                     .insert(name.to_owned(), sample.value.to_string());
+            }
+            "simple_kv_offload_info" => {
+                if let Some(blocks) = sample.label("capacity_blocks") {
+                    let name = "simple_kv_offload_capacity_blocks".to_owned();
+                    facts.values.insert(name, blocks.to_owned());
+                }
             }
             "engine_sleep_state" if sample.value == 1.0 => {
                 if let Some(state) = sample.label("sleep_state") {
@@ -283,6 +289,16 @@ mod tests {
         );
         assert_eq!(facts.values["cpu_cache_usage_perc"], "0.5");
         assert_eq!(facts.values["swap_space_bytes"], "4294967296");
+    }
+
+    /// The gauges of 0.32's `v1/simple_kv_offload/metrics.py`.
+    #[test]
+    fn the_offloaded_pool_is_read() {
+        let facts = metrics(
+            "vllm:simple_kv_offload_info{engine=\"0\",model_name=\"m\",backend=\"cpu\",capacity_blocks=\"4096\"} 1.0\nvllm:simple_kv_offload_used_blocks{engine=\"0\",model_name=\"m\"} 12.0\n",
+        );
+        assert_eq!(facts.values["simple_kv_offload_capacity_blocks"], "4096");
+        assert_eq!(facts.values["simple_kv_offload_used_blocks"], "12");
     }
 
     #[test]

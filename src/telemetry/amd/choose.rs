@@ -1,4 +1,4 @@
-//! Which of the host's AMD GPUs a container can see, from what it was created with, from the
+//! Which of the host's graphics cards (AMD's, Intel's) a container can see, from what it was created with, from the
 //! device files inside it, or from where its processes are.
 
 use super::sysfs::Card;
@@ -23,18 +23,38 @@ enum GpuSelector {
     Name(String),
 }
 
-/// Whether the container was given AMD GPUs by request, or graphics devices of any vendor.
-pub fn requests_gpus(target: &MeasuredContainer) -> bool {
-    !gpu_selectors(target).is_empty()
+/// Whether the container was given GPUs of this kind by request (`amd.com/gpu=`), or graphics devices of any vendor.
+pub fn requests_gpus(target: &MeasuredContainer, kind: &str) -> bool {
+    !gpu_selectors(target, kind).is_empty()
+}
+
+/// The `/dev/dri/renderDN` that the container was given one by one; empty where it has the whole folder.
+pub fn given_minors(target: &MeasuredContainer) -> Vec<u32> {
+    let selectors = gpu_selectors(target, "");
+    if target.devices.iter().any(|d| host_path(d) == DRI) {
+        return Vec::new();
+    }
+    let minor = |s: &GpuSelector| match s {
+        GpuSelector::Render(minor) => Some(*minor),
+        _ => None,
+    };
+    selectors.iter().filter_map(minor).collect()
+}
+
+/// Whether a GPU is asked for by its number. Whether that counts partitions is the toolkit's own affair.
+pub fn asks_by_place(target: &MeasuredContainer, kind: &str) -> bool {
+    let selectors = gpu_selectors(target, kind);
+    (selectors.iter()).any(|s| matches!(s, GpuSelector::Place(_)))
 }
 
 /// Positions of the cards that the container was given, and the source of that, to be read after
 /// "according to"; `None` when it was given none by name.
 pub fn given_cards(
     target: &MeasuredContainer,
+    kind: &str,
     cards: &[Card],
 ) -> Option<(Vec<usize>, &'static str)> {
-    let items = gpu_selectors(target);
+    let items = gpu_selectors(target, kind);
     if items.is_empty() {
         return None;
     }
@@ -47,7 +67,9 @@ pub fn given_cards(
             items.iter().any(|item| match item {
                 GpuSelector::All => !narrow || whole,
                 GpuSelector::Place(n) => n == place,
-                GpuSelector::Render(minor) => card.render_minor == Some(*minor),
+                GpuSelector::Render(minor) => {
+                    card.render_minor == Some(*minor) || card.partition_minors.contains(minor)
+                }
                 GpuSelector::Card(number) => card.number == *number,
                 GpuSelector::Name(name) => {
                     name.contains(&card.bdf)
@@ -56,11 +78,7 @@ pub fn given_cards(
             })
         })
         .collect();
-    let found_in = if target
-        .gpu_request
-        .iter()
-        .any(|r| r.contains("amd.com/gpu="))
-    {
+    let found_in = if target.gpu_request.iter().any(|r| r.contains(kind)) {
         "its GPU request"
     } else {
         "its device files"
@@ -68,12 +86,13 @@ pub fn given_cards(
     Some((chosen, found_in))
 }
 
-fn gpu_selectors(target: &MeasuredContainer) -> Vec<GpuSelector> {
+fn gpu_selectors(target: &MeasuredContainer, kind: &str) -> Vec<GpuSelector> {
     let requested = target
         .gpu_request
         .iter()
         .flat_map(|r| r.split(','))
-        .filter_map(|r| r.trim().strip_prefix("amd.com/gpu="))
+        .filter_map(|r| r.trim().strip_prefix(kind))
+        .filter(|_| !kind.is_empty())
         .map(|name| match (name, name.parse()) {
             ("all", _) => GpuSelector::All,
             // A unique id may be all digits too, but it is long.
@@ -183,8 +202,8 @@ mod tests {
             (&["amd.com/gpu=0000000000000039"], &[], &[0]),
         ] {
             let target = target(requests, devices);
-            assert!(requests_gpus(&target));
-            let (chosen, _) = given_cards(&target, &three()).unwrap();
+            assert!(requests_gpus(&target, super::super::CDI_KIND));
+            let (chosen, _) = given_cards(&target, super::super::CDI_KIND, &three()).unwrap();
             assert_eq!(chosen, expected, "{requests:?} {devices:?}");
         }
     }
@@ -198,8 +217,11 @@ mod tests {
                 &["/dev/nvidia0", "/dev/fuse", "/dev/drink"],
             ),
         ] {
-            assert!(!requests_gpus(&target), "{target:?}");
-            assert_eq!(given_cards(&target, &three()), None);
+            assert!(
+                !requests_gpus(&target, super::super::CDI_KIND),
+                "{target:?}"
+            );
+            assert_eq!(given_cards(&target, super::super::CDI_KIND, &three()), None);
         }
     }
 
@@ -223,7 +245,7 @@ mod tests {
         #[test]
         fn no_request_makes_it_panic(text in "(\\PC|/dev/dri/|:/|amd.com/gpu=)*") {
             let target = target(&[&text], &[&text]);
-            let _ = (requests_gpus(&target), given_cards(&target, &three()));
+            let _ = (requests_gpus(&target, super::super::CDI_KIND), given_cards(&target, super::super::CDI_KIND, &three()));
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct KfdNode {
     pub bdf: String,
     /// `90402` is gfx942.
     pub gfx_version: Option<u32>,
+    /// Its own memory, bytes: of a partition its part.
+    pub vram_bytes: Option<u64>,
 }
 
 impl KfdNode {
@@ -45,6 +47,7 @@ impl KfdNode {
             gfx_version: property("gfx_target_version")
                 .filter(|n| *n > 0)
                 .and_then(|n| u32::try_from(n).ok()),
+            vram_bytes: None,
         })
     }
 
@@ -77,9 +80,23 @@ pub fn read_topology(sys: &Path) -> Vec<KfdNode> {
             let node = nodes.join(n.to_string());
             let gpu_id = std::fs::read_to_string(node.join("gpu_id")).ok()?;
             let properties = std::fs::read_to_string(node.join("properties")).ok()?;
-            KfdNode::parse_node(&gpu_id, &properties)
+            let vram_bytes = read_banks(&node.join("mem_banks"));
+            KfdNode::parse_node(&gpu_id, &properties).map(|n| KfdNode { vram_bytes, ..n })
         })
         .collect()
+}
+
+/// Sum of a node's banks of local memory: heaps 1 (visible to the host) and 2 (not) of the driver's `kfd_topology.c`.
+fn read_banks(banks: &Path) -> Option<u64> {
+    let sizes = numbers_in(banks).filter_map(|n| {
+        let text = std::fs::read_to_string(banks.join(format!("{n}/properties"))).ok()?;
+        let figure = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|l| l.strip_prefix(name));
+            line?.trim().parse().ok()
+        };
+        figure("size_in_bytes ").filter(|_| matches!(figure("heap_type "), Some(1 | 2)))
+    });
+    sizes.reduce(u64::saturating_add)
 }
 
 /// The entries of a directory that are numbers.
@@ -163,6 +180,15 @@ impl Processes {
     /// Whether the driver lists processes on this host.
     pub fn is_offered(&self) -> bool {
         self.offered
+    }
+
+    /// What all processes have on a GPU, by the files as they were last listed: all that is told of a partition.
+    pub fn sum_on(&self, gpu: usize) -> u64 {
+        let files = self.watched.iter().flat_map(|watched| &watched.files);
+        files
+            .filter(|(place, _)| *place == gpu)
+            .filter_map(|(_, file)| number_in(file).and_then(|n| u64::try_from(n).ok()))
+            .fold(0, u64::saturating_add)
     }
 
     /// The processes of each GPU when they changed, and once a second when they did not. `beside`
@@ -314,7 +340,8 @@ mod tests {
                 gpu_id: 43855,
                 render_minor: Some(185),
                 bdf: "0001:83:00.0".into(),
-                gfx_version: Some(90010)
+                gfx_version: Some(90010),
+                vram_bytes: None
             }
         );
         assert_eq!(node.gfx_architecture().as_deref(), Some("gfx90a"));
@@ -334,6 +361,7 @@ mod tests {
             bdf: bdf.into(),
             render_minor: Some(minor),
             gfx_version: None,
+            vram_bytes: None,
         };
         let nodes = [
             node(3, "0000:27:00.1", 130),

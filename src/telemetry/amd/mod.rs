@@ -2,8 +2,7 @@
 //! memory and sensors, the compute driver the memory of each process. AMD's command-line tools are
 //! used only where those files are missing.
 
-mod choose;
-pub mod fdinfo;
+pub mod choose;
 pub mod hwmon;
 pub mod kfd;
 mod names;
@@ -12,25 +11,26 @@ mod sensors;
 pub mod smi;
 pub mod sysfs;
 
-pub use choose::requests_gpus;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
+use super::fdinfo::Clients;
 use super::nvml::Unusable;
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use crate::wording::count_noun;
-use fdinfo::Clients;
 use hwmon::text_in;
 use kfd::{KfdNode, Processes};
 use sensors::Sensors;
 use smi::ToolBackend;
 use std::path::Path;
 use std::time::Duration;
-use sysfs::{Card, CardMemoryFiles};
+use sysfs::{AMD_VENDOR, Card, CardMemoryFiles};
 
 /// How long a full reading may wait for the sensors; they usually take less than 1 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// How AMD's devices are called in CDI.
+pub const CDI_KIND: &str = "amd.com/gpu=";
 /// Message for a host without AMD GPUs.
 const NO_GPU: &str = "there is no AMD GPU on this host";
 
@@ -55,7 +55,26 @@ pub struct AmdBackend {
 struct AmdGpu {
     facts: DeviceFacts,
     bdf: String,
-    memory: CardMemoryFiles,
+    memory: GpuMemory,
+}
+
+/// Where the memory of a GPU is read.
+enum GpuMemory {
+    /// A whole card's.
+    Card(CardMemoryFiles),
+    /// A partition's: no file has it, so it is what its processes have.
+    Partition,
+}
+
+/// A GPU that can be read: a card or a part of it.
+struct Opened<'a> {
+    card: &'a Card,
+    memory: GpuMemory,
+    total_bytes: Option<u64>,
+    /// Numbers of the compute driver.
+    ids: Vec<u64>,
+    /// Of a partition: its `/dev/dri/renderDN`, its place and how many there are.
+    partition: Option<(u32, usize, usize)>,
 }
 
 /// Opens the GPUs of a container: by the kernel's files where they are visible, else by AMD's
@@ -64,10 +83,10 @@ pub fn open_backend(
     target: &MeasuredContainer,
     roots: &Roots,
 ) -> Result<Box<dyn MemoryBackend>, Unusable> {
-    if !sysfs::list_cards(&roots.sys).is_empty() {
+    if !sysfs::list_cards(&roots.sys, AMD_VENDOR).is_empty() {
         return Ok(Box::new(AmdBackend::open_backend(target, roots, PATIENCE)?));
     }
-    if !choose::requests_gpus(target) {
+    if !choose::requests_gpus(target, CDI_KIND) {
         return Err(no_gpu());
     }
     Ok(Box::new(open_tools(roots, &target.container_id)?))
@@ -97,36 +116,61 @@ impl AmdBackend {
         roots: &Roots,
         patience: Duration,
     ) -> Result<AmdBackend, Unusable> {
-        let cards = sysfs::list_cards(&roots.sys);
+        let mut cards = sysfs::list_cards(&roots.sys, AMD_VENDOR);
         if cards.is_empty() {
             return Err(no_gpu());
         }
         let nodes = kfd::read_topology(&roots.sys);
-        let addresses: Vec<&str> = cards.iter().map(|c| c.bdf.as_str()).collect();
+        let addresses: Vec<String> = cards.iter().map(|c| c.bdf.clone()).collect();
         let nodes_of = |card: &Card| -> Vec<&KfdNode> {
             let others: Vec<&str> = addresses
                 .iter()
-                .copied()
+                .map(String::as_str)
                 .filter(|a| *a != card.bdf)
                 .collect();
             kfd::nodes_of(&nodes, &card.bdf, card.render_minor, &others)
         };
-        let numbers = |cards: &[&Card]| -> Vec<Vec<u64>> {
-            let ids = |card: &&Card| nodes_of(card).iter().map(|n| n.gpu_id).collect();
-            cards.iter().map(ids).collect()
-        };
-        let processes = |cards: &[&Card]| {
-            let ids = numbers(cards);
-            Processes::new(&roots.sys, &roots.proc, &target.container_id, ids)
-        };
-        let all: Vec<&Card> = cards.iter().collect();
-        let (chosen, found) = choose_cards(target, roots, &cards, || processes(&all).in_use())?;
+        for card in &mut cards {
+            let nodes = nodes_of(card);
+            if nodes.len() > 1 {
+                card.partition_minors = nodes.iter().filter_map(|n| n.render_minor).collect();
+            }
+        }
+        let processes =
+            |ids: Vec<Vec<u64>>| Processes::new(&roots.sys, &roots.proc, &target.container_id, ids);
+        let numbers =
+            |card: &Card| -> Vec<u64> { nodes_of(card).iter().map(|n| n.gpu_id).collect() };
+        let (chosen, found) = choose_cards(target, roots, &cards, || {
+            processes(cards.iter().map(numbers).collect()).in_use()
+        })?;
 
         let mut notes = Vec::new();
-        let mut opened: Vec<(&Card, CardMemoryFiles)> = Vec::new();
+        let mut opened: Vec<Opened> = Vec::new();
+        let minors = choose::given_minors(target);
         for card in chosen.iter().map(|place| &cards[*place]) {
+            let nodes = nodes_of(card);
+            let is_given = |n: &&KfdNode| n.render_minor.is_some_and(|m| minors.contains(&m));
+            let given = nodes.iter().filter(|n| is_given(n)).count();
+            if (1..nodes.len()).contains(&given) {
+                for (place, node) in nodes.iter().enumerate().filter(|(_, n)| is_given(n)) {
+                    opened.push(Opened {
+                        card,
+                        memory: GpuMemory::Partition,
+                        total_bytes: node.vram_bytes,
+                        ids: vec![node.gpu_id],
+                        partition: node.render_minor.map(|minor| (minor, place, nodes.len())),
+                    });
+                }
+                continue;
+            }
             match CardMemoryFiles::open(&card.device) {
-                Ok(memory) => opened.push((card, memory)),
+                Ok(memory) => opened.push(Opened {
+                    card,
+                    total_bytes: Some(memory.total_bytes),
+                    memory: GpuMemory::Card(memory),
+                    ids: numbers(card),
+                    partition: None,
+                }),
                 Err(why) => notes.push(format!("GPU {} (card{}): {why}", card.bdf, card.number)),
             }
         }
@@ -136,23 +180,33 @@ impl AmdBackend {
                 hint: Some("load the kernel driver: `modprobe amdgpu`"),
             });
         }
-        let cards: Vec<&Card> = opened.iter().map(|(card, _)| *card).collect();
+        let cards: Vec<&Card> = opened.iter().map(|o| o.card).collect();
         let architectures: Vec<Option<String>> = cards
             .iter()
             .map(|card| nodes_of(card).first().and_then(|n| n.gfx_architecture()))
             .collect();
         let names = names::card_names(&cards, &architectures, roots);
-        let processes = processes(&cards);
+        let processes = processes(opened.iter().map(|o| o.ids.clone()).collect());
+        let has_partition = opened.iter().any(|o| o.partition.is_some());
+        if has_partition && !processes.is_offered() {
+            return Err(Unusable::new(
+                "the container has a partition of a GPU, whose memory only the compute driver tells by its processes, and it lists none here",
+            ));
+        }
         if !processes.is_offered() {
             notes.push("the compute driver (KFD) lists no processes here".into());
+        }
+        if has_partition {
+            notes.push("of a partition the memory of its processes is read, without what the driver keeps; power, temperature, clocks and utilisation are those of the whole GPU and are left out".into());
         }
         let sensors = Sensors::new(cards.iter().map(|c| c.device.clone()).collect(), patience);
         let gpus: Vec<AmdGpu> = opened
             .into_iter()
             .zip(names)
             .enumerate()
-            .map(|(index, ((card, memory), name))| {
-                let note = match memory.integrated {
+            .map(|(index, (opened, name))| {
+                let card = opened.card;
+                let note = match opened.memory.integrated() {
                     Some(true) => Some("works in the host's memory, which is counted as its own"),
                     Some(false) => None,
                     None => Some(
@@ -160,22 +214,29 @@ impl AmdBackend {
                     ),
                 };
                 notes.extend(note.map(|note| format!("GPU {} {note}", card.bdf)));
+                let (id, name) = match opened.partition {
+                    None => (card.runtime_id(), name),
+                    Some((minor, place, count)) => (
+                        format!("{}/renderD{minor}", card.runtime_id()),
+                        format!("{name} (partition {} of {count})", place + 1),
+                    ),
+                };
                 let facts = DeviceFacts {
                     index: index as u32,
                     kind: DeviceKind::Gpu,
-                    id: card.runtime_id(),
+                    id,
                     name,
-                    total_bytes: Some(memory.total_bytes),
+                    total_bytes: opened.total_bytes,
                     ..DeviceFacts::default()
                 };
                 AmdGpu {
                     facts,
                     bdf: card.bdf.clone(),
-                    memory,
+                    memory: opened.memory,
                 }
             })
             .collect();
-        let integrated = gpus.iter().filter(|g| g.memory.integrated != Some(false));
+        let integrated = gpus.iter().filter(|g| g.memory.integrated() != Some(false));
         let clients =
             Clients::start_watching(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
         let reason = std::iter::once(found)
@@ -194,6 +255,16 @@ impl AmdBackend {
     }
 }
 
+impl GpuMemory {
+    /// Whether the GPU uses host memory as its own; `None` where that is unknown.
+    fn integrated(&self) -> Option<bool> {
+        match self {
+            GpuMemory::Card(files) => files.integrated,
+            GpuMemory::Partition => Some(false),
+        }
+    }
+}
+
 /// Positions of the container's GPUs among the cards, and how they were found.
 fn choose_cards(
     target: &MeasuredContainer,
@@ -201,7 +272,19 @@ fn choose_cards(
     cards: &[Card],
     in_use: impl FnOnce() -> Vec<usize>,
 ) -> Result<(Vec<usize>, String), Unusable> {
-    if let Some((given, found_in)) = choose::given_cards(target, cards) {
+    let partitioned = cards.iter().find(|c| !c.partition_minors.is_empty());
+    if let Some(card) = partitioned.filter(|_| choose::asks_by_place(target, CDI_KIND)) {
+        return Err(Unusable {
+            message: format!(
+                "GPU {} is partitioned, so a number does not say which part the container has",
+                card.bdf
+            ),
+            hint: Some(
+                "give the container its part by its file: `--device /dev/kfd --device /dev/dri/renderD129`",
+            ),
+        });
+    }
+    if let Some((given, found_in)) = choose::given_cards(target, CDI_KIND, cards) {
         if given.is_empty() {
             return Err(Unusable::new(format!(
                 "none of what the container was given ({found_in}) is an AMD GPU of this host"
@@ -242,7 +325,7 @@ fn choose_cards(
 
 /// Driver version and GPUs of this host, on one line.
 pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
-    let cards = sysfs::list_cards(&roots.sys);
+    let cards = sysfs::list_cards(&roots.sys, AMD_VENDOR);
     if cards.is_empty() {
         return survey_tools(roots);
     }
@@ -353,8 +436,10 @@ impl MemoryBackend for AmdBackend {
         self.sensors.request_reading();
         let clients = self.clients.as_ref();
         let gpus = &self.gpus;
-        let beside = |place: usize| {
-            clients.map_or_else(Vec::new, |clients| clients.on_gpu(&gpus[place].bdf))
+        // Open devices name the card, not its part.
+        let beside = |place: usize| match (clients, &gpus[place].memory) {
+            (Some(clients), GpuMemory::Card(_)) => clients.on_gpu(&gpus[place].bdf),
+            _ => Vec::new(),
         };
         let mut processes = self.processes.read_processes(clock, wanted.detail, &beside);
         let first = into.len();
@@ -362,7 +447,11 @@ impl MemoryBackend for AmdBackend {
         let mut errors = Vec::new();
         let mut gone = 0;
         for (place, gpu) in self.gpus.iter_mut().enumerate() {
-            match gpu.memory.read_used() {
+            let used = match &mut gpu.memory {
+                GpuMemory::Card(files) => files.read_used(),
+                GpuMemory::Partition => Ok(self.processes.sum_on(place)),
+            };
+            match used {
                 Ok(used_bytes) => {
                     places.push(place);
                     into.push(MemorySample {
@@ -384,7 +473,8 @@ impl MemoryBackend for AmdBackend {
         let gauges = self.sensors.take_readings();
         for (sample, place) in into[first..].iter_mut().zip(places) {
             sample.at_ns = at_ns;
-            if let Some(read) = &gauges[place] {
+            let is_whole = matches!(self.gpus[place].memory, GpuMemory::Card(_));
+            if let Some(read) = gauges[place].as_ref().filter(|_| is_whole) {
                 sample.fill_gauges(read);
             }
         }
@@ -408,7 +498,11 @@ impl MemoryBackend for AmdBackend {
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
         into.clear();
-        into.extend(self.gpus.iter().map(|g| g.memory.used_bytes().unwrap_or(0)));
+        let gpus = self.gpus.iter().enumerate();
+        into.extend(gpus.map(|(place, gpu)| match &gpu.memory {
+            GpuMemory::Card(files) => files.used_bytes().unwrap_or(0),
+            GpuMemory::Partition => self.processes.sum_on(place),
+        }));
         Ok(())
     }
 }

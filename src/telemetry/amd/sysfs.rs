@@ -1,4 +1,4 @@
-//! The graphics driver's tree: which cards are AMD's, what they are, and their memory. Reading the
+//! The graphics driver's tree: which cards are a maker's, what they are, and the memory of AMD's. Reading the
 //! memory files wakes no GPU: the kernel answers from its own counters.
 
 use super::hwmon::{hwmon_directory, number_in, text_in};
@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// AMD's PCI vendor id.
-const VENDOR: &str = "0x1002";
+pub const AMD_VENDOR: &str = "0x1002";
 
-/// An AMD graphics card.
+/// A graphics card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Card {
     /// N of `cardN`, in no particular order.
@@ -21,6 +21,8 @@ pub struct Card {
     pub device: PathBuf,
     /// N of `/dev/dri/renderDN`.
     pub render_minor: Option<u32>,
+    /// The same of each of its parts, the card's own included, where it is partitioned; empty otherwise.
+    pub partition_minors: Vec<u32>,
     /// PCI device id, as in `74a1`.
     pub device_id: Option<u32>,
     /// PCI revision.
@@ -40,9 +42,9 @@ impl Card {
         }
     }
 
-    fn read_card(number: u32, device: &Path) -> Option<Card> {
+    fn read_card(number: u32, device: &Path, vendor: &str) -> Option<Card> {
         let file = |name: &str| text_in(&device.join(name));
-        if file("vendor")? != VENDOR {
+        if file("vendor")? != vendor {
             return None;
         }
         let hexadecimal = |name: &str| {
@@ -63,6 +65,7 @@ impl Card {
             bdf: address.or_else(by_path)?,
             device: device.to_owned(),
             render_minor: numbered_entries(&device.join("drm"), "renderD").next(),
+            partition_minors: Vec::new(),
             device_id: hexadecimal("device"),
             revision: hexadecimal("revision"),
             unique_id: file("unique_id")
@@ -73,12 +76,12 @@ impl Card {
     }
 }
 
-/// AMD's cards below `sys`, ordered by PCI address, as AMD's tools order them.
-pub fn list_cards(sys: &Path) -> Vec<Card> {
+/// A maker's cards below `sys`, ordered by PCI address, as AMD's tools order them.
+pub fn list_cards(sys: &Path, vendor: &str) -> Vec<Card> {
     let drm = sys.join("class/drm");
     // `card0-DP-1` is a connector, not a card.
     let mut cards: Vec<Card> = numbered_entries(&drm, "card")
-        .filter_map(|n| Card::read_card(n, &drm.join(format!("card{n}/device"))))
+        .filter_map(|n| Card::read_card(n, &drm.join(format!("card{n}/device")), vendor))
         .collect();
     cards.sort_by(|a, b| (&a.bdf, a.number).cmp(&(&b.bdf, b.number)));
     cards.dedup_by(|a, b| a.bdf == b.bdf);
@@ -288,7 +291,7 @@ mod tests {
             ],
         );
         card("card7", &[("vendor", "0x1002\n")]);
-        let found = list_cards(sys.path());
+        let found = list_cards(sys.path(), AMD_VENDOR);
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].number, found[0].render_minor), (57, Some(185)));
         assert_eq!(found[0].runtime_id(), "GPU-a1b2c3d4e5f60718");

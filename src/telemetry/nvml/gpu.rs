@@ -102,13 +102,16 @@ impl NvmlGpu {
             }
             _ => name,
         };
+        // The driver knows no address of a slice: it is its GPU's.
+        let parent = (listed.slice).and_then(|(parent, _)| nvml.device_by_index(parent).ok());
         Ok(NvmlGpu {
             facts: DeviceFacts {
                 index,
                 kind: DeviceKind::Gpu,
                 id: listed.uuid.clone(),
                 name,
-                pci_address: device.pci_info().ok().map(|pci| pci.bus_id),
+                pci_address: (parent.as_ref().unwrap_or(&device).pci_info().ok())
+                    .map(|pci| pci.bus_id),
                 total_bytes: Some(memory.total),
                 limit_level: shares_host.then_some(LimitLevel::Host),
                 shares_host,

@@ -16,7 +16,7 @@
 //! | `cuda_graph_batch_sizes_configured` | the list of sizes to capture |
 //! | `max_total_num_tokens`, `max_running_requests`, `chunked_prefill_size`, `max_model_len` | the scheduler's closing line |
 //! | `profiled_max_total_tokens` | `… is larger than the profiled value`; below zero: it does not fit |
-//! | `hicache_host_gib` | `Allocating … for hierarchical KV cache` (printed in 10^9) |
+//! | `hicache_host_gib` | `Allocating … GB host memory`, each pool's (printed in 10^9) |
 //! | `dsv4_bytes_per_full_token`, `dsv4_available_gib`, `dsv4_pool_tokens` | `DSV4 …` |
 //! | `kv_logical_tokens` | `KV Cache skipped (no-op pool)` |
 //! | `kv_cache_usage_peak_pct`, `retracted_requests` | batches while it serves |
@@ -187,13 +187,20 @@ impl Sglang {
                 }
             }
             Kind::HostCache => {
-                // Since 0.5.23 `MHA hierarchical KV host pool: 720000 tokens, 106.17 GB host memory`.
-                let amount = number_before(rest, " GB host memory");
-                if let Some(gb) = amount.filter(|_| rest.contains("hierarchical KV")) {
-                    let gb = gb.value;
+                // `MHA hierarchical KV host pool: 720000 tokens, 106.17 GB host memory` (0.5.23); recurrent states, indexers and
+                // the like have pools of their own beside it (`mem_cache/pool_host/`).
+                if let Some(gb) = number_before(rest, " GB host memory") {
+                    let pools = self.figures.get(&key::hicache_host_gib);
+                    let before = pools.and_then(|by_rank| by_rank.get(&rank)?.value.number());
                     // The one figure of the log in decimal units.
-                    let gib = gb * 1e9 / f64::from(1 << 30);
-                    self.figure(key::hicache_host_gib, &rank, Some(gib), line);
+                    let gib = before.unwrap_or(0.0) + gb.value * 1e9 / f64::from(1 << 30);
+                    self.put(
+                        key::hicache_host_gib,
+                        &rank,
+                        FactValue::Float(gib),
+                        line,
+                        false,
+                    );
                 }
             }
             Kind::Ready => {
@@ -433,7 +440,7 @@ impl Messages for Sglang {
                 "Memory pool end",
                 "Capture ",
                 "Capturing batches",
-                "hierarchical KV",
+                "GB host memory",
                 "Attention backend ",
                 "leave no GPU memory",
                 "The server is fired up",

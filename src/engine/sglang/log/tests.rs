@@ -290,6 +290,17 @@ fn early_releases_and_other_units() {
     says(&r, &[("profiled_max_total_tokens", "-12")]);
 }
 
+/// The lines of 0.5.23's `pool_host/base.py`, `mamba.py` and `dsa.py`.
+#[test]
+fn the_pools_on_the_host_add_up() {
+    let r = report(
+        "[x TP0] Allocating MLA hierarchical KV host pool: 9000 tokens, 2.147483648 GB host memory, packed MTP KV layers: target_layers=61, draft_layers=1, total_layers=62.\n\
+         [x TP0] Allocating 1.073741824 GB host memory for hierarchical Mamba cache (64 state slots, layout=layer_first).\n\
+         [x TP0] Allocating 0.536870912 GB host memory for DSA indexer (layout=layer_first).",
+    );
+    says(&r, &[("hicache_host_gib", "3.5")]);
+}
+
 #[test]
 fn failures_and_restarts() {
     let start = TWO_RANKS.lines().take(4).collect::<Vec<_>>().join("\n");

@@ -156,6 +156,15 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("Checkpoint size: ", Gib, First(key::checkpoint_size_gib)),
     row("Sleep mode freed ", Gib, Common(key::sleep_freed_gib)),
     row("Sleep mode freed ", Gib, Common(key::sleep_in_use_gib)).then(&["memory, "]),
+    row("MemAllocator: sleep freed ", Gib, Common(key::sleep_on_host_gib)).then(&["of which "]),
+    // `--load-format ipc_cache`, and the process of `vllm preload` that holds the weights for it (0.32).
+    row("Weights are held outside this process: of the ", Gib, PerRank(key::external_weights_gib)).then(&["budget, "]),
+    row("Weight cache ", Gib, PerRank(key::weights_gib)).then(&[" loaded model ("]),
+
+    // Caches in the host's memory: of each worker, or of all together (0.32); LMCache's own (0.5.6).
+    row("SimpleCPUOffloadWorker [CPU]: ", Gib, PerRank(key::kv_offload_gib)).then(&[" CPU blocks ("]),
+    row("Created mmap file ", DecimalGb, Common(key::kv_offload_shared_gib)).then(&[" ("]),
+    row("LMCache Configuration: ", Gib, Common(key::lmcache_host_gib)).then(&["'max_local_cpu_size': '"]),
 
     // The memory profile, releases up to 0.6.
     row("total_gpu_memory (", Gib, Common(key::total_gpu_memory_gib)),

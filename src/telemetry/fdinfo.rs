@@ -1,11 +1,11 @@
-//! Memory of processes that use a GPU without the compute driver (Vulkan), from the kernel's
-//! `/proc/PID/fdinfo` entries of their open devices.
+//! Memory of processes on a GPU, from the kernel's `/proc/PID/fdinfo` entries of their open devices: on AMD's those without the
+//! compute driver (Vulkan), on Intel's all. The keys: the kernel's `Documentation/gpu/drm-usage-stats.rst`.
 
-use super::kfd::numbers_in;
+use super::amd::kfd::numbers_in;
 use crate::sync::lock_data;
 use crate::telemetry::gpu_process::Raw;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ const COST_FACTOR: u32 = 100;
 /// One open GPU device of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
+    /// The kernel's driver: `amdgpu`, `xe`, `i915`.
+    pub driver: String,
     /// PCI address of the GPU.
     pub bdf: String,
     /// The kernel's client number: a device opened once and passed to another process is one
@@ -38,20 +40,34 @@ impl Client {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value.trim())
         };
-        (field("drm-driver")? == "amdgpu").then_some(())?;
-        // Kernels from 6.13 report `resident`; before, `memory` meant the same.
-        let memory = |region: &str| {
-            field(&format!("drm-resident-{region}"))
-                .or_else(|| field(&format!("drm-memory-{region}")))
-                .and_then(parse_bytes)
+        let driver = field("drm-driver").filter(|name| ["amdgpu", "xe", "i915"].contains(name))?;
+        let sum = |kind: &str, is_wanted: fn(&str) -> bool| {
+            let regions = text.lines().filter_map(|line| {
+                let (region, value) = line.strip_prefix(kind)?.split_once(':')?;
+                is_wanted(region).then(|| parse_bytes(value.trim()))?
+            });
+            regions.reduce(u64::saturating_add)
         };
+        // Kernels from 6.13 report `resident`; before, `memory` meant the same.
+        let memory =
+            |is_wanted| sum("drm-resident-", is_wanted).or_else(|| sum("drm-memory-", is_wanted));
         Some(Client {
+            driver: driver.to_owned(),
             bdf: field("drm-pdev")?.to_lowercase(),
             id: field("drm-client-id")?.parse().ok()?,
-            vram_bytes: memory("vram"),
-            gtt_bytes: memory("gtt"),
+            vram_bytes: memory(is_on_gpu),
+            gtt_bytes: memory(|region| region == "gtt"),
         })
     }
+}
+
+/// Whether a region is the GPU's own memory: `vram` of amdgpu, `vram0` of xe, `local0` and `stolen-local0` of i915.
+fn is_on_gpu(region: &str) -> bool {
+    ["vram", "local", "stolen-local"].iter().any(|name| {
+        region
+            .strip_prefix(name)
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    })
 }
 
 /// `2068 KiB`, `2 MiB`, `4096`: without a unit, bytes.
@@ -67,55 +83,68 @@ fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// The memory of each process on each GPU, by the GPU's PCI address. `integrated`: addresses of the
-/// GPUs that use host memory as their own.
-fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
-    let mut seen = Vec::new();
-    let mut found: BTreeMap<String, Vec<Raw>> = BTreeMap::new();
+/// Each process with its entry of an open graphics device, lowest pid first.
+pub fn open_devices(proc: &Path) -> Vec<(u32, PathBuf)> {
     let mut pids: Vec<u32> = numbers_in(proc).collect();
-    // A client shared by several processes is counted for the lowest pid.
     pids.sort_unstable();
+    let mut entries = Vec::new();
     for pid in pids {
         let process = proc.join(pid.to_string());
-        for fd in numbers_in(&process.join("fd")) {
+        let open = process.join("fd");
+        let devices = numbers_in(&open).filter(|fd| {
             // Reading the link is cheap, and most files are not devices.
-            let is_device = std::fs::read_link(process.join(format!("fd/{fd}")))
-                .is_ok_and(|path| path.starts_with("/dev/dri"));
-            if !is_device {
-                continue;
-            }
-            let Some(client) = std::fs::read_to_string(process.join(format!("fdinfo/{fd}")))
-                .ok()
-                .and_then(|text| Client::parse_fdinfo(&text))
-            else {
-                continue;
-            };
-            let key = (client.bdf.clone(), client.id);
-            if seen.contains(&key) {
-                continue;
-            }
-            seen.push(key);
-            let host = client
-                .gtt_bytes
-                .filter(|_| integrated.contains(&client.bdf));
-            let Some(used) = [client.vram_bytes, host]
-                .into_iter()
-                .flatten()
-                .reduce(u64::saturating_add)
-            else {
-                continue;
-            };
-            let list = found.entry(client.bdf).or_default();
-            match list.iter_mut().find(|(p, _)| *p == pid) {
-                Some((_, sum)) => *sum = Some(sum.unwrap_or(0).saturating_add(used)),
-                None => list.push((pid, Some(used))),
-            }
+            std::fs::read_link(open.join(fd.to_string()))
+                .is_ok_and(|path| path.starts_with("/dev/dri"))
+        });
+        entries.extend(devices.map(|fd| (pid, process.join(format!("fdinfo/{fd}")))));
+    }
+    entries
+}
+
+/// The memory of each process on each GPU, by the GPU's PCI address. `of_driver`: which drivers' devices count, and
+/// `integrated`: addresses of the GPUs that use host memory as their own.
+pub fn read_processes(
+    entries: &[(u32, PathBuf)],
+    of_driver: fn(&str) -> bool,
+    integrated: &[String],
+) -> BTreeMap<String, Vec<Raw>> {
+    let mut seen = Vec::new();
+    let mut found: BTreeMap<String, Vec<Raw>> = BTreeMap::new();
+    for (pid, entry) in entries {
+        let text = std::fs::read_to_string(entry).unwrap_or_default();
+        let Some(client) = Client::parse_fdinfo(&text).filter(|c| of_driver(&c.driver)) else {
+            continue;
+        };
+        // A client shared by several processes is counted for the lowest pid.
+        let key = (client.bdf.clone(), client.id);
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        let host = client
+            .gtt_bytes
+            .filter(|_| integrated.contains(&client.bdf));
+        let Some(used) = [client.vram_bytes, host]
+            .into_iter()
+            .flatten()
+            .reduce(u64::saturating_add)
+        else {
+            continue;
+        };
+        let list = found.entry(client.bdf).or_default();
+        match list.iter_mut().find(|(p, _)| p == pid) {
+            Some((_, sum)) => *sum = Some(sum.unwrap_or(0).saturating_add(used)),
+            None => list.push((*pid, Some(used))),
         }
     }
     for list in found.values_mut() {
         list.retain(|(_, used)| used.is_some_and(|bytes| bytes > 0));
     }
     found
+}
+
+fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
+    read_processes(&open_devices(proc), |driver| driver == "amdgpu", integrated)
 }
 
 /// Scans all processes periodically, on its own thread.
@@ -173,9 +202,35 @@ mod tests {
             "drm-total-vram:\t9 GiB\ndrm-resident-vram:\t4096",
         );
         assert_eq!(Client::parse_fdinfo(&new).unwrap().vram_bytes, Some(4096));
-        assert_eq!(Client::parse_fdinfo(&OLD.replace("amdgpu", "i915")), None);
+        assert_eq!(
+            Client::parse_fdinfo(&OLD.replace("amdgpu", "nouveau")),
+            None
+        );
         assert_eq!(Client::parse_fdinfo("pos: 0\n"), None);
         assert_eq!(parse_bytes("5 pages"), None);
+    }
+
+    /// The example of the kernel's `xe_drm_client.c`, and what i915 writes of an Arc: the regions of its
+    /// `intel_memory_region.c`.
+    #[test]
+    fn regions_of_intel_are_told_apart() {
+        let xe = "drm-driver:\txe\ndrm-client-id:\t3\ndrm-pdev:\t0000:03:00.0\ndrm-total-system:\t0\ndrm-resident-system:\t0\n\
+            drm-total-gtt:\t192 KiB\ndrm-resident-gtt:\t192 KiB\ndrm-total-vram0:\t24 MiB\ndrm-shared-vram0:\t16 MiB\n\
+            drm-resident-vram0:\t23992 KiB\ndrm-resident-vram1:\t8 KiB\ndrm-resident-stolen:\t4 KiB\n";
+        let client = Client::parse_fdinfo(xe).unwrap();
+        assert_eq!(client.vram_bytes, Some(24_000 << 10));
+        let i915 = "drm-driver:\ti915\ndrm-client-id:\t11\ndrm-pdev:\t0000:03:00.0\ndrm-resident-system0:\t2048 KiB\n\
+            drm-resident-local0:\t512 MiB\ndrm-resident-stolen-local0:\t8 MiB\ndrm-resident-stolen-system0:\t1 MiB\n";
+        assert_eq!(
+            Client::parse_fdinfo(i915).unwrap().vram_bytes,
+            Some(520 << 20)
+        );
+        let integrated = i915.replace("local0", "system1");
+        assert_eq!(
+            Client::parse_fdinfo(&integrated).unwrap().vram_bytes,
+            None,
+            "not 0"
+        );
     }
 
     #[test]
