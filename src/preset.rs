@@ -261,7 +261,7 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
         .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
     if text.len() as u64 > LONGEST {
         return Err(Failure::usage(format!(
-            "`{word}` is longer than any preset"
+            "`{word}` is too large for a preset file"
         )));
     }
     parse_preset(word, &text)
@@ -270,7 +270,7 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
 fn parse_preset(word: &str, text: &str) -> Result<Preset, Failure> {
     if directive_line(text).is_some() {
         return Err(Failure::usage(format!(
-            "preset `{word}` cannot be read: a directive (`%…`) means nothing in it"
+            "preset `{word}` cannot be read: a YAML directive (`%…`) is not supported in it"
         )));
     }
     serde_yaml::from_str(text).map_err(|e| {

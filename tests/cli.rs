@@ -181,7 +181,7 @@ fn a_file_that_is_not_there() {
     std::fs::write(half.join("samples.jsonl"), "").expect("file");
     run(&["derive", &half.display().to_string()])
         .expect(2)
-        .says(&["is not whole"], "run it again");
+        .says(&["is incomplete"], "run it again");
     // What is no capture is not read as one.
     let broken = dir.path().join("broken.capture");
     std::fs::create_dir(&broken).expect("folder");

@@ -205,7 +205,7 @@ impl Desk<'_> {
                     return None;
                 }
                 let told = gone
-                    && ["could not be removed", "could not be found out"]
+                    && ["could not be removed", "could not be determined"]
                         .iter()
                         .any(|words| said.contains(words));
                 for id in &ids {

@@ -181,7 +181,10 @@ fn nothing_is_started_beside_a_process() {
     let refused = Live::start(alone(&["profile", "--pid", &pid, "--bench", "serve"]))
         .end()
         .expect(2);
-    refused.says(&["nothing is started there"], "--bench builtin");
+    refused.says(
+        &["plimsoll starts nothing beside the engine"],
+        "--bench builtin",
+    );
     let gone = Live::start(alone(&["profile", "--pid", "4194304"]))
         .end()
         .expect(3);

@@ -381,7 +381,7 @@ async fn what_hostile_servers_do_is_a_row_with_its_kind() {
     failed(
         &row_of(|| Reply::events(&[TOKEN, TOKEN])).await,
         ErrorKind::Cut,
-        "before the answer did",
+        "before the answer was complete",
     );
     // No HTTP, no events, other events.
     failed(

@@ -320,7 +320,7 @@ fn a_bench_that_crashes() {
     for (fault, code) in [
         ("crash@loading_weights", "ended with 1"),
         ("crash=7@bench_iteration:3", "ended with 7"),
-        ("crash=0@bench_start", "ended with 0, yet"),
+        ("crash=0@bench_start", "reported success (exit code 0), but"),
     ] {
         let results = Results::new();
         profile(&engine, &results, &[&extra(&format!("--fault {fault}"))])
@@ -453,9 +453,10 @@ fn a_result_that_cannot_be_read() {
     for (fault, sentence) in [("bad-json", "not valid JSON"), ("no-json", "wrote no")] {
         let results = Results::new();
         let slow = extra(&format!("--fault {fault} {SLOW_STEPS}"));
-        profile(&engine, &results, &[&slow])
-            .expect(4)
-            .says(&["ended with 0, yet", sentence], "log.txt");
+        profile(&engine, &results, &[&slow]).expect(4).says(
+            &["reported success (exit code 0), but", sentence],
+            "log.txt",
+        );
         // The memory was measured all the same.
         let document = kept(&results, "bench_failed", "bench_failed");
         assert!(

@@ -243,7 +243,9 @@ impl Bench<'_> {
                     result.failed.unwrap_or_default() + result.completed.unwrap_or_default()
                 )),
                 Ok(_) => None,
-                Err(why) => failed(format!("the bench ended with 0, yet {why}")),
+                Err(why) => failed(format!(
+                    "the bench reported success (exit code 0), but {why}"
+                )),
             },
             ExecEnd::Exited(137) => failed(format!("the bench {}", super::ending::KILLED)),
             // If the engine in it reported no cause, its last lines are the best explanation.

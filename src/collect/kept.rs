@@ -174,7 +174,11 @@ impl KeptBench {
             result,
         };
         let mut line = serde_json::to_vec(&order).map_err(|e| {
-            Failure::new(ExitCode::Internal, "an order cannot be written").caused_by(e)
+            Failure::new(
+                ExitCode::Internal,
+                "an order to the bench's process cannot be written",
+            )
+            .caused_by(e)
         })?;
         line.push(b'\n');
         if let Some(orders) = &process.orders {

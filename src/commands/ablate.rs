@@ -83,7 +83,7 @@ pub(super) async fn compare_arms(
     }
     let kind = bench_kind(load.bench, attached.engine, attached.mode, name)?;
     if kind.is_none() {
-        return Err(Failure::usage("without a load nothing is compared")
+        return Err(Failure::usage("nothing can be compared without a load")
             .hint("--bench latency or --bench throughput")
             .into());
     }

@@ -51,9 +51,11 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         return show_table(console, &args, &asked);
     }
     if args.concurrency.len() > 1 {
-        return Err(Failure::usage("several --concurrency are for --table")
-            .hint("add --table, or give one")
-            .into());
+        return Err(
+            Failure::usage("several values of --concurrency need --table")
+                .hint("add --table, or give one")
+                .into(),
+        );
     }
     if args.recommend_gpu {
         return recommend(console, &args, &asked);

@@ -311,7 +311,7 @@ impl Rounds<'_, '_> {
         };
         line.prediction = predict_concurrency(self.look, self.model, lengths);
         self.console.print_note(&format!(
-            "the server counts {input} tokens in a prompt that was to have {asked}"
+            "the server counts {input} tokens in a prompt of {asked}"
         ));
         note_prediction(self.console, &line.prediction);
         let near = self.args.start.is_none() && line.objectives.0.is_empty();

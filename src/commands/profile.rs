@@ -70,7 +70,7 @@ async fn profile_container(
     let kind = bench_kind(bench, attached.engine, attached.mode, &name)?;
     if kind.is_some_and(|kind| kind != LoadKind::Builtin) && !attached.runtime.has_daemon() {
         return Err(Failure::usage(
-            "an engine's own bench runs beside it, and without Docker nothing is started there",
+            "without Docker plimsoll starts nothing beside the engine, so it cannot run the engine's own bench",
         )
         .hint("--bench builtin sends requests from here; --bench none only watches")
         .into());

@@ -128,7 +128,7 @@ async fn open_backend(
         .target(args.container.as_deref(), &LogArgs::default());
     match target {
         None if args.memory_backend != BackendWord::Auto => Err(Failure::usage(
-            "--memory-backend is for the memory of one engine, and none is named",
+            "--memory-backend needs an engine, and none is named",
         )
         .hint("name it: --container NAME, --pid, --cgroup or --pod")),
         None => telemetry::open_host()

@@ -165,7 +165,7 @@ impl StoredRun {
             ProfileFile::Older(_) => {
                 let message = format!("`{}` is of an earlier schema", path.display());
                 return Err(Failure::usage(message)
-                    .hint("what memory was over time is read of schema 4.0 only"));
+                    .hint("memory over time is read from schema 4.0 on only"));
             }
         };
         Ok(StoredRun::of_profile(path, profile))

@@ -135,7 +135,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
     let kind = bench_kind(load.bench, target.engine, Mode::Started, &target.image)?;
     if let Some(kind) = kind.filter(|k| !k.needs_server()) {
         return Err(Failure::usage(format!(
-            "`run` serves, and --bench {} wants an idle container",
+            "`run` starts a server, but --bench {} needs an idle container",
             kind.as_str()
         ))
         .hint("start one with `docker run … sleep infinity`, then `plimsoll profile` it"));

@@ -38,7 +38,7 @@ fn a_toy_engine_is_swept_and_without_rules_not_estimated() {
     })
     .unwrap();
     assert_eq!(sweep.cells[0].server.engine.as_deref(), Some("toy"));
-    let why = "no rules are known of the engine `toy`";
+    let why = "no memory rules are known for the engine `toy`";
     let mut said = vec![
         Deployment::of_engine(toy).unwrap_err(),
         crate::matrix::deployment(&sweep.cells[0].server, toy).unwrap_err(),

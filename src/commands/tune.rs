@@ -297,7 +297,7 @@ async fn what_does_not_fit(
     match excluded.values().next() {
         Some(why) if excluded.len() == choice.servers.len() => Err(Failure::new(
             ExitCode::DoesNotFit,
-            format!("no combination fits: the first: {why}"),
+            format!("no combination fits; the first of them: {why}"),
         )
         .hint("give smaller values, or a larger GPU")),
         _ => Ok(excluded),

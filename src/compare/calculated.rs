@@ -146,8 +146,7 @@ impl Calculated {
         if let Ok((bytes, _)) = pool {
             kv_pool.value = Ok(bytes);
         }
-        let kv_used =
-            "how much of the load is in flight at once is known of the latency bench only";
+        let kv_used = "the number of concurrent requests is known for the latency bench only";
         let claims = [
             (Item::Weights, weights),
             (Item::KvPool, kv_pool),

@@ -72,7 +72,7 @@ pub fn learn_from_run(
     };
     match (run.activation, run.non_torch, run.cuda_graphs) {
         (None, None, None) => {
-            Err("it knows neither activations nor graphs nor what is outside torch".into())
+            Err("it reports neither activations, CUDA graphs nor memory outside torch".into())
         }
         _ => Ok(run),
     }

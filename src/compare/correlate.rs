@@ -196,7 +196,9 @@ pub fn correlation_coefficients(points: &[(f64, f64)]) -> Result<(f64, f64), Str
         .collect();
     let n = points.len() as u64;
     if n < FEWEST_POINTS {
-        return Err(format!("no data: {n} points, and it takes {FEWEST_POINTS}"));
+        return Err(format!(
+            "no data: {n} points, and it needs at least {FEWEST_POINTS}"
+        ));
     }
     let (xs, ys): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
     let still = || "no data: one of them is always the same".to_owned();

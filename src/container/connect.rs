@@ -140,7 +140,7 @@ fn unix(path: &Path) -> Result<Docker, Failure> {
 fn no_daemon(what: &str) -> Failure {
     Failure::environment(format!("no container runtime: {what}"))
         .hint("start it: `sudo systemctl start docker` (or `systemctl --user start podman.socket`)")
-        .hint("when it listens elsewhere, say so: DOCKER_HOST=unix:///path/to/docker.sock")
+        .hint("if it listens elsewhere, set DOCKER_HOST=unix:///path/to/docker.sock")
 }
 
 fn denied(path: &Path) -> Failure {

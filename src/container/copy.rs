@@ -290,7 +290,7 @@ impl Runtime {
             .await
             .map_err(|_| {
                 Failure::environment(format!(
-                    "the container did not give `{path}` in {} s",
+                    "the container did not send `{path}` in {} s",
                     PATIENCE.as_secs()
                 ))
             })?;

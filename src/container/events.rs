@@ -112,7 +112,7 @@ impl Runtime {
             if let Some((status, message)) = failure.as_ref().and_then(daemon_answer) {
                 refusals += u32::from(status < 500);
                 if refusals >= REFUSALS {
-                    return Some(format!("the daemon gives no events: {}", message.trim()));
+                    return Some(format!("the daemon sends no events: {}", message.trim()));
                 }
             }
             tokio::select! {

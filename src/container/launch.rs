@@ -193,7 +193,7 @@ impl Runtime {
         match self.end_of_run(id, &spec.run_id).await {
             Ok(()) => failure,
             Err(_) => failure.hint(format!(
-                "whether container `{name}` was left could not be found out: `plimsoll clean --apply` removes it once Docker answers again, or `docker rm -f {name}`"
+                "whether container `{name}` still exists could not be determined: `plimsoll clean --apply` removes it once Docker answers again, or `docker rm -f {name}`"
             )),
         }
     }
@@ -405,7 +405,7 @@ fn not_started(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
     {
         return failure
             .hint("Docker cannot give NVIDIA GPUs to containers here: install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure --runtime=docker` and restart Docker")
-            .hint("to go without a GPU, ask for none");
+            .hint("to run without a GPU, request none");
     }
     if message.contains("port is already allocated") || message.contains("address already in use") {
         let ports: Vec<String> = spec

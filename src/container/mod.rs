@@ -294,7 +294,7 @@ fn daemon_failure(what: impl Into<String>, error: Error) -> Failure {
         Error::JsonDataError { message, .. } => Failure::environment(format!(
             "{what}: the answer is not from a Docker daemon: {message}"
         ))
-        .hint("is this podman? its newer versions answer as Docker does"),
+        .hint("if this is Podman, update it: newer versions answer as Docker does"),
         Error::RequestTimeoutError => {
             Failure::environment(format!("{what}: the daemon did not answer in time"))
         }

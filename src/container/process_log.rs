@@ -178,10 +178,7 @@ impl Reader {
     fn open(source: &LogSource) -> Result<Reader, String> {
         let from = match source {
             LogSource::Unnamed => {
-                return Err(
-                    "where its log is was not named, and it writes none to a file: --log FILE"
-                        .to_owned(),
-                );
+                return Err("its log goes to no file, and none was named: --log FILE".to_owned());
             }
             LogSource::Input => OpenLog::Input(read_input().map_err(|e| e.to_string())?),
             LogSource::File(path) => {

@@ -85,7 +85,7 @@ impl Deployment {
                 let names: Vec<&str> = with_rules.map(|e| e.name()).collect();
                 let name = engine.name();
                 Err(
-                    Unknown::new(format!("no rules are known of the engine `{name}`"))
+                    Unknown::new(format!("no memory rules are known for the engine `{name}`"))
                         .hint(format!("engines with rules: {}", names.join(", "))),
                 )
             }

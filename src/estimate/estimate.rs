@@ -180,7 +180,7 @@ impl Estimate {
 pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     let tp = deployment.tp;
     if tp == 0 || deployment.pp == 0 || deployment.ep == 0 || deployment.dcp == 0 {
-        return Err(Unknown::new("a parallelism of 0 GPUs is none"));
+        return Err(Unknown::new("a parallel size of 0 is invalid"));
     }
     let splits = !matches!(
         deployment.engine,
@@ -204,7 +204,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         return Err(Unknown::new(format!(
             "tensor parallelism of {tp} neither divides the {kv_heads} key and value heads nor is a multiple of them"
         ))
-        .hint("give a --tp that does"));
+        .hint("choose a --tp that divides it"));
     }
     if tp % deployment.dcp != 0 {
         return Err(Unknown::new(format!(

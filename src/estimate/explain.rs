@@ -80,7 +80,7 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
                 Ok(0)
             } else {
                 Err(
-                    Unknown::new("what the engine's CUDA graphs take is not known")
+                    Unknown::new("the memory of the engine's CUDA graphs is not known")
                         .hint("calibrate from a start of your own"),
                 )
             },

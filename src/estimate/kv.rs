@@ -160,7 +160,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
             }
             Mixer::NotCounted => {
                 return Err(Unknown::new(format!(
-                    "what a layer of `{}` keeps of a token is not known",
+                    "the cache per token of a layer of `{}` is not known",
                     model.kind
                 )));
             }

@@ -16,7 +16,7 @@ const DEPTH: usize = 16;
 pub fn parse_yaml(text: &str) -> Result<Vec<Value>, String> {
     use serde::Deserialize;
     if crate::preset::directive_line(text).is_some() {
-        return Err("a directive (`%…`) means nothing in it".into());
+        return Err("a YAML directive (`%…`) is not supported in it".into());
     }
     let mut all = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {

@@ -181,7 +181,10 @@ impl HttpClient {
         let exchange = self.read_stream(dialect, body, zero, &mut *answer);
         let end = match timeout(patience, exchange).await {
             Ok(end) => end,
-            Err(_) => Err(self.error(ErrorKind::Timeout, &format!("not done in {patience:?}"))),
+            Err(_) => Err(self.error(
+                ErrorKind::Timeout,
+                &format!("not finished within {patience:?}"),
+            )),
         };
         answer.note_end(since(zero), end.err());
     }
@@ -238,7 +241,10 @@ impl HttpClient {
             return Ok(());
         }
         Err(if answer.has_anything() {
-            self.error(ErrorKind::Cut, "the stream ended before the answer did")
+            self.error(
+                ErrorKind::Cut,
+                "the connection ended before the answer was complete",
+            )
         } else {
             self.error(
                 ErrorKind::Garbage,

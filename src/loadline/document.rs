@@ -192,7 +192,7 @@ impl Loadline {
         }
         if let Some(n) = counted {
             notes.push(format!(
-                "the server counts {n:.0} tokens in a prompt that was to have {}: the prediction is for what it counts",
+                "the server counts {n:.0} tokens in a prompt of {}: the prediction is for what it counts",
                 self.lengths.input
             ));
         }

@@ -146,7 +146,7 @@ fn parse_objective(part: &str, percentile: u32) -> Result<Objective, String> {
     };
     if !STATISTICS.contains(&statistic.as_str()) {
         return Err(format!(
-            "`{statistic}` is none of the statistics that are measured: {}",
+            "`{statistic}` is not a measured statistic; known are {}",
             STATISTICS.join(", ")
         ));
     }

@@ -62,7 +62,7 @@ pub fn vary_settings(
             .any(|other| flag.is_named_by(&other.flag))
         {
             let message = format!("setting {} is given twice", setting.flag);
-            return Err(Failure::usage(message).hint("all its values stand in one --set"));
+            return Err(Failure::usage(message).hint("give all its values in one --set"));
         }
     }
     let counts = settings.iter().map(|s| s.values.len());

@@ -104,8 +104,9 @@ impl Hub {
         let token = token.map(str::trim).filter(|t| !t.is_empty());
         let token = match token.filter(|_| !plain || here) {
             Some(token) => {
-                let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-                    .map_err(|_| Failure::usage("HF_TOKEN holds what no token has"))?;
+                let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
+                    Failure::usage("HF_TOKEN contains characters that no token has")
+                })?;
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -141,7 +142,7 @@ impl Hub {
         let offline = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
         if ["1", "ON", "YES", "TRUE"].contains(&offline.to_uppercase().as_str()) {
             return Err(
-                Failure::environment("HF_HUB_OFFLINE forbids to ask the hub")
+                Failure::environment("HF_HUB_OFFLINE is set, so the hub is not asked")
                     .hint("unset it, or leave --online out"),
             );
         }
@@ -181,7 +182,9 @@ impl Hub {
         runtime.shutdown_background();
         told.unwrap_or_else(|_| {
             let patience = self.limits.whole.as_secs();
-            Err(asking.failed(&Trouble::Answer(format!("it was not done in {patience} s"))))
+            Err(asking.failed(&Trouble::Answer(format!(
+                "it did not finish within {patience} s"
+            ))))
         })
     }
 }
@@ -308,7 +311,10 @@ impl Asking<'_> {
         }
         if !reply.status.is_success() {
             return Err(match reply.status {
-                StatusCode::NOT_FOUND => self.odd(file, "its index names it, and it is not there"),
+                StatusCode::NOT_FOUND => self.odd(
+                    file,
+                    "the model's index lists it, but it does not exist there",
+                ),
                 _ => self.refused(&reply),
             });
         }
@@ -375,7 +381,7 @@ impl Asking<'_> {
         match trouble {
             Trouble::Connection(why) => Failure::environment(format!("cannot reach the hub {hub}: {why}"))
                 .hint("proxies are not used; where this host has no way out, give the model's folder, or --config FILE"),
-            other => Failure::environment(format!("the hub {hub} does not answer as one: {other}")),
+            other => Failure::environment(format!("the hub {hub} does not answer like a hub: {other}")),
         }
     }
 
@@ -408,10 +414,10 @@ impl Asking<'_> {
             ))
             .hint(format!("accept the licence at {hub}/{id}"))
             .hint(token),
-            (StatusCode::TOO_MANY_REQUESTS, _) => {
-                Failure::environment(format!("{hub} was asked too often from here"))
-                    .hint("try again later; with HF_TOKEN more is allowed")
-            }
+            (StatusCode::TOO_MANY_REQUESTS, _) => Failure::environment(format!(
+                "{hub} limits the number of requests, and this host has reached the limit"
+            ))
+            .hint("try again later; with HF_TOKEN more is allowed"),
             (status, _) => {
                 Failure::environment(format!("{hub} answers {} for `{id}`", status.as_u16()))
             }

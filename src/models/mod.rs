@@ -71,7 +71,7 @@ pub fn find_with(wanted: &str, reach: &Reach<'_>) -> Result<Found, Failure> {
     if reach.online {
         Ok(of_hub(wanted, hub?.ask(wanted, reach.keep)?))
     } else {
-        Err(failure.hint("with --online its configuration is asked from the Hugging Face hub"))
+        Err(failure.hint("--online fetches its configuration from the Hugging Face hub"))
     }
 }
 

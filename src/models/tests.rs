@@ -225,7 +225,7 @@ fn what_is_not_known_says_what_would_make_it_so() {
     assert!(llama("num_hidden_layers", json!(-1)).contains("not a count"));
     assert!(llama("num_attention_heads", json!(0)).contains("is 0"));
     assert!(llama("num_key_value_heads", json!(5)).contains("do not divide by 5"));
-    assert!(llama("num_attention_heads", json!(33)).contains("does not divide by 33"));
+    assert!(llama("num_attention_heads", json!(33)).contains("is not divisible by 33"));
     assert!(llama("vocab_size", Value::Null).contains("vocab_size"));
     assert!(llama("hidden_size", json!(u64::MAX)).contains("more than any model"));
     assert!(llama("layer_types", json!(["full_attention"])).contains("1 of 32 layers"));

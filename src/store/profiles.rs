@@ -64,7 +64,10 @@ pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> 
         no_profile(path, why).caused_by(e)
     })?;
     if !document.is_object() {
-        return Err(no_profile(path, "it is JSON, and no document"));
+        return Err(no_profile(
+            path,
+            "it is JSON, but not a document of plimsoll",
+        ));
     }
     if let Some(kind) = document.get("document").and_then(Value::as_str) {
         let kind: String = kind.chars().take(40).filter(|c| !c.is_control()).collect();
@@ -208,7 +211,7 @@ mod tests {
         for (text, why) in [
             ("", "not JSON"),
             ("dear diary", "not JSON"),
-            ("[1]", "no document"),
+            ("[1]", "not a document"),
             ("{}", "no `memory_breakdown`"),
             (r#"{"document": "ablation"}"#, "`ablation`"),
             (r#"{"capture_version": 1}"#, "a capture"),

@@ -82,7 +82,7 @@ impl StoredCapture {
             }
             if [SAMPLES_FILE, LOG_FILE].iter().any(|f| folder.join(f).is_file()) {
                 return Failure::usage(format!(
-                    "the capture in `{}` is not whole: its run was left before `{CAPTURE_FILE}` was written",
+                    "the capture in `{}` is incomplete: its run ended before `{CAPTURE_FILE}` was written",
                     folder.display()
                 ))
                 .hint("run it again; Ctrl-C once keeps a capture, twice leaves at once")

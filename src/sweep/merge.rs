@@ -118,7 +118,7 @@ fn read_sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
         }
         let Some(cells) = Cells::read_file(dir)? else {
             return Err(Failure::usage(format!(
-                "`{shown}` does not say what its cells are: it has no `{}`",
+                "`{shown}` does not list its cells: it has no `{}`",
                 folder::CELLS_FILE
             ))
             .hint("copy the whole folder of a run, not only its journal"));

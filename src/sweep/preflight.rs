@@ -149,7 +149,7 @@ async fn image(
         // Docker would make an empty folder of a path that is not there.
         if source.starts_with('/') && !Path::new(source).exists() {
             return Err(Failure::environment(format!(
-                "`{source}` is to be mounted, and is not there"
+                "`{source}` is to be mounted, but does not exist"
             )));
         }
     }

@@ -70,7 +70,7 @@ pub async fn end_engine(
     let held = waited.await.err()?;
     let failure = Failure::new(
         ExitCode::Environment,
-        format!("memory was not given back: {}", held.words),
+        format!("memory was not freed: {}", held.words),
     );
     context.watcher.warning(&failure.message);
     Some(UnsettledMemory {

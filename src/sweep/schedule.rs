@@ -117,7 +117,7 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failu
             .collect();
         if all.len() < count {
             return Err(Failure::environment(format!(
-                "{count} GPUs are asked for, and there are {}",
+                "{count} GPUs are requested; available: {}",
                 all.len()
             )));
         }

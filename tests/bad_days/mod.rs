@@ -152,7 +152,7 @@ impl Found {
             let told = ended.error();
             let empty = std::fs::read_dir(capture).map_or(0, Iterator::count) < 2;
             assert!(
-                told.contains("is not whole") || empty && told.contains("no capture in"),
+                told.contains("is incomplete") || empty && told.contains("no capture in"),
                 "{what}: {told}"
             );
         }

@@ -31,7 +31,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("a: \"x\nb: 1\n", "1:4: not YAML: invalid indentation in quoted scalar", "deeper than the key"),
     ("defaults: {seed: 1,\nrepeats: 2}", "2:1: not YAML: invalid indentation in flow construct", "deeper than the key"),
     ("models: *nowhere\n", "1:9: an alias (`*name`) of which there is no anchor (`&name`) before it", ""),
-    ("models: !mine []\n", "1:9: a tag (`!word`) means nothing here", ""),
+    ("models: !mine []\n", "1:9: a YAML tag (`!word`) is not supported here", ""),
     ("models:\n- a: 1\n---\nmodels: []\n", "3:1: a second document begins, and only one is read", ""),
     ("a: \u{0}\n", "1:4: a character (U+0000) that is in no text file", ""),
     ("? [a]\n: b\n", "1:3: a key must be a word", ""),
@@ -65,7 +65,7 @@ const ENTRIES: &[(&str, &str, &str)] = &[
     ("request_rates: [inf]", "4:21: `request_rates` must be a number above 0, not `inf`", ""),
     ("engine: vlm", "4:13: no engine `vlm`", "vllm"),
     ("image: i", "3:5: an entry runs in a container that is there (`container_name`) or in one that is started for it (`image` or `preset`), not in both (the other is at 4:5)", ""),
-    ("gpus: all", "4:5: `gpus` is for a container that is started, and this entry names one that is there", ""),
+    ("gpus: all", "4:5: `gpus` is for containers that plimsoll starts, but this entry names an existing one", ""),
     ("engine_args: [a]", "4:18: `engine_args` must be a map, not a list", ""),
     ("engine_args: {'a b': 1}", "4:19: `a b` can be no argument's name", ""),
     ("engine_args: {a: {b: 1}}", "4:22: `a` must be a value or a list of values, not a map", ""),
@@ -125,7 +125,7 @@ const IMAGES: &[(&str, &str, &str)] = &[
     ("gpus: ','", "4:11: `gpus` must be none, all, a count, or a list of ids, not `,`", ""),
     ("env: [A=b]", "4:10: `env` must be a map, not a list", ""),
     ("env: {A: 1.10}", "4:14: `A` must be text, not `1.1`", ""),
-    ("env: {A=B: x}", "4:11: `A=B` can be no variable's name", ""),
+    ("env: {A=B: x}", "4:11: `A=B` is not a valid variable name", ""),
     ("volumes: [/m]", "4:15: `volumes` must be SOURCE:TARGET or SOURCE:TARGET:ro, not `/m`", ""),
     ("hf_cache: hf", "4:15: `hf_cache` must be the full path of a folder, not `hf`", ""),
     ("preset: nope", "4:13: no preset `nope`", ""),
@@ -258,13 +258,13 @@ fn what_would_never_end_is_refused_at_once() {
     let tags: String = (0..30_000).map(|n| format!("%TAG !{n}! x\n")).collect();
     assert_eq!(
         told(&format!("# as one says\n{tags}---\n{text}")).0,
-        "2:1: a directive (`%…`) means nothing here"
+        "2:1: a YAML directive (`%…`) is not supported here"
     );
     let later = format!("models: []\n...\r{tags}");
     assert!(
         told(&later)
             .0
-            .ends_with("a directive (`%…`) means nothing here")
+            .ends_with("a YAML directive (`%…`) is not supported here")
     );
     // A million cells, and ten thousand patterns for each to be held against.
     let thousand: Vec<String> = (1..=1000).map(|n| n.to_string()).collect();

@@ -115,7 +115,7 @@ fn from_found(found: &Found) -> Result<Loaded, Failure> {
         match headers::read_folder(folder) {
             Ok(headers) => loaded.headers = Some(headers),
             Err(e) => loaded.warnings.push(format!(
-                "the weights are computed from the configuration, as its files are not to be read: {e}"
+                "the weights are computed from the configuration, as its files cannot be read: {e}"
             )),
         }
     }

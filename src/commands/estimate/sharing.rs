@@ -146,7 +146,7 @@ impl GpuGroup {
             .partition(|d| d.parse::<u32>().is_ok());
         match (numbers.first(), ids.first()) {
             (Some(number), Some(id)) => Err(Failure::usage(format!(
-                "services name GPUs by number (`{number}`) and by id (`{id}`): which are the same is not known"
+                "services name GPUs by number (`{number}`) and by id (`{id}`): whether these are the same GPU is not known"
             ))
             .hint("name all by number, as in device_ids: [\"0\"]")),
             _ => Ok(()),
@@ -405,7 +405,7 @@ impl GpuGroup {
                 Some(answer_of_estimate(&page).verdict)
             }
             Ok(estimate) if estimate.lacks_graphs => {
-                Some("what its CUDA graphs take is not known and not in it".to_owned())
+                Some("the memory of its CUDA graphs is unknown and not included".to_owned())
             }
             Ok(_) => None,
         };

@@ -85,7 +85,7 @@ impl<'a> ExperimentLevels<'a> {
                 "level {name} keeps {} requests at once, and there are {} of them",
                 asked.concurrency, asked.requests
             ))
-            .hint("a larger --num-prompts, or none: it follows from the level"));
+            .hint("give a larger --num-prompts, or none: it then follows from the level"));
         }
         Ok(ExperimentLevels {
             kind,

@@ -143,7 +143,7 @@ fn read_stdin(found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), 
     };
     let name = name.into();
     match material.add_document(&kind, StoredDocument { name, document }) {
-        Some(_) => Err(failure.hint(format!("no report is made of the kind `{kind}`"))),
+        Some(_) => Err(failure.hint(format!("there is no report for the kind `{kind}`"))),
         None => Ok(()),
     }
 }

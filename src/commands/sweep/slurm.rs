@@ -34,7 +34,7 @@ pub async fn submit_sweep(
         words.push(format!("--name={}", sweep.name));
     }
     let program = std::env::current_exe()
-        .map_err(|e| Failure::environment("plimsoll does not know its own path").caused_by(e))?;
+        .map_err(|e| Failure::environment("plimsoll cannot find its own path").caused_by(e))?;
     let job = SlurmJob {
         program,
         name: sweep.name.clone(),
@@ -147,7 +147,7 @@ fn over(
     let missing = counts.not_run;
     if missing > 0 {
         console.print_warning(&format!(
-            "{missing} cells were not run: submit again with --output-dir={} and only they are",
+            "{missing} cells were not run: submit again with --output-dir={} to run only these",
             job.dir.display()
         ));
     }

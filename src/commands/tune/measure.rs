@@ -172,8 +172,10 @@ impl<'a> TuningMeasure<'a> {
             .join(known.row.profile.as_deref().unwrap_or_default());
         let ProfileFile::Profile(profile) = read_profile(&path)? else {
             let shown = path.display();
-            return Err(Failure::usage(format!("`{shown}` is of an older plimsoll"))
-                .hint("--again measures it again"));
+            return Err(
+                Failure::usage(format!("`{shown}` was written by an older plimsoll"))
+                    .hint("--again measures it again"),
+            );
         };
         let shown = path.display().to_string();
         let figures = LoadFigures::figures_of_profile(concurrency, self.limits, &profile, shown);
@@ -342,7 +344,7 @@ impl<'a> TuningMeasure<'a> {
             TrialProgress::Complete(trial) => match self.environmental_failure(&cells) {
                 Some(message) if trial.state == TrialState::Failed => {
                     Err(Failure::environment(message)
-                        .hint("set that right, then go on with --resume"))
+                        .hint("correct that, then go on with --resume"))
                 }
                 _ => Ok(trial),
             },

@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
 
     fn list(&mut self, depth: u32) -> Result<Value, HeaderError> {
         if depth >= DEEPEST {
-            return Err(HeaderError::bad("lists in it lie too deep in one another"));
+            return Err(HeaderError::bad("its lists are nested too deeply"));
         }
         let kind = self.u32()?;
         let length = self.u64()?;
@@ -181,7 +181,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
     let aligned = settings.get("general.alignment").and_then(Value::as_u64);
     let aligned = aligned.unwrap_or(32);
     if aligned == 0 || aligned > 1 << 20 {
-        return Err(HeaderError::bad("its alignment cannot be"));
+        return Err(HeaderError::bad("its alignment is invalid"));
     }
     let mut tensors = Vec::new();
     let mut places = Vec::new();
@@ -209,7 +209,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
             HeaderError::bad(format!("tensor `{}` {what}", shown(name)))
         };
         if data.is_some_and(|size| end > size) {
-            return Err(bad("ends behind the end of the file"));
+            return Err(bad("ends beyond the end of the file"));
         }
         if at > 0 && begin < places[at - 1].1 {
             return Err(bad("overlaps another"));

@@ -109,7 +109,7 @@ fn what_lies_is_refused() {
     many[8..16].copy_from_slice(&(1u64 << 63).to_le_bytes());
     assert!(refused(many, None).contains("9223372036854775808 tensors"));
     let behind = Maker::new().tensor("w", &[32], 0, 128).bytes();
-    assert!(refused(behind, Some(100)).contains("behind the end"));
+    assert!(refused(behind, Some(100)).contains("beyond the end"));
     let odd = Maker::new().tensor("w", &[33], 2, 18).bytes();
     assert!(refused(odd, None).contains("not a multiple"));
     let huge = Maker::new()

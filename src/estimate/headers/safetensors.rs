@@ -112,7 +112,7 @@ pub fn tensors(json: &[u8], data: Option<u64>) -> Result<Vec<Stored>, HeaderErro
             return Err(bad("ends before it begins"));
         }
         if data.is_some_and(|size| end > size) {
-            return Err(bad("ends behind the end of the file"));
+            return Err(bad("ends beyond the end of the file"));
         }
         if entry.shape.len() > MOST_DIMENSIONS {
             return Err(bad("has too many dimensions"));
@@ -234,7 +234,7 @@ mod tests {
         let lies = one(r#"{"dtype":"F16","shape":[2],"data_offsets":[0,8]}"#);
         assert!(lies.contains("`w` has another number of bytes"), "{lies}");
         let behind = one(r#"{"dtype":"U8","shape":[999],"data_offsets":[0,999]}"#);
-        assert!(behind.contains("behind the end"), "{behind}");
+        assert!(behind.contains("beyond the end"), "{behind}");
         let back = one(r#"{"dtype":"U8","shape":[0],"data_offsets":[5,0]}"#);
         assert!(back.contains("before it begins"), "{back}");
         let many = one(r#"{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}"#);

@@ -240,7 +240,7 @@ fn head_dim(v: &View<'_>, family: &Family, hidden: u64, heads: u64) -> Result<u6
         Some(dim) => Ok(dim),
         None if hidden.checked_rem(heads) == Some(0) => Ok(hidden / heads),
         None => Err(Unknown::new(format!(
-            "a width of {hidden} does not divide by {heads} heads"
+            "a width of {hidden} is not divisible by {heads} heads"
         ))
         .hint("give --head-dim")),
     }

@@ -96,7 +96,7 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
     .collect();
     let (Some(layers), Some(heads), true) = (flags.layers, flags.heads, missing.is_empty()) else {
         return Err(Unknown::new(format!(
-            "a model of which only figures are given needs {}",
+            "a model given by figures needs {}",
             missing.join(", ")
         ))
         .hint("or give its config.json with --config FILE"));

@@ -152,7 +152,7 @@ fn unknown_layer(kind: &Value) -> Unknown {
     let kind = kind.as_str().unwrap_or("no word");
     let kind: String = kind.chars().take(40).collect();
     Unknown::new(format!("a layer of the kind `{kind}` is not known"))
-        .hint("say what its keys and values take with --num-layers, --num-kv-heads and --head-dim")
+        .hint("give the size of its KV cache with --num-layers, --num-kv-heads and --head-dim")
 }
 
 /// Multi-head latent attention, with its indexer unless it uses that of an earlier layer.

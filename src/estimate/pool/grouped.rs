@@ -81,10 +81,10 @@ impl Grouped {
         }
         let widest = kinds.iter().map(|k| k.bytes).max().unwrap_or(0);
         if widest == 0 {
-            return Err(
-                Unknown::new("the model keeps states of sequences and nothing of a token")
-                    .hint("its concurrency is bounded by the sequences that the engine allows"),
-            );
+            return Err(Unknown::new(
+                "the model keeps a fixed state per sequence and no cache per token",
+            )
+            .hint("its concurrency is bounded by the sequences that the engine allows"));
         }
         let mut block = block;
         if let Some(largest) = cache.states.iter().map(|s| s.bytes).max() {

@@ -82,7 +82,7 @@ impl Layout {
         cache: &Cache,
     ) -> Result<Layout, Unknown> {
         if cache.layers.is_empty() && cache.states.is_empty() {
-            return Err(Unknown::new("the model keeps nothing of a token"));
+            return Err(Unknown::new("the model keeps no cache per token"));
         }
         let mut layout = if deployment.engine == EngineId::Vllm {
             Self::vllm(model, deployment, settings, cache)?
@@ -100,10 +100,10 @@ impl Layout {
     fn plain(cache: &Cache, settings: &Settings) -> Result<Layout, Unknown> {
         let per_token = cache.bytes_per_token();
         if per_token == 0 {
-            return Err(
-                Unknown::new("the model keeps states of sequences and nothing of a token")
-                    .hint("its concurrency is bounded by the sequences that the engine allows"),
-            );
+            return Err(Unknown::new(
+                "the model keeps a fixed state per sequence and no cache per token",
+            )
+            .hint("its concurrency is bounded by the sequences that the engine allows"));
         }
         Ok(Layout {
             block_tokens: settings.block,

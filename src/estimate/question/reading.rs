@@ -210,7 +210,7 @@ impl Reading {
     /// What a risk means here, the end of a sentence.
     pub fn meaning(&self, risk: Risk) -> &'static str {
         if self.lacks_graphs && risk == self.least_risk() {
-            "what its CUDA graphs take is not known and not in it"
+            "the memory of its CUDA graphs is unknown and not included"
         } else if self.extrapolated && risk == self.least_risk() {
             "few runs like it were measured"
         } else {

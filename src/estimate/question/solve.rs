@@ -116,7 +116,7 @@ pub fn solve(
         What::GpuMemoryUtilization => {
             if asked.kv_cache_memory.is_some() {
                 return Err(Unknown::new(
-                    "the share of the memory decides nothing beside --kv-cache-memory-bytes",
+                    "--kv-cache-memory-bytes overrides the share of the memory",
                 )
                 .hint("leave --kv-cache-memory-bytes out"));
             }

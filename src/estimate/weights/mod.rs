@@ -223,7 +223,7 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
             _ => model.value_bytes.max(1),
         }),
         other => Err(Unknown::new(format!("the type `{other}` is not known"))
-            .hint("known are bfloat16, float16, float32 and auto")),
+            .hint("known types: bfloat16, float16, float32 and auto")),
     }
 }
 

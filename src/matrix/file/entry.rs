@@ -229,7 +229,7 @@ fn read_place<'n>(
                     return Err(FileFault::new(
                         at,
                         format!(
-                            "`{option}` is for a container that is started, and this entry names one that is there"
+                            "`{option}` is for containers that plimsoll starts, but this entry names an existing one"
                         ),
                     ));
                 }
@@ -270,7 +270,7 @@ fn started_for_it<'n>(
     ) {
         let message = format!("this preset names a model among its arguments (`{word}`)");
         return Err(
-            FileFault::new(at, message).with_hint("`model` in the preset, or `model_id` here")
+            FileFault::new(at, message).with_hint("set `model` in the preset, or `model_id` here")
         );
     }
     preset.description = String::new();
@@ -330,7 +330,7 @@ fn environment(
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err(FileFault::new(
             at,
-            format!("`{name}` can be no variable's name"),
+            format!("`{name}` is not a valid variable name"),
         ));
     }
     if value.value == YamlValue::Null {
@@ -543,7 +543,7 @@ fn said_once(
         if words.into_iter().any(|word| flag.is_named_by(word)) {
             let message = format!("`{flag}` stands in `engine_args` as well");
             return Err(FileFault::new(value.at, message)
-                .with_hint("a flag that is given twice stands in `extra_engine_args` each time"));
+                .with_hint("put a flag that is given twice into `extra_engine_args`, each time"));
         }
     }
     Ok(())

@@ -154,7 +154,7 @@ fn refuse_characters(text: &str) -> Result<(), FileFault> {
     match crate::preset::directive_line(text) {
         Some(byte) => Err(FileFault::new(
             place_of(text, byte),
-            "a directive (`%…`) means nothing here",
+            "a YAML directive (`%…`) is not supported here",
         )),
         None => Ok(()),
     }
@@ -344,9 +344,10 @@ fn key_of(node: YamlNode) -> Result<YamlKey, FileFault> {
 /// Only YAML's own tags (`!!str`) mean something.
 fn refuse_tag(tag: Option<&Tag>, at: NodePlace) -> Result<(), FileFault> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema() => {
-            Err(FileFault::new(at, "a tag (`!word`) means nothing here"))
-        }
+        Some(tag) if !tag.is_yaml_core_schema() => Err(FileFault::new(
+            at,
+            "a YAML tag (`!word`) is not supported here",
+        )),
         _ => Ok(()),
     }
 }

@@ -62,7 +62,7 @@ impl VariableExpander<'_, '_> {
                 if self.made > MAX_TEXT {
                     return Err(FileFault::new(
                         node.at,
-                        "variables make more text than a sweep file can hold",
+                        "with its variables filled in, the file is too large",
                     ));
                 }
                 *text = done.text;

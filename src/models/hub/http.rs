@@ -248,7 +248,7 @@ fn size(status: StatusCode, headers: &HeaderMap) -> Result<Option<u64>, Trouble>
     if status != StatusCode::PARTIAL_CONTENT {
         return Ok(text(CONTENT_LENGTH).and_then(|l| l.parse().ok()));
     }
-    let wrong = || Trouble::Answer("it sends another part of a file than was asked for".into());
+    let wrong = || Trouble::Answer("it sent another part of the file than requested".into());
     // `bytes 0-99999/4976698672`, `bytes 0-99999/*`
     let range = text(CONTENT_RANGE).ok_or_else(wrong)?;
     let (_, size) = range

@@ -130,7 +130,7 @@ fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
         };
         let cost = price * gpus / (rate * 3600.0) * each;
         if !cost.is_finite() {
-            return TableCell::missing_cell("it is more than a number holds");
+            return TableCell::missing_cell("the number is too large");
         }
         let text = money_text(cost);
         let id = figures.of_key(

@@ -37,7 +37,7 @@ pub(super) fn link_all(files: &[PathBuf], to: &Path) -> Result<(), Failure> {
     for from in files {
         link(from, to).map_err(|e| {
             let (from, to) = (from.display(), to.display());
-            Failure::environment(format!("cannot bring `{from}` to `{to}`")).caused_by(e)
+            Failure::environment(format!("cannot copy `{from}` to `{to}`")).caused_by(e)
         })?;
     }
     Ok(())
@@ -58,7 +58,7 @@ pub(super) fn link_each(runs: &[&Path], name: &str, to: &Path) -> Result<(), Fai
             entries.map(|entry| Ok(entry?.path())).collect()
         };
         let files = made().map_err(|e| {
-            let message = format!("cannot bring `{}` to `{}`", path.display(), to.display());
+            let message = format!("cannot copy `{}` to `{}`", path.display(), to.display());
             Failure::environment(message).caused_by(e)
         })?;
         link_all(&files, &folder)?;

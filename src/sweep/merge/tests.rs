@@ -246,7 +246,7 @@ fn what_cannot_be_joined_is_refused_before_anything_is_written() {
         (vec![one.clone(), again], &out, "named twice"),
         (vec![one.clone(), empty], &out, "holds no run"),
         (vec![one.clone(), dir.path().join("no")], &out, "no folder"),
-        (vec![blind], &out, "does not say what its cells are"),
+        (vec![blind], &out, "does not list its cells"),
         (vec![one.clone()], &full, "not empty"),
         (vec![one.clone()], &one, "not empty"),
     ] {

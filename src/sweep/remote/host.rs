@@ -40,16 +40,14 @@ impl RemoteHost {
         }
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {
-            return Err(wrong("there is more in it than a machine"));
+            return Err(wrong("it contains more than a host name"));
         }
         let (user, place) = match rest.rsplit_once('@') {
             Some((user, place)) => (Some(user), place),
             None => (None, rest),
         };
         if user.is_some_and(|u| u.contains(':')) {
-            return Err(wrong(
-                "a password has no place in it: ssh asks for none, it uses keys",
-            ));
+            return Err(wrong("leave the password out: ssh uses keys here"));
         }
         let (host, port) = match place.strip_prefix('[') {
             // An IPv6 address has colons of its own.
@@ -74,10 +72,10 @@ impl RemoteHost {
         let plain = |c: char| !c.is_whitespace() && !c.is_control();
         let name = |n: &str| !n.is_empty() && !n.starts_with('-') && n.chars().all(plain);
         if !name(host) {
-            return Err(wrong("there is no host in it"));
+            return Err(wrong("it names no host"));
         }
         if user.is_some_and(|u| !name(u)) {
-            return Err(wrong("there is no user before the `@`"));
+            return Err(wrong("the user before the `@` is missing"));
         }
         Ok(RemoteHost {
             user: user.map(str::to_owned),
@@ -208,8 +206,8 @@ impl RemoteHost {
             Some(line) => format!(": {}", line.trim()),
             None => String::new(),
         };
-        Failure::environment(format!("`{self}` is not reached by ssh{why}")).hint(format!(
-            "it must work without a question: ssh -o BatchMode=yes {} true",
+        Failure::environment(format!("`{self}` cannot be reached by ssh{why}")).hint(format!(
+            "this must work without a prompt: ssh -o BatchMode=yes {} true",
             self.ssh_words()
         ))
     }
@@ -277,17 +275,17 @@ mod tests {
     fn urls_that_do_not() {
         for (url, why) in [
             ("node", "invalid URL"),
-            ("ssh://", "no host"),
+            ("ssh://", "names no host"),
             ("ssh://me@", "no host"),
-            ("ssh://@node", "no user"),
+            ("ssh://@node", "user before"),
             ("ssh://-oProxyCommand=x", "no host"),
-            ("ssh://-l@node", "no user"),
+            ("ssh://-l@node", "user before"),
             ("ssh://no de", "no host"),
             ("ssh://node:", "invalid port"),
             ("ssh://node:0", "invalid port"),
             ("ssh://node:70000", "invalid port"),
             ("ssh://[::1", "bracket"),
-            ("ssh://node/var/run/docker.sock", "more in it"),
+            ("ssh://node/var/run/docker.sock", "more than a host name"),
             ("ssh://me:secret@node", "password"),
             ("unix:///var/run/docker.sock", "sampled on the host"),
             ("tcp://node:2375", "sampled on the host"),

@@ -45,7 +45,11 @@ impl RemotePlace {
     /// Writes it down.
     pub fn write_file(&self, here: &Path) -> Result<(), Failure> {
         let mut bytes = serde_json::to_vec(self).map_err(|e| {
-            Failure::new(ExitCode::Internal, "a remote place cannot be written").caused_by(e)
+            Failure::new(
+                ExitCode::Internal,
+                "the record of the remote run cannot be written",
+            )
+            .caused_by(e)
         })?;
         bytes.push(b'\n');
         write_atomically(&here.join(REMOTE_FILE), &bytes)

@@ -46,7 +46,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
     let unwritable =
         |e| Failure::environment(format!("cannot write to `{}`", into.display())).caused_by(e);
     let unreadable = |e: io::Error| {
-        Failure::environment("the results that came are no whole archive").caused_by(e)
+        Failure::environment("the results that arrived are an incomplete archive").caused_by(e)
     };
     private::create_folders(into).map_err(unwritable)?;
     let mut archive = tar::Archive::new(from);

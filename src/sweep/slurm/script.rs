@@ -150,7 +150,7 @@ fn unwritable(word: &str) -> Failure {
         "`{}` cannot stand in a script of Slurm",
         word.escape_debug()
     ))
-    .hint("a line break or a NUL in it is in the way")
+    .hint("it must not contain a line break or a NUL")
 }
 
 fn text_of(path: &Path) -> Result<&str, Failure> {

@@ -121,7 +121,7 @@ impl Slurm {
         let complaint = complaint_of(&output);
         if !output.status.success() {
             return Err(Failure::environment(format!(
-                "Slurm did not take the job: {}",
+                "Slurm did not accept the job: {}",
                 match complaint.as_str() {
                     "" => "sbatch does not say why",
                     reply => reply,
