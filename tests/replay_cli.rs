@@ -98,7 +98,7 @@ fn a_profile_whose_capture_is_gone_shows_its_own_points() {
         "{page}"
     );
     let (_, said, code) = replay(&[profile.to_str().unwrap(), "--device", "0"]);
-    assert!(code == 2 && said.contains("sum of its devices"), "{said}");
+    assert!(code == 2 && said.contains("sum over its devices"), "{said}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub struct SweepRunArgs {
     /// Show the plan, its duration, and checks of containers, models, GPUs and disk; run nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Measure the loads where memory ends or a curve bends; interpolate the others, to so many percent
+    /// Measure the loads where memory ends or a curve bends; interpolate the others, within PERCENT
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = percent, conflicts_with = "fresh")]
     pub adaptive: Option<f64>,
     /// Start the engine again for each cell, even if only the load differs

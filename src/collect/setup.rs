@@ -367,7 +367,7 @@ async fn ask_help(
             )))
         }
         ExecEnd::ContainerGone => Err(Failure::environment(format!(
-            "container `{}` ended while it was asked for its bench's flags",
+            "container `{}` ended while plimsoll asked its bench for the flags that it takes",
             facts.name
         ))),
         ExecEnd::Cancelled => Err(stop.stop_failure()),

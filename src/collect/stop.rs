@@ -73,7 +73,7 @@ impl StopSignal {
     pub fn stop_failure(&self) -> Failure {
         match self.stop_reason() {
             Some(RunEnd::Deadline) => {
-                Failure::run("the run's time limit passed before the load began")
+                Failure::run("the time limit passed before the first request was sent")
                     .hint("give it longer with --timeout")
             }
             _ => Failure::new(ExitCode::Interrupted, "interrupted"),

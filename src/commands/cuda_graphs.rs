@@ -81,7 +81,11 @@ async fn with_and_without(
         ..args.load.clone()
     };
     if load.settings.enforce_eager {
-        return Err(Failure::usage("with --enforce-eager neither arm has graphs").into());
+        return Err(Failure::usage(
+            "--enforce-eager turns CUDA graphs off: there is nothing to compare",
+        )
+        .hint("leave --enforce-eager out")
+        .into());
     }
     let arms = [
         ArmPlan {

@@ -20,7 +20,11 @@ pub fn run_man(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
     for page in &pages {
         write_atomically(&dir.join(&page.file), &page.roff)?;
     }
-    console.print_note(&format!("{} pages in `{}`", pages.len(), dir.display()));
+    console.print_note(&format!(
+        "{} manual pages are in `{}`",
+        pages.len(),
+        dir.display()
+    ));
     Ok(ExitCode::Done)
 }
 

@@ -34,7 +34,7 @@ pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCo
         }),
         played => {
             if played.is_some() {
-                console.print_note("standard output is not a terminal: printed at once");
+                console.print_note("standard output is not a terminal: the timeline is printed whole, without playing it");
             }
             let page = terminal::render_timeline(&timeline, &about, view, console.text_options());
             console.write_data(page.as_bytes())?;
@@ -122,7 +122,7 @@ fn of_device(
         .retain(|l| l.unit != "GiB" || l.label == label);
     if timeline.lanes.iter().all(|l| l.unit != "GiB") {
         return Err(Failure::usage(format!(
-            "of device {index} alone nothing is known: without its capture a profile has the sum of its devices"
+            "the profile has only the sum over its devices, nothing of device {index} alone: its capture is missing"
         )));
     }
     Ok(timeline)

@@ -82,7 +82,7 @@ fn check_document(file: &Path) -> Result<String, Failure> {
                 Ok(format!("a profile of schema {}", profile.schema_version))
             }
             ProfileFile::Older(_) => Err(Failure::usage(format!(
-                "`{shown}` is older than schema 4.0, and has no schema"
+                "`{shown}` was written before schema 4.0: no schema describes it"
             ))
             .hint("`plimsoll compare` and `report` read its totals")),
         };
@@ -96,7 +96,7 @@ fn check_document(file: &Path) -> Result<String, Failure> {
         None => {
             let kind: String = kind.chars().take(40).filter(|c| !c.is_control()).collect();
             Err(Failure::usage(format!(
-                "`{shown}` is of the kind `{kind}`, which has no schema"
+                "`{shown}` cannot be checked: documents of the kind `{kind}` have no schema"
             )))
         }
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// Between two writings of the ledger, where no container started or died.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
@@ -35,6 +35,8 @@ const READING: Duration = Duration::from_secs(2);
 /// Longest time of a reading, and most readings at once.
 const LONGEST_READING: Duration = Duration::from_secs(120);
 const MOST_READINGS: usize = 2;
+/// Time for them to end once `watch` is stopped.
+const READINGS_END: Duration = Duration::from_secs(10);
 /// Bytes of an engine's log that a reading keeps.
 const MOST_LOG: u64 = 16 << 20;
 
@@ -167,10 +169,17 @@ async fn watch_host(
         }
     }
     host.save_ledger();
+    host.end_readings().await;
     Ok(ExitCode::Done)
 }
 
 impl HostWatch<'_> {
+    /// Waits for readings that are under way: their timers need the runtime until they have seen that they are stopped.
+    async fn end_readings(&self) {
+        let all = u32::try_from(MOST_READINGS).unwrap_or(u32::MAX);
+        let _ = timeout(READINGS_END, self.readings.acquire_many(all)).await;
+    }
+
     /// Scans once, and begins what follows from it.
     async fn scan(&mut self) {
         self.watcher.reconnect().await;

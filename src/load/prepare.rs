@@ -96,7 +96,10 @@ pub async fn prepare_prompts(
         .try_collect()
         .await
         .map_err(|e: RequestError| {
-            Failure::run(format!("the server no longer counts tokens: {}", e.message))
+            Failure::run(format!(
+                "the server's token counter stopped answering: {}",
+                e.message
+            ))
         })?;
     let mut measured = prompts;
     let warmups = measured.split_off(plan.requests as usize);

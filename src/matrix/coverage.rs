@@ -1,5 +1,5 @@
 //! Which loads of a group decide: measured are the ends and the middle of a curve, then the gaps in which memory runs
-//! out or whose ends do not lie where their neighbours say; the others are interpolated.
+//! out or an end lies beside the line of its neighbours; the others are interpolated.
 //!
 //! The method is bisection with the error of interpolation as its test, as in adaptive quadrature (Kuncir, "Simpson's
 //! Rule Integrator", 1962) and in adaptive sampling of functions (Nijholt and others, "Adaptive: parallel active

@@ -29,7 +29,7 @@ impl FromStr for SettingValues {
             .split_once('=')
             .ok_or_else(|| format!("`{text}` has no values: {form}"))?;
         let flag = flag_of_name(name.trim());
-        let flag = flag.ok_or_else(|| format!("`{name}` is no setting's name: {form}"))?;
+        let flag = flag.ok_or_else(|| format!("`{name}` is not the name of a setting: {form}"))?;
         let mut each: Vec<String> = Vec::new();
         for value in values.split(',').map(str::trim) {
             if value.is_empty() || value.starts_with('-') {
@@ -167,7 +167,7 @@ mod tests {
     fn what_cannot_be_varied_is_refused() {
         for (text, word) in [
             ("max-num-seqs", "no values"),
-            ("=1", "no setting"),
+            ("=1", "name of a setting"),
             ("a=1,,2", "invalid value"),
             ("a=1,1", "twice"),
         ] {

@@ -49,13 +49,13 @@ const OWNERS: [Owner; 6] = [
     ),
 ];
 
-/// Whether the engine slept when it was asked: what its log says of weights and pool is not on the GPU then.
+/// Whether the engine slept when it was asked: the weights and the pool of its log are not on the GPU then.
 pub(super) fn is_asleep(o: &CaptureObservation<'_>) -> bool {
     let state = o.probes.values.get("engine_sleep_state");
     state.is_some_and(|state| state != "awake")
 }
 
-/// Names each of them that the log tells.
+/// Names each of them that the log reports.
 pub(super) fn find_memory_elsewhere(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let ranks = o.engine_ranks();
     for Owner(key, each_rank, code, place) in &OWNERS {

@@ -1,5 +1,5 @@
 //! Intel's discrete GPUs (drivers xe and i915): what the processes that have one open hold on it, by the kernel's `fdinfo`. No
-//! file tells what a whole GPU has in use.
+//! file has what a whole GPU has in use.
 
 use super::amd::Roots;
 use super::amd::choose::{given_cards, requests_gpus};
@@ -56,7 +56,7 @@ fn processes_of(entries: &[(u32, PathBuf)]) -> BTreeMap<String, Vec<Raw>> {
 }
 
 /// Memory of a card, bytes: xe has a file for each of its tiles, Intel's own i915 one for the card, the kernel's controller
-/// of device memory (Linux 6.14) a line for each region. The kernel's own i915 tells nothing.
+/// of device memory (Linux 6.14) a line for each region. The kernel's own i915 reports nothing.
 fn total_bytes(card: &Card, roots: &Roots) -> Option<u64> {
     let number = |path: PathBuf| text_in(&path)?.parse::<u64>().ok().filter(|n| *n > 0);
     let tile = |n: u32| {
@@ -149,7 +149,7 @@ impl IntelBackend {
             count_noun(gpus.len(), "Intel GPU")
         );
         if gpus.iter().any(|(_, facts)| facts.total_bytes.is_none()) {
-            reason += "; this driver does not tell how much memory the GPU has";
+            reason += "; this driver does not report the GPU's memory";
         }
         if !rustix::process::geteuid().is_root() && !roots.is_emulated() {
             reason += "; processes of other users are not seen without root";

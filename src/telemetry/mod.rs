@@ -333,7 +333,7 @@ fn explain_no_gpu(target: &MeasuredContainer) -> String {
     let given = target.devices.iter().chain(&target.gpu_request);
     let found = given.into_iter().find_map(|name| {
         let maker = UNREADABLE.iter().find(|(sign, _)| name.starts_with(sign))?.1;
-        Some(format!("the container was given `{name}` ({maker}), whose memory plimsoll cannot read, so container memory is measured"))
+        Some(format!("plimsoll cannot read the memory of `{name}` ({maker}), which the container was given: container memory is measured"))
     });
     found.unwrap_or_else(|| "the container uses no GPU".to_owned())
 }

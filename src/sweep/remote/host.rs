@@ -174,7 +174,7 @@ impl RemoteHost {
                 match version.map(str::trim) {
                     Some(version) if version == ours => Ok(()),
                     Some(version) => Err(Failure::environment(format!(
-                        "plimsoll on `{self}` is {version}, this one is {ours}: their results may differ"
+                        "plimsoll on `{self}` is {version}, this one is {ours}: nothing was run, as their results may differ"
                     ))
                     .hint(install)),
                     None => Err(Failure::environment(format!(

@@ -60,7 +60,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
         entries += 1;
         if taken > MOST || entries > MOST_ENTRIES {
             return Err(Failure::run(format!(
-                "the other machine sent more than {} GiB, or more than {MOST_ENTRIES} files: nothing more of it is taken",
+                "the other machine sent more than {} GiB, or more than {MOST_ENTRIES} files: the transfer was stopped",
                 MOST >> 30
             )));
         }
@@ -68,7 +68,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
         if is_about_another(kind) {
             if entry.size() > LONGEST_WORDS {
                 return Err(Failure::run(format!(
-                    "the other machine sent a name of more than {} KiB: nothing more of it is taken",
+                    "the other machine sent a name of more than {} KiB: the transfer was stopped",
                     LONGEST_WORDS >> 10
                 )));
             }
@@ -85,7 +85,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
             (path.components()).all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         if !inside {
             return Err(Failure::run(format!(
-                "the other machine sent `{}`, which leads out of the results' folder: nothing more of it is taken",
+                "the other machine sent `{}`, which leads out of the results' folder: the transfer was stopped",
                 path.display()
             )));
         }

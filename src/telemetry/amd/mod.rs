@@ -190,7 +190,7 @@ impl AmdBackend {
         let has_partition = opened.iter().any(|o| o.partition.is_some());
         if has_partition && !processes.is_offered() {
             return Err(Unusable::new(
-                "the container has a partition of a GPU, whose memory only the compute driver tells by its processes, and it lists none here",
+                "the container has a partition of a GPU: only the compute driver reports its memory, by process, and it lists none here",
             ));
         }
         if !processes.is_offered() {
