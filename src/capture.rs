@@ -164,7 +164,7 @@ pub struct RequestedSettings {
 }
 
 impl RequestedSettings {
-    /// Their names.
+    /// Their names, in the order of [`RequestedSettings::named`].
     pub const NAMES: [&'static str; 7] = [
         "dtype",
         "quantization",
@@ -208,22 +208,17 @@ impl RequestedSettings {
             gpu_memory_utilization,
             max_model_len,
         } = self;
-        let all = [
-            ("dtype", dtype.clone()),
-            ("quantization", quantization.clone()),
-            ("kv_cache_dtype", kv_cache_dtype.clone()),
-            (
-                "tensor_parallel_size",
-                tensor_parallel_size.map(|n| n.to_string()),
-            ),
-            (
-                "gpu_memory_utilization",
-                gpu_memory_utilization.map(|n| n.to_string()),
-            ),
-            ("max_model_len", max_model_len.map(|n| n.to_string())),
-            ("enforce_eager", enforce_eager.then(|| "true".to_owned())),
+        let values = [
+            dtype.clone(),
+            quantization.clone(),
+            kv_cache_dtype.clone(),
+            tensor_parallel_size.map(|n| n.to_string()),
+            gpu_memory_utilization.map(|n| n.to_string()),
+            max_model_len.map(|n| n.to_string()),
+            enforce_eager.then(|| "true".to_owned()),
         ];
-        let set = all.into_iter().filter_map(|(name, v)| Some((name, v?)));
+        let all = RequestedSettings::NAMES.into_iter().zip(values);
+        let set = all.filter_map(|(name, value)| Some((name, value?)));
         set.collect()
     }
 }

@@ -556,7 +556,7 @@ models:
     ]);
     let volumes = || {
         let own = format!(
-            "label=plimsoll.start-cache={}",
+            "label=plimsoll.compile-cache={}",
             image.as_ref().unwrap().trim()
         );
         docker(&["volume", "ls", "-q", "--filter", &own]).unwrap()
@@ -564,15 +564,15 @@ models:
     assert_eq!(compiled(&desk.sweep(&[&file], 0)), 0);
     // Another test's volume may be here already.
     let before = volumes();
-    assert!(compiled(&desk.sweep(&[&file, "--start-cache"], 0)) >= 2);
+    assert!(compiled(&desk.sweep(&[&file, "--compile-cache"], 0)) >= 2);
     let volume = volumes().trim().to_owned();
     assert!(
-        volume.starts_with("plimsoll-start-cache-"),
+        volume.starts_with("plimsoll-compile-cache-"),
         "{before:?} {volume:?}"
     );
-    let listed = run(&["clean", "--start-caches"]).expect(0);
+    let listed = run(&["clean", "--compile-caches"]).expect(0);
     assert!(listed.stdout.contains(&volume) && volumes().contains(&volume));
-    let removed = run(&["clean", "--start-caches", "--apply", "--json"]).expect(0);
+    let removed = run(&["clean", "--compile-caches", "--apply", "--json"]).expect(0);
     let removed: Value = serde_json::from_str(&removed.stdout).unwrap();
     let names = removed["volumes"]
         .as_array()

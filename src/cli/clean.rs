@@ -39,9 +39,9 @@ pub struct CleanArgs {
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Choosing")]
     pub idle: Option<Duration>,
 
-    /// The Docker volumes in which sweeps and tunings keep what engines compile; nothing else
+    /// Docker volumes with the compile caches of `sweep` and `tune`; nothing else
     #[arg(long, conflicts_with_all = ["containers", "label", "image", "all_gpu_containers", "idle", "watch"], help_heading = "Choosing")]
-    pub start_caches: bool,
+    pub compile_caches: bool,
 
     /// Watch until SIGTERM or Ctrl-C; print a JSON line per decision
     #[arg(long, help_heading = "As a service")]

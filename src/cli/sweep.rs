@@ -64,9 +64,9 @@ pub struct SweepRunArgs {
     /// Start the engine's bench client again for each cell
     #[arg(long)]
     pub fresh_client: bool,
-    /// Keep what engines compile in a Docker volume, from one start to the next
+    /// Keep the engines' compile caches in a Docker volume, from one start to the next
     #[arg(long)]
-    pub start_cache: bool,
+    pub compile_cache: bool,
     // An empty value means the latest, which a parser of paths would refuse.
     /// Resume the latest run of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]

@@ -61,7 +61,7 @@ pub struct TuneArgs {
     #[arg(long, help_heading = SEARCH)]
     pub again: bool,
 
-    /// Start engines without what earlier ones compiled, which is kept in a Docker volume else
+    /// Start engines without the compile caches that earlier starts left in a Docker volume
     #[arg(long, help_heading = SEARCH)]
     pub cold_starts: bool,
 

@@ -24,7 +24,7 @@ impl SweepRunArgs {
     /// all flags on where to run.
     pub fn words(&self) -> Vec<String> {
         words! { self;
-            switch fresh, switch fresh_client, switch start_cache, all adaptive, switch retry_failed, switch retry_oom, switch run_anyway,
+            switch fresh, switch fresh_client, switch compile_cache, all adaptive, switch retry_failed, switch retry_oom, switch run_anyway,
             all only, one retries, all container, all model, all engine, all input_len, all output_len,
             all batch_size, all model_params, all num_layers, all num_heads, all num_kv_heads, all head_dim, all hidden_size,
             choice bench, backend memory_backend, one_time sample_interval, one_time baseline, time timeout,

@@ -30,8 +30,8 @@ pub fn run_clean(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode
     let ask = clean_request(args);
     refuse(args, console.can_ask())?;
     run_until_stopped(console, args.apply.then_some(STOPPING), async |stop| {
-        if args.start_caches {
-            return clean_start_caches(console, args, stop).await;
+        if args.compile_caches {
+            return clean_compile_caches(console, args, stop).await;
         }
         if args.watch {
             service::run_service(console, args, &ask, stop).await
@@ -220,24 +220,24 @@ async fn clean_once(
     Ok(ExitCode::Done)
 }
 
-/// Lists the volumes of what engines compiled; with `--apply`, removes those that no container has.
-async fn clean_start_caches(
+/// Lists the volumes with compile caches; with `--apply`, removes those that no container has.
+async fn clean_compile_caches(
     console: &Console,
     args: &CleanArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let caches = unless_stopped(stop, runtime.list_start_caches()).await?;
+    let caches = unless_stopped(stop, runtime.list_compile_caches()).await?;
     let mut removed = Vec::new();
     for cache in &caches {
         if args.apply && cache.used_by.is_empty() {
-            unless_stopped(stop, runtime.remove_start_cache(cache)).await?;
+            unless_stopped(stop, runtime.remove_compile_cache(cache)).await?;
             removed.push(&cache.name);
         }
     }
     if args.json {
         console.print_json(&serde_json::json!({
-            "document": "start_caches", "volumes": &caches, "removed": removed,
+            "document": "compile_caches", "volumes": &caches, "removed": removed,
         }))?;
         return Ok(ExitCode::Done);
     }
@@ -249,12 +249,12 @@ async fn clean_start_caches(
             _ => "no container has it; --apply removes it".into(),
         };
         text.push_str(&format!(
-            "volume {}: compiled code of image {}: {state}\n",
+            "volume {}: compile cache of image {}: {state}\n",
             cache.name, cache.image
         ));
     }
     if caches.is_empty() {
-        text.push_str("no volume of plimsoll's has compiled code\n");
+        text.push_str("there is no volume with a compile cache of plimsoll's\n");
     }
     console.finish_drawing();
     console.write_data(text.as_bytes())?;

@@ -112,7 +112,7 @@ pub(super) fn sweep_options(
     Ok(SweepOptions {
         fresh,
         fresh_client: false,
-        start_cache: false,
+        compile_cache: false,
         memory: live_backend(&flags.memory_backend, what)?,
         sample_interval: flags.sample_interval,
         baseline: flags.baseline,

@@ -70,7 +70,7 @@ fn sweep_options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOp
     Ok(SweepOptions {
         fresh: args.fresh,
         fresh_client: args.fresh_client,
-        start_cache: args.start_cache,
+        compile_cache: args.compile_cache,
         memory: live_backend(&args.memory_backend, "a sweep")?,
         sample_interval: args.sample_interval,
         baseline: args.baseline,

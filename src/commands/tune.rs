@@ -60,7 +60,7 @@ async fn tune(
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let options = SweepOptions {
-        start_cache: !args.cold_starts,
+        compile_cache: !args.cold_starts,
         ..sweep_options(&args.flags, false, "a tuning")?
     };
     let runtime = unless_stopped(stop, Runtime::connect()).await?;

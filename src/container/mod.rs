@@ -7,6 +7,7 @@
 mod again;
 pub mod archive;
 mod bound;
+pub mod compile_cache;
 mod connect;
 pub mod copy;
 mod ending;
@@ -37,7 +38,6 @@ mod request;
 mod running;
 mod seen;
 pub mod sockets;
-pub mod start_cache;
 pub mod stray;
 pub mod teardown;
 mod top;

@@ -46,7 +46,7 @@ pub struct Recipe {
     pub missing: Option<String>,
     /// Variables that name the folders of what it compiles → names for these folders.
     #[serde(default)]
-    pub start_cache: BTreeMap<String, String>,
+    pub compile_cache: BTreeMap<String, String>,
 }
 
 /// Images of one entrypoint.

@@ -24,7 +24,7 @@ pub struct SweepOptions {
     /// A process for each run of a bench's client.
     pub fresh_client: bool,
     /// Containers of ours keep what their engines compile in a volume, from one start to the next.
-    pub start_cache: bool,
+    pub compile_cache: bool,
     /// What reads the memory.
     pub memory: BackendChoice,
     /// Between samples.

@@ -13,10 +13,10 @@ use crate::collect::{
     self, AttachedEngine, CapturePlan, CaptureSession, HealthCheck, KeptBench, Launch,
     MemorySource, ServerLog, Setup, SharedRun, Startup, StopSignal,
 };
+use crate::container::compile_cache::CACHE_FOLDER;
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::InspectedContainer;
 use crate::container::launch::LaunchSpec;
-use crate::container::start_cache::CACHE_FOLDER;
 use crate::engine::{LoadKind, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::launch::recipe::recipe_of;
@@ -358,8 +358,8 @@ async fn launched(
         }
         let label = (SWEEP_LABEL.to_owned(), context.folder.id().to_owned());
         spec.labels.extend([label]);
-        if context.options.start_cache {
-            give_start_cache(context, engine.name(), &mut spec).await?;
+        if context.options.compile_cache {
+            give_compile_cache(context, engine.name(), &mut spec).await?;
         }
         Ok::<_, Failure>((engine, health, spec))
     };
@@ -427,16 +427,16 @@ async fn launched(
 }
 
 /// Gives a container the volume with what earlier ones of its image compiled. What the user set wins.
-async fn give_start_cache(
+async fn give_compile_cache(
     context: &SweepContext<'_>,
     engine: &str,
     spec: &mut LaunchSpec,
 ) -> Result<(), Failure> {
-    let folders = recipe_of(engine).map(|recipe| &recipe.start_cache);
+    let folders = recipe_of(engine).map(|recipe| &recipe.compile_cache);
     let Some(folders) = folders.filter(|folders| !folders.is_empty()) else {
         return Ok(());
     };
-    let opened = context.runtime.open_start_cache(&spec.image);
+    let opened = context.runtime.open_compile_cache(&spec.image);
     let Some(volume) = collect::unless_stopped(context.stop, opened).await? else {
         return Ok(());
     };

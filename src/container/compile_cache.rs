@@ -10,17 +10,17 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 /// Label of these volumes: the id of the image that they are of.
-pub const CACHE_LABEL: &str = "plimsoll.start-cache";
+pub const CACHE_LABEL: &str = "plimsoll.compile-cache";
 
 /// Where a container has the volume.
-pub const CACHE_FOLDER: &str = "/plimsoll/start-cache";
+pub const CACHE_FOLDER: &str = "/plimsoll/compile-cache";
 
 /// Digits of an image's id in a volume's name, as Docker shortens ids.
 const SHORT_ID: usize = 12;
 
 /// A volume of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StartCache {
+pub struct CompileCache {
     /// Name.
     pub name: String,
     /// Id of the image.
@@ -32,7 +32,7 @@ pub struct StartCache {
 impl Runtime {
     /// The volume of an image, created where there is none. `None`: the image does not run as root, to whom a new
     /// volume belongs, or a volume of this name is another's.
-    pub async fn open_start_cache(&self, image: &str) -> Result<Option<String>, Failure> {
+    pub async fn open_compile_cache(&self, image: &str) -> Result<Option<String>, Failure> {
         let failed = |e| daemon_failure(format!("cannot make a volume for image `{image}`"), e);
         let found = self
             .ask_again(|| async { self.daemon()?.inspect_image(image).await })
@@ -46,7 +46,7 @@ impl Runtime {
         let digits = id.trim_start_matches("sha256:");
         let short = digits.get(..SHORT_ID).unwrap_or(digits);
         let request = VolumeCreateRequest {
-            name: Some(format!("plimsoll-start-cache-{short}")),
+            name: Some(format!("plimsoll-compile-cache-{short}")),
             labels: Some(HashMap::from([
                 (CACHE_LABEL.to_owned(), id.clone()),
                 (CREATED_LABEL.to_owned(), jiff::Timestamp::now().to_string()),
@@ -63,7 +63,7 @@ impl Runtime {
     }
 
     /// The volumes of this kind, by name.
-    pub async fn list_start_caches(&self) -> Result<Vec<StartCache>, Failure> {
+    pub async fn list_compile_caches(&self) -> Result<Vec<CompileCache>, Failure> {
         let failed = |e| daemon_failure("cannot list volumes", e);
         let filters = HashMap::from([("label", vec![CACHE_LABEL])]);
         let options = ListVolumesOptionsBuilder::default()
@@ -89,7 +89,7 @@ impl Runtime {
                 .map_err(failed)?;
             let first_name = |names: Option<Vec<String>>| names?.into_iter().next();
             let names = containers.into_iter().filter_map(|c| first_name(c.names));
-            caches.push(StartCache {
+            caches.push(CompileCache {
                 used_by: names
                     .map(|n| n.trim_start_matches('/').to_owned())
                     .collect(),
@@ -102,7 +102,7 @@ impl Runtime {
     }
 
     /// Removes a volume; the daemon refuses where a container has it.
-    pub async fn remove_start_cache(&self, cache: &StartCache) -> Result<(), Failure> {
+    pub async fn remove_compile_cache(&self, cache: &CompileCache) -> Result<(), Failure> {
         let name = &cache.name;
         self.daemon()
             .map_err(|e| daemon_failure(format!("cannot remove volume `{name}`"), e))?
