@@ -1,6 +1,6 @@
 //! Facts about GPUs for planning, as makers' data sheets have them (configs/gpus.yaml).
 
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 
 /// The facts that ship.
@@ -129,9 +129,8 @@ pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> 
 
 /// Every model that ships.
 pub fn load_gpus() -> Result<Vec<GpuModel>, Failure> {
-    serde_yaml::from_str(SHIPPED).map_err(|e| {
-        Failure::new(ExitCode::Internal, "the facts on GPUs cannot be read").caused_by(e)
-    })
+    serde_yaml::from_str(SHIPPED)
+        .map_err(|e| Failure::bug("plimsoll's built-in table of GPUs cannot be read").caused_by(e))
 }
 
 /// The model of a GPU with this name. Memory decides nothing: a slice has less of it.

@@ -34,6 +34,10 @@ impl From<ExitCode> for std::process::ExitCode {
     }
 }
 
+/// What to do about an error that no [`Failure`] explains.
+const REPORT_BUG: &str =
+    "this looks like a bug in plimsoll: please report it with the output of `plimsoll doctor`";
+
 /// A user or environment error with hints. Anything else is a bug.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -74,6 +78,11 @@ impl Failure {
         Self::new(ExitCode::RunFailed, message)
     }
 
+    /// What cannot happen unless plimsoll is wrong.
+    pub fn bug(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Internal, message).hint(REPORT_BUG)
+    }
+
     /// Adds advice.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
@@ -105,6 +114,6 @@ pub fn describe_with_causes(error: &dyn std::error::Error) -> String {
 pub fn exit_verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
     match error.chain().find_map(|e| e.downcast_ref::<Failure>()) {
         Some(f) => (f.code, f.hints.clone()),
-        None => (ExitCode::Internal, vec!["this looks like a bug in plimsoll: please report it with the output of `plimsoll doctor`".into()]),
+        None => (ExitCode::Internal, vec![REPORT_BUG.into()]),
     }
 }

@@ -239,7 +239,8 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     let path = Path::new(word);
     if !path.exists() {
         if word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") {
-            return Err(Failure::usage(format!("there is no preset file `{word}`")));
+            return Err(Failure::usage(format!("there is no preset file `{word}`"))
+                .hint("docs/RECIPES.md lists the presets that ship, by name"));
         }
         let names: Vec<&str> = SHIPPED.keys().map(String::as_str).collect();
         let near = did_you_mean(word, names.iter().copied(), 2);
@@ -252,7 +253,10 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     }
     // A pipe would make us wait for ever, unless it is one of this process': `<(…)`.
     if !path.is_file() && !word.starts_with("/dev/fd/") && !word.starts_with("/proc/self/fd/") {
-        return Err(Failure::usage(format!("`{word}` is not a regular file")));
+        return Err(Failure::usage(format!(
+            "preset `{word}` is a folder or a device, not a file"
+        ))
+        .hint("name a YAML file"));
     }
     let mut text = String::new();
     // Another user's sweep file may name any path, also an endless one.
@@ -261,8 +265,10 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
         .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
     if text.len() as u64 > LONGEST {
         return Err(Failure::usage(format!(
-            "`{word}` is too large for a preset file"
-        )));
+            "`{word}` is larger than {} KiB, the most of a preset file",
+            LONGEST >> 10
+        ))
+        .hint("name the preset's YAML file"));
     }
     parse_preset(word, &text)
 }
@@ -270,8 +276,9 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
 fn parse_preset(word: &str, text: &str) -> Result<Preset, Failure> {
     if directive_line(text).is_some() {
         return Err(Failure::usage(format!(
-            "preset `{word}` cannot be read: a YAML directive (`%…`) is not supported in it"
-        )));
+            "preset `{word}` cannot be read: a line in it begins with `%`, a YAML directive"
+        ))
+        .hint("remove that line"));
     }
     serde_yaml::from_str(text).map_err(|e| {
         Failure::usage(format!("preset `{word}` cannot be read")).caused_by(error_summary(&e))

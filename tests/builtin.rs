@@ -251,7 +251,7 @@ fn what_it_cannot_do_is_refused_before_anything_runs() {
         .expect(4)
         .says(
             &[
-                "the test request to /v1/completions",
+                "a test, to /v1/completions",
                 "HTTP 400",
                 "context length is 20",
             ],

@@ -507,7 +507,7 @@ fn a_model_may_be_a_file_or_figures() {
     let said = refused(&["--num-layers", "32"], 3);
     assert!(said.contains("--num-heads"), "{said}");
     let said = refused(&["--config", path, "--num-layers", "3"], 2);
-    assert!(said.contains("not by both"), "{said}");
+    assert!(said.contains("both describe the model"), "{said}");
 }
 
 #[test]

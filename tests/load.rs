@@ -531,7 +531,7 @@ async fn a_server_that_answers_nothing_is_a_failure_before_the_load() {
     assert!(
         failure
             .message
-            .contains("/v1/completions was not answered: HTTP 401: go away"),
+            .contains("a test, to /v1/completions: HTTP 401: go away"),
         "{failure}"
     );
     assert!(failure.hints[0].contains("key"));

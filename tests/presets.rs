@@ -116,7 +116,7 @@ fn a_line_of_docker_run_is_started_as_it_is() {
     command.env_remove("HF_TOKEN");
     let told = Live::start(command).end().expect(0).stderr;
     assert!(
-        told.contains("`--cpus 8` of your line is left out"),
+        told.contains("`--cpus 8` of your line is not used"),
         "{told}"
     );
 }

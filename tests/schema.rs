@@ -224,7 +224,7 @@ fn schema_check_names_the_place_of_what_is_not_valid() {
         (missing.to_string(), "run_id"),
         (newer.to_string(), "newer plimsoll"),
         (document.to_string()[1..].to_owned(), "not JSON"),
-        (r#"{"document": "sweep"}"#.to_owned(), "have no schema"),
+        (r#"{"document": "sweep"}"#.to_owned(), "has no schema"),
         (r#"{"document": "loadline"}"#.to_owned(), "missing field"),
         (r#"{"capture_version": 1}"#.to_owned(), "missing field"),
         (

@@ -41,9 +41,8 @@ pub fn derive_and_store(
         // After a full disk only the figures without their streams are left.
         Err(_) => profile::derive_profile(&capture, [], []),
     };
-    let document = json_bytes(&profile).map_err(|e| {
-        Failure::new(ExitCode::Internal, "the profile cannot be written as JSON").caused_by(e)
-    })?;
+    let document = json_bytes(&profile)
+        .map_err(|e| Failure::bug("the profile cannot be written as JSON").caused_by(e))?;
     // An incomplete capture still has a profile: the reserved disk space is free now.
     let stored = write_atomically(&paths.profile, &document);
     let failure = failure.or_else(|| failure_of(&capture, &profile));
@@ -78,7 +77,7 @@ fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> 
         RunEnd::Deadline => {
             return Some(
                 Failure::run(format!(
-                    "the run did not end within {} s and was stopped",
+                    "the run took longer than {} s and was stopped; the profile covers what was seen until then",
                     capture.request.timeout_s
                 ))
                 .hint("give it longer with --timeout"),

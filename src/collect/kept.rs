@@ -5,7 +5,7 @@ use super::{AttachedEngine, CapturePlan};
 use crate::capture::{ExecEnd, Stream};
 use crate::container::Runtime;
 use crate::container::exec::{ExecRequest, ExecResult, Input};
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,11 +174,8 @@ impl KeptBench {
             result,
         };
         let mut line = serde_json::to_vec(&order).map_err(|e| {
-            Failure::new(
-                ExitCode::Internal,
-                "an order to the bench's process cannot be written",
-            )
-            .caused_by(e)
+            Failure::bug("the next request to the bench's process cannot be written as JSON")
+                .caused_by(e)
         })?;
         line.push(b'\n');
         if let Some(orders) = &process.orders {
@@ -276,7 +273,11 @@ impl KeptProcess {
             None => return Ok(ExecResult::default()),
         };
         let ended = ended.unwrap_or_else(|e| {
-            Err(Failure::environment("the bench's process was lost").caused_by(e))
+            Err(Failure::environment(
+                "plimsoll lost the connection to the bench that runs in the container",
+            )
+            .hint("did the container end? try again")
+            .caused_by(e))
         })?;
         Ok(ExecResult {
             end: stopped.unwrap_or(ended.end),

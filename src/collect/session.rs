@@ -156,7 +156,10 @@ fn replay_of(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failu
         (header.backend, header.devices, recording.samples)
     };
     if samples.is_empty() {
-        return Err(Failure::usage(format!("there is no sample in `{name}`")));
+        return Err(
+            Failure::usage(format!("the recording `{name}` has no readings"))
+                .hint("record for longer: `plimsoll record --container NAME -o FILE`"),
+        );
     }
     let replay = ReplayBackend::of_session(clock, &backend, devices, samples, &name);
     Ok(Box::new(replay))

@@ -213,7 +213,7 @@ async fn model_inside(
         return Ok(model.clone());
     }
     let failure = Failure::usage(format!(
-        "container `{name}` is idle, and no model is named for the bench"
+        "no engine serves in container `{name}`, so the bench must load a model, and none is named"
     ));
     Err(if models.is_empty() {
         failure.hint("--model MODEL, an id or a path inside the container")
@@ -367,9 +367,10 @@ async fn ask_help(
             )))
         }
         ExecEnd::ContainerGone => Err(Failure::environment(format!(
-            "container `{}` ended while plimsoll asked its bench for the flags that it takes",
+            "container `{}` ended while plimsoll asked its bench for its flags",
             facts.name
-        ))),
+        ))
+        .hint(format!("`plimsoll why {}` finds why it ended", facts.name))),
         ExecEnd::Cancelled => Err(stop.stop_failure()),
         // A bench that cannot even print its flags will report why when it runs.
         end => Ok(Ok(BenchHelp {

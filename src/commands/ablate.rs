@@ -29,8 +29,10 @@ pub(super) struct ArmPlan {
 
 pub fn run_ablate(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
     let arm = |name: &str, text: &str| {
-        let args = shlex::split(text)
-            .ok_or_else(|| Failure::usage(format!("`{text}` has an open quote")))?;
+        let args = shlex::split(text).ok_or_else(|| {
+            Failure::usage(format!("a quote in `{text}` is not closed"))
+                .hint("close it, or put a backslash before it")
+        })?;
         Ok::<_, Failure>(ArmPlan {
             name: name.into(),
             args,

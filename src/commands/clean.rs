@@ -137,7 +137,8 @@ impl HostObserver {
 }
 
 fn replayed() -> Failure {
-    Failure::usage("`clean` reads the current state: it cannot use a recording")
+    Failure::usage("`clean` needs the current state of the host, and --replay gives a recording")
+        .hint("leave --replay out")
 }
 
 fn apply_options(args: &CleanArgs) -> ApplyOptions {
@@ -319,5 +320,9 @@ async fn confirm(
     if answer.await? {
         return Ok(());
     }
-    Err(Failure::new(ExitCode::Interrupted, "not confirmed: nothing was touched").into())
+    Err(Failure::new(
+        ExitCode::Interrupted,
+        "you did not confirm: nothing was stopped or removed",
+    )
+    .into())
 }

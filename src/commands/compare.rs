@@ -125,8 +125,9 @@ fn check_comparable(args: &CompareArgs, pair: &Pair) -> Result<(), Failure> {
     }
     if pair.diff_gb.is_none() {
         return Err(Failure::usage(
-            "the two cannot be judged: the peak of one of them is unknown",
-        ));
+            "the two cannot be judged: the peak memory of one of them is unknown",
+        )
+        .hint("profile that engine again; `plimsoll report FILE` says why its peak is unknown"));
     }
     Ok(())
 }
@@ -170,7 +171,9 @@ fn against(
         .any(|r| r.measured_gb.is_some());
     if args.limits.fail_on.is_some() && !judged {
         return Err(
-            Failure::usage("nothing could be judged: no profile measured what was given").into(),
+            Failure::usage("--fail-on has nothing to judge: no profile measured a figure that you gave")
+                .hint("give a figure that was measured: --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
+                .into(),
         );
     }
     Ok(exit_code(found.limit.as_ref()))

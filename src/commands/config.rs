@@ -74,7 +74,10 @@ pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
         _ => bounded::open_named(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
     };
     read.map_err(unreadable)?;
-    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{shown}: not text (UTF-8)")))
+    String::from_utf8(bytes).map_err(|_| {
+        Failure::usage(format!("sweep file {shown} is not text in UTF-8"))
+            .hint("name the YAML file, or save it as UTF-8")
+    })
 }
 
 /// `30 cells in 2 groups, in container `vllm``
@@ -118,6 +121,7 @@ fn write_new(file: &Path) -> Result<(), Failure> {
     written.map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
             Failure::usage(format!("`{shown}` exists and was not changed"))
+                .hint("name a new file, or remove that one")
         }
         _ => Failure::environment(format!("cannot write `{shown}`")).caused_by(e),
     })

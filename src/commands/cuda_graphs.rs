@@ -27,7 +27,11 @@ use std::path::Path;
 
 pub fn run_cuda_graphs(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
     if args.low_mib > args.strong_mib {
-        return Err(Failure::usage("--low-mib is above --strong-mib").into());
+        return Err(
+            Failure::usage("the threshold --low-mib is above --strong-mib")
+                .hint("give --low-mib the smaller of the two")
+                .into(),
+        );
     }
     run_stoppable(console, async |stop| {
         (console.sink())(Progress::Stage(Stage::Inspect));
@@ -118,8 +122,9 @@ async fn tensorrt_llm(
     let load = &args.load;
     // The flag is required where the model is not named otherwise.
     let model_path = args.model_path.clone().or(load.model.clone());
-    let model_path =
-        model_path.ok_or_else(|| Failure::usage("say which model with --model-path"))?;
+    let model_path = model_path.ok_or_else(|| {
+        Failure::usage("no model is named").hint("--model-path names its folder in the container")
+    })?;
     let model_name = args.model_name.clone();
     let model_name = model_name.unwrap_or_else(|| file_word(&model_path));
     let settings = GraphSettings {

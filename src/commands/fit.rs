@@ -107,7 +107,9 @@ fn asked_of_spec(
         spec.cmd.clone_from(&spec.whole_cmd);
     }
     let args = EstimateArgs::of_line(spec.docker_line().trim());
-    let mut args = args.ok_or_else(|| Failure::usage("its line cannot be read"))?;
+    let mut args = args.ok_or_else(|| {
+        Failure::usage("the line that starts the container cannot be read by the estimator")
+    })?;
     args.beside = beside.to_vec();
     Asked::of(console, &args)
 }

@@ -90,7 +90,10 @@ pub fn engine_settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<St
     let mut extra_engine_args = Vec::new();
     for text in &flags.extra_engine_args {
         let words = shlex::split(text).ok_or_else(|| {
-            Failure::usage(format!("`--extra-engine-args {text}` has an open quote"))
+            Failure::usage(format!(
+                "a quote in `--extra-engine-args {text}` is not closed"
+            ))
+            .hint("close it, or put a backslash before it")
         })?;
         extra_engine_args.extend(words);
     }
@@ -120,7 +123,8 @@ pub fn live_backend(flag: &BackendArg, what: &str) -> Result<BackendChoice, Fail
         BackendArg::Live(word) => Ok(backend_choice(*word)),
         BackendArg::Replay(_) => Err(Failure::usage(format!(
             "{what} measures live: it cannot play a recording back"
-        ))),
+        ))
+        .hint("leave out `replay:`; `plimsoll replay FILE` plays one")),
     }
 }
 

@@ -79,7 +79,7 @@ async fn profile_container(
     if kind.is_some_and(|k| !k.needs_server()) {
         if attached.is_serving() {
             news(Progress::Warning(format!(
-                "container `{name}` serves already: the bench loads a second engine beside it"
+                "container `{name}` serves already: this bench loads a second engine beside it, and both need memory; --bench serve uses the one that is there"
             )));
         }
         attached.mode = Mode::Idle;
@@ -145,7 +145,7 @@ async fn profile_container(
     let collected = capture.collect_capture(Some(setup)).await;
     if attached.runtime.is_read_only() && attached.runtime.has_daemon() {
         news(Progress::Warning(format!(
-            "Docker's socket only answers questions here: {LOST_WITHOUT_COMMANDS}"
+            "Docker's socket only answers questions here (a read-only proxy?), so the profile has less: {LOST_WITHOUT_COMMANDS}"
         )));
     }
     conclude_run(console, load, &paths, collected)

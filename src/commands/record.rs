@@ -75,7 +75,7 @@ async fn record_samples(
     let Stopped { sampling, .. } = sampler.stop_thread();
     let written = writing
         .join()
-        .map_err(|_| Failure::new(ExitCode::Internal, "the writing thread panicked"))?;
+        .map_err(|_| Failure::bug("the thread that writes the recording panicked"))?;
     let (writer, count, growth) = written?;
     for event in &sampling.events {
         console.print_warning(&event.message);

@@ -122,8 +122,9 @@ fn of_device(
         .retain(|l| l.unit != "GiB" || l.label == label);
     if timeline.lanes.iter().all(|l| l.unit != "GiB") {
         return Err(Failure::usage(format!(
-            "the profile has only the sum over its devices, nothing of device {index} alone: its capture is missing"
-        )));
+            "the profile has only the sum over its devices, and the readings of device {index} alone are missing"
+        ))
+        .hint("put the capture, the folder that ends in `.capture`, beside the profile; or leave the device out"));
     }
     Ok(timeline)
 }
@@ -262,7 +263,7 @@ fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
             .hint("for a recording of `plimsoll record`, name the file itself")),
         several => {
             let mut failure = Failure::usage(format!(
-                "several runs lie in `{}`: name one of them",
+                "`{}` holds several runs: name one of these",
                 folder.display()
             ));
             for run in several.iter().take(NAMED) {

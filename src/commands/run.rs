@@ -54,12 +54,12 @@ async fn launch_and_profile(
     let planned = plan_launch(&args)?;
     for left in planned.target.line.iter().flat_map(|l| &l.left_out) {
         news(Progress::Warning(format!(
-            "`{left}` of your line is left out"
+            "`{left}` of your line is not used: plimsoll sets it itself, or has nothing like it"
         )));
     }
     for open in planned.target.line.iter().flat_map(|l| &l.unresolved) {
         news(Progress::Warning(format!(
-            "{open} is not known here, and what depends on it is left out"
+            "{open} has no value in this shell; what depends on it is left out. Set it, or write the value"
         )));
     }
     let settings = &planned.request.settings;

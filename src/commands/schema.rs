@@ -96,7 +96,11 @@ fn check_document(file: &Path) -> Result<String, Failure> {
         None => {
             let kind: String = kind.chars().take(40).filter(|c| !c.is_control()).collect();
             Err(Failure::usage(format!(
-                "`{shown}` cannot be checked: documents of the kind `{kind}` have no schema"
+                "`{shown}` cannot be checked: plimsoll has no schema for the kind `{kind}`"
+            ))
+            .hint(format!(
+                "kinds that have one: profile, {}",
+                KINDS.map(|(kind, _)| kind).join(", ")
             )))
         }
     }

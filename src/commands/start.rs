@@ -122,6 +122,7 @@ pub fn merged_preset(args: &StartArgs, target: &StartTarget) -> Result<Preset, F
                 entry.clone(),
                 std::env::var(entry).map_err(|_| {
                     Failure::usage(format!("--env {entry}: this shell has no such variable"))
+                        .hint(format!("export it, or give the value: --env {entry}=VALUE"))
                 })?,
             ),
         };

@@ -44,8 +44,9 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     }
     match &validation.limit {
         Some(limit) if limit.judged == 0 => Err(Failure::usage(
-            "nothing could be judged: no item is both measured and calculated",
+            "--fail-on has nothing to judge: no figure is both measured and calculated",
         )
+        .hint("name profiles of a model that `plimsoll estimate MODEL` knows")
         .into()),
         Some(limit) if !limit.exceeded.is_empty() => Ok(ExitCode::Exceeded),
         _ => Ok(ExitCode::Done),

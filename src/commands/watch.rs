@@ -496,7 +496,8 @@ fn death_of(notice: &ContainerNotice, diagnosis: Diagnosis) -> DeathRecord {
 
 /// The profile of a container without load, as `profile --bench none` makes it. Nothing of it stays on disk.
 async fn read_parts(runtime: &Runtime, id: &str, stop: &StopSignal) -> Result<Profile, Failure> {
-    let gone = || Failure::run("the container ended before its memory was read");
+    let gone =
+        || Failure::run("the container ended before its memory was read; its parts are unknown");
     let container = runtime.inspect_container(id).await?.ok_or_else(gone)?;
     let attached = AttachedEngine::detect(runtime, container, None, stop).await?;
     let silent: Sink = Arc::new(|_| ());

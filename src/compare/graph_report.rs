@@ -253,12 +253,12 @@ impl GraphReport {
         let probes = || outcomes.iter().map(|o| &o.probe);
         let engine_version = probes().find_map(|p| p.tensorrt_llm.clone());
         let torch_version = probes().find_map(|p| p.torch.clone());
-        let pretends = |v: &Option<String>| v.as_ref().is_some_and(|v| v.contains(STAND_IN));
+        let is_simulated = |v: &Option<String>| v.as_ref().is_some_and(|v| v.contains(STAND_IN));
         let mut unknown = BTreeMap::new();
         let analysis = analysis(&outcomes, &thresholds, &mut unknown);
         let mut findings = Vec::new();
-        if pretends(&engine_version) || pretends(&torch_version) {
-            findings.push(Finding::new_warning("simulated_engine", "the module in the container is a stand-in for TensorRT-LLM: no figure here is of a real engine",
+        if is_simulated(&engine_version) || is_simulated(&torch_version) {
+            findings.push(Finding::new_warning("simulated_engine", "TensorRT-LLM was simulated: the module in the container is a stand-in, so no figure is of a real engine",
             ));
         }
         for (i, outcome) in outcomes.iter().enumerate() {
@@ -270,7 +270,7 @@ impl GraphReport {
             schema_version: GRAPH_REPORT_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
             timestamp: origin.timestamp,
-            simulated: pretends(&engine_version) || pretends(&torch_version),
+            simulated: is_simulated(&engine_version) || is_simulated(&torch_version),
             container: origin.container,
             image: origin.image,
             kv_cache_max_tokens: probes().find_map(|p| p.kv_cache_max_tokens),

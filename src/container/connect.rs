@@ -234,14 +234,16 @@ async fn greet(
     let offered = version.api_version.unwrap_or_default();
     let Some(api) = parse_api(&offered) else {
         return Err(Failure::environment(format!(
-            "the daemon names no API version that plimsoll understands: `{offered}`"
-        )));
+            "the daemon gives `{offered}` as its API version, which is no version"
+        ))
+        .hint("is DOCKER_HOST a Docker or Podman socket? `curl --unix-socket PATH http://d/version` shows its answer"));
     };
     if api < OLDEST_API {
         return Err(Failure::environment(format!(
             "the Docker daemon ({server}) speaks API {offered}; plimsoll needs {}.{} or newer (Docker 20.10)",
             OLDEST_API.0, OLDEST_API.1
-        )));
+        ))
+        .hint("update Docker, or Podman"));
     }
     let used = api.min(NEWEST_API);
     let oldest = version.min_api_version.as_deref().and_then(parse_api);

@@ -47,8 +47,9 @@ impl Runtime {
                 match output.end {
                     _ if output.over_limit => Err(too_large(path, limit)),
                     _ if output.cut => Err(Failure::environment(format!(
-                        "cannot read `{path}` from the container: the connection broke"
-                    ))),
+                        "cannot read `{path}` from the container: the connection to Docker broke off"
+                    ))
+                    .hint("is the daemon up? try again")),
                     ExecEnd::Exited(0) => Ok(Some(output.stdout)),
                     _ => Ok(None),
                 }
@@ -162,8 +163,9 @@ impl Runtime {
         match output.end {
             ExecEnd::Exited(0) if output.stdout == content => Ok(()),
             ExecEnd::Exited(0) => Err(Failure::environment(format!(
-                "cannot write `{path}` in the container: the connection broke"
-            ))),
+                "cannot write `{path}` in the container: the connection to Docker broke off"
+            ))
+            .hint("is the daemon up? try again")),
             ExecEnd::NotFound(_) | ExecEnd::Exited(127) => {
                 let mut tar = tar::Builder::new(Vec::new());
                 let mut header = tar::Header::new_gnu();
@@ -290,9 +292,10 @@ impl Runtime {
             .await
             .map_err(|_| {
                 Failure::environment(format!(
-                    "the container did not send `{path}` in {} s",
+                    "Docker did not send `{path}` of the container within {} s",
                     PATIENCE.as_secs()
                 ))
+                .hint("is its disk slow, or the daemon busy? try again")
             })?;
         read.map_err(|e| daemon_failure(format!("cannot read `{path}` from the container"), e))
     }
@@ -300,9 +303,10 @@ impl Runtime {
 
 fn too_large(path: &str, limit: usize) -> Failure {
     Failure::environment(format!(
-        "`{path}` in the container is larger than {}",
+        "`{path}` in the container is larger than {}, the most that is read",
         crate::units::Bytes(limit as u64)
     ))
+    .hint("is it the right file? copy it out with `docker cp`")
 }
 
 fn cannot_write(path: &str) -> Failure {
@@ -314,9 +318,10 @@ fn refused_copy(path: &str, output: &Output) -> Failure {
     let failure = cannot_write(path);
     match (reason.is_empty(), &output.end) {
         (false, _) => Failure::environment(format!("{}: {reason}", failure.message)),
-        (true, ExecEnd::ContainerGone) => {
-            Failure::run(format!("{}: the container is gone", failure.message))
-        }
+        (true, ExecEnd::ContainerGone) => Failure::run(format!(
+            "{}: the container ended meanwhile",
+            failure.message
+        )),
         (true, end) => Failure::environment(format!("{}: {end:?}", failure.message)),
     }
 }

@@ -39,7 +39,10 @@ impl Runtime {
                 choose(name, &self.list_containers(true, &[]).await?)?
             }
         };
-        let gone = || Failure::environment(format!("container `{wanted}` was removed just now"));
+        let gone = || {
+            Failure::environment(format!("container `{wanted}` was removed just now"))
+                .hint("`docker ps` shows those that are there")
+        };
         self.inspect_container(&id).await?.ok_or_else(gone)
     }
 

@@ -217,9 +217,10 @@ impl Runtime {
             match info {
                 Ok(info) => match info.error_detail.as_ref().and_then(|d| d.message.clone()) {
                     Some(message) => {
-                        error = Some(Failure::environment(format!(
-                            "cannot pull `{image}`: {message}"
-                        )))
+                        error = Some(
+                            Failure::environment(format!("cannot pull `{image}`: {message}"))
+                                .hint("check the name; a private image needs `docker login`"),
+                        )
                     }
                     None => progress(pull_message(&info)),
                 },
@@ -232,7 +233,8 @@ impl Runtime {
             (None, Some(e)) => Err(e),
             (None, None) => Err(Failure::environment(format!(
                 "cannot pull `{image}`: the daemon reported success, but the image is missing"
-            ))),
+            ))
+            .hint(format!("`docker pull {image}` shows what it does"))),
         }
     }
 }

@@ -297,6 +297,7 @@ fn daemon_failure(what: impl Into<String>, error: Error) -> Failure {
         .hint("if this is Podman, update it: newer versions answer as Docker does"),
         Error::RequestTimeoutError => {
             Failure::environment(format!("{what}: the daemon did not answer in time"))
+                .hint("`docker ps` hangs too? Its log: `journalctl -u docker`")
         }
         _ => Failure::environment(what).caused_by(error),
     }

@@ -163,7 +163,9 @@ pub const NO_PROBE: &str = "the probe loads a model by transformers itself: --en
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The installed bench does not know the flag that the request needs.
-    #[error("the installed `{bench}` does not know {flags}")]
+    #[error(
+        "`{bench}` of this engine's version has no {flags}; leave that out, or use --bench builtin"
+    )]
     UnknownFlags {
         /// The bench's command.
         bench: String,
@@ -192,10 +194,12 @@ pub enum PlanError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// Not JSON, or cut off.
-    #[error("the bench's result is not valid JSON: {0}")]
+    #[error("the bench wrote a result that is not JSON, so its figures are unknown: {0}")]
     Json(String),
     /// JSON without a required key.
-    #[error("the bench's result lacks `{0}`")]
+    #[error(
+        "the bench's result has no `{0}`: its release may name it otherwise. Use --bench builtin"
+    )]
     Missing(&'static str),
 }
 

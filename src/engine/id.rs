@@ -84,7 +84,7 @@ fn plain_name(name: &str) -> String {
 
 /// A name that no engine has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no engine `{0}`")]
+#[error("no engine `{0}` is known")]
 pub struct UnknownEngine(String);
 
 impl UnknownEngine {
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(EngineId::from_name(name), Ok(engine), "{name}");
         }
         let unknown = EngineId::from_name("vlm").unwrap_err();
-        assert_eq!(unknown.to_string(), "no engine `vlm`");
+        assert_eq!(unknown.to_string(), "no engine `vlm` is known");
         assert!(unknown.hint().contains("reference, tgi, tensorrt_llm"));
     }
 

@@ -205,7 +205,9 @@ impl MemoryWatcher {
         } = Recording::read_recording(path)?;
         let name = path.display().to_string();
         if samples.is_empty() {
-            return Err(Failure::usage(format!("there is no sample in `{name}`")));
+            return Err(Failure::usage(format!(
+                "the recording `{name}` has no readings"
+            )));
         }
         let clock = Clock::start();
         let devices = header.devices.clone();

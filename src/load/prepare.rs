@@ -97,9 +97,10 @@ pub async fn prepare_prompts(
         .await
         .map_err(|e: RequestError| {
             Failure::run(format!(
-                "the server's token counter stopped answering: {}",
+                "the server stopped counting tokens (/tokenize), so prompts cannot be made: {}",
                 e.message
             ))
+            .hint("did the engine end? `plimsoll why` finds out")
         })?;
     let mut measured = prompts;
     let warmups = measured.split_off(plan.requests as usize);
@@ -172,7 +173,7 @@ fn no_answer(target: &LoadTarget, error: &RequestError, status: Option<u16>) -> 
         kind => format!("{}: {}", kind.as_str(), error.message),
     };
     let failure = Failure::run(format!(
-        "the test request to {} was not answered: {words}",
+        "the engine did not answer the first request, a test, to {}: {words}",
         target.request_path()
     ));
     match status {

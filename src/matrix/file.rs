@@ -61,8 +61,9 @@ pub fn read_at_most(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_BYTES {
         return Err(Failure::usage(format!(
-            "{shown}: longer than 4 MiB, which no sweep file is"
-        )));
+            "{shown} is longer than 4 MiB, the most of a sweep file"
+        ))
+        .hint("name the sweep's YAML file: `plimsoll config init FILE` writes one"));
     }
     let mut secrets = Secrets::default();
     let sweep = tree::read_tree(text).and_then(|mut root| {

@@ -316,13 +316,13 @@ const MAX_SHARDS: u32 = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// Not two numbers.
-    #[error("invalid part of a sweep `{0}`: write 2/4 for the second of four")]
+    #[error("`{0}` is no part of a sweep: write 2/4 for the second of four")]
     Shape(String),
     /// Not within its own number of parts.
-    #[error("`{0}` names no part: parts are counted from 1 to their number, as in 1/4 to 4/4")]
+    #[error("part `{0}` does not exist: four parts are 1/4 to 4/4")]
     Range(String),
     /// More than anybody has.
-    #[error("`{0}` is more than {MAX_SHARDS} parts")]
+    #[error("`{0}` divides the sweep into more than {MAX_SHARDS} parts, the most: use fewer")]
     Many(String),
 }
 

@@ -97,8 +97,10 @@ fn with_setting(server: &ServerConfig, flag: &str, value: &str) -> Result<Server
     let settings = &mut server.settings;
     match own_key_of(flag) {
         Some("model_id") => value.clone_into(&mut server.model),
-        Some(key) => set_requested(settings, key, value)
-            .ok_or_else(|| Failure::usage(format!("{flag} cannot have the value `{value}`")))?,
+        Some(key) => set_requested(settings, key, value).ok_or_else(|| {
+            Failure::usage(format!("{flag} cannot have the value `{value}`"))
+                .hint("docs/SWEEP.md lists what each setting takes")
+        })?,
         None => match value {
             "false" => {}
             "true" => server.engine_args.push(flag.to_owned()),

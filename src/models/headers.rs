@@ -35,7 +35,7 @@ pub enum Cause {
     #[error("{0}")]
     Header(#[from] HeaderError),
     /// Nothing to read is there.
-    #[error("there are no safetensors files in it")]
+    #[error("the folder has no *.safetensors files")]
     Empty,
 }
 
@@ -199,7 +199,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let empty = read_folder(at).unwrap_err().to_string();
-        assert!(empty.contains("no safetensors files"), "{empty}");
+        assert!(empty.contains("no *.safetensors files"), "{empty}");
         std::fs::write(at.join("model.safetensors"), 500u64.to_le_bytes()).unwrap();
         let cut = read_folder(at).unwrap_err().to_string();
         assert!(
@@ -212,7 +212,7 @@ mod tests {
             read_gguf(&gguf)
                 .unwrap_err()
                 .to_string()
-                .contains("cut off")
+                .contains("within its header")
         );
         assert!(
             read_gguf(at)

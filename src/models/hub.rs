@@ -106,6 +106,7 @@ impl Hub {
             Some(token) => {
                 let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
                     Failure::usage("HF_TOKEN contains characters that no token has")
+                        .hint("copy the token again: it begins with hf_, without blanks or quotes")
                 })?;
                 value.set_sensitive(true);
                 Some(value)
@@ -373,6 +374,7 @@ impl Asking<'_> {
             self.id,
             self.hub.name()
         ))
+        .hint("give the model's folder, or its configuration: --config FILE")
     }
 
     /// The hub did not answer, or without end.
@@ -381,7 +383,8 @@ impl Asking<'_> {
         match trouble {
             Trouble::Connection(why) => Failure::environment(format!("cannot reach the hub {hub}: {why}"))
                 .hint("proxies are not used; where this host has no way out, give the model's folder, or --config FILE"),
-            other => Failure::environment(format!("the hub {hub} does not answer like a hub: {other}")),
+            other => Failure::environment(format!("{hub} does not answer like a model hub: {other}"))
+                .hint("is HF_ENDPOINT right, and no proxy in between? --config FILE needs no hub"),
         }
     }
 
@@ -401,6 +404,7 @@ impl Asking<'_> {
             }
             (StatusCode::NOT_FOUND, _) => {
                 Failure::usage(format!("there is no model `{id}` on {hub}"))
+                    .hint("check its spelling; `plimsoll models` lists those that need no hub")
             }
             (StatusCode::UNAUTHORIZED, "RepoNotFound") => Failure::environment(format!(
                 "{hub} has no public model `{id}`: it is private or gated, or does not exist"
@@ -418,9 +422,11 @@ impl Asking<'_> {
                 "{hub} limits the number of requests, and this host has reached the limit"
             ))
             .hint("try again later; with HF_TOKEN more is allowed"),
-            (status, _) => {
-                Failure::environment(format!("{hub} answers {} for `{id}`", status.as_u16()))
-            }
+            (status, _) => Failure::environment(format!(
+                "{hub} answered `{id}` with HTTP status {}",
+                status.as_u16()
+            ))
+            .hint("try again later; --config FILE needs no hub"),
         }
     }
 }

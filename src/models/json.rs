@@ -33,7 +33,8 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
         return Err(Failure::usage(format!(
             "`{}` is larger than any model's configuration",
             path.display()
-        )));
+        ))
+        .hint("give the model's folder, or its config.json"));
     }
     parse(&text).map(Some).map_err(|e| {
         if e.is_data() {

@@ -158,8 +158,10 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
 /// # Errors
 /// When the file is missing or not JSON.
 pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
-    let config = json::read(path)?
-        .ok_or_else(|| Failure::usage(format!("there is no file `{}`", path.display())))?;
+    let config = json::read(path)?.ok_or_else(|| {
+        Failure::usage(format!("there is no file `{}`", path.display()))
+            .hint("--config takes a model's config.json")
+    })?;
     Ok(Found {
         name: name.to_owned(),
         config,

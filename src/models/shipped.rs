@@ -1,6 +1,6 @@
 //! The facts that ship: config.json's fields of well-known models (configs/models/*.jsonl).
 
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use serde_json::Value;
 
 /// One JSON object on each line; the order of its keys is name, ids, source, note, config.
@@ -53,7 +53,7 @@ impl Shipped {
     /// # Errors
     /// When the line cannot be parsed, which a test forbids.
     pub fn read(&self) -> Result<(Value, String), Failure> {
-        let wrong = || Failure::new(ExitCode::Internal, "the facts on models cannot be read");
+        let wrong = || Failure::bug("plimsoll's built-in table of models cannot be read");
         let mut value: Value = serde_json::from_str(self.line).map_err(|e| wrong().caused_by(e))?;
         let source = value.get("source").and_then(Value::as_str);
         let source = source.ok_or_else(wrong)?.to_owned();

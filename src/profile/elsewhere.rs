@@ -79,7 +79,7 @@ pub(super) fn find_memory_elsewhere(o: &CaptureObservation<'_>, findings: &mut V
     if is_asleep(o) {
         findings.push(Finding::new_warning(
             "engine_asleep",
-            "the engine slept when it was asked: weights and KV pool of its log are not counted as parts, and what is in use is unexplained",
+            "the engine was asleep (sleep mode) when it was measured: weights and KV pool that its log reports are not counted, and what is in use is unexplained",
         ));
     }
 }

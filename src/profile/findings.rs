@@ -154,7 +154,7 @@ fn find_run_end(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
         RunEnd::Completed => None,
         RunEnd::Interrupted => Some(Finding::new_warning(
             "interrupted",
-            format!("{ended}: the figures cover what was seen until then"),
+            format!("{ended}: the profile covers the time until then"),
         )),
         RunEnd::Deadline => Some(failed(
             "deadline",
@@ -215,12 +215,15 @@ fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
 
 fn find_simulation(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     if o.engine.is_some_and(|e| e.simulated()) {
-        findings.push(Finding::new_warning("simulated_engine", "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
+        findings.push(Finding::new_warning(
+            "simulated_engine",
+            "the engine is simulated: its figures test plimsoll and hold for no real model",
+        ));
     }
     if o.capture.backend.simulated {
         findings.push(Finding::new_warning(
             "simulated_gpu",
-            "the GPU is a simulation: its figures test plimsoll and say nothing about hardware",
+            "the GPU is simulated: its figures test plimsoll and hold for no real hardware",
         ));
     }
 }
@@ -414,7 +417,7 @@ pub(super) fn load_without_trace(o: &CaptureObservation<'_>, b: &Breakdown) -> O
     (measured && part.bytes < TRACE_BYTES).then(|| {
         Finding::new_warning(
             "load_without_trace",
-            "memory did not grow under the load: bursts between readings, or the load itself, may have been missed, so activations are of low confidence",
+            "memory did not grow under the load, so activations have low confidence: give more load (--num-prompts), or read more often (--sample-interval)",
         )
     })
 }
@@ -600,7 +603,7 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     if let Some(error) = &l.error {
         findings.push(Finding::new_warning(
             "log_unreadable",
-            format!("the container's log could not be read: {error}"),
+            format!("the container's log could not be read, so what only the engine knows (weights, KV pool) may be unknown: {error}"),
         ));
     }
     if let Some(late_s) = begins_late(o) {
@@ -611,7 +614,7 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     }
     if l.dropped_lines > 0 {
         findings.push(Finding::new_warning("log_truncated", format!(
-                "{} log lines were dropped: the log outgrew its cap, or they came faster than they could be read",
+                "{} log lines were dropped: the log is longer than is kept, or they came too fast. What they reported may be unknown; --max-log keeps more",
                 l.dropped_lines
             ),
         ));
@@ -643,7 +646,7 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     if restarted && o.capture.mode != Mode::Started {
         findings.push(Finding::new_error(
             "container_restarted",
-            "the container was restarted during the run: the figures mix two lives of it",
+            "the container was restarted during the run: the figures mix the memory before and after it. `plimsoll why` finds the cause; then profile again",
         ));
     }
 }

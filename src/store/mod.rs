@@ -77,7 +77,10 @@ fn output_place(
     }
     check_overwrite(file)?;
     let stem = file.file_stem().and_then(|s| s.to_str());
-    let stem = stem.ok_or_else(|| Failure::usage(format!("`{shown}` is not a file name")))?;
+    let stem = stem.ok_or_else(|| {
+        Failure::usage(format!("`{shown}` is not a file name"))
+            .hint("--output takes a file, as in --output profile.json")
+    })?;
     Ok((folder_of(file).to_owned(), stem.to_owned()))
 }
 
@@ -167,9 +170,10 @@ fn claim_in(
         }
     }
     Err(Failure::environment(format!(
-        "`{}` holds a thousand captures of that name",
+        "`{}` holds a thousand captures of that name already",
         folder.display()
-    )))
+    ))
+    .hint("choose another place with --results-dir or --output"))
 }
 
 fn unwritable(folder: &Path, e: std::io::Error) -> Failure {

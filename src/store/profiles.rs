@@ -47,6 +47,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
 
 fn no_profile(path: &Path, why: &str) -> Failure {
     Failure::usage(format!("`{}` is not a profile: {why}", path.display()))
+        .hint("profiles are the JSON files that `plimsoll profile` and `run` write")
 }
 
 /// As [`read_profile`], of bytes that were read from `path`.

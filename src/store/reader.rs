@@ -43,7 +43,7 @@ impl StoredCapture {
     fn of_profile(profile: &Path) -> Result<StoredCapture, Failure> {
         let shown = profile.display();
         let run = run_of_profile(profile)
-            .ok_or_else(|| Failure::usage(format!("`{shown}` is not a profile")))?;
+            .ok_or_else(|| Failure::usage(format!("`{shown}` is not a profile")).hint("name a JSON file of `plimsoll profile` or `run`, or its folder that ends in `.capture`"))?;
         let own = profile.with_extension("capture");
         let beside = std::fs::read_dir(super::folder_of(profile))
             .into_iter()
@@ -93,7 +93,12 @@ impl StoredCapture {
                 .caused_by(e)
         })?;
         let broken = |e: serde_json::Error| {
-            Failure::usage(format!("`{}` is not a capture", file.display())).caused_by(e)
+            Failure::usage(format!(
+                "`{}` is damaged, or is not the head of a capture",
+                file.display()
+            ))
+            .hint("copy the whole folder that ends in `.capture` again")
+            .caused_by(e)
         };
         let CaptureHead { capture_version } = bounded::parse_json(&bytes).map_err(broken)?;
         if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {

@@ -68,7 +68,12 @@ impl Cells {
             Err(e) => return Err(bounded::unreadable_file(&path, e)),
         };
         let document: CellsDocument = bounded::parse_json(&bytes).map_err(|e| {
-            Failure::usage(format!("`{}` is not a list of cells", path.display())).caused_by(e)
+            Failure::usage(format!(
+                "`{}`, the list of the sweep's cells, cannot be read",
+                path.display()
+            ))
+            .hint("copy the sweep's folder again, or begin a new run")
+            .caused_by(e)
         })?;
         if document.cells_version > CELLS_VERSION {
             return Err(Failure::usage(format!(

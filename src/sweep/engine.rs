@@ -18,7 +18,7 @@ use crate::container::exec::ExecRequest;
 use crate::container::inspect::InspectedContainer;
 use crate::container::launch::LaunchSpec;
 use crate::engine::{LoadKind, ServeJob};
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::launch::recipe::recipe_of;
 use crate::matrix::{CellGroup, EnginePlace, RowCause, RowPhase};
 use crate::preset::Preset;
@@ -575,7 +575,7 @@ pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Failure::new(ExitCode::Internal, "a task panicked").caused_by(e))
+    done.map_err(|e| Failure::bug("a task of plimsoll panicked").caused_by(e))
 }
 
 /// This moment, RFC 3339, UTC.

@@ -61,9 +61,10 @@ impl Folder {
             }
         }
         Err(Failure::environment(format!(
-            "`{}` holds a thousand runs of this second",
+            "`{}` holds a thousand runs that began in this second",
             place.display()
-        )))
+        ))
+        .hint("try again"))
     }
 
     /// A new run in a folder that the user names: it must be new, or empty.
@@ -378,9 +379,10 @@ fn lock_folder(folder: &Path) -> Result<FileLock, Failure> {
         }
         Err(LockRefusal::Held(pid)) => Err(already_running(folder, &who(pid, &mut writer))),
         Err(LockRefusal::Cannot(e)) => Err(Failure::environment(format!(
-            "cannot lock the sweep in `{}`",
+            "cannot lock the sweep in `{}`, so that no other plimsoll runs it too",
             folder.display()
         ))
+        .hint("a folder on a local disk can be locked: --results-dir")
         .caused_by(e)),
     }
 }

@@ -334,7 +334,7 @@ impl GroupRunner<'_> {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "engine {} has no {} bench for this",
+            "the engine {} has no {} bench that does what this sweep needs",
             ready.attached.engine.name(),
             kind.as_str()
         ))

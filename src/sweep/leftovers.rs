@@ -37,7 +37,7 @@ pub async fn end_leftovers(
         // A container with labels from its image belongs to another owner.
         if !runtime.is_of_us(&facts).await? {
             watcher.warning(&format!(
-                "container `{}` may have this sweep's labels from its image: it is not removed",
+                "container `{}` may have this sweep's labels from its image: it is not removed. If it is of no use, `docker rm -f` it",
                 facts.name
             ));
             continue;
@@ -45,7 +45,7 @@ pub async fn end_leftovers(
         match owner_of(&facts) {
             // The folder is ours alone, so its owner cannot be another sweep that lives.
             Owner::Alive | Owner::Unknown => watcher.warning(&format!(
-                "container `{}` is of this sweep, and whether its owner lives is not known: it is left alone",
+                "container `{}` is of this sweep, but its process may still run: it is not removed. `plimsoll clean` shows it",
                 facts.name
             )),
             Owner::Dead => match collect::end_container(runtime, &facts.id, GRACE).await {
@@ -54,7 +54,7 @@ pub async fn end_leftovers(
                     facts.name
                 )),
                 Err(failure) => watcher.warning(&format!(
-                    "container `{}` could not be removed: {failure}",
+                    "container `{}` could not be removed: {failure}. `plimsoll clean --apply` tries again",
                     facts.name
                 )),
             },
@@ -94,7 +94,7 @@ async fn in_containers(context: &SweepContext<'_>, plan: &SweepPlan, history: &S
             }
             if left > 0 {
                 context.watcher.warning(&format!(
-                    "{left} of them are still there: `docker top {name}` shows them"
+                    "{left} of these processes did not end: `docker top {name}` shows them"
                 ));
             }
         }

@@ -8,7 +8,7 @@ use super::folder::{
 };
 use super::journal::{self, JOURNAL_FILE, SweepHistory, SweepSession};
 use super::outputs;
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::matrix::{CellId, CellRow, RowStatus};
 use crate::report::sweep::Results;
 use crate::store::{private, write_atomically};
@@ -75,10 +75,8 @@ pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<
     let fresh = sessions().next().is_some() && sessions().all(|s| s.fresh);
     let session = SweepSession::new(&results.name, now.timestamp().to_string(), fresh, None);
     let starts = sources.iter().flat_map(|s| &s.history.starts);
-    let journal =
-        journal::journal_bytes(session, starts, chosen.iter().map(|c| &c.row)).map_err(|e| {
-            Failure::new(ExitCode::Internal, "the journal cannot be written").caused_by(e)
-        })?;
+    let journal = journal::journal_bytes(session, starts, chosen.iter().map(|c| &c.row))
+        .map_err(|e| Failure::bug("the journal of the merged run cannot be made").caused_by(e))?;
     let stamp = folder::time_stamp(now);
     outputs::write_results(&ResultPaths::in_folder(&made, &stamp), &results)?;
     write_atomically(&made.join(JOURNAL_FILE), &journal)?;
@@ -105,8 +103,11 @@ fn read_sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
     let mut sources = Vec::new();
     for dir in dirs {
         let shown = dir.display();
-        let real = fs::canonicalize(dir)
-            .map_err(|e| Failure::usage(format!("there is no folder `{shown}`")).caused_by(e))?;
+        let real = fs::canonicalize(dir).map_err(|e| {
+            Failure::usage(format!("there is no folder `{shown}`"))
+                .hint("name the folder of each run, as in results/sweeps/NAME/TIME")
+                .caused_by(e)
+        })?;
         if !seen.insert(real) {
             return Err(
                 Failure::usage(format!("`{shown}` is named twice")).hint("name each run once")

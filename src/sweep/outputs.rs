@@ -1,7 +1,7 @@
 //! The results of a sweep on disk: the table under both its names, the document, the page.
 
 use super::folder::ResultPaths;
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::report::RenderError;
 use crate::report::chapters::document_report;
 use crate::report::content::Report;
@@ -33,5 +33,5 @@ pub fn write_results(paths: &ResultPaths, results: &Results) -> Result<(), Failu
 }
 
 fn unrendered(e: RenderError) -> Failure {
-    Failure::new(ExitCode::Internal, e.to_string()).caused_by(e)
+    Failure::bug(e.to_string()).caused_by(e)
 }

@@ -149,8 +149,9 @@ async fn image(
         // Docker would make an empty folder of a path that is not there.
         if source.starts_with('/') && !Path::new(source).exists() {
             return Err(Failure::environment(format!(
-                "`{source}` is to be mounted, but does not exist"
-            )));
+                "`{source}` is to be mounted, but does not exist on this host"
+            ))
+            .hint("create it, or change `volumes`"));
         }
     }
     found

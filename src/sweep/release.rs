@@ -53,7 +53,7 @@ pub async fn end_engine(
             match collect::end_container(context.runtime, id, STOP_GRACE).await {
                 Ok(()) => context.stop.note_settled(&name),
                 Err(failure) => context.watcher.warning(&format!(
-                    "container `{name}` could not be removed: {failure}"
+                    "container `{name}` could not be removed: {failure}. `plimsoll clean --apply` tries again"
                 )),
             }
         }
@@ -70,7 +70,10 @@ pub async fn end_engine(
     let held = waited.await.err()?;
     let failure = Failure::new(
         ExitCode::Environment,
-        format!("memory was not freed: {}", held.words),
+        format!(
+            "the last engine ended, but its memory was not freed: {}. `plimsoll clean` shows what holds it",
+            held.words
+        ),
     );
     context.watcher.warning(&failure.message);
     Some(UnsettledMemory {

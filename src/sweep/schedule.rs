@@ -117,9 +117,10 @@ fn of_image(choice: BackendChoice, preset: &Preset) -> Result<DeviceClaim, Failu
             .collect();
         if all.len() < count {
             return Err(Failure::environment(format!(
-                "{count} GPUs are requested; available: {}",
+                "a cell needs {count} GPUs, and this host has {}",
                 all.len()
-            )));
+            ))
+            .hint("lower its tensor_parallel_size or gpus"));
         }
         return Ok(DeviceClaim {
             any: Some((count, all)),

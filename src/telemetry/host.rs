@@ -39,6 +39,7 @@ impl HostBackend {
                 "the container's memory files in `{}` cannot be read",
                 cgroup.dir.display()
             ))
+            .hint("has it just ended? else run plimsoll as root")
             .caused_by(e)
         })?;
         Ok(HostBackend {

@@ -114,7 +114,7 @@ pub enum ReadingError {
     #[error("{0}")]
     Gone(String),
     /// A replay is over; there are no more readings.
-    #[error("the replay is over")]
+    #[error("the recording has no more readings")]
     Over,
 }
 
@@ -367,7 +367,8 @@ pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Fai
         BackendChoice::Amd | BackendChoice::Intel => {
             open_graphics(choice, &all_graphics()).map_err(|why| unusable(why, false))
         }
-        BackendChoice::Host => Err(Failure::usage("the host's memory is on no GPU")),
+        BackendChoice::Host => Err(Failure::usage("--memory-backend host measures no GPU")
+            .hint("leave it out, or name nvml, amd or intel")),
     }
 }
 

@@ -42,9 +42,10 @@ impl TreeBackend {
     /// Opens the tree of the target's first process. `reason`: why this backend was chosen.
     pub fn open(target: &MeasuredContainer, reason: String) -> Result<TreeBackend, Failure> {
         let Some(root) = target.init_pid else {
-            return Err(Failure::environment(
-                "the process has ended: it has no memory to measure",
-            ));
+            return Err(
+                Failure::environment("the process has ended: it has no memory to measure")
+                    .hint("name one that runs: `pgrep -af vllm`"),
+            );
         };
         // The kernel checks the rights when the file is read, not when it is opened.
         if let Err(e) = std::fs::read(format!("/proc/{root}/smaps_rollup")) {

@@ -63,7 +63,7 @@ const ENTRIES: &[(&str, &str, &str)] = &[
     ("bench: latency\nrequest_rate: 2", "5:5: the latency bench has no request rate: it sends no requests to a server", "bench: serve"),
     ("bench: throughput\nrequest_rates: [2]", "5:5: the throughput bench has no request rate: it sends no requests to a server", ""),
     ("request_rates: [inf]", "4:21: `request_rates` must be a number above 0, not `inf`", ""),
-    ("engine: vlm", "4:13: no engine `vlm`", "vllm"),
+    ("engine: vlm", "4:13: no engine `vlm` is known", "vllm"),
     ("image: i", "3:5: an entry runs in a container that is there (`container_name`) or in one that is started for it (`image` or `preset`), not in both (the other is at 4:5)", ""),
     ("gpus: all", "4:5: `gpus` is for containers that plimsoll starts, but this entry names an existing one", ""),
     ("engine_args: [a]", "4:18: `engine_args` must be a map, not a list", ""),
@@ -310,5 +310,8 @@ fn what_would_never_end_is_refused_at_once() {
         &preset::load_preset,
     )
     .unwrap_err();
-    assert_eq!(long.message, "f: longer than 4 MiB, which no sweep file is");
+    assert_eq!(
+        long.message,
+        "f is longer than 4 MiB, the most of a sweep file"
+    );
 }

@@ -545,7 +545,7 @@ mod command {
             .write_stdin([0xff, 0xfe, 0x00])
             .assert()
             .code(2)
-            .stderr(predicate::str::contains("not text (UTF-8)"));
+            .stderr(predicate::str::contains("not text in UTF-8"));
     }
 
     #[test]

@@ -125,7 +125,10 @@ fn read_text(file: &Path) -> Result<String, Failure> {
 }
 
 fn unusable(file: &Path, why: &str) -> Failure {
-    Failure::usage(format!("`{}` cannot be used: {why}", file.display()))
+    Failure::usage(format!(
+        "`{}` cannot be read as a Compose file or manifest: {why}",
+        file.display()
+    ))
 }
 
 /// A container of this host, in any state.

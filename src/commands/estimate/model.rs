@@ -49,8 +49,9 @@ pub fn of(args: &EstimateArgs, name: Option<&str>) -> Result<Loaded, Failure> {
     };
     match (&args.config, name) {
         (Some(_), _) if !flags.is_empty() => Err(Failure::usage(
-            "a model is given by --config or by figures, not by both",
-        )),
+            "--config and figures such as --num-layers both describe the model",
+        )
+        .hint("give one of the two")),
         (Some(file), name) => {
             let shown = file.display().to_string();
             from_found(&models::from_file(name.unwrap_or(&shown), file)?)

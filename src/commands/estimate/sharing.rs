@@ -113,8 +113,9 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
     if group.planned_models.is_empty() {
         let UnplannedService { name, reason, .. } = &group.unplanned[0];
         return Err(Failure::usage(format!(
-            "none of the services can be estimated: `{name}`: {reason}"
-        )));
+            "no service of the file can be estimated; the first of them, `{name}`: {reason}"
+        ))
+        .hint("`plimsoll estimate --compose FILE --service NAME --show-settings --json` shows what is read of one"));
     }
     Ok(Some(group))
 }

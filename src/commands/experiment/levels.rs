@@ -76,7 +76,7 @@ impl<'a> ExperimentLevels<'a> {
         };
         if levels.len() > MOST {
             return Err(Failure::usage(format!(
-                "{} levels are more than an experiment may have, {MOST}",
+                "{} levels are named, and {MOST} are the most",
                 levels.len()
             )));
         }

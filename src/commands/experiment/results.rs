@@ -114,7 +114,7 @@ fn draw_charts<'a>(
         let picture = svg::chart_svg(chart, ChartStyle::Standalone);
         let pixels = png::CAN_DRAW.then(|| png::png(&picture)).transpose();
         let pixels = pixels.map_err(|e| {
-            Failure::new(ExitCode::Internal, "a figure cannot be drawn").caused_by(e)
+            Failure::bug("a figure of the experiment cannot be drawn as PNG").caused_by(e)
         })?;
         let files = [("svg", Some(picture.into_bytes())), ("png", pixels)];
         for (ending, bytes) in files {

@@ -3,7 +3,7 @@
 
 use crate::cli::ReportArgs;
 use crate::console::Console;
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::redact::redact_bytes;
 use crate::report::chart;
 use crate::report::content::Report;
@@ -118,7 +118,7 @@ pub(super) fn write_report(
         let is_brief = format.format_name() == "md" && !args.full;
         let files = format
             .render_files(if is_brief { &brief } else { report })
-            .map_err(|e| Failure::new(ExitCode::Internal, e.to_string()).caused_by(e))?;
+            .map_err(|e| Failure::bug(e.to_string()).caused_by(e))?;
         if files.is_empty() {
             console.print_warning(&format!(
                 "nothing here can be shown as {}",

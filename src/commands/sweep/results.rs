@@ -103,5 +103,5 @@ pub fn joined(
 }
 
 fn unwritten(what: &str, e: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::new(ExitCode::Internal, format!("{what} cannot be written")).caused_by(e)
+    Failure::bug(format!("{what} cannot be written as JSON")).caused_by(e)
 }

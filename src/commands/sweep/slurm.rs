@@ -133,8 +133,8 @@ fn over(
         .filter(|dir| folder::has_journal(dir))
         .collect();
     if dirs.is_empty() {
-        return Err(Failure::run("no shard has begun its part")
-            .hint(format!("what they printed is in {}", job.dir.display()))
+        return Err(Failure::run("none of the jobs on Slurm measured anything")
+            .hint(format!("what the jobs printed is in {}", job.dir.display()))
             .into());
     }
     let joined = joined(console, &dirs, None)?;

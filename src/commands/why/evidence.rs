@@ -157,9 +157,10 @@ pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
     let facts = text_of(FACTS).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
     let facts = facts.ok_or_else(|| {
         Failure::usage(format!(
-            "`{}` is not an archive of `plimsoll why --bundle`",
+            "`{}` is an archive, but not one of `plimsoll why --bundle`",
             file.display()
         ))
+        .hint("unpack it and name the log in it, or write one: `plimsoll why NAME --bundle FILE`")
     })?;
     let mut evidence = Evidence::new(CaseFacts::from_document(&facts), false);
     for (entry, source) in [

@@ -58,7 +58,9 @@ impl Headers {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It ends too early: bytes that are needed at least.
-    #[error("the header is cut off: at least {0} bytes of it are needed")]
+    #[error(
+        "the file ends within its header, of which at least {0} bytes are needed: download it again"
+    )]
     Short(u64),
     /// It is not a header of this kind, or contradicts itself.
     #[error("{0}")]

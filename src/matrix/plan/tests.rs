@@ -126,8 +126,8 @@ fn parts_are_read_as_people_write_them() {
         ("2", "second of four"),
         ("a/4", "second of four"),
         ("-1/4", "second of four"),
-        ("0/4", "from 1"),
-        ("5/4", "from 1"),
+        ("0/4", "does not exist"),
+        ("5/4", "does not exist"),
         ("1/999999999", "more than"),
     ] {
         let e = text.parse::<Shard>().unwrap_err().to_string();

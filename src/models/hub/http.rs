@@ -59,16 +59,16 @@ pub enum Trouble {
     #[error("it sent nothing for {0} s")]
     Stalled(f64),
     /// More redirects than any hub needs.
-    #[error("it sends from one place to the next without end")]
+    #[error("it redirects again and again")]
     Redirects,
     /// A redirect that is not followed.
-    #[error("it redirects to a forbidden address: {0}")]
+    #[error("it redirects to {0}, where plimsoll sends nothing")]
     Place(String),
     /// An answer of another size or range than was asked for.
     #[error("{0}")]
     Answer(String),
     /// More bytes than is trusted.
-    #[error("it sends more than {0} MiB")]
+    #[error("its answer is longer than {0} MiB")]
     TooLarge(u64),
 }
 

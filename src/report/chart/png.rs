@@ -6,15 +6,15 @@
 pub enum PngError {
     /// The SVG cannot be read.
     #[cfg(feature = "png")]
-    #[error("the picture cannot be read back")]
+    #[error("the chart cannot be made into a PNG: its SVG cannot be read")]
     Svg(#[from] resvg::usvg::Error),
     /// It has no size.
     #[cfg(feature = "png")]
-    #[error("the picture has no size")]
+    #[error("the chart cannot be made into a PNG: its SVG has no size")]
     Size,
     /// It cannot be packed.
     #[cfg(feature = "png")]
-    #[error("the picture cannot be packed: {0}")]
+    #[error("the chart cannot be made into a PNG: {0}")]
     Packing(String),
     /// Built without the feature `png`.
     #[cfg(not(feature = "png"))]

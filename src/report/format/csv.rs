@@ -34,16 +34,16 @@ impl ReportFormat for Csv {
 
 /// The last argument: what of the report is simulated. A table travels alone, so each row of it carries that, unless it has a
 /// column for that.
-fn grid_csv(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
+fn grid_csv(grid: &Grid, simulated: Option<&str>) -> Result<Vec<u8>, RenderError> {
     const SIMULATED: &str = "simulated";
-    let pretends = pretends.filter(|_| grid.columns.iter().all(|c| c.key != SIMULATED));
+    let simulated = simulated.filter(|_| grid.columns.iter().all(|c| c.key != SIMULATED));
     let mut heads: Vec<String> = grid.columns.iter().map(column_head).collect();
-    heads.extend(pretends.map(|_| SIMULATED.to_owned()));
+    heads.extend(simulated.map(|_| SIMULATED.to_owned()));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = grid.rows.iter().map(|row| {
         let mut cells: Vec<String> = row.iter().map(cell_text).collect();
         cells.resize(grid.columns.len(), String::new());
-        cells.extend(pretends.map(|what| spreadsheet::harmless_field(words::one_line(what))));
+        cells.extend(simulated.map(|what| spreadsheet::harmless_field(words::one_line(what))));
         cells
     });
     spreadsheet::write_table(&heads, &rows.collect::<Vec<_>>())

@@ -143,7 +143,7 @@ fn while_it_is_played_nothing_of_later_is_shown() {
 }
 
 #[test]
-fn what_pretends_is_said_and_what_is_hostile_is_harmless() {
+fn a_simulation_is_named_and_hostile_text_is_harmless() {
     let mut timeline = run();
     timeline.simulated = true;
     timeline.phases[3].label = "\u{1b}[2Jload\n\u{202e}".into();

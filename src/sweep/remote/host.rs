@@ -96,8 +96,9 @@ impl RemoteHost {
         let mut line = vec!["sh", "-c", &program, "sh"];
         line.extend(words);
         // ssh joins what it is given with blanks, and a shell over there reads it.
-        let line = shlex::try_join(line)
-            .map_err(|_| Failure::usage("a NUL cannot stand in a command line"))?;
+        let line = shlex::try_join(line).map_err(|_| {
+            Failure::usage("an argument contains a NUL character, which no command line can hold")
+        })?;
         let mut command = Command::new(&self.ssh);
         // No questions: no user is there to answer. A dead line is noticed within a minute.
         for option in [
@@ -137,7 +138,7 @@ impl RemoteHost {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(Failure::environment("cannot run `ssh`"));
+            return Err(Failure::bug("the output of `ssh` cannot be read"));
         };
         let (said, complaint, ended) = tokio::join!(
             read_beginning(&mut out),
@@ -197,7 +198,7 @@ impl RemoteHost {
         match e.kind() {
             io::ErrorKind::NotFound => Failure::environment("there is no `ssh` on this machine")
                 .hint("install OpenSSH's client (Debian: openssh-client)"),
-            _ => Failure::environment("cannot run `ssh`").caused_by(e),
+            _ => Failure::bug("the output of `ssh` cannot be read").caused_by(e),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Where a run lies on another machine. It is written down in the run's folder here before anything
 //! begins there, so that a connection that breaks off loses nothing but itself.
 
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::matrix::Shard;
 use crate::store::{bounded, write_atomically};
 use crate::sweep::folder::REMOTE_FILE;
@@ -45,11 +45,7 @@ impl RemotePlace {
     /// Writes it down.
     pub fn write_file(&self, here: &Path) -> Result<(), Failure> {
         let mut bytes = serde_json::to_vec(self).map_err(|e| {
-            Failure::new(
-                ExitCode::Internal,
-                "the record of the remote run cannot be written",
-            )
-            .caused_by(e)
+            Failure::bug("the record of where the sweep runs cannot be made").caused_by(e)
         })?;
         bytes.push(b'\n');
         write_atomically(&here.join(REMOTE_FILE), &bytes)

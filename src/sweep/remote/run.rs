@@ -57,7 +57,10 @@ impl RemoteHost {
             // One that ends before it has read everything reports why itself.
             tokio::spawn(async move { drop(pipe.write_all(&bytes).await) })
         });
-        let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
+        let broken = |e| {
+            Failure::environment(format!("the answer of `{self}` over ssh cannot be read"))
+                .caused_by(e)
+        };
         let mut out = child.stdout.take();
         let mut err = child.stderr.take();
         let (mut lines, mut complaints) = (LineBuffer::default(), LineBuffer::default());
@@ -129,9 +132,12 @@ impl RemoteHost {
         let mut command = self.ssh_command(&["tar", "-C", dir, "-cf", "-", &lock, "."])?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
-        let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
+        let broken = |e| {
+            Failure::environment(format!("the answer of `{self}` over ssh cannot be read"))
+                .caused_by(e)
+        };
         let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(Failure::environment("cannot run `ssh`"));
+            return Err(Failure::bug("the output of `ssh` cannot be read"));
         };
         let out = File::from(out.into_owned_fd().map_err(broken)?);
         let into = into.to_owned();
@@ -148,9 +154,9 @@ impl RemoteHost {
                     .hint(format!("they lie in `{dir}` on `{self}`")));
             }
         };
-        let unpacked = unpacking
-            .await
-            .map_err(|e| Failure::environment("cannot unpack the results").caused_by(e))?;
+        let unpacked = unpacking.await.map_err(|e| {
+            Failure::environment("the results of the other machine cannot be unpacked").caused_by(e)
+        })?;
         let complaint = complaints.await.unwrap_or_default();
         match ended.code() {
             Some(0) => unpacked,
@@ -160,7 +166,8 @@ impl RemoteHost {
                 Err(failure) if failure.code != ExitCode::Environment => Err(failure),
                 _ => Err(Failure::environment(format!(
                     "the results in `{dir}` on `{self}` cannot be fetched: {complaint}"
-                ))),
+                ))
+                .hint("they are kept there: copy the folder, or try again with --resume")),
             },
         }
     }

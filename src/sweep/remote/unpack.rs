@@ -43,10 +43,17 @@ impl UnpackedFiles {
 /// Unpacks into a folder, which is made where it is not there. A name that leads out of it is a
 /// failure, and nothing after it is unpacked. Everything in it is its owner's alone.
 pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Failure> {
-    let unwritable =
-        |e| Failure::environment(format!("cannot write to `{}`", into.display())).caused_by(e);
+    let unwritable = |e| {
+        Failure::environment(format!(
+            "cannot write the fetched results to `{}`",
+            into.display()
+        ))
+        .caused_by(e)
+    };
     let unreadable = |e: io::Error| {
-        Failure::environment("the results that arrived are an incomplete archive").caused_by(e)
+        Failure::environment("the results arrived incomplete")
+            .hint("they are kept on the other machine: try again with --resume")
+            .caused_by(e)
     };
     private::create_folders(into).map_err(unwritable)?;
     let mut archive = tar::Archive::new(from);
@@ -60,7 +67,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
         entries += 1;
         if taken > MOST || entries > MOST_ENTRIES {
             return Err(Failure::run(format!(
-                "the other machine sent more than {} GiB, or more than {MOST_ENTRIES} files: the transfer was stopped",
+                "the other machine sent more than {} GiB, or more than {MOST_ENTRIES} files: the transfer was stopped; look at its results folder there",
                 MOST >> 30
             )));
         }
@@ -68,7 +75,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
         if is_about_another(kind) {
             if entry.size() > LONGEST_WORDS {
                 return Err(Failure::run(format!(
-                    "the other machine sent a name of more than {} KiB: the transfer was stopped",
+                    "the other machine sent a name of more than {} KiB: the transfer was stopped; look at its results folder there",
                     LONGEST_WORDS >> 10
                 )));
             }
@@ -85,7 +92,7 @@ pub fn unpack_archive(from: impl Read, into: &Path) -> Result<UnpackedFiles, Fai
             (path.components()).all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         if !inside {
             return Err(Failure::run(format!(
-                "the other machine sent `{}`, which leads out of the results' folder: the transfer was stopped",
+                "the other machine sent `{}`, which leads out of the results' folder: the transfer was stopped; look at its results folder there",
                 path.display()
             )));
         }

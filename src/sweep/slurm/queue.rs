@@ -103,7 +103,7 @@ impl Slurm {
                     // A controller that is restarted comes back; the job runs on meanwhile.
                     if !silent {
                         news(Progress::Warning(format!(
-                            "Slurm does not answer, and is asked again: {why}"
+                            "Slurm does not answer: {why}. It is asked again until it does; the jobs run on"
                         )));
                     }
                     silent = true;

@@ -147,7 +147,7 @@ fn for_slurm(word: &str) -> Result<String, Failure> {
 
 fn unwritable(word: &str) -> Failure {
     Failure::usage(format!(
-        "`{}` cannot stand in a script of Slurm",
+        "`{}` cannot be written into the script for Slurm",
         word.escape_debug()
     ))
     .hint("it must not contain a line break or a NUL")
@@ -156,9 +156,10 @@ fn unwritable(word: &str) -> Failure {
 fn text_of(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
         Failure::usage(format!(
-            "`{}` is not UTF-8 and cannot be written to a script",
+            "the path `{}` is not UTF-8 and cannot be written into the script for Slurm",
             path.display()
         ))
+        .hint("choose a folder with a plain name")
     })
 }
 

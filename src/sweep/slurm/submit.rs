@@ -123,7 +123,7 @@ impl Slurm {
             return Err(Failure::environment(format!(
                 "Slurm did not accept the job: {}",
                 match complaint.as_str() {
-                    "" => "sbatch does not say why",
+                    "" => "sbatch printed no reason",
                     reply => reply,
                 }
             ))
