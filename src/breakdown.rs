@@ -37,7 +37,7 @@ pub enum Component {
     /// Swapped out, and in no other part: parts that are differences of readings, or that the
     /// engine reports, hold their own swapped memory.
     Swap,
-    /// What no witness explains. Negative when the witnesses claim more than was measured.
+    /// What no source explains. Negative when the sources report more than was measured.
     Unexplained,
 }
 

@@ -239,8 +239,11 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     let path = Path::new(word);
     if !path.exists() {
         if word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") {
-            return Err(Failure::usage(format!("there is no preset file `{word}`"))
-                .hint("docs/RECIPES.md lists the presets that ship, by name"));
+            return Err(
+                Failure::usage(format!("there is no preset file `{word}`")).hint(
+                    "a name without `/` is one that ships: `plimsoll run --preset ?` lists them",
+                ),
+            );
         }
         let names: Vec<&str> = SHIPPED.keys().map(String::as_str).collect();
         let near = did_you_mean(word, names.iter().copied(), 2);

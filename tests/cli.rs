@@ -189,7 +189,7 @@ fn a_file_that_is_not_there() {
         std::fs::write(broken.join("capture.json"), text).expect("file");
         let ended = run(&["derive", &broken.display().to_string()]).expect(2);
         assert!(
-            ended.error().contains("not the head of a capture"),
+            ended.error().contains("not the capture.json of a capture"),
             "{}",
             ended.stderr
         );

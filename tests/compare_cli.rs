@@ -795,7 +795,7 @@ fn an_estimate_takes_what_own_runs_have_taught() {
     let args = ["estimate", "Qwen/Qwen3-8B", "--calibration"];
     let (code, _, err) = folder.run(&args, &[&broken]);
     assert!(
-        code == 2 && err.contains("is not a database of overheads"),
+        code == 2 && err.contains("is not a calibration that"),
         "{err}"
     );
 }
@@ -851,7 +851,7 @@ fn overheads_are_learned_from_three_runs_and_a_run_counts_once() {
         &[&results],
     );
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("not a database of overheads"), "{err}");
+    assert!(err.contains("not a calibration that"), "{err}");
 }
 
 #[test]

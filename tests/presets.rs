@@ -2,6 +2,8 @@
 
 use crate::common;
 use common::e2e::{Live, plimsoll};
+use plimsoll::engine::EngineId;
+use plimsoll::engine::settings::{SETTINGS, Setting, argument_text};
 use plimsoll::preset::SHIPPED;
 use std::io::Write as _;
 use std::path::Path;
@@ -40,28 +42,71 @@ fn each_preset_is_the_line_that_its_engine_documents() {
     insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
 }
 
-#[test]
-fn the_recipes_page_lists_each_preset() {
-    const BEGIN: &str =
-        "<!-- presets, made by UPDATE_RECIPES=1 cargo test --test offline presets -->\n";
-    const END: &str = "<!-- end of the presets -->";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/RECIPES.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let mut made = String::from("\n| preset | starts |\n|---|---|\n");
-    for (name, preset) in SHIPPED.iter() {
-        made += &format!("| `{name}` | {} |\n", preset.description);
-    }
-    let current = format!("{before}{BEGIN}{made}\n{END}{after}");
+/// Holds the table of a page against what the program knows, or writes it where `UPDATE_RECIPES` is set.
+fn holds_table(page: &str, subject: &str, table: &str) {
+    let begin =
+        format!("<!-- {subject}, made by UPDATE_RECIPES=1 cargo test --test offline presets -->\n");
+    let end = format!("<!-- end of the {subject} -->");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(&begin).unwrap();
+    let (_, after) = rest.split_once(&end).unwrap();
+    let current = format!("{before}{begin}\n{table}\n{end}{after}");
     if std::env::var_os("UPDATE_RECIPES").is_some() {
         std::fs::write(&path, &current).unwrap();
         return;
     }
     assert!(
-        page == current,
-        "docs/RECIPES.md is not that of configs/recipes.yaml"
+        text == current,
+        "the {subject} of {page} are not those of configs/"
     );
+}
+
+#[test]
+fn the_recipes_page_lists_each_preset() {
+    let mut table = String::from("| preset | starts |\n|---|---|\n");
+    for (name, preset) in SHIPPED.iter() {
+        table += &format!("| `{name}` | {} |\n", preset.description);
+    }
+    holds_table("docs/RECIPES.md", "presets", &table);
+}
+
+#[test]
+fn the_engines_page_lists_what_each_engine_calls_a_setting() {
+    let engines = [
+        EngineId::Vllm,
+        EngineId::Sglang,
+        EngineId::Tgi,
+        EngineId::TensorRtLlm,
+        EngineId::LlamaCpp,
+        EngineId::Ollama,
+    ];
+    let flag = |setting: &Setting, engine: EngineId| {
+        let dash = if engine == EngineId::TensorRtLlm {
+            "_"
+        } else {
+            "-"
+        };
+        let named = setting.names(engine).next();
+        let named = named.map(|name| format!("--{}", name.replace('_', dash)));
+        argument_text(engine, &setting.name, "").or(named)
+    };
+    let mut table = String::from(
+        "| vLLM | SGLang | TGI | TensorRT-LLM | llama.cpp | Ollama |\n|---|---|---|---|---|---|\n",
+    );
+    for setting in SETTINGS.iter() {
+        let flags = engines.map(|engine| flag(setting, engine));
+        if flags.iter().flatten().count() < 3 {
+            continue;
+        }
+        let cells = flags.map(|f| {
+            f.map_or(String::new(), |f| {
+                format!("`{}`", f.trim_end_matches([' ', '=']).replace("  ", " "))
+            })
+        });
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    holds_table("docs/ENGINES.md", "settings", &table);
 }
 
 const LINE: &[&str] = &[

@@ -87,10 +87,10 @@ pub async fn inspect_setup(
         && runtime.port_listener(facts, door.port) == Listener::Other
     {
         return Err(Failure::environment(format!(
-            "port {} in the network that container `{}` shares belongs to another container, which would get the load",
+            "port {} belongs to another container, which shares the network of container `{}` and would get the load",
             door.port, facts.name
         ))
-        .hint("does the engine listen on another port, or did it fail to start? see its log"));
+        .hint(format!("did the engine fail to start, or listen on another port? `docker logs {}` shows it", facts.name)));
     }
     if kind == Some(LoadKind::Builtin) && !runtime.has_outside_route(facts, door.port) {
         return Err(builtin::unreachable_port(

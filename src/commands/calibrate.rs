@@ -92,7 +92,7 @@ pub(super) fn read_calibration(
 ) -> Result<Option<Calibration>, Failure> {
     let no_database = |file: &Path| {
         Failure::usage(format!(
-            "`{}` is not a database of overheads",
+            "`{}` is not a calibration that `plimsoll calibrate` wrote",
             file.display()
         ))
         .hint("`plimsoll calibrate DIR --output FILE` writes one")
@@ -156,10 +156,10 @@ impl<'a> CalibrationPlace<'a> {
         match bounded::parse_json::<Calibration>(&bytes) {
             Ok(known) if known.document == "calibration" => Ok(known),
             _ => Err(Failure::usage(format!(
-                "`{}` is not a database of overheads",
+                "`{}` is not a calibration that `plimsoll calibrate` wrote",
                 self.path().display()
             ))
-            .hint("--fresh begins a new one there")),
+            .hint("--output names another file; --fresh replaces this one")),
         }
     }
 

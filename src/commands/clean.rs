@@ -70,10 +70,10 @@ fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if args.watch {
-        return Err(
-            Failure::usage("what a service will choose cannot be confirmed beforehand")
-                .hint("run it without --apply to see the plan; then add --yes"),
-        );
+        return Err(Failure::usage(
+            "--watch cleans unattended, so nobody can confirm what it will stop and remove",
+        )
+        .hint("run it once without --apply to see the plan; then add --yes"));
     }
     if !can_ask {
         return Err(Failure::usage("containers that a selector matches need a confirmation, and there is no terminal to ask on")

@@ -50,8 +50,8 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             n => format!("{n} were named"),
         };
         return Err(
-            Failure::usage(format!("two profiles are compared with each other, and {named}"))
-                .hint("any number is compared with what was calculated: give --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
+            Failure::usage(format!("compare needs two profiles, and {named}"))
+                .hint("to compare profiles with your own figures instead, add --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
                 .into(),
         );
     };
@@ -105,9 +105,7 @@ fn judge_by_baseline(console: &Console, args: &CompareArgs) -> anyhow::Result<Ex
                 median.who.file,
                 incomparable.join("; ")
             ))
-            .hint(
-                "name profiles of one load and one configuration; --force takes them all the same",
-            )
+            .hint("name profiles of one load and one configuration; --force compares them anyway")
             .into());
         }
     }

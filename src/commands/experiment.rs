@@ -135,9 +135,9 @@ fn level_cells(
     let server = Arc::new(target.server.clone());
     if levels.kind == ExperimentKind::Concurrency && target.bench == BenchWord::Throughput {
         return Err(Failure::usage(
-            "the throughput bench takes all requests at once, whatever the level",
+            "--bench throughput sends all requests at once, so it cannot test several levels of concurrency",
         )
-        .hint("leave out --bench, or --bench latency: its batch is the level"));
+        .hint("leave out --bench, or use --bench latency, whose batch size is the concurrency"));
     }
     // No level has prompts of another's, and no experiment those of one before: the engine's cache of prefixes would
     // answer for them.

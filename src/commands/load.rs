@@ -244,7 +244,10 @@ fn end_by_signals(
     words: Option<&'static str>,
 ) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
-    let cannot = |e: std::io::Error| Failure::environment("cannot handle signals").caused_by(e);
+    let cannot = |e: std::io::Error| {
+        Failure::environment("plimsoll cannot catch Ctrl-C and SIGTERM, so it did not begin")
+            .caused_by(e)
+    };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
     // `nohup` has it ignored, and means it.

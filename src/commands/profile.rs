@@ -35,7 +35,10 @@ async fn profile_container(
 ) -> anyhow::Result<ExitCode> {
     let (load, news) = (&args.load, console.sink());
     let target = args.process.target(args.container.as_deref(), &args.log);
-    let target = target.ok_or_else(|| Failure::usage("no engine is named"))?;
+    let target = target.ok_or_else(|| {
+        Failure::usage("no engine is named to profile")
+            .hint("name its container, as in `plimsoll profile my-vllm`; or --pid, --cgroup, --pod")
+    })?;
     let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &news).await;
     if attached.is_err() {
         print_why(console, &target, loops).await;

@@ -218,9 +218,9 @@ fn goes_on(args: &SweepRunArgs) -> bool {
 fn elsewhere_begun(folder: &Path) -> Failure {
     let shown = folder.display();
     Failure::usage(format!("the run in `{shown}` was begun on another machine"))
-        .hint("go on with it there: with --docker-host")
+        .hint("resume it there with the same --docker-host ssh://HOST")
         .hint(format!(
-            "to go on with it here and never again there, remove `{shown}/{}`",
+            "to move it to this machine for good, remove `{shown}/{}`, which names the other",
             folder::REMOTE_FILE
         ))
 }
@@ -272,12 +272,12 @@ fn same_run(
             words(first.shard),
             words(shard)
         ))
-        .hint("go on as it was begun, or begin a new run"));
+        .hint("resume it with the same --shard, or leave out --resume to begin a new run"));
     }
     if first.fresh != fresh {
         let with = if first.fresh { "with" } else { "without" };
-        return Err(Failure::usage(format!("the run in `{shown}` was begun {with} --fresh"))
-        .hint("two ways of measuring do not go into one table: go on as it was begun, or begin a new run"));
+        return Err(Failure::usage(format!("the run in `{shown}` was begun {with} --fresh, and its cells would not compare with others"))
+        .hint("resume it as it was begun, or leave out --resume to begin a new run"));
     }
     Ok(())
 }

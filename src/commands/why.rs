@@ -179,7 +179,10 @@ async fn diagnose_named(
 }
 
 fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
-    let unreadable = |what: &str| Failure::environment(format!("cannot read `{what}`"));
+    let unreadable = |what: &str| {
+        Failure::environment(format!("cannot read `{what}`"))
+            .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
+    };
     let facts = match &args.facts {
         None => CaseFacts::default(),
         Some(file) => {
@@ -187,8 +190,11 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             let mut text = String::new();
             (bounded::open_named(file).and_then(|f| f.take(MOST_FACTS).read_to_string(&mut text)))
                 .map_err(|e| unreadable(&name).caused_by(e))?;
-            let document: Value = serde_json::from_str(&text)
-                .map_err(|e| Failure::usage(format!("`{name}` is not JSON")).caused_by(e))?;
+            let document: Value = serde_json::from_str(&text).map_err(|e| {
+                Failure::usage(format!("`{name}`, given as --facts, is not JSON"))
+                    .hint("--facts takes JSON with engine, version, gpu and container")
+                    .caused_by(e)
+            })?;
             CaseFacts::from_document(&document)
         }
     };

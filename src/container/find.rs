@@ -214,8 +214,8 @@ pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
                 .hint(format!("start it: `docker start {name}`"))
         }
         _ if c.image.is_empty() && c.image_id.is_empty() => {
-            Failure::environment(format!("{name} has ended; its exit code is unknown"))
-                .hint("see its log: `plimsoll why FILE`")
+            Failure::environment(format!("{name} has ended, and its exit code is unknown"))
+                .hint("`plimsoll why FILE` reads its log: the file that it wrote, or `journalctl -u SERVICE > FILE`")
         }
         status => {
             let code = state

@@ -484,7 +484,7 @@ fn choose_container(wanted: &str, all: Vec<PodContainer>) -> Result<PodContainer
             )
         }
         None if names.is_empty() => Err(Failure::environment(format!(
-            "no container is named `{wanted}`: {KUBELET_LOGS} has no log of a pod"
+            "no pod's container `{wanted}` is known: {KUBELET_LOGS}, where Kubernetes keeps logs, has none"
         ))
         .hint("name its process: `crictl inspect ID` shows the pid, for --pid")),
         None => Err(Failure::environment(format!(

@@ -206,7 +206,7 @@ impl MemoryWatcher {
         let name = path.display().to_string();
         if samples.is_empty() {
             return Err(Failure::usage(format!(
-                "the recording `{name}` has no readings"
+                "the recording `{name}` has no readings: record for longer"
             )));
         }
         let clock = Clock::start();

@@ -178,7 +178,7 @@ fn no_answer(target: &LoadTarget, error: &RequestError, status: Option<u16>) -> 
     ));
     match status {
         Some(401 | 403) => {
-            failure.hint("the server requires another key than its settings contain")
+            failure.hint("the server wants an API key, and not the one in its container's settings")
         }
         Some(404) => failure.hint("is the model's name right? --model names another"),
         Some(400 | 413 | 422) => failure

@@ -99,7 +99,7 @@ fn with_setting(server: &ServerConfig, flag: &str, value: &str) -> Result<Server
         Some("model_id") => value.clone_into(&mut server.model),
         Some(key) => set_requested(settings, key, value).ok_or_else(|| {
             Failure::usage(format!("{flag} cannot have the value `{value}`"))
-                .hint("docs/SWEEP.md lists what each setting takes")
+                .hint("`plimsoll config schema` prints what each setting takes")
         })?,
         None => match value {
             "false" => {}

@@ -93,7 +93,7 @@ pub fn collect_findings(
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
-            "the witnesses claim {} more than was measured: a reserved pool that is not touched, or a part counted twice",
+            "the sources report {} more than was measured: a reserved pool that is not touched, or a part counted twice",
             signed_text(-i128::from(unexplained))
         );
         findings.push(Finding::new_warning("negative_residual", message));
@@ -596,7 +596,7 @@ fn begins_late(o: &CaptureObservation<'_>) -> Option<f64> {
 fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
     if o.coarsely_timed() {
-        findings.push(Finding::new_warning("log_times_coarse", "log timestamps are in whole seconds and lag: memory may be assigned to the next phase, so differences of readings have low confidence (Docker, and Podman from 5.8, report nanoseconds)"
+        findings.push(Finding::new_warning("log_times_coarse", "the log has times in whole seconds, so memory may be counted in the next phase: parts that were measured between two lines have low confidence. Docker, or Podman 5.8 and later, has exact times"
                 .to_owned(),
         ));
     }

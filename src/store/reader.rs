@@ -55,7 +55,7 @@ impl StoredCapture {
             .find(|stored| stored.capture.run_id == run)
             .ok_or_else(|| {
                 Failure::usage(format!("the capture of `{shown}` is not beside it")).hint(format!(
-                    "look for a folder that ends in `.capture` with run {run}"
+                    "find the `.capture` folder whose capture.json names run {run}, and give that folder"
                 ))
             })
     }
@@ -94,7 +94,7 @@ impl StoredCapture {
         })?;
         let broken = |e: serde_json::Error| {
             Failure::usage(format!(
-                "`{}` is damaged, or is not the head of a capture",
+                "`{}` is damaged, or is not the capture.json of a capture",
                 file.display()
             ))
             .hint("copy the whole folder that ends in `.capture` again")

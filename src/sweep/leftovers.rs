@@ -37,7 +37,7 @@ pub async fn end_leftovers(
         // A container with labels from its image belongs to another owner.
         if !runtime.is_of_us(&facts).await? {
             watcher.warning(&format!(
-                "container `{}` may have this sweep's labels from its image: it is not removed. If it is of no use, `docker rm -f` it",
+                "container `{}` has this sweep's labels, perhaps from its image, so it is not removed. If you do not need it: `docker rm -f` with its name",
                 facts.name
             ));
             continue;
@@ -45,7 +45,7 @@ pub async fn end_leftovers(
         match owner_of(&facts) {
             // The folder is ours alone, so its owner cannot be another sweep that lives.
             Owner::Alive | Owner::Unknown => watcher.warning(&format!(
-                "container `{}` is of this sweep, but its process may still run: it is not removed. `plimsoll clean` shows it",
+                "container `{}` is of this sweep, but the plimsoll that started it may still run, so it is not removed. `plimsoll clean` shows both",
                 facts.name
             )),
             Owner::Dead => match collect::end_container(runtime, &facts.id, GRACE).await {

@@ -35,7 +35,7 @@ pub fn pages() -> Vec<Page> {
     .iter()
     .map(PathBuf::from)
     .collect();
-    for folder in ["docs", "docs/dev"] {
+    for folder in ["docs", "docs/dev", "docs/engines"] {
         for entry in std::fs::read_dir(root().join(folder)).expect("docs") {
             let path = PathBuf::from(folder).join(entry.expect("docs").file_name());
             if path.extension().is_some_and(|e| e == "md") {

@@ -76,9 +76,10 @@ impl<'a> ExperimentLevels<'a> {
         };
         if levels.len() > MOST {
             return Err(Failure::usage(format!(
-                "{} levels are named, and {MOST} are the most",
+                "the experiment has {} levels, and at most {MOST} are allowed",
                 levels.len()
-            )));
+            ))
+            .hint("name fewer values"));
         }
         if let Some((name, asked)) = levels.iter().find(|(_, a)| a.requests < a.concurrency) {
             return Err(Failure::usage(format!(

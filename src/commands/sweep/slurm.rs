@@ -33,8 +33,13 @@ pub async fn submit_sweep(
     if args.name.is_none() {
         words.push(format!("--name={}", sweep.name));
     }
-    let program = std::env::current_exe()
-        .map_err(|e| Failure::environment("plimsoll cannot find its own path").caused_by(e))?;
+    let program = std::env::current_exe().map_err(|e| {
+        Failure::environment(
+            "plimsoll cannot find its own program file, which the Slurm jobs start",
+        )
+        .hint("was it moved or updated meanwhile? start it by its full path")
+        .caused_by(e)
+    })?;
     let job = SlurmJob {
         program,
         name: sweep.name.clone(),

@@ -49,7 +49,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
     let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
     if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
-        let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
+        let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no source accounts for is unexplained, and negative where the sources report more than was measured.";
         details.push(ContentBlock::Text(text.into()));
     }
     vec![Chapter {

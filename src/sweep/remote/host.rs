@@ -97,7 +97,8 @@ impl RemoteHost {
         line.extend(words);
         // ssh joins what it is given with blanks, and a shell over there reads it.
         let line = shlex::try_join(line).map_err(|_| {
-            Failure::usage("an argument contains a NUL character, which no command line can hold")
+            Failure::usage("a path or setting for the other machine contains a NUL character, which no command line can hold")
+                .hint("look in the sweep file for one")
         })?;
         let mut command = Command::new(&self.ssh);
         // No questions: no user is there to answer. A dead line is noticed within a minute.
@@ -179,7 +180,7 @@ impl RemoteHost {
                     ))
                     .hint(install)),
                     None => Err(Failure::environment(format!(
-                        "the program plimsoll on `{self}` does not print its version"
+                        "`plimsoll --version` on `{self}` printed no version: it is broken, or another program"
                     ))
                     .hint(install)),
                 }

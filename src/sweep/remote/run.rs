@@ -58,8 +58,7 @@ impl RemoteHost {
             tokio::spawn(async move { drop(pipe.write_all(&bytes).await) })
         });
         let broken = |e| {
-            Failure::environment(format!("the answer of `{self}` over ssh cannot be read"))
-                .caused_by(e)
+            Failure::environment(format!("the ssh connection to `{self}` broke off")).caused_by(e)
         };
         let mut out = child.stdout.take();
         let mut err = child.stderr.take();
@@ -133,8 +132,7 @@ impl RemoteHost {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let broken = |e| {
-            Failure::environment(format!("the answer of `{self}` over ssh cannot be read"))
-                .caused_by(e)
+            Failure::environment(format!("the ssh connection to `{self}` broke off")).caused_by(e)
         };
         let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::bug("the output of `ssh` cannot be read"));
@@ -155,7 +153,11 @@ impl RemoteHost {
             }
         };
         let unpacked = unpacking.await.map_err(|e| {
-            Failure::environment("the results of the other machine cannot be unpacked").caused_by(e)
+            Failure::environment(format!("the results of `{self}` cannot be unpacked here"))
+                .hint(format!(
+                    "they are kept there, in `{dir}`: try again with --resume"
+                ))
+                .caused_by(e)
         })?;
         let complaint = complaints.await.unwrap_or_default();
         match ended.code() {
