@@ -303,13 +303,13 @@ mod tests {
         let zero = dir.path().join("zero");
         std::os::unix::fs::symlink("/dev/zero", &zero).unwrap();
         for (path, what) in [(&pipe, "a pipe"), (&zero, "a device")] {
-            for said in [
+            for result in [
                 open_regular(path).map(drop),
                 read_document(path).map(drop),
                 open_records(path, 0).map(drop),
                 read_beginning(path, 10).map(drop),
             ] {
-                assert!(said.unwrap_err().to_string().ends_with(what));
+                assert!(result.unwrap_err().to_string().ends_with(what));
             }
         }
         assert!(named_bytes(&zero, 1 << 16).is_err(), "it has no end");

@@ -112,14 +112,14 @@ fn plain_name(name: &str) -> String {
 /// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
 /// name.
 pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
-    let said = plain_name(name);
-    let short = said
+    let plain = plain_name(name);
+    let short = plain
         .trim_start_matches("nvidia")
         .trim_start_matches("amd")
         .trim_start_matches("geforce");
     let is = |known: &String| {
         let known = plain_name(known);
-        known == said || known == short
+        known == plain || known == short
     };
     models
         .iter()
@@ -135,19 +135,19 @@ pub fn load_gpus() -> Result<Vec<GpuModel>, Failure> {
 
 /// The model of a GPU with this name. Memory decides nothing: a slice has less of it.
 pub fn model_of<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
-    let said: Vec<String> = name
+    let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
         .map(str::to_ascii_lowercase)
         .collect();
     // A GPU's variants for some markets share its name with a letter more (`4090 D`) and are
     // something else.
-    let other = |m: &&GpuModel| said.iter().any(|w| w == "d") && m.name.contains("RTX");
+    let other = |m: &&GpuModel| words.iter().any(|w| w == "d") && m.name.contains("RTX");
     models
         .iter()
         .find(|m| {
             m.words
                 .iter()
-                .all(|w| said.contains(&w.to_ascii_lowercase()))
+                .all(|w| words.contains(&w.to_ascii_lowercase()))
         })
         .filter(|m| !other(m))
 }

@@ -75,10 +75,10 @@ impl Clock {
     /// earlier.
     pub fn zero_of(&self, other: &Clock) -> AtNs {
         match (&self.hand, &other.hand) {
-            (Hand::Monotonic(mine), Hand::Monotonic(theirs)) => {
-                match theirs.checked_duration_since(*mine) {
+            (Hand::Monotonic(own), Hand::Monotonic(theirs)) => {
+                match theirs.checked_duration_since(*own) {
                     Some(later) => to_nanos(later),
-                    None => -to_nanos(mine.duration_since(*theirs)),
+                    None => -to_nanos(own.duration_since(*theirs)),
                 }
             }
             _ => self.from_wall(other.wall_start_ns),
@@ -118,8 +118,10 @@ fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
     } else {
         pinned
     };
-    let told = [pinned, stepped].into_iter();
-    let past = told.filter(|at| *at <= now.saturating_add(STEP_NS)).max();
+    let candidates = [pinned, stepped].into_iter();
+    let past = candidates
+        .filter(|at| *at <= now.saturating_add(STEP_NS))
+        .max();
     past.unwrap_or(now).min(now)
 }
 
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_keeps_its_moment_whatever_the_wall_clock_does() {
+    fn a_reported_time_keeps_its_moment_whatever_the_wall_clock_does() {
         const S: i64 = 1_000_000_000;
         for step in [
             -86_400 * S,

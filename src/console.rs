@@ -189,7 +189,7 @@ impl Console {
     /// The way in for a run's news.
     pub fn sink(&self) -> Sink {
         let console = self.clone();
-        Arc::new(move |news| console.0.take_progress(news))
+        Arc::new(move |progress| console.0.take_progress(progress))
     }
 
     /// Something worth a line.
@@ -367,8 +367,8 @@ fn chain(error: &anyhow::Error) -> String {
 }
 
 impl Inner {
-    fn take_progress(&self, news: Progress) {
-        match news {
+    fn take_progress(&self, progress: Progress) {
+        match progress {
             Progress::Stage(stage) => self.begin_stage(stage),
             Progress::StageFailed => {
                 self.end_stage(StageEnd::Failed);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_unknown() {
+    fn what_the_kernel_does_not_report_is_unknown() {
         let meminfo = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 5 kB\n";
         let pressure = "some avg10=1.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.75 avg60=0.00 avg300=0.00 total=1\n";
         let state = state_in(meminfo, pressure).unwrap();

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match Cli::from_arguments() {
         Ok(cli) => commands::run_command(cli).into(),
-        Err(said) => {
-            let text = said.render();
+        Err(error) => {
+            let text = error.render();
             let (plain, coloured) = (text.to_string(), text.ansi().to_string());
-            console::about_arguments(said.use_stderr(), &plain, &coloured);
-            u8::try_from(said.exit_code()).unwrap_or(2).into()
+            console::about_arguments(error.use_stderr(), &plain, &coloured);
+            u8::try_from(error.exit_code()).unwrap_or(2).into()
         }
     }
 }

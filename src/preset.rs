@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_in_a_preset_is_told_with_its_place() {
+    fn a_typo_in_a_preset_is_reported_with_its_place() {
         let e = parse_preset("mine", "image: a\nshm_sise: 1g\n").unwrap_err();
         let cause = e.source.as_ref().unwrap().to_string();
         assert!(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_stands_in_a_file_is_told() {
+    fn an_error_quotes_nothing_of_the_file() {
         let secret = ["machine host login me pass", "word pl1msoll"].concat();
         for (text, place) in [
             (secret.clone(), "expected a map of keys"),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_is_told_as_one() {
+    fn a_missing_file_is_reported_as_missing() {
         for word in ["./nope.yaml", "nope.yml", "dir/nope"] {
             assert!(
                 load_preset(word)

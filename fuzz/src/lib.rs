@@ -69,7 +69,7 @@ pub fn log(engine: &str, bytes: &[u8]) {
         Err(_) => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
     };
     let report = parse_reader(parser.as_mut(), bytes).expect("reading memory does not fail");
-    let _ = (parser.root_cause(), parser.ready(), parser.steps_seen());
+    let _ = (parser.root_cause(), parser.ready(), parser.step_count());
     let quotes = report.facts.values().flat_map(|fact| &fact.quote);
     let size: usize = quotes.map(String::len).sum();
     assert!(size < 2_000_000, "{size} bytes of quotes");

@@ -35,8 +35,9 @@ impl ActivityMemory {
     }
 
     fn add_look(&mut self, at: &LookTime, look: &mut HostLook) {
-        let seen: Vec<ObservedContainer> = look.observations.iter().map(seen_container).collect();
-        let mut activities = self.history.add_look(at, &seen);
+        let containers: Vec<ObservedContainer> =
+            look.observations.iter().map(observed_container).collect();
+        let mut activities = self.history.add_look(at, &containers);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
         }
@@ -56,7 +57,7 @@ fn current_moment() -> LookTime {
     }
 }
 
-fn seen_container(observation: &ActivityObservation) -> ObservedContainer {
+fn observed_container(observation: &ActivityObservation) -> ObservedContainer {
     ObservedContainer {
         id: observation.container.clone(),
         started_ns: observation.started_ns,

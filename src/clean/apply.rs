@@ -135,7 +135,7 @@ pub async fn apply_verdicts(
     verdicts: &[CleanVerdict],
     options: &ApplyOptions,
     cancel: &CancellationToken,
-    news: &Sink,
+    progress: &Sink,
 ) -> Vec<ActOutcome> {
     let todo: Vec<&CleanVerdict> = verdicts
         .iter()
@@ -144,7 +144,7 @@ pub async fn apply_verdicts(
     if todo.is_empty() {
         return Vec::new();
     }
-    news(Progress::Stage(Stage::Cleanup));
+    progress(Progress::Stage(Stage::Cleanup));
     let work = ApplyWork {
         runtime,
         survey,
@@ -161,7 +161,7 @@ pub async fn apply_verdicts(
     while let Some(outcome) = running.next().await {
         outcomes.push(outcome);
         let done = outcomes.len() as u64;
-        news(Progress::Step { done, of });
+        progress(Progress::Step { done, of });
     }
     outcomes.sort_by_key(|(place, _)| *place);
     let mut outcomes: Vec<ActOutcome> = outcomes.into_iter().map(|(_, o)| o).collect();

@@ -198,7 +198,7 @@ fn the_page_with_every_reason_on_a_narrow_terminal() {
 }
 
 #[test]
-fn what_was_named_and_is_kept_is_told_with_its_reason() {
+fn what_was_named_and_is_kept_is_listed_with_its_reason() {
     let (survey, verdicts) = everything();
     let text = page(&survey, &verdicts, &["web"], false, 100);
     assert!(
@@ -365,7 +365,7 @@ fn the_page_of_what_came_of_it() {
 }
 
 #[test]
-fn of_many_outcomes_those_that_failed_are_all_told() {
+fn of_many_outcomes_all_failures_are_listed() {
     let (_, verdicts) = everything();
     let mut all = vec![outcome(&verdicts[0], ActResult::Cleaned, &["stopped in 2.1 s"]); 70];
     all.extend(vec![outcome(&verdicts[1], ActResult::NotDone, &[]); 30]);

@@ -87,48 +87,51 @@ impl ActivityHistory {
     pub fn add_look(
         &mut self,
         at: &LookTime,
-        seen: &[ObservedContainer],
+        observed: &[ObservedContainer],
     ) -> BTreeMap<String, Activity> {
         if at.boot.is_empty() || self.boot != at.boot {
             self.boot.clone_from(&at.boot);
             self.containers.clear();
         }
         let at_ns = at.boot_ns;
-        let activities = seen
+        let activities = observed
             .iter()
-            .map(|seen| (seen.id.clone(), self.add_container(at, seen)));
+            .map(|container| (container.id.clone(), self.add_container(at, container)));
         let activities = activities.collect();
         (self.containers).retain(|_, e| e.seen_ns.abs_diff(at_ns) <= FORGET_NS.unsigned_abs());
         activities
     }
 
-    fn add_container(&mut self, at: &LookTime, seen: &ObservedContainer) -> Activity {
+    fn add_container(&mut self, at: &LookTime, container: &ObservedContainer) -> Activity {
         let at_ns = at.boot_ns;
-        let Some(started_ns) = seen.started_ns else {
-            self.containers.remove(&seen.id);
+        let Some(started_ns) = container.started_ns else {
+            self.containers.remove(&container.id);
             return Activity::default();
         };
-        let before = self.containers.remove(&seen.id).filter(|before| {
-            let fell = matches!((before.requests, seen.requests), (Some(b), Some(now)) if now < b);
+        let before = self.containers.remove(&container.id).filter(|before| {
+            let fell =
+                matches!((before.requests, container.requests), (Some(b), Some(now)) if now < b);
             before.started_ns == started_ns && before.seen_ns <= at_ns && !fell
         });
         let entry = ContainerHistory {
             started_ns,
             seen_ns: at_ns,
-            gpu_since_ns: gpu_since(at_ns, seen, before.as_ref()),
-            requests_since_ns: requests_since(at_ns, seen, before.as_ref()),
-            requests: seen.requests.or(before.as_ref().and_then(|b| b.requests)),
-            log_ns: seen.last_log_ns,
-            log_since_ns: log_since(at_ns, seen, before.as_ref()),
+            gpu_since_ns: gpu_since(at_ns, container, before.as_ref()),
+            requests_since_ns: requests_since(at_ns, container, before.as_ref()),
+            requests: container
+                .requests
+                .or(before.as_ref().and_then(|b| b.requests)),
+            log_ns: container.last_log_ns,
+            log_since_ns: log_since(at_ns, container, before.as_ref()),
         };
         let activity = Activity {
-            gpu_idle_s: seen.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
+            gpu_idle_s: container.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
                 // Busy at this look is busy now.
                 entry
                     .gpu_since_ns
                     .map_or(0, |since| seconds_between(since, at_ns))
             }),
-            requests_idle_s: match (seen.requests, seen.requests_now) {
+            requests_idle_s: match (container.requests, container.requests_now) {
                 (_, Some(1..)) => Some(0),
                 (Some(_), Some(0)) => {
                     let since = entry.requests_since_ns;
@@ -136,9 +139,9 @@ impl ActivityHistory {
                 }
                 _ => None,
             },
-            log_silent_s: silent_s(at, seen, entry.log_since_ns),
+            log_silent_s: silent_s(at, container, entry.log_since_ns),
         };
-        self.containers.insert(seen.id.clone(), entry);
+        self.containers.insert(container.id.clone(), entry);
         activity
     }
 }
@@ -146,15 +149,15 @@ impl ActivityHistory {
 /// The look since which the GPUs are idle; `None`: they are busy now, or it is not known.
 fn gpu_since(
     at_ns: i64,
-    seen: &ObservedContainer,
+    container: &ObservedContainer,
     before: Option<&ContainerHistory>,
 ) -> Option<i64> {
-    if !seen.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
+    if !container.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
         return None;
     }
     let bridged = before.filter(|b| {
         let close = at_ns.saturating_sub(b.seen_ns) <= GAP_NS;
-        close || seen.requests.is_some() && seen.requests == b.requests
+        close || container.requests.is_some() && container.requests == b.requests
     });
     Some(bridged.and_then(|b| b.gpu_since_ns).unwrap_or(at_ns))
 }
@@ -162,11 +165,11 @@ fn gpu_since(
 /// The look since which no request came; `None`: one runs now, or it was never known.
 fn requests_since(
     at_ns: i64,
-    seen: &ObservedContainer,
+    container: &ObservedContainer,
     before: Option<&ContainerHistory>,
 ) -> Option<i64> {
     let since = before.and_then(|b| b.requests_since_ns);
-    match (seen.requests, seen.requests_now) {
+    match (container.requests, container.requests_now) {
         (_, Some(1..)) => None,
         // Whether one runs now is not known: it may be one that was counted when it came.
         (_, None) => None,
@@ -180,10 +183,10 @@ fn requests_since(
 }
 
 /// The look after which the log's last line came, as far as it was watched.
-fn log_since(at_ns: i64, seen: &ObservedContainer, before: Option<&ContainerHistory>) -> i64 {
+fn log_since(at_ns: i64, container: &ObservedContainer, before: Option<&ContainerHistory>) -> i64 {
     match before {
-        Some(b) if b.log_ns.is_none() || seen.last_log_ns.is_none() => at_ns,
-        Some(b) if b.log_ns == seen.last_log_ns => b.log_since_ns,
+        Some(b) if b.log_ns.is_none() || container.last_log_ns.is_none() => at_ns,
+        Some(b) if b.log_ns == container.last_log_ns => b.log_since_ns,
         Some(b) => b.seen_ns,
         None => at_ns,
     }
@@ -191,10 +194,10 @@ fn log_since(at_ns: i64, seen: &ObservedContainer, before: Option<&ContainerHist
 
 /// How long the log is silent: by its own times, and never for longer than it was watched without
 /// a new line. Lines of before the last start do not count.
-fn silent_s(at: &LookTime, seen: &ObservedContainer, since_ns: i64) -> Option<u64> {
-    let last = seen.last_log_ns?;
-    let told = seconds_between(last.max(seen.started_ns.unwrap_or(last)), at.wall_ns);
-    Some(told.min(seconds_between(since_ns, at.boot_ns)))
+fn silent_s(at: &LookTime, container: &ObservedContainer, since_ns: i64) -> Option<u64> {
+    let last = container.last_log_ns?;
+    let line_age_s = seconds_between(last.max(container.started_ns.unwrap_or(last)), at.wall_ns);
+    Some(line_age_s.min(seconds_between(since_ns, at.boot_ns)))
 }
 
 /// Whole seconds from one moment to a later one, 0 where it is not later.

@@ -34,8 +34,8 @@ fn idle() -> ObservedContainer {
 fn after(looks: &[(i64, ObservedContainer)]) -> Activity {
     let mut history = ActivityHistory::default();
     let mut last = Activity::default();
-    for (seconds, seen) in looks {
-        last = history.add_look(&moment(*seconds), std::slice::from_ref(seen))["a"].clone();
+    for (seconds, container) in looks {
+        last = history.add_look(&moment(*seconds), std::slice::from_ref(container))["a"].clone();
     }
     last
 }
@@ -52,7 +52,7 @@ fn idleness_counts_from_the_first_look_that_found_it() {
 }
 
 #[test]
-fn a_wall_clock_that_jumps_makes_nobody_idle() {
+fn a_wall_clock_that_jumps_makes_no_container_idle() {
     let hour = 3600;
     let quiet = ObservedContainer {
         last_log_ns: Some(at(-5)),
@@ -78,7 +78,7 @@ fn a_wall_clock_that_jumps_makes_nobody_idle() {
     let mut history = ActivityHistory::default();
     let mut silent = None;
     for look in 0..10 {
-        let seen = ObservedContainer {
+        let container = ObservedContainer {
             last_log_ns: Some(at(look * 60 - 1)),
             ..idle()
         };
@@ -86,7 +86,7 @@ fn a_wall_clock_that_jumps_makes_nobody_idle() {
             wall_ns: at(look * 60 + hour),
             ..moment(look * 60)
         };
-        silent = history.add_look(&jumped, &[seen])["a"].log_silent_s;
+        silent = history.add_look(&jumped, &[container])["a"].log_silent_s;
     }
     assert_eq!(silent, Some(60));
 }
@@ -121,11 +121,11 @@ fn another_boot_begins_anew() {
 #[test]
 fn the_lines_that_our_own_looks_write_are_no_work() {
     let look = |s: i64| {
-        let seen = ObservedContainer {
+        let container = ObservedContainer {
             last_log_ns: Some(at(s)),
             ..idle()
         };
-        (s, seen)
+        (s, container)
     };
     let looks = after(&[look(0), look(60), look(200)]);
     assert_eq!((looks.log_silent_s, looks.idle_s()), (Some(0), Some(200)));
@@ -168,9 +168,9 @@ fn what_is_not_known_is_never_idle() {
         |s: &mut ObservedContainer| s.requests = None,
         |s: &mut ObservedContainer| s.requests_now = None,
     ] {
-        let mut seen = idle();
-        blank(&mut seen);
-        assert_eq!(after(&[(0, idle()), (60, seen)]).idle_s(), None);
+        let mut container = idle();
+        blank(&mut container);
+        assert_eq!(after(&[(0, idle()), (60, container)]).idle_s(), None);
     }
     // GPUs that could not be read for a while may have worked then.
     let unread = ObservedContainer {
@@ -201,8 +201,8 @@ fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
         ..idle()
     };
     let hour = 60 * MINUTE_S;
-    let gpu = |between: i64, seen: &ObservedContainer| {
-        after(&[(0, seen.clone()), (between, seen.clone())]).gpu_idle_s
+    let gpu = |between: i64, container: &ObservedContainer| {
+        after(&[(0, container.clone()), (between, container.clone())]).gpu_idle_s
     };
     assert_eq!(gpu(5 * MINUTE_S, &uncounted), Some(300));
     assert_eq!(gpu(5 * MINUTE_S + 1, &uncounted), Some(0));
@@ -305,7 +305,7 @@ fn looks() -> impl Strategy<Value = Vec<(i64, ObservedContainer)>> {
         each.map(|(wait, started, gpu, more, counted, running, log)| {
             now += wait;
             count += more.unwrap_or(0);
-            let seen = ObservedContainer {
+            let container = ObservedContainer {
                 id: "a".into(),
                 started_ns: started.map(at),
                 gpu_percent: gpu,
@@ -313,7 +313,7 @@ fn looks() -> impl Strategy<Value = Vec<(i64, ObservedContainer)>> {
                 requests_now: running,
                 last_log_ns: log.map(|log| at(log.min(now))),
             };
-            (now, seen)
+            (now, container)
         })
         .collect()
     })
@@ -321,17 +321,17 @@ fn looks() -> impl Strategy<Value = Vec<(i64, ObservedContainer)>> {
 
 proptest! {
     #[test]
-    fn nobody_was_idle_for_longer_than_since_the_last_work_seen(looks in looks()) {
+    fn idle_time_never_exceeds_the_time_since_the_last_work(looks in looks()) {
         let idle = after(&looks);
         let (now, last) = looks.last().unwrap();
         let since = |seconds: i64| Some(u64::try_from(now - seconds).unwrap());
-        for (when, seen) in &looks {
-            let restarted = seen.started_ns != last.started_ns;
-            if restarted || seen.gpu_percent.is_none_or(|p| p >= IDLE_PERCENT) {
+        for (when, container) in &looks {
+            let restarted = container.started_ns != last.started_ns;
+            if restarted || container.gpu_percent.is_none_or(|p| p >= IDLE_PERCENT) {
                 prop_assert!(idle.gpu_idle_s <= since(*when), "{idle:?}");
             }
-            let came = seen.requests.is_some() && seen.requests != last.requests;
-            if restarted || came || seen.requests_now != Some(0) {
+            let came = container.requests.is_some() && container.requests != last.requests;
+            if restarted || came || container.requests_now != Some(0) {
                 prop_assert!(idle.requests_idle_s <= since(*when), "{idle:?}");
             }
         }
@@ -339,16 +339,16 @@ proptest! {
     }
 
     #[test]
-    fn knowing_less_makes_nobody_idler(looks in looks(), which in any::<prop::sample::Index>(), what in 0..5) {
+    fn missing_figures_never_lengthen_idle_time(looks in looks(), which in any::<prop::sample::Index>(), what in 0..5) {
         let mut less = looks.clone();
         let place = which.index(looks.len());
-        let seen = &mut less[place].1;
+        let container = &mut less[place].1;
         match what {
-            0 => seen.started_ns = None,
-            1 => seen.gpu_percent = None,
-            2 => seen.requests = None,
-            3 => seen.requests_now = None,
-            _ => seen.last_log_ns = None,
+            0 => container.started_ns = None,
+            1 => container.gpu_percent = None,
+            2 => container.requests = None,
+            3 => container.requests_now = None,
+            _ => container.last_log_ns = None,
         }
         prop_assert!(after(&less).idle_s() <= after(&looks).idle_s(), "{:?}", after(&less));
     }
@@ -356,12 +356,12 @@ proptest! {
     #[test]
     fn separate_runs_share_it_through_a_file(looks in looks()) {
         let (mut one, mut many) = (ActivityHistory::default(), ActivityHistory::default());
-        for (seconds, seen) in &looks {
+        for (seconds, container) in &looks {
             let text = serde_json::to_string(&many).unwrap();
             many = serde_json::from_str(&text).unwrap();
-            let seen = std::slice::from_ref(seen);
+            let containers = std::slice::from_ref(container);
             let now = moment(*seconds);
-            prop_assert_eq!(one.add_look(&now, seen), many.add_look(&now, seen));
+            prop_assert_eq!(one.add_look(&now, containers), many.add_look(&now, containers));
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct MemoryGate {
     levels: Vec<Option<DeviceLevel>>,
     /// Devices that were to be watched and are not there any more.
     lost: Vec<String>,
-    whose: GateScope,
+    scope: GateScope,
     /// The last list of processes of each device, by its index.
     lists: BTreeMap<u32, Vec<ProcessMemory>>,
 }
@@ -109,9 +109,9 @@ impl MemoryGate {
     /// more than at the look counts as theirs.
     pub fn after_end(
         levels: &BTreeMap<String, DeviceLevel>,
-        mine: IsOwnProcess,
+        is_own: IsOwnProcess,
     ) -> Result<MemoryGate, Failure> {
-        let mut gate = MemoryGate::new(telemetry::open_host()?, GateScope::Ended(mine));
+        let mut gate = MemoryGate::new(telemetry::open_host()?, GateScope::Ended(is_own));
         let devices = gate.backend.devices();
         gate.levels = devices.iter().map(|d| levels.get(&d.id).copied()).collect();
         let there = |id: &String| devices.iter().any(|d| d.id == *id);
@@ -119,13 +119,13 @@ impl MemoryGate {
         Ok(gate)
     }
 
-    fn new(backend: Box<dyn MemoryBackend>, whose: GateScope) -> MemoryGate {
+    fn new(backend: Box<dyn MemoryBackend>, scope: GateScope) -> MemoryGate {
         MemoryGate {
             backend,
             clock: Clock::start(),
             levels: Vec::new(),
             lost: Vec::new(),
-            whose,
+            scope,
             lists: BTreeMap::new(),
         }
     }
@@ -149,9 +149,9 @@ impl MemoryGate {
     /// How far a device is above its level, bytes.
     fn bytes_above_level(&self, sample: &MemorySample) -> Option<u64> {
         let level = self.levels.get(sample.device as usize).copied().flatten()?;
-        let grown = match &self.whose {
+        let grown = match &self.scope {
             GateScope::Container(_) => 0,
-            GateScope::Ended(mine) => grown(&level, sample, mine),
+            GateScope::Ended(is_own) => grown(&level, sample, is_own),
         };
         Some(used_without_cache(sample).saturating_sub(level.used_bytes.saturating_add(grown)))
     }
@@ -162,7 +162,7 @@ impl MemoryGate {
             self.bytes_above_level(s)
                 .is_none_or(|more| more <= TOLERANCE)
         });
-        match self.whose {
+        match self.scope {
             // What is gone holds nothing.
             GateScope::Container(_) => good,
             // What was not read proves nothing.
@@ -195,7 +195,7 @@ impl MemoryGate {
         cancel: &CancellationToken,
     ) -> Result<(), HeldMemory> {
         let until = Instant::now() + deadline;
-        let detail = matches!(self.whose, GateScope::Ended(_));
+        let detail = matches!(self.scope, GateScope::Ended(_));
         let mut good = 0;
         loop {
             let samples = self.read_samples(detail);
@@ -219,7 +219,7 @@ impl MemoryGate {
 
     /// Who holds which memory, by the last reading.
     fn describe_held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> HeldMemory {
-        if let GateScope::Container(_) = self.whose {
+        if let GateScope::Container(_) = self.scope {
             samples = self.read_samples(true);
         }
         let devices = self.backend.devices();
@@ -235,7 +235,7 @@ impl MemoryGate {
                 s.processes = self.lists.get(&s.device).cloned();
             }
             let device = devices.iter().find(|d| d.index == s.device);
-            let place = match (device, &self.whose) {
+            let place = match (device, &self.scope) {
                 (Some(d), _) if d.kind == DeviceKind::Gpu => format!("on {}", d.id),
                 (_, GateScope::Container(name)) => format!("in container `{name}`"),
                 _ => "on a device".to_owned(),
@@ -247,7 +247,7 @@ impl MemoryGate {
                 processes: s.processes.clone().unwrap_or_default(),
             });
         }
-        let since = match self.whose {
+        let since = match self.scope {
             GateScope::Container(_) => "before the engine started",
             GateScope::Ended(_) => "what others held before",
         };
@@ -260,7 +260,7 @@ impl MemoryGate {
                 deadline.as_secs()
             )
         };
-        if let GateScope::Ended(_) = self.whose {
+        if let GateScope::Ended(_) = self.scope {
             let unread = self.unread(&samples).into_iter().map(id_of);
             for id in unread.chain(self.lost.iter().cloned()) {
                 if !words.is_empty() {
@@ -282,11 +282,11 @@ impl MemoryGate {
 }
 
 /// What processes that go on take more than at the look, bytes.
-fn grown(level: &DeviceLevel, sample: &MemorySample, mine: &IsOwnProcess) -> u64 {
+fn grown(level: &DeviceLevel, sample: &MemorySample, is_own: &IsOwnProcess) -> u64 {
     let (Some(before), Some(processes)) = (level.others_bytes, &sample.processes) else {
         return 0;
     };
-    let others = processes.iter().filter(|p| !mine(p));
+    let others = processes.iter().filter(|p| !is_own(p));
     let now: u64 = others.filter_map(|p| p.used_bytes).sum();
     now.saturating_sub(before)
 }

@@ -73,8 +73,8 @@ pub fn ruler_of(container: &ContainerLook) -> Option<String> {
         let mut processes = container.processes.iter().flatten();
         processes.find_map(ruler_of_process).map(str::to_owned)
     };
-    let told = container.ruled_by.clone();
-    told.or_else(kubernetes).or_else(by_cgroup)
+    let ruler = container.ruled_by.clone();
+    ruler.or_else(kubernetes).or_else(by_cgroup)
 }
 
 /// As much of a name as the kernel keeps.

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_failed_and_what_was_named_and_stays() {
+    fn what_is_left_is_what_failed_and_what_was_named_and_is_kept() {
         let count = |names: &[&str], verdicts: &[CleanVerdict], outcomes: &[ActOutcome]| {
             count_left(&survey(), &ask(names), verdicts, outcomes)
         };

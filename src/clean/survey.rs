@@ -123,19 +123,19 @@ impl Surveyor {
         let mut blind = Vec::new();
         // Before the list: what is in it and not on the list is gone, and not just started.
         let records = self.records().await;
-        let met = containers::list_containers(&self.runtime, &mut blind).await?;
+        let listed = containers::list_containers(&self.runtime, &mut blind).await?;
         let now = jiff::Timestamp::now();
         let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
         if self.runtime.is_remote() {
             blind.push("the daemon is another machine's: its containers' processes and GPUs are not visible from here".into());
         }
-        let (options, healths) = (self.options, self.healths(&met, now_ns).await);
+        let (options, healths) = (self.options, self.healths(&listed, now_ns).await);
         let mut reading = self
             .devices
             .read_gpus(options.readings.max(1), options.pause)
             .await;
         blind.append(&mut reading.blind);
-        let known: BTreeSet<String> = met.iter().map(|m| m.facts.id.clone()).collect();
+        let known: BTreeSet<String> = listed.iter().map(|m| m.facts.id.clone()).collect();
 
         let mut stuck = std::mem::take(&mut self.stuck);
         let mut eyes = ProcessLooker::new(&known, &records, &reading, &mut stuck);
@@ -146,18 +146,18 @@ impl Surveyor {
                 .collect();
             let look =
                 |m: &ContainerDetails| self.look_at_container(m, now_ns, &zombies, &mut eyes);
-            met.iter().map(look).collect()
+            listed.iter().map(look).collect()
         });
-        let looked = met.into_iter().zip(looks);
-        let (met, mut looks) = self.once_more(looked, now_ns, &mut eyes, &mut blind).await;
-        for (look, one) in looks.iter_mut().zip(&met) {
+        let looked = listed.into_iter().zip(looks);
+        let (containers, mut looks) = self.once_more(looked, now_ns, &mut eyes, &mut blind).await;
+        for (look, one) in looks.iter_mut().zip(&containers) {
             let health = healths.get(&look.id).filter(|_| one.is_running());
             look.health = health.copied().unwrap_or_default();
             look.gpu_bytes = gpu_bytes_of(look, &reading);
             let init = one.facts.state.pid.filter(|_| look.processes.is_some());
-            let seen = init.map(|pid| eyes.namespace_sharers(pid, &look.id, &met));
-            let shared = containers::namespace_sharers(&met, &look.id).into_iter();
-            let shared: BTreeSet<String> = shared.chain(seen.into_iter().flatten()).collect();
+            let sharers = init.map(|pid| eyes.namespace_sharers(pid, &look.id, &containers));
+            let shared = containers::namespace_sharers(&containers, &look.id).into_iter();
+            let shared: BTreeSet<String> = shared.chain(sharers.into_iter().flatten()).collect();
             look.shared_by = shared.into_iter().collect();
         }
         let strays = self.strays(&mut eyes, &mut blind).await;
@@ -165,14 +165,14 @@ impl Surveyor {
         stuck.end_look();
         self.stuck = stuck;
 
-        let observations = self.observations(&met, &looks, &reading).await;
+        let observations = self.observations(&containers, &looks, &reading).await;
         // Frozen containers, which Docker does not report, were looked at without it.
         let is_frozen = |m: &&ContainerDetails| {
             looks
                 .iter()
                 .any(|l| l.id == m.facts.id && l.freezer.is_some())
         };
-        let unseen = containers::unanswered_names(met.iter().filter(|m| !is_frozen(m)));
+        let unseen = containers::unanswered_names(containers.iter().filter(|m| !is_frozen(m)));
         let survey = Survey {
             at: now.to_string(),
             containers: looks,
@@ -200,18 +200,18 @@ impl Surveyor {
     /// One container, but for its health and its memory.
     fn look_at_container(
         &self,
-        met: &ContainerDetails,
+        container: &ContainerDetails,
         now_ns: i64,
         zombies: &[HostProcess],
         eyes: &mut ProcessLooker<'_>,
     ) -> ContainerLook {
-        let mut look = met.docker_look(now_ns, self.runtime.is_remote());
+        let mut look = container.docker_look(now_ns, self.runtime.is_remote());
         let local = !self.runtime.is_remote();
-        let init = met.facts.state.pid.filter(|_| met.inspected);
+        let init = container.facts.state.pid.filter(|_| container.inspected);
         let mut found = init
             .filter(|_| local)
             .and_then(|init| processes::of_container(init, &look.id, zombies));
-        if !met.inspected && local {
+        if !container.inspected && local {
             let state = freezer::frozen_state_file(&look.id);
             look.freezer = state.map(|path| path.display().to_string());
         }
@@ -219,7 +219,7 @@ impl Surveyor {
             // Docker reports nothing, but the processes can be seen.
             found = Some(processes::in_cgroups_of(&BTreeSet::from([look.id.clone()])));
             look.owner = if look.ours {
-                owner_of(&met.facts)
+                owner_of(&container.facts)
             } else {
                 Owner::Unknown
             };
@@ -229,20 +229,20 @@ impl Surveyor {
             let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
         }
-        let redactor = met.secrets.redactor();
+        let redactor = container.secrets.redactor();
         let shown = |mut process: HostProcess| {
             process.command = redactor.redact_text(&process.command).into_owned();
             eyes.look_at_process(process)
         };
         // In one that does not run there is none.
-        let found = found.or_else(|| (met.inspected && init.is_none()).then(Vec::new));
+        let found = found.or_else(|| (container.inspected && init.is_none()).then(Vec::new));
         look.processes = found.map(|all| all.into_iter().map(shown).collect());
-        without_own_marks(&mut look, &own_runs(&met.facts));
+        without_own_marks(&mut look, &own_runs(&container.facts));
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
         let target = MeasuredContainer {
             init_pid: init.or(any),
-            ..MeasuredContainer::of_container(&met.facts)
+            ..MeasuredContainer::of_container(&container.facts)
         };
         let cgroup = telemetry::cgroup_directory(&target);
         look.locked = store::is_locked(&look.id, cgroup.as_deref());
@@ -259,31 +259,31 @@ impl Surveyor {
         eyes: &mut ProcessLooker<'_>,
         blind: &mut Vec<String>,
     ) -> (Vec<ContainerDetails>, Vec<ContainerLook>) {
-        let hidden = |met: &ContainerDetails, look: &ContainerLook| {
-            let has_pid = met.inspected && met.facts.state.pid.is_some();
+        let hidden = |container: &ContainerDetails, look: &ContainerLook| {
+            let has_pid = container.inspected && container.facts.state.pid.is_some();
             has_pid && look.processes.is_none() && !self.runtime.is_remote()
         };
         let mut here = (Vec::new(), Vec::new());
-        for (mut met, mut look) in looked {
-            if hidden(&met, &look) {
+        for (mut container, mut look) in looked {
+            if hidden(&container, &look) {
                 match self.runtime.inspect_container(&look.id).await {
                     Ok(None) => continue,
                     Ok(Some(now)) if now.facts.state.status == "removing" => continue,
-                    Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
-                        met = met.inspected_again(now);
-                        let again = || self.look_at_container(&met, now_ns, &[], eyes);
+                    Ok(Some(now)) if now.facts.state.pid != container.facts.state.pid => {
+                        container = container.inspected_again(now);
+                        let again = || self.look_at_container(&container, now_ns, &[], eyes);
                         look = tokio::task::block_in_place(again);
                     }
                     _ => {}
                 }
             }
-            if hidden(&met, &look) {
+            if hidden(&container, &look) {
                 blind.push(format!(
                     "the processes of container `{}` are not visible from here",
                     look.name
                 ));
             }
-            here.0.push(met);
+            here.0.push(container);
             here.1.push(look);
         }
         here
@@ -292,11 +292,11 @@ impl Surveyor {
     /// How the engines are, by container.
     async fn healths(
         &mut self,
-        met: &[ContainerDetails],
+        containers: &[ContainerDetails],
         now_ns: i64,
     ) -> BTreeMap<String, EngineHealth> {
         let (runtime, starting) = (&self.runtime, self.options.starting);
-        let told = futures::stream::iter(met.iter().filter(|m| m.is_running()))
+        let states = futures::stream::iter(containers.iter().filter(|m| m.is_running()))
             .map(|m| async move {
                 let life = (m.facts.id.clone(), m.facts.state.started_ns);
                 (
@@ -307,7 +307,7 @@ impl Surveyor {
             .buffer_unordered(ASKED_AT_A_TIME)
             .collect()
             .await;
-        self.engines.note_states(told, Instant::now())
+        self.engines.note_states(states, Instant::now())
     }
 
     /// Processes on GPUs in no container that Docker knows, and those of recorded containers that
@@ -374,7 +374,7 @@ impl Surveyor {
     /// What each running container does.
     async fn observations(
         &self,
-        met: &[ContainerDetails],
+        containers: &[ContainerDetails],
         looks: &[ContainerLook],
         reading: &GpuReading,
     ) -> Vec<ActivityObservation> {
@@ -382,7 +382,7 @@ impl Surveyor {
             return Vec::new();
         }
         let runtime = &self.runtime;
-        let running = met.iter().zip(looks).filter(|(m, _)| m.is_running());
+        let running = containers.iter().zip(looks).filter(|(m, _)| m.is_running());
         futures::stream::iter(running)
             .map(|(m, look)| async move {
                 let ill = matches!(look.health, EngineHealth::Ill { .. });
@@ -415,7 +415,7 @@ fn gpu_bytes_of(look: &ContainerLook, reading: &GpuReading) -> Option<BTreeMap<S
         if !pids.contains(pid) && on.container.as_ref() != Some(&look.id) {
             continue;
         }
-        if on.untold {
+        if on.unreported {
             return None;
         }
         for (device, bytes) in &on.bytes {
@@ -444,8 +444,8 @@ fn opened_by(eyes: &mut ProcessLooker<'_>, reading: &GpuReading) -> Vec<super::f
         }
         let holders = devices::pids_with_open_gpu(&device.id).into_iter();
         let unlisted = holders.filter(|pid| !reading.processes.contains_key(pid));
-        let seen = unlisted.filter_map(HostProcess::read);
-        device.open_by = seen.map(|p| eyes.look_at_process(p)).collect();
+        let processes = unlisted.filter_map(HostProcess::read);
+        device.open_by = processes.map(|p| eyes.look_at_process(p)).collect();
     }
     devices
 }
@@ -459,11 +459,11 @@ mod tests {
     type Listed<'a> = (u32, Option<&'a str>, &'a [(&'a str, u64)], bool);
 
     fn reading(of: &[Listed<'_>]) -> GpuReading {
-        let processes = of.iter().map(|(pid, container, bytes, untold)| {
+        let processes = of.iter().map(|(pid, container, bytes, unreported)| {
             let on = OnDevices {
                 container: container.map(str::to_owned),
                 bytes: bytes.iter().map(|(d, b)| ((*d).to_owned(), *b)).collect(),
-                untold: *untold,
+                unreported: *unreported,
             };
             (*pid, on)
         });
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_does_not_tell_is_unknown() {
+    fn what_the_driver_does_not_report_is_unknown() {
         let mut all = reading(&[(7, Some("c"), &[("GPU-a", 10)], true)]);
         assert_eq!(gpu_bytes_of(&container(&[7]), &all), None);
         let mut other = container(&[]);

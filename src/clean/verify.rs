@@ -208,9 +208,9 @@ async fn wait_until_gone(
     settle: Duration,
     cancel: &CancellationToken,
 ) -> Result<(), HeldMemory> {
-    let mine: Vec<VerifyTarget> = ended.iter().map(|(_, t)| t.clone()).collect();
-    let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds_memory(p)));
-    match MemoryGate::after_end(levels, mine) {
+    let targets: Vec<VerifyTarget> = ended.iter().map(|(_, t)| t.clone()).collect();
+    let is_own = Box::new(move |p: &ProcessMemory| targets.iter().any(|t| t.holds_memory(p)));
+    match MemoryGate::after_end(levels, is_own) {
         Ok(mut gate) => gate.wait_until_back(settle, cancel).await,
         Err(failure) => Err(HeldMemory {
             words: failure.message,

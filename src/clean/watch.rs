@@ -52,7 +52,7 @@ pub struct WatchService {
     apply: bool,
     per_minute: usize,
     /// Time of the last report, by item and verdict.
-    told: BTreeMap<VerdictSubject, Vec<(CleanAct, CleanRule, Duration)>>,
+    reported: BTreeMap<VerdictSubject, Vec<(CleanAct, CleanRule, Duration)>>,
     /// Last reported verdict, by stuck item.
     standing: BTreeMap<VerdictSubject, CleanVerdict>,
     /// When something was acted on last.
@@ -77,20 +77,20 @@ impl WatchService {
         let recent = |then: &Duration, time: Duration| now.saturating_sub(*then) < time;
         self.acts.retain(|then| recent(then, MINUTE));
         self.tried.retain(|_, then| recent(then, LASTING));
-        for told in self.told.values_mut() {
-            told.retain(|(.., then)| recent(then, LASTING));
+        for reports in self.reported.values_mut() {
+            reports.retain(|(.., then)| recent(then, LASTING));
         }
-        self.told.retain(|_, told| !told.is_empty());
+        self.reported.retain(|_, reports| !reports.is_empty());
         let mut lines: Vec<WatchLine> = (verdicts.iter())
             .filter_map(|v| self.line_for(now, v))
             .collect();
-        let seen: BTreeSet<&VerdictSubject> = verdicts.iter().map(|v| &v.of).collect();
+        let subjects: BTreeSet<&VerdictSubject> = verdicts.iter().map(|v| &v.of).collect();
         let gone: Vec<VerdictSubject> = (self.standing.keys())
-            .filter(|of| !seen.contains(of))
+            .filter(|of| !subjects.contains(of))
             .cloned()
             .collect();
         lines.extend(gone.iter().filter_map(|of| {
-            self.told.remove(of);
+            self.reported.remove(of);
             Some(WatchLine {
                 event: WatchEvent::Gone,
                 verdict: self.standing.remove(of)?,
@@ -109,8 +109,8 @@ impl WatchService {
         };
         // An act is never silent.
         if doing != Doing::Now {
-            let told = self.told.get(&v.of);
-            let known = told.is_some_and(|t| t.iter().any(|t| (t.0, t.1) == (v.act, v.rule)));
+            let reports = self.reported.get(&v.of);
+            let known = reports.is_some_and(|t| t.iter().any(|t| (t.0, t.1) == (v.act, v.rule)));
             let quiet = !is_stuck(v) && !self.standing.contains_key(&v.of);
             if known || quiet {
                 return None;
@@ -120,9 +120,9 @@ impl WatchService {
             self.acts.push_back(now);
             self.tried.insert(v.of.clone(), now);
         }
-        let told = self.told.entry(v.of.clone()).or_default();
-        told.retain(|t| (t.0, t.1) != (v.act, v.rule));
-        told.push((v.act, v.rule, now));
+        let reports = self.reported.entry(v.of.clone()).or_default();
+        reports.retain(|t| (t.0, t.1) != (v.act, v.rule));
+        reports.push((v.act, v.rule, now));
         if is_stuck(v) {
             self.standing.insert(v.of.clone(), v.clone())
         } else {
@@ -138,7 +138,7 @@ impl WatchService {
     /// Forgets what was cleaned: if it comes back, it is news.
     pub fn forget_cleaned(&mut self, of: &VerdictSubject) {
         self.standing.remove(of);
-        self.told.remove(of);
+        self.reported.remove(of);
         self.tried.remove(of);
     }
 

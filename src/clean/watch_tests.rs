@@ -33,7 +33,7 @@ fn names(lines: &[WatchLine]) -> Vec<(&str, Doing)> {
 }
 
 #[test]
-fn what_lasts_is_told_once_in_ten_minutes() {
+fn what_lasts_is_reported_once_in_ten_minutes() {
     let mut watch = WatchService::new(false, 6);
     let look = [stuck("a"), kept("b")];
     let first = watch.decide_lines(at(0), &look);
@@ -46,7 +46,7 @@ fn what_lasts_is_told_once_in_ten_minutes() {
 }
 
 #[test]
-fn a_figure_in_the_sentence_is_no_news() {
+fn another_figure_in_the_sentence_is_no_new_report() {
     let mut watch = WatchService::new(false, 6);
     let mut v = stuck("a");
     assert_eq!(watch.decide_lines(at(0), &[v.clone()]).len(), 1);
@@ -61,7 +61,7 @@ fn a_figure_in_the_sentence_is_no_news() {
 }
 
 #[test]
-fn what_is_over_is_told_and_what_swings_is_not_told_again_and_again() {
+fn an_end_is_reported_and_a_swing_is_not_reported_repeatedly() {
     let mut watch = WatchService::new(false, 6);
     watch.decide_lines(at(0), &[stuck("a")]);
     let over = watch.decide_lines(at(30), &[kept("a")]);
@@ -74,7 +74,7 @@ fn what_is_over_is_told_and_what_swings_is_not_told_again_and_again() {
 }
 
 #[test]
-fn what_went_by_itself_is_told_and_is_news_when_it_returns() {
+fn what_ended_by_itself_is_reported_and_again_when_it_returns() {
     let mut watch = WatchService::new(false, 6);
     watch.decide_lines(at(0), &[stuck("a"), kept("b")]);
     let gone = watch.decide_lines(at(30), &[]);
@@ -158,7 +158,7 @@ fn what_failed_is_tried_again_after_a_while_or_when_the_daemon_is_back() {
 }
 
 #[test]
-fn what_was_cleaned_and_comes_back_is_news() {
+fn what_was_cleaned_and_comes_back_is_reported_again() {
     let mut watch = WatchService::new(true, 6);
     let look = [stuck("a")];
     watch.decide_lines(at(0), &look);
@@ -194,38 +194,38 @@ fn look() -> impl Strategy<Value = (u64, Vec<CleanVerdict>)> {
             _ => verdict(name, CleanAct::Remove, CleanRule::Ended),
         }
     });
-    (1..90u64, prop::collection::vec(one, 0..8)).prop_map(|(after, mut seen)| {
-        seen.sort_by(|a, b| a.of.cmp(&b.of));
-        seen.dedup_by(|a, b| a.of == b.of);
-        (after, seen)
+    (1..90u64, prop::collection::vec(one, 0..8)).prop_map(|(after, mut verdicts)| {
+        verdicts.sort_by(|a, b| a.of.cmp(&b.of));
+        verdicts.dedup_by(|a, b| a.of == b.of);
+        (after, verdicts)
     })
 }
 
 proptest! {
     #[test]
-    fn whatever_is_seen_the_limits_hold(looks in prop::collection::vec(look(), 1..60), limit in 1..4u32) {
+    fn the_limits_hold_for_any_verdicts(looks in prop::collection::vec(look(), 1..60), limit in 1..4u32) {
         let mut watch = WatchService::new(true, limit);
         let (mut now, mut acted) = (0, Vec::new());
-        let mut said: BTreeMap<(VerdictSubject, u8, CleanRule), u64> = BTreeMap::new();
-        for (after, seen) in looks {
+        let mut reported: BTreeMap<(VerdictSubject, u8, CleanRule), u64> = BTreeMap::new();
+        for (after, verdicts) in looks {
             now += after;
-            for line in watch.decide_lines(at(now), &seen) {
+            for line in watch.decide_lines(at(now), &verdicts) {
                 let v = &line.verdict;
                 match (line.event, line.doing) {
                     (WatchEvent::Gone, _) => {
-                        said.retain(|(of, ..), _| *of != v.of);
+                        reported.retain(|(of, ..), _| *of != v.of);
                         continue;
                     }
                     (_, Doing::Now) => {
-                        prop_assert!(v.act.changes_anything() && seen.contains(v));
+                        prop_assert!(v.act.changes_anything() && verdicts.contains(v));
                         acted.push(now);
                     }
                     _ => {
-                        let before = said.get(&(v.of.clone(), v.act as u8, v.rule));
+                        let before = reported.get(&(v.of.clone(), v.act as u8, v.rule));
                         prop_assert!(before.is_none_or(|then| now - then >= 600), "{line:?} at {now}");
                     }
                 }
-                said.insert((v.of.clone(), v.act as u8, v.rule), now);
+                reported.insert((v.of.clone(), v.act as u8, v.rule), now);
             }
             let last_minute = acted.iter().filter(|then| now - **then < 60).count();
             prop_assert!(last_minute <= limit as usize);

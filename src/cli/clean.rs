@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_applied_unless_it_is_said() {
+    fn nothing_is_applied_without_the_flag() {
         let args = parsed("").unwrap();
         assert!(!args.apply && !args.yes && !args.all_gpu_containers && !args.watch);
         assert!(args.containers.is_empty() && args.idle.is_none());

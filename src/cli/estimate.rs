@@ -364,8 +364,8 @@ mod tests {
         assert!(memory("24g").is_ok());
         assert!(memory("80").unwrap_err().ends_with("80GiB?"));
         for wrong in ["0", "1", "1023KiB", "0GiB"] {
-            let said = memory(wrong).unwrap_err();
-            assert!(said.starts_with("must be 1 MiB or more"), "{said}");
+            let message = memory(wrong).unwrap_err();
+            assert!(message.starts_with("must be 1 MiB or more"), "{message}");
         }
     }
 }

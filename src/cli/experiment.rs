@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_is_told() {
+    fn an_invalid_level_is_refused() {
         let refused = |line: &str| parsed(line).unwrap_err();
         assert!(refused("concurrency llm --levels 0").contains("1 to 10000"));
         assert!(refused("concurrency llm --levels 1 x").contains("before the levels"));

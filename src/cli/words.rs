@@ -95,11 +95,11 @@ mod tests {
     #[track_caller]
     fn there_and_back(words: &[&str], first: &[&str]) -> Vec<String> {
         let args = parsed(words);
-        let told = args.words();
+        let passed_on = args.words();
         let mut again: Vec<&str> = first.to_vec();
-        again.extend(told.iter().map(String::as_str));
+        again.extend(passed_on.iter().map(String::as_str));
         assert_eq!(format!("{:?}", parsed(&again)), format!("{args:?}"));
-        told
+        passed_on
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn where_to_run_is_not_passed_on() {
-        let told = parsed(&[
+        let passed_on = parsed(&[
             "a.yaml",
             "--submit",
             "slurm",
@@ -203,6 +203,6 @@ mod tests {
             "--json",
         ])
         .words();
-        assert_eq!(told, parsed(&["a.yaml"]).words());
+        assert_eq!(passed_on, parsed(&["a.yaml"]).words());
     }
 }

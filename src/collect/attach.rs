@@ -39,9 +39,9 @@ impl AttachedEngine {
         target: &EngineTarget,
         engine: Option<&String>,
         stop: &StopSignal,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<AttachedEngine, Failure> {
-        news(Progress::Stage(Stage::Inspect));
+        progress(Progress::Stage(Stage::Inspect));
         let runtime = target.open_runtime(stop).await?;
         AttachedEngine::find(&runtime, &target.wanted(), engine, stop).await
     }
@@ -65,28 +65,28 @@ impl AttachedEngine {
         named: Option<&String>,
         stop: &StopSignal,
     ) -> Result<AttachedEngine, Failure> {
-        let (engine, seen) = match (named, engine::recognise(&found.facts)) {
-            (Some(wanted), seen) => {
+        let (engine, recognition) = match (named, engine::recognise(&found.facts)) {
+            (Some(wanted), recognised) => {
                 let engine = EngineId::from_name(wanted)?;
-                let same = seen.filter(|(e, _)| e.name() == engine.name());
+                let same = recognised.filter(|(e, _)| e.name() == engine.name());
                 let recognition = Recognition {
                     evidence: format!("named by --engine {wanted}"),
                     serving: same.is_some_and(|(_, r)| r.serving),
                 };
                 (engine, recognition)
             }
-            (None, Some((engine, seen))) if seen.serving => (engine, seen),
+            (None, Some((engine, recognition))) if recognition.serving => (engine, recognition),
             // A start script can hide the server, and an image of one engine can run another.
-            (None, seen) => {
+            (None, recognised) => {
                 let behind = unless_stopped(stop, async {
                     Ok(behind_its_command(runtime, &found).await)
                 });
-                let detected = behind.await?.or(seen);
+                let detected = behind.await?.or(recognised);
                 detected.ok_or_else(|| no_engine(&found.facts))?
             }
         };
         // A start script can hide the server: if its endpoint answers, it serves.
-        let serving = seen.serving
+        let serving = recognition.serving
             || unless_stopped(stop, async {
                 Ok(engine_answers(runtime, engine, &found).await)
             })
@@ -95,7 +95,7 @@ impl AttachedEngine {
             runtime: runtime.clone(),
             found,
             engine,
-            evidence: seen.evidence,
+            evidence: recognition.evidence,
             mode: if serving { Mode::Serving } else { Mode::Idle },
             program_state: None,
         })
@@ -181,8 +181,8 @@ async fn behind_its_command(
     found: &InspectedContainer,
 ) -> Option<(EngineId, Recognition)> {
     let commands = runtime.process_commands(&found.facts.id).await;
-    if let Some(seen) = among_processes(&found.facts, &commands) {
-        return Some(seen);
+    if let Some(detected) = among_processes(&found.facts, &commands) {
+        return Some(detected);
     }
     for engine in EngineId::ALL.iter().copied() {
         for (path, sign) in engine.identity() {
@@ -213,10 +213,11 @@ fn among_processes(
             // Only the command counts: the image was checked before.
             ..ContainerFacts::default()
         };
-        let (engine, seen) = engine::recognise(&process).filter(|(_, seen)| seen.serving)?;
+        let (engine, recognition) =
+            engine::recognise(&process).filter(|(_, recognition)| recognition.serving)?;
         let evidence = format!(
             "{}, behind process 1 (`{}`)",
-            seen.evidence.replace("process 1", "a process"),
+            recognition.evidence.replace("process 1", "a process"),
             facts.argv.first().map_or("unknown", String::as_str)
         );
         let serving = true;
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_behind_a_script_is_seen() {
+    fn a_server_behind_a_script_is_detected() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let facts = ContainerFacts {
             argv: words("/start.sh"),
@@ -239,11 +240,11 @@ mod tests {
             words("/bin/bash /start.sh"),
             words("python3 -m sglang.launch_server --model-path m --port 30000"),
         ];
-        let (engine, seen) = among_processes(&facts, &commands).expect("a server");
+        let (engine, recognition) = among_processes(&facts, &commands).expect("a server");
         assert_eq!(engine.name(), "sglang");
         assert!(
-            seen.serving && seen.evidence.contains("/start.sh"),
-            "{seen:?}"
+            recognition.serving && recognition.evidence.contains("/start.sh"),
+            "{recognition:?}"
         );
         assert!(among_processes(&facts, &commands[..1]).is_none());
     }

@@ -313,8 +313,8 @@ mod tests {
     fn a_secret_at_the_end_of_the_last_words_is_not_halved() {
         let redactor = Redactor::new(["pl1msoll-key-of-nobody".to_owned()]);
         let words = format!("{} pl1msoll-key-of-nobody", "x".repeat(LONGEST_WORDS - 9));
-        let told = quoted(&redactor, &words);
-        assert_eq!(told.chars().count(), LONGEST_WORDS);
-        assert!(!told.contains("pl1m"), "{told}");
+        let quote = quoted(&redactor, &words);
+        assert_eq!(quote.chars().count(), LONGEST_WORDS);
+        assert!(!quote.contains("pl1m"), "{quote}");
     }
 }

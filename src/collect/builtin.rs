@@ -20,7 +20,7 @@ const WARMUPS: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Maximum number of errors written to the log.
-const ERRORS_TOLD: usize = 8;
+const MOST_LOGGED_ERRORS: usize = 8;
 
 /// The server's address for the client, or an error if this host cannot reach it.
 pub async fn resolve_target(
@@ -171,20 +171,25 @@ impl Bench<'_> {
         }
         let started_at_ns = recorder.clock.now();
         let mut zero_ns = started_at_ns;
-        let done = load::run_load(target, &load, self.stop.token(), |news| match news {
-            LoadProgress::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
-            LoadProgress::Measuring => {
-                zero_ns = recorder.clock.now();
-                recorder.mark_phase(Phase::Bench, Some(repeat));
-                recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
-            }
-            LoadProgress::Row { row, done, of } => {
-                let mut row = row.clone().moved_to(zero_ns);
-                row.repeat = repeat;
-                recorder.record_request(&row);
-                recorder.report_progress(Progress::Step { done, of });
-            }
-        })
+        let done = load::run_load(
+            target,
+            &load,
+            self.stop.token(),
+            |progress| match progress {
+                LoadProgress::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
+                LoadProgress::Measuring => {
+                    zero_ns = recorder.clock.now();
+                    recorder.mark_phase(Phase::Bench, Some(repeat));
+                    recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
+                }
+                LoadProgress::Row { row, done, of } => {
+                    let mut row = row.clone().moved_to(zero_ns);
+                    row.repeat = repeat;
+                    recorder.record_request(&row);
+                    recorder.report_progress(Progress::Step { done, of });
+                }
+            },
+        )
         .await;
         let ended_at_ns = recorder.clock.now();
         let say = |stream, text: String| {
@@ -253,7 +258,7 @@ fn errors(rows: &[RequestRow]) -> Vec<String> {
             let kind = error.kind.as_str();
             Some(format!("request {}: {kind}: {}", row.number, error.message))
         })
-        .take(ERRORS_TOLD)
+        .take(MOST_LOGGED_ERRORS)
         .collect()
 }
 

@@ -24,11 +24,11 @@ pub struct Concluded {
 
 /// Derives the profile of a finished capture and writes it.
 pub fn derive_and_store(
-    news: &Sink,
+    progress: &Sink,
     paths: &RunPaths,
     collected: Collected,
 ) -> Result<Concluded, Failure> {
-    news(Progress::Stage(Stage::Derive));
+    progress(Progress::Stage(Stage::Derive));
     let Collected {
         capture,
         written,

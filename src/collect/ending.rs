@@ -304,9 +304,9 @@ mod tests {
             );
         }
         assert!(lost(&[kill.clone(), die.clone()], OomVerdict::Unknown, None).contains("signal 9"));
-        let untold = [event(4, "kill", None), die.clone()];
+        let unsignalled = [event(4, "kill", None), die.clone()];
         assert!(
-            lost(&untold, OomVerdict::Unknown, None)
+            lost(&unsignalled, OomVerdict::Unknown, None)
                 .ends_with("killed (`docker kill`) during the run")
         );
         let reload = event(4, "kill", Some("1"));
@@ -342,16 +342,12 @@ mod tests {
         assert!(!outside.contains("out of memory,"), "{outside}");
         assert!(outside.contains("from outside"), "{outside}");
         assert!(explain_run_end(RunEnd::Completed, causes_of_nothing()) == RunEnd::Completed);
-        let told = RunEnd::BenchFailed("it ended: ERROR cause".into());
+        let end = RunEnd::BenchFailed("it ended: ERROR cause".into());
         let causes = Causes {
             in_log: Some("ERROR cause".into()),
             ..causes_of_nothing()
         };
-        assert_eq!(
-            explain_run_end(told.clone(), causes),
-            told,
-            "not told twice"
-        );
+        assert_eq!(explain_run_end(end.clone(), causes), end, "not told twice");
     }
 
     fn causes_of_nothing() -> Causes<'static> {

@@ -93,13 +93,13 @@ pub async fn watch_gauges(
             continue;
         }
         let at_ns = probe.at_ns;
-        let said = engine.read_probes(&[probe]);
+        let facts = engine.read_probes(&[probe]);
         gauges.push(EngineGauges {
             at_ns,
-            kv_cache_usage: said.kv_cache_usage,
-            requests_running: said.requests_running,
-            requests_waiting: said.requests_waiting,
-            preemptions: said.preemptions,
+            kv_cache_usage: facts.kv_cache_usage,
+            requests_running: facts.requests_running,
+            requests_waiting: facts.requests_waiting,
+            preemptions: facts.preemptions,
         });
     }
 }

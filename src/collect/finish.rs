@@ -35,7 +35,7 @@ pub struct LoadedCapture {
     pub(super) log: JoinHandle<LogFacts>,
     pub(super) events: JoinHandle<(Vec<ContainerEvent>, OomCount)>,
     pub(super) devices: Vec<DeviceFacts>,
-    pub(super) seen: RunObservations,
+    pub(super) observations: RunObservations,
     /// End of the load.
     pub(super) over_at: Instant,
     /// End of the observation, and the container's state then.
@@ -75,7 +75,7 @@ impl LoadedCapture {
         if self.ended.is_some() || !self.went_well() {
             return;
         }
-        let door = self.seen.door.as_ref();
+        let door = self.observations.door.as_ref();
         let last_word = async {
             match door.filter(|_| self.plan.attached.mode != Mode::Idle) {
                 // The state after the load is the one that counts.
@@ -94,7 +94,7 @@ impl LoadedCapture {
         };
         let (last, now) = tokio::join!(last_word, end);
         let good = last.into_iter().filter(|p| p.status == Some(200));
-        self.seen.probes.extend(good);
+        self.observations.probes.extend(good);
         if self.went_well() {
             self.close(now).await;
         }
@@ -126,7 +126,7 @@ impl LoadedCapture {
             log,
             events,
             devices,
-            seen,
+            observations,
             ended,
             failure,
             ..
@@ -158,7 +158,7 @@ impl LoadedCapture {
                     .or_else(|| plan.shared.server_end()),
             },
         );
-        let mut gauges = match seen.gauges {
+        let mut gauges = match observations.gauges {
             Some(task) => task.await.unwrap_or_default(),
             None => Vec::new(),
         };
@@ -184,7 +184,7 @@ impl LoadedCapture {
             engine: plan.attached.engine.name().into(),
             engine_evidence: plan.attached.evidence.clone(),
             mode: plan.attached.mode,
-            shared_start: seen.shared_start,
+            shared_start: observations.shared_start,
             request: Request {
                 extra_engine_args: recorder
                     .redactor
@@ -197,18 +197,18 @@ impl LoadedCapture {
                 ..plan.request.clone()
             },
             backend,
-            probes: seen.probes,
+            probes: observations.probes,
             gauges,
-            model_files: seen
+            model_files: observations
                 .model
                 .texts
                 .into_iter()
                 .map(|(name, text)| (name, recorder.redactor.redact_text(&text).into_owned()))
                 .collect(),
-            model_file_sizes: seen.model.sizes,
-            model_files_error: seen.model.error,
+            model_file_sizes: observations.model.sizes,
+            model_files_error: observations.model.error,
             marks,
-            execs: seen.execs,
+            execs: observations.execs,
             events,
             oom_kills,
             sampling,

@@ -54,7 +54,7 @@ pub struct KeptBench {
 struct KeptProcess {
     mark: String,
     orders: Option<mpsc::Sender<Vec<u8>>>,
-    said: mpsc::UnboundedReceiver<(Stream, String)>,
+    output: mpsc::UnboundedReceiver<(Stream, String)>,
     cancel: CancellationToken,
     task: Option<JoinHandle<Result<ExecResult, Failure>>>,
     written: WrittenResult,
@@ -98,7 +98,7 @@ impl KeptBench {
         written.await.map_err(|f| f.to_string())?;
         let mark = format!("plimsoll-kept-{run_id}");
         let (orders, orders_in) = mpsc::channel(1);
-        let (say, said) = mpsc::unbounded_channel();
+        let (say, output) = mpsc::unbounded_channel();
         let (pids_in, pids) = watch::channel(Vec::new());
         let cancel = CancellationToken::new();
         let request = ExecRequest {
@@ -123,7 +123,7 @@ impl KeptBench {
         let mut process = KeptProcess {
             mark,
             orders: Some(orders),
-            said,
+            output,
             cancel,
             task: Some(task),
             written: WrittenResult::default(),
@@ -207,9 +207,9 @@ impl KeptBench {
     pub async fn end_process(self) {
         let mut process = self.process.lock().await;
         process.orders = None;
-        let nobody = CancellationToken::new();
+        let uncancelled = CancellationToken::new();
         // Its result is no longer needed.
-        let _ = process.until_marked(&nobody, LEAVING, |_, _| ()).await;
+        let _ = process.until_marked(&uncancelled, LEAVING, |_, _| ()).await;
     }
 }
 
@@ -234,8 +234,8 @@ impl KeptProcess {
         let overdue = tokio::time::sleep(deadline);
         tokio::pin!(overdue);
         loop {
-            let said = tokio::select! {
-                said = self.said.recv() => said,
+            let line = tokio::select! {
+                line = self.output.recv() => line,
                 () = cancel.cancelled(), if stopped.is_none() => {
                     stopped = Some(ExecEnd::Cancelled);
                     self.cancel.cancel();
@@ -247,7 +247,7 @@ impl KeptProcess {
                     continue;
                 }
             };
-            let Some((stream, text)) = said else {
+            let Some((stream, text)) = line else {
                 return OrderEnd::Over(self.over(stopped).await);
             };
             let Some(word) = text.strip_prefix(&self.mark) else {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn another_port_among_the_arguments_is_seen_for_every_engine() {
+    fn another_port_among_the_arguments_is_read_for_every_engine() {
         for name in [
             "vllm",
             "sglang",

@@ -121,7 +121,7 @@ impl RunningCapture {
             Arc::clone(&recorder),
             background.clone(),
         ));
-        let told = follow::follow_events(
+        let container_events = follow::follow_events(
             runtime.clone(),
             plan.facts().id.clone(),
             Arc::clone(&recorder),
@@ -133,7 +133,7 @@ impl RunningCapture {
             plan.attached.mode == Mode::Started,
         );
         let kills = follow::oom_kills(watch, Arc::clone(&recorder), background.clone());
-        let events = tokio::spawn(async move { tokio::join!(told, kills) });
+        let events = tokio::spawn(async move { tokio::join!(container_events, kills) });
         let run = CaptureRun {
             plan: &plan,
             recorder: &recorder,
@@ -146,14 +146,14 @@ impl RunningCapture {
             // The kept client exists before the load, and is not the engine.
             sampler.handle().set_bench_client(kept.pid());
         }
-        let mut seen = RunObservations {
+        let mut observations = RunObservations {
             shared_start: (plan.shared.startup.as_ref())
                 .map(|startup| startup.recall_start(&recorder)),
             ..RunObservations::default()
         };
         let server = plan.shared.server.clone();
         let watch = server.map(|server| tokio::spawn(server.watch_end(stop.clone())));
-        let failure = run.through(setup, &mut seen).await.err();
+        let failure = run.through(setup, &mut observations).await.err();
         watch.inspect(tokio::task::JoinHandle::abort);
         let lost = matches!(stop.stop_reason(), Some(RunEnd::ContainerLost(_)));
         if failure.is_some() || lost {
@@ -173,7 +173,7 @@ impl RunningCapture {
             log,
             events,
             devices,
-            seen,
+            observations,
             over_at,
             ended: None,
             failure,
@@ -223,7 +223,7 @@ impl CaptureRun<'_> {
     async fn through(
         &self,
         setup: Option<Setup>,
-        seen: &mut RunObservations,
+        observations: &mut RunObservations,
     ) -> Result<(), Failure> {
         let (plan, recorder, stop) = (self.plan, self.recorder, self.stop);
         if let Some(health) = plan.health {
@@ -251,15 +251,15 @@ impl CaptureRun<'_> {
             recorder.mark_phase(Phase::Baseline, None);
         }
         let baseline = tokio::time::Instant::now() + plan.baseline;
-        seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
+        observations.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
             // For an engine that served another run before: its current state.
             probe_engine(plan, recorder, &setup.door).await
         } else {
             setup.probes
         };
-        seen.execs = setup.execs;
-        seen.door = Some(setup.door.clone());
-        seen.model = match setup.files {
+        observations.execs = setup.execs;
+        observations.door = Some(setup.door.clone());
+        observations.model = match setup.files {
             Some(files) => files,
             None => {
                 ModelFiles::read_files(&plan.attached.runtime, plan.facts(), setup.model.as_deref())
@@ -286,7 +286,7 @@ impl CaptureRun<'_> {
                 Arc::clone(recorder),
                 self.background.clone(),
             );
-            seen.gauges = Some(tokio::spawn(gauges));
+            observations.gauges = Some(tokio::spawn(gauges));
         }
         if stop.stop_reason().is_some() {
             return Ok(());
@@ -302,7 +302,7 @@ impl CaptureRun<'_> {
                     door: &setup.door,
                     not_before: baseline,
                 };
-                bench.run_repeats(&mut seen.execs).await
+                bench.run_repeats(&mut observations.execs).await
             }
             None => {
                 recorder.mark_phase(Phase::Bench, None);

@@ -13,7 +13,7 @@ use crate::progress::{Progress, Sink};
 pub(super) async fn pull_model(
     plan: &CapturePlan,
     stop: &StopSignal,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<(), Failure> {
     let model = plan.request.model.as_deref();
     let Some([show, pull]) = model.and_then(|m| plan.attached.engine.pull_commands(m)) else {
@@ -23,7 +23,7 @@ pub(super) async fn pull_model(
     let mut last = String::new();
     for (argv, fetches) in [(show, false), (pull, true)] {
         if fetches {
-            news(Progress::Note(format!("pulling the model {model}")));
+            progress(Progress::Note(format!("pulling the model {model}")));
         }
         let request = ExecRequest {
             run_id: plan.run_id.clone(),

@@ -32,7 +32,7 @@ pub struct Recorder {
     /// Removes secrets.
     pub redactor: Redactor,
     stop: StopSignal,
-    news: Sink,
+    progress: Sink,
     state: Mutex<RecorderState>,
 }
 
@@ -60,7 +60,7 @@ impl Recorder {
         redactor: Redactor,
         engine: EngineId,
         stop: StopSignal,
-        news: Sink,
+        progress: Sink,
     ) -> Recorder {
         let state = RecorderState {
             writer: Some(writer),
@@ -76,7 +76,7 @@ impl Recorder {
             clock,
             redactor,
             stop,
-            news,
+            progress,
             state: Mutex::new(state),
         }
     }
@@ -115,7 +115,7 @@ impl Recorder {
             if !line.text.trim().is_empty() {
                 state.last_line.clone_from(&line.text);
             }
-            let steps = state.live.steps_seen();
+            let steps = state.live.step_count();
             // Boundaries in old lines can no longer be sampled.
             if std::mem::replace(&mut state.steps, steps) < steps && at_ns >= 0 {
                 state.edge();
@@ -182,7 +182,7 @@ impl Recorder {
                     peak = sample.used_bytes.max(peak);
                     if sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
                         shown = sample.at_ns;
-                        (recorder.news)(Progress::Memory(std::mem::take(&mut peak)));
+                        (recorder.progress)(Progress::Memory(std::mem::take(&mut peak)));
                     }
                 }
             })
@@ -220,12 +220,12 @@ impl Recorder {
 
     /// Receiver of progress events for the console.
     pub fn sink(&self) -> &Sink {
-        &self.news
+        &self.progress
     }
 
     /// Sends a progress event to the console.
     pub fn report_progress(&self, progress: Progress) {
-        (self.news)(progress);
+        (self.progress)(progress);
     }
 
     /// Whether the engine reported that it is ready.

@@ -170,7 +170,7 @@ pub struct CaptureSession {
     /// The clock of the capture.
     pub clock: Clock,
     stop: StopSignal,
-    news: Sink,
+    progress: Sink,
     _deadline: Option<Deadline>,
 }
 
@@ -178,20 +178,20 @@ impl CaptureSession {
     /// Starts the clock; the run is stopped after `timeout`.
     pub fn begin_session(
         stop: &StopSignal,
-        news: Sink,
+        progress: Sink,
         timeout: Option<Duration>,
     ) -> CaptureSession {
         CaptureSession {
             clock: Clock::start(),
             stop: stop.clone(),
-            news,
+            progress,
             _deadline: timeout.map(|time| Deadline::start(time, stop)),
         }
     }
 
     /// Gathers the facts that the run needs about the engine.
     pub async fn inspect_engine(&self, plan: &CapturePlan) -> Result<Setup, Failure> {
-        inspect_setup(plan, &self.clock, &self.stop, &self.news).await
+        inspect_setup(plan, &self.clock, &self.stop, &self.progress).await
     }
 
     /// As [`Self::inspect_engine`] for one of several runs on an engine: the first run's facts,
@@ -239,7 +239,7 @@ impl CaptureSession {
             plan.attached.found.secrets.redactor(),
             plan.attached.engine,
             self.stop.clone(),
-            self.news.clone(),
+            self.progress.clone(),
         ));
         let devices = memory.devices();
         let options = SamplerOptions {
@@ -293,8 +293,8 @@ impl RunningCapture {
         setup: Option<Setup>,
         paths: &RunPaths,
     ) -> Result<Concluded, Failure> {
-        let news = self.recorder.sink().clone();
-        derive_and_store(&news, paths, self.collect_capture(setup).await)
+        let progress = self.recorder.sink().clone();
+        derive_and_store(&progress, paths, self.collect_capture(setup).await)
     }
 }
 

@@ -70,7 +70,7 @@ pub async fn inspect_setup(
     plan: &CapturePlan,
     clock: &Clock,
     stop: &StopSignal,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<Setup, Failure> {
     let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let kind = plan.kind;
@@ -116,26 +116,31 @@ pub async fn inspect_setup(
             .hint("is it still loading? see its log; --bench none samples without a load"));
         }
     }
-    let said = plan.attached.engine.read_probes(&probes);
-    let model = plan.request.model.clone().or(said.model).or(settings.model);
+    let probed = plan.attached.engine.read_probes(&probes);
+    let model = plan
+        .request
+        .model
+        .clone()
+        .or(probed.model)
+        .or(settings.model);
     let mut execs = Vec::new();
     let bench = match kind {
         None => None,
         Some(kind) => {
             let model = match &model {
                 Some(model) => model.clone(),
-                None => model_inside(plan, stop, news).await?,
+                None => model_inside(plan, stop, progress).await?,
             };
             let mut bench = BenchSetup {
                 kind: kind.of_engine().unwrap_or(BenchKind::Serve),
                 model,
-                served_model_name: said.served_model_name.or(settings.served_model_name),
+                served_model_name: probed.served_model_name.or(settings.served_model_name),
                 workdir: bench_workdir(plan),
                 help: None,
                 target: None,
             };
             if let Some(kind) = kind.of_engine() {
-                bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
+                bench.help = ask_flags(plan, kind, clock, stop, &mut execs, progress).await?;
                 // Planned once here, so that a flag unknown to the release is refused now.
                 bench.plan_repeat(plan, door.port, 1)?;
             } else {
@@ -196,7 +201,7 @@ impl BenchSetup {
 async fn model_inside(
     plan: &CapturePlan,
     stop: &StopSignal,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<String, Failure> {
     let name = &plan.facts().name;
     if plan.attached.mode != Mode::Idle {
@@ -207,7 +212,7 @@ async fn model_inside(
     }
     let models = find_models(plan, stop).await?;
     if let [model] = &models[..] {
-        news(Progress::Note(format!(
+        progress(Progress::Note(format!(
             "model: {model}, the only one in container `{name}`"
         )));
         return Ok(model.clone());
@@ -232,7 +237,7 @@ async fn ask_flags(
     clock: &Clock,
     stop: &StopSignal,
     execs: &mut Vec<ExecOutcome>,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<Option<String>, Failure> {
     let Some(argv) = plan.attached.engine.bench_help(kind) else {
         return Ok(None);
@@ -242,16 +247,16 @@ async fn ask_flags(
     if let Some(known) = key.as_deref().and_then(|key| read_cached(HELP_CACHE, key)) {
         return Ok(Some(known));
     }
-    news(Progress::Note(format!(
+    progress(Progress::Note(format!(
         "asking {} in `{}` for its flags: up to a minute, once per image",
         bench_program(&argv),
         plan.facts().image
     )));
-    let said = ask_flags_now(plan, kind, argv, clock, stop, execs).await?;
-    if let (Some(key), Some(help)) = (&key, &said) {
+    let help = ask_flags_now(plan, kind, argv, clock, stop, execs).await?;
+    if let (Some(key), Some(help)) = (&key, &help) {
         write_cached(HELP_CACHE, key, help);
     }
-    Ok(said)
+    Ok(help)
 }
 
 async fn ask_flags_now(

@@ -219,9 +219,9 @@ mod tests {
             let cancel = CancellationToken::new();
             let mut heard = 0_u64;
             let follow = log.follow_lines(&clock, &cancel, |_, _, _| heard += 1);
-            let said = WAITING_LINES as u64 + 100;
+            let line_count = WAITING_LINES as u64 + 100;
             let speak = async {
-                (0..said).for_each(|_| log.add_line(Stream::Stdout, "a line".to_owned()));
+                (0..line_count).for_each(|_| log.add_line(Stream::Stdout, "a line".to_owned()));
                 cancel.cancel();
             };
             let (facts, ()) = tokio::join!(biased; follow, speak);

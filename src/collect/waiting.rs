@@ -45,13 +45,13 @@ impl AttachedEngine {
         &self,
         longest: Duration,
         stop: &StopSignal,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<(), Failure> {
         let path = self.engine.health_path();
         if self.is_healthy(path).await {
             return Ok(());
         }
-        news(Progress::Stage(Stage::WaitHealthy));
+        progress(Progress::Stage(Stage::WaitHealthy));
         let before = &self.found.facts.state;
         let ended = CancellationToken::new();
         let look = async || {
@@ -66,7 +66,7 @@ impl AttachedEngine {
         let name = self.name();
         tokio::select! {
             () = self.poll_health(path, look) => Ok(()),
-            () = report_waiting(async || last_line(&self.runtime, &self.found).await, news) => Ok(()),
+            () = report_waiting(async || last_line(&self.runtime, &self.found).await, progress) => Ok(()),
             () = ended.cancelled() => Err(Failure::run(format!("container `{name}` ended while its engine loaded"))
                 .hint(format!("`plimsoll why {name}` shows the cause again"))),
             () = stop.token().cancelled() => Err(stop.stop_failure()),
@@ -77,14 +77,14 @@ impl AttachedEngine {
 }
 
 /// Reports the engine's last output periodically.
-pub(super) async fn report_waiting(last_line: impl AsyncFn() -> Option<String>, news: &Sink) {
+pub(super) async fn report_waiting(last_line: impl AsyncFn() -> Option<String>, progress: &Sink) {
     let began = Instant::now();
     loop {
         sleep(REPORT_INTERVAL).await;
         let last = last_line().await;
         let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| last_line_words(&l));
         let waited = began.elapsed().as_secs();
-        news(Progress::Note(format!(
+        progress(Progress::Note(format!(
             "the engine does not serve yet, after {waited} s; {last}"
         )));
     }
@@ -118,10 +118,10 @@ mod tests {
     async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {
         let notes: Arc<Mutex<Vec<Progress>>> = Arc::default();
         let into = Arc::clone(&notes);
-        let news: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
+        let progress: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
         let line = async || Some("Loading weights: 40 %".to_owned());
         let waited = Duration::from_secs(95);
-        let _ = tokio::time::timeout(waited, report_waiting(line, &news)).await;
+        let _ = tokio::time::timeout(waited, report_waiting(line, &progress)).await;
         let notes = notes.lock().unwrap();
         let expected = [30, 60, 90].map(|s| {
             Progress::Note(format!(

@@ -155,8 +155,8 @@ async fn clean_once(
     ask: &CleanRequest,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let news = console.sink();
-    news(Progress::Stage(Stage::Inspect));
+    let progress = console.sink();
+    progress(Progress::Stage(Stage::Inspect));
     let mut eyes = unless_stopped(stop, HostObserver::open_surveyor(args)).await?;
     let mut survey = unless_stopped(stop, eyes.look_once()).await?;
     check_names(&survey, ask)?;
@@ -185,7 +185,7 @@ async fn clean_once(
         &verdicts,
         &options,
         stop.token(),
-        &news,
+        &progress,
     )
     .await;
     console.finish_drawing();

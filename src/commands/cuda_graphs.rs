@@ -270,20 +270,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_by_its_name() {
+    fn tensorrt_llm_is_recognised_by_its_name() {
         let facts = |image: &str, argv: &[&str]| ContainerFacts {
             image: image.into(),
             argv: argv.iter().map(|w| (*w).to_owned()).collect(),
             ..ContainerFacts::default()
         };
-        let told = |image, argv: &[&str]| is_tensorrt_llm(&facts(image, argv), None);
-        assert!(told(
+        let recognised = |image, argv: &[&str]| is_tensorrt_llm(&facts(image, argv), None);
+        assert!(recognised(
             "nvidia/tensorrt-llm/release:1.2.0",
             &["sleep", "infinity"]
         ));
-        assert!(told("mine", &["trtllm-serve", "/m"]));
-        assert!(!told("mine", &["sleep", "infinity"]));
-        assert!(!told("vllm/vllm-openai", &["vllm", "serve", "m"]));
+        assert!(recognised("mine", &["trtllm-serve", "/m"]));
+        assert!(!recognised("mine", &["sleep", "infinity"]));
+        assert!(!recognised("vllm/vllm-openai", &["vllm", "serve", "m"]));
         assert!(is_tensorrt_llm(&facts("mine", &[]), Some("TensorRT-LLM")));
         assert!(!is_tensorrt_llm(&facts("tensorrt-llm", &[]), Some("vllm")));
     }

@@ -151,7 +151,7 @@ async fn docker(table: &DoctorTable, checks: &mut Vec<DoctorCheck>) -> bool {
 }
 
 async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> DoctorCheck {
-    let mut seen = Vec::new();
+    let mut described = Vec::new();
     for id in running {
         if let Ok(Some(found)) = runtime.inspect_container(id).await {
             if let Some((engine, recognition)) = engine::recognise(&found.facts) {
@@ -165,7 +165,7 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
                 } else {
                     "idle"
                 };
-                seen.push(format!(
+                described.push(format!(
                     "{} ({}, {state}{simulated}){}",
                     found.facts.name,
                     engine.name(),
@@ -174,8 +174,8 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
             }
         }
     }
-    if !seen.is_empty() {
-        return good_check("engines", seen.join("\n"));
+    if !described.is_empty() {
+        return good_check("engines", described.join("\n"));
     }
     let found = format!("none in {} running containers", running.len());
     let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
@@ -204,17 +204,17 @@ fn describe_packages(runtime: &Runtime, table: &DoctorTable, facts: &ContainerFa
 }
 
 fn describe_features(features: &DaemonFeatures) -> String {
-    let mut told = Vec::new();
+    let mut words = Vec::new();
     if !features.default_runtime.is_empty() {
-        told.push(format!("runtime {}", features.default_runtime));
+        words.push(format!("runtime {}", features.default_runtime));
     }
     if !features.cgroup_version.is_empty() {
-        told.push(format!("cgroup v{}", features.cgroup_version));
+        words.push(format!("cgroup v{}", features.cgroup_version));
     }
     if features.has_cdi {
-        told.push("CDI".to_owned());
+        words.push("CDI".to_owned());
     }
-    told.iter().map(|word| format!(", {word}")).collect()
+    words.iter().map(|word| format!(", {word}")).collect()
 }
 
 /// Why Docker does not answer, as the table of commands has it.

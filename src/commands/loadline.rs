@@ -72,7 +72,7 @@ async fn loadline(
     let mut runner = RoundRunner::new(console, attached, &args, stop, folder.clone())?;
 
     let (look, at) = match runner.look_at_engine().await {
-        Ok(seen) => seen,
+        Ok(found) => found,
         Err(failure) => {
             // What the engine printed before it failed is named in the hints, and stays.
             if failure.code != ExitCode::RunFailed {
@@ -241,7 +241,11 @@ impl Rounds<'_, '_> {
                 .runner
                 .run_round(number, ahead.concurrency, requests)
                 .await?;
-            let mut faults = check_round(ahead.concurrency.into(), &made.seen, &line.objectives);
+            let mut faults = check_round(
+                ahead.concurrency.into(),
+                &made.observation,
+                &line.objectives,
+            );
             if let (Some(RoundFailure::Errors { first, .. }), Some(failure)) =
                 (faults.first_mut(), &made.failure)
             {
@@ -272,8 +276,8 @@ impl Rounds<'_, '_> {
             if !made.over {
                 search.record_round(ahead.concurrency, held);
             }
-            let counted = made.seen.input_tokens;
-            let silent = made.seen.completed == 0;
+            let counted = made.observation.input_tokens;
+            let silent = made.observation.completed == 0;
             line.add_round(LoadlineRound {
                 number,
                 concurrency: ahead.concurrency,
@@ -282,7 +286,7 @@ impl Rounds<'_, '_> {
                 held,
                 faults,
                 ran_out: None,
-                seen: made.seen,
+                seen: made.observation,
                 profile: made.profile,
             });
             // Where nothing at all was answered, a smaller load would not be either.

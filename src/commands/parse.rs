@@ -41,7 +41,7 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
     let words = (report.findings.iter_mut())
         .flat_map(|f| std::iter::once(&mut f.message).chain(&mut f.quote));
     let all = quotes.chain(steps).chain(words);
-    all.for_each(|said| *said = redactor.redact_text(said).into_owned());
+    all.for_each(|text| *text = redactor.redact_text(text).into_owned());
     let cause = parser.root_cause();
     let cause = cause.map(|cause| redactor.redact_text(&cause).into_owned());
     console.show_page(args.json, &report, |_| {

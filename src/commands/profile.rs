@@ -33,13 +33,13 @@ async fn profile_container(
     args: ProfileArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let (load, news) = (&args.load, console.sink());
+    let (load, progress) = (&args.load, console.sink());
     let target = args.process.target(args.container.as_deref(), &args.log);
     let target = target.ok_or_else(|| {
         Failure::usage("no engine is named to profile")
             .hint("name its container, as in `plimsoll profile my-vllm`; or --pid, --cgroup, --pod")
     })?;
-    let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &news).await;
+    let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &progress).await;
     if attached.is_err() {
         print_why(console, &target, loops).await;
     }
@@ -51,7 +51,7 @@ async fn profile_container(
     });
     let needs_server = load.bench != BenchChoice::None && !load.dry_run;
     if attached.is_serving() && needs_server && !wait.is_zero() {
-        let loaded = attached.wait_while_loading(wait, stop, &news).await;
+        let loaded = attached.wait_while_loading(wait, stop, &progress).await;
         if let Err(failure) = loaded {
             if stop.stop_reason().is_none() {
                 print_why(console, &target, |_| true).await;
@@ -60,7 +60,7 @@ async fn profile_container(
         }
     }
     // Its time begins when the engine serves.
-    let session = CaptureSession::begin_session(stop, news.clone(), Some(load.timeout));
+    let session = CaptureSession::begin_session(stop, progress.clone(), Some(load.timeout));
     let name = attached.name().to_owned();
     let mut bench = load.bench;
     if bench == BenchChoice::Auto && !attached.runtime.has_daemon() {
@@ -81,7 +81,7 @@ async fn profile_container(
     // An in-process bench loads an engine of its own, whatever else runs in the container.
     if kind.is_some_and(|k| !k.needs_server()) {
         if attached.is_serving() {
-            news(Progress::Warning(format!(
+            progress(Progress::Warning(format!(
                 "container `{name}` serves already: this bench loads a second engine beside it, and both need memory; --bench serve uses the one that is there"
             )));
         }
@@ -89,7 +89,7 @@ async fn profile_container(
     }
     let request = load_request(load, kind)?;
     for ignored in ignored_settings(attached.engine, attached.mode, &request.settings) {
-        news(Progress::Warning(ignored.sentence()));
+        progress(Progress::Warning(ignored.sentence()));
     }
     let attached = attached.with_program_state().await;
     let plan = CapturePlan {
@@ -147,7 +147,7 @@ async fn profile_container(
     let capture = session.start_recording(plan, memory, writer)?;
     let collected = capture.collect_capture(Some(setup)).await;
     if attached.runtime.is_read_only() && attached.runtime.has_daemon() {
-        news(Progress::Warning(format!(
+        progress(Progress::Warning(format!(
             "Docker's socket only answers questions here (a read-only proxy?), so the profile has less: {LOST_WITHOUT_COMMANDS}"
         )));
     }

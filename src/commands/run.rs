@@ -49,22 +49,22 @@ async fn launch_and_profile(
     args: RunArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let news = console.sink();
-    news(Progress::Stage(Stage::Inspect));
+    let progress = console.sink();
+    progress(Progress::Stage(Stage::Inspect));
     let planned = plan_launch(&args)?;
     for left in planned.target.line.iter().flat_map(|l| &l.left_out) {
-        news(Progress::Warning(format!(
+        progress(Progress::Warning(format!(
             "`{left}` of your line is not used: plimsoll sets it itself, or has nothing like it"
         )));
     }
     for open in planned.target.line.iter().flat_map(|l| &l.unresolved) {
-        news(Progress::Warning(format!(
+        progress(Progress::Warning(format!(
             "{open} has no value in this shell; what depends on it is left out. Set it, or write the value"
         )));
     }
     let settings = &planned.request.settings;
     for ignored in ignored_settings(planned.target.engine, Mode::Started, settings) {
-        news(Progress::Warning(ignored.sentence()));
+        progress(Progress::Warning(ignored.sentence()));
     }
     if args.load.dry_run {
         console.write_data(describe_launch(&planned).as_bytes())?;
@@ -77,12 +77,12 @@ async fn launch_and_profile(
     }
     let target = &planned.target;
     target
-        .ensure_image(&runtime, args.start.pull, stop, &news)
+        .ensure_image(&runtime, args.start.pull, stop, &progress)
         .await?;
     // A bad place for the results must be reported before anything is started.
     let (paths, writer) = open_results(&args.load, &target.model)?;
-    news(Progress::Stage(Stage::Start));
-    let session = CaptureSession::begin_session(stop, news, None);
+    progress(Progress::Stage(Stage::Start));
+    let session = CaptureSession::begin_session(stop, progress, None);
     let name = planned.spec.name.clone();
     // Before it is there: who leaves meanwhile must know of it too.
     stop.note_started(&name);

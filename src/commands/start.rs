@@ -92,7 +92,7 @@ impl StartTarget {
         runtime: &Runtime,
         pull: bool,
         stop: &StopSignal,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<(), Failure> {
         let image = &self.image;
         if unless_stopped(stop, runtime.image_id(image))
@@ -105,7 +105,7 @@ impl StartTarget {
             return Err(Failure::environment(format!("image `{image}` is not here"))
                 .hint(format!("`docker pull {image}`, or --pull")));
         }
-        news(Progress::Stage(Stage::Pull));
+        progress(Progress::Stage(Stage::Pull));
         unless_stopped(stop, runtime.pull_image(image, |line| log::info!("{line}"))).await
     }
 }

@@ -191,8 +191,8 @@ fn folder_of(
         },
         Some(path) => Ok((Folder::create_at(path, &now)?, false)),
         None if goes_on(args) => {
-            let mine = |path: &Path| folder::begun_here(path, shard);
-            let latest = folder::latest_run(&args.results.dir, &sweep.name, mine);
+            let is_own = |path: &Path| folder::begun_here(path, shard);
+            let latest = folder::latest_run(&args.results.dir, &sweep.name, is_own);
             let latest = latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?;
             Ok((Folder::open_earlier(&latest, &now)?, true))
         }
@@ -328,12 +328,12 @@ async fn sweep_through(
     let warnings = history.warnings.iter().chain(ooms.warnings());
     warnings.for_each(|w| console.print_warning(w));
     // What this run itself has met makes other cells of it implied, not known.
-    let mine = |record: &OomRecord| {
+    let of_this_run = |record: &OomRecord| {
         let row = history.rows.get(&record.cell);
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(mine))?;
+    let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(of_this_run))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     // Where a cell was measured its engine fits, whatever the estimate predicts.
     let measured = |group: &GroupId| {

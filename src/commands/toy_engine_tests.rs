@@ -17,8 +17,8 @@ fn a_toy_engine_is_named_recognised_and_its_log_read() {
         argv: vec!["toy-serve".into(), "m".into()],
         ..ContainerFacts::default()
     };
-    let (engine, seen) = recognise(&facts).unwrap();
-    assert_eq!((engine, seen.serving), (toy, true));
+    let (engine, recognition) = recognise(&facts).unwrap();
+    assert_eq!((engine, recognition.serving), (toy, true));
     assert_eq!(engine.settings(&facts).model.as_deref(), Some("m"));
     let line = b"toy-serve: ready";
     let mut parser = parser_of(toy);
@@ -39,15 +39,15 @@ fn a_toy_engine_is_swept_and_without_rules_not_estimated() {
     .unwrap();
     assert_eq!(sweep.cells[0].server.engine.as_deref(), Some("toy"));
     let why = "no memory rules are known for the engine `toy`";
-    let mut said = vec![
+    let mut refusals = vec![
         Deployment::of_engine(toy).unwrap_err(),
         crate::matrix::deployment(&sweep.cells[0].server, toy).unwrap_err(),
         case::read(&json!({"model": "m", "engine": "toy"})).unwrap_err(),
     ];
-    said.dedup();
-    assert_eq!(said.len(), 1);
-    assert_eq!(said[0].what, why);
-    assert!(said[0].hint.as_ref().unwrap().contains("vllm, sglang"));
+    refusals.dedup();
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(refusals[0].what, why);
+    assert!(refusals[0].hint.as_ref().unwrap().contains("vllm, sglang"));
     let limits = LoadLimits::of_engine("toy");
     assert!(limits.advice(Resource::KvPool, false).is_empty());
 }

@@ -114,10 +114,10 @@ async fn watch_host(
     let ledger = ledger.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let ledger: WatchLedger = ledger.unwrap_or_default();
     let (sender, mut updates) = unbounded_channel();
-    let (lives, seen_lives) = unbounded_channel();
+    let (lives, life_events) = unbounded_channel();
     let known = ledger.containers.keys().cloned().collect();
     tokio::spawn(explain_lives(
-        seen_lives,
+        life_events,
         sender.clone(),
         known,
         console.clone(),

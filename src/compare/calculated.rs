@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_end_where_they_are_said_to() {
+    fn grades_end_at_their_limits() {
         for (error, grade) in [
             (0.0, Grade::Excellent),
             (-2.0, Grade::Excellent),

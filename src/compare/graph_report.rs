@@ -426,7 +426,7 @@ fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &
     let structure = outcome.probe.structure.as_ref();
     if let (Some(structure), Some(log)) = (structure, &outcome.log) {
         if structure.by_draft_len != log.target.by_draft_len {
-            let told = |m: &BTreeMap<u64, u64>| {
+            let list_graphs = |m: &BTreeMap<u64, u64>| {
                 let parts: Vec<String> = m
                     .iter()
                     .map(|(l, n)| format!("{n} of draft_len {l}"))
@@ -442,8 +442,8 @@ fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &
                 Severity::Warning,
                 format!(
                     "the log has {}, the engine's structures have {}; the structures are used",
-                    told(&log.target.by_draft_len),
-                    told(&structure.by_draft_len)
+                    list_graphs(&log.target.by_draft_len),
+                    list_graphs(&structure.by_draft_len)
                 ),
             );
         }

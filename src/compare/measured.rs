@@ -74,11 +74,11 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     fn parallel_size(&self, name: &str) -> f64 {
-        let told = self
+        let size = self
             .settings
             .get(name)
             .and_then(|v| v.trim().parse::<u32>().ok());
-        f64::from(told.unwrap_or(1).max(1))
+        f64::from(size.unwrap_or(1).max(1))
     }
 
     /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
@@ -120,8 +120,8 @@ impl<'a> MeasuredProfile<'a> {
     /// Why a part is unknown.
     fn reason_for_component(&self, component: Component) -> String {
         let path = super::figures::reason_path(component);
-        let told = self.profile.unknown.get(path).cloned();
-        told.unwrap_or_else(|| "no source of this run reports it".into())
+        let reason = self.profile.unknown.get(path).cloned();
+        reason.unwrap_or_else(|| "no source of this run reports it".into())
     }
 
     /// The largest word of the engine itself on a component, whether the breakdown rests on it or
@@ -233,7 +233,7 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     fn reason(&self, path: &str) -> String {
-        let told = self.profile.unknown.get(path).cloned();
-        told.unwrap_or_else(|| "not reported by the engine".into())
+        let reason = self.profile.unknown.get(path).cloned();
+        reason.unwrap_or_else(|| "not reported by the engine".into())
     }
 }

@@ -302,7 +302,7 @@ fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
         .chain(&b.figures)
         .filter(|f| f.kind == Kind::Other)
     {
-        if all.iter().all(|seen| seen.key != f.key) {
+        if all.iter().all(|other| other.key != f.key) {
             all.push(f);
         }
     }

@@ -90,18 +90,18 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 
-    let told = &profile.vllm_internal_metrics;
-    put_known(&mut all, "max_model_len", told.max_model_len);
-    put_known(&mut all, "block_size", told.block_size);
+    let metrics = &profile.vllm_internal_metrics;
+    put_known(&mut all, "max_model_len", metrics.max_model_len);
+    put_known(&mut all, "block_size", metrics.block_size);
     put_known(
         &mut all,
         "gpu_memory_utilization",
-        told.gpu_memory_utilization,
+        metrics.gpu_memory_utilization,
     );
     put_known(
         &mut all,
         "attention_backend",
-        told.attention_backend.as_deref(),
+        metrics.attention_backend.as_deref(),
     );
     put_known(&mut all, "model", profile.model_info.name.as_deref());
     put_known(

@@ -184,8 +184,8 @@ pub fn is_older(document: &Value) -> bool {
 fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
     let breakdown = &profile.memory_breakdown;
     let why = |path: &str| {
-        let told = profile.unknown.get(path).cloned();
-        told.unwrap_or_else(|| SILENT.into())
+        let reason = profile.unknown.get(path).cloned();
+        reason.unwrap_or_else(|| SILENT.into())
     };
     let figure = |key: &str, label: &str, kind, value: Option<f64>, path: &str, source: String| {
         SubjectFigure {

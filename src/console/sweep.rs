@@ -44,7 +44,7 @@ pub struct SweepBoard(Arc<Board>);
 pub struct BoardLine {
     board: Arc<Board>,
     number: u64,
-    told: Arc<LaneMessages>,
+    messages: Arc<LaneMessages>,
 }
 
 pub(super) struct Board {
@@ -134,16 +134,16 @@ impl SweepBoard {
             step: None,
         }));
         let number = board.draw_lane(&now);
-        let told = LaneMessages {
+        let messages = LaneMessages {
             console: console.clone(),
             now,
             lines: Mutex::default(),
         };
-        board.print_plain(|| format!("{}: begin", told.shown_label()));
+        board.print_plain(|| format!("{}: begin", messages.shown_label()));
         BoardLine {
             board: board.clone(),
             number,
-            told: Arc::new(told),
+            messages: Arc::new(messages),
         }
     }
 
@@ -177,20 +177,20 @@ impl SweepBoard {
 impl BoardLine {
     /// The way in for the news of this group's runs.
     pub fn sink(&self) -> Sink {
-        let told = self.told.clone();
-        Arc::new(move |news| told.take_progress(news))
+        let messages = self.messages.clone();
+        Arc::new(move |progress| messages.take_progress(progress))
     }
 
     /// Which cell runs from now on.
     pub fn begin_cell(&self, words: &str) {
         let words = clean_text(words, self.board.console.look.unicode);
         {
-            let mut now = lock_data(&self.told.now);
+            let mut now = lock_data(&self.messages.now);
             now.cell.clone_from(&words);
             now.begin_stage(None);
         }
         self.board
-            .print_plain(|| format!("{}: {words}", self.told.shown_label()));
+            .print_plain(|| format!("{}: {words}", self.messages.shown_label()));
     }
 }
 
@@ -200,9 +200,9 @@ impl Drop for BoardLine {
         if let (Some(bar), Some(drawing)) = (bar, &self.board.console.drawing) {
             drawing.erase(&bar);
         }
-        self.told.sum_up();
+        self.messages.sum_up();
         self.board
-            .print_plain(|| format!("{}: end", self.told.shown_label()));
+            .print_plain(|| format!("{}: end", self.messages.shown_label()));
     }
 }
 
@@ -331,8 +331,8 @@ impl Inner {
 }
 
 impl LaneMessages {
-    fn take_progress(&self, news: Progress) {
-        match news {
+    fn take_progress(&self, progress: Progress) {
+        match progress {
             Progress::Stage(stage) => {
                 let mut now = lock_data(&self.now);
                 if now.stage != Some(stage) {

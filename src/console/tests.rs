@@ -100,7 +100,7 @@ pub(super) fn without_times(text: &str) -> String {
 fn off_a_terminal_each_stage_is_one_line_and_nothing_is_lost() {
     let (console, captured) = off_terminal(false);
     let sink = console.sink();
-    for news in [
+    for progress in [
         Progress::Stage(Stage::Inspect),
         Progress::Stage(Stage::Bench { repeat: 1, of: 2 }),
         Progress::Stage(Stage::Bench { repeat: 1, of: 2 }),
@@ -110,7 +110,7 @@ fn off_a_terminal_each_stage_is_one_line_and_nothing_is_lost() {
         Progress::Warning("the log\u{1b}[2J outgrew its cap".into()),
         Progress::Stage(Stage::Derive),
     ] {
-        sink(news);
+        sink(progress);
     }
     console.finish_drawing();
     console.finish_drawing();
@@ -206,7 +206,7 @@ fn messages_wrap_at_words_within_the_terminal() {
 }
 
 #[test]
-fn an_error_is_told_once_with_its_causes_and_advice() {
+fn an_error_is_printed_once_with_its_causes_and_advice() {
     let (console, captured) = off_terminal(false);
     let failure = Failure::environment("cannot reach Docker")
         .caused_by("permission denied")

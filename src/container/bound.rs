@@ -43,10 +43,10 @@ impl Runtime {
         &self,
         container: &str,
         request: &mut ExecRequest,
-        seen_from_host: bool,
+        visible_from_host: bool,
     ) -> Result<CommandBound, Failure> {
         let enforced_by = |otherwise| {
-            if seen_from_host {
+            if visible_from_host {
                 CommandBound::Host
             } else {
                 otherwise
@@ -56,16 +56,16 @@ impl Runtime {
             return Ok(enforced_by(CommandBound::None));
         };
         // For short commands it is not worth finding out which `timeout` there is.
-        if seen_from_host && deadline < BACKSTOP {
+        if visible_from_host && deadline < BACKSTOP {
             return Ok(CommandBound::Host);
         }
-        let program: &[&str] = match (self.timeout_program(container).await?, seen_from_host) {
+        let program: &[&str] = match (self.timeout_program(container).await?, visible_from_host) {
             (TimeoutProgram::Gnu, _) => &["timeout"],
             (TimeoutProgram::Busybox(program), false) => program,
             (_, true) => return Ok(CommandBound::Host),
             (TimeoutProgram::Missing, false) => return Ok(CommandBound::None),
         };
-        let extra = if seen_from_host {
+        let extra = if visible_from_host {
             BACKSTOP
         } else {
             Duration::ZERO

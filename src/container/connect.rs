@@ -40,7 +40,7 @@ pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
         return to_host(&host, &format!("the docker context `{name}`")).await;
     }
     let mut refused = None;
-    let mut told_denied = false;
+    let mut denial_reported = false;
     for path in usual_sockets() {
         match reach(&path) {
             Reached::Yes => match greet(unix(&path)?, None, Some(&path)).await {
@@ -48,8 +48,8 @@ pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
                 Err(failure) => refused = refused.or(Some(failure)),
             },
             // Report the first one: the others are in other users' homes.
-            Reached::Denied if !told_denied => {
-                told_denied = true;
+            Reached::Denied if !denial_reported => {
+                denial_reported = true;
                 refused = Some(denied(&path));
             }
             Reached::Denied => {}
@@ -204,13 +204,13 @@ async fn greet(
     let hello = async {
         let mut pauses = AGAIN.iter();
         loop {
-            let said = match docker.ping().await {
+            let version = match docker.ping().await {
                 Ok(_) => docker.version().await,
                 Err(e) => Err(e),
             };
-            match (said, pauses.next()) {
+            match (version, pauses.next()) {
                 (Err(e), Some(pause)) if is_transient(&e) => sleep(*pause).await,
-                (said, _) => return said,
+                (version, _) => return version,
             }
         }
     };

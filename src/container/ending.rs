@@ -72,7 +72,7 @@ impl Ending<'_> {
             }
             sleep(LOOK).await;
         }
-        if tracker.met_unreadable_processes() {
+        if tracker.has_unreadable_processes() {
             self.end_from_inside().await
         } else {
             (0, 0)
@@ -86,7 +86,7 @@ impl Ending<'_> {
         if self
             .tracker
             .as_ref()
-            .is_none_or(Tracker::met_unreadable_processes)
+            .is_none_or(Tracker::has_unreadable_processes)
         {
             let (more, left) = self.end_from_inside().await;
             (killed + more, survivors.max(left))
@@ -101,7 +101,7 @@ impl Ending<'_> {
         };
         let begin = Instant::now();
         let mut asked: BTreeSet<ProcessId> = BTreeSet::new();
-        let mut last_told = Instant::now() - GRACE;
+        let mut last_report = Instant::now() - GRACE;
         let mut quiet = false;
         loop {
             let alive = tracker.observe_processes();
@@ -113,7 +113,7 @@ impl Ending<'_> {
                 }
                 quiet = matches!(
                     timeout(GRACE, self.runtime.exit_code(self.exec_id)).await,
-                    Ok(Code::Exited(_) | Code::Gone | Code::Untold)
+                    Ok(Code::Exited(_) | Code::Gone | Code::Unreported)
                 );
             } else {
                 quiet = false;
@@ -138,9 +138,10 @@ impl Ending<'_> {
             asked.extend(due.iter().copied());
             // Without permission to signal it (plimsoll without root): let the container's root do
             // it.
-            if !done.refused_inside.is_empty() && last_told.elapsed() >= Duration::from_millis(500)
+            if !done.refused_inside.is_empty()
+                && last_report.elapsed() >= Duration::from_millis(500)
             {
-                last_told = Instant::now();
+                last_report = Instant::now();
                 let mut argv = shell(KILL_PIDS, signal);
                 argv.extend(
                     (done.refused_inside.iter()).map(|p| format!("{}:{}", p.pid, p.started)),
@@ -162,15 +163,15 @@ impl Ending<'_> {
             let kill = begin.elapsed() > GRACE;
             let mut argv = shell(KILL_MARKED, if kill { Signal::KILL } else { Signal::TERM });
             argv.push(mark.clone());
-            let told = self
+            let signalled = self
                 .runtime
                 .lines_inside(self.container, argv)
                 .await
                 .unwrap_or_default();
             let code = timeout(Duration::from_secs(1), self.runtime.exit_code(self.exec_id)).await;
             let over = matches!(code, Ok(Code::Exited(_) | Code::Gone));
-            let none_left = told.is_empty();
-            ended.extend(told);
+            let none_left = signalled.is_empty();
+            ended.extend(signalled);
             if over && none_left {
                 return (saturating_count(ended.len()), 0);
             }
@@ -214,14 +215,14 @@ impl Runtime {
             else {
                 return None;
             };
-            let mut said = Vec::new();
+            let mut bytes = Vec::new();
             while let Some(Ok(frame)) = output.next().await {
-                let room = LONGEST_LIST.saturating_sub(said.len());
+                let room = LONGEST_LIST.saturating_sub(bytes.len());
                 let frame = frame.as_ref();
-                said.extend_from_slice(&frame[..frame.len().min(room)]);
+                bytes.extend_from_slice(&frame[..frame.len().min(room)]);
             }
             Some(
-                String::from_utf8_lossy(&said)
+                String::from_utf8_lossy(&bytes)
                     .lines()
                     .filter(|l| l.bytes().all(|b| b.is_ascii_digit()))
                     .map(str::to_owned)

@@ -183,8 +183,11 @@ mod tests {
         ] {
             let event = read(podmans, coded("137"));
             assert_eq!(event.action, dockers);
-            let told = event.attributes.get("exitCode").map(String::as_str);
-            assert_eq!((told, event.attributes.len()), (code, code.iter().count()));
+            let exit_code = event.attributes.get("exitCode").map(String::as_str);
+            assert_eq!(
+                (exit_code, event.attributes.len()),
+                (code, code.iter().count())
+            );
         }
         let both = serde_json::json!({"containerExitCode": "0", "exitCode": "3"});
         assert_eq!(read("die", both).attributes["exitCode"], "3");

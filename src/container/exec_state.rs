@@ -79,17 +79,17 @@ impl Runtime {
     /// Whether a command has begun; `None` if the daemon does not report it.
     async fn has_begun(&self, exec_id: &str) -> Option<bool> {
         let look = self.ask_again(|| async { self.daemon()?.inspect_exec(exec_id).await });
-        let seen = look.await.ok()?;
-        let runs = seen.running == Some(true) || seen.pid.is_some_and(|pid| pid > 0);
-        Some(runs || seen.exit_code.is_some())
+        let state = look.await.ok()?;
+        let runs = state.running == Some(true) || state.pid.is_some_and(|pid| pid > 0);
+        Some(runs || state.exit_code.is_some())
     }
 }
 
 /// Timeout of one question about a command's state.
-const TELL: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A daemon that reports nothing about a command for this long never will.
-const UNTOLD: Duration = Duration::from_secs(15);
+const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 
 /// A command without any sign of running for this long never began.
 const UNBEGUN: Duration = Duration::from_secs(3);
@@ -100,14 +100,14 @@ pub(super) enum Code {
     Exited(i64),
     /// The daemon does not know the command, or its container does not run.
     Gone,
-    Untold,
+    Unreported,
 }
 
 impl Code {
     pub(super) fn exit_number(self) -> Option<i64> {
         match self {
             Self::Exited(code) => Some(code),
-            Self::Gone | Self::Untold => None,
+            Self::Gone | Self::Unreported => None,
         }
     }
 }
@@ -135,19 +135,23 @@ impl Runtime {
     /// The exit code, once the daemon reports that the command has ended. Podman needs a moment for
     /// that after the output has ended.
     pub(super) async fn exit_code(&self, exec_id: &str) -> Code {
-        let mut told = Instant::now();
+        let mut last_answer = Instant::now();
         let (mut unbegun, mut gone): (Option<Instant>, u32) = (None, 0);
         let mut pause = Duration::from_millis(10);
         loop {
-            match timeout(TELL, async { self.daemon()?.inspect_exec(exec_id).await }).await {
+            match timeout(ANSWER_TIMEOUT, async {
+                self.daemon()?.inspect_exec(exec_id).await
+            })
+            .await
+            {
                 Ok(Ok(i)) => {
-                    told = Instant::now();
+                    last_answer = Instant::now();
                     match (i.running, i.exit_code) {
                         (Some(false), Some(code)) => return Code::Exited(code),
                         (Some(false), None) => {
-                            let since = *unbegun.get_or_insert(told);
+                            let since = *unbegun.get_or_insert(last_answer);
                             if since.elapsed() > UNBEGUN {
-                                return Code::Untold;
+                                return Code::Unreported;
                             }
                         }
                         _ => unbegun = None,
@@ -158,8 +162,8 @@ impl Runtime {
                 Ok(Err(e)) if is_gone(&e) => gone += 1,
                 Ok(Err(_)) | Err(_) => {}
             }
-            if told.elapsed() > UNTOLD {
-                return Code::Untold;
+            if last_answer.elapsed() > LONGEST_SILENCE {
+                return Code::Unreported;
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(500));
@@ -170,13 +174,13 @@ impl Runtime {
     /// does not report it. `viewed`: this host showed the container then. A process killed with its
     /// container ends shortly before the daemon knows of the container's end.
     pub(super) async fn died_under(&self, before: &ContainerFacts, viewed: bool) -> Option<bool> {
-        let mut told = false;
+        let mut answered = false;
         for _ in 0..5 {
             match self.container_state(&before.id).await {
                 Ok(Some(now))
                     if now.status == "running" && now.started_ns == before.state.started_ns =>
                 {
-                    told = true;
+                    answered = true;
                 }
                 Ok(_) => return Some(true),
                 // Podman returns errors for a container that is being removed.
@@ -189,7 +193,7 @@ impl Runtime {
         if viewed && before.state.pid.is_some_and(gone) {
             Some(true)
         } else {
-            told.then_some(false)
+            answered.then_some(false)
         }
     }
 }

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_code_that_is_not_known_is_not_told() {
+    fn an_unknown_exit_code_is_not_reported() {
         for status in ["restarting", "paused", "removing", ""] {
             let mut container = container("a", "1", status);
             container.state.exit_code = None;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_container_says_how_it_ended() {
+    fn the_end_of_a_stopped_container_is_described() {
         let f = refuse_state(&container("old", "1", "exited")).expect("refused");
         assert_eq!(
             f.message,

@@ -324,7 +324,7 @@ impl Runtime {
             .command_output(&facts.id, request, LONGEST_BODY + 16, PATIENCE * 3)
             .await
             .map_err(|f| f.message)?;
-        let said = output
+        let complaint = output
             .stderr
             .lines()
             .next_back()
@@ -334,8 +334,10 @@ impl Runtime {
         match output.end {
             ExecEnd::Exited(0) => {}
             ExecEnd::NotFound(_) => return Err("not in the image".to_owned()),
-            ExecEnd::Exited(code) if said.is_empty() => return Err(format!("exit code {code}")),
-            ExecEnd::Exited(_) => return Err(said),
+            ExecEnd::Exited(code) if complaint.is_empty() => {
+                return Err(format!("exit code {code}"));
+            }
+            ExecEnd::Exited(_) => return Err(complaint),
             ExecEnd::ContainerGone => return Err("the container is gone".to_owned()),
             _ => return Err("no answer in time".to_owned()),
         }
@@ -522,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_drips_or_says_nothing_is_left_after_three_seconds() {
+    async fn a_dripping_or_silent_server_is_left_after_three_seconds() {
         let begin = tokio::time::Instant::now();
         let drip = server(|n| {
             Some(if n % 2 == 0 {

@@ -27,8 +27,8 @@ impl Runtime {
         }
         let root = info.docker_root_dir.filter(|root| root.starts_with('/'))?;
         let server = listener(self.shared.socket.as_deref()?).await?;
-        let seen = std::fs::metadata(format!("/proc/{server}/root{root}")).ok()?;
-        Some(format!("{id} {root} {}:{}", seen.dev(), seen.ino()))
+        let metadata = std::fs::metadata(format!("/proc/{server}/root{root}")).ok()?;
+        Some(format!("{id} {root} {}:{}", metadata.dev(), metadata.ino()))
     }
 }
 

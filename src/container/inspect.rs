@@ -338,8 +338,8 @@ fn docker_state(word: &str) -> &str {
 
 /// Docker's word for a container's state; empty if unknown. Podman's `stopping` (signalled, but
 /// still alive) is Docker's `running`.
-pub(super) fn status_word(told: Option<impl ToString>) -> String {
-    let word = told.map(|word| word.to_string()).unwrap_or_default();
+pub(super) fn status_word(status: Option<impl ToString>) -> String {
+    let word = status.map(|word| word.to_string()).unwrap_or_default();
     if word == "stopping" {
         "running".into()
     } else {
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dockers_own_check_says_is_kept() {
+    fn the_result_of_dockers_own_check_is_kept() {
         let state = |health: serde_json::Value| {
             read(serde_json::json!({"State": {"Status": "running", "Health": health}})).check
         };
@@ -557,15 +557,15 @@ mod tests {
     }
 
     #[test]
-    fn whose_pid_namespace_it_shares_is_understood() {
-        for (mode, whose) in [
+    fn a_shared_pid_namespace_is_read() {
+        for (mode, sharer) in [
             ("", None),
             ("host", None),
             ("private", None),
             ("container:71be", Some("71be")),
         ] {
             let found = read(serde_json::json!({"HostConfig": {"PidMode": mode}}));
-            assert_eq!(found.lives_in.as_deref(), whose, "{mode}");
+            assert_eq!(found.lives_in.as_deref(), sharer, "{mode}");
         }
     }
 

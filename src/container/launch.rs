@@ -381,8 +381,8 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
                 format!("remove it (`docker rm -f {name}`) or choose another name"),
             )
         }
-        told => {
-            let no_init = told.is_some_and(|(_, m)| m.contains("container-init binary"));
+        refusal => {
+            let no_init = refusal.is_some_and(|(_, m)| m.contains("container-init binary"));
             let failure = daemon_failure(
                 format!("cannot create container `{name}` from `{image}`"),
                 e,

@@ -315,8 +315,9 @@ mod tests {
 
     #[test]
     fn an_owner_that_cannot_be_seen_from_here_is_not_dead() {
-        let nobody = |_: u32| None;
-        let look = |label: &str, here: &LocalHost| owner_alive(label, here, nobody, |pid| pid == 9);
+        let no_process = |_: u32| None;
+        let look =
+            |label: &str, here: &LocalHost| owner_alive(label, here, no_process, |pid| pid == 9);
         // Its number is one of another pid namespace, or `/proc` hides it.
         assert_eq!(look("boot:7:100:402", &here("boot", None)), Owner::Unknown);
         assert_eq!(look("boot:7:100", &here("boot", Some("5"))), Owner::Unknown);
@@ -350,12 +351,12 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_told_by_a_digest_of_its_id() {
+    fn a_machine_is_identified_by_a_digest_of_its_id() {
         let (a, b) = ("a".repeat(32), "b".repeat(32));
-        let told = machine_of(&format!("{a}\n")).expect("an id");
-        assert_eq!(told.len(), 12);
-        assert!(!a.contains(&told));
-        assert_ne!(machine_of(&b), Some(told));
+        let digest = machine_of(&format!("{a}\n")).expect("an id");
+        assert_eq!(digest.len(), 12);
+        assert!(!a.contains(&digest));
+        assert_ne!(machine_of(&b), Some(digest));
         for none in ["", "\n", "uninitialized\n", "aaaa"] {
             assert_eq!(machine_of(none), None, "{none}");
         }

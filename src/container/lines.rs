@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_and_says_so() {
+    fn a_line_is_bounded_and_marked_as_cut() {
         let long = vec![b'x'; LONGEST_LINE + 100];
         let lines = cut(&[&long, b"\nshort\n"]);
         assert_eq!(lines.len(), 2);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_is_told_from_a_failing_one() {
+    fn a_missing_program_is_distinguished_from_a_failing_one() {
         for text in [
             r#"OCI runtime exec failed: exec failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown"#,
             "timeout: failed to run command \u{2018}vllm\u{2019}: No such file or directory",

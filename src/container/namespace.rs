@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_with_a_first_process_is_seen_whoever_runs_it() {
+    fn who_ends_with_a_first_process_is_known_whoever_runs_it() {
         let (own, other) = ("a".repeat(64), "b".repeat(64));
         let all = namespaces(&[
             (10, 1, &[10, 1], Some("n1"), &own),

@@ -214,15 +214,16 @@ mod tests {
     #[test]
     fn a_zombie_is_a_process() {
         let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
-        let seen = loop {
-            let seen = HostProcess::read(child.id()).expect("it is there until it is waited for");
-            if seen.state == 'Z' {
-                break seen;
+        let process = loop {
+            let process =
+                HostProcess::read(child.id()).expect("it is there until it is waited for");
+            if process.state == 'Z' {
+                break process;
             }
             std::thread::yield_now();
         };
-        assert_eq!(seen.parent, Some(std::process::id()));
-        assert_eq!(seen.command, "");
+        assert_eq!(process.parent, Some(std::process::id()));
+        assert_eq!(process.command, "");
         assert!(list_zombies().contains(&child.id()));
         child.wait().unwrap();
         assert_eq!(HostProcess::read(child.id()), None);

@@ -241,8 +241,8 @@ impl Reader {
 
 fn open_log(path: PathBuf) -> io::Result<OpenLog> {
     let file = bounded::open_regular(&path)?;
-    let seen = file.metadata()?;
-    let written = seen.modified()?.duration_since(UNIX_EPOCH);
+    let metadata = file.metadata()?;
+    let written = metadata.modified()?.duration_since(UNIX_EPOCH);
     let written = written.map_or(0, |since| {
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
     });
@@ -250,14 +250,14 @@ fn open_log(path: PathBuf) -> io::Result<OpenLog> {
         path,
         file,
         read: 0,
-        old: (seen.len(), written.min(wall_now_ns())),
+        old: (metadata.len(), written.min(wall_now_ns())),
     })
 }
 
 /// The file that took the place of one which was read to its end.
 fn rotated(path: &PathBuf, file: &File, read: u64) -> Option<OpenLog> {
-    let (now, seen) = (std::fs::metadata(path).ok()?, file.metadata().ok()?);
-    let same = (now.dev(), now.ino()) == (seen.dev(), seen.ino());
+    let (now, metadata) = (std::fs::metadata(path).ok()?, file.metadata().ok()?);
+    let same = (now.dev(), now.ino()) == (metadata.dev(), metadata.ino());
     if same && now.len() >= read {
         return None;
     }
@@ -297,28 +297,28 @@ mod tests {
         let path = folder.path().join("0.log");
         std::fs::write(&path, "2026-11-26T01:02:03.5Z stdout F one\ntwo\nthree").unwrap();
         let log = ProcessLog::new(LogSource::File(path.clone()));
-        let (cancel, mut seen) = (CancellationToken::new(), Vec::new());
+        let (cancel, mut lines) = (CancellationToken::new(), Vec::new());
         let before = wall_now_ns();
         let history = log
             .read_history(u64::MAX, &cancel, |at_ns, _, line| {
-                seen.push((at_ns, line));
-                match seen.len() {
+                lines.push((at_ns, line));
+                match lines.len() {
                     1 => ControlFlow::Break(()),
                     _ => ControlFlow::Continue(()),
                 }
             })
             .await;
         assert!(!history.complete);
-        assert_eq!(seen[0].0, 1_795_654_923_500_000_000);
+        assert_eq!(lines[0].0, 1_795_654_923_500_000_000);
         // Who asks again gets it whole again; what was read does not come to who follows then.
         let again = |at_ns: i64, _, line: String| {
             assert!(at_ns <= before + 60_000_000_000);
-            seen.push((at_ns, line));
+            lines.push((at_ns, line));
             ControlFlow::Continue(())
         };
         assert!(log.read_history(u64::MAX, &cancel, again).await.complete);
-        assert_eq!(seen.len(), 3, "the third line has no end yet: {seen:?}");
-        seen.remove(0);
+        assert_eq!(lines.len(), 3, "the third line has no end yet: {lines:?}");
+        lines.remove(0);
 
         let mut file = std::fs::OpenOptions::new()
             .append(true)

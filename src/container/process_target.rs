@@ -314,17 +314,17 @@ fn first_among(pids: Vec<u32>) -> Option<ProcessId> {
 
 /// The file that a process writes its output to, where that is one file.
 fn own_output(pid: u32) -> Option<PathBuf> {
-    let seen = [1, 2].map(|fd| {
+    let outputs = [1, 2].map(|fd| {
         let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
-        let seen = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-        let file = (seen.dev(), seen.ino());
+        let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        let file = (metadata.dev(), metadata.ino());
         // Under its own name it can be read when the process has ended, too.
         let named = fs::read_link(&path).ok().filter(|name| {
             fs::metadata(name).is_ok_and(|there| (there.dev(), there.ino()) == file)
         });
         Some((named.unwrap_or(path), file))
     });
-    match seen {
+    match outputs {
         [Some((path, one)), Some((_, other))] if one == other => Some(path),
         [Some((path, _)), None] | [None, Some((path, _))] => Some(path),
         _ => None,

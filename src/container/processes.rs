@@ -417,7 +417,7 @@ impl Tracker {
 
     /// Whether the last scan met processes with an unreadable environment (plimsoll without root):
     /// a marked process that left the session is then invisible.
-    pub fn met_unreadable_processes(&self) -> bool {
+    pub fn has_unreadable_processes(&self) -> bool {
         self.strangers
     }
 

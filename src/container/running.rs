@@ -215,9 +215,9 @@ where
         let code = match code {
             Some(code) => code,
             None => {
-                let told = self.runtime.exit_code(&self.command.exec_id);
-                let told = timeout(Duration::from_secs(1), told).await;
-                told.unwrap_or(Code::Untold)
+                let answer = self.runtime.exit_code(&self.command.exec_id);
+                let answer = timeout(Duration::from_secs(1), answer).await;
+                answer.unwrap_or(Code::Unreported)
             }
         };
         if let Some(pids) = &self.command.request.pids {
@@ -246,11 +246,11 @@ where
             tracker,
             ..
         } = &mut self.command;
-        let told = self.runtime.exit_code(exec_id);
-        tokio::pin!(told);
+        let answer = self.runtime.exit_code(exec_id);
+        tokio::pin!(answer);
         while self.stop.is_none() && code.is_none() {
             tokio::select! {
-                found = &mut told => code = Some(found),
+                found = &mut answer => code = Some(found),
                 why = to_be_ended(self.cancel, self.limit) => self.stop = Some(why),
                 _ = self.tick.tick() => if ended.elapsed() >= OUTLIVES {
                     self.cut |= self.held.is_none() && outlived(request, tracker.as_mut());
@@ -266,7 +266,7 @@ where
                     why = to_be_ended(self.cancel, self.limit) => self.stop = Some(why),
                 }
             }
-            code = code.filter(|_| !self.cut).or(Some(Code::Untold));
+            code = code.filter(|_| !self.cut).or(Some(Code::Unreported));
         }
         // Without a view of the processes only the daemon knows, and it is slower than the end of
         // an output.
@@ -355,7 +355,7 @@ where
                 None => ExecEnd::Exited(n),
             },
             (None, Code::Exited(n)) => ExecEnd::Exited(n),
-            (None, Code::Untold) => ExecEnd::Unknown,
+            (None, Code::Unreported) => ExecEnd::Unknown,
         }
     }
 }

@@ -14,7 +14,7 @@ pub enum Listener {
     /// Another process on the same network.
     Other,
     /// No process.
-    Nobody,
+    NoProcess,
     /// This host does not show it, or not to this user.
     Unknown,
 }
@@ -37,7 +37,7 @@ impl Runtime {
             .map(|inode| format!("socket:[{inode}]"))
             .collect();
         if listening.is_empty() {
-            return Listener::Nobody;
+            return Listener::NoProcess;
         }
         let mut hidden = false;
         for pid in view.list_pids() {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_are_told_from_connections() {
+    fn listeners_are_distinguished_from_connections() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
             \u{20}  0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n\
             \u{20}  1: 0100007F:1F40 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 20 4 30 10 -1\n\

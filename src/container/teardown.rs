@@ -144,13 +144,13 @@ impl Runtime {
         cancel: &CancellationToken,
     ) -> Result<ContainerStatus, String> {
         let mut act = TeardownRun::new(self, id, patience, may, cancel);
-        let mut seen = act.read_status().await;
-        if let Err(trouble) = &seen {
+        let mut state = act.read_status().await;
+        if let Err(trouble) = &state {
             if act.pause(trouble).await {
-                seen = act.read_status().await;
+                state = act.read_status().await;
             }
         }
-        seen.map_err(|trouble| trouble.words)
+        state.map_err(|trouble| trouble.words)
     }
 }
 
@@ -240,7 +240,7 @@ impl<'a> TeardownRun<'a> {
             match self.runtime.ask_again(look).await {
                 // A wrong answer here would leave a container behind for good: ask twice.
                 Err(e) if is_not_found(&e) => look().await,
-                told => told,
+                answer => answer,
             }
         };
         match timeout(LOOK_LIMIT, asked).await {
@@ -280,11 +280,11 @@ impl<'a> TeardownRun<'a> {
     }
 
     async fn attempt(&mut self) -> Result<Torn, TeardownTrouble> {
-        let mut seen = self.read_status().await?;
-        if matches!(&seen, ContainerStatus::Here(facts) if is_running(facts)) {
-            seen = self.stop(seen).await?;
+        let mut state = self.read_status().await?;
+        if matches!(&state, ContainerStatus::Here(facts) if is_running(facts)) {
+            state = self.stop(state).await?;
         }
-        let facts = match seen {
+        let facts = match state {
             ContainerStatus::Gone => {
                 return Ok(Torn::Gone {
                     by_us: self.stopped || self.asked_removal,
@@ -303,9 +303,9 @@ impl<'a> TeardownRun<'a> {
     }
 
     /// Stops what runs, and gives how it is then.
-    async fn stop(&mut self, seen: ContainerStatus) -> Result<ContainerStatus, TeardownTrouble> {
+    async fn stop(&mut self, state: ContainerStatus) -> Result<ContainerStatus, TeardownTrouble> {
         let was_paused =
-            matches!(&seen, ContainerStatus::Here(facts) if facts.state.status == "paused");
+            matches!(&state, ContainerStatus::Here(facts) if facts.state.status == "paused");
         let began = Instant::now();
         let mut complaint = self.ask_to_stop().await;
         let mut waited = began.elapsed();
@@ -319,7 +319,7 @@ impl<'a> TeardownRun<'a> {
             now = self.read_status().await?;
         }
         if !still_runs(&now) {
-            self.told_stop(&now, began);
+            self.report_stop(&now, began);
             return Ok(now);
         }
         // It was perhaps never asked, and then it has a right to its grace. How long our own looks at it
@@ -334,7 +334,7 @@ impl<'a> TeardownRun<'a> {
             if !still_runs(&now) {
                 self.steps
                     .push(format!("killed after {}", elapsed_seconds(began)));
-                self.told_policy(&now);
+                self.report_policy(&now);
                 return Ok(now);
             }
             if is_paused(&now) {
@@ -352,13 +352,13 @@ impl<'a> TeardownRun<'a> {
         }
     }
 
-    fn told_stop(&mut self, now: &ContainerStatus, began: Instant) {
+    fn report_stop(&mut self, now: &ContainerStatus, began: Instant) {
         let how = stopped_how(now);
         self.steps.push(format!("{how} {}", elapsed_seconds(began)));
-        self.told_policy(now);
+        self.report_policy(now);
     }
 
-    fn told_policy(&mut self, now: &ContainerStatus) {
+    fn report_policy(&mut self, now: &ContainerStatus) {
         if self.remove || !matches!(now, ContainerStatus::Here(_)) {
             return;
         }
@@ -515,20 +515,20 @@ impl<'a> TeardownRun<'a> {
     }
 }
 
-fn status(seen: &ContainerStatus) -> &str {
-    match seen {
+fn status(state: &ContainerStatus) -> &str {
+    match state {
         ContainerStatus::Here(facts) => &facts.state.status,
         ContainerStatus::Gone | ContainerStatus::Left(_) => "",
     }
 }
 
-fn still_runs(seen: &ContainerStatus) -> bool {
-    matches!(seen, ContainerStatus::Here(facts) if is_running(facts))
+fn still_runs(state: &ContainerStatus) -> bool {
+    matches!(state, ContainerStatus::Here(facts) if is_running(facts))
 }
 
 /// The daemon itself kills what does not obey, and whoever ended so was not asked only.
-fn stopped_how(seen: &ContainerStatus) -> &'static str {
-    match seen {
+fn stopped_how(state: &ContainerStatus) -> &'static str {
+    match state {
         ContainerStatus::Here(facts) if facts.state.exit_code == Some(KILLED) => "killed after",
         _ => "stopped in",
     }
@@ -540,8 +540,8 @@ fn whole_seconds(grace: Duration) -> Duration {
     Duration::from_secs(grace.as_secs().saturating_add(more))
 }
 
-fn is_paused(seen: &ContainerStatus) -> bool {
-    status(seen) == "paused"
+fn is_paused(state: &ContainerStatus) -> bool {
+    status(state) == "paused"
 }
 
 /// What went wrong, unless it was done already: 404 for what is gone, 304 and 409 for what does
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_by_sigkill_is_told_as_killed() {
+    fn what_ended_by_sigkill_is_reported_as_killed() {
         let ended = |exit_code| {
             let state = ContainerState {
                 exit_code,

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn target_and_draft_engines_are_told_apart() {
+    fn target_and_draft_engines_are_distinguished() {
         let mut both = series('C', &[4, 0]);
         both.extend(series('C', &[0]));
         let log = read(both.iter().map(String::as_str)).unwrap();

@@ -89,7 +89,7 @@ impl CaseFacts {
 
 /// A line that a sign of the table, a figure or a phase may be in.
 #[derive(Debug, Clone)]
-struct SeenLine {
+struct EvidenceLine {
     source: EvidenceSource,
     number: usize,
     text: String,
@@ -99,7 +99,7 @@ struct SeenLine {
 
 /// Reads evidence line by line and judges it.
 pub struct CauseFinder {
-    lines: Vec<SeenLine>,
+    lines: Vec<EvidenceLine>,
     last: Vec<usize>,
     count: usize,
     facts: CaseFacts,
@@ -304,7 +304,7 @@ impl CauseFinder {
                 if self.lines.len() >= MOST_LINES {
                     self.lines.drain(MOST_LINES / 4..MOST_LINES / 2);
                 }
-                self.lines.push(SeenLine {
+                self.lines.push(EvidenceLine {
                     source,
                     number: self.count,
                     text: piece.trim_end().to_owned(),
@@ -317,7 +317,7 @@ impl CauseFinder {
     /// The cause that the evidence shows.
     pub fn conclude(mut self) -> Diagnosis {
         for fact in &self.facts.facts {
-            self.lines.push(SeenLine {
+            self.lines.push(EvidenceLine {
                 source: EvidenceSource::Fact,
                 number: usize::MAX,
                 words: words_in(fact),
@@ -337,7 +337,7 @@ impl CauseFinder {
 }
 
 /// A record of the level INFO, WARNING or DEBUG: no part of a traceback.
-fn is_quiet(line: &SeenLine) -> bool {
+fn is_quiet(line: &EvidenceLine) -> bool {
     ["INFO", "WARNING", "DEBUG"]
         .iter()
         .any(|level| line.text.contains(level))
@@ -350,13 +350,13 @@ struct Candidate<'a> {
     rule: &'static CauseRule,
     sign: &'static str,
     at: usize,
-    line: &'a SeenLine,
+    line: &'a EvidenceLine,
     phase: Option<&'static str>,
     life: usize,
 }
 
 struct Judge<'a> {
-    lines: &'a [SeenLine],
+    lines: &'a [EvidenceLine],
     /// Number of the first of the last lines.
     last: usize,
     engine: &'static str,
@@ -368,7 +368,7 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    fn new(lines: &'a [SeenLine], last: usize, engine: &'static str) -> Judge<'a> {
+    fn new(lines: &'a [EvidenceLine], last: usize, engine: &'static str) -> Judge<'a> {
         let mut judge = Judge {
             lines,
             last,
@@ -492,15 +492,15 @@ impl<'a> Judge<'a> {
                 .iter()
                 .any(|word| status.contains(word));
         let is_served = self.is_served();
-        let points = |line: &&SeenLine| {
+        let points = |line: &&EvidenceLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
             !is_quiet(line) && wrappers.any(|sign| line.text.contains(sign))
         };
         // One request's traceback ends no server.
-        let is_final = |line: &&SeenLine| !(is_served && line.text.contains(TRACEBACK));
+        let is_final = |line: &&EvidenceLine| !(is_served && line.text.contains(TRACEBACK));
         let wrapper = self.lines.iter().filter(points).find(is_final);
         // The last words are an exception that no rule knows.
-        let is_last = |line: &&SeenLine| {
+        let is_last = |line: &&EvidenceLine| {
             line.source == EvidenceSource::Log && line.number >= self.last && !is_quiet(line)
         };
         let exception = (self.lines.iter().filter(is_last))
@@ -610,7 +610,7 @@ impl<'a> Judge<'a> {
         if let Some(row) = self.frames[at] {
             return phase_of(row);
         }
-        let is_near = |other: &SeenLine| {
+        let is_near = |other: &EvidenceLine| {
             other.source == line.source && other.number.abs_diff(line.number) <= TRACEBACK_LINES
         };
         let before = (0..at)
@@ -736,7 +736,7 @@ impl<'a> Judge<'a> {
             }
             // A request's exception ends no server.
             "ends_engine" => {
-                let ended = |line: &SeenLine| {
+                let ended = |line: &EvidenceLine| {
                     let mut signs = WRAPPERS.iter().filter(|sign| **sign != TRACEBACK);
                     signs.any(|sign| line.text.contains(sign))
                 };
@@ -746,7 +746,7 @@ impl<'a> Judge<'a> {
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {
-                let same = |line: &&SeenLine| has_sign(c.sign, &line.text);
+                let same = |line: &&EvidenceLine| has_sign(c.sign, &line.text);
                 self.lines.iter().filter(same).count() > 3
             }
             _ => false,
@@ -755,10 +755,10 @@ impl<'a> Judge<'a> {
 
     /// Figures near the line that decides, the nearest first, and those of its start.
     fn numbers(&self, best: &Candidate<'_>) -> Map<String, Value> {
-        let away = |line: &SeenLine| line.number.abs_diff(best.line.number);
+        let away = |line: &EvidenceLine| line.number.abs_diff(best.line.number);
         let is_near =
-            |line: &&SeenLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
-        let mut near: Vec<&SeenLine> = self.lines.iter().filter(is_near).collect();
+            |line: &&EvidenceLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
+        let mut near: Vec<&EvidenceLine> = self.lines.iter().filter(is_near).collect();
         near.sort_by_key(|line| away(line));
         let facts = (self.lines.iter()).filter(|line| line.source == EvidenceSource::Fact);
         // Lines of the kernel and Docker are few and separate from the log.
@@ -770,7 +770,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Of each figure the first.
-    fn figures<'l>(&self, lines: impl Iterator<Item = &'l SeenLine>) -> Map<String, Value> {
+    fn figures<'l>(&self, lines: impl Iterator<Item = &'l EvidenceLine>) -> Map<String, Value> {
         let mut numbers = Map::new();
         let mut known = BTreeSet::new();
         for line in lines {
@@ -1044,7 +1044,7 @@ fn read_pattern(pattern: &str, line: &str) -> Option<Vec<(String, Value)>> {
     }
 }
 
-fn is_in(sign: &str, line: &SeenLine) -> bool {
+fn is_in(sign: &str, line: &EvidenceLine) -> bool {
     match sign.strip_prefix('@') {
         Some(fact) if fact.ends_with('=') => {
             line.source == EvidenceSource::Fact && line.text.starts_with(fact)
@@ -1059,7 +1059,7 @@ fn is_in(sign: &str, line: &SeenLine) -> bool {
     }
 }
 
-fn quote(line: &SeenLine) -> DiagnosisEvidence {
+fn quote(line: &EvidenceLine) -> DiagnosisEvidence {
     DiagnosisEvidence {
         quote: text::quote(line.text.trim(), 0),
         source: match line.source {

@@ -90,12 +90,12 @@ mod tests {
     use std::io::BufReader;
 
     fn lines(text: &[u8], buffer: usize) -> Vec<Vec<u8>> {
-        let mut seen = Vec::new();
+        let mut lines = Vec::new();
         for_each_line(BufReader::with_capacity(buffer, text), |l| {
-            seen.push(l.to_vec())
+            lines.push(l.to_vec())
         })
         .unwrap();
-        seen
+        lines
     }
 
     #[test]
@@ -124,10 +124,10 @@ mod tests {
         let mut text = vec![b'x'; 3 * LONGEST_LINE];
         text.extend_from_slice(b"\nnext\n");
         for buffer in [64, 4096, 4 * LONGEST_LINE] {
-            let seen = lines(&text, buffer);
-            assert_eq!(seen.len(), 2);
-            assert_eq!(seen[0].len(), LONGEST_LINE);
-            assert_eq!(seen[1], b"next");
+            let lines = lines(&text, buffer);
+            assert_eq!(lines.len(), 2);
+            assert_eq!(lines[0].len(), LONGEST_LINE);
+            assert_eq!(lines[1], b"next");
         }
     }
 }

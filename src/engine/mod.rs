@@ -57,8 +57,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     let mut present = None;
     for engine in EngineId::ALL.iter().copied() {
         match engine.recognise(facts) {
-            Some(seen) if seen.serving => return Some((engine, seen)),
-            seen => present = present.or(seen.map(|seen| (engine, seen))),
+            Some(recognition) if recognition.serving => return Some((engine, recognition)),
+            recognition => {
+                present = present.or(recognition.map(|recognition| (engine, recognition)))
+            }
         }
     }
     present
@@ -400,7 +402,7 @@ pub trait LogParser: Send {
     fn line(&mut self, line: &[u8], at: Option<AtNs>);
 
     /// Milestones passed so far. Cheap: called after every line of a running engine.
-    fn steps_seen(&self) -> usize;
+    fn step_count(&self) -> usize;
 
     /// The report on the lines so far.
     fn report(&self) -> LogReport;
@@ -470,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_log_leaves_out_is_told_with_the_way_to_it() {
+    fn what_a_log_leaves_out_is_reported_with_the_way_to_it() {
         let missing_log_detail = |engine: &str, lines: &[&str], on_gpu| {
             let engine = EngineId::from_name(engine).unwrap();
             let mut parser = parser_of(engine);

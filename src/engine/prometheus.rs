@@ -43,11 +43,11 @@ const REQUESTS: [&str; 4] = [
 /// request arrived.
 pub fn requests_total(text: &str) -> Option<u64> {
     let sum = |counter: &str| {
-        let mine = samples(text).filter(|s| {
+        let matching = samples(text).filter(|s| {
             let before = s.name.strip_suffix(counter);
             before.is_some_and(|b| (b.is_empty() || b.ends_with([':', '_'])) && b != "http_")
         });
-        mine.fold(None, |sum: Option<f64>, s| {
+        matching.fold(None, |sum: Option<f64>, s| {
             Some(sum.unwrap_or(0.0) + s.value)
         })
     };

@@ -23,7 +23,7 @@ impl QueueTimes {
         let mut times = QueueTimes::default();
         // Keyed by the edge's bits: edges are above 0, where these have the numbers' order.
         let mut within: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut seen = false;
+        let mut has_samples = false;
         for sample in samples(metrics) {
             let Some(part) = sample.name.strip_prefix(name) else {
                 continue;
@@ -33,7 +33,7 @@ impl QueueTimes {
             }
             match part {
                 "_count" => {
-                    seen = true;
+                    has_samples = true;
                     times.count = times.count.saturating_add(sample.value as u64);
                 }
                 "_sum" => times.sum_s += sample.value,
@@ -51,7 +51,7 @@ impl QueueTimes {
             .into_iter()
             .map(|(edge, n)| (f64::from_bits(edge), n))
             .collect();
-        seen.then_some(times)
+        has_samples.then_some(times)
     }
 
     /// The histogram between an earlier reading and this one; `None` if the engine restarted in

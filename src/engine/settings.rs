@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_that_is_given_stays() {
+    fn a_given_common_name_is_kept() {
         let mut values = map(&[("tp", "2"), ("len", "8"), ("max_len", "9")]);
         let pairs = [
             ("tp", "tensor_parallel"),

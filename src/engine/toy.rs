@@ -77,7 +77,7 @@ impl LogParser for ToyLogParser {
         self.ready |= line.starts_with(b"toy-serve: ready");
     }
 
-    fn steps_seen(&self) -> usize {
+    fn step_count(&self) -> usize {
         0
     }
 

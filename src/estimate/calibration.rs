@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_told_twice_counts_once() {
+    fn a_run_given_twice_counts_once() {
         let db = Calibration::of(vec![run("a", "1", Some(5)), run("b", "2", Some(6))]);
         let db = db.with(vec![run("a", "1", Some(7)), run("c", "3", None)]);
         assert_eq!(db.runs.len(), 3);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_start_is_the_latest_that_told_its_graphs() {
+    fn the_last_start_is_the_latest_with_a_count_of_graphs() {
         let mut eager = run("z", "9", Some(0));
         eager.eager = Some(true);
         let db = Calibration::of(vec![

@@ -119,8 +119,8 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
 }
 
 /// A word `V0` or `V1` in a version.
-pub(super) fn generation_of(said: &str) -> Option<bool> {
-    said.split_whitespace().find_map(|w| match w {
+pub(super) fn generation_of(version_text: &str) -> Option<bool> {
+    version_text.split_whitespace().find_map(|w| match w {
         "V0" | "v0" => Some(true),
         "V1" | "v1" => Some(false),
         _ => None,
@@ -129,10 +129,10 @@ pub(super) fn generation_of(said: &str) -> Option<bool> {
 
 /// A version as people write it: `0.9.2`, `0.14`, `0.8.5.post1`, `0.1x nightly 2026-02`, `V0 0.6.3`, `2026-04 fork`.
 /// The second value: whether it names one release.
-pub fn version_of(said: &str, engine: EngineId) -> (Option<Version>, bool) {
-    let month = month_of(said);
+pub fn version_of(version_text: &str, engine: EngineId) -> (Option<Version>, bool) {
+    let month = month_of(version_text);
     let dated = month.and_then(|m| by_month(engine, m));
-    let numbered = said
+    let numbered = version_text
         .split_whitespace()
         .map(|w| w.trim_start_matches(['v', 'V']))
         .find(|w| w.contains('.') && w.starts_with(|c: char| c.is_ascii_digit()));
@@ -174,8 +174,8 @@ pub fn version_of(said: &str, engine: EngineId) -> (Option<Version>, bool) {
 }
 
 /// A month: `2026-02`, or `Feb 2026`; months since the year 0.
-fn month_of(said: &str) -> Option<u32> {
-    let words: Vec<&str> = said
+fn month_of(version_text: &str) -> Option<u32> {
+    let words: Vec<&str> = version_text
         .split(|c: char| c.is_whitespace() || c == '(' || c == ')')
         .filter(|w| !w.is_empty())
         .collect();
@@ -203,8 +203,8 @@ fn month_of(said: &str) -> Option<u32> {
 }
 
 /// The releases that a version may mean which names none: those of a year, of a month and its neighbours, of ten numbers.
-pub fn versions_of(said: &str, engine: EngineId) -> Option<[Version; 2]> {
-    let tens = said.split_whitespace().find_map(|word| {
+pub fn versions_of(version_text: &str, engine: EngineId) -> Option<[Version; 2]> {
+    let tens = version_text.split_whitespace().find_map(|word| {
         let minor = word.trim_start_matches(['v', 'V']).strip_prefix("0.")?;
         let tens = minor.strip_suffix(['x', 'X'])?.parse::<u32>().ok()?;
         tens.checked_mul(10)
@@ -212,10 +212,10 @@ pub fn versions_of(said: &str, engine: EngineId) -> Option<[Version; 2]> {
     if let Some(low) = tens.filter(|_| engine == EngineId::Vllm) {
         return Some([Version::new(0, low, 0), Version::new(0, low + 9, 0)]);
     }
-    let year = said
+    let year = version_text
         .split(|c: char| !c.is_ascii_digit())
         .find_map(|w| w.parse::<u32>().ok().filter(|y| (2020..2100).contains(y)));
-    let months = match (month_of(said), year) {
+    let months = match (month_of(version_text), year) {
         (Some(month), _) => (month.saturating_sub(1), month + 1),
         (None, Some(year)) => (year * 12, year * 12 + 11),
         (None, None) => return None,
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn an_impossible_deployment_is_refused() {
         for line in [
             json!([]),
             json!({"gpu": "H100"}),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_is_told_with_its_key_and_value() {
+    fn a_mistyped_value_is_reported_with_its_key() {
         for (key, value) in [
             ("max_model_len", json!("8k")),
             ("max_model_len", json!("many")),
@@ -368,9 +368,9 @@ mod tests {
             ("dtype", json!(16)),
             ("gpu", json!(80)),
         ] {
-            let said = read(&json!({"model": "a", key: value})).unwrap_err().what;
+            let message = read(&json!({"model": "a", key: value})).unwrap_err().what;
             let named = format!("`{key}` is {value}, not ");
-            assert!(said.starts_with(&named), "{key} {value}: {said}");
+            assert!(message.starts_with(&named), "{key} {value}: {message}");
         }
     }
 

@@ -286,11 +286,11 @@ fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64
         || deployment
             .version
             .is_none_or(|v| v >= Version::new(0, 13, 0));
-    let said = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"]
+    let state_dtype = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"]
         .iter()
         .find_map(|key| text_value(&model.config, key))
         .and_then(Value::as_str);
-    match said {
+    match state_dtype {
         Some("float32") if newer => Some(4),
         Some("float16" | "bfloat16") => Some(2),
         Some(_) => Some(plain),
@@ -310,7 +310,7 @@ pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 /// How the cache is stored.
 fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> {
     let plain = Format::Bytes(plain_bytes(model, deployment));
-    let said = deployment.kv_dtype.as_deref().unwrap_or("auto");
+    let kv_dtype = deployment.kv_dtype.as_deref().unwrap_or("auto");
     let rows = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
     let fp8 = if model.is_indexed() && rows {
         // vLLM has one format of 8 bits for attention with an indexer, and SGLang the same on Hopper.
@@ -318,8 +318,8 @@ fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> 
     } else {
         Format::Bytes(1)
     };
-    match said.trim().to_ascii_lowercase().as_str() {
-        "" | "auto" | "none" => Ok(if checkpoint_says_fp8(model, deployment) {
+    match kv_dtype.trim().to_ascii_lowercase().as_str() {
+        "" | "auto" | "none" => Ok(if has_fp8_cache_scheme(model, deployment) {
             fp8
         } else {
             plain
@@ -345,7 +345,7 @@ fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> 
 
 /// A checkpoint of ModelOpt that names 8 bits for the cache is taken at its word by vLLM from 0.12 where the flag
 /// is `auto` (vLLM, `resolve_kv_cache_dtype_string`).
-fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
+fn has_fp8_cache_scheme(model: &Model, deployment: &Deployment) -> bool {
     let takes = match deployment.engine {
         EngineId::Vllm => deployment
             .version
@@ -360,7 +360,7 @@ fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
     let beside = model.config.get("hf_quant_config");
     let method = model.quant_method();
     let modelopt = beside.is_some() || method.is_some_and(|m| m.starts_with("modelopt"));
-    let says = |quantization: &Value| {
+    let is_fp8 = |quantization: &Value| {
         let algorithm = quantization
             .get("kv_cache_quant_algo")
             .and_then(Value::as_str)
@@ -371,5 +371,5 @@ fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
         });
         algorithm || scheme
     };
-    modelopt && model.quantization.iter().chain(beside).any(says)
+    modelopt && model.quantization.iter().chain(beside).any(is_fp8)
 }

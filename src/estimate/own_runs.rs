@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_gpu_or_width_says_nothing() {
+    fn runs_of_another_version_gpu_or_width_do_not_count() {
         let calibration =
             Calibration::of((1..4).map(|i| run(i, "mine", 1 << 20, 1 << 20)).collect());
         let (model, deployment) = asked();

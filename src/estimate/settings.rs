@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told_with_its_flag() {
+    fn a_value_that_is_no_number_is_reported_with_its_flag() {
         let wrong = |key: &str, value: &str| {
             let values = [(key.to_owned(), value.to_owned())].into();
             let engine = if key == "mem_fraction_static" {
@@ -342,9 +342,9 @@ mod tests {
             ("kv_cache_memory_bytes", "0"),
             ("kv_cache_memory_bytes", "24"),
         ] {
-            let said = wrong(key, value);
+            let message = wrong(key, value);
             let flag = format!("`--{}` must be ", key.replace('_', "-"));
-            assert!(said.starts_with(&flag), "{key} {value}: {said}");
+            assert!(message.starts_with(&flag), "{key} {value}: {message}");
         }
     }
 }

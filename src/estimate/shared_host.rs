@@ -33,10 +33,10 @@ pub(super) fn judge_rest(estimate: &mut Estimate, deployment: &Deployment) {
         );
         (Some(false), reason)
     } else if rest <= gib(stopped) {
-        let seen = format!("machines with up to {stopped} GiB left have stopped");
+        let evidence = format!("machines with up to {stopped} GiB left have stopped");
         (
             None,
-            format!("{} are left for the host: {seen}", Bytes(rest)),
+            format!("{} are left for the host: {evidence}", Bytes(rest)),
         )
     } else {
         return;

@@ -47,8 +47,8 @@ impl Speculation {
         config: &Value,
     ) -> Option<Speculation> {
         let flag = |names: &[&str]| names.iter().find_map(|name| values.get(*name)).cloned();
-        let said = |key: &str| config.get(key).filter(|v| !v.is_null());
-        let method = said("method")
+        let setting = |key: &str| config.get(key).filter(|v| !v.is_null());
+        let method = setting("method")
             .and_then(Value::as_str)
             .map(str::to_owned)
             .or_else(|| flag(&METHODS))?;
@@ -62,7 +62,7 @@ impl Speculation {
             (EngineId::Sglang, "ngram") => Proposer::Lookup,
             _ => return None,
         };
-        let tokens = said("num_speculative_tokens")
+        let tokens = setting("num_speculative_tokens")
             .and_then(Value::as_u64)
             .or_else(|| flag(&COUNTS)?.trim().parse().ok());
         Some(Speculation {

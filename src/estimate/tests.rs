@@ -65,7 +65,7 @@ fn laid_out(model: &Model, d: &Deployment) -> pool::Layout {
 }
 
 #[test]
-fn a_seed_said_65_gb_for_half_a_gib() {
+fn an_old_seed_estimated_65_gb_for_half_a_gib() {
     // seeds/003: two requests of 2,048 tokens on Llama-3.1-8B, and one on a 70B.
     let d = Deployment::with_defaults(EngineId::Vllm);
     let small = kv::of(&pattern(32, |_| attention(8, 128, None)), &d).unwrap();
@@ -209,7 +209,7 @@ fn the_sampler_is_the_peak_of_a_default_start() {
 }
 
 #[test]
-fn what_cannot_be_served_says_so() {
+fn what_cannot_be_served_is_reported() {
     let model = pattern(32, |_| attention(8, 128, None));
     let mut d = vllm(19, "H100", 79.19);
     d.tp = 3;
@@ -310,12 +310,12 @@ fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
             max_model_len: Some(8192),
             ..vllm(19, "H100", 79.18)
         };
-        let told = estimate(&model, &deployment);
-        assert!(told.bytes(Component::CudaGraphs).is_none() && told.total.is_err());
-        let reading = question::Reading::of(&model, &deployment, &told).unwrap();
+        let estimated = estimate(&model, &deployment);
+        assert!(estimated.bytes(Component::CudaGraphs).is_none() && estimated.total.is_err());
+        let reading = question::Reading::of(&model, &deployment, &estimated).unwrap();
         let risk = reading.risk(1).unwrap();
         assert_eq!(
-            told.fits,
+            estimated.fits,
             Some(risk != question::Risk::DoesNotFit),
             "{engine:?}"
         );
@@ -361,8 +361,8 @@ fn parallelism_that_cannot_be_is_refused() {
 fn what_was_measured_on_other_makers_gpus_makes_no_band() {
     let model = pattern(32, |_| attention(8, 128, None));
     let bands = |gpu: &str| {
-        let told = estimate(&model, &vllm(19, gpu, 79.18));
-        let with = |c| told.term(c).unwrap().band.is_some();
+        let estimated = estimate(&model, &vllm(19, gpu, 79.18));
+        let with = |c| estimated.term(c).unwrap().band.is_some();
         (with(Component::NonTorch), with(Component::CudaGraphs))
     };
     assert_eq!(bands("H100"), (true, true));

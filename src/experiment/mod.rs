@@ -187,7 +187,7 @@ impl Experiment {
             .map(|r| ExperimentLevel::level_of_run(head.kind, r))
             .collect();
         let profiles = || runs.iter().filter_map(|r| r.profile.as_deref());
-        let told = |pick: fn(&Profile) -> Option<&str>| {
+        let first_known = |pick: fn(&Profile) -> Option<&str>| {
             let word = profiles().find_map(pick);
             word.filter(|w| !w.is_empty()).map(str::to_owned)
         };
@@ -209,10 +209,10 @@ impl Experiment {
             model: head.model,
             container: head.container,
             image: head.image,
-            engine: told(|p| Some(&p.engine_metadata.engine_type)),
-            engine_version: told(|p| p.engine_metadata.engine_version.as_deref()),
-            bench: told(|p| Some(&p.parameters.bench)).unwrap_or(head.bench),
-            memory_backend: told(|p| Some(&p.metadata.memory_backend.name)),
+            engine: first_known(|p| Some(&p.engine_metadata.engine_type)),
+            engine_version: first_known(|p| p.engine_metadata.engine_version.as_deref()),
+            bench: first_known(|p| Some(&p.parameters.bench)).unwrap_or(head.bench),
+            memory_backend: first_known(|p| Some(&p.metadata.memory_backend.name)),
             memory_of: profiles().find_map(memory_of).map(str::to_owned),
             devices,
             not_measured: level::not_measured(&runs, &levels),

@@ -8,14 +8,14 @@ const FLAT: f64 = 0.02;
 
 /// The sentences.
 pub(super) fn describe_results(e: &Experiment) -> Vec<String> {
-    let mut said = Vec::new();
-    said.extend(describe_throughput(e));
-    said.extend(describe_latency(e));
-    said.extend(mixture(e));
-    said.extend(describe_memory(e));
-    said.extend(kv(e));
-    said.extend(describe_incomplete_levels(e));
-    said
+    let mut sentences = Vec::new();
+    sentences.extend(describe_throughput(e));
+    sentences.extend(describe_latency(e));
+    sentences.extend(mixture(e));
+    sentences.extend(describe_memory(e));
+    sentences.extend(kv(e));
+    sentences.extend(describe_incomplete_levels(e));
+    sentences
 }
 
 /// A level that has a figure, and the figure.
@@ -145,10 +145,10 @@ fn describe_memory(e: &Experiment) -> Option<String> {
 }
 
 fn kv(e: &Experiment) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let pools = levels_with_figure(e, |l| l.kv_pool_bytes);
     if let Some((_, pool)) = pools.first() {
-        said.push(if pools.iter().all(|(_, p)| p == pool) { format!(
+        sentences.push(if pools.iter().all(|(_, p)| p == pool) { format!(
                 "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: device memory includes the whole pool, used or not.",
                 to_gib(*pool)
             ) } else { format!(
@@ -163,7 +163,7 @@ fn kv(e: &Experiment) -> Vec<String> {
             let one = |(l, share): &With<'_, f64>| {
                 format!("{:.1} % {}", share * 100.0, name_of_level(e, l))
             };
-            said.push(format!(
+            sentences.push(format!(
                 "KV used, by the engine's own gauge, read about once a second: {} of its pool.",
                 shares.iter().map(one).collect::<Vec<_>>().join(", ")
             ));
@@ -177,13 +177,13 @@ fn kv(e: &Experiment) -> Vec<String> {
                 most as f64 / pool as f64 * 100.0
             )
         });
-        said.push(format!(
+        sentences.push(format!(
             "KV used, by the engine's own gauge, read about once a second: {}{}.",
             list_level_bytes(e, &used),
             share.unwrap_or_default()
         ));
     }
-    said
+    sentences
 }
 
 /// `512.00 KiB with 1 at once, …`.
@@ -195,7 +195,7 @@ fn list_level_bytes(e: &Experiment, figures: &[With<'_, u64>]) -> String {
 
 fn describe_incomplete_levels(e: &Experiment) -> Vec<String> {
     let without = e.levels.iter().filter(|l| l.state != LevelState::Done);
-    let mut said: Vec<String> = without
+    let mut sentences: Vec<String> = without
         .map(|l| {
             let why = l.message.as_deref().or(l.cause.as_deref());
             let why = why.map(|w| format!(": {w}")).unwrap_or_default();
@@ -211,7 +211,7 @@ fn describe_incomplete_levels(e: &Experiment) -> Vec<String> {
         })
         .collect();
     if e.interrupted {
-        said.push("The experiment was stopped before its end.".to_owned());
+        sentences.push("The experiment was stopped before its end.".to_owned());
     }
-    said
+    sentences
 }

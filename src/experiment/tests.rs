@@ -97,7 +97,7 @@ fn levels_without_figures_say_why_and_have_none() {
 }
 
 #[test]
-fn a_mixture_stands_between_its_lengths_and_is_told_apart_by_them() {
+fn a_mixture_lies_between_its_lengths_and_is_identified_by_them() {
     let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Mixed), &mixed_levels());
     let names: Vec<&str> = e.levels.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["short", "mixed", "long"]);

@@ -186,12 +186,12 @@ impl Launch {
             (Some(given), Ok(at)) => given.get(at).cloned().unwrap_or_else(|| n.clone()),
             _ => n.clone(),
         };
-        let seen: Vec<String> = match (&given, &chosen) {
+        let devices: Vec<String> = match (&given, &chosen) {
             (_, Some(chosen)) => chosen.iter().map(nth).collect(),
             (Some(given), None) => given.clone(),
             (None, None) => (0..count).map(|n| n.to_string()).collect(),
         };
-        seen.into_iter().take(count as usize).collect()
+        devices.into_iter().take(count as usize).collect()
     }
 
     /// A variable with a value from the shell.

@@ -194,11 +194,11 @@ impl WatchLedger {
     pub fn record_unread(&mut self, container: &ContainerScan, why: &str) -> bool {
         let record = self.record_of(&container.name);
         let unread = &mut record.life.unread;
-        let is_news = record.id == container.id && unread.as_deref() != Some(why);
-        if is_news {
+        let is_new = record.id == container.id && unread.as_deref() != Some(why);
+        if is_new {
             *unread = Some(why.to_owned());
         }
-        is_news
+        is_new
     }
 
     /// Whether the parts of a container's memory are to be read now; if so, the time is noted.

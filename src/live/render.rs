@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_to_be_nothing() {
+    fn an_empty_host_is_reported_as_empty() {
         assert_eq!(
             everything(&MemoryScan::default()),
             "no GPU, and no container with a known engine\n"

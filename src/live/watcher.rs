@@ -365,10 +365,10 @@ impl MemoryWatcher {
                     notes.push(failure.message);
                     all_listed = false;
                     // They live on where the daemon's restart spares them.
-                    let seen =
+                    let is_visible =
                         |known: &&KnownContainer| known.visible && known.runtime.has_daemon();
-                    let seen = self.known.values().filter(seen);
-                    running.extend(seen.map(|k| (k.found.facts.id.clone(), runtime.clone())));
+                    let visible = self.known.values().filter(is_visible);
+                    running.extend(visible.map(|k| (k.found.facts.id.clone(), runtime.clone())));
                 }
             },
             None => notes.extend(self.why_no_runtime.clone()),

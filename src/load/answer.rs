@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_usage_events_are_counted_and_that_is_told() {
+    fn without_a_usage_events_are_counted_and_that_is_noted() {
         let row = answer(&[(1, TOKEN), (2, LAST)]).into_row();
         assert_eq!(
             (row.output_tokens, row.output_source),

@@ -155,7 +155,7 @@ mod tests {
     async fn a_closed_loop_keeps_exactly_so_many_in_flight() {
         let flying = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
-        let mut seen = Vec::new();
+        let mut completed = Vec::new();
         let begin = Instant::now();
         drive_requests(
             Arrivals::Closed { concurrency: 4 },
@@ -174,11 +174,11 @@ mod tests {
                     i
                 }
             },
-            |i| seen.push(i),
+            |i| completed.push(i),
         )
         .await;
-        seen.sort_unstable();
-        assert_eq!(seen, (0..12).collect::<Vec<_>>());
+        completed.sort_unstable();
+        assert_eq!(completed, (0..12).collect::<Vec<_>>());
         assert_eq!(most.load(Ordering::SeqCst), 4);
         assert_eq!(begin.elapsed().as_millis() / 100, 3);
     }

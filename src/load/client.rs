@@ -265,20 +265,20 @@ impl HttpClient {
     }
 
     async fn refusal(&self, status: u16, body: Incoming) -> RequestError {
-        let mut said = Vec::new();
+        let mut bytes = Vec::new();
         let mut body = Limited::new(body, LONGEST_ERROR);
         while let Some(Ok(frame)) = body.frame().await {
-            if said.len() >= LONGEST_ERROR {
+            if bytes.len() >= LONGEST_ERROR {
                 break;
             }
             if let Ok(data) = frame.into_data() {
-                said.extend_from_slice(&data);
+                bytes.extend_from_slice(&data);
             }
         }
-        let said = String::from_utf8_lossy(&said);
+        let text = String::from_utf8_lossy(&bytes);
         self.error(
             ErrorKind::Status,
-            &format!("HTTP {status}: {}", said.trim()),
+            &format!("HTTP {status}: {}", text.trim()),
         )
     }
 }

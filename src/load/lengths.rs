@@ -104,11 +104,11 @@ fn even_share(seed: u64, number: u64) -> f64 {
     let draw = |number| Random::new(!seed, number).next_share();
     let mut random = Random::new(!seed, number);
     // Its position within the stratum must not depend on the stratum.
-    let (mine, within) = (random.next_share(), random.next_share());
+    let (own, within) = (random.next_share(), random.next_share());
     let first = number - number % BLOCK;
     let before = (first..first.saturating_add(BLOCK)).filter(|other| {
         let theirs = draw(*other);
-        theirs < mine || theirs == mine && *other < number
+        theirs < own || theirs == own && *other < number
     });
     (before.count() as f64 + within) / BLOCK as f64
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mixture_is_told() {
+    fn an_invalid_mixture_is_refused() {
         for text in [
             "",
             "1:2",

@@ -145,14 +145,14 @@ pub async fn run_load(
     target: &LoadTarget,
     plan: &LoadPlan,
     cancel: &CancellationToken,
-    mut news: impl FnMut(LoadProgress<'_>),
+    mut progress: impl FnMut(LoadProgress<'_>),
 ) -> Result<LoadOutcome, Failure> {
     let http = HttpClient::new(&target.address, target.key.as_deref(), &target.redactor)
         .map_err(Failure::usage)?;
     let prepared = tokio::select! {
         biased;
         () = cancel.cancelled() => None,
-        prepared = prepare::prepare_prompts(&http, target, plan, || news(LoadProgress::WarmingUp)) => Some(prepared?),
+        prepared = prepare::prepare_prompts(&http, target, plan, || progress(LoadProgress::WarmingUp)) => Some(prepared?),
     };
     let Some(Prepared {
         prompts,
@@ -168,7 +168,7 @@ pub async fn run_load(
 
     let watch = LatenessWatch::start();
     let zero = Instant::now();
-    news(LoadProgress::Measuring);
+    progress(LoadProgress::Measuring);
     let prompts = Arc::new(prompts);
     let shared = Arc::new((http, target.clone(), cancel.clone()));
     let (n, patience) = (prompts.len(), plan.patience);
@@ -194,7 +194,7 @@ pub async fn run_load(
         |row: RequestRow| {
             rows.push(row);
             if let Some(row) = rows.last() {
-                news(LoadProgress::Row {
+                progress(LoadProgress::Row {
                     row,
                     done: rows.len() as u64,
                     of: n as u64,

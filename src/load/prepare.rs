@@ -301,7 +301,7 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn a_run_can_be_stopped_between_prompts_that_nobody_counts() {
+    fn a_run_can_be_stopped_between_uncounted_prompts() {
         let length = Length {
             input: 8,
             output: 1,

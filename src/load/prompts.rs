@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tokenizer_that_says_nothing_is_not_asked_for_ever() {
+    fn a_silent_tokenizer_is_not_asked_for_ever() {
         let (text, tokens, asked) = fit(0, 0, 1000, 3);
         assert_eq!((tokens, asked), (7, MOST_TRIES));
         assert!(text.len() < 100_000);

@@ -47,17 +47,17 @@ impl LatenessWatch {
     /// Starts looking.
     pub fn start() -> LatenessWatch {
         let late_us = Arc::new(Mutex::new((Vec::new(), 0)));
-        let seen = Arc::clone(&late_us);
+        let shared = Arc::clone(&late_us);
         let task = tokio::spawn(async move {
             let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 let due = ticks.tick().await;
                 let late = u32::try_from(due.elapsed().as_micros()).unwrap_or(u32::MAX);
-                let mut seen = lock_data(&seen);
-                seen.1 = seen.1.max(late);
-                if seen.0.len() < KEPT {
-                    seen.0.push(late);
+                let mut lateness = lock_data(&shared);
+                lateness.1 = lateness.1.max(late);
+                if lateness.0.len() < KEPT {
+                    lateness.0.push(late);
                 }
             }
         });
@@ -66,8 +66,8 @@ impl LatenessWatch {
 
     /// Ends the measurement; `None` if the load ended before the first one.
     pub fn end(self) -> Option<Lateness> {
-        let mut seen = lock_data(&self.late_us);
-        let (all, max) = &mut *seen;
+        let mut lateness = lock_data(&self.late_us);
+        let (all, max) = &mut *lateness;
         all.sort_unstable();
         let p99 = all.get(all.len().saturating_sub(1) * 99 / 100)?;
         Some(Lateness {

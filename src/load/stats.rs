@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_asked_is_told() {
+    fn what_differs_from_the_request_is_noted() {
         let rows = [
             RequestRow {
                 input_unit: LengthUnit::Words,

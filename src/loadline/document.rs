@@ -167,10 +167,10 @@ impl Loadline {
         if let Some(resource) = self.limiting {
             self.advice = LoadLimits::of_engine(&self.engine).advice(resource, on_cpu);
         }
-        self.note_what_was_not_told();
+        self.note_missing_figures();
     }
 
-    fn note_what_was_not_told(&mut self) {
+    fn note_missing_figures(&mut self) {
         let Some(first) = self.rounds.first().map(|r| &r.seen) else {
             return;
         };
@@ -178,7 +178,7 @@ impl Loadline {
             let asked = self.lengths.input as f64;
             (n - asked).abs() > asked * 0.02
         });
-        let untold = first.preemptions.is_none()
+        let uncounted = first.preemptions.is_none()
             && first.queued_long.is_none()
             && first.readings_waiting.is_none();
         let mut notes = Vec::new();
@@ -203,7 +203,7 @@ impl Loadline {
                 "answers ended after {n:.0} tokens on average, not after the {asked:.0} that were asked for: the measured line is one of shorter requests than the predicted one"
             ));
         }
-        if untold {
+        if uncounted {
             notes.push("the engine reports neither preemptions nor queues: rounds are judged by errors, by concurrent answers and by latency".into());
         } else if first.preemptions.is_none() {
             notes.push("the engine reports no preemptions: they show only as latency".into());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_end_early_are_said() {
+    fn answers_that_end_early_are_noted() {
         let mut line = line(
             &[(1, false)],
             SearchOutcome {
@@ -322,7 +322,7 @@ mod tests {
             },
         );
         line.rounds[0].seen.output_tokens = Some(16.0);
-        line.note_what_was_not_told();
+        line.note_missing_figures();
         assert!(
             line.notes.iter().any(|n| n.contains("after 16 tokens")),
             "{:?}",

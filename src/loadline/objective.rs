@@ -194,9 +194,9 @@ mod tests {
         let read = parse_objectives("ttft=500ms, itl.p99=0.05s,e2e.mean=2s")
             .unwrap()
             .0;
-        let told: Vec<String> = read.iter().map(Objective::to_string).collect();
+        let written: Vec<String> = read.iter().map(Objective::to_string).collect();
         assert_eq!(
-            told,
+            written,
             [
                 "ttft p95 at most 500 ms",
                 "itl p99 at most 50 ms",
@@ -224,8 +224,8 @@ mod tests {
             ("itl=5ms,,", "empty"),
             ("", "empty"),
         ] {
-            let said = parse_objectives(text).unwrap_err();
-            assert!(said.contains(word), "{text}: {said}");
+            let message = parse_objectives(text).unwrap_err();
+            assert!(message.contains(word), "{text}: {message}");
         }
     }
 

@@ -155,11 +155,11 @@ fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {
 /// Mean tokens of an answer; null where the server does not report them for each: a client that counts events counts too
 /// few where some have several.
 fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
-    let told = |r: &&RequestRow| {
+    let reported_tokens = |r: &&RequestRow| {
         let by_server = r.output_source == Some(TokenSource::Usage);
         r.output_tokens.filter(|_| by_server).map(|n| n as f64)
     };
-    let all: Option<Vec<f64>> = whole.iter().map(told).collect();
+    let all: Option<Vec<f64>> = whole.iter().map(reported_tokens).collect();
     crate::profile::stats::arithmetic_mean(&all?)
 }
 
@@ -233,21 +233,28 @@ mod tests {
         };
         let profile = crate::profile::derive_profile(&capture, [], []);
         let rows = [row(0, 2_000_000_000), row(0, 2_000_000_000)];
-        let seen = RoundObservation::observe_round(&capture, &rows, &profile);
-        assert_eq!(seen.preemptions, Some(3));
+        let observation = RoundObservation::observe_round(&capture, &rows, &profile);
+        assert_eq!(observation.preemptions, Some(3));
         assert_eq!(
-            seen.queued_long,
+            observation.queued_long,
             Some(4),
             "beyond the bucket of half of two seconds"
         );
-        assert_eq!((seen.input_tokens, seen.completed), (Some(9.0), 2));
+        assert_eq!(
+            (observation.input_tokens, observation.completed),
+            (Some(9.0), 2)
+        );
         let silent = Capture {
             engine: "vllm".into(),
             ..Capture::default()
         };
-        let seen = RoundObservation::observe_round(&silent, &rows, &profile);
+        let observation = RoundObservation::observe_round(&silent, &rows, &profile);
         assert_eq!(
-            (seen.preemptions, seen.queued_long, seen.readings_waiting),
+            (
+                observation.preemptions,
+                observation.queued_long,
+                observation.readings_waiting
+            ),
             (None, None, None)
         );
     }

@@ -123,12 +123,12 @@ impl PredictionInput<'_> {
 
     /// The pool, and what of it is not certain.
     fn predict_pool_limit(&self, to: &mut Prediction) {
-        let told = &self.profile.vllm_internal_metrics;
+        let metrics = &self.profile.vllm_internal_metrics;
         let (kept, replicas) = (self.kept_tokens().max(1), self.replicas());
-        let block = told.block_size.filter(|b| *b > 0);
-        let tokens = told.total_gpu_kv_cache_tokens.filter(|t| *t > 0);
+        let block = metrics.block_size.filter(|b| *b > 0);
+        let tokens = metrics.total_gpu_kv_cache_tokens.filter(|t| *t > 0);
         let half = self.lengths.input + self.lengths.output / 2;
-        if let (Some(blocks), Some(block)) = (told.num_gpu_blocks.filter(|b| *b > 0), block) {
+        if let (Some(blocks), Some(block)) = (metrics.num_gpu_blocks.filter(|b| *b > 0), block) {
             let plain = blocks.saturating_mul(block);
             if tokens.is_none_or(|t| self.is_plain(t, plain, block)) {
                 let null = replicas.saturating_mul(self.engine.empty_blocks);
@@ -164,7 +164,7 @@ impl PredictionInput<'_> {
             source: "the pool's tokens, as the engine reports them".into(),
         });
         to.out_of_step = Some(tokens / half.max(1));
-        if told.num_gpu_blocks.is_some() && block.is_some() {
+        if metrics.num_gpu_blocks.is_some() && block.is_some() {
             to.notes.push(
                 "the layers keep different things of a token (windows, states): the pool's tokens are those of requests of full length, and shorter ones may take more or less than their share".into(),
             );
@@ -285,7 +285,7 @@ mod tests {
     use crate::profile::derive_profile;
     use proptest::prelude::*;
 
-    fn profile(engine: &str, told: [Option<u64>; 3], settings: &[(&str, &str)]) -> Profile {
+    fn profile(engine: &str, pool: [Option<u64>; 3], settings: &[(&str, &str)]) -> Profile {
         let capture = Capture {
             engine: engine.into(),
             ..Capture::default()
@@ -297,7 +297,7 @@ mod tests {
             metrics.num_gpu_blocks,
             metrics.block_size,
             metrics.total_gpu_kv_cache_tokens,
-        ] = told;
+        ] = pool;
         let owned = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
         profile.configuration.effective = settings.iter().map(owned).collect();
         profile
@@ -315,17 +315,19 @@ mod tests {
             [Some(97), Some(128), Some(97 * 128)],
             &[("max_num_seqs", "64")],
         );
-        let said = predict_concurrency(&p, None, LENGTHS);
+        let prediction = predict_concurrency(&p, None, LENGTHS);
         // 383 tokens take 3 blocks of 128, and one block of the 97 is never given away.
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(32), Some(Resource::KvPool))
         );
         assert_eq!(
-            said.limit_for(Resource::Sequences).map(|l| l.concurrency),
+            prediction
+                .limit_for(Resource::Sequences)
+                .map(|l| l.concurrency),
             Some(64)
         );
-        assert_eq!(said.out_of_step, Some(48));
+        assert_eq!(prediction.out_of_step, Some(48));
         let longer = TokenLengths {
             input: 130,
             ..LENGTHS
@@ -339,25 +341,25 @@ mod tests {
 
     #[test]
     fn the_least_limit_is_the_prediction() {
-        let told = [Some(1000), Some(16), None];
+        let pool = [Some(1000), Some(16), None];
         let p = profile(
             "vllm",
-            told,
+            pool,
             &[("max_num_seqs", "8"), ("data_parallel_size", "2")],
         );
-        let said = predict_concurrency(&p, None, LENGTHS);
+        let prediction = predict_concurrency(&p, None, LENGTHS);
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(16), Some(Resource::Sequences))
         );
         let p = profile(
             "vllm",
-            told,
+            pool,
             &[("max_num_seqs", "8"), ("max_model_len", "300")],
         );
-        let said = predict_concurrency(&p, None, LENGTHS);
+        let prediction = predict_concurrency(&p, None, LENGTHS);
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(0), Some(Resource::Length))
         );
     }
@@ -372,9 +374,9 @@ mod tests {
                 ("max_concurrent_requests", "128"),
             ],
         );
-        let said = predict_concurrency(&tgi, None, LENGTHS);
+        let prediction = predict_concurrency(&tgi, None, LENGTHS);
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(20), Some(Resource::BatchTokens))
         );
         let sglang = profile(
@@ -382,26 +384,32 @@ mod tests {
             [None, Some(1), Some(3830)],
             &[("max_running_requests", "64")],
         );
-        let said = predict_concurrency(&sglang, None, LENGTHS);
+        let prediction = predict_concurrency(&sglang, None, LENGTHS);
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(10), Some(Resource::KvPool))
         );
         let llama = profile("llama.cpp", [None; 3], &[("parallel", "4")]);
-        let said = predict_concurrency(&llama, None, LENGTHS);
+        let prediction = predict_concurrency(&llama, None, LENGTHS);
         assert_eq!(
-            (said.concurrency, said.resource),
+            (prediction.concurrency, prediction.resource),
             (Some(4), Some(Resource::Sequences))
         );
-        assert!(said.notes.iter().any(|n| n.contains("slot")), "{said:?}");
+        assert!(
+            prediction.notes.iter().any(|n| n.contains("slot")),
+            "{prediction:?}"
+        );
     }
 
     #[test]
     fn pools_that_are_not_counted_in_tokens_are_caveats_and_unknown_is_no_number() {
         let hybrid = profile("vllm", [Some(1000), Some(16), Some(9000)], &[]);
-        let said = predict_concurrency(&hybrid, None, LENGTHS);
-        assert_eq!(said.concurrency, Some(9000 / 384));
-        assert!(said.notes.iter().any(|n| n.contains("windows")), "{said:?}");
+        let prediction = predict_concurrency(&hybrid, None, LENGTHS);
+        assert_eq!(prediction.concurrency, Some(9000 / 384));
+        assert!(
+            prediction.notes.iter().any(|n| n.contains("windows")),
+            "{prediction:?}"
+        );
         let dark = predict_concurrency(&profile("tensorrt-llm", [None; 3], &[]), None, LENGTHS);
         assert_eq!((dark.concurrency, dark.resource), (None, None));
         assert!(dark.notes.iter().any(|n| n.contains("KV pool")), "{dark:?}");
@@ -411,9 +419,9 @@ mod tests {
         #[test]
         fn so_many_requests_fit_and_not_one_more(blocks in 2..100_000u64, block in 1..256u64, input in 1..5000u64, output in 1..5000u64) {
             let p = profile("vllm", [Some(blocks), Some(block), None], &[]);
-            let said = predict_concurrency(&p, None, TokenLengths { input, output });
+            let prediction = predict_concurrency(&p, None, TokenLengths { input, output });
             let each = (input + output - 1).div_ceil(block);
-            let n = said.limit_for(Resource::KvPool).unwrap().concurrency;
+            let n = prediction.limit_for(Resource::KvPool).unwrap().concurrency;
             prop_assert!(n * each < blocks && (n + 1) * each > blocks - 1);
         }
     }

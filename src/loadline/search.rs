@@ -42,7 +42,7 @@ pub struct ConcurrencySearch {
     tolerance: f64,
     most_rounds: u32,
     cap: u32,
-    aim: Option<u32>,
+    prediction: Option<u32>,
     rounds: Vec<(u32, bool)>,
 }
 
@@ -63,7 +63,7 @@ impl ConcurrencySearch {
             tolerance: tolerance.max(0.0),
             most_rounds,
             cap,
-            aim: None,
+            prediction: None,
             rounds: Vec::new(),
         }
     }
@@ -71,7 +71,7 @@ impl ConcurrencySearch {
     /// A better prediction than that which the search began with: it is tried next, unless the
     /// rounds have answered it already.
     pub fn start_at(&mut self, at: u32) {
-        self.aim = Some(at.clamp(1, self.cap));
+        self.prediction = Some(at.clamp(1, self.cap));
     }
 
     /// The round to make, or `None`: the line is known, or the rounds are used up.
@@ -89,9 +89,9 @@ impl ConcurrencySearch {
             return once(self.start);
         }
         let SearchOutcome { holds, fails, .. } = self.search_outcome();
-        if let Some(aim) = self.aim.take() {
-            if aim > holds && fails.is_none_or(|f| aim < f) {
-                return once(aim);
+        if let Some(prediction) = self.prediction.take() {
+            if prediction > holds && fails.is_none_or(|f| prediction < f) {
+                return once(prediction);
             }
         }
         match fails {
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn an_engine_that_says_anything_ends_too(answers in proptest::collection::vec(any::<bool>(), 12), start in 1..1000u32) {
+        fn a_search_ends_whatever_the_engine_answers(answers in proptest::collection::vec(any::<bool>(), 12), start in 1..1000u32) {
             let mut answers = answers.into_iter();
             let mut search = ConcurrencySearch::new(start, 5000, Stride::Near, 0.05, 9);
             let rounds = run(&mut search, |_| answers.next().unwrap_or(false));

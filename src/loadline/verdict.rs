@@ -100,52 +100,53 @@ impl RoundFailure {
 /// Most requests that the engine ran at once by its own gauges, where one reading found all of them running, or where
 /// they were read often enough to see how many run. It goes before what the client saw: on a busy host a server
 /// hands on late what the engine has long done, and answers seem to overlap.
-fn running(seen: &RoundObservation, concurrency: u64) -> Option<u64> {
-    let often = seen.readings >= FEWEST_READINGS;
-    let long = seen.generation_s.is_some_and(|s| s >= SHORTEST_S);
-    (seen.running_most).filter(|n| *n >= concurrency || often && long)
+fn running(observation: &RoundObservation, concurrency: u64) -> Option<u64> {
+    let often = observation.readings >= FEWEST_READINGS;
+    let long = observation.generation_s.is_some_and(|s| s >= SHORTEST_S);
+    (observation.running_most).filter(|n| *n >= concurrency || often && long)
 }
 
 /// Most requests of a round that ran at once: by the engine, else as the client saw them.
-pub fn concurrency_reached(seen: &RoundObservation, concurrency: u64) -> Option<u64> {
-    running(seen, concurrency).or(seen.together)
+pub fn concurrency_reached(observation: &RoundObservation, concurrency: u64) -> Option<u64> {
+    running(observation, concurrency).or(observation.together)
 }
 
 /// Everything that was wrong with a round; nothing is a round that held.
 pub fn check_round(
     concurrency: u64,
-    seen: &RoundObservation,
+    observation: &RoundObservation,
     objectives: &Objectives,
 ) -> Vec<RoundFailure> {
     let mut faults = Vec::new();
-    if seen.failed > 0 || seen.completed == 0 {
+    if observation.failed > 0 || observation.completed == 0 {
         faults.push(RoundFailure::Errors {
-            failed: seen.failed,
-            first: seen.first_error.clone(),
+            failed: observation.failed,
+            first: observation.first_error.clone(),
         });
     }
-    if let Some(count) = seen.preemptions.filter(|n| *n > 0) {
+    if let Some(count) = observation.preemptions.filter(|n| *n > 0) {
         faults.push(RoundFailure::Preemption { count });
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
-    let together = concurrency_reached(seen, concurrency);
+    let together = concurrency_reached(observation, concurrency);
     let apart = together.is_some_and(|n| n < concurrency);
-    let long = seen.queued_long.is_some_and(|n| n > 0);
+    let long = observation.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer is known: a reading finds a queue by chance.
     let mostly = together.is_none()
-        && seen.queued_long.is_none()
-        && seen.readings > 1
-        && (seen.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
+        && observation.queued_long.is_none()
+        && observation.readings > 1
+        && (observation.readings_waiting)
+            .is_some_and(|n| n as f64 > MOSTLY * observation.readings as f64);
     if apart || long || mostly {
         faults.push(RoundFailure::Queueing {
             together,
             of: concurrency,
-            queued_long: seen.queued_long,
+            queued_long: observation.queued_long,
         });
     }
     for objective in &objectives.0 {
-        let measured_ms = objective.measured_figure(&seen.result);
+        let measured_ms = objective.measured_figure(&observation.result);
         if measured_ms.is_none_or(|ms| ms > objective.limit_ms) {
             faults.push(RoundFailure::Latency {
                 objective: objective.clone(),
@@ -159,7 +160,7 @@ pub fn check_round(
 /// What ran out in a round that did not hold.
 pub fn ran_out(
     concurrency: u64,
-    seen: &RoundObservation,
+    observation: &RoundObservation,
     faults: &[RoundFailure],
     prediction: &Prediction,
 ) -> Option<Resource> {
@@ -183,14 +184,14 @@ pub fn ran_out(
     if has(|f| matches!(f, RoundFailure::Queueing { .. })) {
         // The least limit that this load is beyond; the limits are in that order. A pool that was never half full is
         // not what ran out, whatever was predicted.
-        let roomy = seen.kv_usage_most.is_some_and(|u| u < 0.5);
+        let roomy = observation.kv_usage_most.is_some_and(|u| u < 0.5);
         let passed = prediction
             .limits
             .iter()
             .find(|l| l.concurrency < concurrency && !(l.resource == Resource::KvPool && roomy));
         return Some(match passed {
             Some(limit) => limit.resource,
-            None if seen.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
+            None if observation.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
             None => Resource::Prefill,
         });
     }
@@ -217,8 +218,8 @@ mod tests {
         }
     }
 
-    fn describe_fault(seen: &RoundObservation) -> Vec<String> {
-        let faults = check_round(32, seen, &Objectives::default());
+    fn describe_fault(observation: &RoundObservation) -> Vec<String> {
+        let faults = check_round(32, observation, &Objectives::default());
         faults.iter().map(RoundFailure::describe_fault).collect()
     }
 
@@ -228,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_told() {
-        let seen = RoundObservation {
+    fn each_fault_is_described() {
+        let observation = RoundObservation {
             failed: 3,
             first_error: Some("refused: 429".into()),
             preemptions: Some(1),
@@ -237,7 +238,7 @@ mod tests {
             ..good()
         };
         assert_eq!(
-            describe_fault(&seen),
+            describe_fault(&observation),
             [
                 "3 failed (refused: 429)",
                 "1 preemption",
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_tells_nothing_is_judged_by_its_answers_alone() {
+    fn an_engine_without_gauges_is_judged_by_its_answers_alone() {
         let dark = RoundObservation {
             preemptions: None,
             queued_long: None,
@@ -347,13 +348,13 @@ mod tests {
     #[test]
     fn a_limit_on_latency_that_was_not_measured_is_not_kept() {
         let objectives = Objectives::parse_objectives(&["ttft=500ms,itl=50ms".into()], 95).unwrap();
-        let mut seen = good();
-        seen.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
-        let faults = check_round(32, &seen, &objectives);
-        let told: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
-        assert_eq!(told, ["itl p95 not measured"]);
+        let mut observation = good();
+        observation.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
+        let faults = check_round(32, &observation, &objectives);
+        let described: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
+        assert_eq!(described, ["itl p95 not measured"]);
         assert_eq!(
-            ran_out(32, &seen, &faults, &Prediction::default()),
+            ran_out(32, &observation, &faults, &Prediction::default()),
             Some(Resource::Latency)
         );
     }
@@ -370,9 +371,9 @@ mod tests {
             limits: vec![limit(Resource::Sequences, 28), limit(Resource::KvPool, 40)],
             ..Prediction::default()
         };
-        let out = |concurrency, seen: &RoundObservation, prediction: &Prediction| {
-            let faults = check_round(concurrency, seen, &Objectives::default());
-            ran_out(concurrency, seen, &faults, prediction)
+        let out = |concurrency, observation: &RoundObservation, prediction: &Prediction| {
+            let faults = check_round(concurrency, observation, &Objectives::default());
+            ran_out(concurrency, observation, &faults, prediction)
         };
         let queued = RoundObservation {
             running_most: Some(28),

@@ -252,10 +252,10 @@ impl CellLoad {
 fn no_shorter(these: &CellLoad, others: &CellLoad) -> bool {
     match (these.short_prompts, others.short_prompts) {
         (None, _) => true,
-        (Some(mine), None) => mine.input_len >= others.input_len,
-        (Some(mine), Some(theirs)) => {
-            mine.input_len >= others.input_len
-                || mine.input_len >= theirs.input_len && mine.share <= theirs.share
+        (Some(own), None) => own.input_len >= others.input_len,
+        (Some(own), Some(theirs)) => {
+            own.input_len >= others.input_len
+                || own.input_len >= theirs.input_len && own.share <= theirs.share
         }
     }
 }

@@ -24,9 +24,13 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
     if let EnginePlace::Image(preset) = &server.place {
         facts.env.extend(preset.env.clone());
     }
-    let told = engine.settings(&facts);
-    let (mut deployment, draft) =
-        Deployment::from_settings(engine, &told.values, &told.values, IllegalValue::IsRefused)?;
+    let settings = engine.settings(&facts);
+    let (mut deployment, draft) = Deployment::from_settings(
+        engine,
+        &settings.values,
+        &settings.values,
+        IllegalValue::IsRefused,
+    )?;
     if let EnginePlace::Image(preset) = &server.place {
         deployment.version = preset
             .image
@@ -40,9 +44,9 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
         .max(asked.tensor_parallel_size.map_or(1, u64::from));
     deployment.max_model_len = deployment.max_model_len.or(asked.max_model_len);
     let shards = ["tensor_parallel_size", "num_shard"];
-    let told_shards =
-        !engine.takes_all_gpus() || shards.iter().any(|n| told.values.contains_key(*n));
-    let settled = told_shards && draft.is_none() && deployment.unmodelled.is_empty();
+    let shards_set =
+        !engine.takes_all_gpus() || shards.iter().any(|n| settings.values.contains_key(*n));
+    let settled = shards_set && draft.is_none() && deployment.unmodelled.is_empty();
     Ok((deployment, settled))
 }
 
@@ -124,8 +128,8 @@ mod tests {
             image: Some("vllm/vllm-openai:v0.9.1".into()),
             ..Default::default()
         }));
-        let told = deployment(&server, EngineId::Vllm).unwrap().0;
-        assert_eq!(told.version, Some(Version::new(0, 9, 1)));
+        let deployed = deployment(&server, EngineId::Vllm).unwrap().0;
+        assert_eq!(deployed.version, Some(Version::new(0, 9, 1)));
     }
 
     #[test]

@@ -429,7 +429,7 @@ mod tests {
             ],
             ..Matrix::default()
         };
-        let told: Vec<(Option<u32>, u32, Option<u32>)> = matrix
+        let cells: Vec<(Option<u32>, u32, Option<u32>)> = matrix
             .expand_cells()
             .cells
             .iter()
@@ -439,7 +439,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            cells,
             [
                 (Some(1), 128, Some(1)),
                 (Some(1), 128, Some(8)),
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_says_wins_over_the_preset() {
+    fn a_key_of_the_file_wins_over_the_preset() {
         let mut args: Vec<String> = ["--enforce-eager", "--max-model-len", "2048", "--seed=3"]
             .map(String::from)
             .to_vec();

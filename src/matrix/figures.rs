@@ -22,9 +22,9 @@ impl RowFigures {
             u64::try_from(part.bytes).ok()
         };
         // All overhead with a known component: without the unexplained bytes.
-        let told = |c: Component| c.is_overhead() && c != Component::Unexplained;
+        let is_known_overhead = |c: Component| c.is_overhead() && c != Component::Unexplained;
         let overhead = (memory.components.iter())
-            .filter(|p| told(p.component))
+            .filter(|p| is_known_overhead(p.component))
             .map(|p| p.bytes)
             .reduce(i64::saturating_add);
         let load = profile.latency_stats.as_ref();

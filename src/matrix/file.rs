@@ -73,12 +73,12 @@ pub fn read_at_most(
     });
     sweep.map_err(|fault| {
         // What a variable brought may be a secret wherever it turns up, however short it is.
-        let without = |said: &str| {
-            let said = secrets.redactor().redact_text(said).into_owned();
+        let without = |text: &str| {
+            let text = secrets.redactor().redact_text(text).into_owned();
             secrets
                 .secret_values()
                 .filter(|v| !REDACTED.contains(v))
-                .fold(said, |said, value| said.replace(value, REDACTED))
+                .fold(text, |text, value| text.replace(value, REDACTED))
         };
         let mut message = format!("{shown}:{}: {}", fault.at, without(&fault.message));
         if let Some(other) = fault.other {

@@ -46,7 +46,7 @@ pub struct EstimateBasis {
     /// Of these, by earlier starts.
     pub starts_known: usize,
     /// Cells that earlier runs measured.
-    pub seen: usize,
+    pub measured_cells: usize,
 }
 
 impl EstimateBasis {
@@ -61,16 +61,16 @@ impl EstimateBasis {
         if cells {
             assumed.push(format!("{ASSUMED_CELL_S} s for each cell"));
         }
-        let seen = match self.seen {
+        let measured = match self.measured_cells {
             0 => None,
             1 => Some("from 1 cell of earlier runs".to_owned()),
             n => Some(format!("from {n} cells of earlier runs")),
         };
-        match (seen, assumed.is_empty()) {
+        match (measured, assumed.is_empty()) {
             (None, true) => "nothing is left to be done".into(),
             (None, false) => format!("assumed: {}", assumed.join(", ")),
-            (Some(seen), true) => seen,
-            (Some(seen), false) => format!("{seen}; assumed: {}", assumed.join(", ")),
+            (Some(measured), true) => measured,
+            (Some(measured), false) => format!("{measured}; assumed: {}", assumed.join(", ")),
         }
     }
 }
@@ -151,7 +151,7 @@ impl Forecast {
         let mut estimate = TimeEstimate {
             seconds: 0.0,
             basis: EstimateBasis {
-                seen: self.every_cell.len(),
+                measured_cells: self.every_cell.len(),
                 ..EstimateBasis::default()
             },
         };
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn without_earlier_runs_it_says_what_it_assumes() {
+    fn without_earlier_runs_the_assumptions_are_named() {
         let plan = planned(&sweep(vec![cell("a", 1, 1, 1), cell("a", 1, 1, 2)]));
         let estimate = Forecast::default().estimate_plan(&plan);
         assert_eq!(estimate.seconds, ASSUMED_START_S + 2.0 * ASSUMED_CELL_S);

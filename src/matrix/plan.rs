@@ -272,19 +272,19 @@ impl Shard {
         let mut order: Vec<&CellGroup> = groups.iter().collect();
         order.sort_by_key(|group| (Reverse(group.cells.len()), &group.id));
         let mut loads = vec![0usize; self.of as usize];
-        let mut mine: HashSet<GroupId> = HashSet::new();
+        let mut own: HashSet<GroupId> = HashSet::new();
         for group in order {
             let least = (0..loads.len()).min_by_key(|i| loads[*i]).unwrap_or(0);
             if let Some(load) = loads.get_mut(least) {
                 *load += group.cells.len();
             }
             if least + 1 == self.index as usize {
-                mine.insert(group.id.clone());
+                own.insert(group.id.clone());
             }
         }
         groups
             .into_iter()
-            .filter(|group| mine.contains(&group.id))
+            .filter(|group| own.contains(&group.id))
             .collect()
     }
 }

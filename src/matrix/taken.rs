@@ -26,8 +26,8 @@ impl ArgumentFlag {
     /// Whether a word of a command line is this flag, its opposite, or another name for what has
     /// a key of its own.
     pub(super) fn is_named_by(&self, word: &str) -> bool {
-        let said = ArgumentFlag::from(word);
-        said == *self || said == self.opposite_flag() || {
+        let flag = ArgumentFlag::from(word);
+        flag == *self || flag == self.opposite_flag() || {
             let own = own_key_of(&self.0);
             own.is_some() && own == own_key_of(word)
         }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_path() {
+    fn an_unreadable_file_is_reported_with_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let empty = read_folder(at).unwrap_err().to_string();

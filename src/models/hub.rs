@@ -177,11 +177,11 @@ impl Hub {
             http,
             id,
         };
-        let told = runtime
+        let answer = runtime
             .block_on(async { tokio::time::timeout(self.limits.whole, asking.facts()).await });
         // Connections that a hostile server holds open are not waited for.
         runtime.shutdown_background();
-        told.unwrap_or_else(|_| {
+        answer.unwrap_or_else(|_| {
             let patience = self.limits.whole.as_secs();
             Err(asking.failed(&Trouble::Answer(format!(
                 "it did not finish within {patience} s"

@@ -15,20 +15,20 @@ const MAX_BYTES: u64 = 32 << 20;
 /// # Errors
 /// When it is not an ordinary file, is too large or is not JSON.
 pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
-    let said = |what: &str| Failure::environment(format!("`{}` {what}", path.display()));
+    let failure = |what: &str| Failure::environment(format!("`{}` {what}", path.display()));
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(said("cannot be read").caused_by(e)),
+        Err(e) => return Err(failure("cannot be read").caused_by(e)),
     };
     // A pipe would make us wait for ever.
     if !facts.is_file() {
-        return Err(said("is not a file"));
+        return Err(failure("is not a file"));
     }
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
-        .map_err(|e| said("cannot be read").caused_by(e))?;
+        .map_err(|e| failure("cannot be read").caused_by(e))?;
     if text.len() as u64 > MAX_BYTES {
         return Err(Failure::usage(format!(
             "`{}` is larger than any model's configuration",
@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
         if e.is_data() {
             Failure::usage(format!("`{}` is too large", path.display())).caused_by(e)
         } else {
-            said("is not JSON").caused_by(e)
+            failure("is not JSON").caused_by(e)
         }
     })
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_stays_so() {
+    fn what_is_no_json_is_refused_each_time() {
         for text in ["", "{", "{\"a\": Infinit}", "\"", "{\"é\": Nan}"] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -140,7 +140,7 @@ mod tests {
             .unwrap()
             .set_len(MAX_BYTES + 1)
             .unwrap();
-        let said = read(&giant).unwrap_err().to_string();
-        assert!(said.contains("larger than any"), "{said}");
+        let message = read(&giant).unwrap_err().to_string();
+        assert!(message.contains("larger than any"), "{message}");
     }
 }

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_known_says_which_are_near() {
+    fn an_unknown_name_is_answered_with_near_ones() {
         let failure = find_in("Qwen/Qwen3-9B", None).unwrap_err();
         assert!(
             failure.hints[0].contains("`Qwen/Qwen3-8B`"),

@@ -117,7 +117,7 @@ const EXPLAINED: &[(&str, &str)] = &[
 
 #[test]
 #[expect(clippy::print_stderr, reason = "that a test is left out must be seen")]
-fn the_studys_published_figures_are_met() {
+fn the_studys_published_figures_are_reached() {
     let Some(folder) = std::env::var_os("PLIMSOLL_ESTIMATE").map(std::path::PathBuf::from) else {
         eprintln!("skipped: PLIMSOLL_ESTIMATE is not set");
         return;
@@ -208,7 +208,7 @@ fn windows_are_where_the_model_has_them() {
 }
 
 #[test]
-fn what_is_not_known_says_what_would_make_it_so() {
+fn an_unknown_figure_names_what_is_missing() {
     let unknown = |config: Value| model::from_config("x", &config, "test").unwrap_err();
     let foo = unknown(json!({"model_type": "foo", "hidden_size": 64}));
     assert_eq!(foo.what, "the architecture `foo` is not known");
@@ -287,11 +287,11 @@ fn flags_alone_make_a_model() {
         assert!((3.8..4.6).contains(&gib), "{format}: {gib}");
     }
     // The sampler works on the vocabulary: without it, what it takes is not known.
-    let told = estimate(&model, &deployment("none"));
-    let activation = told.term(Component::Activation).unwrap();
+    let estimated = estimate(&model, &deployment("none"));
+    let activation = estimated.term(Component::Activation).unwrap();
     let why = activation.bytes.clone().unwrap_err();
     assert!(format!("{why:?}").contains("--vocab-size"), "{why:?}");
-    assert!(told.total.is_err() && told.fits.is_none());
+    assert!(estimated.total.is_err() && estimated.fits.is_none());
     let with = Flags {
         vocab: Some(128_256),
         ..flags.clone()

@@ -307,13 +307,14 @@ impl InternalMetrics {
         let activations = total(key::activation_peak_gib);
         let graphs = total(key::cuda_graph_gib);
         let preemptions = {
-            let seen: Vec<u64> = capture
+            let counts: Vec<u64> = capture
                 .gauges
                 .iter()
                 .filter_map(|g| g.preemptions)
                 .collect();
-            seen.first()
-                .zip(seen.last())
+            counts
+                .first()
+                .zip(counts.last())
                 .map(|(first, last)| last.saturating_sub(*first))
         };
         InternalMetrics {
@@ -609,7 +610,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_tell_of_their_graphs_in_their_own_words() {
+    fn engines_report_their_graphs_in_their_own_words() {
         let of = |engine: &str, log: &str| {
             let mut parser = crate::engine::parser_of(EngineId::from_name(engine).unwrap());
             log.lines().for_each(|l| parser.line(l.as_bytes(), None));

@@ -103,8 +103,8 @@ pub fn collect_findings(
     let gauges = &o.capture.gauges;
     let ends = gauges.first().zip(gauges.last());
     let preemptions = ends.and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
-    let seen = findings.iter().any(|f| f.code == "preemption_seen");
-    if let Some(n) = preemptions.filter(|n| *n > 0 && !seen) {
+    let reported = findings.iter().any(|f| f.code == "preemption_seen");
+    if let Some(n) = preemptions.filter(|n| *n > 0 && !reported) {
         let message = format!(
             "{} during the load: the KV pool was too small for it",
             count_noun(n, "preemption")

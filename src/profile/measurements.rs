@@ -320,8 +320,8 @@ impl DetailedGpuMetrics {
                 // Process lists, power and the like are read less often than memory: the latest
                 // reading up to the peak.
                 let upto = series.rows_in_window(s.device as usize, AtNs::MIN, s.at_ns);
-                let told = upto.latest_gauges();
-                let latest = |pick: fn(&MemorySample) -> Option<u32>| pick(&told).map(f64::from);
+                let gauges = upto.latest_gauges();
+                let latest = |pick: fn(&MemorySample) -> Option<u32>| pick(&gauges).map(f64::from);
                 let total = facts.total_bytes.map(|b| b as f64 / MIB);
                 let used = s.used_bytes as f64 / MIB;
                 Some(GpuMetrics {

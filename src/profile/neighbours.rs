@@ -9,7 +9,7 @@ use crate::wording::count_noun;
 use std::collections::BTreeSet;
 
 /// Growth of other processes is reported from this on, bytes.
-const TOLD_BYTES: i64 = 16 << 20;
+const REPORTED_BYTES: i64 = 16 << 20;
 
 /// What the processes of others held on one device over time. Lists of processes are read less
 /// often than memory.
@@ -18,7 +18,7 @@ pub struct Neighbours {
     /// Moment and bytes of each list, in order of time.
     held: Vec<(AtNs, i64)>,
     /// Whether other processes were there and the driver did not report their memory.
-    untold: bool,
+    unreported: bool,
 }
 
 impl Neighbours {
@@ -34,11 +34,11 @@ impl Neighbours {
                 .filter(|b| *b <= MOST_BYTES);
             match held {
                 Some(bytes) => neighbours.held.push((sample.at_ns, bytes as i64)),
-                None => neighbours.untold = true,
+                None => neighbours.unreported = true,
             }
         }
         // With a part of it unknown there is no difference to take.
-        if neighbours.untold {
+        if neighbours.unreported {
             neighbours.held.clear();
         }
         neighbours
@@ -59,7 +59,7 @@ impl Neighbours {
 
     /// Whether others were there and how much they hold is not known.
     pub fn is_amount_unknown(&self) -> bool {
-        self.untold
+        self.unreported
     }
 }
 
@@ -107,7 +107,7 @@ pub fn find_neighbours(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) 
             );
             warn("neighbours_untold", message);
         }
-        if let Some(grew) = neighbour_growth(o, device).filter(|b| b.abs() >= TOLD_BYTES) {
+        if let Some(grew) = neighbour_growth(o, device).filter(|b| b.abs() >= REPORTED_BYTES) {
             let (verb, sum) = if grew > 0 {
                 ("grew", "is in the baseline of the peak")
             } else {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_not_told_leaves_no_difference() {
+    fn an_unreported_figure_leaves_no_difference() {
         let series = SampleSeries::new([list(0, Some(5)), list(100, None)]);
         let n = Neighbours::neighbours_on(&series, 0);
         assert!(n.is_amount_unknown());

@@ -239,8 +239,8 @@ impl<'a> CaptureObservation<'a> {
 
     /// What others hold on a device.
     pub fn neighbours_of(&self, device: usize) -> &Neighbours {
-        static NOBODY: LazyLock<Neighbours> = LazyLock::new(Neighbours::default);
-        self.neighbours.get(device).unwrap_or(&NOBODY)
+        static NO_NEIGHBOURS: LazyLock<Neighbours> = LazyLock::new(Neighbours::default);
+        self.neighbours.get(device).unwrap_or(&NO_NEIGHBOURS)
     }
 
     /// The engine's own memory in a reading: on a host, what is neither page cache nor our bench
@@ -319,13 +319,13 @@ impl<'a> CaptureObservation<'a> {
     /// Whether something shows that the engine had its model in memory: its log, an endpoint that
     /// answered, or a bench that came as far as measuring.
     pub fn engine_loaded(&self) -> bool {
-        let told = self
+        let logged = self
             .log
             .steps
             .iter()
             .any(|m| (EngineStep::WeightsLoaded..EngineStep::Stopping).contains(&m.step));
         let answered = self.capture.probes.iter().any(|p| p.status == Some(200));
-        told || answered || self.repeats.iter().any(|r| r.bench_at.is_some())
+        logged || answered || self.repeats.iter().any(|r| r.bench_at.is_some())
     }
 
     /// When a step was passed, if that lies within the capture.

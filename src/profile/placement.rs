@@ -40,7 +40,7 @@ impl Placement {
         let visible = environment_variable(capture, settings, VISIBLE);
         // Whatever the numbers mean, rising ones keep the order.
         let rising = visible.is_none_or(|list| ranks < 2 || !open || rises(list));
-        let told = match visible {
+        let assigned = match visible {
             // Which one a number means is not known then.
             Some(list) if open && has_numbers(list) => None,
             // The engine takes the first ones.
@@ -50,7 +50,8 @@ impl Placement {
             None => Some(all()).filter(as_many).filter(ordered),
         };
         let occupied = || Some(occupied(&gpus, series)).filter(|_| rising);
-        told.or_else(|| occupied().filter(as_many).filter(ordered))
+        assigned
+            .or_else(|| occupied().filter(as_many).filter(ordered))
             .map_or(Placement::Unknown, Placement::Known)
     }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_tells_else_the_processes() {
+    fn the_variable_decides_else_the_processes() {
         let known = |devices: &[u32]| Placement::Known(devices.to_vec());
         assert_eq!(place(Some("2,3"), &[], 2), known(&[2, 3]));
         assert_eq!(place(Some("3, 1,0"), &[], 2), known(&[3, 1]));
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_among_different_models_tells_nothing_unless_the_order_is_the_drivers() {
+    fn a_number_among_different_models_means_nothing_unless_the_order_is_the_drivers() {
         let mixed = ["NVIDIA L4", "NVIDIA L4", "NVIDIA H100", "NVIDIA H100"];
         let known = |devices: &[u32]| Placement::Known(devices.to_vec());
         let place = |visible, order, occupied: &[u32], ranks| {

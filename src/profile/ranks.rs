@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_says_how_many_else_the_command() {
+    fn the_log_gives_their_number_else_the_command() {
         let mut settings = ServerSettings::default();
         settings
             .values

@@ -30,10 +30,10 @@ pub fn find_replay_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findi
         return;
     }
     let file = recording_name(&c.backend).unwrap_or("an earlier capture");
-    let mut tell = |code: &str, severity, message| {
+    let mut report = |code: &str, severity, message| {
         findings.push(Finding::new(code, severity, message));
     };
-    tell(
+    report(
         "memory_replayed",
         Severity::Warning,
         format!(
@@ -45,7 +45,7 @@ pub fn find_replay_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findi
             "the recording `{file}` is of another container ({}): its memory is not used",
             other.get(..12).unwrap_or(&other)
         );
-        tell("replay_of_another", Severity::Error, message);
+        report("replay_of_another", Severity::Error, message);
     }
     let last = (0..o.series.device_count())
         .filter_map(|d| o.series.rows_of_device(d).last())
@@ -64,7 +64,7 @@ pub fn find_replay_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findi
                 "the recording `{file}` ended {:.1} s before the load did: no memory is known from there on, and a later peak is missed",
                 end.saturating_sub(last) as f64 / 1e9
             );
-            tell("replay_ended_early", Severity::Error, message);
+            report("replay_ended_early", Severity::Error, message);
         }
     }
 }

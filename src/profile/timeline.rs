@@ -284,10 +284,10 @@ fn thin(points: Vec<TimelinePoint>, most: usize) -> Vec<TimelinePoint> {
 /// power are themselves means over some window and sampled, the counter misses nothing.
 fn power_by_energy(series: &SampleSeries) -> Option<f64> {
     let mean = |device: usize| {
-        let mut told = series.rows_of_device(device).energy_readings();
-        let (from, first) = told.next()?;
+        let mut readings = series.rows_of_device(device).energy_readings();
+        let (from, first) = readings.next()?;
         // A driver that was loaded anew counts from zero, and where it stood is not known.
-        let (to, last) = told.try_fold((from, first), |before, next| {
+        let (to, last) = readings.try_fold((from, first), |before, next| {
             (next.1 >= before.1).then_some(next)
         })?;
         // The counter moves every 100 ms or so.

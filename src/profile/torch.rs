@@ -57,9 +57,9 @@ fn measured_device(o: &CaptureObservation<'_>, memory: &TorchMemory, place: usiz
         .filter(|d| d.kind == DeviceKind::Gpu)
         .collect();
     let same = |d: &&&DeviceFacts| {
-        let is = |told: &Option<String>| {
-            let told = told.as_deref().map(plain_id).filter(|t| !t.is_empty());
-            told.is_some_and(|t| plain_id(&d.id) == t)
+        let is = |id: &Option<String>| {
+            let id = id.as_deref().map(plain_id).filter(|t| !t.is_empty());
+            id.is_some_and(|t| plain_id(&d.id) == t)
         };
         is(&device.uuid) || is(&device.pci_bus_id)
     };
@@ -197,11 +197,11 @@ pub fn find_probe_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findin
     let Some(memory) = o.torch.as_ref().map(|t| &t.memory) else {
         return;
     };
-    let mut tell = |code: &str, severity, message: String| {
+    let mut report = |code: &str, severity, message: String| {
         findings.push(Finding::new(code, severity, message));
     };
     if memory.measured_by == MeasuredBy::Rss {
-        tell(
+        report(
             "torch_by_rss",
             Severity::Info,
             "torch has no account of memory on CPU: activations are the growth of the process' resident memory, which sees less than an allocator does".into(),
@@ -212,7 +212,7 @@ pub fn find_probe_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findin
             "{} of the weights are pages of the checkpoint's own files: they are counted as weights and not as page cache, and where another container read the files first they are charged there and not in this peak",
             Bytes(mapped)
         );
-        tell("weights_mapped_from_files", Severity::Info, message);
+        report("weights_mapped_from_files", Severity::Info, message);
     }
     let placed = |i: usize| measured_device(o, memory, i).is_some();
     let stray: Vec<&str> = (0..memory.devices.len())
@@ -224,11 +224,11 @@ pub fn find_probe_problems(o: &CaptureObservation<'_>, findings: &mut Vec<Findin
             "the probe's figures of {} are kept in torch_memory and explain no part of the peak: the memory that was measured is another's",
             stray.join(", ")
         );
-        tell("torch_device_not_measured", Severity::Warning, message);
+        report("torch_device_not_measured", Severity::Warning, message);
     }
     let known = "torch sees no GPU";
     for note in memory.notes.iter().filter(|n| !n.starts_with(known)) {
-        tell("torch_probe_note", Severity::Info, note.clone());
+        report("torch_probe_note", Severity::Info, note.clone());
     }
 }
 

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_is_told_from_the_samples() {
+    fn the_shape_is_derived_from_the_samples() {
         let of = |levels: &[f64], peak_gb, seconds, kept_gb| {
             let levels = levels.to_vec();
             UnderLoad::classify_load(&LoadSamples {

@@ -420,16 +420,16 @@ impl EvidenceCollector<'_, '_> {
             })
             .filter(|b| loaded.is_none_or(|l| *b >= l - TOLERANCE_BYTES))
             .min();
-        let (told, less) = self.told_beside_activations();
+        let (counted, less) = self.bytes_beside_activations();
         match (lowest, loaded) {
             (Some(lowest), _) => self.measured(
                 Component::Activations,
-                (engine_peak - lowest).saturating_sub(told),
+                (engine_peak - lowest).saturating_sub(counted),
                 format!("the peak less the lowest level in load or after{less}"),
             ),
             (None, Some(loaded)) => self.measured(
                 Component::Activations,
-                (engine_peak - loaded).saturating_sub(told),
+                (engine_peak - loaded).saturating_sub(counted),
                 format!("the peak less the level before any request{less}"),
             ),
             (None, None) => {}
@@ -469,7 +469,7 @@ impl EvidenceCollector<'_, '_> {
             self.reported(Component::Activations, activations - graphs, quote);
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
-            let (told, less) = self.told_beside_activations();
+            let (counted, less) = self.bytes_beside_activations();
             let neighbours = self.o.neighbours_of(self.device);
             let own = peak.bytes as i64 - neighbours.held_at(peak.nearest.at_ns);
             let source = if neighbours.is_amount_unknown() {
@@ -479,7 +479,7 @@ impl EvidenceCollector<'_, '_> {
             };
             self.add(
                 Component::Activations,
-                (own - loaded).saturating_sub(told),
+                (own - loaded).saturating_sub(counted),
                 source,
                 format!("the peak less the level before any request{less}"),
             );
@@ -488,25 +488,25 @@ impl EvidenceCollector<'_, '_> {
 
     /// Memory that a probe in the process reports, that comes with the load and that is not an activation: a cache
     /// that grows with each request, and what the allocator keeps.
-    fn told_beside_activations(&self) -> (i64, &'static str) {
+    fn bytes_beside_activations(&self) -> (i64, &'static str) {
         use Component::{KvCache, NonTorch, WarmupGrowth};
         let beside = |e: &&Evidence| {
             e.source == EvidenceSource::TorchProbe
                 && matches!(e.component, KvCache | NonTorch | WarmupGrowth)
         };
-        let told = self.found.iter().filter(beside).map(|e| e.bytes);
-        match told.fold(0, i64::saturating_add) {
+        let reported = self.found.iter().filter(beside).map(|e| e.bytes);
+        match reported.fold(0, i64::saturating_add) {
             0 => (0, ""),
-            told => (told, ", minus the probe's other figures"),
+            bytes => (bytes, ", minus the probe's other figures"),
         }
     }
 
     /// Marks the best witness of each part as used.
     fn choose(mut self) -> Vec<Evidence> {
         self.found.sort_by_key(|e| e.component);
-        let mut told = None;
+        let mut last = None;
         for e in self.found.iter_mut().filter(|e| e.used) {
-            e.used = told.replace(e.component) != Some(e.component);
+            e.used = last.replace(e.component) != Some(e.component);
         }
         self.prefer_resident_kv();
         self.found

@@ -248,7 +248,7 @@ fn is_secret_assignment(c: &Captures<'_>) -> bool {
 
 /// Reports the values that flags and assignments in a text give to secret names. A shell's value
 /// for `$KEY` is not in the text.
-pub(super) fn each_secret_setting(text: &str, mut tell: impl FnMut(&str, &str)) {
+pub(super) fn each_secret_setting(text: &str, mut take: impl FnMut(&str, &str)) {
     let flags = FLAG.captures_iter(text).filter(is_secret_flag);
     let flags = flags.map(|c| (c.extract::<4>().1[1], c.extract::<4>().1[3]));
     let assignments = ASSIGNMENT.captures_iter(text).filter(is_secret_assignment);
@@ -256,7 +256,7 @@ pub(super) fn each_secret_setting(text: &str, mut tell: impl FnMut(&str, &str)) 
     for (name, value) in flags.chain(assignments) {
         let value = value.trim_matches(['[', '\\', '"', '\'']);
         if !value.starts_with(['$', '`']) {
-            tell(name, value);
+            take(name, value);
         }
     }
 }

@@ -8,7 +8,7 @@ fn strings(args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn names_of_secrets_are_told_from_names_about_tokens() {
+fn names_of_secrets_are_distinguished_from_names_about_tokens() {
     for name in [
         "HF_TOKEN",
         "HUGGING_FACE_HUB_TOKEN",
@@ -135,7 +135,7 @@ fn shapes_are_redacted_without_knowing_the_value() {
 }
 
 #[test]
-fn what_engines_say_about_tokens_stays() {
+fn lines_of_engines_about_tokens_are_kept() {
     let r = Redactor::default();
     for text in [
         "INFO 08-20 loggers.py:123] Engine 000: Avg prompt throughput: 12.3 tokens/s, Avg generation throughput: 4.5 tokens/s",

@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_begins_shortly_before_the_first_change_and_says_so() {
+    fn the_axis_begins_shortly_before_the_first_change_and_is_marked() {
         let long = skip_idle_begin(flat_then_loaded(25.0, 70.0));
         assert_eq!(long.range_s, (25.0 - 15.0 * LEAD_IN, 40.0));
         assert_eq!(long.phases.len(), 1);

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_fits_stays_and_one_that_does_not_is_wrapped_below_itself() {
+    fn a_line_that_fits_is_kept_and_a_longer_one_is_wrapped_below_itself() {
         let mut page = TextPage::new(options(20));
         page.write_line("  a   b");
         page.write_line("  one two three four five");

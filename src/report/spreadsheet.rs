@@ -43,21 +43,21 @@ pub fn harmless_field(words: String) -> String {
     if words.parse::<f64>().is_ok_and(f64::is_finite) {
         return words;
     }
-    let mut told = String::with_capacity(words.len());
+    let mut field = String::with_capacity(words.len());
     if words.starts_with(['\t', '\r', '\n']) {
-        told.push('\'');
+        field.push('\'');
     }
     let mut begins = true;
     for (at, c) in words.char_indices() {
         // A quote before it, which such a reader takes away, hides nothing.
         let first = || words[at..].trim_start_matches(['"', ' ']).chars().next();
         if begins && first().is_some_and(|c| "=+-@".contains(c)) {
-            told.push('\'');
+            field.push('\'');
         }
         begins = ENDS.contains(&c);
-        told.push(c);
+        field.push(c);
     }
-    told
+    field
 }
 
 /// A figure, or an empty cell.

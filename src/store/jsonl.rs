@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_line_in_the_middle_is_told_and_kept() {
+    fn a_spoilt_line_in_the_middle_is_reported_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let text = "{\"word\":\"a\"}\n\0\0{\"wo\n{\"word\":\"b\"}\n{\"later\":1}\n";

@@ -46,7 +46,7 @@ pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
     let Ok(file) = file else {
         return false;
     };
-    let told = file.metadata().ok().and_then(|place| {
+    let holder = file.metadata().ok().and_then(|place| {
         let (major, minor) = (
             rustix::fs::major(place.dev()),
             rustix::fs::minor(place.dev()),
@@ -54,7 +54,7 @@ pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
         let wanted = format!("{major:02x}:{minor:02x}:{}", place.ino());
         listed_holder(|place| place == wanted)
     });
-    match told {
+    match holder {
         Some(pid) => pid != std::process::id(),
         // The kernel does not list who is in another pid namespace. Shared, so that two who look
         // do not take each other for one who works.
@@ -174,7 +174,7 @@ mod tests {
     use std::os::unix::fs::DirBuilderExt;
 
     #[test]
-    fn a_second_run_is_refused_and_told_who_holds_the_container() {
+    fn a_second_run_is_refused_with_the_holder_of_the_container() {
         let dir = tempfile::tempdir().unwrap();
         let first = ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap();
         let refused = ContainerLock::take_lock("c", "llm", Some(dir.path())).unwrap_err();
@@ -200,8 +200,8 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = [0; 5];
-        io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut said).unwrap();
+        let mut greeting = [0; 5];
+        io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut greeting).unwrap();
         assert!(look(), "another process holds it");
         drop(other.stdin.take());
         other.wait().unwrap();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_place_is_told_before_anything_runs() {
+    fn an_unwritable_place_is_reported_before_anything_runs() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "x").unwrap();

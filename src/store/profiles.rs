@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_profile_is_told_in_a_sentence() {
+    fn what_is_no_profile_is_reported_in_a_sentence() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.json");
         for (text, why) in [

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_told_so() {
+    fn what_is_no_recording_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         assert!(Recording::read_recording(&path).is_err());

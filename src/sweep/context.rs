@@ -175,14 +175,14 @@ impl<'a> SweepContext<'a> {
 
 /// A sink that passes each warning and note once: the cells of a group would repeat them.
 pub fn without_repeats(sink: Sink) -> Sink {
-    let told: Mutex<BTreeSet<String>> = Mutex::default();
-    Arc::new(move |news| {
-        if let Progress::Warning(text) | Progress::Note(text) = &news {
-            let mut told = lock_data(&told);
-            if !told.insert(text.clone()) {
+    let reported: Mutex<BTreeSet<String>> = Mutex::default();
+    Arc::new(move |progress| {
+        if let Progress::Warning(text) | Progress::Note(text) = &progress {
+            let mut reported = lock_data(&reported);
+            if !reported.insert(text.clone()) {
                 return;
             }
         }
-        sink(news);
+        sink(progress);
     })
 }

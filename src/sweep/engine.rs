@@ -115,16 +115,16 @@ pub async fn start_engine(
     preset: Option<&Preset>,
     need: EngineNeed,
     run_id: &str,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<RunningEngine, CellTrouble> {
-    news(Progress::Stage(Stage::Inspect));
+    progress(Progress::Stage(Stage::Inspect));
     match &group.server.place {
         EnginePlace::Container(name) => {
-            in_container(context, group, name, need, run_id, news).await
+            in_container(context, group, name, need, run_id, progress).await
         }
         EnginePlace::Image(own) => {
             let preset = preset.unwrap_or(own);
-            launched(context, group, preset, need, run_id, news).await
+            launched(context, group, preset, need, run_id, progress).await
         }
     }
 }
@@ -135,7 +135,7 @@ async fn in_container(
     name: &str,
     need: EngineNeed,
     run_id: &str,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<RunningEngine, CellTrouble> {
     let (runtime, stop) = (context.runtime, context.stop);
     let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await;
@@ -183,7 +183,7 @@ async fn in_container(
         }
         (EngineNeed::Server, false) => {
             running.gate = gate(context, &running.attached.found);
-            served_by_exec(context, group, running, run_id, news).await
+            served_by_exec(context, group, running, run_id, progress).await
         }
     }
 }
@@ -239,7 +239,7 @@ async fn served_by_exec(
     group: &CellGroup,
     mut running: RunningEngine,
     run_id: &str,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<RunningEngine, CellTrouble> {
     let attached = &mut running.attached;
     let engine = attached.engine;
@@ -276,8 +276,8 @@ async fn served_by_exec(
         let (runtime, cancel, log) = (context.runtime.clone(), cancel.clone(), log.clone());
         move || {
             tokio::spawn(async move {
-                let said = log.clone();
-                let sink = |stream, text| said.add_line(stream, text);
+                let server_log = log.clone();
+                let sink = |stream, text| server_log.add_line(stream, text);
                 let ended = runtime.run_exec(&id, request, &cancel, sink).await;
                 log.note_end(match ended {
                     Ok(result) => ending(&result.end),
@@ -291,7 +291,7 @@ async fn served_by_exec(
         health: plan.health_path,
         begin: Some(Box::new(begin)),
     };
-    match observed(context, group, &mut running, startup, news).await {
+    match observed(context, group, &mut running, startup, progress).await {
         Ok(task) => {
             running.own = match task {
                 Some(task) => OwnedPart::Server { cancel, task },
@@ -303,7 +303,7 @@ async fn served_by_exec(
             if let Some(task) = task {
                 running.own = OwnedPart::Server { cancel, task };
             }
-            release::end_engine(context, running, news).await;
+            release::end_engine(context, running, progress).await;
             Err(trouble)
         }
     }
@@ -329,7 +329,7 @@ async fn launched(
     preset: &Preset,
     need: EngineNeed,
     run_id: &str,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<RunningEngine, CellTrouble> {
     let (runtime, server) = (context.runtime, &group.server);
     let image = group.server.place.place_name();
@@ -366,7 +366,7 @@ async fn launched(
     let (engine, health, spec) = prepared
         .await
         .map_err(|f| CellTrouble::while_preparing(&f))?;
-    news(Progress::Stage(Stage::Start));
+    progress(Progress::Stage(Stage::Start));
     // GPUs hold the memory of whoever is on them; a container's own memory begins with it.
     let wanted = MeasuredContainer {
         gpu_request: spec.gpus.stored_words(),
@@ -405,7 +405,7 @@ async fn launched(
         // It ended at once: the reason is in its log, which is read below.
         Err(_) if need == EngineNeed::Server => {}
         Err(failure) => {
-            release::end_engine(context, running, news).await;
+            release::end_engine(context, running, progress).await;
             return Err(CellTrouble::while_preparing(&failure));
         }
     }
@@ -417,10 +417,10 @@ async fn launched(
         health,
         begin: None,
     };
-    match observed(context, group, &mut running, startup, news).await {
+    match observed(context, group, &mut running, startup, progress).await {
         Ok(_) => Ok(running),
         Err((trouble, _)) => {
-            release::end_engine(context, running, news).await;
+            release::end_engine(context, running, progress).await;
             Err(trouble)
         }
     }
@@ -464,11 +464,11 @@ async fn observed(
     group: &CellGroup,
     running: &mut RunningEngine,
     job: StartJob<'_>,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<Task, (CellTrouble, Task)> {
     let began = Instant::now();
     let options = context.options;
-    let session = CaptureSession::begin_session(&context.stop.child_stop(), news.clone(), None);
+    let session = CaptureSession::begin_session(&context.stop.child_stop(), progress.clone(), None);
     let mut task = None;
     let captured = async {
         let timeout = options.health_timeout + REST;
@@ -501,12 +501,13 @@ async fn observed(
             .iter()
             .find(|m| m.phase == Phase::Start);
         let began_ns = started.map_or(0, |m| m.at_ns);
-        let news = news.clone();
+        let progress = progress.clone();
         let capture_path = paths.capture.clone();
-        let concluded = run_blocking(move || collect::derive_and_store(&news, &paths, collected))
-            .await
-            .and_then(|concluded| concluded)
-            .map_err(CellTrouble::while_starting)?;
+        let concluded =
+            run_blocking(move || collect::derive_and_store(&progress, &paths, collected))
+                .await
+                .and_then(|concluded| concluded)
+                .map_err(CellTrouble::while_starting)?;
         // A start that is not kept whole does not describe the engine, and is not part of its
         // cells' profiles.
         concluded

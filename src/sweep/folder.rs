@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_sweep_in_the_same_folder_is_told_who_holds_it() {
+    fn a_second_sweep_in_the_same_folder_is_refused_with_its_holder() {
         let dir = tempfile::tempdir().unwrap();
         let first = Folder::create_new(dir.path(), "s", &now()).unwrap();
         begin(&first);

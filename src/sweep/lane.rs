@@ -77,10 +77,10 @@ impl GroupRunner<'_> {
             before,
             unsettled: None,
         };
-        let news = without_repeats(watcher.sink());
+        let progress = without_repeats(watcher.sink());
         let mut running = None;
         let ended = self
-            .run_each_cell(watcher, &news, known, &mut hopeless, &mut running)
+            .run_each_cell(watcher, &progress, known, &mut hopeless, &mut running)
             .await;
         // The last cell needs the engine no more either.
         let last = async {
@@ -91,7 +91,7 @@ impl GroupRunner<'_> {
         };
         let end = async {
             match running {
-                Some(running) => release::end_engine(self.context, running, &news).await,
+                Some(running) => release::end_engine(self.context, running, &progress).await,
                 None => None,
             }
         };
@@ -104,7 +104,7 @@ impl GroupRunner<'_> {
     async fn run_each_cell<'l>(
         &'l self,
         watcher: &dyn LaneWatcher,
-        news: &'l Sink,
+        progress: &'l Sink,
         known: &OomMemory,
         // What keeps the engine from starting keeps it from every cell.
         hopeless: &mut StartBlockers,
@@ -157,9 +157,12 @@ impl GroupRunner<'_> {
             watcher.begin_cell(&cell.load.spell_load());
             // What is left to do of the cell before needs no engine: it is done beside this one.
             let measured = match before.take() {
-                None => self.tries(&mut attempt, running, hopeless, news).await?,
+                None => {
+                    self.tries(&mut attempt, running, hopeless, progress)
+                        .await?
+                }
                 Some(before) => {
-                    let now = self.tries(&mut attempt, running, hopeless, news);
+                    let now = self.tries(&mut attempt, running, hopeless, progress);
                     let (written, measured) = tokio::join!(before, now);
                     written?;
                     measured?
@@ -170,7 +173,7 @@ impl GroupRunner<'_> {
                 CellMeasurement::Loaded(unwritten) => {
                     before = Some(Box::pin(async move {
                         let row = unwritten
-                            .write_results(self.context, &attempt, news)
+                            .write_results(self.context, &attempt, progress)
                             .await?;
                         self.keep_row(cell, row)
                     }));
@@ -203,7 +206,7 @@ impl GroupRunner<'_> {
         attempt: &mut CellAttempt<'_>,
         running: &mut Option<RunningEngine>,
         hopeless: &mut StartBlockers,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<CellMeasurement, Failure> {
         let mut left = self.context.options.retries;
         loop {
@@ -215,7 +218,7 @@ impl GroupRunner<'_> {
                 at: now_rfc3339(),
             };
             self.context.journal().write_begin(begin)?;
-            let measured = self.attempt(attempt, running, hopeless, news).await?;
+            let measured = self.attempt(attempt, running, hopeless, progress).await?;
             let row = match &measured {
                 CellMeasurement::Row(row)
                     if row.cause.is_some_and(RowCause::is_transient) && left > 0 =>
@@ -241,17 +244,17 @@ impl GroupRunner<'_> {
         attempt: &mut CellAttempt<'_>,
         running: &mut Option<RunningEngine>,
         hopeless: &mut StartBlockers,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<CellMeasurement, Failure> {
         let context = self.context;
         let need = self.need(attempt.cell);
         if let Some(other) = running.take_if(|r| r.need != need || r.server_ended().is_some()) {
-            hopeless.note_unsettled(release::end_engine(context, other, news).await);
+            hopeless.note_unsettled(release::end_engine(context, other, progress).await);
         }
         if running.is_none() && hopeless.blocker_for(need).is_none() {
             let preset = self.preset.as_ref();
             let started =
-                engine::start_engine(context, self.group, preset, need, &attempt.run_id, news);
+                engine::start_engine(context, self.group, preset, need, &attempt.run_id, progress);
             match started.await {
                 Ok(ready) => *running = Some(ready),
                 Err(_) if context.stop.stop_reason().is_some() => {
@@ -279,7 +282,7 @@ impl GroupRunner<'_> {
             need == EngineNeed::Idle,
         );
         let mut measured = match self.fits(kind, need, ready) {
-            Ok(()) => measure_cell(context, ready, attempt, kind, news).await?,
+            Ok(()) => measure_cell(context, ready, attempt, kind, progress).await?,
             Err(failure) => {
                 let row = attempt.failed_row(&CellTrouble::while_preparing(&failure));
                 CellMeasurement::Row(Box::new(row))
@@ -298,7 +301,7 @@ impl GroupRunner<'_> {
         };
         if spent {
             if let Some(used) = running.take() {
-                hopeless.note_unsettled(release::end_engine(context, used, news).await);
+                hopeless.note_unsettled(release::end_engine(context, used, progress).await);
             }
         }
         Ok(measured)

@@ -100,7 +100,7 @@ impl UnwrittenCell {
         self,
         context: &SweepContext<'_>,
         attempt: &CellAttempt<'_>,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<CellRow, Failure> {
         let UnwrittenCell { loaded, paths } = self;
         let collected = loaded.finish().await;
@@ -111,9 +111,9 @@ impl UnwrittenCell {
             return Err(context.stop.stop_failure());
         }
         let profile = context.folder.relative_path(&paths.profile);
-        let news = news.clone();
+        let progress = progress.clone();
         let ended =
-            run_blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
+            run_blocking(move || collect::derive_and_store(&progress, &paths, collected)).await??;
         if let Err(failure) = ended.captured.and(ended.stored) {
             return Ok(attempt.unstored(failure));
         }
@@ -140,12 +140,12 @@ pub async fn measure_cell(
     running: &mut RunningEngine,
     attempt: &CellAttempt<'_>,
     kind: LoadKind,
-    news: &Sink,
+    progress: &Sink,
 ) -> Result<CellMeasurement, Failure> {
     let options = context.options;
     let session = CaptureSession::begin_session(
         &context.stop.child_stop(),
-        news.clone(),
+        progress.clone(),
         Some(options.timeout),
     );
     let asked = request_for_cell(attempt.cell, kind, options.sample_interval, options.timeout);
@@ -199,7 +199,7 @@ pub async fn measure_cell(
     } else {
         // What became of the engine must be known before the next cell meets it.
         Ok(CellMeasurement::row(
-            unwritten.write_results(context, attempt, news).await?,
+            unwritten.write_results(context, attempt, progress).await?,
         ))
     }
 }

@@ -240,7 +240,7 @@ fn choose(sources: &[MergeSource], notes: &mut Vec<String>) -> Vec<ChosenRow> {
                 continue;
             };
             let both = known.row.status == RowStatus::Done && row.status == RowStatus::Done;
-            let lost = if says_more(row, &known.row) {
+            let lost = if is_preferred(row, &known.row) {
                 std::mem::replace(known, next)
             } else {
                 next
@@ -264,7 +264,7 @@ fn choose(sources: &[MergeSource], notes: &mut Vec<String>) -> Vec<ChosenRow> {
 }
 
 /// Whether a row goes before one that came earlier on the command line.
-fn says_more(row: &CellRow, known: &CellRow) -> bool {
+fn is_preferred(row: &CellRow, known: &CellRow) -> bool {
     // `Status` is in the order of information: done, interpolated, failed, skipped.
     match row.status.cmp(&known.status) {
         Ordering::Less => true,

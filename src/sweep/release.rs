@@ -20,7 +20,7 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 pub async fn end_engine(
     context: &SweepContext<'_>,
     mut running: RunningEngine,
-    news: &Sink,
+    progress: &Sink,
 ) -> Option<UnsettledMemory> {
     running.end_kept_bench().await;
     let RunningEngine {
@@ -32,7 +32,7 @@ pub async fn end_engine(
         ..
     } = running;
     let facts = attached.found.facts;
-    news(Progress::Stage(Stage::Cleanup));
+    progress(Progress::Stage(Stage::Cleanup));
     // What we put into a user's container is removed; our own container goes as a whole.
     if let (Some(folder), false) = (
         workdirs.made_place(),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_stays_on_its_own_devices_whoever_comes_by() {
+    async fn held_memory_is_counted_on_its_own_devices_alone() {
         let cancel = CancellationToken::new();
         let ids = |ids: &[&str]| ids.iter().map(|i| (*i).to_owned()).collect::<BTreeSet<_>>();
         let mut debts = MemoryDebts::default();

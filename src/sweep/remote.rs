@@ -4,9 +4,9 @@
 //! where the containers are.
 
 mod host;
+mod output;
 mod place;
 mod run;
-mod said;
 mod unpack;
 
 pub use host::RemoteHost;

@@ -109,11 +109,11 @@ fn contradictions(asked: &ServerConfig, runs: &ServerSettings, argv: &[String]) 
             )),
         })
         .collect();
-    let says = |word: &String| argv.iter().any(|w| w == word || same_flag(w, word));
+    let has_word = |word: &String| argv.iter().any(|w| w == word || same_flag(w, word));
     let mut unsaid: Vec<&str> = asked
         .engine_args
         .iter()
-        .filter(|w| !says(w))
+        .filter(|w| !has_word(w))
         .map(String::as_str)
         .collect();
     if asked.settings.enforce_eager && !argv.iter().any(|w| same_flag(w, "--enforce-eager")) {

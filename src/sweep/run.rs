@@ -70,16 +70,16 @@ impl SweepWork<'_> {
             .plan
             .planned_cells()
             .filter(|cell| self.is_finished(cell));
-        let told = cells.filter_map(|cell| {
+        let records = cells.filter_map(|cell| {
             let row = self.history.rows.get(&cell.id)?;
             (row.cause == Some(RowCause::Oom)).then(|| OomRecord::of_row(cell, row))
         });
-        told.collect()
+        records.collect()
     }
 
     /// Whether this run itself has met it. What earlier runs met has left the plan already, unless
     /// it is to be tried again.
-    fn has_met(&self, record: &OomRecord) -> bool {
+    fn is_of_this_run(&self, record: &OomRecord) -> bool {
         let row = self.history.rows.get(&record.cell);
         let oom = row.is_some_and(|row| row.cause == Some(RowCause::Oom));
         oom && !self.asked_again(RowCause::Oom)
@@ -112,7 +112,10 @@ pub async fn run_sweep(
             ooms.add_record(record)?;
         }
     }
-    let met = ooms.memory().clone().without_records(|r| !work.has_met(r));
+    let earlier = ooms
+        .memory()
+        .clone()
+        .without_records(|r| !work.is_of_this_run(r));
     let groups = work.groups_left();
     work.history
         .rows
@@ -147,7 +150,7 @@ pub async fn run_sweep(
             }
         }
     }
-    let ended = side_by_side(context, work, &met, waiting, &ledger).await;
+    let ended = side_by_side(context, work, &earlier, waiting, &ledger).await;
     // What the daemon was still creating for the process before may have come after the first look.
     if let Err(failure) = leftovers::end_leftovers(context, work.plan, work.history).await {
         context.watcher.warning(&failure.to_string());
@@ -158,7 +161,7 @@ pub async fn run_sweep(
 async fn side_by_side(
     context: &SweepContext<'_>,
     work: &SweepWork<'_>,
-    met: &OomMemory,
+    earlier: &OomMemory,
     mut waiting: Vec<(&CellGroup, DeviceClaim)>,
     ledger: &RowLedger<'_>,
 ) -> Result<(), Failure> {
@@ -190,7 +193,7 @@ async fn side_by_side(
                 let watcher = context
                     .watcher
                     .begin_lane(&group_label(group, &taken.chosen));
-                let (ended, held) = lane.run_cells(&*watcher, met, hopeless, before).await;
+                let (ended, held) = lane.run_cells(&*watcher, earlier, hopeless, before).await;
                 (taken.taken, ended, held)
             });
         }

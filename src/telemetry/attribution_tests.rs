@@ -7,7 +7,7 @@ use std::fs;
 const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
 const B: &str = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
 
-fn told(membership: &str) -> Vec<String> {
+fn listed_containers(membership: &str) -> Vec<String> {
     containers_of(membership)
         .into_iter()
         .map(|c| format!("{}:{}", c.runtime, c.id))
@@ -97,7 +97,7 @@ fn every_runtime_names_its_containers_in_its_way() {
         ("0::/\n".into(), vec![]),
         (String::new(), vec![]),
     ] {
-        assert_eq!(told(&membership), expected, "{membership}");
+        assert_eq!(listed_containers(&membership), expected, "{membership}");
     }
 }
 
@@ -199,18 +199,18 @@ fn a_number_that_goes_to_another_process_is_noticed() {
 fn a_process_on_many_devices_is_looked_at_once_in_each_reading() {
     let machine = Machine::new("pid:[4026531836]");
     machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
-    let mut whose = machine.attribution(None);
-    let container = |whose: &mut Attribution| {
-        let found = whose.identify_processes(&[(7, Some(1))]);
+    let mut attribution = machine.attribution(None);
+    let container = |attribution: &mut Attribution| {
+        let found = attribution.identify_processes(&[(7, Some(1))]);
         found.first().and_then(|p| p.container_id.clone())
     };
-    whose.begin_reading();
-    assert_eq!(container(&mut whose).as_deref(), Some(A));
+    attribution.begin_reading();
+    assert_eq!(container(&mut attribution).as_deref(), Some(A));
     // The number goes to another process of another container: the next reading notices.
     machine.process(7, 200, "y", &format!("0::/docker/{B}\n"));
-    assert_eq!(container(&mut whose).as_deref(), Some(A));
-    whose.begin_reading();
-    assert_eq!(container(&mut whose).as_deref(), Some(B));
+    assert_eq!(container(&mut attribution).as_deref(), Some(A));
+    attribution.begin_reading();
+    assert_eq!(container(&mut attribution).as_deref(), Some(B));
 }
 
 #[test]
@@ -222,15 +222,15 @@ fn a_restarted_container_is_known_by_its_new_processes_and_whatever_runs_inside(
         "python",
         &format!("0::/system.slice/docker-{A}.scope\n"),
     );
-    let mut whose = machine.attribution(Some((7, A)));
+    let mut attribution = machine.attribution(Some((7, A)));
     assert_eq!(
-        of(&whose.identify_processes(&[(7, Some(1))]), 7),
+        of(&attribution.identify_processes(&[(7, Some(1))]), 7),
         (Some(A), Some(true))
     );
     fs::remove_dir_all(machine.0.path().join("7")).unwrap();
     let inner = format!("0::/system.slice/docker-{A}.scope/system.slice/serve.service\n");
     machine.process(9001, 300, "python", &inner);
-    let found = whose.identify_processes(&[(7, Some(1)), (9001, Some(2))]);
+    let found = attribution.identify_processes(&[(7, Some(1)), (9001, Some(2))]);
     assert_eq!(found.len(), 1, "the old one is gone");
     assert_eq!(of(&found, 9001), (Some(A), Some(true)));
 }

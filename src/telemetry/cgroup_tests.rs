@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_never_exceed_what_the_kernel_said(cache in any::<u64>(), shmem in any::<u64>()) {
+    fn parts_never_exceed_the_kernels_figure(cache in any::<u64>(), shmem in any::<u64>()) {
         for (version, stat) in [
             (CgroupVersion::V1, format!("total_cache {cache}\ntotal_shmem {shmem}\n")),
             (CgroupVersion::V2, format!("file {cache}\nshmem {shmem}\n")),

@@ -83,12 +83,12 @@ impl Histogram {
     /// any. It is the upper end of a bucket: at most an eighth too high.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
-        let mut seen = 0;
+        let mut counted = 0;
         self.counts
             .iter()
             .position(|n| {
-                seen += n;
-                seen >= rank
+                counted += n;
+                counted >= rank
             })
             .map(upper_end)
     }

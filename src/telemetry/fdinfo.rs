@@ -213,7 +213,7 @@ mod tests {
     /// The example of the kernel's `xe_drm_client.c`, and what i915 writes of an Arc: the regions of its
     /// `intel_memory_region.c`.
     #[test]
-    fn regions_of_intel_are_told_apart() {
+    fn regions_of_intel_are_distinguished() {
         let xe = "drm-driver:\txe\ndrm-client-id:\t3\ndrm-pdev:\t0000:03:00.0\ndrm-total-system:\t0\ndrm-resident-system:\t0\n\
             drm-total-gtt:\t192 KiB\ndrm-resident-gtt:\t192 KiB\ndrm-total-vram0:\t24 MiB\ndrm-shared-vram0:\t16 MiB\n\
             drm-resident-vram0:\t23992 KiB\ndrm-resident-vram1:\t8 KiB\ndrm-resident-stolen:\t4 KiB\n";

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_gpu_is_said() {
+    fn what_leads_to_no_gpu_is_reported() {
         let request = find_request(&target(
             &["MIG-5f-1", "0:1", "9", "GPU-zz", "warp"],
             None,

@@ -22,7 +22,7 @@ fn own() -> Option<HostBackend> {
 }
 
 #[test]
-fn memory_that_is_touched_is_seen() {
+fn touched_memory_is_measured() {
     const SIZE: usize = 64 << 20;
     let Some(mut backend) = own() else { return };
     let clock = Clock::start();
@@ -106,7 +106,7 @@ fn the_device_and_the_backend_say_what_they_are() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_with_a_way_out() {
+fn what_cannot_be_measured_is_reported_with_a_way_out() {
     let open = |target: &MeasuredContainer| {
         HostBackend::open(target, String::new())
             .map(|_| ())
@@ -114,12 +114,12 @@ fn what_cannot_be_measured_is_told_with_a_way_out() {
     };
     let stopped = open(&MeasuredContainer::default());
     assert!(stopped.message.contains("not running"), "{stopped}");
-    let nobody = open(&MeasuredContainer {
+    let invisible = open(&MeasuredContainer {
         init_pid: Some(u32::MAX),
         ..MeasuredContainer::default()
     });
-    assert!(nobody.message.contains("not visible"), "{nobody}");
-    assert!(nobody.hints.iter().any(|h| h.contains("remote daemon")));
+    assert!(invisible.message.contains("not visible"), "{invisible}");
+    assert!(invisible.hints.iter().any(|h| h.contains("remote daemon")));
     let id = "f".repeat(64);
     let foreign = open(&MeasuredContainer {
         init_pid: Some(std::process::id()),
@@ -127,7 +127,7 @@ fn what_cannot_be_measured_is_told_with_a_way_out() {
         ..MeasuredContainer::default()
     });
     assert!(foreign.message.contains("not the container's"), "{foreign}");
-    for failure in [stopped, nobody, foreign] {
+    for failure in [stopped, invisible, foreign] {
         assert_eq!(failure.code, crate::error::ExitCode::Environment);
         assert!(!failure.hints.is_empty());
     }

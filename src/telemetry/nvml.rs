@@ -35,7 +35,7 @@ pub struct NvmlBackend {
     driver: Option<String>,
     reason: String,
     lists: ListQuality,
-    whose: Attribution,
+    attribution: Attribution,
     watch: Option<EventWatch>,
     costs: CallLedger,
     happened: Vec<DeviceEvent>,
@@ -94,8 +94,8 @@ impl NvmlBackend {
             }
         };
         let of_interest = (target.init_pid).map(|pid| (pid, target.container_id.as_str()));
-        let whose = Attribution::new(of_interest);
-        Self::open_chosen(devices, &chosen, found, notes, whose)
+        let attribution = Attribution::new(of_interest);
+        Self::open_chosen(devices, &chosen, found, notes, attribution)
     }
 
     /// Opens every GPU of the host, for all its containers; or, as `items` says, every slice.
@@ -123,11 +123,11 @@ impl NvmlBackend {
         chosen: &[u32],
         found: String,
         mut notes: Vec<String>,
-        whose: Attribution,
+        attribution: Attribution,
     ) -> Result<NvmlBackend, Unusable> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
-        let ask_lists = whose.refusal().is_none() && !broken_lists(driver.as_deref());
+        let ask_lists = attribution.refusal().is_none() && !broken_lists(driver.as_deref());
         let mut gpus = Vec::new();
         let mut unopened = Vec::new();
         for (device, listed) in devices
@@ -148,7 +148,7 @@ impl NvmlBackend {
                 notes.join("; ")
             )));
         }
-        let lists = describe_readings(&gpus, driver.as_deref(), &whose, &mut notes);
+        let lists = describe_readings(&gpus, driver.as_deref(), &attribution, &mut notes);
         let whole = gpus
             .iter()
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
@@ -162,7 +162,7 @@ impl NvmlBackend {
             driver,
             reason,
             lists,
-            whose,
+            attribution,
             watch,
             costs: CallLedger::default(),
             happened: Vec::new(),
@@ -202,7 +202,7 @@ fn broken_lists(driver: Option<&str>) -> bool {
 fn describe_readings(
     gpus: &[NvmlGpu],
     driver: Option<&str>,
-    whose: &Attribution,
+    attribution: &Attribution,
     notes: &mut Vec<String>,
 ) -> ListQuality {
     if gpus.iter().any(|g| g.layout == MemoryCall::V1) {
@@ -226,7 +226,7 @@ fn describe_readings(
     if gpus.iter().any(|g| g.accounting) {
         notes.push("the driver's accounting is on, so the highest use of each process is its own account of it".into());
     }
-    if let Some(refusal) = whose.refusal() {
+    if let Some(refusal) = attribution.refusal() {
         notes.push(refusal.into());
         return ListQuality::Useless;
     }
@@ -266,8 +266,8 @@ fn in_use(
     let Some(init) = target.init_pid else {
         return Vec::new();
     };
-    let mut whose = Attribution::new(Some((init, &target.container_id)));
-    if whose.refusal().is_some() {
+    let mut attribution = Attribution::new(Some((init, &target.container_id)));
+    if attribution.refusal().is_some() {
         return Vec::new();
     }
     let used = devices.iter().filter(|(device, listed)| {
@@ -275,7 +275,7 @@ fn in_use(
             && ProcessLists::for_device(nvml, device)
                 .and_then(|mut lists| lists.read_lists(nvml, device, u64::MAX).ok())
                 .is_some_and(|raw| {
-                    whose
+                    attribution
                         .identify_processes(&raw)
                         .iter()
                         .any(|p| p.ours == Some(true))
@@ -335,14 +335,14 @@ impl MemoryBackend for NvmlBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         let mut errors = Vec::new();
-        self.whose.begin_reading();
+        self.attribution.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
             match gpu.read_sample(clock, wanted.detail, &mut self.costs) {
                 Ok(mut sample) => {
                     if self.lists == ListQuality::Good
                         && gpu.processes_are_due(sample.at_ns, wanted.detail)
                     {
-                        match gpu.read_processes(clock, &mut self.whose, &mut self.costs) {
+                        match gpu.read_processes(clock, &mut self.attribution, &mut self.costs) {
                             Ok(processes) => sample.processes = processes,
                             Err(Nonsense) => self.lists = ListQuality::Spoilt,
                         }

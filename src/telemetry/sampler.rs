@@ -71,17 +71,17 @@ pub struct Stopped {
 /// Controls a running sampler from any thread, without waiting for it.
 #[derive(Clone, Default)]
 pub struct SamplerHandle {
-    shared: Arc<SharedWishes>,
+    shared: Arc<SharedRequests>,
 }
 
 #[derive(Default)]
-struct SharedWishes {
-    wishes: Mutex<Wishes>,
+struct SharedRequests {
+    requests: Mutex<SamplerRequests>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Wishes {
+struct SamplerRequests {
     stop: bool,
     sample_now: bool,
     burst: bool,
@@ -112,25 +112,25 @@ impl SamplerHandle {
     }
 }
 
-impl SharedWishes {
-    fn lock_wishes(&self) -> MutexGuard<'_, Wishes> {
+impl SharedRequests {
+    fn lock_requests(&self) -> MutexGuard<'_, SamplerRequests> {
         // Plain values: a panic elsewhere cannot leave them inconsistent.
-        lock_data(&self.wishes)
+        lock_data(&self.requests)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Wishes)) {
-        change(&mut self.lock_wishes());
+    fn change(&self, change: impl FnOnce(&mut SamplerRequests)) {
+        change(&mut self.lock_requests());
         self.changed.notify_one();
     }
 
     /// Waits at most until `due`, and returns the reason for returning.
     fn wait_until(&self, clock: &Clock, due: AtNs) -> Wake {
-        let mut wishes = self.lock_wishes();
+        let mut requests = self.lock_requests();
         loop {
-            if std::mem::take(&mut wishes.sample_now) {
+            if std::mem::take(&mut requests.sample_now) {
                 return Wake::Asked;
             }
-            if wishes.stop {
+            if requests.stop {
                 return Wake::Stop;
             }
             if clock.is_manual() {
@@ -141,9 +141,9 @@ impl SharedWishes {
                 return Wake::Due;
             }
             let left = Duration::from_nanos(left.unsigned_abs());
-            wishes = self
+            requests = self
                 .changed
-                .wait_timeout(wishes, left)
+                .wait_timeout(requests, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -151,15 +151,15 @@ impl SharedWishes {
 
     /// Waits shortly for the reader of the samples; false when the sampler must stop instead.
     fn wait_for_reader(&self) -> bool {
-        let wishes = self.lock_wishes();
-        if wishes.stop {
+        let requests = self.lock_requests();
+        if requests.stop {
             return false;
         }
-        let (wishes, _) = self
+        let (requests, _) = self
             .changed
-            .wait_timeout(wishes, Duration::from_millis(5))
+            .wait_timeout(requests, Duration::from_millis(5))
             .unwrap_or_else(PoisonError::into_inner);
-        !wishes.stop
+        !requests.stop
     }
 }
 
@@ -267,7 +267,7 @@ struct SamplerRun {
     devices: Vec<DeviceFacts>,
     clock: Clock,
     options: SamplerOptions,
-    shared: Arc<SharedWishes>,
+    shared: Arc<SharedRequests>,
     reader: SyncSender<Vec<MemorySample>>,
     facts: SamplingFacts,
     lateness: Histogram,
@@ -287,7 +287,7 @@ impl SamplerRun {
         backend: Box<dyn MemoryBackend>,
         clock: Clock,
         options: SamplerOptions,
-        shared: Arc<SharedWishes>,
+        shared: Arc<SharedRequests>,
         reader: SyncSender<Vec<MemorySample>>,
     ) -> SamplerRun {
         let devices = backend.devices();
@@ -354,7 +354,7 @@ impl SamplerRun {
             let go_on = match self.shared.wait_until(&self.clock, wake_at) {
                 Wake::Stop => false,
                 Wake::Asked => {
-                    if std::mem::take(&mut self.shared.lock_wishes().burst) {
+                    if std::mem::take(&mut self.shared.lock_requests().burst) {
                         self.pace.begin_burst(self.clock.now());
                     }
                     self.take_reading(Reason::Asked)
@@ -406,7 +406,7 @@ impl SamplerRun {
     fn take_reading(&mut self, reason: Reason) -> bool {
         let wanted = Wanted {
             detail: reason == Reason::Asked,
-            bench_client: self.shared.lock_wishes().bench_client,
+            bench_client: self.shared.lock_requests().bench_client,
         };
         self.batch.clear();
         let start = self.clock.now();

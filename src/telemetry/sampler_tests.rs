@@ -217,7 +217,7 @@ fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
 }
 
 #[test]
-fn it_ends_when_nobody_takes_the_samples() {
+fn it_ends_when_the_samples_have_no_reader() {
     let clock = Clock::manual(0);
     let replay = ReplayBackend::new(
         &clock,
@@ -422,7 +422,7 @@ fn an_edge_is_followed_by_a_burst() {
 }
 
 #[test]
-fn slow_readings_are_spaced_out_and_that_is_told() {
+fn slow_readings_are_spaced_out_and_that_is_reported() {
     let clock = Clock::manual(0);
     let mut replay =
         ReplayBackend::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(60_000, 0, 1)]);

@@ -82,10 +82,12 @@ impl Maker {
         let devices = fs::read_dir(root.join("sys/bus/pci/devices"));
         let mut devices = devices.into_iter().flatten().flatten();
         let is_gpu = |folder: PathBuf| {
-            let says = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
+            let read_attribute =
+                |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
             // Class 03 is what shows pictures, 12 what computes.
-            says("vendor").trim() == self.pci_vendor
-                && (says("class").starts_with("0x03") || says("class").starts_with("0x12"))
+            read_attribute("vendor").trim() == self.pci_vendor
+                && (read_attribute("class").starts_with("0x03")
+                    || read_attribute("class").starts_with("0x12"))
         };
         devices.any(|device| is_gpu(device.path())) || root.join(self.driver).exists()
     }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_this_process_is_seen_and_an_ended_one_is_gone() {
+    fn the_memory_of_this_process_is_measured_and_an_ended_one_is_gone() {
         const SIZE: u64 = 64 << 20;
         let target = |pid| MeasuredContainer {
             init_pid: Some(pid),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_needs_somebody_who_chose_it() {
+    fn a_foreign_container_needs_a_choice_of_the_user() {
         let theirs = facts(false, "running", 90);
         for rule in [
             CleanRule::OwnerDead,

@@ -44,11 +44,11 @@ impl ApplyWork<'_> {
         // Never once Docker knows the container again: then it is that which is to be ended.
         let mut may = |_: &ContainerFacts| May::Act;
         let patience = self.options.patience();
-        let seen = self
+        let status = self
             .runtime
             .look_before(container, patience, &mut may, self.cancel)
             .await;
-        match seen {
+        match status {
             // Of that daemon alone does it mean anything that it does not know the container.
             Ok(ContainerStatus::Gone) => {
                 let daemon = self.runtime.daemon_identity().await;
@@ -108,11 +108,11 @@ impl ApplyWork<'_> {
             None => locked.take_lock(facts),
         };
         let patience = self.options.patience();
-        let seen = self
+        let status = self
             .runtime
             .look_before(id, patience, &mut may, self.cancel)
             .await;
-        let facts = match seen {
+        let facts = match status {
             Ok(ContainerStatus::Here(facts)) if is_running(&facts) => facts,
             Ok(ContainerStatus::Here(_) | ContainerStatus::Gone) => {
                 return ActOutcome::new(verdict, ActResult::AlreadyGone);
@@ -120,8 +120,8 @@ impl ApplyWork<'_> {
             Ok(ContainerStatus::Left(why)) => return ActOutcome::kept_because(verdict, why),
             Err(why) => return ActOutcome::not_done(verdict, why),
         };
-        let seen_here = (facts.state.pid).is_some_and(|pid| HostView::open(pid, id).is_some());
-        if !seen_here {
+        let visible_here = (facts.state.pid).is_some_and(|pid| HostView::open(pid, id).is_some());
+        if !visible_here {
             return ActOutcome::not_done(verdict, "this host does not show its processes");
         }
         let own = own_runs(&facts);

@@ -17,14 +17,14 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine that is process 1 of a container.
-fn serving_engine(met: &ContainerDetails) -> Option<EngineId> {
-    let (engine, seen) = engine::recognise(&met.facts)?;
-    seen.serving.then_some(engine)
+fn serving_engine(container: &ContainerDetails) -> Option<EngineId> {
+    let (engine, recognition) = engine::recognise(&container.facts)?;
+    recognition.serving.then_some(engine)
 }
 
-fn port(engine: EngineId, met: &ContainerDetails) -> u16 {
-    let told = engine.settings(&met.facts).port;
-    told.unwrap_or(engine.default_port())
+fn port(engine: EngineId, container: &ContainerDetails) -> u16 {
+    let configured = engine.settings(&container.facts).port;
+    configured.unwrap_or(engine.default_port())
 }
 
 /// Observed state of an engine.
@@ -52,14 +52,14 @@ impl HealthMemory {
     /// Adds the states of all engines at one look, and returns the health of each by container id.
     pub fn note_states(
         &mut self,
-        told: Vec<(Life, EngineState)>,
+        states: Vec<(Life, EngineState)>,
         now: Instant,
     ) -> BTreeMap<String, EngineHealth> {
         let before = std::mem::take(self);
         let mut healths = BTreeMap::new();
-        for (life, told) in told {
+        for (life, state) in states {
             let well = before.well.get(&life).copied();
-            let health = match told {
+            let health = match state {
                 EngineState::Silent => {
                     let since = before.silent.get(&life).copied().unwrap_or(now);
                     self.silent.insert(life.clone(), since);
@@ -91,28 +91,28 @@ impl HealthMemory {
 /// How the engine in a running container is. One that is up for less than `starting` is not asked.
 pub async fn engine_health(
     runtime: &Runtime,
-    met: &ContainerDetails,
+    container: &ContainerDetails,
     now_ns: i64,
     starting: Duration,
 ) -> EngineState {
-    let up = met.facts.state.started_ns;
+    let up = container.facts.state.started_ns;
     let up = up.and_then(|since| seconds_since(now_ns, since));
-    if let Some(check) = met.check {
+    if let Some(check) = container.check {
         return by_check(check, now_ns);
     }
-    let (Some(engine), Some(up)) = (serving_engine(met), up) else {
+    let (Some(engine), Some(up)) = (serving_engine(container), up) else {
         return EngineState::Is(EngineHealth::Unknown);
     };
     if up < starting.as_secs() {
         return EngineState::Is(EngineHealth::Starting);
     }
-    let port = port(engine, met);
+    let port = port(engine, container);
     // On a shared network it may be a neighbour who answers.
-    let listener = tokio::task::block_in_place(|| runtime.port_listener(&met.facts, port));
-    if listener == Listener::Other || !runtime.has_outside_route(&met.facts, port) {
+    let listener = tokio::task::block_in_place(|| runtime.port_listener(&container.facts, port));
+    if listener == Listener::Other || !runtime.has_outside_route(&container.facts, port) {
         return EngineState::Is(EngineHealth::Unknown);
     }
-    let asked = runtime.get_outside(&met.facts, port, engine.health_path());
+    let asked = runtime.get_outside(&container.facts, port, engine.health_path());
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
 
@@ -143,33 +143,33 @@ fn by_answer(status: Option<u16>) -> EngineState {
 /// What shows whether a running container does anything. `busy`: of its GPUs, percent.
 pub async fn observe_container(
     runtime: &Runtime,
-    met: &ContainerDetails,
+    container: &ContainerDetails,
     busy: Option<u32>,
     ill: bool,
 ) -> ActivityObservation {
-    let mut seen = ActivityObservation {
-        container: met.facts.id.clone(),
-        started_ns: met.facts.state.started_ns,
+    let mut observation = ActivityObservation {
+        container: container.facts.id.clone(),
+        started_ns: container.facts.state.started_ns,
         gpu_busy_pct: busy,
         ..ActivityObservation::default()
     };
-    let last = timeout(PATIENCE, runtime.log_last(&met.facts));
-    seen.last_log_ns = last.await.ok().flatten();
-    let Some(engine) = serving_engine(met).filter(|_| !ill) else {
-        return seen;
+    let last = timeout(PATIENCE, runtime.log_last(&container.facts));
+    observation.last_log_ns = last.await.ok().flatten();
+    let Some(engine) = serving_engine(container).filter(|_| !ill) else {
+        return observation;
     };
     let Some(path) = engine.gauges_endpoint() else {
-        return seen;
+        return observation;
     };
-    let port = port(engine, met);
-    let listener = tokio::task::block_in_place(|| runtime.port_listener(&met.facts, port));
+    let port = port(engine, container);
+    let listener = tokio::task::block_in_place(|| runtime.port_listener(&container.facts, port));
     if listener == Listener::Other {
-        return seen;
+        return observation;
     }
-    let asked = timeout(PATIENCE, runtime.get_outside(&met.facts, port, path));
+    let asked = timeout(PATIENCE, runtime.get_outside(&container.facts, port, path));
     if let Ok(reply) = asked.await {
         if reply.status == Some(200) {
-            seen.requests_total = prometheus::requests_total(&reply.body);
+            observation.requests_total = prometheus::requests_total(&reply.body);
             let probe = Probe {
                 path: path.to_owned(),
                 route: reply.route,
@@ -177,10 +177,10 @@ pub async fn observe_container(
                 body: reply.body,
                 ..Probe::default()
             };
-            seen.requests_running = engine.read_probes(&[probe]).requests_running;
+            observation.requests_running = engine.read_probes(&[probe]).requests_running;
         }
     }
-    seen
+    observation
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_any_kind_is_life_and_one_that_loads_is_not_ill() {
-        for (status, told) in [
+        for (status, state) in [
             (Some(200), EngineState::Is(EngineHealth::Well)),
             (Some(401), EngineState::Is(EngineHealth::Well)),
             (Some(404), EngineState::Is(EngineHealth::Well)),
@@ -197,7 +197,7 @@ mod tests {
             (Some(500), EngineState::Silent),
             (None, EngineState::Silent),
         ] {
-            assert_eq!(by_answer(status), told, "{status:?}");
+            assert_eq!(by_answer(status), state, "{status:?}");
         }
     }
 
@@ -224,25 +224,27 @@ mod tests {
     fn looks(all: &[(u64, Option<EngineState>)]) -> Vec<Option<EngineHealth>> {
         let begin = Instant::now();
         let mut memory = HealthMemory::default();
-        let each = all.iter().map(|(s, told)| {
-            let told = told.map(|told| (("a".to_owned(), Some(1)), told));
-            let seen =
-                memory.note_states(told.into_iter().collect(), begin + Duration::from_secs(*s));
-            seen.get("a").copied()
+        let each = all.iter().map(|(s, state)| {
+            let states = state.map(|state| (("a".to_owned(), Some(1)), state));
+            let healths = memory.note_states(
+                states.into_iter().collect(),
+                begin + Duration::from_secs(*s),
+            );
+            healths.get("a").copied()
         });
         each.collect()
     }
 
     #[test]
-    fn silence_counts_from_the_look_that_first_met_it() {
+    fn silence_counts_from_the_first_silent_look() {
         let ill = |for_s| Some(EngineHealth::Ill { for_s });
         let (silent, well) = (
             Some(EngineState::Silent),
             Some(EngineState::Is(EngineHealth::Well)),
         );
         assert_eq!(looks(&[(9000, silent)]), [ill(0)]);
-        let seen = looks(&[(0, silent), (30, silent), (700, silent)]);
-        assert_eq!(seen, [ill(0), ill(30), ill(700)]);
+        let healths = looks(&[(0, silent), (30, silent), (700, silent)]);
+        assert_eq!(healths, [ill(0), ill(30), ill(700)]);
         // Any word in between ends it, and so does a look that could not ask.
         for between in [
             well,
@@ -250,8 +252,8 @@ mod tests {
             Some(EngineState::Is(EngineHealth::Unknown)),
             None,
         ] {
-            let seen = looks(&[(0, silent), (30, between), (700, silent), (710, silent)]);
-            assert_eq!(seen[2..], [ill(0), ill(10)], "{between:?}");
+            let healths = looks(&[(0, silent), (30, between), (700, silent), (710, silent)]);
+            assert_eq!(healths[2..], [ill(0), ill(10)], "{between:?}");
         }
     }
 
@@ -260,8 +262,8 @@ mod tests {
         let begin = Instant::now();
         let mut memory = HealthMemory::default();
         let mut look = |started: i64, s: u64| {
-            let told = vec![(("a".to_owned(), Some(started)), EngineState::Silent)];
-            memory.note_states(told, begin + Duration::from_secs(s))["a"]
+            let states = vec![(("a".to_owned(), Some(started)), EngineState::Silent)];
+            memory.note_states(states, begin + Duration::from_secs(s))["a"]
         };
         assert_eq!(look(1, 0), EngineHealth::Ill { for_s: 0 });
         assert_eq!(look(2, 900), EngineHealth::Ill { for_s: 0 });
@@ -273,13 +275,13 @@ mod tests {
         let check = |for_s| Some(EngineState::Is(EngineHealth::Ill { for_s }));
         let well = Some(EngineState::Is(EngineHealth::Well));
         // The clock that Docker's log is told by was set forward.
-        let seen = looks(&[(0, well), (30, check(4000)), (60, check(4030))]);
-        assert_eq!(seen[1..], [ill(30), ill(60)]);
+        let healths = looks(&[(0, well), (30, check(4000)), (60, check(4030))]);
+        assert_eq!(healths[1..], [ill(30), ill(60)]);
         assert_eq!(looks(&[(0, check(4000))]), [ill(4000)]);
     }
 
     #[test]
-    fn every_engine_says_where_its_health_is() {
+    fn every_engine_names_its_health_endpoint() {
         for engine in EngineId::ALL {
             let path = engine.health_path();
             assert!(path.starts_with('/'), "{}: {path}", engine.name());

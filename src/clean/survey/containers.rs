@@ -40,7 +40,7 @@ pub struct ContainerDetails {
     /// Whether plimsoll created it.
     pub ours: bool,
     /// Whether Docker did not report the owner of its labels.
-    pub untold: bool,
+    pub owner_unreported: bool,
 }
 
 /// Every container. `Err`: the daemon does not answer.
@@ -53,7 +53,7 @@ pub async fn list_containers(
         Failure::environment(format!("Docker did not list its containers in {s} s"))
             .hint("`docker ps` hangs too? Its log: `journalctl -u docker`")
     })??;
-    let mut met: Vec<ContainerDetails> = futures::stream::iter(listed)
+    let mut containers: Vec<ContainerDetails> = futures::stream::iter(listed)
         .map(|facts| async move {
             let found = timeout(INSPECT, looked_at(runtime, &facts.id)).await;
             (facts, found)
@@ -61,7 +61,7 @@ pub async fn list_containers(
         .buffered(AT_A_TIME)
         .filter_map(|(facts, found)| {
             let name = facts.name.clone();
-            let (met, why) = match found {
+            let (container, why) = match found {
                 Ok(Ok(Some(found))) => (Some(ContainerDetails::inspected(found)), None),
                 // Removed meanwhile.
                 Ok(Ok(None)) => (None, None),
@@ -77,12 +77,12 @@ pub async fn list_containers(
                 }
             };
             blind.extend(why);
-            std::future::ready(met)
+            std::future::ready(container)
         })
         .collect()
         .await;
-    whose(runtime, &mut met, blind).await;
-    Ok(met)
+    settle_owners(runtime, &mut containers, blind).await;
+    Ok(containers)
 }
 
 impl ContainerDetails {
@@ -102,7 +102,7 @@ impl ContainerDetails {
     pub fn inspected_again(self, now: InspectedContainer) -> ContainerDetails {
         ContainerDetails {
             ours: self.ours,
-            untold: self.untold,
+            owner_unreported: self.owner_unreported,
             ..ContainerDetails::inspected(now)
         }
     }
@@ -147,31 +147,36 @@ impl ContainerDetails {
 
 /// Names of the containers that run in a container's pid namespace and are not ours: they end with
 /// its first process. In the order of their names.
-pub fn namespace_sharers(met: &[ContainerDetails], id: &str) -> Vec<String> {
+pub fn namespace_sharers(containers: &[ContainerDetails], id: &str) -> Vec<String> {
     let in_it = |m: &&ContainerDetails| {
-        let mut whose = m.lives_in.as_deref();
+        let mut lives_in = m.lives_in.as_deref();
         // Who shares a sharer's namespace shares this one too; a loop cannot be.
-        for _ in 0..met.len() {
-            let Some(host) = whose.and_then(|w| met.iter().find(|m| is_called(m, w))) else {
+        for _ in 0..containers.len() {
+            let Some(host) = lives_in.and_then(|w| containers.iter().find(|m| is_called(m, w)))
+            else {
                 return false;
             };
             if host.facts.id == id {
                 return true;
             }
-            whose = host.lives_in.as_deref();
+            lives_in = host.lives_in.as_deref();
         }
         false
     };
     let lives =
         |m: &&ContainerDetails| matches!(m.facts.state.status.as_str(), "running" | "paused");
-    let others = met.iter().filter(|m| !m.ours).filter(lives).filter(in_it);
+    let others = containers
+        .iter()
+        .filter(|m| !m.ours)
+        .filter(lives)
+        .filter(in_it);
     let mut names: Vec<String> = others.map(|m| m.facts.name.clone()).collect();
     names.sort();
     names
 }
 
-fn is_called(met: &ContainerDetails, word: &str) -> bool {
-    met.facts.id == word || met.facts.name == word
+fn is_called(container: &ContainerDetails, word: &str) -> bool {
+    container.facts.id == word || container.facts.name == word
 }
 
 /// A container on the list. That it is gone is accepted after two answers.
@@ -183,21 +188,25 @@ async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<InspectedContai
 }
 
 /// Names of those with our labels that cannot be judged for want of an answer.
-pub fn unanswered_names<'a>(met: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
-    let unseen = |m: &&ContainerDetails| labelled(m) && (!m.inspected || m.untold);
-    let names = met.filter(unseen).map(|m| m.facts.name.clone());
+pub fn unanswered_names<'a>(containers: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
+    let unseen = |m: &&ContainerDetails| labelled(m) && (!m.inspected || m.owner_unreported);
+    let names = containers.filter(unseen).map(|m| m.facts.name.clone());
     names.collect()
 }
 
-fn labelled(met: &ContainerDetails) -> bool {
-    let has = |label: &str| met.facts.labels.contains_key(label);
+fn labelled(container: &ContainerDetails) -> bool {
+    let has = |label: &str| container.facts.labels.contains_key(label);
     has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
 }
 
 /// Both labels can come with an image that was made of a container of ours: then they belong to
 /// that container, and this one to another owner.
-async fn whose(runtime: &Runtime, met: &mut [ContainerDetails], blind: &mut Vec<String>) {
-    let images: BTreeSet<String> = met
+async fn settle_owners(
+    runtime: &Runtime,
+    containers: &mut [ContainerDetails],
+    blind: &mut Vec<String>,
+) {
+    let images: BTreeSet<String> = containers
         .iter()
         .filter(|m| labelled(m))
         .map(|m| m.facts.image_id.clone())
@@ -208,16 +217,18 @@ async fn whose(runtime: &Runtime, met: &mut [ContainerDetails], blind: &mut Vec<
                 let asked = timeout(INSPECT, runtime.image_labels(&image)).await;
                 (
                     image,
-                    asked.map_err(|_| ()).and_then(|told| told.map_err(|_| ())),
+                    asked
+                        .map_err(|_| ())
+                        .and_then(|answer| answer.map_err(|_| ())),
                 )
             })
             .buffered(AT_A_TIME)
             .collect()
             .await;
-    for one in met.iter_mut().filter(|m| labelled(m)) {
-        let told = labels.get(&one.facts.image_id);
-        one.untold = matches!(told, Some(Err(())));
-        let image = told.and_then(|told| told.as_ref().ok());
+    for one in containers.iter_mut().filter(|m| labelled(m)) {
+        let answer = labels.get(&one.facts.image_id);
+        one.owner_unreported = matches!(answer, Some(Err(())));
+        let image = answer.and_then(|labels| labels.as_ref().ok());
         match image.and_then(Option::as_ref) {
             Some(image) => {
                 one.ours = labels_are_its_own(&one.facts, image);
@@ -295,7 +306,7 @@ mod tests {
     use crate::container::launch;
 
     #[test]
-    fn who_rules_a_container_is_seen_by_labels_and_cgroup() {
+    fn the_ruler_of_a_container_is_known_by_labels_and_cgroup() {
         let mut facts = ContainerFacts::default();
         assert_eq!(ruled_by(&facts, Some("/docker")), None);
         for (cgroup, who) in [
@@ -329,12 +340,12 @@ mod tests {
                 ..ContainerFacts::default()
             };
             facts.state.status = status.into();
-            let mut met = ContainerDetails::from_list(facts);
-            met.lives_in = lives_in.map(str::to_owned);
-            met.ours = ours;
-            met
+            let mut container = ContainerDetails::from_list(facts);
+            container.lives_in = lives_in.map(str::to_owned);
+            container.ours = ours;
+            container
         };
-        let met = [
+        let containers = [
             one("a", None, "running", true),
             one("c", Some("b"), "paused", false),
             one("b", Some("a"), "running", false),
@@ -342,10 +353,10 @@ mod tests {
             one("e", Some("a"), "running", true),
             one("f", None, "running", false),
         ];
-        assert_eq!(namespace_sharers(&met, "a"), ["name-b", "name-c"]);
-        assert_eq!(namespace_sharers(&met, "b"), ["name-c"]);
+        assert_eq!(namespace_sharers(&containers, "a"), ["name-b", "name-c"]);
+        assert_eq!(namespace_sharers(&containers, "b"), ["name-c"]);
         for alone in ["c", "d", "e", "f"] {
-            assert_eq!(namespace_sharers(&met, alone), [""; 0], "{alone}");
+            assert_eq!(namespace_sharers(&containers, alone), [""; 0], "{alone}");
         }
     }
 
@@ -402,31 +413,32 @@ mod tests {
 
     /// Ours, of an owner of this boot that has ended.
     fn abandoned() -> ContainerDetails {
-        let mut met = ContainerDetails::from_list(ContainerFacts::default());
-        met.ours = true;
+        let mut container = ContainerDetails::from_list(ContainerFacts::default());
+        container.ours = true;
         // No pid is as great as this one.
         let owner =
             launch::owner_label().replace(&format!(":{}:", std::process::id()), ":4194305:");
-        met.facts.labels.insert(OWNER_LABEL.into(), owner);
-        met
+        container.facts.labels.insert(OWNER_LABEL.into(), owner);
+        container
     }
 
     #[test]
     fn of_a_container_that_docker_hangs_on_the_owner_is_not_known() {
-        let mut met = abandoned();
-        assert_eq!(met.docker_look(0, false).owner, Owner::Unknown);
-        met.inspected = true;
-        assert_eq!(met.docker_look(0, false).owner, Owner::Dead);
+        let mut container = abandoned();
+        assert_eq!(container.docker_look(0, false).owner, Owner::Unknown);
+        container.inspected = true;
+        assert_eq!(container.docker_look(0, false).owner, Owner::Dead);
     }
 
     #[test]
-    fn of_another_machines_container_nobody_is_known_to_be_dead() {
-        let mut met = abandoned();
-        met.inspected = true;
-        assert_eq!(met.docker_look(0, true).owner, Owner::Unknown);
-        met.facts
+    fn no_owner_on_another_machine_counts_as_dead() {
+        let mut container = abandoned();
+        container.inspected = true;
+        assert_eq!(container.docker_look(0, true).owner, Owner::Unknown);
+        container
+            .facts
             .labels
             .insert(OWNER_LABEL.into(), launch::owner_label());
-        assert_eq!(met.docker_look(0, true).owner, Owner::Alive);
+        assert_eq!(container.docker_look(0, true).owner, Owner::Alive);
     }
 }

@@ -49,7 +49,7 @@ pub struct OnDevices {
     /// Bytes by device.
     pub bytes: BTreeMap<String, u64>,
     /// Whether the driver reports no figure on one of them.
-    pub untold: bool,
+    pub unreported: bool,
 }
 
 impl HostGpus {
@@ -126,11 +126,11 @@ impl HostGpus {
         let facts = self.backend.as_ref().map(|b| b.facts());
         let unopened = self.backend.as_ref().map(|b| b.unopened());
         // What is lost holds nothing that could be given back.
-        let told = |(device, track): (&DeviceFacts, &DeviceTrack)| {
+        let is_listed = |(device, track): (&DeviceFacts, &DeviceTrack)| {
             track.lists > 0 || self.broken.contains_key(&device.index)
         };
         let mut reading = GpuReading {
-            complete: self.blind.is_empty() && self.facts.iter().zip(tracks).all(told),
+            complete: self.blind.is_empty() && self.facts.iter().zip(tracks).all(is_listed),
             blind: self.blind.clone(),
             ..GpuReading::default()
         };
@@ -140,13 +140,13 @@ impl HostGpus {
             .map_or(("", false), |f| (f.name.as_str(), f.simulated));
         for (device, track) in self.facts.iter().zip(tracks) {
             // Older drivers report their own reserve as in use.
-            let told_apart = name != "nvml" || track.reserved;
+            let reserve_known = name != "nvml" || track.reserved;
             reading.devices.push(DeviceLook {
                 id: device.id.clone(),
                 name: device.name.clone(),
                 used_bytes: track.used,
                 total_bytes: device.total_bytes,
-                unlisted_bytes: track.unlisted.filter(|_| told_apart),
+                unlisted_bytes: track.unlisted.filter(|_| reserve_known),
                 unlisted_readings: track.in_a_row,
                 mps: (track.processes.iter()).any(|p| p.name.as_deref() == Some(MPS_SERVER)),
                 broken: self.broken.get(&device.index).cloned(),
@@ -161,7 +161,7 @@ impl HostGpus {
                 known.container.clone_from(&process.container_id);
                 match process.used_bytes {
                     Some(bytes) => drop(known.bytes.insert(device.id.clone(), bytes)),
-                    None => known.untold = true,
+                    None => known.unreported = true,
                 }
             }
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_nobody_was_listed_with_counts() {
+    fn the_lowest_unlisted_memory_counts() {
         let mut track = DeviceTrack::default();
         track.take_sample(&sample(100, &[Some(20), Some(30)]));
         track.take_sample(&sample(110, &[Some(90)]));

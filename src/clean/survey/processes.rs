@@ -19,7 +19,7 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub struct StuckThreads {
     since: HashMap<ProcessId, (Option<u64>, Instant)>,
-    seen: BTreeSet<ProcessId>,
+    current: BTreeSet<ProcessId>,
 }
 
 impl StuckThreads {
@@ -33,7 +33,7 @@ impl StuckThreads {
             if since.0 != thread.switches {
                 *since = first;
             }
-            self.seen.insert(thread.id);
+            self.current.insert(thread.id);
             looks.push(StuckThread {
                 tid: thread.id.pid,
                 waits_in: thread.waits_in,
@@ -45,8 +45,8 @@ impl StuckThreads {
 
     /// A look is over: who was not met in state D is not stuck.
     pub fn end_look(&mut self) {
-        let seen = std::mem::take(&mut self.seen);
-        self.since.retain(|id, _| seen.contains(id));
+        let current = std::mem::take(&mut self.current);
+        self.since.retain(|id, _| current.contains(id));
     }
 }
 
@@ -104,15 +104,15 @@ impl<'a> ProcessLooker<'a> {
         &mut self,
         init: u32,
         container: &str,
-        met: &[ContainerDetails],
+        containers: &[ContainerDetails],
     ) -> Vec<String> {
         let all = self.namespaces.get_or_insert_with(Namespaces::read);
         let others = all.sharers_of_first(init, container).unwrap_or_default();
         let name = |pid: u32| {
             let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             let id = container_of(&cgroups, self.known);
-            match id.and_then(|id| met.iter().find(|m| m.facts.id == id)) {
-                Some(met) => (!met.ours).then(|| met.facts.name.clone()),
+            match id.and_then(|id| containers.iter().find(|m| m.facts.id == id)) {
+                Some(container) => (!container.ours).then(|| container.facts.name.clone()),
                 None => Some(process_name(pid)),
             }
         };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen_as_one_that_must_live() {
+    fn this_process_counts_as_one_that_must_live() {
         let (known, records) = (BTreeSet::new(), BTreeMap::new());
         let reading = GpuReading::default();
         let mut stuck = StuckThreads::default();

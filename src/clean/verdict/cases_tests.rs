@@ -126,8 +126,8 @@ pub(super) fn decided(
         panic!("{title}: {verdicts:?}");
     };
     assert_eq!((one.act, one.rule), (act, rule), "{title}: {one:?}");
-    let told = format!("{} / {}", one.why, one.advice.as_deref().unwrap_or(""));
-    assert!(told.contains(word), "{title}: `{word}` is not in: {told}");
+    let text = format!("{} / {}", one.why, one.advice.as_deref().unwrap_or(""));
+    assert!(text.contains(word), "{title}: `{word}` is not in: {text}");
 }
 
 #[track_caller]

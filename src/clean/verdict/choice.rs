@@ -59,7 +59,7 @@ pub(super) fn bind_name(survey: &Survey, name: &str) -> String {
 /// The containers that a name may mean. A name or a whole id wins over an id that begins alike:
 /// Docker decides so too. With a slash before it, it is a name and nothing else.
 fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
-    let told_as_name = name.trim().starts_with('/');
+    let given_as_name = name.trim().starts_with('/');
     let name = name.trim().trim_start_matches('/');
     let all = |matches: &dyn Fn(&ContainerLook) -> bool| -> Vec<usize> {
         let each = survey.containers.iter().enumerate();
@@ -71,7 +71,7 @@ fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
     let exact = all(&|c| c.name == name || c.id == name);
     let id = name.to_ascii_lowercase();
     let part_of_id =
-        !told_as_name && id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit());
+        !given_as_name && id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit());
     if exact.is_empty() && part_of_id {
         all(&|c| c.id.starts_with(&id))
     } else {
@@ -170,8 +170,8 @@ mod tests {
             ("*", vec![]),
         ] {
             assert_eq!(with_name(&survey, name), who, "{name}");
-            let told = why_unmatched(&survey, name);
-            assert_eq!(told.is_none(), who.len() == 1, "{name}: {told:?}");
+            let reason = why_unmatched(&survey, name);
+            assert_eq!(reason.is_none(), who.len() == 1, "{name}: {reason:?}");
         }
         let ask = CleanRequest {
             names: vec!["abcd".into()],

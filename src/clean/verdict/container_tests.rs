@@ -6,7 +6,7 @@ use crate::clean::facts::*;
 use crate::container::leftovers::Owner;
 
 #[test]
-fn ours_whose_engine_is_dead_or_hung() {
+fn our_containers_with_a_dead_or_hung_engine() {
     use {CleanAct::*, CleanRule::*};
     let nothing = &CleanRequest::default();
     let ill = |for_s| {
@@ -97,7 +97,7 @@ fn a_worker_without_its_parent_is_judged_by_what_its_engine_answers() {
 }
 
 #[test]
-fn a_container_whose_owner_ended_goes() {
+fn a_container_without_a_living_owner_goes() {
     use {CleanAct::*, CleanRule::*};
     let nothing = &CleanRequest::default();
     let as_it_is = |status: &str| with(ours(Owner::Dead), |c| c.status = status.into());
@@ -214,7 +214,7 @@ fn zombies_are_ended_with_their_container_if_it_is_ours() {
 }
 
 #[test]
-fn what_no_signal_can_end_is_told_and_left() {
+fn what_no_signal_can_end_is_reported_and_left() {
     use {CleanAct::*, CleanRule::*};
     let stuck = |look, for_s| {
         with(look, |c| {
@@ -246,7 +246,7 @@ fn what_no_signal_can_end_is_told_and_left() {
 }
 
 #[test]
-fn a_removal_that_does_not_end_is_told() {
+fn a_removal_that_does_not_end_is_reported() {
     use {CleanAct::*, CleanRule::*};
     for status in ["removing", "dead"] {
         let since = |s| {

@@ -199,7 +199,7 @@ fn the_holder_of_memory_that_is_not_ours_is_named() {
 }
 
 #[test]
-fn memory_that_no_process_is_listed_with_is_told() {
+fn memory_without_a_listed_process_is_reported() {
     let much = |d: &mut DeviceLook| d.unlisted_bytes = Some((256 << 20) + 1);
     device(
         "no process has it open",
@@ -243,7 +243,7 @@ fn memory_that_no_process_is_listed_with_is_told() {
 }
 
 #[test]
-fn a_broken_gpu_and_mps_are_told() {
+fn a_broken_gpu_and_mps_are_reported() {
     let broken = |what: &'static str| move |d: &mut DeviceLook| d.broken = Some(what.into());
     device(
         "lost",
@@ -261,7 +261,7 @@ fn a_broken_gpu_and_mps_are_told() {
 }
 
 #[test]
-fn names_that_choose_nothing_are_told() {
+fn names_that_choose_nothing_are_reported() {
     let second = with(theirs(), |c| {
         c.id = "0001".repeat(15) + "ffff";
         c.name = "other".into();
@@ -271,10 +271,10 @@ fn names_that_choose_nothing_are_told() {
         ..Default::default()
     };
     let ask = asks(|a| a.names = ["llm", "nobody", "0001"].map(String::from).into());
-    let told = unmatched_names(&survey, &ask);
-    assert_eq!(told.len(), 2, "{told:?}");
+    let unmatched = unmatched_names(&survey, &ask);
+    assert_eq!(unmatched.len(), 2, "{unmatched:?}");
     assert!(
-        told[0].contains("`nobody`") && told[1].contains("llm, other"),
-        "{told:?}"
+        unmatched[0].contains("`nobody`") && unmatched[1].contains("llm, other"),
+        "{unmatched:?}"
     );
 }

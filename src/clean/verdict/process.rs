@@ -59,7 +59,7 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
         return None;
     }
     let held = words::and_holds(Some(&look.gpu_bytes));
-    let told = |lack: &str| {
+    let keep_because = |lack: &str| {
         let why = format!(
             "outlived `{}`, which plimsoll started, but {lack}",
             record.name
@@ -71,11 +71,11 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
             let why = format!("the plimsoll that started `{}` lives", record.name);
             return Some(Ruling::keep(CleanRule::OwnerLives, why));
         }
-        Owner::Unknown => return told("whether its owner lives is not known"),
+        Owner::Unknown => return keep_because("whether its owner lives is not known"),
         Owner::Dead => {}
     }
     if look.cgroup.is_none() {
-        return told("its cgroup could not be read");
+        return keep_because("its cgroup could not be read");
     }
     let reused = |lack: &str| {
         let why = format!(
@@ -100,8 +100,8 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
             let advice = format!("end its parent{}", parent.unwrap_or_default());
             Some(Ruling::report(CleanRule::Zombies, why).advise(advice))
         }
-        Some('D') => told("nothing can interrupt it now"),
-        None => told("its state could not be read"),
+        Some('D') => keep_because("nothing can interrupt it now"),
+        None => keep_because("its state could not be read"),
         Some(_) if !look.shared_by.is_empty() => {
             let pids: Vec<String> = look.shared_by.iter().map(u32::to_string).collect();
             let (name, pids) = (&record.name, pids.join(", "));

@@ -34,12 +34,12 @@ pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitC
     let mut known: Known = HashMap::new();
     let mut out = Vec::new();
     while let Some(line) = next(reader.as_mut()).map_err(unreadable)? {
-        let told = match line {
+        let reply = match line {
             Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
             Line::Whole(line) => answer(&line, &mut known, online),
             Line::TooLong => no_case(format!("the line is longer than {} MiB", LONGEST >> 20)),
         };
-        serde_json::to_writer(&mut out, &told)?;
+        serde_json::to_writer(&mut out, &reply)?;
         out.push(b'\n');
         if live || out.len() >= GATHERED {
             if !console.stream_data(&out)? {
@@ -107,15 +107,15 @@ fn answer(line: &[u8], known: &mut Known, online: bool) -> Value {
         Err(e) => return no_case(format!("the line is not JSON: {e}")),
     };
     let id = line.get("id").cloned().unwrap_or(Value::Null);
-    let mut told = match answered(&line, known, online) {
-        Ok(told) => told,
+    let mut reply = match answered(&line, known, online) {
+        Ok(reply) => reply,
         Err(why) => document::of_error("", &why),
     };
     // As the line has it, whatever it is.
-    if let Some(map) = told.as_object_mut() {
+    if let Some(map) = reply.as_object_mut() {
         map.insert("id".into(), id);
     }
-    told
+    reply
 }
 
 /// A model by a case's name for it.
@@ -131,7 +131,7 @@ fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unkn
     if let Some(config) = &case.config {
         let name = case.models.first().map_or("a model", String::as_str);
         let model = from_config(name, config, "the case's own `config`")?;
-        return told(&Loaded::without_files(model), case);
+        return compute_reply(&Loaded::without_files(model), case);
     }
     for name in &case.models {
         if !known.contains_key(name) {
@@ -154,21 +154,21 @@ fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unkn
             .cloned()
             .unwrap_or_else(|| Unknown::new("the case names no model")));
     };
-    told(model, case.clone())
+    compute_reply(model, case.clone())
 }
 
-fn told(loaded: &Loaded, mut case: Case) -> Result<Value, Unknown> {
+fn compute_reply(loaded: &Loaded, mut case: Case) -> Result<Value, Unknown> {
     let model = &loaded.model;
     let asked = &mut case.deployment.quantization;
     *asked = asked.take().or(loaded.quantization.clone());
     check(model, &case.deployment)?;
     let weights = weights::best(model, loaded.headers.as_ref(), &case.deployment);
     let mut estimate = with_weights(model, &case.deployment, weights);
-    let said = loaded.warnings.iter().cloned().chain(case.warnings);
-    estimate.warnings.extend(said);
-    let mut told = document::of(&case.id, &estimate);
-    if let Some(map) = told.as_object_mut() {
+    let warnings = loaded.warnings.iter().cloned().chain(case.warnings);
+    estimate.warnings.extend(warnings);
+    let mut reply = document::of(&case.id, &estimate);
+    if let Some(map) = reply.as_object_mut() {
         map.insert("source".into(), json!(model.source));
     }
-    Ok(told)
+    Ok(reply)
 }

@@ -245,8 +245,8 @@ impl GpuGroup {
             .iter()
             .filter(|g| g.asked.model.name != page.model);
         let of_other = |g: &PlannedModel| -> Vec<String> {
-            let said = g.asked.warnings.iter();
-            said.map(|w| format!("{}: {w}", g.name)).collect()
+            let warnings = g.asked.warnings.iter();
+            warnings.map(|w| format!("{}: {w}", g.name)).collect()
         };
         let mut all = page.warnings.clone();
         all.extend(others.flat_map(of_other));

@@ -45,12 +45,12 @@ pub(in crate::commands) fn read_beside(
         reader.take_line(i + 1, &line);
     }
     reader.search_endpoints();
-    let told = CaptureLog {
+    let log = CaptureLog {
         steps: reader.steps(),
         findings: reader.placed_findings(),
     };
     Some(CaptureExtras {
-        timeline: of_capture(&stored.capture, samples, &told, profile, most),
+        timeline: of_capture(&stored.capture, samples, &log, profile, most),
         places: (reader.found.into_iter())
             .map(|(words, (place, _))| (words, place))
             .collect(),
@@ -118,8 +118,8 @@ impl<'a> CaptureReader<'a> {
     fn search_endpoints(&mut self) {
         let found = &mut self.found;
         for words in &self.sought {
-            let said = self.capture.probes.iter().find(|p| p.body.contains(words));
-            if let Some(probe) = said {
+            let probe = self.capture.probes.iter().find(|p| p.body.contains(words));
+            if let Some(probe) = probe {
                 let place = format!(
                     "capture.json, {} at second {:.3}",
                     probe.path,

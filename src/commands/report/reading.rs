@@ -285,13 +285,13 @@ fn names(files: &[&Path]) -> Vec<String> {
     let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
     let mut names: Vec<Option<String>> = vec![None; files.len()];
     for n in 1..=longest.max(1) {
-        let mut seen: HashMap<String, usize> = HashMap::new();
+        let mut counts: HashMap<String, usize> = HashMap::new();
         for p in &parts {
-            *seen.entry(end(p, n)).or_default() += 1;
+            *counts.entry(end(p, n)).or_default() += 1;
         }
         for (name, p) in names.iter_mut().zip(&parts) {
             let short = end(p, n);
-            if name.is_none() && (seen.get(&short) == Some(&1) || n == longest) {
+            if name.is_none() && (counts.get(&short) == Some(&1) || n == longest) {
                 *name = Some(short);
             }
         }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_of_a_step_tells_no_secret() {
+    fn a_summary_of_a_step_shows_no_secret() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("summary.md");
         let token = ["hf", "_Q7xPlimsoll0TestSecret9vB2kLmN4rT"].concat();

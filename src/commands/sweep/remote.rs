@@ -76,11 +76,11 @@ fn folder_of(
         _ if !goes_on(args) => None,
         Some(path) => Some(path.clone()),
         None => {
-            let mine = |path: &Path| {
+            let is_own = |path: &Path| {
                 let place = RemotePlace::read_file(path).ok().flatten();
                 place.is_some_and(|place| place.host == host && place.shard == shard)
             };
-            let latest = folder::latest_run(&args.results.dir, &sweep.name, mine);
+            let latest = folder::latest_run(&args.results.dir, &sweep.name, is_own);
             Some(latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?)
         }
     };

@@ -58,9 +58,9 @@ pub async fn submit_sweep(
         return Ok(ExitCode::Done);
     }
     let slurm = Slurm::default();
-    let news = console.sink();
+    let progress = console.sink();
     let bytes = text.map(str::as_bytes);
-    let submitted = slurm.submit_job(&job, bytes, &news).await?;
+    let submitted = slurm.submit_job(&job, bytes, &progress).await?;
     console.print_note(&format!(
         "job {}: {} shards of {} cells, in {}",
         submitted.id,
@@ -74,10 +74,10 @@ pub async fn submit_sweep(
     }
     let board = console.show_sweep(cells.len() as u64, 0);
     let watcher = BoardWatcher::new(console.clone(), board.clone(), cells.iter().copied());
-    let mut seen = HashSet::new();
-    let mut look = || tell_rows(&submitted, &cells, &watcher, &mut seen);
+    let mut reported = HashSet::new();
+    let mut look = || report_rows(&submitted, &cells, &watcher, &mut reported);
     let waited = slurm
-        .wait_for_job(&submitted, &mut look, &news, stop.token())
+        .wait_for_job(&submitted, &mut look, &progress, stop.token())
         .await?;
     look();
     board.finish_board();
@@ -91,11 +91,11 @@ pub async fn submit_sweep(
 }
 
 /// Reports the rows that have come into the shards' journals.
-fn tell_rows(
+fn report_rows(
     job: &SubmittedJob,
     cells: &[&Cell],
     watcher: &BoardWatcher,
-    seen: &mut HashSet<CellId>,
+    reported: &mut HashSet<CellId>,
 ) {
     let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
@@ -105,8 +105,8 @@ fn tell_rows(
         };
         for row in history.rows_in_order() {
             let cell = known.get(&row.cell);
-            if let (Some(cell), true) = (cell, seen.insert(row.cell.clone())) {
-                watcher.cell_ended(cell, row, seen.len() as u64, cells.len() as u64);
+            if let (Some(cell), true) = (cell, reported.insert(row.cell.clone())) {
+                watcher.cell_ended(cell, row, reported.len() as u64, cells.len() as u64);
             }
         }
     }

@@ -173,12 +173,12 @@ async fn check_engines(
     runtime: &Runtime,
     stop: &StopSignal,
 ) -> Result<(), Failure> {
-    let mut seen: Vec<&EnginePlace> = Vec::new();
+    let mut checked: Vec<&EnginePlace> = Vec::new();
     for server in servers {
-        if seen.contains(&&server.place) {
+        if checked.contains(&&server.place) {
             continue;
         }
-        seen.push(&server.place);
+        checked.push(&server.place);
         let named = server.engine.as_ref();
         let engine: EngineId = match &server.place {
             EnginePlace::Container(name) => {

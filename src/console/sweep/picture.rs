@@ -82,7 +82,7 @@ impl BoardCounts {
     pub(super) fn eta_text(&self) -> Option<String> {
         let left = self
             .forecast
-            .map(|(seconds, said)| seconds - said.elapsed().as_secs_f64())
+            .map(|(seconds, made_at)| seconds - made_at.elapsed().as_secs_f64())
             .filter(|left| *left > 0.0)
             .map_or_else(|| "?".to_owned(), |left| short_duration(left.ceil()));
         (self.done < self.of).then(|| format!("eta {left}"))

@@ -226,7 +226,7 @@ fn the_cause_of_a_failure_wraps_below_its_cell() {
 }
 
 #[test]
-fn an_error_ends_the_board_before_it_is_told() {
+fn an_error_ends_the_board_before_it_is_printed() {
     let (console, term) = wide();
     let board = console.show_sweep(2, 0);
     let lane = board.open_lane("llama-8b");
@@ -239,7 +239,7 @@ fn an_error_ends_the_board_before_it_is_told() {
 }
 
 #[test]
-fn a_board_that_nobody_holds_has_ended() {
+fn a_dropped_board_has_ended() {
     let (console, term) = wide();
     let sink = {
         let board = console.show_sweep(1, 0);
@@ -260,14 +260,14 @@ fn off_a_terminal_a_cell_is_two_lines_and_its_stages_are_none() {
     let two = board.open_lane("qwen-1b on gpu 2");
     one.begin_cell("in 256 out 128");
     two.begin_cell("in 512 out 128");
-    for news in [
+    for progress in [
         Progress::Stage(Stage::Baseline),
         Progress::Stage(Stage::Bench { repeat: 1, of: 1 }),
         Progress::Step { done: 1, of: 4 },
         Progress::Memory(1 << 30),
         Progress::Note("its image has no `rm`".into()),
     ] {
-        one.sink()(news);
+        one.sink()(progress);
     }
     board.cell_done(&row(7, RowStatus::Done, "peak 12.3 GiB, 812 tok/s"));
     board.set_forecast(Some(7650.0));
@@ -294,7 +294,7 @@ fn off_a_terminal_a_cell_is_two_lines_and_its_stages_are_none() {
 }
 
 #[test]
-fn what_every_cell_brings_is_told_once_and_counted() {
+fn a_note_of_every_cell_is_printed_once_and_counted() {
     let (console, captured) = off_terminal(true);
     let board = console.show_sweep(3, 0);
     let lane = board.open_lane("llama-8b");
@@ -355,7 +355,7 @@ fn long_names_are_cut_to_the_terminal_in_ascii_where_it_has_no_more() {
 }
 
 #[test]
-fn memory_is_seen_in_a_narrow_window() {
+fn memory_is_visible_in_a_narrow_window() {
     let (console, term) = board_on((24, 60), || (24, 60), true);
     let board = console.show_sweep(18, 0);
     let lane = board.open_lane("llama-8b tp2 on gpu 0,1");
@@ -369,7 +369,7 @@ fn memory_is_seen_in_a_narrow_window() {
 }
 
 #[test]
-fn the_overall_bar_stays_in_a_low_window() {
+fn the_overall_bar_is_kept_in_a_low_window() {
     let (console, term) = board_on((4, 40), || (4, 40), true);
     let board = console.show_sweep(18, 9);
     let lanes: Vec<BoardLine> = (0..6)

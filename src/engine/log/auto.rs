@@ -96,8 +96,8 @@ impl LogParser for AutoParser {
         }
     }
 
-    fn steps_seen(&self) -> usize {
-        self.best().map_or(0, |b| b.parser.steps_seen())
+    fn step_count(&self) -> usize {
+        self.best().map_or(0, |b| b.parser.step_count())
     }
 
     fn report(&self) -> LogReport {

@@ -48,8 +48,8 @@ fn all_figures(report: &LogReport, found: &mut BTreeSet<String>) {
 pub fn hold(engine: EngineId, log: &str) {
     survives_anything(engine, log);
     is_not_moved_by_other_lines(engine, log);
-    says_nothing_false_when_cut(engine, log);
-    stays_small(engine, log);
+    invents_nothing_when_cut(engine, log);
+    bounds_its_report(engine, log);
 }
 
 fn survives_anything(engine: EngineId, log: &str) {
@@ -95,7 +95,7 @@ fn is_not_moved_by_other_lines(engine: EngineId, log: &str) {
     assert_eq!(plain.steps.len(), mixed.steps.len());
 }
 
-fn says_nothing_false_when_cut(engine: EngineId, log: &str) {
+fn invents_nothing_when_cut(engine: EngineId, log: &str) {
     let mut true_figures = BTreeSet::new();
     let ends = log.match_indices('\n').map(|(at, _)| at);
     for end in ends.chain([log.len()]) {
@@ -116,7 +116,7 @@ fn says_nothing_false_when_cut(engine: EngineId, log: &str) {
     }
 }
 
-fn stays_small(engine: EngineId, log: &str) {
+fn bounds_its_report(engine: EngineId, log: &str) {
     let mut parser = parser_of(engine);
     let lines: Vec<&str> = log.lines().collect();
     for n in 0..60_000_usize {

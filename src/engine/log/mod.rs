@@ -76,7 +76,7 @@ pub trait Messages: Default + Send {
     }
 
     /// Whether a line needs to be read. Called on the raw bytes of every line.
-    fn may_hold_news(&self, raw: &[u8], sheet: &Sheet) -> bool {
+    fn needs_reading(&self, raw: &[u8], sheet: &Sheet) -> bool {
         Self::words().hold(raw) && !self.is_stale(raw, sheet)
     }
 
@@ -119,7 +119,7 @@ impl<M: Messages> LogParser for SheetParser<M> {
         self.lines += 1;
         let raw = &raw[..raw.len().min(LONGEST_LINE)];
         // The rest of a message may contain any words.
-        if !self.messages.awaits_more() && !self.messages.may_hold_news(raw, &self.sheet) {
+        if !self.messages.awaits_more() && !self.messages.needs_reading(raw, &self.sheet) {
             return;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -136,8 +136,8 @@ impl<M: Messages> LogParser for SheetParser<M> {
         self.buffer = buffer;
     }
 
-    fn steps_seen(&self) -> usize {
-        self.sheet.steps_seen()
+    fn step_count(&self) -> usize {
+        self.sheet.step_count()
     }
 
     fn report(&self) -> LogReport {

@@ -200,7 +200,7 @@ impl Sheet {
     }
 
     /// Number of milestones passed.
-    pub fn steps_seen(&self) -> usize {
+    pub fn step_count(&self) -> usize {
         self.steps.len()
     }
 

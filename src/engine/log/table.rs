@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_where_its_row_says() {
+    fn a_value_is_read_at_the_place_of_its_row() {
         const ROWS: &[Row<&str>] = &[
             Row::new("took ", Form::Gib, "behind"),
             Row::new("took ", Form::Float, "further").then(&["and "]),

@@ -112,8 +112,8 @@ impl LogParser for Unwrapped {
         }
     }
 
-    fn steps_seen(&self) -> usize {
-        self.parser.steps_seen()
+    fn step_count(&self) -> usize {
+        self.parser.step_count()
     }
 
     fn report(&self) -> LogReport {
@@ -272,7 +272,7 @@ mod tests {
             let text = String::from_utf8_lossy(line).into_owned();
             self.0.lock().unwrap().push(text);
         }
-        fn steps_seen(&self) -> usize {
+        fn step_count(&self) -> usize {
             0
         }
         fn report(&self) -> LogReport {
@@ -287,13 +287,13 @@ mod tests {
     }
 
     fn unwrapped(lines: &[&str]) -> Vec<String> {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let mut parser = Unwrapped::new(Box::new(Scribe(seen.clone())));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let mut parser = Unwrapped::new(Box::new(Scribe(received.clone())));
         for line in lines {
             parser.line(line.as_bytes(), None);
         }
-        let seen = seen.lock().unwrap();
-        seen.clone()
+        let received = received.lock().unwrap();
+        received.clone()
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn services_that_are_mixed_are_told() {
+    fn mixed_services_are_reported() {
         let codes = |lines: &[&str]| {
             let mut parser = Unwrapped::new(Box::new(Scribe(Arc::default())));
             lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_carrier_stays() {
+    fn text_without_a_carrier_is_kept() {
         for line in [
             r#"{"model_id":"m","max_total_tokens":6024}"#,
             r#"{"log":"cut"#,

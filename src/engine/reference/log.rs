@@ -79,7 +79,7 @@ impl LogParser for ReferenceLogParser {
         }
     }
 
-    fn steps_seen(&self) -> usize {
+    fn step_count(&self) -> usize {
         self.steps.len()
     }
 

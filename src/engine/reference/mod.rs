@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_do_not_tell_the_pool() {
+    fn endpoints_do_not_report_the_pool() {
         use crate::engine::endpoints::reply as probe;
         let facts = Reference.read_probes(&[
             probe("/version", r#"{"version":"0.1.0"}"#),

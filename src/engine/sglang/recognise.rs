@@ -50,7 +50,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             serving: true,
         });
     }
-    let seen = if image_is(&facts.image, IMAGES) {
+    let evidence = if image_is(&facts.image, IMAGES) {
         format!("image `{}` is named after SGLang", facts.image)
     } else {
         let name = OWN_ENV.iter().find(|n| facts.env.contains_key(**n))?;
@@ -60,7 +60,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         format!("variable `{name}` is SGLang's own")
     };
     Some(Recognition {
-        evidence: format!("{seen}; {}", of_process(&facts.argv)),
+        evidence: format!("{evidence}; {}", of_process(&facts.argv)),
         serving: false,
     })
 }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_its_own_is_told() {
+    fn an_own_copy_of_the_weights_is_reported() {
         let plan = planned(BenchKind::Throughput, load());
         assert_eq!(
             plan.argv[3..].join(" "),

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_refusal_says_why() {
+    fn the_refusal_names_the_reason() {
         let text = no_bench(BenchKind::Serve).to_string();
         assert!(
             text.starts_with("engine `tgi` has no serve bench: "),

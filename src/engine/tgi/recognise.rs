@@ -74,7 +74,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         let serving = flags.first().is_none_or(|w| w.starts_with('-'));
         return Some(Recognition { evidence, serving });
     }
-    let seen = if image_is_tgi(&facts.image) {
+    let evidence = if image_is_tgi(&facts.image) {
         format!("image `{}` is named after TGI", facts.image)
     } else if facts.env.contains_key(OWN_ENV) && is_idle(&facts.argv) {
         format!("variable `{OWN_ENV}` is TGI's own")
@@ -83,7 +83,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     };
     let process = not_by_name(&facts.argv);
     Some(Recognition {
-        evidence: format!("{seen}; {process}"),
+        evidence: format!("{evidence}; {process}"),
         serving: false,
     })
 }

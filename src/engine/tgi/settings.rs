@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_nobody_named() {
+    fn shards_without_a_flag() {
         let count = |env: &[(&str, &str)]| {
             let s = settings(&["text-generation-launcher"], env);
             value(&s, "tensor_parallel_size").map(str::to_owned)

@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn json_stays_as_it_is(text in "[a-z \"\\\\u]{0,12}") {
+    fn json_is_kept_as_it_is(text in "[a-z \"\\\\u]{0,12}") {
         let json = serde_json::to_string(&serde_json::json!({"k NaN": text, "\\ud": "Infinity"})).unwrap();
         prop_assert_eq!(serde_json::from_str::<Value>(&plain_json(&json)).unwrap(), serde_json::from_str::<Value>(&json).unwrap());
     }

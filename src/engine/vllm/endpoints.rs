@@ -159,12 +159,12 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
         known(first, "gpu_memory_utilization").and_then(|v| v.parse().ok());
     for config in configs.values() {
         for (label, value) in &config.labels {
-            let seen = facts.values.entry((*label).to_owned()).or_default();
+            let joined = facts.values.entry((*label).to_owned()).or_default();
             // Where engines differ, each one's value in the engines' order.
-            if seen.is_empty() {
-                *seen = value.to_string();
-            } else if !seen.split(", ").any(|v| v == value) {
-                *seen = format!("{seen}, {value}");
+            if joined.is_empty() {
+                *joined = value.to_string();
+            } else if !joined.split(", ").any(|v| v == value) {
+                *joined = format!("{joined}, {value}");
             }
         }
     }

@@ -102,7 +102,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             serving: true,
         });
     }
-    let seen = if image_is_vllm(&facts.image) {
+    let evidence = if image_is_vllm(&facts.image) {
         format!("image `{}` is named after vLLM", facts.image)
     } else if let Some(label) = own_label(facts) {
         format!("label `{label}` names vLLM")
@@ -116,7 +116,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     };
     let process = of_process(&facts.argv);
     Some(Recognition {
-        evidence: format!("{seen}; {process}"),
+        evidence: format!("{evidence}; {process}"),
         serving: false,
     })
 }
@@ -251,10 +251,10 @@ mod tests {
     fn variables_and_labels() {
         let mut idle = facts("my/llm", &["sleep", "infinity"]);
         idle.env = BTreeMap::from([("VLLM_USAGE_SOURCE".into(), "production-docker-image".into())]);
-        let seen = recognise(&idle).unwrap();
+        let recognition = recognise(&idle).unwrap();
         assert!(
-            !seen.serving && seen.evidence.contains("VLLM_USAGE_SOURCE"),
-            "{seen:?}"
+            !recognition.serving && recognition.evidence.contains("VLLM_USAGE_SOURCE"),
+            "{recognition:?}"
         );
         let mut labelled = facts("my/llm", &["python3", "app.py"]);
         labelled.labels = BTreeMap::from([(

@@ -44,8 +44,8 @@ pub fn is_v0(deployment: &Deployment) -> bool {
     if v >= Version::new(0, 11, 0) {
         return false;
     }
-    if let Some(said) = deployment.vllm_v0 {
-        return said;
+    if let Some(v0) = deployment.vllm_v0 {
+        return v0;
     }
     if v < Version::new(0, 8, 0) {
         return true;

@@ -351,8 +351,8 @@ fn compressed_format(w: Config, format: &str) -> Result<Format, Unknown> {
             "block" => {
                 let size = w.0.get("block_structure").and_then(Value::as_array);
                 let side = |at: usize| {
-                    let told = size.and_then(|s| s.get(at)).and_then(Value::as_u64);
-                    told.filter(|s| *s > 0).unwrap_or(128)
+                    let side = size.and_then(|s| s.get(at)).and_then(Value::as_u64);
+                    side.filter(|s| *s > 0).unwrap_or(128)
                 };
                 Format::Fp8Block {
                     rows: side(0),

@@ -82,7 +82,7 @@ fn modules_that_are_left_out_stay_plain() {
 }
 
 #[test]
-fn precisions_that_are_mixed_are_told_layer_by_layer() {
+fn mixed_precisions_are_read_layer_by_layer() {
     let config = json!({"quantization": {"quant_algo": "MIXED_PRECISION", "exclude_modules": ["lm_head"],
         "quantized_layers": {
             "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},

@@ -19,7 +19,7 @@ const METHODS: &[&[&str]] = &[
 ];
 
 /// The checkpoint's own method, where the engine would refuse the one that is asked for.
-pub fn of(model: &Model, engine: EngineId, told: &str) -> Option<String> {
+pub fn of(model: &Model, engine: EngineId, requested: &str) -> Option<String> {
     if !matches!(engine, EngineId::Vllm | EngineId::Sglang) {
         return None;
     }
@@ -30,6 +30,6 @@ pub fn of(model: &Model, engine: EngineId, told: &str) -> Option<String> {
         let word = word.trim().to_ascii_lowercase();
         METHODS.iter().position(|f| f.contains(&word.as_str()))
     };
-    let (asked, has) = (family(told)?, family(own)?);
+    let (asked, has) = (family(requested)?, family(own)?);
     (asked != has).then(|| own.chars().filter(|c| !c.is_control()).take(40).collect())
 }

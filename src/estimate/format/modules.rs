@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_is_not_met() {
+    fn what_is_not_named_does_not_match() {
         assert!(!named(&["model.layers.3.self_attn.q_proj"], "q", Some(30)));
         assert!(!named(&["model.layers.3.self_attn"], "gate_up", Some(3)));
         assert!(!named(&["re:.*mlp.gate$"], "gate_up", Some(9)));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_cannot_be_read_is_told() {
+    fn an_unreadable_expression_is_reported() {
         let made = Patterns::of(["re:((("]);
         assert_eq!(made.unread, ["re:((("]);
     }

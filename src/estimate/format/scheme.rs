@@ -93,9 +93,9 @@ impl Scheme {
     ///
     /// A quantisation that is not recognised.
     pub fn of(model: &Model, deployment: &Deployment) -> Result<Scheme, Unknown> {
-        let told = deployment.quantization.as_deref().map(str::trim);
+        let requested = deployment.quantization.as_deref().map(str::trim);
         let stored = config::quantization(model);
-        let mut scheme = match told.filter(|name| !name.is_empty()) {
+        let mut scheme = match requested.filter(|name| !name.is_empty()) {
             None => match stored {
                 Some(value) => config::read(value)?,
                 None => Scheme::all(Format::Plain),
@@ -260,9 +260,9 @@ impl Scheme {
 /// `expert_dtype` (DeepSeek-V4): with 8 bits elsewhere `fp4` is values of 4 bits with an exponent for each 32. Where it is
 /// left out, engines take it for `fp4` (vLLM 0.33, models/deepseek_v41/quant_config.py); H200 took 125.65 GiB.
 pub fn stored_experts(model: &Model) -> Option<&str> {
-    let said = text_value(&model.config, "expert_dtype").and_then(Value::as_str);
+    let dtype = text_value(&model.config, "expert_dtype").and_then(Value::as_str);
     let default = ["deepseek_v4", "deepseek_ref"].contains(&model.kind.as_str());
-    said.or(default.then_some("fp4"))
+    dtype.or(default.then_some("fp4"))
 }
 
 /// Layers with an MLP that a dynamic 4-bit checkpoint leaves in 16 bits: the smaller the model, the more of them hurt.

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_tells_heads_windows_and_tensors() {
+    fn a_file_has_heads_windows_and_tensors() {
         let bytes = Maker::new()
             .text("general.architecture", "gemma3")
             .number("gemma3.block_count", 12)
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn latent_attention_and_states_are_told_apart() {
+    fn latent_attention_and_states_are_distinguished() {
         let deepseek = Maker::new()
             .text("general.architecture", "deepseek2")
             .number("deepseek2.block_count", 27)
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_tell_its_layers_is_unknown() {
+    fn a_file_without_its_layers_is_unknown() {
         let bytes = Maker::new().text("general.architecture", "llama").bytes();
         let unknown = model(&parse(&bytes, None).unwrap(), "x", "test").unwrap_err();
         assert!(unknown.what.contains("llama.block_count"), "{unknown}");

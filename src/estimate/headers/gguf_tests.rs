@@ -85,7 +85,7 @@ fn settings_and_tensors_are_read() {
 }
 
 #[test]
-fn a_header_that_is_cut_off_says_how_much_it_needs() {
+fn a_cut_off_header_names_the_bytes_it_needs() {
     let bytes = Maker::new()
         .text("general.architecture", "llama")
         .tensor("w", &[32], 8, 34)

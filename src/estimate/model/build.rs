@@ -216,7 +216,7 @@ fn one_layer(
         ref other => recurrent::recurrent(t, f, other)?,
     }
     match layer.mlp {
-        Mlp::Said => plan.configured_mlp(t, f, i.into())?,
+        Mlp::Configured => plan.configured_mlp(t, f, i.into())?,
         Mlp::None => {}
         Mlp::Dense => plan.dense(t, f)?,
         Mlp::Experts => plan.experts(t, f)?,
@@ -272,7 +272,7 @@ fn predictor(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<Predictor, 
 fn norms(f: &Facts<'_>, layer: &Layer) -> u64 {
     let v = &f.view;
     match f.kind.as_str() {
-        _ if layer.mlp != Mlp::Said => 1,
+        _ if layer.mlp != Mlp::Configured => 1,
         "falcon" if v.flag("parallel_attn") == Some(false) => 2,
         "falcon" => {
             let one = v
@@ -311,8 +311,8 @@ fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unkn
         t.linear("mlp_linear", h, h, Split::Columns);
         t.vector("norm", h);
     } else if !is(&mlp, "no_op") {
-        let said = mlp.get("intermediate_size").filter(|n| !n.is_null());
-        let inner = match said {
+        let intermediate = mlp.get("intermediate_size").filter(|n| !n.is_null());
+        let inner = match intermediate {
             Some(n) => whole(n, "intermediate_size", 1 << 20)?,
             None => {
                 let times = mlp

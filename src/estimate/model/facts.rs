@@ -154,8 +154,8 @@ impl<'a> Facts<'a> {
 
     /// Bytes of a value by `torch_dtype`; 2 where it is not set, as engines serve 16 bits.
     pub fn value_bytes(&self) -> u64 {
-        let said = self.view.anywhere(&["torch_dtype", "dtype"]);
-        match said.and_then(Value::as_str) {
+        let dtype = self.view.anywhere(&["torch_dtype", "dtype"]);
+        match dtype.and_then(Value::as_str) {
             Some("float32" | "torch.float32" | "float") => 4,
             _ => 2,
         }
@@ -247,7 +247,7 @@ fn head_dim(v: &View<'_>, family: &Family, hidden: u64, heads: u64) -> Result<u6
 }
 
 fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64, Unknown> {
-    let said = v.count(&[
+    let configured = v.count(&[
         "num_key_value_heads",
         "n_head_kv",
         "num_kv_heads",
@@ -255,20 +255,20 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
         "n_kv_heads",
         "num_query_groups",
     ])?;
-    let said = match v.part("attn_config") {
-        Some(part) => part.count(&["kv_n_heads"])?.or(said),
-        None => said,
+    let configured = match v.part("attn_config") {
+        Some(part) => part.count(&["kv_n_heads"])?.or(configured),
+        None => configured,
     };
     let multi_query = v.flag("multi_query").unwrap_or(true);
     let kv_heads = match kind {
         "gpt_bigcode" if multi_query => 1,
         "falcon" if v.is("new_decoder_architecture") => {
-            v.count(&["num_kv_heads"])?.or(said).unwrap_or(heads)
+            v.count(&["num_kv_heads"])?.or(configured).unwrap_or(heads)
         }
         "falcon" if multi_query => 1,
         "falcon" => heads,
-        _ => match said {
-            Some(said) => said,
+        _ => match configured {
+            Some(configured) => configured,
             None if family.optional_kv_heads && !(kind == "llama" && is_llama_3(v)) => heads,
             None => return Err(missing("num_key_value_heads")),
         },
@@ -318,11 +318,11 @@ fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
 
 fn vocabulary(v: &View<'_>, family: &Family) -> Result<u64, Unknown> {
     let padded = v.vocabulary(&["padded_vocab_size"])?;
-    let said = v.vocabulary(&["vocab_size"])?;
+    let unpadded = v.vocabulary(&["vocab_size"])?;
     let vocab = if family.padded_vocab {
-        padded.or(said)
+        padded.or(unpadded)
     } else {
-        said.or(padded)
+        unpadded.or(padded)
     };
     vocab
         .filter(|n| *n > 0)
@@ -330,8 +330,8 @@ fn vocabulary(v: &View<'_>, family: &Family) -> Result<u64, Unknown> {
 }
 
 fn tied(v: &View<'_>, family: &Family) -> bool {
-    let said = v
+    let configured = v
         .flag("tie_word_embeddings")
         .or_else(|| v.outer.get("tie_word_embeddings").and_then(Value::as_bool));
-    family.always_tied || said.unwrap_or(family.tied)
+    family.always_tied || configured.unwrap_or(family.tied)
 }

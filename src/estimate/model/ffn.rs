@@ -73,8 +73,9 @@ impl Plan {
             None => v.count(&["dense_intermediate_size"])?.unwrap_or(f.inner),
         };
         // Nemotron's pattern names the layers with experts, Gemma's flag whether there are any.
-        let told = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
-        if experts.is_none() && !told {
+        let named_elsewhere =
+            f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
+        if experts.is_none() && !named_elsewhere {
             if let Some(field) = experts_field(f) {
                 return Err(missing(field));
             }
@@ -235,7 +236,7 @@ impl Moe {
         };
         let router_bias = ["use_moe_router_bias", "use_routing_bias"];
         let correction = match router_bias.iter().find_map(|name| v.flag(name)) {
-            Some(said) => said,
+            Some(configured) => configured,
             None => f.family.correction && v.words(&["topk_method"]) != Some("greedy"),
         };
         Ok(Moe {

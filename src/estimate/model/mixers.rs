@@ -24,7 +24,7 @@ pub(super) struct Layer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mlp {
     /// By the other fields of the configuration.
-    Said,
+    Configured,
     /// None: the layer is a mixer.
     None,
     /// Dense.
@@ -39,7 +39,7 @@ impl From<Mixer> for Layer {
             mixer,
             heads: 0,
             joined: false,
-            mlp: Mlp::Said,
+            mlp: Mlp::Configured,
         }
     }
 }

@@ -23,8 +23,8 @@ pub(super) fn recurrent(t: &mut Table, f: &Facts<'_>, mixer: &Mixer) -> Result<(
             let mixed = inner + 2 * groups * state;
             t.linear("in_proj", inner + mixed + heads, h, Split::Columns);
             t.plain("conv", mixed, conv, Split::Columns);
-            let said = f.view.flag("mamba_conv_bias");
-            if said.or(f.view.flag("use_conv_bias")).unwrap_or(true) {
+            let conv_bias = f.view.flag("mamba_conv_bias");
+            if conv_bias.or(f.view.flag("use_conv_bias")).unwrap_or(true) {
                 t.split_vector("conv_b", mixed, Split::Columns);
             }
             // A, D and the bias of dt.

@@ -188,14 +188,14 @@ impl Reading {
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
         let high = self.besides_high as f64 + cache;
-        let told = if high > on.budget as f64 {
+        let risk = if high > on.budget as f64 {
             Risk::High
         } else if high > on.budget as f64 * (1.0 - SPARE) {
             Risk::Medium
         } else {
             Risk::Low
         };
-        Some(told.max(self.least_risk()))
+        Some(risk.max(self.least_risk()))
     }
 
     /// The least risk where something is not known.

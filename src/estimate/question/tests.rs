@@ -158,21 +158,21 @@ fn heads_decide_how_far_tensor_parallelism_goes() {
 }
 
 #[test]
-fn a_length_that_nobody_names_is_asked_for() {
+fn a_missing_length_is_asked_for() {
     let holds = |_: &Deployment| Ok(1.0);
     let asked = Deployment::with_defaults(EngineId::Vllm);
-    let told = solve(What::MaxConcurrency, &model(8, 1, None), &asked, 1, &holds).unwrap_err();
-    assert_eq!(told.hint.as_deref(), Some("give --max-model-len"));
+    let unknown = solve(What::MaxConcurrency, &model(8, 1, None), &asked, 1, &holds).unwrap_err();
+    assert_eq!(unknown.hint.as_deref(), Some("give --max-model-len"));
     let by_hand = Deployment {
         kv_cache_memory: Some(1),
         ..super::tests::asked(1)
     };
-    let told = solve(
+    let solution = solve(
         What::GpuMemoryUtilization,
         &model(8, 1, None),
         &by_hand,
         1,
         &holds,
     );
-    assert!(told.is_err());
+    assert!(solution.is_err());
 }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_sure_is_said_for_sure() {
+    fn only_what_is_certain_is_reported_as_certain() {
         let answer = |engine, gib, settled| verdict(engine, gib, settled).answer;
         // What is not computed with may make it fit.
         assert_eq!(answer(EngineId::Vllm, 12, false), Answer::MayNotFit);
@@ -140,10 +140,10 @@ mod tests {
             .rev()
             .map(|gib| answer(EngineId::Sglang, gib, true))
             .collect();
-        let mut seen = downwards.clone();
-        seen.dedup();
+        let mut distinct = downwards.clone();
+        distinct.dedup();
         assert_eq!(
-            seen,
+            distinct,
             [
                 Answer::Fits,
                 // It starts, with a pool below one request.
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn what_is_missing_is_named() {
         let model = llama();
         let nowhere = Deployment::with_defaults(EngineId::Vllm);
         let found = Verdict::of(&nowhere, &estimate(&model, &nowhere), true);

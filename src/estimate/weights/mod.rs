@@ -211,8 +211,8 @@ fn largest(
 ///
 /// A type that is not known.
 pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
-    let told = deployment.dtype.as_deref().unwrap_or("auto");
-    match told.trim().to_ascii_lowercase().as_str() {
+    let dtype = deployment.dtype.as_deref().unwrap_or("auto");
+    match dtype.trim().to_ascii_lowercase().as_str() {
         "bfloat16" | "bf16" | "float16" | "fp16" | "half" => Ok(2),
         "float32" | "fp32" | "float" => Ok(4),
         "auto" | "" => Ok(match deployment.engine {

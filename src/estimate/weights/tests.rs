@@ -84,8 +84,9 @@ fn heads_that_do_not_divide_are_refused_as_vllm_does() {
     let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.tp = 3;
     let unknown = of(&llama(json!({})), &deployment).unwrap_err();
-    let said = "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
-    assert!(unknown.what.contains(said), "{unknown}");
+    let message =
+        "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
+    assert!(unknown.what.contains(message), "{unknown}");
     deployment.tp = 1;
     deployment.pp = 33;
     assert!(
@@ -164,7 +165,7 @@ fn a_gguf_file_type_leads_to_the_size_of_the_file() {
 }
 
 #[test]
-fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
+fn headers_agree_with_the_configuration_of_a_plain_model() {
     use crate::estimate::headers::{Headers, Stored};
     let model = llama(json!({"num_hidden_layers": 2, "vocab_size": 1000}));
     let mut headers = Headers::default();
@@ -289,14 +290,14 @@ fn gemma_3_scales_one_of_its_two_tables_of_positions() {
         ([3840, 48, 16, 8, 256, 15_360], 23.31),
         ([5376, 62, 32, 16, 128, 21_504], 51.45),
     ] {
-        let told = |rope| gib(&of(&gemma3(shape, rope), &deployment).unwrap());
-        let scaled = told(json!({"rope_scaling": linear}));
+        let weight_gib = |rope| gib(&of(&gemma3(shape, rope), &deployment).unwrap());
+        let scaled = weight_gib(json!({"rope_scaling": linear}));
         assert!((scaled - printed).abs() < 0.02, "{scaled} {printed}");
         // As newer transformers write it, and where an abridged configuration leaves it out.
         let by_layer = json!({"rope_parameters": {"full_attention": linear, "sliding_attention": {"rope_type": "default"}}});
-        assert_eq!(told(by_layer), scaled);
-        assert_eq!(told(json!({})), scaled);
-        assert!(told(json!({"rope_scaling": null})) < scaled - 0.2);
+        assert_eq!(weight_gib(by_layer), scaled);
+        assert_eq!(weight_gib(json!({})), scaled);
+        assert!(weight_gib(json!({"rope_scaling": null})) < scaled - 0.2);
     }
 }
 

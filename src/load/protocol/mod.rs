@@ -130,8 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_within_a_stream_are_seen_in_every_shape() {
-        for (dialect, data, says) in [
+    fn errors_within_a_stream_are_read_in_every_shape() {
+        for (dialect, data, message) in [
             (
                 Dialect::Completions,
                 r#"{"error":{"message":"no room","code":500}}"#,
@@ -145,7 +145,7 @@ mod tests {
             (Dialect::Chat, r#"{"error":{"code":7}}"#, "7"),
         ] {
             let piece = read_event(dialect, data).unwrap();
-            assert!(piece.error.unwrap().contains(says), "{data}");
+            assert!(piece.error.unwrap().contains(message), "{data}");
         }
         for data in ["", "hello", "[1]", "3", "{\"a\":", "{}"] {
             assert!(read_event(Dialect::Completions, data).is_err(), "{data}");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let vllm = r#"{"count":3,"max_model_len":2048,"tokens":[1,2,3],"token_strs":null}"#;
         let tgi = r#"[{"id":1,"text":"the","start":0,"stop":3},{"id":2,"text":" sea","start":3,"stop":7}]"#;
         let llama_cpp = r#"{"tokens":[5,6]}"#;

@@ -86,13 +86,13 @@ impl<'n> GivenKeys<'n> {
 /// An entry's map of this name, below it the defaults'. A null in the entry removes the defaults'
 /// map.
 fn map_layers<'n>(own: &GivenKeys<'n>, defaults: &GivenKeys<'n>, name: &str) -> Vec<&'n YamlNode> {
-    let mine = own.value_of(name);
-    let theirs = if own.0.contains_key(name) && mine.is_none() {
+    let entry_map = own.value_of(name);
+    let theirs = if own.0.contains_key(name) && entry_map.is_none() {
         None
     } else {
         defaults.value_of(name)
     };
-    theirs.into_iter().chain(mine).collect()
+    theirs.into_iter().chain(entry_map).collect()
 }
 
 /// A matrix, and where its patterns stand in the file.
@@ -164,7 +164,7 @@ pub fn read_entry(
         axes.push(read_axis(key, name, value, zipped)?);
     }
 
-    said_once(&given, &template, &axes)?;
+    refuse_repeated_flags(&given, &template, &axes)?;
 
     // The model has an axis of its own; the preset's was used above.
     if let Some(preset) = &mut template.preset {
@@ -526,7 +526,7 @@ fn arguments<'n>(
 }
 
 /// Refuses further words that repeat a flag of `engine_args`: the engine takes the last.
-fn said_once(
+fn refuse_repeated_flags(
     given: &GivenKeys<'_>,
     template: &CellTemplate,
     axes: &[MatrixAxis],

@@ -205,7 +205,7 @@ fn related_loads() -> impl Strategy<Value = [CellLoad; 3]> {
 }
 
 #[test]
-fn more_than_fits_says_nothing_of_less() {
+fn more_than_fits_implies_nothing_of_less() {
     let with = |bench, batch_size, num_prompts| CellLoad {
         bench,
         batch_size,
@@ -251,13 +251,13 @@ fn cells_asked_for_by_id_stay_with_their_machine() {
     for wanted in &cells {
         let only = [wanted.id.0.clone()];
         for index in 1..=2 {
-            let mine = part(index, &[]).planned_cells().any(|c| c.id == wanted.id);
+            let is_own = part(index, &[]).planned_cells().any(|c| c.id == wanted.id);
             let asked: Vec<CellId> = part(index, &only)
                 .planned_cells()
                 .map(|c| c.id.clone())
                 .collect();
-            assert_eq!(asked.contains(&wanted.id), mine);
-            assert_eq!(asked.len(), usize::from(mine));
+            assert_eq!(asked.contains(&wanted.id), is_own);
+            assert_eq!(asked.len(), usize::from(is_own));
         }
     }
 }

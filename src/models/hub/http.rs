@@ -362,15 +362,15 @@ mod tests {
     }
 
     #[test]
-    fn a_part_says_which_and_of_how_much() {
-        let told = |text: &'static str| {
+    fn a_part_has_its_range_and_the_total() {
+        let total_of = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_RANGE, HeaderValue::from_static(text));
             size(StatusCode::PARTIAL_CONTENT, &headers)
         };
-        assert_eq!(told("bytes 0-99/5000"), Ok(Some(5000)));
-        assert_eq!(told("bytes 0-99/*"), Ok(None));
-        assert!(told("bytes 100-199/5000").is_err());
-        assert!(told("").is_err());
+        assert_eq!(total_of("bytes 0-99/5000"), Ok(Some(5000)));
+        assert_eq!(total_of("bytes 0-99/*"), Ok(None));
+        assert!(total_of("bytes 100-199/5000").is_err());
+        assert!(total_of("").is_err());
     }
 }

@@ -20,10 +20,10 @@ use crate::units::GIB;
 
 pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let many = material.runs.len() > 1;
-    let told: Vec<&RunValidation> = (material.runs.iter())
+    let validations: Vec<&RunValidation> = (material.runs.iter())
         .filter_map(|r| r.calculated.as_ref())
         .collect();
-    if told.is_empty() {
+    if validations.is_empty() {
         return Vec::new();
     }
     let compared = |v: &RunValidation| v.items.iter().any(|r| r.within_tolerance.is_some());
@@ -49,8 +49,8 @@ pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Source
             )));
         }
     }
-    if many && told.iter().any(|v| compared(v)) {
-        let all = Validation::validate_runs(told.into_iter().cloned().collect(), Vec::new());
+    if many && validations.iter().any(|v| compared(v)) {
+        let all = Validation::validate_runs(validations.into_iter().cloned().collect(), Vec::new());
         blocks.push(ContentBlock::Table(groups(&all, sources)));
         blocks.extend(all.recommendations.into_iter().map(|message| {
             ContentBlock::Note(Note {

@@ -149,7 +149,7 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
         }
         let mut row = vec![TableCell::text_cell(kind.0)];
         for column in &columns {
-            let told: Vec<f64> = (stats.repeats.iter())
+            let values: Vec<f64> = (stats.repeats.iter())
                 .filter_map(|r| {
                     // Some benches report the mean beside their percentiles.
                     let beside = r
@@ -160,10 +160,10 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
                 })
                 .filter(|v| v.is_finite())
                 .collect();
-            row.push(match arithmetic_mean(&told) {
+            row.push(match arithmetic_mean(&values) {
                 Some(ms) => {
                     let text = format_figure(ms);
-                    let list: Vec<String> = told.iter().map(f64::to_string).collect();
+                    let list: Vec<String> = values.iter().map(f64::to_string).collect();
                     let path = format!("latency_stats.repeats[].result.{}", kind.1);
                     let id = figures.of_key(
                         (&format!("{}, {column}", kind.0), format!("{text} ms")),

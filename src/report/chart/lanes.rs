@@ -698,12 +698,12 @@ struct NameRequest {
 }
 
 fn event_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
-    let wish = |event: &&TimelineEvent| NameRequest {
+    let name_request = |event: &&TimelineEvent| NameRequest {
         at: x.place_of(event.at_s),
         words: harmless_text(&event.label),
         ink: if event.bad { Ink::Bad } else { Ink::Text },
     };
-    visible_events(timeline).iter().map(wish).collect()
+    visible_events(timeline).iter().map(name_request).collect()
 }
 
 /// Names in lines, none over another.
@@ -715,26 +715,26 @@ struct PlacedNames {
 }
 
 impl PlacedNames {
-    fn place_names(wishes: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
+    fn place_names(requests: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
         let mut free = [left; MOST_LINES];
         let mut names = PlacedNames {
             placed: Vec::new(),
             lines: 0,
             left_out: 0,
-            any: !wishes.is_empty(),
+            any: !requests.is_empty(),
         };
-        for wish in wishes {
-            let shown = fit_text(&wish.words, SIZE, 190.0);
+        for request in requests {
+            let shown = fit_text(&request.words, SIZE, 190.0);
             let wide = text_width(&shown, SIZE);
             if shown.is_empty() {
                 continue;
             }
-            let start = (wish.at + 2.0).min(right - wide);
+            let start = (request.at + 2.0).min(right - wide);
             match free.iter().position(|f| *f <= start) {
                 Some(line) => {
                     free[line] = start + wide + 8.0;
                     names.lines = names.lines.max(line + 1);
-                    names.placed.push((start, line, shown, wish));
+                    names.placed.push((start, line, shown, request));
                 }
                 None => names.left_out += 1,
             }
@@ -743,10 +743,10 @@ impl PlacedNames {
     }
 
     fn draw(&self, pen: &mut SvgWriter, top: f64) {
-        for (start, line, shown, wish) in &self.placed {
+        for (start, line, shown, request) in &self.placed {
             let at = (*start, top + LINE * (*line as f64 + 1.0) - 4.0);
-            let fill = pen.paint_for(wish.ink);
-            pen.draw_text(at, SIZE, Anchor::Start, &fill, shown, &wish.words);
+            let fill = pen.paint_for(request.ink);
+            pen.draw_text(at, SIZE, Anchor::Start, &fill, shown, &request.words);
         }
     }
 }

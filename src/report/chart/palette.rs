@@ -294,7 +294,7 @@ mod tests {
 
     /// What people see who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1),
     /// in a space where distance is what the eye tells apart (Ottosson's Oklab).
-    fn seen(colour: u32) -> [[f64; 3]; 4] {
+    fn simulate_vision(colour: u32) -> [[f64; 3]; 4] {
         const KINDS: [[[f64; 3]; 3]; 4] = [
             [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
             [
@@ -343,7 +343,7 @@ mod tests {
             for (n, a) in inks.iter().enumerate() {
                 for b in &inks[..n] {
                     let (x, y) = (colour(*a, dark), colour(*b, dark));
-                    for (x, y) in seen(x).iter().zip(seen(y)) {
+                    for (x, y) in simulate_vision(x).iter().zip(simulate_vision(y)) {
                         let distance: f64 = (0..3).map(|i| (x[i] - y[i]).powi(2)).sum();
                         assert!(distance.sqrt() > least, "{a:?} and {b:?}, dark {dark}");
                     }
@@ -367,7 +367,7 @@ mod tests {
             .sum();
         assert_eq!(known, PARTS.len());
         let hue = |colour: u32| {
-            let [_, a, b] = seen(colour)[0];
+            let [_, a, b] = simulate_vision(colour)[0];
             (b.atan2(a).to_degrees(), a.hypot(b))
         };
         for (component, light, dark) in PARTS {

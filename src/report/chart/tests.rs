@@ -683,12 +683,12 @@ fn layers_are_cut_at_the_measured_line_and_the_rest_is_unexplained() {
     );
     assert!(bottom - top >= 255.0, "memory is tall");
     let y = |gib: f64| bottom - gib / high * (bottom - top);
-    let seen = |label: &str, gib: f64| heights(label).iter().any(|c| (c.1 - y(gib)).abs() < 0.2);
+    let reaches = |label: &str, gib: f64| heights(label).iter().any(|c| (c.1 - y(gib)).abs() < 0.2);
     // At first 1 GiB is measured where the weights are 8: the layer ends at the line.
-    assert!(seen("Model weights", 1.0) && seen("Model weights", 8.0));
-    assert!(!seen("Model weights", 9.0));
-    assert!(seen("KV cache pool", 13.0));
-    assert!(seen("Unexplained", 15.0) && seen("Unexplained", 19.0));
+    assert!(reaches("Model weights", 1.0) && reaches("Model weights", 8.0));
+    assert!(!reaches("Model weights", 9.0));
+    assert!(reaches("KV cache pool", 13.0));
+    assert!(reaches("Unexplained", 15.0) && reaches("Unexplained", 19.0));
     // Weights come at second 5, and nothing is drawn of them before.
     let first = heights("Model weights")
         .iter()

@@ -96,8 +96,8 @@ impl TimelineLane {
         };
         let mut shown: Vec<Component> = Vec::new();
         for layer in &self.layers {
-            let seen = |s: &Stretch| layer.size_at(s.to_s) > 0.0;
-            if !shown.contains(&layer.component) && self.stretches.iter().any(seen) {
+            let has_size = |s: &Stretch| layer.size_at(s.to_s) > 0.0;
+            if !shown.contains(&layer.component) && self.stretches.iter().any(has_size) {
                 shown.push(layer.component);
             }
         }

@@ -57,7 +57,7 @@ fn reading_of(page: &mut EstimatePage) -> &mut Reading {
     }
 }
 
-fn told(terms: &[Term], warnings: &[String]) -> EstimatePage {
+fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
     EstimatePage {
         document: ESTIMATE_DOCUMENT.into(),
         model: "Qwen/Qwen3-8B".into(),
@@ -123,7 +123,7 @@ fn a_page() {
     let warnings = [
         "--cpu-offload-gb moves weights to the host's memory, and is not computed with".to_owned(),
     ];
-    insta::assert_snapshot!(estimate_page(&told(&terms, &warnings), false, 88), @r"
+    insta::assert_snapshot!(estimate_page(&sample_page(&terms, &warnings), false, 88), @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM 80GB, 79.18 GiB
 
     Estimated memory
@@ -159,9 +159,9 @@ fn a_page_that_explains_on_a_narrow_terminal() {
         "the peak of a vision tower is not known from its configuration",
     )
     .hint("measure it with `plimsoll calibrate`"));
-    let mut told = told(&terms, &[]);
-    told.reading = Known::Missing(Unknown::new("a term is not known"));
-    let text = estimate_page(&told, true, 44);
+    let mut page = sample_page(&terms, &[]);
+    page.reading = Known::Missing(Unknown::new("a term is not known"));
+    let text = estimate_page(&page, true, 44);
     insta::assert_snapshot!(text, @r"
     Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
       80GB, 79.18 GiB
@@ -221,20 +221,20 @@ fn a_page_that_explains_on_a_narrow_terminal() {
 #[test]
 fn what_does_not_fit_names_the_shortage() {
     let terms = terms();
-    let mut told = told(&terms, &[]);
-    told.concurrency = 16;
-    let text = estimate_page(&told, false, 88);
+    let mut page = sample_page(&terms, &[]);
+    page.concurrency = 16;
+    let text = estimate_page(&page, false, 88);
     let line =
         "Does not fit by 39.00 GiB, 16 requests of 40,960 tokens: the KV cache needs 90.00 GiB";
     assert!(text.contains(line), "{text}");
-    reading_of(&mut told).besides = 80 * GIB;
-    let text = estimate_page(&told, false, 120);
+    reading_of(&mut page).besides = 80 * GIB;
+    let text = estimate_page(&page, false, 120);
     assert!(
         text.contains("everything but the KV cache needs 80.00 GiB"),
         "{text}"
     );
-    reading_of(&mut told).on = None;
-    assert!(estimate_page(&told, false, 88).contains("name it with --gpu"));
+    reading_of(&mut page).on = None;
+    assert!(estimate_page(&page, false, 88).contains("name it with --gpu"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn nothing_unknown_is_written_as_nought() {
 }
 
 #[test]
-fn a_spreadsheet_meets_no_formula() {
+fn a_spreadsheet_contains_no_formula() {
     let runs = runs();
     let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let mut records = e.request_records(&runs);
@@ -66,7 +66,7 @@ fn a_spreadsheet_meets_no_formula() {
 }
 
 #[test]
-fn the_line_of_a_level_says_what_was_not_measured() {
+fn the_line_of_a_level_names_what_was_not_measured() {
     let full = LevelLine {
         completed: Some(31),
         asked: 32,

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_fit_for_files_and_met_once() {
+    fn names_are_fit_for_files_and_unique() {
         let mut names = UsedNames::default();
         assert_eq!(names.take_name("../../etc/passwd"), "x------etc-passwd");
         assert_eq!(names.take_name("a b"), "a-b");

@@ -55,13 +55,13 @@ const HOLE: f64 = 4.0;
 /// What a lane has in each column. Columns between two samples that follow each other hold the
 /// level of the one before; where sampling stopped there is nothing.
 pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<ColumnRange>> {
-    let mut seen: Vec<Option<ColumnRange>> = vec![None; span.columns];
+    let mut columns: Vec<Option<ColumnRange>> = vec![None; span.columns];
     for s in lane.stretches.iter().filter(|s| is_known(s)) {
         if s.to_s < span.from_s || s.from_s > span.to_s {
             continue;
         }
         let (first, last) = (span.nearest_column(s.from_s), span.nearest_column(s.to_s));
-        for column in seen.iter_mut().take(last + 1).skip(first) {
+        for column in columns.iter_mut().take(last + 1).skip(first) {
             let wider = |old: &ColumnRange| ColumnRange {
                 low: old.low.min(s.low),
                 high: old.high.max(s.high),
@@ -91,14 +91,14 @@ pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<Column
             span.nearest_column(before.to_s),
             span.nearest_column(after.from_s),
         );
-        for (i, column) in seen.iter_mut().enumerate().take(last + 1).skip(first) {
+        for (i, column) in columns.iter_mut().enumerate().take(last + 1).skip(first) {
             let between = span.middle(i) > before.to_s && span.middle(i) < after.from_s;
             if column.is_none() && between {
                 *column = Some(held);
             }
         }
     }
-    seen
+    columns
 }
 
 /// The usual time from one stretch to the next, seconds.

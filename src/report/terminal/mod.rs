@@ -104,22 +104,22 @@ struct Shown {
 impl Shown {
     /// What a lane has in each column, until now.
     fn lane_columns(&self, lane: &TimelineLane) -> Vec<Option<ColumnRange>> {
-        let mut seen = lane_columns(lane, self.span);
+        let mut columns = lane_columns(lane, self.span);
         if self.until.is_finite() {
             let last = if self.until < self.span.from_s {
                 0
             } else {
                 self.span.nearest_column(self.until) + 1
             };
-            seen.iter_mut().skip(last).for_each(|s| *s = None);
+            columns.iter_mut().skip(last).for_each(|s| *s = None);
         }
-        seen
+        columns
     }
 
     /// A chart of memory.
     fn chart(&self, page: &mut TextPage, lane: &TimelineLane, rows: usize) {
-        let seen = self.lane_columns(lane);
-        let known = || seen.iter().flatten();
+        let columns = self.lane_columns(lane);
+        let known = || columns.iter().flatten();
         let highest = known().map(|s| s.high).fold(f64::NEG_INFINITY, f64::max);
         let lowest = known().map(|s| s.low).fold(f64::INFINITY, f64::min);
         let of = lane
@@ -149,7 +149,7 @@ impl Shown {
                 _ if row == rows / 2 => format_gib(top * row as f64 / rows as f64),
                 _ => String::new(),
             };
-            let cells: String = seen
+            let cells: String = columns
                 .iter()
                 .map(|s| self.glyph_at(*s, row, rows, top))
                 .collect();
@@ -166,15 +166,15 @@ impl Shown {
     }
 
     /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
-    fn glyph_at(&self, seen: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
-        let Some(seen) = seen else { return ' ' };
+    fn glyph_at(&self, range: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
+        let Some(range) = range else { return ' ' };
         let unicode = self.options.unicode;
         // Eighths of rows; what was seen is never drawn as nothing.
         let eighths = |value: f64| {
             let all = (rows * 8) as f64;
             (value / top * all).clamp(1.0, all).round() as usize
         };
-        let (low, high) = (eighths(seen.low), eighths(seen.high));
+        let (low, high) = (eighths(range.low), eighths(range.high));
         let base = row * 8;
         // In its topmost row, what is between lowest and highest is within the character.
         let (low_row, high_row) = ((low - 1) / 8, (high - 1) / 8);
@@ -193,8 +193,8 @@ impl Shown {
 
     /// A gauge in one line.
     fn gauge(&self, page: &mut TextPage, lane: &TimelineLane) {
-        let seen = self.lane_columns(lane);
-        let highest = seen.iter().flatten().map(|s| s.high).reduce(f64::max);
+        let columns = self.lane_columns(lane);
+        let highest = columns.iter().flatten().map(|s| s.high).reduce(f64::max);
         let Some(highest) = highest else { return };
         let all = highest_of(lane, highest);
         let top = match lane.unit.as_str() {
@@ -226,7 +226,7 @@ impl Shown {
             lane.label,
             format_number(highest)
         ));
-        let cells: String = seen.iter().map(cell).collect();
+        let cells: String = columns.iter().map(cell).collect();
         page.write_line(&format!(
             "{}{}{cells}",
             pad_right_aligned(&format_number(top), SCALE - 1),
@@ -421,9 +421,9 @@ fn write_event_list(
 }
 
 /// The highest of the whole lane.
-fn highest_of(lane: &TimelineLane, seen: f64) -> f64 {
+fn highest_of(lane: &TimelineLane, highest_shown: f64) -> f64 {
     let known = lane.stretches.iter().filter(|s| is_known(s));
-    known.map(|s| s.high).fold(seen, f64::max)
+    known.map(|s| s.high).fold(highest_shown, f64::max)
 }
 
 /// A row's character by the eighths that are filled, from one.

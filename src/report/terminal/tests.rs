@@ -198,8 +198,8 @@ fn where_sampling_stopped_nothing_is_drawn() {
         to_s: 100.0,
         columns: 200,
     };
-    let seen = lane_columns(&lane, span);
-    let known: Vec<bool> = seen.iter().map(Option::is_some).collect();
+    let columns = lane_columns(&lane, span);
+    let known: Vec<bool> = columns.iter().map(Option::is_some).collect();
     assert!(known[..39].iter().all(|k| *k), "{known:?}");
     assert!(known[42..158].iter().all(|k| !k), "{known:?}");
     assert!(known[160..].iter().all(|k| *k), "{known:?}");
@@ -216,11 +216,11 @@ proptest! {
         stretches.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
         let span = Span { from_s: 0.0, to_s: 1000.0, columns: columns_n };
         let lane = lane("m", "GiB", Some(80.0), stretches.clone());
-        let seen = lane_columns(&lane, span);
+        let columns = lane_columns(&lane, span);
         let shown = Shown { span, until: f64::INFINITY, options: options(unicode) };
         for s in &stretches {
             let column = span.nearest_column(s.from_s);
-            let here = seen[column].expect("a column with a sample");
+            let here = columns[column].expect("a column with a sample");
             prop_assert!(here.high >= s.high && here.low <= s.low);
             // And something is drawn at the height of the highest.
             let row = ((here.high / 80.0 * 80.0).clamp(1.0, 80.0).round() as usize - 1) / 8;
@@ -230,7 +230,7 @@ proptest! {
             }
         }
         let highest = stretches.iter().map(|s| s.high).fold(0.0, f64::max);
-        let drawn = seen.iter().flatten().map(|s| s.high).fold(0.0, f64::max);
+        let drawn = columns.iter().flatten().map(|s| s.high).fold(0.0, f64::max);
         prop_assert_eq!(highest, drawn);
     }
 }

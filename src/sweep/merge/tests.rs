@@ -146,7 +146,7 @@ fn stages_add_up() {
 }
 
 #[test]
-fn the_row_that_says_most_is_kept() {
+fn the_most_informative_row_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let all = sweep(cells(&["m"]));
     let made = |status: RowStatus, ended: &str| {
@@ -212,7 +212,7 @@ fn a_run_that_went_on_with_another_part_has_both() {
 }
 
 #[test]
-fn a_missing_part_and_a_torn_line_are_told() {
+fn a_missing_part_and_a_torn_line_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let all = sweep(cells(&["a", "b", "c"]));
     let shard = Some(Shard { index: 2, of: 3 });

@@ -1,6 +1,6 @@
 //! Another machine, as a URL names it, and a command on it.
 
-use super::said::read_beginning;
+use super::output::read_beginning;
 use crate::error::Failure;
 use std::ffi::OsString;
 use std::fmt;
@@ -141,18 +141,18 @@ impl RemoteHost {
         let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::bug("the output of `ssh` cannot be read"));
         };
-        let (said, complaint, ended) = tokio::join!(
+        let (output, complaint, ended) = tokio::join!(
             read_beginning(&mut out),
             read_beginning(&mut err),
             child.wait()
         );
         let ended = ended.map_err(|e| self.no_ssh(e))?;
-        let text = |said: io::Result<Vec<u8>>| {
-            String::from_utf8_lossy(&said.unwrap_or_default()).into_owned()
+        let text = |output: io::Result<Vec<u8>>| {
+            String::from_utf8_lossy(&output.unwrap_or_default()).into_owned()
         };
         let complaint = text(complaint).trim().to_owned();
         match ended.code() {
-            Some(0) => Ok(Ok(text(said))),
+            Some(0) => Ok(Ok(text(output))),
             // ssh's own; a command of ours does not end so.
             Some(255) => Err(self.not_reached(&complaint)),
             code => Ok(Err((code.unwrap_or(-1), complaint))),
@@ -170,9 +170,12 @@ impl RemoteHost {
             self.address(),
         );
         match self.ask_words(&["plimsoll", "--version"]).await? {
-            Ok(said) => {
+            Ok(output) => {
                 // Before it a shell may have greeted.
-                let version = said.lines().rev().find_map(|l| l.strip_prefix("plimsoll "));
+                let version = output
+                    .lines()
+                    .rev()
+                    .find_map(|l| l.strip_prefix("plimsoll "));
                 match version.map(str::trim) {
                     Some(version) if version == ours => Ok(()),
                     Some(version) => Err(Failure::environment(format!(
@@ -316,7 +319,7 @@ mod tests {
             .arg(line)
             .output()
             .unwrap();
-        let said = String::from_utf8(ended.stdout).unwrap();
-        assert_eq!(said.split_terminator('\0').collect::<Vec<_>>(), words);
+        let output = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(output.split_terminator('\0').collect::<Vec<_>>(), words);
     }
 }

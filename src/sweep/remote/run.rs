@@ -1,7 +1,7 @@
 //! Running a sweep on the other machine, to its end or to the user's.
 
 use super::host::RemoteHost;
-use super::said::{LineBuffer, read_beginning};
+use super::output::{LineBuffer, read_beginning};
 use super::unpack::{UnpackedFiles, unpack_archive};
 use crate::error::{ExitCode, Failure};
 use crate::sweep::folder::LOCK_FILE;
@@ -63,8 +63,11 @@ impl RemoteHost {
         let mut out = child.stdout.take();
         let mut err = child.stderr.take();
         let (mut lines, mut complaints) = (LineBuffer::default(), LineBuffer::default());
-        let mut tell = |told: Vec<String>| -> Result<(), Failure> {
-            let text: String = told.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+        let mut write_lines = |whole_lines: Vec<String>| -> Result<(), Failure> {
+            let text: String = whole_lines
+                .iter()
+                .flat_map(|line| [line.as_str(), "\n"])
+                .collect();
             data(text.as_bytes())
         };
         let mut front = RemoteGreeting::default();
@@ -75,7 +78,7 @@ impl RemoteHost {
                 read = read_pipe(&mut out, &mut buffer), if out.is_some() => match read.map_err(broken)? {
                     0 => out = None,
                     n => if let Some(rest) = front.after_mark(&buffer[..n]) {
-                        tell(lines.whole_lines(&rest))?;
+                        write_lines(lines.whole_lines(&rest))?;
                     },
                 },
                 read = read_pipe(&mut err, &mut complaint), if err.is_some() => match read.map_err(broken)? {
@@ -96,7 +99,7 @@ impl RemoteHost {
                 }
             }
         }
-        tell(lines.last_lines())?;
+        write_lines(lines.last_lines())?;
         complaints.last_lines().iter().for_each(|line| talk(line));
         let status = child.wait().await.map_err(broken)?;
         if let Some(writing) = writing {
@@ -141,8 +144,8 @@ impl RemoteHost {
         let into = into.to_owned();
         let unpacking = tokio::task::spawn_blocking(move || unpack_archive(out, &into));
         let complaints = tokio::spawn(async move {
-            let said = read_beginning(&mut err).await.unwrap_or_default();
-            String::from_utf8_lossy(&said).trim().to_owned()
+            let bytes = read_beginning(&mut err).await.unwrap_or_default();
+            String::from_utf8_lossy(&bytes).trim().to_owned()
         });
         let ended = tokio::select! {
             ended = child.wait() => ended.map_err(broken)?,
@@ -178,7 +181,7 @@ impl RemoteHost {
 /// The beginning of the remote output, up to the number of our process.
 #[derive(Debug, Default)]
 struct RemoteGreeting {
-    said: Vec<u8>,
+    received: Vec<u8>,
     pid: Option<String>,
     /// No number came: all output is data.
     given_up: bool,
@@ -190,10 +193,10 @@ impl RemoteGreeting {
         if self.pid.is_some() || self.given_up {
             return Some(bytes.to_vec());
         }
-        self.said.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
         let mut begin = 0;
-        while let Some(length) = memchr::memchr(b'\n', &self.said[begin..]) {
-            let line = &self.said[begin..begin + length];
+        while let Some(length) = memchr::memchr(b'\n', &self.received[begin..]) {
+            let line = &self.received[begin..begin + length];
             begin += length + 1;
             // A greeting without a line's end may precede it on the same line.
             let Some(at) = memchr::memmem::find(line, MARK) else {
@@ -204,14 +207,14 @@ impl RemoteGreeting {
                 .to_owned();
             if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
                 self.pid = Some(digits);
-                let rest = self.said.split_off(begin);
-                self.said = Vec::new();
+                let rest = self.received.split_off(begin);
+                self.received = Vec::new();
                 return (!rest.is_empty()).then_some(rest);
             }
         }
-        if self.said.len() > GREETING {
+        if self.received.len() > GREETING {
             self.given_up = true;
-            return Some(std::mem::take(&mut self.said));
+            return Some(std::mem::take(&mut self.received));
         }
         None
     }

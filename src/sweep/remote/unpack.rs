@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_archive_is_told() {
+    fn half_an_archive_is_reported() {
         let mut tar = tar::Builder::new(Vec::new());
         entry(&mut tar, EntryType::Regular, "a", "", &[b'x'; 4000]);
         let bytes = tar.into_inner().unwrap();

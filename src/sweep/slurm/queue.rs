@@ -72,7 +72,7 @@ impl Slurm {
         &self,
         job: &SubmittedJob,
         look: &mut (dyn FnMut() + Send),
-        news: &Sink,
+        progress: &Sink,
         stop: &CancellationToken,
     ) -> Result<WaitOutcome, Failure> {
         let mut known = BTreeMap::new();
@@ -87,10 +87,10 @@ impl Slurm {
                 QueueAnswer::Tasks(tasks) => {
                     silent = false;
                     for line in changes(&known, &tasks) {
-                        news(Progress::Note(line));
+                        progress(Progress::Note(line));
                     }
                     for line in describe_held(&job.id, &known, &tasks) {
-                        news(Progress::Warning(line));
+                        progress(Progress::Warning(line));
                     }
                     let over = tasks.values().all(TaskPlace::is_over);
                     known.extend(tasks);
@@ -102,7 +102,7 @@ impl Slurm {
                 QueueAnswer::Silent(why) => {
                     // A controller that is restarted comes back; the job runs on meanwhile.
                     if !silent {
-                        news(Progress::Warning(format!(
+                        progress(Progress::Warning(format!(
                             "Slurm does not answer: {why}. It is asked again until it does; the jobs run on"
                         )));
                     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_and_shards_together() {
+    fn a_change_is_reported_once_and_shards_together() {
         let waiting = listed(&[
             "12_1|PENDING|Priority",
             "12_2|PENDING|None",
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_let_a_held_task_go_is_told_once() {
+    fn who_must_let_a_held_task_go_is_named_once() {
         let waiting = listed(&["12_1|PENDING|Resources", "12_2|RUNNING|None"]);
         let now = listed(&[
             "12_1|PENDING|JobHeldAdmin",

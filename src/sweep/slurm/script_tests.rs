@@ -68,8 +68,8 @@ fn words_that_arrive(job: &SlurmJob) -> Vec<String> {
         .output()
         .unwrap();
     assert!(ended.status.success(), "{ended:?}");
-    let said = String::from_utf8(ended.stdout).unwrap();
-    said.split_terminator('\0').map(str::to_owned).collect()
+    let output = String::from_utf8(ended.stdout).unwrap();
+    output.split_terminator('\0').map(str::to_owned).collect()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn each_task_takes_its_shard_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn run_by_hand_it_says_that_sbatch_starts_it() {
+fn run_by_hand_it_names_sbatch() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("submit.sh");
     std::fs::write(&file, render_script(&job()).unwrap()).unwrap();

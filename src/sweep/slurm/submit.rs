@@ -100,7 +100,7 @@ impl Slurm {
         &self,
         job: &SlurmJob,
         file: Option<&[u8]>,
-        news: &Sink,
+        progress: &Sink,
     ) -> Result<SubmittedJob, Failure> {
         let text = render_script(job)?;
         let path = job.script_file();
@@ -130,7 +130,7 @@ impl Slurm {
             .hint(format!("the script is in `{}`", path.display())));
         }
         if !complaint.is_empty() {
-            news(Progress::Warning(format!("sbatch: {complaint}")));
+            progress(Progress::Warning(format!("sbatch: {complaint}")));
         }
         let reply = String::from_utf8_lossy(&output.stdout);
         SubmittedJob::parse_answer(&reply, job).ok_or_else(|| {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_which_temperature_is_which() {
+    fn labels_identify_each_temperature() {
         let dir = tempfile::tempdir().unwrap();
         write(
             dir.path(),

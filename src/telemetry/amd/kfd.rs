@@ -150,7 +150,7 @@ pub struct Processes {
     listing: Spacing,
     reading: Spacing,
     /// Last reported list of each GPU, and when.
-    told: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
+    reported: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
 }
 
 struct WatchedProcess {
@@ -162,7 +162,7 @@ struct WatchedProcess {
 impl Processes {
     /// For GPUs with these KFD ids.
     pub fn new(sys: &Path, proc: &Path, container_id: &str, gpu_ids: Vec<Vec<u64>>) -> Processes {
-        let told = gpu_ids.iter().map(|_| None).collect();
+        let reported = gpu_ids.iter().map(|_| None).collect();
         let directory = sys.join("class/kfd/kfd/proc");
         Processes {
             offered: directory.is_dir(),
@@ -173,7 +173,7 @@ impl Processes {
             watched: Vec::new(),
             listing: Spacing::new(LIST_AGE_NS, LIST_AGE_ON_REQUEST_NS, COST_FACTOR),
             reading: Spacing::new(0, 0, COST_FACTOR),
-            told,
+            reported,
         }
     }
 
@@ -205,7 +205,7 @@ impl Processes {
             self.listing.note_reading(start, clock.now());
         }
         if !on_request && !self.reading.is_due(start, false) {
-            return self.told.iter().map(|_| None).collect();
+            return self.reported.iter().map(|_| None).collect();
         }
         let read_start = clock.now();
         let used = self.used_per_gpu();
@@ -213,17 +213,17 @@ impl Processes {
         let mut result = Vec::with_capacity(used.len());
         for (gpu, listed) in used.into_iter().enumerate() {
             let listed = self.merge_lists(listed, beside(gpu));
-            let told = &mut self.told[gpu];
-            let news = told.as_ref().is_none_or(|(at, before)| {
+            let last_report = &mut self.reported[gpu];
+            let is_new = last_report.as_ref().is_none_or(|(at, before)| {
                 on_request || start - at >= LIST_AGE_NS || *before != listed
             });
-            if news {
-                *told = Some((start, listed.clone()));
+            if is_new {
+                *last_report = Some((start, listed.clone()));
             }
             // If the driver lists no processes at all, an empty list does not mean that there are
             // none.
             let known = self.offered || !listed.is_empty();
-            result.push((news && known).then_some(listed));
+            result.push((is_new && known).then_some(listed));
         }
         result
     }

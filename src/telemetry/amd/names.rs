@@ -27,12 +27,12 @@ pub fn card_names(cards: &[&Card], architecture: &[Option<String>], roots: &Root
         .map(|card| card.product_name.clone().or_else(|| in_tables(card)))
         .collect();
     if names.iter().any(Option::is_none) {
-        let told = by_tool(roots);
+        let tool_names = by_tool(roots);
         for (name, card) in names.iter_mut().zip(cards) {
             let same = |(bdf, _): &&(String, String)| *bdf == card.bdf;
             *name = name
                 .take()
-                .or_else(|| told.iter().find(same).map(|(_, name)| name.clone()));
+                .or_else(|| tool_names.iter().find(same).map(|(_, name)| name.clone()));
         }
     }
     let anonymous = |place: usize| match architecture.get(place) {

@@ -142,14 +142,14 @@ impl NvmlGpu {
 
     /// Its memory now; usage above the total is an error.
     pub fn read_memory(&self) -> Result<DeviceMemory, NvmlError> {
-        let memory = self.told_memory()?;
+        let memory = self.query_memory()?;
         match self.facts.total_bytes {
             Some(total) if memory.used > total => Err(NvmlError::Unknown),
             _ => Ok(memory),
         }
     }
 
-    fn told_memory(&self) -> Result<DeviceMemory, NvmlError> {
+    fn query_memory(&self) -> Result<DeviceMemory, NvmlError> {
         match self.layout {
             MemoryCall::V2 => memory_v2(&self.device),
             MemoryCall::Host => host_memory(),
@@ -234,7 +234,7 @@ impl NvmlGpu {
     pub fn read_processes(
         &mut self,
         clock: &Clock,
-        whose: &mut Attribution,
+        attribution: &mut Attribution,
         costs: &mut CallLedger,
     ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
         let (Some(lists), Ok(nvml)) = (&mut self.lists, loaded_library()) else {
@@ -250,7 +250,7 @@ impl NvmlGpu {
             Err(ListError::Nonsense) => return Err(Nonsense),
             Err(ListError::Driver) => return Ok(None),
         };
-        let mut processes = whose.identify_processes(&raw);
+        let mut processes = attribution.identify_processes(&raw);
         costs.note_call("attribution", clock.now() - listed);
         if self.accounting {
             let start = clock.now();

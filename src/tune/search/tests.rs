@@ -275,7 +275,7 @@ fn a_goal_that_nothing_meets_names_the_part_and_how_far_it_is() {
 }
 
 #[test]
-fn the_document_says_what_was_measured_and_what_was_expected() {
+fn the_document_separates_measured_from_expected() {
     let (space, limits) = (space(), limits(&[]));
     let model = Model::of_seed(5);
     let search = tuned(&space, &model, &limits, 5, 9);

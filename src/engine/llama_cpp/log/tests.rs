@@ -13,7 +13,7 @@ fn shown(r: &LogReport, key: &str) -> Option<String> {
     r.facts.get(key).map(|f| f.value.to_string())
 }
 
-fn says(r: &LogReport, pairs: &[(&str, &str)]) {
+fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
     for (key, value) in pairs {
         assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
     }
@@ -39,7 +39,7 @@ fn a_real_server() {
     ] {
         assert!((number(&r, key, "CPU") - mib).abs() < 1e-9, "{key}");
     }
-    says(
+    assert_values(
         &r,
         &[
             ("n_ctx", "2048"),
@@ -74,7 +74,7 @@ fn a_real_server() {
         "../../../../tests/fixtures/llama_cpp/server-cpu-default.log"
     ));
     assert_eq!(shown(&r, "weights_gib"), None);
-    says(&r, &[("kv_cache_tokens", "2048"), ("oom", "false")]);
+    assert_values(&r, &[("kv_cache_tokens", "2048"), ("oom", "false")]);
 }
 
 const TWO_GPUS: &str = "\
@@ -133,7 +133,7 @@ fn buffers_add_up_or_replace_each_other() {
     ] {
         assert_eq!(number(&r, key, label), mib, "{key} {label}");
     }
-    says(
+    assert_values(
         &r,
         &[
             ("kv_total_gib", "0.9375"),
@@ -173,7 +173,7 @@ fn a_draft_model_and_another_load() {
     assert_eq!(number(&r, "draft_weights_gib", "CUDA0"), 100.0);
     assert_eq!(number(&r, "draft_kv_cache_gib", "CUDA0"), 10.0);
     assert_eq!(number(&r, "activation_peak_gib", "CUDA0"), 320.0);
-    says(
+    assert_values(
         &r,
         &[
             ("n_ctx", "8192"),
@@ -183,7 +183,7 @@ fn a_draft_model_and_another_load() {
     );
     let again = report(&format!("{TWO_GPUS}{}", TWO_GPUS.replace("8192", "1024")));
     assert_eq!(number(&again, "weights_gib", "CPU"), 384.0);
-    says(&again, &[("n_ctx", "1024")]);
+    assert_values(&again, &[("n_ctx", "1024")]);
     assert!(again.findings.iter().any(|f| f.code == "engine_restarted"));
 }
 
@@ -194,7 +194,7 @@ fn old_spellings_and_the_fork() {
          llama_new_context_with_model: KV self size  =   64.00 MiB, c^KV (q8_0):   64.00 MiB, kv^T (f16):    0.00 MiB",
     );
     assert_eq!(number(&r, "weights_gib", "CUDA0"), 1024.0);
-    says(
+    assert_values(
         &r,
         &[
             ("kv_cache_dtype", "q8_0"),
@@ -206,7 +206,7 @@ fn old_spellings_and_the_fork() {
     let r = report(
         "llama_kv_cache: size =  512.00 MiB (  2048 cells,   4 layers,  1/1 seqs), K (q8_0):  256.00 MiB, V (f16):  256.00 MiB",
     );
-    says(
+    assert_values(
         &r,
         &[
             ("kv_cache_gib", "0.5"),
@@ -219,7 +219,7 @@ fn old_spellings_and_the_fork() {
 #[test]
 fn lacks_of_memory_and_the_one_that_was_survived() {
     let lack = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: out of memory\nggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 2147483648\n";
-    says(
+    assert_values(
         &report(lack),
         &[("oom", "true"), ("oom_requested_gib", "2")],
     );
@@ -230,7 +230,7 @@ fn lacks_of_memory_and_the_one_that_was_survived() {
     let survived = format!(
         "{retry}srv    load_model: initializing, n_slots = 1, n_ctx_slot = 100, kv_unified = 'false'"
     );
-    says(
+    assert_values(
         &report(&survived),
         &[
             ("oom", "false"),
@@ -241,12 +241,12 @@ fn lacks_of_memory_and_the_one_that_was_survived() {
     let buffer = format!("{retry}sched_reserve:      CUDA0 compute buffer size =   640.00 MiB");
     for log in [survived, buffer] {
         let r = report(&log);
-        says(&r, &[("oom", "false"), ("oom_recovered", "true")]);
+        assert_values(&r, &[("oom", "false"), ("oom_recovered", "true")]);
         let codes: Vec<&str> = r.findings.iter().map(|f| f.code.as_str()).collect();
         assert_eq!(codes, ["out_of_memory_recovered"]);
     }
     let again = format!("{retry}{}", lack.replace("2048.00", "1024.00"));
-    says(
+    assert_values(
         &report(&again),
         &[("oom", "true"), ("oom_requested_gib", "1")],
     );
@@ -257,7 +257,7 @@ fn lacks_of_memory_and_the_one_that_was_survived() {
     let later = format!(
         "{TWO_GPUS}CUDA error: out of memory\n  current device: 0, in function alloc at x.cu:1"
     );
-    says(
+    assert_values(
         &report(&later),
         &[("oom", "true"), ("oom_phase", "serving")],
     );
@@ -284,7 +284,7 @@ fn lacks_in_the_words_of_every_backend() {
         ),
     ] {
         let r = report(line);
-        says(&r, &[("oom", "true")]);
+        assert_values(&r, &[("oom", "true")]);
         assert_eq!(
             shown(&r, "oom_requested_gib").as_deref(),
             requested,
@@ -324,7 +324,7 @@ fn where_memory_lacked() {
         ),
     ] {
         let r = report(&log);
-        says(&r, &[("oom", "true"), ("oom_phase", phase)]);
+        assert_values(&r, &[("oom", "true"), ("oom_phase", phase)]);
         let message = &r.findings[0].message;
         assert_eq!(
             phase == "start",
@@ -377,7 +377,7 @@ fn the_table_at_exit_gives_the_parts_of_each_device() {
 fn the_cells_of_the_cache_are_its_tokens_where_nothing_else_names_them() {
     let r =
         report("llama_kv_cache_init: kv_size = 4096, offload = 1, type_k = 'f16', n_layer = 32");
-    says(&r, &[("kv_cache_tokens", "4096")]);
+    assert_values(&r, &[("kv_cache_tokens", "4096")]);
 }
 
 /// What the server holds on the host for prompts that may come again is a figure of its own, the last that it printed.
@@ -388,7 +388,7 @@ fn the_prompt_cache_grows_while_it_serves() {
          srv        update:  - cache state: 2 prompts, 512.000 MiB (limits: 8192.000 MiB, 8192 tokens, 24046 est)\n\
          srv        update:  - cache state: 9 prompts, 2048.000 MiB (limits: 8192.000 MiB, 8192 tokens, 24046 est)\n",
     );
-    says(
+    assert_values(
         &r,
         &[("prompt_cache_gib", "2"), ("prompt_cache_limit_gib", "8")],
     );

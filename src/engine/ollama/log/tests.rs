@@ -12,7 +12,7 @@ fn shown(r: &LogReport, key: &str) -> Option<String> {
     r.facts.get(key).map(|f| f.value.to_string())
 }
 
-fn says(r: &LogReport, pairs: &[(&str, &str)]) {
+fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
     for (key, value) in pairs {
         assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
     }
@@ -37,7 +37,7 @@ time=2031-01-02T03:05:04Z level=INFO source=server.go:1 msg="llama runner starte
 #[test]
 fn the_new_engine() {
     let r = report(&format!("{START}{NEW_ENGINE}"));
-    says(
+    assert_values(
         &r,
         &[
             ("weights_gib", "CPU 0.5, CUDA0 4.5"),
@@ -92,7 +92,7 @@ time=2031-01-02T03:06:09Z level=INFO source=server.go:1 msg="llama runner starte
 #[test]
 fn each_load_replaces_the_one_before() {
     let r = report(&format!("{START}{NEW_ENGINE}{OLD_RUNNER}"));
-    says(
+    assert_values(
         &r,
         &[
             ("weights_gib", "CPU 4, CUDA0 2"),
@@ -141,12 +141,12 @@ fn a_load_counts_without_the_line_that_starts_it() {
         format!("{two}{two}"),
         format!("{two}{NEW_ENGINE}"),
     ] {
-        says(&report(&log), &[("model_loads", "2")]);
+        assert_values(&report(&log), &[("model_loads", "2")]);
     }
     // Of the second nothing but its weights: nothing of the first is left.
     let weights: Vec<&str> = two.lines().skip(1).take(3).collect();
     let r = report(&format!("{START}{NEW_ENGINE}{}", weights.join("\n")));
-    says(
+    assert_values(
         &r,
         &[("model_loads", "2"), ("weights_gib", "CPU 4, CUDA0 2")],
     );
@@ -156,7 +156,7 @@ fn a_load_counts_without_the_line_that_starts_it() {
     // A model that is closed begins no load.
     let close = r#"time=x level=INFO source=runner.go:1 msg=load request="{Operation:close Parallel:0 BatchSize:0 KvSize:0 KvCacheType: NumThreads:0}""#;
     let r = report(&format!("{NEW_ENGINE}{close}"));
-    says(&r, &[("model_loads", "1"), ("load_seconds", "3.25")]);
+    assert_values(&r, &[("model_loads", "1"), ("load_seconds", "3.25")]);
 }
 
 #[test]
@@ -165,15 +165,15 @@ fn a_load_that_lacked_memory_and_one_that_did_not() {
         "{}\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: out of memory\n",
         OLD_RUNNER.lines().nth(1).unwrap()
     );
-    says(&report(&failed), &[("oom", "true")]);
+    assert_values(&report(&failed), &[("oom", "true")]);
     let codes =
         |r: &LogReport| -> Vec<String> { r.findings.iter().map(|f| f.code.clone()).collect() };
     let r = report(&format!("{failed}{OLD_RUNNER}"));
-    says(&r, &[("oom", "false"), ("oom_recovered", "true")]);
+    assert_values(&r, &[("oom", "false"), ("oom_recovered", "true")]);
     assert_eq!(codes(&r), ["out_of_memory_recovered"]);
     // A third load is none that recovers.
     let r = report(&format!("{failed}{OLD_RUNNER}{NEW_ENGINE}"));
-    says(&r, &[("oom", "false")]);
+    assert_values(&r, &[("oom", "false")]);
     assert_eq!(shown(&r, "oom_recovered"), None);
     assert_eq!(codes(&report(&format!("{failed}{failed}"))), ["oom"]);
 }
@@ -183,7 +183,7 @@ fn failures() {
     let r = report(
         r#"time=x level=WARN source=server.go:1 msg="model requires more system memory (5.5 GiB) than is available (3.0 GiB)""#,
     );
-    says(
+    assert_values(
         &r,
         &[
             ("oom", "true"),
@@ -192,24 +192,24 @@ fn failures() {
         ],
     );
     let r = report(&format!("{OLD_RUNNER}CUDA error: out of memory"));
-    says(&r, &[("oom", "true")]);
+    assert_values(&r, &[("oom", "true")]);
     let r = report(
         r#"time=x level=INFO source=sched.go:1 msg="Load failed" model=/x error="llama runner process has terminated: cudaMalloc failed: out of memory""#,
     );
-    says(&r, &[("oom", "true")]);
+    assert_values(&r, &[("oom", "true")]);
     let weights = "load_tensors:        CUDA0 model buffer size =  1024.00 MiB\n";
     let answered = |status: u32| {
         format!(
             "{weights}[GIN] 2031/01/02 - 03:04:05 | {status} | 1ms | 192.0.2.1 | GET \"/api/ps\""
         )
     };
-    says(&report(&answered(200)), &[("oom", "false")]);
+    assert_values(&report(&answered(200)), &[("oom", "false")]);
     assert_eq!(shown(&report(&answered(500)), "oom"), None);
     assert_eq!(shown(&report(weights), "oom"), None);
 }
 
 #[test]
-fn a_prompt_says_nothing() {
+fn a_prompt_yields_no_fact() {
     let r = report(
         r#"time=x level=DEBUG source=server.go:1 msg="completion request" prompt="load_tensors:        CUDA0 model buffer size =  1024.00 MiB msg=offload cudaMalloc failed: out of memory""#,
     );

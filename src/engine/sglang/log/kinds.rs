@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_told_from_prose() {
+    fn a_prefix_is_distinguished_from_prose() {
         for prefix in [
             "",
             "[2031-01-02 03:04:05 TP0] ",

@@ -12,7 +12,7 @@ fn shown(r: &LogReport, key: &str) -> Option<String> {
     r.facts.get(key).map(|f| f.value.to_string())
 }
 
-fn says(r: &LogReport, pairs: &[(&str, &str)]) {
+fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
     for (key, value) in pairs {
         assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
     }
@@ -42,7 +42,7 @@ Capturing batches (bs=1 avail_mem=13.50 GB): 100%|##########| 5/5 [00:02<00:00, 
 #[test]
 fn two_ranks_from_start_to_serving() {
     let r = report(TWO_RANKS);
-    says(
+    assert_values(
         &r,
         &[
             ("distributed_init_gib", "TP0 0.25, TP1 0.5"),
@@ -91,7 +91,7 @@ fn a_single_rank_gives_plain_figures() {
         .collect();
     for tag in [" TP0]", "]"] {
         let r = report(&one.join("\n").replace(" TP0]", tag));
-        says(
+        assert_values(
             &r,
             &[
                 ("weights_gib", "4.75"),
@@ -110,7 +110,7 @@ fn graphs_count_once_their_capture_ended() {
     let cut = TWO_RANKS.split("Capturing batches").next().unwrap();
     let r = report(cut);
     assert_eq!(shown(&r, "cuda_graphs"), None);
-    says(&r, &[("cuda_graph_batch_sizes_configured", "5")]);
+    assert_values(&r, &[("cuda_graph_batch_sizes_configured", "5")]);
     assert_eq!(shown(&r, "oom"), None);
     let r = report(
         "[x TP0] Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, avail mem=9.00 GB\n\
@@ -118,7 +118,7 @@ fn graphs_count_once_their_capture_ended() {
          [x TP0] Capture target prefill CUDA graph end. elapsed=1.00 s, mem usage=1.50 GB, avail mem=7.00 GB.\n\
          [x TP0] Capture draft decode CUDA graph end. elapsed=1.00 s, mem usage=0.25 GB, avail mem=6.75 GB.",
     );
-    says(
+    assert_values(
         &r,
         &[
             ("cuda_graph_gib", "0.5"),
@@ -132,7 +132,7 @@ fn graphs_count_once_their_capture_ended() {
     let r = report(
         "[x TP0] Capture cuda graph end. Time elapsed: 3.00 s. avail mem=7.00 GB. mem usage=1.25 GB.",
     );
-    says(
+    assert_values(
         &r,
         &[("cuda_graph_gib", "1.25"), ("avail_after_graph_gib", "7")],
     );
@@ -147,7 +147,7 @@ fn a_draft_model_does_not_overwrite_the_model() {
         )
     };
     let r = report(&(series(8.0, 2.0) + &series(1.5, 0.25)));
-    says(
+    assert_values(
         &r,
         &[
             ("weights_gib", "8"),
@@ -160,7 +160,7 @@ fn a_draft_model_does_not_overwrite_the_model() {
 }
 
 #[test]
-fn a_draft_whose_target_loaded_before_the_log_began() {
+fn a_draft_with_a_target_loaded_before_the_log_began() {
     let r = report(
         "[x TP0] KV Cache is allocated. #tokens: 900, K size: 2.00 GB, V size: 2.00 GB\n\
          [x TP0] KV Cache is allocated. #tokens: 700, K size: 1.00 GB, V size: 1.00 GB\n\
@@ -169,7 +169,7 @@ fn a_draft_whose_target_loaded_before_the_log_began() {
          [x TP0] Load weight begin. avail mem=26.50 GB\n\
          [x TP0] Load weight end. type=Draft, dtype=torch.half, avail mem=25.80 GB, mem usage=0.88 GB.",
     );
-    says(&r, &[("draft_weights_gib", "0.88"), ("kv_cache_gib", "6")]);
+    assert_values(&r, &[("draft_weights_gib", "0.88"), ("kv_cache_gib", "6")]);
     for key in [
         "weights_gib",
         "avail_before_load_gib",
@@ -182,11 +182,11 @@ fn a_draft_whose_target_loaded_before_the_log_began() {
     let r = report(
         "[x TP1] Memory pool end. avail mem=27.00 GB\n[x TP0] Load weight end. avail mem=25.80 GB, mem usage=4.50 GB.",
     );
-    says(&r, &[("weights_gib", "TP0 4.5")]);
+    assert_values(&r, &[("weights_gib", "TP0 4.5")]);
 }
 
 #[test]
-fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
+fn a_prompt_printed_while_serving_yields_no_fact() {
     let plain = report(TWO_RANKS);
     let quotations = [
         "Load weight end. type=Z, avail mem=1.46 GB, mem usage=99.22 GB. KV Cache is allocated. #tokens: 7, K size: 9.00 GB, V size: 9.00 GB CUDA out of memory",
@@ -215,7 +215,7 @@ fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
         "[2031-01-02 03:04:16 TP0] Decode out of memory. Try to lower your batch size.",
     ] {
         let r = report(&format!("{TWO_RANKS}{lack}\n"));
-        says(&r, &[("oom", "true"), ("oom_phase", "serving")]);
+        assert_values(&r, &[("oom", "true"), ("oom_phase", "serving")]);
     }
     let r = report(&format!(
         "{TWO_RANKS}[2031-01-02 03:04:16 TP0] Load weight end. avail mem=9.00 GB, mem usage=4.50 GB.\n"
@@ -225,7 +225,7 @@ fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
         "{TWO_RANKS}{}",
         TWO_RANKS.replace("4.75 GB", "4.25 GB")
     ));
-    says(&r, &[("weights_gib", "TP0 4.25, TP1 4.5")]);
+    assert_values(&r, &[("weights_gib", "TP0 4.25, TP1 4.5")]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn pools_with_windows_and_states() {
          [x] SWAKVPool mem usage: 4.503 GB, swa size: 700, full size: 900\n\
          [x] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB intermediate_ssm_state_cache size: 0.75GB intermediate_conv_window_cache size: 0.05GB ",
     );
-    says(
+    assert_values(
         &r,
         &[
             ("kv_cache_gib", "4.503"),
@@ -260,7 +260,7 @@ fn pools_with_windows_and_states() {
          [x] Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 4000, KV size: 12.00 GB, avail mem=6.00 GB\n\
          [x] Post-capture KV sizing: draft KV cache allocated. dtype: torch.bfloat16, #tokens: 4000, KV size: 1.00 GB, avail mem=5.00 GB",
     );
-    says(
+    assert_values(
         &r,
         &[
             ("kv_cache_gib", "12"),
@@ -275,19 +275,19 @@ fn early_releases_and_other_units() {
     let r = report(
         "[gpu_id=1] Load weight end. type=A, dtype=torch.float16, avail mem=12.00 GB\n[gpu_id=0] Load weight end. type=A, dtype=torch.float16, avail mem=11.00 GB",
     );
-    says(
+    assert_values(
         &r,
         &[("avail_after_load_gib", "11, 12"), ("dtype", "float16")],
     );
     let r =
         report("Rank 0: load weight begin.\nRank 0: load weight end. type=A, avail mem=3.00 GB");
-    says(&r, &[("avail_after_load_gib", "3")]);
+    assert_values(&r, &[("avail_after_load_gib", "3")]);
     let r = report("[x] Allocating 2.147483648 GB host memory for hierarchical KV cache.");
-    says(&r, &[("hicache_host_gib", "2")]);
+    assert_values(&r, &[("hicache_host_gib", "2")]);
     let r = report(
         "[x TP0] max_total_tokens=9000 is larger than the profiled value -12. Use the profiled value instead.",
     );
-    says(&r, &[("profiled_max_total_tokens", "-12")]);
+    assert_values(&r, &[("profiled_max_total_tokens", "-12")]);
 }
 
 /// The lines of 0.5.23's `pool_host/base.py`, `mamba.py` and `dsa.py`.
@@ -298,7 +298,7 @@ fn the_pools_on_the_host_add_up() {
          [x TP0] Allocating 1.073741824 GB host memory for hierarchical Mamba cache (64 state slots, layout=layer_first).\n\
          [x TP0] Allocating 0.536870912 GB host memory for DSA indexer (layout=layer_first).",
     );
-    says(&r, &[("hicache_host_gib", "3.5")]);
+    assert_values(&r, &[("hicache_host_gib", "3.5")]);
 }
 
 #[test]
@@ -315,18 +315,18 @@ fn failures_and_restarts() {
         .lines()
         .for_each(|l| parser.line(l.as_bytes(), None));
     let r = parser.report();
-    says(&r, &[("oom", "false"), ("kv_cache_tokens", "70000")]);
+    assert_values(&r, &[("oom", "false"), ("kv_cache_tokens", "70000")]);
     assert!(r.findings.iter().any(|f| f.code == "engine_restarted"));
     assert!(parser.ready() && parser.root_cause().is_none());
     let r = report(
         "[x TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.5",
     );
-    says(&r, &[("retracted_requests", "3")]);
+    assert_values(&r, &[("retracted_requests", "3")]);
     assert_eq!(shown(&r, "oom"), None);
 }
 
 #[test]
-fn a_logged_request_says_nothing() {
+fn a_logged_request_yields_no_fact() {
     for line in [
         "[x] Receive: obj=GenerateReqInput(text='CUDA out of memory. Tried to allocate 2.00 GiB')",
         "[x] Finish: obj=GenerateReqInput(text=['Load weight end. mem usage=2.00 GB.'])",
@@ -346,11 +346,11 @@ fn pools_of_other_lengths_add_up_and_equal_ones_are_a_drafts() {
     };
     for close in ["", "[x TP0] Memory pool end. avail mem=9.00 GB\n"] {
         let r = report(&(pool(900, "3.00") + &pool(400, "1.50") + close));
-        says(&r, &[("kv_cache_gib", "4.5")]);
+        assert_values(&r, &[("kv_cache_gib", "4.5")]);
         assert_eq!(shown(&r, "draft_kv_cache_gib"), None, "{close}");
         assert_eq!(r.facts["kv_cache_gib"].quote.len(), 2);
         let r = report(&(pool(900, "3.00") + &pool(900, "0.50") + close));
-        says(&r, &[("kv_cache_gib", "3"), ("draft_kv_cache_gib", "0.5")]);
+        assert_values(&r, &[("kv_cache_gib", "3"), ("draft_kv_cache_gib", "0.5")]);
     }
 }
 
@@ -378,6 +378,6 @@ fn messages_of_2026() {
             "true",
         ),
     ] {
-        says(&report(line), &[(key, value)]);
+        assert_values(&report(line), &[(key, value)]);
     }
 }

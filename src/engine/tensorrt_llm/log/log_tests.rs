@@ -549,7 +549,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_cut_off_anywhere_says_no_more_and_nothing_else(cut in 0usize..4000) {
+    fn a_log_cut_off_anywhere_yields_no_other_fact(cut in 0usize..4000) {
         // Graphs are counted as they are captured: their number grows.
         let log = [PROFILE, &pool(5120, "20.00"), REFUSAL].concat();
         let cut = cut.min(log.len());

@@ -371,7 +371,7 @@ fn what_info_answers() {
 }
 
 #[test]
-fn the_last_of_several_starts_is_told() {
+fn the_last_of_several_starts_is_reported() {
     let log = format!(
         "{START}INFO text_generation_launcher: Args {{ model_id: \"org/second\", port: 81 }}\n"
     );
@@ -478,7 +478,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_cut_off_anywhere_says_no_more_and_nothing_else(cut in 0..START.len()) {
+    fn a_log_cut_off_anywhere_yields_no_other_fact(cut in 0..START.len()) {
         let whole = report(START).facts;
         let part = parser(&START.as_bytes()[..cut]).report().facts;
         for (key, fact) in part {

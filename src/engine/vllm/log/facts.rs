@@ -206,7 +206,7 @@ pub fn findings_of(log: &VllmLog, sheet: &Sheet) -> Vec<Finding> {
         ));
     }
     pool_findings(log, &mut findings);
-    if log.settings.arguments_seen && log.settings.get(key::gpu_memory_utilization).is_none() {
+    if log.settings.arguments_logged && log.settings.get(key::gpu_memory_utilization).is_none() {
         findings.push(finding(
             DEFAULT_UTILIZATION,
             Severity::Info,

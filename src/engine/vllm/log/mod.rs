@@ -107,7 +107,7 @@ impl Messages for VllmLog {
         self.settings.banner_open() || self.broken.is_some()
     }
 
-    fn may_hold_news(&self, raw: &[u8], _: &Sheet) -> bool {
+    fn needs_reading(&self, raw: &[u8], _: &Sheet) -> bool {
         !self.repeats_itself(raw) && (TABLE.gate().hold(raw) || self.names_new_rank(raw))
     }
 

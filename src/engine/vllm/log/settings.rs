@@ -34,7 +34,7 @@ pub struct Settings {
     /// Continuation lines that a banner may still have.
     banner_lines_left: u32,
     /// Whether the line of non-default arguments was seen.
-    pub arguments_seen: bool,
+    pub arguments_logged: bool,
     /// Whether a draft model is configured.
     pub speculative: bool,
 }
@@ -185,7 +185,7 @@ impl Settings {
     }
 
     fn arguments(&mut self, line: &RankLine<'_>, text: &str, separator: &str, mark: &str) {
-        self.arguments_seen = true;
+        self.arguments_logged = true;
         for key in ARGUMENT_KEYS {
             if let Some(value) = value_of(text, key.name(), separator, mark) {
                 self.take(

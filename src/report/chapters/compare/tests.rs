@@ -50,7 +50,7 @@ fn two_runs_on_two_hosts_side_by_side() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn what_cannot_be_compared_is_named() {
     let material = Material {
         runs: vec![
             measured("a.json", "h", "bfloat16", 20.0, 14.0),

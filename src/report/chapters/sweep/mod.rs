@@ -127,14 +127,14 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
         ("several_engines", "engines", |c| c.engine.as_ref()),
     ];
     for (code, what, pick) in words {
-        let mut seen: Vec<String> = Vec::new();
+        let mut distinct: Vec<String> = Vec::new();
         for word in cells.iter().filter(|c| c.is_done()).filter_map(|c| pick(c)) {
-            if !seen.contains(word) {
-                seen.push(word.to_owned());
+            if !distinct.contains(word) {
+                distinct.push(word.to_owned());
             }
         }
-        if seen.len() > 1 {
-            let text = format!("{what}: {}", list_few(&seen));
+        if distinct.len() > 1 {
+            let text = format!("{what}: {}", list_few(&distinct));
             blocks.push(note_block(Severity::Info, code, text));
         }
     }

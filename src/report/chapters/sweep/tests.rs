@@ -99,7 +99,7 @@ fn charts(chapters: &[Chapter]) -> Vec<&Chart> {
 }
 
 #[test]
-fn a_sweep_is_told_as_maps_curves_and_tables() {
+fn a_sweep_is_shown_as_maps_curves_and_tables() {
     let document = swept(&["org/Tiny-1B"], &[256, 4096], &[1, 8, 64], plausible);
     insta::assert_snapshot!(render_plain(&chapters(vec![document])));
 }
@@ -205,7 +205,7 @@ fn lengths_that_change_together_are_one_axis() {
 }
 
 #[test]
-fn a_square_over_several_cells_says_so_and_what_failed_among_them() {
+fn a_square_over_several_cells_names_them_and_what_failed_among_them() {
     let cell = |batch: u32, input: u32, rate: u32, done: bool| {
         json!({
             "cell": format!("{batch}-{input}-{rate}"), "model": "m",

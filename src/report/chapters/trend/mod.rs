@@ -177,13 +177,13 @@ impl<'a> Trend<'a> {
         } else {
             // To the second: `2026-11-21 13:49:58`.
             let moment = |r: &ReportRun| {
-                let said = r.profile.metadata.timestamp.replacen('T', " ", 1);
-                said.chars().take(19).collect::<String>()
+                let timestamp = r.profile.metadata.timestamp.replacen('T', " ", 1);
+                timestamp.chars().take(19).collect::<String>()
             };
             let each = alike.runs.iter().map(|r| (moment(r), vec![*r]));
             (By::Time, each.collect())
         };
-        let told: usize = found.iter().map(|s| s.1.len()).sum();
+        let known_runs: usize = found.iter().map(|s| s.1.len()).sum();
         let earlier = found.len().saturating_sub(STEPS);
         let steps: Vec<Step> = found
             .into_iter()
@@ -195,7 +195,7 @@ impl<'a> Trend<'a> {
             by,
             alike,
             steps,
-            unknown: alike.runs.len() - told,
+            unknown: alike.runs.len() - known_runs,
         })
     }
 
@@ -339,16 +339,16 @@ fn format_share(percent: f64) -> String {
 /// What moved from one step to the next.
 fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
-    let mut told: Vec<&str> = Vec::new();
+    let mut titles: Vec<&str> = Vec::new();
     for watched in &WATCHED {
         // Tokens and bytes of the pool move together: one sentence.
-        if told.contains(&watched.title) {
+        if titles.contains(&watched.title) {
             continue;
         }
         let Some((before, after)) = a.median(watched).zip(b.median(watched)) else {
             continue;
         };
-        told.push(watched.title);
+        titles.push(watched.title);
         let Some(percent) = percent_change(before, after).filter(|p| p.abs() > MOVED) else {
             continue;
         };

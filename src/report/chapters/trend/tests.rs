@@ -72,7 +72,7 @@ fn the_trend_of_three_versions() {
 }
 
 #[test]
-fn runs_of_one_version_are_told_by_time_and_by_image_where_that_changes() {
+fn runs_of_one_version_are_ordered_by_time_and_by_image_where_that_changes() {
     let runs = |images: [&str; 3]| {
         let each = images.into_iter().enumerate();
         of(each
@@ -84,19 +84,25 @@ fn runs_of_one_version_are_told_by_time_and_by_image_where_that_changes() {
             .collect())
     };
     let by_time = runs(["e:1", "e:1", "e:1"]);
-    let told = sentences(&by_time);
-    assert!(told[0].contains("by time"), "{told:?}");
+    let time_sentences = sentences(&by_time);
+    assert!(time_sentences[0].contains("by time"), "{time_sentences:?}");
     assert!(
-        told.iter()
+        time_sentences
+            .iter()
             .any(|s| s.starts_with("KV pool grew 50 % from 2026-11-01 10:00:00 to 2026-11-02")),
-        "{told:?}"
+        "{time_sentences:?}"
     );
     let by_image = runs(["e:nightly", "e:1", "e:2"]);
-    let told = sentences(&by_image);
-    assert!(told[0].contains("by image"), "{told:?}");
+    let image_sentences = sentences(&by_image);
     assert!(
-        told.iter().any(|s| s.contains("from e:nightly to e:1")),
-        "{told:?}"
+        image_sentences[0].contains("by image"),
+        "{image_sentences:?}"
+    );
+    assert!(
+        image_sentences
+            .iter()
+            .any(|s| s.contains("from e:nightly to e:1")),
+        "{image_sentences:?}"
     );
 }
 
@@ -118,29 +124,29 @@ fn one_run_and_runs_that_are_not_alike_have_no_trend() {
 
 proptest! {
     #[test]
-    fn a_sentence_is_told_of_what_moved_and_of_nothing_else(tokens in proptest::collection::vec(1u64..100_000, 2..6)) {
+    fn a_sentence_reports_what_moved_and_nothing_else(tokens in proptest::collection::vec(1u64..100_000, 2..6)) {
         let runs = tokens.iter().enumerate().map(|(i, n)| release(&format!("0.{}.0", 8 + i), 1 + i as u32, *n, 4.0)).collect();
         let chapters = of(runs);
-        let told = sentences(&chapters);
+        let texts = sentences(&chapters);
         for (i, pair) in tokens.windows(2).enumerate() {
             let (before, after) = (pair[0] as f64, pair[1] as f64);
             let percent = (after - before) / before * 100.0;
             let span = format!("from 0.{}.0 to 0.{}.0 (", 8 + i, 9 + i);
-            let sentence = told.iter().find(|s| s.starts_with("KV pool") && s.contains(&span));
-            prop_assert_eq!(sentence.is_some(), percent.abs() > 5.0, "{:?}", told);
+            let sentence = texts.iter().find(|s| s.starts_with("KV pool") && s.contains(&span));
+            prop_assert_eq!(sentence.is_some(), percent.abs() > 5.0, "{:?}", texts);
             if let Some(sentence) = sentence {
                 let verb = if percent < 0.0 { "shrank" } else { "grew" };
                 let behind = sentence.split(&format!("{verb} ")).nth(1).unwrap_or_default();
-                let said: f64 = behind.split(' ').next().unwrap().parse().unwrap();
-                prop_assert!((said - percent.abs()).abs() <= 0.5, "{} / {}", sentence, percent);
+                let stated_percent: f64 = behind.split(' ').next().unwrap().parse().unwrap();
+                prop_assert!((stated_percent - percent.abs()).abs() <= 0.5, "{} / {}", sentence, percent);
             }
         }
         // What moved little by little is told from first to last.
         if tokens.len() > 2 {
             let (first, last) = (tokens[0] as f64, tokens[tokens.len() - 1] as f64);
             let moved = ((last - first) / first * 100.0).abs() > 5.0;
-            let whole = told.iter().any(|s| s.starts_with("From first to last: KV pool"));
-            prop_assert_eq!(whole, moved, "{:?}", told);
+            let whole = texts.iter().any(|s| s.starts_with("From first to last: KV pool"));
+            prop_assert_eq!(whole, moved, "{:?}", texts);
         }
     }
 }

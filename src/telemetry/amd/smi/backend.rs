@@ -92,7 +92,7 @@ impl ToolBackend {
             })
             .collect();
         let numbers = gpus.iter().map(|g| g.gpu).collect();
-        let (tell, readings) = channel();
+        let (sender, readings) = channel();
         let (_end, ended) = channel::<()>();
         let name = tool.name;
         std::thread::Builder::new()
@@ -103,7 +103,7 @@ impl ToolBackend {
                     let start = Instant::now();
                     let reading = tool.read_gpus();
                     wait = EVERY.max(start.elapsed() * COST_FACTOR);
-                    if tell.send(reading).is_err() {
+                    if sender.send(reading).is_err() {
                         return;
                     }
                 }

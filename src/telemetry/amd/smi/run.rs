@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn one_that_hangs_is_left_alone_and_no_second_is_started() {
         let (dir, tools, path) = tool("sleep 1; echo done > \"$(dirname \"$0\")/ended\"");
-        let said = tools.run_tool(&path, "", Duration::from_millis(50));
+        let outcome = tools.run_tool(&path, "", Duration::from_millis(50));
         assert!(
-            matches!(&said, ToolOutcome::StillRunning(why) if why.contains("left running")),
-            "{said:?}"
+            matches!(&outcome, ToolOutcome::StillRunning(why) if why.contains("left running")),
+            "{outcome:?}"
         );
-        let said = tools.run_tool(&path, "", Duration::from_secs(20));
+        let outcome = tools.run_tool(&path, "", Duration::from_secs(20));
         assert!(
-            matches!(&said, ToolOutcome::StillRunning(why) if why.contains("not started again")),
-            "{said:?}"
+            matches!(&outcome, ToolOutcome::StillRunning(why) if why.contains("not started again")),
+            "{outcome:?}"
         );
         // It was not killed: it comes to its end, and then the next may run.
         let ended = dir.path().join("ended");
@@ -190,8 +190,8 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         let tools = Tools::in_directories(vec![dir.path().to_owned()]);
         for _ in 0..2 {
-            let said = tools.run_tool(&path, "", Duration::from_secs(1));
-            assert!(matches!(said, ToolOutcome::Failed(_)), "{said:?}");
+            let outcome = tools.run_tool(&path, "", Duration::from_secs(1));
+            assert!(matches!(outcome, ToolOutcome::Failed(_)), "{outcome:?}");
         }
     }
 }

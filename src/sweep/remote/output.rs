@@ -41,10 +41,10 @@ fn harmless(bytes: &[u8]) -> Vec<String> {
 
 /// The beginning of what a pipe brings; the rest is read, so that who writes it goes on, and dropped.
 pub(super) async fn read_beginning(pipe: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
-    let mut said = Vec::new();
-    (&mut *pipe).take(KEPT).read_to_end(&mut said).await?;
+    let mut beginning = Vec::new();
+    (&mut *pipe).take(KEPT).read_to_end(&mut beginning).await?;
     tokio::io::copy(pipe, &mut tokio::io::sink()).await?;
-    Ok(said)
+    Ok(beginning)
 }
 
 #[cfg(test)]
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn lines_come_whole_and_move_no_cursor() {
         let mut lines = LineBuffer::default();
-        let said = "{\"a\": 1}\n\u{1b}]0;title\u{7}Gr\u{fc}\u{df}e\u{202e}\n  end";
-        let mut told = Vec::new();
-        for byte in said.as_bytes() {
-            told.extend(lines.whole_lines(&[*byte]));
+        let sent = "{\"a\": 1}\n\u{1b}]0;title\u{7}Gr\u{fc}\u{df}e\u{202e}\n  end";
+        let mut received = Vec::new();
+        for byte in sent.as_bytes() {
+            received.extend(lines.whole_lines(&[*byte]));
         }
-        told.extend(lines.last_lines());
-        assert_eq!(told, ["{\"a\": 1}", "]0;titleGr\u{fc}\u{df}e", "  end"]);
+        received.extend(lines.last_lines());
+        assert_eq!(received, ["{\"a\": 1}", "]0;titleGr\u{fc}\u{df}e", "  end"]);
         assert!(lines.last_lines().is_empty());
         for _ in 0..2000 {
             lines.whole_lines(&[b'x'; 1000]);

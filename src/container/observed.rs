@@ -79,9 +79,9 @@ impl ObservedLines {
 
     /// What reading from there will repeat.
     pub fn begin_replay(&self) -> LineReplay {
-        let met = self.by_second.values().flatten();
+        let counts = self.by_second.values().flatten();
         LineReplay {
-            left: met.map(|(k, n)| (*k, *n)).collect(),
+            left: counts.map(|(k, n)| (*k, *n)).collect(),
             latest_ns: [None; 3],
         }
     }
@@ -148,9 +148,9 @@ mod tests {
     fn a_stamp_of_a_whole_second_stands_for_all_of_it() {
         let s = SECOND_NS;
         // A line of the second in which following began may be of after that moment.
-        let mut seen = ObservedLines::new(7 * s + 500);
-        assert!(seen.is_new(&entry(7 * s, Stream::Stdout), &mut LineReplay::default()));
-        assert!(!seen.is_new(
+        let mut observed = ObservedLines::new(7 * s + 500);
+        assert!(observed.is_new(&entry(7 * s, Stream::Stdout), &mut LineReplay::default()));
+        assert!(!observed.is_new(
             &entry(7 * s + 499, Stream::Stdout),
             &mut LineReplay::default()
         ));
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn a_file_that_is_read_again_within_a_connection_gives_no_line_twice() {
-        let mut seen = ObservedLines::new(0);
-        let mut replay = seen.begin_replay();
+        let mut observed = ObservedLines::new(0);
+        let mut replay = observed.begin_replay();
         let base = 1_000 * SECOND_NS;
         let line = |n: i64| entry(base + n * 1_000_000 + 7, Stream::Stdout);
         let mut got = Vec::new();
         let mut take = |n: i64| {
-            if seen.is_new(&line(n), &mut replay) {
+            if observed.is_new(&line(n), &mut replay) {
                 got.push(n);
             }
         };
@@ -176,9 +176,9 @@ mod tests {
         assert_eq!(got, (0..130).collect::<Vec<_>>());
         // Of long ago it is not known whether it was seen, and it is not asked for either.
         let mut later = entry(base + 60 * SECOND_NS, Stream::Stdout);
-        assert!(seen.is_new(&later, &mut replay));
+        assert!(observed.is_new(&later, &mut replay));
         later.wall_ns = base + 10 * SECOND_NS;
-        assert!(!seen.is_new(&later, &mut replay));
+        assert!(!observed.is_new(&later, &mut replay));
     }
 
     proptest! {
@@ -196,16 +196,16 @@ mod tests {
                 let text = n.to_string().into_bytes();
                 LogEntry { text, ..entry(at - i64::from(*err) * 500, stream) }
             }).collect();
-            let mut seen = ObservedLines::new(0);
+            let mut observed = ObservedLines::new(0);
             let mut got = Vec::new();
             let mut ends: Vec<usize> = breaks.into_iter().filter(|b| *b <= log.len()).collect();
             ends.sort_unstable();
             ends.push(log.len());
             for end in ends {
-                let since = seen.since_ns() / 1_000_000_000 * 1_000_000_000;
-                let mut replay = seen.begin_replay();
+                let since = observed.since_ns() / 1_000_000_000 * 1_000_000_000;
+                let mut replay = observed.begin_replay();
                 for e in log[..end].iter().filter(|e| e.wall_ns >= since) {
-                    if seen.is_new(e, &mut replay) {
+                    if observed.is_new(e, &mut replay) {
                         got.push(e.clone());
                     }
                 }
