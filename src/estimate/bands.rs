@@ -117,7 +117,7 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.2, 0.2),
             (0.25, 0.25),
             2,
-            "shipped: two runs of vLLM 0.24, a model with its peak in the encoder",
+            "built-in: two runs of vLLM 0.24, a model with its peak in the encoder",
         );
     }
     if a.encoder == Encoder::Counted {
@@ -125,7 +125,7 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.15, 0.15),
             (0.0, 0.15),
             6,
-            "shipped: vLLM 0.19 on H100, models that read images",
+            "built-in: vLLM 0.19 on H100, models that read images",
         );
     }
     if speculation::tokens(known.deployment) > 0 {
@@ -146,7 +146,7 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.05, 0.05),
             (0.62, 0.0),
             4,
-            "shipped: vLLM 0.8 to 0.11, with FlashInfer and without",
+            "built-in: vLLM 0.8 to 0.11, with FlashInfer and without",
         );
     }
     if a.forward > a.sampler {
@@ -154,14 +154,14 @@ fn activation(known: &Known) -> Option<Spread> {
             (0.05, 0.05),
             (0.10, 0.10),
             5,
-            "shipped: vLLM 0.6 to 0.19, long steps",
+            "built-in: vLLM 0.6 to 0.19, long steps",
         );
     }
     spread(
         (0.03, 0.06),
         (0.01, 0.01),
         46,
-        "shipped: vLLM 0.7 to 0.19 on T4 to H100",
+        "built-in: vLLM 0.7 to 0.19 on T4 to H100",
     )
 }
 
@@ -177,7 +177,7 @@ fn graphs(known: &Known) -> Option<Spread> {
             (0.0, 0.0),
             (0.5, 0.6),
             14,
-            "shipped: vLLM's V0 engine on T4 to H100",
+            "built-in: vLLM's V0 engine on T4 to H100",
         );
     }
     if hopper && vllm::version(d) >= Version::new(0, 17, 0) {
@@ -185,14 +185,14 @@ fn graphs(known: &Known) -> Option<Spread> {
             (0.0, 0.0),
             (0.12, 0.14),
             29,
-            "shipped: vLLM 0.19 on H100, architectures left out",
+            "built-in: vLLM 0.19 on H100, architectures left out",
         );
     }
     spread(
         (0.2, 0.2),
         (0.6, 0.9),
         12,
-        "shipped: vLLM 0.8 to 0.20, scattered",
+        "built-in: vLLM 0.8 to 0.20, scattered",
     )
 }
 
@@ -211,10 +211,10 @@ fn non_torch(known: &Known) -> Option<Spread> {
         return None;
     }
     let (low, high, source) = match (known.deployment.tp, runs) {
-        (1, 21..) => (0.02, 0.21, "shipped: vLLM 0.19 on H100"),
-        (1, _) => (0.03, 0.08, "shipped: vLLM 0.7 to 0.16 on one GPU"),
-        (_, 2..) => (0.1, 0.15, "shipped: vLLM on GPUs with NVLink"),
-        _ => (0.6, 1.0, "shipped: vLLM, one run"),
+        (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
+        (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),
+        (_, 2..) => (0.1, 0.15, "built-in: vLLM on GPUs with NVLink"),
+        _ => (0.6, 1.0, "built-in: vLLM, one run"),
     };
     spread((low, high), (0.0, 0.0), runs, source)
 }
@@ -249,7 +249,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
             (0.0, if unsaid { more } else { 0.0 }),
             (0.35, 0.30),
             5,
-            "shipped: SGLang and TensorRT-LLM, not all settings known",
+            "built-in: SGLang and TensorRT-LLM, not all settings known",
         )
         .map(|s| s.band(bytes));
     }
@@ -294,6 +294,6 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         low: (bytes as f64 - below).max(0.0) as u64,
         high: (bytes as f64 + above) as u64,
         cases,
-        source: "shipped: the other terms' bands together".into(),
+        source: "built-in: the other terms' bands together".into(),
     })
 }

@@ -72,7 +72,7 @@ impl RoundFailure {
                 together: Some(n),
                 of,
                 ..
-            } if n < of => format!("queueing: {n} of {of} at once"),
+            } if n < of => format!("queueing: {n} of {of} concurrent"),
             RoundFailure::Queueing {
                 queued_long: Some(n),
                 ..
@@ -242,7 +242,7 @@ mod tests {
             [
                 "3 failed (refused: 429)",
                 "1 preemption",
-                "queueing: 28 of 32 at once"
+                "queueing: 28 of 32 concurrent"
             ]
         );
         let long = RoundObservation {
@@ -291,7 +291,7 @@ mod tests {
             running_most: Some(24),
             ..good()
         };
-        assert_eq!(describe_fault(&late), ["queueing: 24 of 32 at once"]);
+        assert_eq!(describe_fault(&late), ["queueing: 24 of 32 concurrent"]);
         let seldom = RoundObservation {
             readings: 2,
             ..late.clone()
@@ -321,7 +321,7 @@ mod tests {
             running_most: Some(31),
             ..short
         };
-        assert_eq!(describe_fault(&fewer), ["queueing: 30 of 32 at once"]);
+        assert_eq!(describe_fault(&fewer), ["queueing: 30 of 32 concurrent"]);
     }
 
     #[test]

@@ -370,7 +370,7 @@ impl InternalMetrics {
         // Why the usage of the pool is not known.
         let no_usage = || match c.mode {
             _ if load_missed(c) && read_under_load(o) => {
-                "no request was in flight when the engine's metrics were read: each was answered between two readings; longer ones (--output-len) or more at once (--request-rate) show it"
+                "no request was in flight when the engine's metrics were read: each was answered between two readings; longer ones (--output-len) or more concurrent ones (--request-rate) show it"
             }
             _ if load_missed(c) => {
                 "the load was over before the engine's metrics were read a second later: a longer one (--num-prompts) shows it"

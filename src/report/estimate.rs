@@ -390,7 +390,7 @@ pub fn choices_report(document: &GpuChoices) -> Report {
         .figures("GiB in all", "memory_gib", |c| {
             TableCell::number_cell(gib(c), format!("{:.0}", gib(c)))
         })
-        .figures("requests at once", "max_concurrency", |c| {
+        .figures("concurrent requests", "max_concurrency", |c| {
             TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency))
         })
         .words("risk", "risk", |c| c.risk.as_str())
@@ -581,7 +581,7 @@ pub fn table_report(document: &EstimateTable) -> Report {
     };
     of_one_block(
         &document.title,
-        "By tokens and requests at once",
+        "By tokens and concurrent requests",
         ContentBlock::Table(grid),
         verdict,
         &document.warnings,
@@ -672,8 +672,8 @@ fn terms_table(page: &EstimatePage) -> Grid {
         columns: vec![
             text_column(each, "component"),
             number_column("GiB", "gib"),
-            text_column("band", "band"),
-            text_column("band from", "band_source"),
+            text_column("90 % interval", "band"),
+            text_column("interval source", "band_source"),
         ],
         rows,
     }
@@ -698,16 +698,19 @@ fn cache_facts(page: &EstimatePage) -> Vec<(&'static str, String)> {
     let request = format!("{} for {tokens} tokens", Bytes(reading.request));
     facts.push(("a request", request));
     if let Some(on) = &reading.on {
-        let (label, end) = if on.grows {
-            ("room for", ", where a cache for them is asked for")
+        let end = if on.grows {
+            ", where a cache for them is asked for"
         } else {
-            ("holds", "")
+            ""
         };
-        let text = match on.concurrency {
-            n if n >= 1.0 => format!("{} requests of {tokens} tokens at once{end}", at_once(n)),
-            _ => format!("not one request of {tokens} tokens"),
+        let requests = match on.concurrency {
+            n if n >= 1.0 => at_once(n),
+            _ => "0".into(),
         };
-        facts.push((label, text));
+        facts.push((
+            "capacity",
+            format!("{requests} concurrent requests of {tokens} tokens{end}"),
+        ));
     }
     facts
 }
@@ -724,13 +727,13 @@ fn explain_term(term: &Term) -> Vec<ContentBlock> {
     facts.push(("=".into(), result));
     facts.extend(term.band.as_ref().map(|b| {
         let text = format!(
-            "nine of ten lie from {} to {}: {} ({} cases)",
+            "{} to {}, from {} ({} cases)",
             Bytes(b.low),
             Bytes(b.high),
             b.source,
             b.cases
         );
-        ("band".to_owned(), text)
+        ("90 % interval".to_owned(), text)
     }));
     vec![facts_block(
         &format!("formula_{}", name.replace(' ', "_")),

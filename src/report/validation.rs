@@ -109,9 +109,9 @@ fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
             TableCell::number_cell(row.tolerance_pct, row.tolerance_pct.to_string())
         })
         .words("grade", "grade", judgement)
-        .words("band", "band", |row| match row.in_band {
-            Some(true) => "inside",
-            Some(false) => "OUTSIDE",
+        .words("in interval", "band", |row| match row.in_band {
+            Some(true) => "yes",
+            Some(false) => "NO",
             None => "",
         })
         .grid(format!("validation_{}", i + 1), "GiB on the fullest GPU");

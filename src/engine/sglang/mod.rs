@@ -59,7 +59,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
             ),
             (
                 Resource::Sequences,
-                &["--max-running-requests: more sequences at once"],
+                &["--max-running-requests: more concurrent sequences"],
             ),
             (
                 Resource::Prefill,

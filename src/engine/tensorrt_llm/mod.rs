@@ -30,7 +30,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
             ),
             (
                 Resource::Sequences,
-                &["--max_batch_size: more sequences at once"],
+                &["--max_batch_size: more concurrent sequences"],
             ),
             (
                 Resource::Prefill,

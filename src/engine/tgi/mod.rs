@@ -40,7 +40,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
             (Resource::KvPool, MORE_BATCH_TOKENS),
             (
                 Resource::Sequences,
-                &["--max-batch-size: more sequences at once"],
+                &["--max-batch-size: more concurrent sequences"],
             ),
             (
                 Resource::Connections,

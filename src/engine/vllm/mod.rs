@@ -65,7 +65,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
             ),
             (
                 Resource::Sequences,
-                &["--max-num-seqs: more sequences at once"],
+                &["--max-num-seqs: more concurrent sequences"],
             ),
             (
                 Resource::Prefill,

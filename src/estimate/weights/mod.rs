@@ -260,7 +260,7 @@ impl Trust {
             low: bytes.saturating_sub(part(below)),
             high: bytes.saturating_add(part(above)),
             cases,
-            source: "shipped: weights that engines printed".to_owned(),
+            source: "built-in: weights that engines printed".to_owned(),
         }
     }
 }

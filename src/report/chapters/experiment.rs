@@ -62,7 +62,7 @@ type AskedFigure = (&'static str, &'static str, fn(&RequestedLoad) -> u32);
 
 /// The load of a level, as it was asked for.
 static ASKED: [AskedFigure; 5] = [
-    ("concurrency", "at once", |asked| asked.concurrency),
+    ("concurrency", "concurrency", |asked| asked.concurrency),
     ("prompt_tokens", "prompt tokens", |a| a.prompt_tokens),
     ("output_tokens", "generated tokens", |a| a.output_tokens),
     ("requests", "requests", |asked| asked.requests),

@@ -28,7 +28,7 @@ static FIGURES: [ItemFigure<LoadlineRound>; 14] = [
     ItemFigure::new("queue_mean_s", "mean queueing", "s", |r| r.seen.queue_mean_s),
     ItemFigure::new("preemptions", "preemptions", "", |r| r.seen.preemptions.map(|n| n as f64)),
     ItemFigure::new("queued_long", "queued long", "", |r| r.seen.queued_long.map(|n| n as f64)),
-    ItemFigure::new("together", "at once, seen", "", |r| r.seen.together.map(|n| n as f64)),
+    ItemFigure::new("together", "concurrent, seen", "", |r| r.seen.together.map(|n| n as f64)),
     ItemFigure::new("running_most", "running at most", "", |r| r.seen.running_most.map(|n| n as f64)),
     ItemFigure::new("completed", "answered", "", |r| Some(r.seen.completed as f64)),
     ItemFigure::new("failed", "failed", "", |r| Some(r.seen.failed as f64)),

@@ -108,7 +108,7 @@ pub(super) fn load_label(profile: &Profile) -> String {
         w.num_prompts
             .map(|n| format!("{} prompts", grouped_count(n.into()))),
     );
-    words.extend(w.max_concurrency.map(|n| format!("{n} at once")));
+    words.extend(w.max_concurrency.map(|n| format!("concurrency {n}")));
     words.extend(
         w.request_rate
             .map(|r| format!("{} requests/s", format_figure(r))),

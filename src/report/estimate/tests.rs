@@ -25,7 +25,7 @@ fn term(component: Component, bytes: Result<u64, Unknown>, band: Option<(u64, u6
             low,
             high,
             cases: 25,
-            source: "shipped: vLLM, 25 runs".into(),
+            source: "built-in: vLLM, 25 runs".into(),
         }),
     }
 }
@@ -131,7 +131,7 @@ fn a_page() {
       max_model_len 40,960 (default), gpu_memory_utilization 0.90
 
       component      GiB  band            band from
-      weights      15.25  15.00 to 16.00  shipped: vLLM, 25 runs
+      weights      15.25  15.00 to 16.00  built-in: vLLM, 25 runs
       activations   5.00  no data
       KV cache     51.00
       total        71.25

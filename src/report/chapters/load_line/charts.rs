@@ -239,8 +239,8 @@ impl LoadLineCharts<'_> {
             x: axis(ACROSS, ""),
             y: axis("requests", ""),
             curves: drawn(vec![
-                Curve::new_curve("sent at once", sent, true),
-                Curve::new_curve("ran at once", at_once, true),
+                Curve::new_curve("sent concurrently", sent, true),
+                Curve::new_curve("ran concurrently", at_once, true),
                 Curve::new_curve("waited long in the queue", long, true),
             ]),
             ..Curves::default()
