@@ -40,7 +40,7 @@ fn ends<'a, T: Copy>(all: &[With<'a, T>]) -> Option<(With<'a, T>, With<'a, T>)> 
 /// `with 8 at once`, `with 256 prompt tokens`, `in mixed`: where a figure was measured.
 fn name_of_level(e: &Experiment, level: &ExperimentLevel) -> String {
     match e.kind {
-        ExperimentKind::Concurrency => format!("with {} at once", level.name),
+        ExperimentKind::Concurrency => format!("at concurrency {}", level.name),
         ExperimentKind::Seqlen => format!("with {} prompt tokens", level.name),
         ExperimentKind::Mixed => format!("in `{}`", level.name),
     }
