@@ -28,7 +28,7 @@ const SEARCH: &str = "Search";
     mut_arg("baseline", |arg| arg.help("How long to sample before each load")),
     mut_arg("max_log", |arg| arg.help("Largest part of the log to keep, per load")),
     mut_arg("num_iters_warmup", |arg| arg.help("Warm-up requests of each load [default: 1]")),
-    mut_arg("shard", |arg| arg.help("Search one part of the combinations, as 2/4; `sweep merge` joins the parts, --resume=JOINED answers")),
+    mut_arg("shard", |arg| arg.help("Run one part of several, as 2/4; `sweep merge` joins the parts, --resume=JOINED answers")),
     mut_arg("no_wait", |arg| arg.help("Submit and exit; `sweep merge` joins the shards later, and --resume=JOINED answers")),
     mut_arg("bench", |arg| arg.help("What puts the load on; only builtin measures the latency of single requests"))
 )]

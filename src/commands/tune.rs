@@ -79,9 +79,10 @@ async fn tune(
     let joined = named
         .filter(|path| SweepHistory::first_session(path).is_some_and(|session| session.joined));
     let unneeded = elsewhere || joined.is_some() && named_file(args).is_some();
-    let runtime = match unneeded {
-        true => None,
-        false => Some(unless_stopped(stop, Runtime::connect()).await?),
+    let runtime = if unneeded {
+        None
+    } else {
+        Some(unless_stopped(stop, Runtime::connect()).await?)
     };
     let choice = read_choice(console, args, limits, runtime.as_ref(), stop).await?;
     let candidates = choice.servers.len();
@@ -322,7 +323,7 @@ impl<'a> TuningQuestion<'a> {
             started: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
             took_s: search.trials().iter().map(|t| t.took_s).sum(),
             outcome: RunEnd::Completed,
-            ended_by: "no part of the search started it; `tune.json` of its part says why".into(),
+            ended_by: "no part of the search started it; the reason is in `tune.json` of its part".into(),
         };
         let answer = self.publish_answer(console, &search, &folder, ending)?;
         match answer.best {

@@ -319,9 +319,10 @@ impl<'a> TuningMeasure<'a> {
         let mut used: Vec<KnownRow> = Vec::new();
         let mut failed: Option<String> = None;
         loop {
-            let next = match as_stored {
-                true => Ok(stored.next().map(|(planned, _)| planned)),
-                false => search.next_load(&trial, &self.choice.levels, failed.is_some()),
+            let next = if as_stored {
+                Ok(stored.next().map(|(planned, _)| planned))
+            } else {
+                search.next_load(&trial, &self.choice.levels, failed.is_some())
             };
             let planned = match next {
                 Ok(Some(planned)) => planned,

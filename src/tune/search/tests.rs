@@ -89,9 +89,10 @@ impl Model {
     fn load(&self, places: &[usize], concurrency: u32, is_long: bool) -> LoadFigures {
         let (speed, ttft) = self.figures(places, concurrency);
         let long = (concurrency * 4).max(16);
-        let (requests, repeats) = match is_long {
-            true => (long, 3),
-            false => ((long / 4).max(concurrency), 1),
+        let (requests, repeats) = if is_long {
+            (long, 3)
+        } else {
+            ((long / 4).max(concurrency), 1)
         };
         let noise = REQUEST_NOISE / f64::from(requests).sqrt();
         let noisy = |value: f64| value * (self.noise.borrow_mut().normal() * noise).exp();
