@@ -40,10 +40,13 @@ pub use replay::ReplayArgs;
 pub use report::ReportArgs;
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
-pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
+pub use sweep::{
+    MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs,
+};
 pub use target::{LogArgs, ProcessArgs};
 pub use tune::{GoalWord, TuneArgs};
 pub use why::WhyArgs;
+pub use words::words_to_pass_on;
 
 // Headings of help pages.
 const LOAD: &str = "Load";

@@ -18,6 +18,7 @@ mod gpu_fixtures;
 mod gpus;
 mod help;
 mod intel;
+mod latency_model;
 mod load;
 mod msrv;
 mod nvidia_recordings;

@@ -1,7 +1,7 @@
 //! A sweep on another machine: against a real sshd, with a key of the test's own.
 
-use crate::common;
-use common::e2e::{program, wait_for};
+use crate::{common, tune};
+use common::e2e::{Live, plimsoll, program, wait_for};
 use plimsoll::error::ExitCode;
 use plimsoll::sweep::remote::RemoteHost;
 use std::os::unix::fs::PermissionsExt;
@@ -307,5 +307,59 @@ async fn without_an_ssh_the_way_to_one_is_told() {
     assert!(
         failure.hints.iter().any(|h| h.contains("openssh-client")),
         "{failure:?}"
+    );
+}
+
+#[test]
+fn parts_of_a_tuning_over_ssh_and_here_are_answered_as_one() {
+    needs!(Sshd, Docker, ReferenceEngine);
+    let server = Server::start(Some(&format!(
+        "exec '{}' \"$@\"",
+        env!("CARGO_BIN_EXE_plimsoll")
+    )));
+    let remote = server.remote();
+    let here = tempfile::tempdir().unwrap();
+    tune::settings_file(
+        &here.path().join("tuned.yaml"),
+        5,
+        "max-num-seqs: [4, 16], num-scheduler-steps: [1, 4]",
+    );
+    let run = |words: &[&str], code| {
+        let mut command = plimsoll(words);
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", server.dir().display()));
+        Live::start({
+            command.current_dir(here.path());
+            command
+        })
+        .end()
+        .expect(code)
+    };
+    let tune = |words: &[&str], code| {
+        run(
+            &[&["tune", "tuned.yaml"], &tune::QUICK[..], words].concat(),
+            code,
+        )
+    };
+    let url = format!("--docker-host=ssh://{remote}");
+    tune(&[&url, "--shard=1/2", "--output-dir=one"], 0);
+    tune(&["--shard=2/2", "--output-dir=two"], 0);
+    let [one, two] = ["one", "two"].map(|run| tune::measured(&here.path().join(run)));
+    assert!(
+        !one.is_empty() && one.iter().all(|cell| !two.contains(cell)),
+        "{one:?} {two:?}"
+    );
+    run(&["sweep", "merge", "one", "two", "--output=merged"], 0);
+    let answer = tune(&["--resume=merged"], 0);
+    assert!(
+        answer.stdout.contains("4 trials of 4 combinations"),
+        "{}",
+        answer.stdout
+    );
+    let refused = tune(&[&url, "--resume=two"], 2);
+    assert!(
+        refused.error().contains("begun on this machine"),
+        "{}",
+        refused.stderr
     );
 }

@@ -1,8 +1,8 @@
 //! A sweep as an array job, on a real Slurm of four nodes: nothing is lost with a node, nothing of
 //! what a user writes is run by a shell, and who leaves is told the way back.
 
-use crate::common;
 use crate::common::cluster;
+use crate::{common, tune};
 use cluster::Cluster;
 use common::docker;
 use common::e2e::{Live, plimsoll, wait_for};
@@ -513,4 +513,51 @@ fn submitted_waited_for_and_merged() {
         .expect("where");
     let csv = lines(&Path::new(joined).join("results.csv"));
     assert_eq!(csv.len(), 1 + 24, "{csv:?}");
+}
+
+#[test]
+fn a_tuning_in_shards_is_answered_though_a_node_is_lost() {
+    needs!(Slurm, Docker, ReferenceEngine);
+    let cluster = Cluster::start();
+    let (dir, file) = (cluster.run_dir("run"), cluster.run_dir("tuned.yaml"));
+    tune::settings_file(
+        &file,
+        5,
+        "max-num-seqs: [4, 8, 16], num-scheduler-steps: [1, 2, 4]",
+    );
+    let (named, into) = (
+        file.display().to_string(),
+        format!("--output-dir={}", dir.display()),
+    );
+    let own = [
+        "tune",
+        &named,
+        "--submit=slurm",
+        "--nodes=2",
+        "--partition=main",
+        &into,
+    ];
+    let mut command = plimsoll(&[&own, &tune::QUICK[..]].concat());
+    command.env("SLURM_CONF", cluster.conf());
+    let submitted = Live::start(command);
+    lose_the_second_shards_node(&cluster, &dir);
+    let ended = submitted.end().expect(0);
+    assert!(
+        ended.stderr.contains("shard 2: back in the queue"),
+        "{}",
+        ended.stderr
+    );
+    let [one, two] = [1, 2].map(|n| tune::measured(&dir.join(format!("shard-{n}"))));
+    let all: std::collections::BTreeSet<&String> = one.iter().chain(&two).collect();
+    assert_eq!(all.len(), one.len() + two.len(), "a load was sent twice");
+    assert!(
+        ended.stdout.contains("of 9 combinations"),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("Best of what was tried: "),
+        "{}",
+        ended.stdout
+    );
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -88,6 +88,130 @@ fn nothing_is_left(folder: &std::path::Path) {
     assert_eq!(docker(&["ps", "-aq", "--filter", &filter]).unwrap(), "");
 }
 
+/// A sweep file of the reference engine with these settings, under this latency seed.
+pub fn settings_file(path: &Path, seed: u64, settings: &str) {
+    let text = format!(
+        "defaults: {{engine: reference, input_len: 16, output_len: 12, batch_sizes: [2, 8]}}\nmodels:\n  - \
+         {{model_id: reference/tuned, image: '{REFERENCE_IMAGE}', engine_args: {{{settings}}}, \
+         extra_engine_args: {SMALL} --latency-seed {seed}}}\n"
+    );
+    std::fs::write(path, text).unwrap();
+}
+
+/// What each way of searching parts has in common.
+pub const QUICK: [&str; 3] = [
+    "--slo=ttft=2s",
+    "--num-iters-warmup=0",
+    "--memory-backend=host",
+];
+
+/// The cells that a run measured.
+pub fn measured(run: &Path) -> Vec<String> {
+    let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
+    let done = journal
+        .lines()
+        .filter(|l| l.contains("\"status\":\"done\""));
+    done.map(|line| line[line.find("\"cell\"").unwrap()..][..24].to_owned())
+        .collect()
+}
+
+/// How much slower settings are than the best, by the engine itself.
+fn slowdown_of(settings: &Value, seed: u64) -> f64 {
+    let settings = settings.as_object().unwrap().iter();
+    let settings = settings.map(|(name, value)| format!("--{name}={}", value.as_str().unwrap()));
+    let mut words: Vec<String> = SMALL.split_whitespace().map(str::to_owned).collect();
+    words.extend(["--latency-seed".to_owned(), seed.to_string()]);
+    words.extend(settings);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let engine = Engine::serving("tuned", &[], &words);
+    let truth = http_get(&format!("{}:8000", engine.address()), "/truth");
+    truth["slowdown"].as_f64().unwrap()
+}
+
+#[test]
+fn tune_in_two_parts_learns_from_both_and_answers_without_docker() {
+    if !common::e2e::have(&common::this_test(), &[common::e2e::Need::ReferenceEngine]) {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let at = |name: &str| desk.path().join(name);
+    settings_file(
+        &at("tuned.yaml"),
+        7,
+        "max-num-seqs: [8, 16, 32, 64], max-num-batched-tokens: [512, 1024, 2048, 4096], num-scheduler-steps: [1, 2, 4]",
+    );
+    let command = |words: &[&str]| {
+        let mut command = plimsoll(&[&["tune", "tuned.yaml"], &QUICK[..], words].concat());
+        command.current_dir(desk.path());
+        command
+    };
+    let part = |n: u32, way: &str| {
+        let (shard, folder) = (format!("--shard={n}/2"), format!("{way}=run/shard-{n}"));
+        Live::start(command(&[&shard, &folder]))
+    };
+    let first = part(1, "--output-dir");
+    let mut second = part(2, "--output-dir");
+    second.until("start 2: ");
+    second.until("short load");
+    second.signal(Signal::KILL);
+    assert_eq!(second.end().status.signal(), Some(Signal::KILL.as_raw()));
+    let second = part(2, "--begin-or-resume");
+    let first = first.end().expect(0);
+    let second = second.end().expect(0);
+    assert!(!second.stderr.contains("start 1: "), "{}", second.stderr);
+
+    let (one, two) = (measured(&at("run/shard-1")), measured(&at("run/shard-2")));
+    let all: BTreeSet<&String> = one.iter().chain(&two).collect();
+    assert_eq!(all.len(), one.len() + two.len(), "a load was sent twice");
+    let answers = ["run/shard-1", "run/shard-2"].map(|run| read(&at(run).join("tune.json")));
+    let starts: Vec<u64> = answers
+        .iter()
+        .map(|a| a["starts"].as_u64().unwrap())
+        .collect();
+    // A ninth each and one more; the first to begin may have been alone for some of its starts.
+    assert!(
+        starts.iter().all(|n| (6..=9).contains(n)),
+        "{starts:?}: {}",
+        first.stderr
+    );
+
+    let merge = |into: &str| {
+        let mut merge = plimsoll(&["sweep", "merge", "run/shard-1", "run/shard-2", "-o", into]);
+        merge.current_dir(desk.path());
+        Live::start(merge).end().expect(0);
+    };
+    merge("merged");
+    let answer = |from: &str, code| {
+        let mut command = command(&[&format!("--resume={from}"), "--json"]);
+        command.env("DOCKER_HOST", "unix:///nonexistent");
+        Live::start(command).end().expect(code)
+    };
+    let joined: Value = serde_json::from_str(&answer("merged", 0).stdout).unwrap();
+    assert_eq!(joined["starts"].as_u64(), Some(starts.iter().sum()));
+    assert_eq!(joined, read(&at("merged/tune.json")));
+    let scores = answers.iter().filter_map(|a| a["best"]["score"].as_f64());
+    let best = scores.fold(0.0, f64::max);
+    assert_eq!(joined["best"]["score"].as_f64(), Some(best));
+    let slowdown = slowdown_of(&joined["best"]["settings"], 7);
+    eprintln!("starts {starts:?}, slowdown {slowdown}");
+    assert!(slowdown < 1.10, "{slowdown}: {:#}", joined["trials"]);
+
+    // One part on another kind of host.
+    let mut env = read(&at("run/shard-2/env.json"));
+    env["host"]["cpus"] = 999.into();
+    std::fs::write(at("run/shard-2/env.json"), env.to_string()).unwrap();
+    merge("mixed");
+    let refused = answer("mixed", 2);
+    assert!(
+        refused.error().contains("999 processors"),
+        "{}",
+        refused.stderr
+    );
+    let mut elsewhere = part(2, "--begin-or-resume");
+    elsewhere.until("scores of different hosts are not compared");
+    elsewhere.end().expect(2);
+}
+
 /// Settings that differ so much that noise does not decide.
 const FAR_APART: [&str; 2] = ["--set", "max-num-seqs=4,16"];
 
@@ -135,15 +259,7 @@ fn tune_finds_the_known_optimum_in_a_fifth_of_the_starts() {
     nothing_is_left(&folder);
 
     // The engine itself knows how far its settings are from the best.
-    let settings = best["settings"].as_object().unwrap().iter();
-    let settings = settings.map(|(name, value)| format!("--{name}={}", value.as_str().unwrap()));
-    let mut words: Vec<String> = SMALL.split_whitespace().map(str::to_owned).collect();
-    words.extend(["--latency-seed".to_owned(), "7".to_owned()]);
-    words.extend(settings);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let engine = Engine::serving("tuned", &[], &words);
-    let truth = http_get(&format!("{}:8000", engine.address()), "/truth");
-    let slowdown = truth["slowdown"].as_f64().unwrap();
+    let slowdown = slowdown_of(&best["settings"], 7);
     assert!(slowdown < 1.10, "{slowdown}: {:#}", answer["trials"]);
 }
 
@@ -215,16 +331,8 @@ fn kill_and_resume(random: &mut common::random::Random, most: u32) -> u32 {
     let (folder, answer) = desk.answer();
     assert_eq!(answer["best"]["settings"]["max-num-seqs"], "16");
     assert_eq!(answer["trials"].as_array().unwrap().len(), 4);
-    let journal = std::fs::read_to_string(folder.join("journal.jsonl")).unwrap();
-    let done: Vec<&str> = journal
-        .lines()
-        .filter(|l| l.contains("\"status\":\"done\""))
-        .collect();
-    let cell = |line: &&&str| line[line.find("\"cell\"").unwrap()..][..24].to_owned();
-    assert_eq!(
-        done.iter().map(|l| cell(&l)).collect::<BTreeSet<_>>().len(),
-        done.len()
-    );
+    let done = measured(&folder);
+    assert_eq!(done.iter().collect::<BTreeSet<_>>().len(), done.len());
     nothing_is_left(&folder);
 
     // All of it is known now: the same question starts no engine, and comes to the same answer.
@@ -247,14 +355,8 @@ fn tune_says_which_part_of_a_goal_nothing_meets_and_by_how_much() {
         return;
     }
     let desk = Desk::new();
-    let words: Vec<&str> = SMALL.split_whitespace().collect();
     let file = desk.0.path().join("tuned.yaml");
-    let text = format!(
-        "defaults: {{engine: reference, input_len: 16, output_len: 12, batch_sizes: [2, 8]}}\nmodels:\n  - \
-         {{model_id: reference/tuned, image: '{REFERENCE_IMAGE}', engine_args: {{max-num-seqs: [4, 16]}}, \
-         extra_engine_args: {words:?}}}\n"
-    );
-    std::fs::write(&file, text).unwrap();
+    settings_file(&file, 0, "max-num-seqs: [4, 16]");
     let file = file.display().to_string();
     let results = format!("--results-dir={}", desk.0.path().display());
     let limits = ["--slo", "ttft=1ms,e2e=9s", "--json", "--num-iters-warmup=0"];

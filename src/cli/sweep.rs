@@ -71,9 +71,6 @@ pub struct SweepRunArgs {
     /// Resume the latest run of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub resume: Option<PathBuf>,
-    /// Resume the run in DIR, or begin it there (for schedulers that restart jobs)
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "output_dir"])]
-    pub begin_or_resume: Option<PathBuf>,
     /// Resume, and repeat failed cells
     #[arg(long)]
     pub retry_failed: bool,
@@ -86,9 +83,6 @@ pub struct SweepRunArgs {
     /// Run only the cells with these ids (or beginnings of ids)
     #[arg(long, value_name = "ID")]
     pub only: Vec<String>,
-    /// Run one part of several, as 2/4; `sweep merge` joins the parts
-    #[arg(long, value_name = "I/N")]
-    pub shard: Option<String>,
     /// Retries per cell after transient errors (Docker did not answer)
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub retries: u32,
@@ -168,7 +162,21 @@ pub struct SweepRunArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 
-    /// Submit the sweep to a scheduler as an array of shards; wait and merge
+    /// Where else it runs.
+    #[command(flatten)]
+    pub machines: MachineArgs,
+}
+
+/// Beyond this machine: as one part of several, on a cluster, or over ssh.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MachineArgs {
+    /// Run one part of several, as 2/4; `sweep merge` joins the parts
+    #[arg(long, value_name = "I/N", help_heading = MACHINES)]
+    pub shard: Option<String>,
+    /// Resume the run in DIR, or begin it there (for schedulers that restart jobs)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "output_dir"], help_heading = MACHINES)]
+    pub begin_or_resume: Option<PathBuf>,
+    /// Submit it to a scheduler as an array of shards; wait and merge
     #[arg(long, value_name = "SCHEDULER", help_heading = MACHINES, conflicts_with_all = ["shard", "dry_run"])]
     pub submit: Option<Scheduler>,
     /// Number of shards (largest number of nodes)
@@ -195,7 +203,7 @@ pub struct SweepRunArgs {
     /// Submit and exit; `sweep merge` joins the shards later
     #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub no_wait: bool,
-    /// Run the sweep on another machine with plimsoll: ssh://USER@HOST:PORT; user and port are optional
+    /// Run it on another machine with plimsoll: ssh://USER@HOST:PORT; user and port are optional
     #[arg(long, value_name = "URL", conflicts_with = "submit", help_heading = MACHINES)]
     pub docker_host: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Flags of `tune`.
 
 use super::loadline::percentile;
-use super::{ExperimentFlags, LOAD, LONGEST_INPUT, percent, some_time};
+use super::{ExperimentFlags, LOAD, LONGEST_INPUT, MachineArgs, percent, some_time};
 use crate::matrix::SettingValues;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -28,6 +28,8 @@ const SEARCH: &str = "Search";
     mut_arg("baseline", |arg| arg.help("How long to sample before each load")),
     mut_arg("max_log", |arg| arg.help("Largest part of the log to keep, per load")),
     mut_arg("num_iters_warmup", |arg| arg.help("Warm-up requests of each load [default: 1]")),
+    mut_arg("shard", |arg| arg.help("Run one part of several, as 2/4; `sweep merge` joins the parts, --resume=JOINED answers")),
+    mut_arg("no_wait", |arg| arg.help("Submit and exit; `sweep merge` joins the shards later, and --resume=JOINED answers")),
     mut_arg("bench", |arg| arg.help("What puts the load on; only builtin measures the latency of single requests"))
 )]
 pub struct TuneArgs {
@@ -75,6 +77,9 @@ pub struct TuneArgs {
     /// Where it runs and how it is measured.
     #[command(flatten)]
     pub flags: ExperimentFlags,
+    /// Where else it runs.
+    #[command(flatten)]
+    pub machines: MachineArgs,
 }
 
 /// The goals that can be asked for.

@@ -1,101 +1,91 @@
-//! The flags of a sweep as words again, for the plimsoll that runs it elsewhere.
+//! The flags of a run as words again, for the plimsoll that runs it elsewhere.
 
-use super::{BackendArg, SweepRunArgs};
-use clap::ValueEnum;
-use std::fmt::Display;
-use std::time::Duration;
+use super::Cli;
+use clap::CommandFactory;
+use clap::parser::ValueSource;
+use std::ffi::OsString;
 
-/// Words of the flags that are listed, each by the function that writes its value. The others are listed
-/// as well: a new flag does not compile until it is in one of the lists.
-macro_rules! words {
-    ($args:expr; $($how:ident $flag:ident),*; left out: $($left:ident)*) => {{
-        let SweepRunArgs { $($flag,)* $($left: _,)* } = $args;
-        let mut words = Vec::new();
-        $(words.extend($how($flag).into_iter().map(|value| {
-            format!("--{}{value}", stringify!($flag).replace('_', "-"))
-        }));)*
-        words
-    }};
-}
+/// What each place decides for itself: the folders, the part, what is printed, and where it runs. Also what a
+/// file has no use for and is not for other eyes.
+const LEFT_OUT: [&str; 20] = [
+    "config",
+    "dry_run",
+    "resume",
+    "begin_or_resume",
+    "shard",
+    "results_dir",
+    "output_dir",
+    "json",
+    "submit",
+    "nodes",
+    "partition",
+    "gres",
+    "time_limit",
+    "account",
+    "sbatch_arg",
+    "print",
+    "no_wait",
+    "docker_host",
+    "env",
+    "name",
+];
 
-impl SweepRunArgs {
-    /// What is to be measured and how, as words of a command line. Left out is what each place
-    /// decides for itself: the file, the folders, the shard, `--resume`, `--dry-run`, `--json` and
-    /// all flags on where to run.
-    pub fn words(&self) -> Vec<String> {
-        words! { self;
-            switch fresh, switch fresh_client, switch compile_cache, all adaptive, switch retry_failed, switch retry_oom, switch run_anyway,
-            all only, one retries, all container, all model, all engine, all input_len, all output_len,
-            all batch_size, all model_params, all num_layers, all num_heads, all num_kv_heads, all head_dim, all hidden_size,
-            choice bench, backend memory_backend, one_time sample_interval, one_time baseline, time timeout,
-            time health_timeout, one_time settle_timeout, one max_log, all name;
-            left out: file config dry_run resume begin_or_resume shard results output_dir json submit nodes
-                partition gres time_limit account sbatch_arg print no_wait docker_host
+/// What is to be measured and how, of a command line: its flags, each one word with its value. Positional arguments are
+/// left out, and [`LEFT_OUT`].
+pub fn words_to_pass_on(line: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let command = Cli::command();
+    let matches = command.clone().try_get_matches_from(line).ok();
+    let Some((verb, given)) = matches.as_ref().and_then(|m| m.subcommand()) else {
+        return Vec::new();
+    };
+    let flags = command
+        .find_subcommand(verb)
+        .into_iter()
+        .flat_map(clap::Command::get_arguments);
+    let mut words = Vec::new();
+    for flag in flags {
+        let id = flag.get_id().as_str();
+        let typed = given.value_source(id) == Some(ValueSource::CommandLine);
+        let Some(long) = flag.get_long().filter(|_| typed && !LEFT_OUT.contains(&id)) else {
+            continue;
+        };
+        if !flag.get_action().takes_values() {
+            words.push(format!("--{long}"));
+            continue;
         }
+        // Value and flag are one word: a value may begin with a dash.
+        let values = given.get_raw(id).into_iter().flatten();
+        words.extend(values.map(|value| format!("--{long}={}", value.to_string_lossy())));
     }
-}
-
-fn switch(on: &bool) -> Option<String> {
-    on.then(String::new)
-}
-
-// Value and flag are one word: a value may begin with a dash.
-fn one(value: &impl Display) -> Option<String> {
-    Some(format!("={value}"))
-}
-
-fn all<'a, T: Display + 'a>(values: impl IntoIterator<Item = &'a T>) -> Vec<String> {
-    values.into_iter().filter_map(one).collect()
-}
-
-fn choice(word: &Option<impl ValueEnum>) -> Option<String> {
-    one(&word.as_ref()?.to_possible_value()?.get_name())
-}
-
-fn backend(backend: &BackendArg) -> Option<String> {
-    match backend {
-        BackendArg::Live(word) => choice(&Some(*word)),
-        BackendArg::Replay(path) => one(&format!("replay:{}", path.display())),
-    }
-}
-
-fn time(time: &Option<Duration>) -> Option<String> {
-    one_time(time.as_ref()?)
-}
-
-/// Whole, and short where it can be.
-fn one_time(time: &Duration) -> Option<String> {
-    Some(
-        match (time.subsec_nanos(), time.subsec_nanos() % 1_000_000) {
-            (0, _) => format!("={}s", time.as_secs()),
-            (_, 0) => format!("={}ms", time.as_millis()),
-            _ => format!("={}ns", time.as_nanos()),
-        },
-    )
+    words
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Command, SweepRunArgs};
     use clap::Parser;
 
-    #[derive(Debug, Parser)]
-    struct Sweep {
-        #[command(flatten)]
-        run: SweepRunArgs,
+    fn line<'a>(verb: &'a str, words: &'a [&str]) -> impl Iterator<Item = &'a str> {
+        ["plimsoll", verb].into_iter().chain(words.iter().copied())
     }
 
     fn parsed(words: &[&str]) -> SweepRunArgs {
-        Sweep::try_parse_from(["sweep"].iter().chain(words))
-            .unwrap_or_else(|e| panic!("{words:?}: {e}"))
-            .run
+        match Cli::try_parse_from(line("sweep", words)).unwrap().command {
+            Command::Sweep(args) => args.run,
+            _ => panic!("{words:?} is no sweep"),
+        }
+    }
+
+    fn passed_on(verb: &str, words: &[&str]) -> Vec<String> {
+        words_to_pass_on(line(verb, words).map(OsString::from))
     }
 
     /// Words of flags, read again, are the same flags.
     #[track_caller]
     fn there_and_back(words: &[&str], first: &[&str]) -> Vec<String> {
         let args = parsed(words);
-        let passed_on = args.words();
+        let passed_on = passed_on("sweep", words);
         let mut again: Vec<&str> = first.to_vec();
         again.extend(passed_on.iter().map(String::as_str));
         assert_eq!(format!("{:?}", parsed(&again)), format!("{args:?}"));
@@ -134,7 +124,6 @@ mod tests {
                 "1.000000001",
                 "--max-log",
                 "1 GiB",
-                "--name=-it's \"$(x)\"\n",
             ],
             &["a.yaml"],
         );
@@ -179,7 +168,7 @@ mod tests {
 
     #[test]
     fn where_to_run_is_not_passed_on() {
-        let passed_on = parsed(&[
+        let elsewhere = [
             "a.yaml",
             "--submit",
             "slurm",
@@ -201,8 +190,36 @@ mod tests {
             "--results-dir",
             "r",
             "--json",
-        ])
-        .words();
-        assert_eq!(passed_on, parsed(&["a.yaml"]).words());
+        ];
+        assert_eq!(passed_on("sweep", &elsewhere), Vec::<String>::new());
+        let begun = ["a.yaml", "--shard=1/2", "--begin-or-resume=d", "--name=x"];
+        assert_eq!(passed_on("sweep", &begun), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_tuning_asks_for_is_passed_on_and_no_secret() {
+        let asked = [
+            "a.yaml",
+            "--slo",
+            "ttft=2s",
+            "--slo=itl=-1 ms",
+            "--levels",
+            "2,8",
+            "--again",
+            "--env",
+            "TOKEN=x",
+            "--verbose",
+            "--max-starts=4",
+        ];
+        let passed = passed_on("tune", &asked);
+        let words = [
+            "--slo=ttft=2s",
+            "--slo=itl=-1 ms",
+            "--max-starts=4",
+            "--again",
+            "--concurrency=2",
+            "--concurrency=8",
+        ];
+        assert_eq!(passed, words);
     }
 }

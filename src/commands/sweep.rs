@@ -1,14 +1,15 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
 pub(super) mod fit;
-mod remote;
+pub(super) mod place;
+pub(super) mod remote;
 pub(super) mod results;
-mod slurm;
+pub(super) mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
 use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
-use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs};
+use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs, words_to_pass_on};
 use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
@@ -25,6 +26,8 @@ use crate::sweep::{
     Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
     earlier, folder, preflight,
 };
+use place::{RunPlace, no_run_in};
+use remote::RemoteRun;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,29 +44,44 @@ pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<E
     }
     let args = args.run;
     let (sweep, text) = source::read_source(&args)?;
-    let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose();
-    let shard = shard.map_err(|e| Failure::usage(format!("--shard: {e}")))?;
+    let place = RunPlace {
+        verb: "sweep",
+        name: &sweep.name,
+        runs: args.results.dir.clone(),
+        resume: args.resume.as_ref(),
+        output_dir: args.output_dir.as_ref(),
+        retry_failed: args.retry_failed,
+        shard: RunPlace::parse_shard(&args.machines)?,
+        machines: &args.machines,
+    };
     let options = sweep_options(&args, &sweep)?;
     run_stoppable(console, async |stop| {
-        if args.submit.is_some() {
-            return slurm::submit_sweep(console, &args, &sweep, text.as_deref(), stop).await;
+        if args.machines.submit.is_some() {
+            return slurm::submit_sweep(console, &place, &args, &sweep, text.as_deref(), stop)
+                .await;
         }
-        if let Some(url) = &args.docker_host {
-            return remote::run_remotely(
-                console,
-                url,
-                &args,
-                (&sweep, shard),
-                text.as_deref(),
-                stop,
-            )
-            .await;
+        if let Some(url) = &args.machines.docker_host {
+            let asked = RemoteRun {
+                words: passed_words(&sweep),
+                text: text.as_deref(),
+                dry_run: args.dry_run,
+                json: args.json,
+                go_on: &|here| go_on(&args, here),
+            };
+            return remote::run_remotely(console, url, &place, &asked, stop).await;
         }
         if args.dry_run {
-            return dry_run(console, &args, &sweep, shard, &options, stop).await;
+            return dry_run(console, &args, &sweep, &place, &options, stop).await;
         }
-        sweep_through(console, &args, &sweep, shard, &options, stop).await
+        sweep_through(console, &args, &sweep, &place, &options, stop).await
     })
+}
+
+/// What is asked of the plimsoll that runs a sweep elsewhere; the copy of its file has another name.
+fn passed_words(sweep: &SweepDefinition) -> Vec<String> {
+    let mut words = words_to_pass_on(std::env::args_os());
+    words.push(format!("--name={}", sweep.name));
+    words
 }
 
 fn sweep_options(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<SweepOptions, Failure> {
@@ -104,17 +122,18 @@ async fn dry_run(
     console: &Console,
     args: &SweepRunArgs,
     sweep: &SweepDefinition,
-    shard: Option<Shard>,
+    place: &RunPlace<'_>,
     options: &SweepOptions,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let absent = |path: &&PathBuf| args.begin_or_resume.is_none() && !folder::has_journal(path);
-    if let Some(path) = named_folder(args).filter(|_| goes_on(args)).filter(absent) {
+    let begins = args.machines.begin_or_resume.is_some();
+    let absent = |path: &&PathBuf| place.goes_on() && !begins && !folder::has_journal(path);
+    if let Some(path) = place.named_folder().filter(absent) {
         return Err(no_run_in(path).into());
     }
     let known = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = plan_sweep(args, sweep, shard, &known)?;
+    let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
@@ -167,89 +186,11 @@ fn note_plan(console: &Console, plan: &SweepPlan, forecast: &Forecast) {
     ));
 }
 
-/// The folder of this run, and whether it goes on with an earlier one.
-fn folder_of(
-    console: &Console,
-    args: &SweepRunArgs,
-    sweep: &SweepDefinition,
-    shard: Option<Shard>,
-) -> Result<(Folder, bool), Failure> {
-    let now = jiff::Zoned::now();
-    match named_folder(args) {
-        Some(path) if goes_on(args) && path.join(folder::REMOTE_FILE).exists() => {
-            Err(elsewhere_begun(path))
-        }
-        // A shard that is started again by its scheduler begins or goes on, whichever it is.
-        Some(path) if goes_on(args) => match folder::has_journal(path) {
-            true => Ok((Folder::open_earlier(path, &now)?, true)),
-            false if args.begin_or_resume.is_none() => Err(no_run_in(path)),
-            false => {
-                let shown = path.display();
-                console.print_note(&format!("there is no run in {shown} yet: it begins"));
-                Ok((Folder::create_at(path, &now)?, false))
-            }
-        },
-        Some(path) => Ok((Folder::create_at(path, &now)?, false)),
-        None if goes_on(args) => {
-            let is_own = |path: &Path| folder::begun_here(path, shard);
-            let latest = folder::latest_run(&args.results.dir, &sweep.name, is_own);
-            let latest = latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?;
-            Ok((Folder::open_earlier(&latest, &now)?, true))
-        }
-        None => Ok((
-            Folder::create_new(&args.results.dir, &sweep.name, &now)?,
-            false,
-        )),
-    }
-}
-
-/// The folder that the user names for the run.
-fn named_folder(args: &SweepRunArgs) -> Option<&PathBuf> {
-    let resumed = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
-    (resumed.or(args.begin_or_resume.as_ref())).or(args.output_dir.as_ref())
-}
-
-/// Whether an earlier run is to go on.
-fn goes_on(args: &SweepRunArgs) -> bool {
-    args.resume.is_some() || args.begin_or_resume.is_some() || args.retry_failed
-}
-
-/// Rows that were added here would be lost with the next that are fetched.
-fn elsewhere_begun(folder: &Path) -> Failure {
-    let shown = folder.display();
-    Failure::usage(format!("the run in `{shown}` was begun on another machine"))
-        .hint("resume it there with the same --docker-host ssh://HOST")
-        .hint(format!(
-            "to move it to this machine for good, remove `{shown}/{}`, which names the other",
-            folder::REMOTE_FILE
-        ))
-}
-
-/// A folder that was named to be resumed, and holds no run: it may be a typing error.
-fn no_run_in(folder: &Path) -> Failure {
-    Failure::usage(format!(
-        "there is no run to resume in `{}`",
-        folder.display()
-    ))
-    .hint(folder::JOURNAL_FILE_HINT)
-    .hint("to begin a new run, leave out --resume and --retry-failed")
-}
-
-fn no_earlier_run(args: &SweepRunArgs, sweep: &SweepDefinition, shard: Option<Shard>) -> Failure {
-    let part = shard.map_or(String::new(), |shard| format!("part {shard} of "));
-    Failure::usage(format!(
-        "there is no earlier run of {part}sweep `{}` in `{}`",
-        sweep.name,
-        args.results.dir.display()
-    ))
-    .hint("leave out --resume, or name its folder: --resume=DIR")
-}
-
 /// Refuses to mix what cannot stand in one table: another sweep, another part of it, or another way
 /// of measuring.
-fn same_run(
+pub(super) fn same_run(
     history: &SweepHistory,
-    sweep: &SweepDefinition,
+    name: &str,
     fresh: bool,
     shard: Option<Shard>,
     folder: &Path,
@@ -258,10 +199,10 @@ fn same_run(
         return Ok(());
     };
     let shown = folder.display();
-    if first.name != sweep.name {
+    if first.name != name {
         return Err(Failure::usage(format!(
-            "`{shown}` holds a run of sweep `{}`, and this is sweep `{}`",
-            first.name, sweep.name
+            "`{shown}` holds a run of sweep `{}`, and this is sweep `{name}`",
+            first.name
         ))
         .hint("name the folder of this one, or leave out --resume"));
     }
@@ -291,10 +232,15 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
     let file = args.file.as_deref().or(args.config.as_deref()).map(quoted);
     let mut words = vec![file.unwrap_or_else(|| "…".into())];
     // Without these it would be another run.
-    words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
+    words.extend(
+        args.machines
+            .shard
+            .as_ref()
+            .map(|part| format!("--shard={part}")),
+    );
     words.extend(args.fresh.then(|| "--fresh".into()));
     words.extend(args.adaptive.map(|percent| format!("--adaptive={percent}")));
-    let host = args.docker_host.as_ref();
+    let host = args.machines.docker_host.as_ref();
     words.extend(host.map(|url| format!("--docker-host={url}")));
     words.push(format!("--resume={}", quoted(folder)));
     format!("go on with `plimsoll sweep {}`", words.join(" "))
@@ -314,17 +260,18 @@ async fn sweep_through(
     console: &Console,
     args: &SweepRunArgs,
     sweep: &SweepDefinition,
-    shard: Option<Shard>,
+    place: &RunPlace<'_>,
     options: &SweepOptions,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
+    let shard = place.shard;
     // A mistyped id must leave no folder behind that would be the latest run.
     plan_sweep(args, sweep, shard, &OomMemory::default())?;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let (folder, resumed) = folder_of(console, args, sweep, shard)?;
+    let (folder, resumed) = place.open_folder(console)?;
     let (mut journal, history) = Journal::open_folder(folder.path())?;
     let ooms = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
-    same_run(&history, sweep, args.fresh, shard, folder.path())?;
+    same_run(&history, &sweep.name, args.fresh, shard, folder.path())?;
     let warnings = history.warnings.iter().chain(ooms.warnings());
     warnings.for_each(|w| console.print_warning(w));
     // What this run itself has met makes other cells of it implied, not known.

@@ -1,16 +1,20 @@
 //! `plimsoll tune`: the settings that serve most within limits, in a fraction of the starts.
 
 mod choice;
+mod hosts;
 mod measure;
 
 use super::experiment::sweep_options;
 use super::load::{publish_document, run_stoppable};
 use super::sweep::fit::ask_estimates;
-use super::sweep::results::write_environment;
+use super::sweep::place::RunPlace;
+use super::sweep::remote::{RemoteRun, run_remotely};
+use super::sweep::results::{read_environment, write_environment};
+use super::sweep::same_run;
+use super::sweep::slurm::{ShardWork, Submission, submit_shards};
 use super::validate::calculate;
-use crate::bounded;
 use crate::capture::RunEnd;
-use crate::cli::{GoalWord, TuneArgs};
+use crate::cli::{GoalWord, TuneArgs, words_to_pass_on};
 use crate::collect::{self, StopSignal, engine_of_image, unless_stopped};
 use crate::compare::validate::RunValidation;
 use crate::console::Console;
@@ -19,16 +23,21 @@ use crate::engine::{EngineId, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::Answer;
 use crate::loadline::Objectives;
-use crate::matrix::{CellGroup, EnginePlace, GroupId, ServerConfig, SweepPlan};
+use crate::matrix::{
+    Cell, CellGroup, EnginePlace, GroupId, OomMemory, PlanOptions, ServerConfig, Shard,
+    SweepDefinition, SweepPlan,
+};
 use crate::report::layout::{counted_noun, counted_words, format_duration, format_figure};
 use crate::report::tune::{describe_nearest, tune_report};
 use crate::store::{ProfileFile, file_word, read_profile};
+use crate::sweep::merge::{default_output, merge_runs};
 use crate::sweep::{Folder, Journal, SweepHistory, SweepOptions, SweepSession, folder};
 use crate::tune::{
-    Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch, WinnerFacts,
-    default_starts,
+    NextCandidate, Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch,
+    WinnerFacts, default_starts, starts_of_part,
 };
-use choice::{TuningChoice, read_choice};
+use choice::{TuningChoice, named_file, read_choice};
+use hosts::{read_environments, refuse_mixed_hosts, refuse_other_host};
 use measure::{LoadShape, TuningMeasure, TuningRun};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,47 +72,87 @@ async fn tune(
         compile_cache: !args.cold_starts,
         ..sweep_options(&args.flags, false, "a tuning")?
     };
-    let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let choice = read_choice(console, args, limits, &runtime, stop).await?;
-    let goal = match args.goal {
-        GoalWord::Throughput => TuningGoal::Throughput,
-        GoalWord::Cost => TuningGoal::Cost,
-        GoalWord::Concurrency => TuningGoal::Concurrency,
+    let (machines, flags) = (&args.machines, &args.flags);
+    let shard = RunPlace::parse_shard(machines)?;
+    let elsewhere = machines.submit.is_some() || machines.docker_host.is_some();
+    let named = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
+    let joined = named
+        .filter(|path| SweepHistory::first_session(path).is_some_and(|session| session.joined));
+    let unneeded = elsewhere || joined.is_some() && named_file(args).is_some();
+    let runtime = if unneeded {
+        None
+    } else {
+        Some(unless_stopped(stop, Runtime::connect()).await?)
     };
-    let excluded = what_does_not_fit(&choice, &runtime, &options, stop).await?;
+    let choice = read_choice(console, args, limits, runtime.as_ref(), stop).await?;
     let candidates = choice.servers.len();
-    let max_starts = args
-        .max_starts
-        .map_or_else(|| default_starts(candidates), |n| n as usize);
-    let seed = args.flags.seed.unwrap_or(0);
-    let mut search = TuningSearch::new(&choice.space, (goal, limits), seed, max_starts, excluded);
     let shape = LoadShape {
-        num_prompts: args.flags.num_prompts,
-        repeats: args.flags.repeats,
-        warmup: args.flags.num_iters_warmup,
-        seed,
+        num_prompts: flags.num_prompts,
+        repeats: flags.repeats,
+        warmup: flags.num_iters_warmup,
+        seed: flags.seed.unwrap_or(0),
     };
     let measure = TuningMeasure::new(&choice, limits, shape);
-    if args.flags.dry_run {
-        console.write_data(describe_plan(&choice, &search, max_starts).as_bytes())?;
+    let asked = TuningQuestion {
+        args,
+        choice: &choice,
+        measure: &measure,
+        goal: match args.goal {
+            GoalWord::Throughput => TuningGoal::Throughput,
+            GoalWord::Cost => TuningGoal::Cost,
+            GoalWord::Concurrency => TuningGoal::Concurrency,
+        },
+        limits,
+        max_starts: args
+            .max_starts
+            .map_or_else(|| default_starts(candidates), |n| n as usize),
+    };
+    if let Some(path) = joined {
+        return asked.answer_joined(console, path);
+    }
+    let place = RunPlace {
+        verb: "tune",
+        name: &choice.name,
+        runs: flags.results.dir.join(RUNS),
+        resume: args.resume.as_ref(),
+        output_dir: flags.output_dir.as_ref(),
+        retry_failed: false,
+        shard,
+        machines,
+    };
+    let Some(runtime) = runtime else {
+        return run_elsewhere(console, &asked, &place, stop).await;
+    };
+    let unfit = what_does_not_fit(&choice, &runtime, &options, stop).await?;
+    let mut excluded = unfit.clone();
+    if let Some(shard) = shard {
+        excluded.extend(asked.not_in_part(shard)?);
+    }
+    let mut search = asked.begin_search(excluded);
+    if flags.dry_run {
+        let plan = describe_plan(&choice, &search, asked.max_starts, &unfit);
+        console.write_data(plan.as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let folder = open_folder(args, &choice)?;
+    let (folder, _) = place.open_folder(console)?;
     let (mut journal, history) = Journal::open_folder(folder.path())?;
+    let name = format!("{RUNS}-{}", choice.name);
+    same_run(&history, &name, false, shard, folder.path())?;
+    refuse_other_host(folder.path(), read_environment(&runtime))?;
     measure.know_run(folder.path(), &history, true);
-    if !args.again {
+    // What a part knows of other runs would be missing where the parts are joined.
+    if !args.again && shard.is_none() {
         know_earlier_runs(&measure, args, folder.path());
     }
-    let name = format!("{RUNS}-{}", choice.name);
     let started = jiff::Timestamp::now().to_string();
-    journal.write_session(&SweepSession::new(&name, started.clone(), false, None))?;
+    journal.write_session(&SweepSession::new(&name, started.clone(), false, shard))?;
     drop(journal);
     write_environment(&folder, &runtime)?;
     console.print_note(&format!(
         "{} of {}, {} at most; results: {}",
         counted_noun(candidates, "combination"),
         counted_noun(choice.space.axes.len(), "setting"),
-        counted_noun(max_starts, "start"),
+        counted_noun(asked.max_starts, "start"),
         folder.path().display()
     ));
     let run = TuningRun {
@@ -118,18 +167,17 @@ async fn tune(
         since: Instant::now(),
         budget: args.budget,
     };
-    let ended = run_search(console, &measure, &run, &mut search, &clock).await;
+    let unended = match shard {
+        Some(_) => measure.stored_trials(&mut search, &history, false)?,
+        None => None,
+    };
+    let part = shard.map(|shard| (shard, unended));
+    let ended = run_search(console, &asked, &run, &mut search, &clock, part).await;
     let (ended_by, failure) = match ended {
         Ok(ended_by) => (ended_by, None),
         Err(failure) => ("the run ended before".to_owned(), Some(failure)),
     };
-    console.finish_drawing();
-    let (engine, engine_version, simulated) = measure.engine_facts();
-    let winner = match search.winner() {
-        Some(trial) => winner_facts(&choice, trial, (goal, limits), engine.as_deref())?,
-        None => WinnerFacts::default(),
-    };
-    let head = TuningHead {
+    let ending = TuningEnding {
         started: history
             .sessions
             .first()
@@ -140,29 +188,190 @@ async fn tune(
             (None, Some(failure)) => RunEnd::Failed(failure.message.clone()),
             (None, None) => RunEnd::Completed,
         },
-        model: common_text(&choice, |server| server.model.clone()),
-        place: common_text(&choice, |server| server.place.place_name().to_owned()),
-        engine,
-        engine_version,
-        simulated,
-        seed,
-        max_starts: u32::try_from(max_starts).unwrap_or(u32::MAX),
-        budget_s: args.budget.map(|budget| budget.as_secs_f64()),
-        lengths: choice.lengths,
-        levels: choice.levels.clone(),
-        repeats: args.flags.repeats,
         ended_by,
-        notes: notes_on_trials(&search),
     };
-    let answer = Tuning::conclude_search(head, &search, (goal, limits), winner);
-    let path = folder.path().join(ANSWER_FILE);
-    publish_document(console, &answer, ("answer", &path), args.flags.json, || {
-        Ok(tune_report(&answer))
-    })?;
+    let answer = asked.publish_answer(console, &search, &folder, ending)?;
     match failure {
         Some(failure) => Err(failure.hint(go_on(folder.path())).into()),
         None if answer.best.is_none() => Err(nothing_keeps_limits(&answer).into()),
         None => Ok(ExitCode::Done),
+    }
+}
+
+/// The search on a cluster or on another machine.
+async fn run_elsewhere(
+    console: &Console,
+    asked: &TuningQuestion<'_>,
+    place: &RunPlace<'_>,
+    stop: &StopSignal,
+) -> anyhow::Result<ExitCode> {
+    let flags = &asked.args.flags;
+    let words = words_to_pass_on(std::env::args_os());
+    let text = asked.choice.text.as_deref();
+    if let Some(url) = &place.machines.docker_host {
+        let remote = RemoteRun {
+            words,
+            text,
+            dry_run: flags.dry_run,
+            json: flags.json,
+            go_on: &|here| go_on(here),
+        };
+        return run_remotely(console, url, place, &remote, stop).await;
+    }
+    let cells = asked.all_cells();
+    let work = ShardWork {
+        words,
+        text,
+        cells: &cells.iter().collect::<Vec<&Cell>>(),
+        groups: asked.max_starts,
+        results: &flags.results.dir,
+    };
+    match submit_shards(console, place, &work, stop).await? {
+        Submission::Ended(code) => Ok(code),
+        Submission::Over(_, dirs) => {
+            let now = jiff::Zoned::now();
+            let merged = merge_runs(&dirs, &default_output(&dirs, &now), &now)?;
+            let notes = merged.results.notes.iter();
+            notes.for_each(|note| console.print_note(note));
+            asked.answer_joined(console, &merged.folder)
+        }
+    }
+}
+
+/// What is asked for, and of what.
+struct TuningQuestion<'a> {
+    args: &'a TuneArgs,
+    choice: &'a TuningChoice,
+    measure: &'a TuningMeasure<'a>,
+    goal: TuningGoal,
+    limits: &'a TuningLimits,
+    /// Of all parts together, unless the user sets it.
+    max_starts: usize,
+}
+
+/// How a search ended.
+struct TuningEnding {
+    started: String,
+    took_s: f64,
+    outcome: RunEnd,
+    ended_by: String,
+}
+
+impl<'a> TuningQuestion<'a> {
+    fn begin_search(&self, excluded: BTreeMap<usize, String>) -> TuningSearch<'a> {
+        let goal = (self.goal, self.limits);
+        let seed = self.args.flags.seed.unwrap_or(0);
+        TuningSearch::new(&self.choice.space, goal, seed, self.max_starts, excluded)
+    }
+
+    /// Every cell of every candidate.
+    fn all_cells(&self) -> Vec<Cell> {
+        let candidates = 0..self.choice.servers.len();
+        candidates.flat_map(|c| self.measure.cells_of(c)).collect()
+    }
+
+    /// The candidates that other parts have, as a sweep deals out its groups.
+    fn not_in_part(&self, shard: Shard) -> Result<BTreeMap<usize, String>, Failure> {
+        let sweep = SweepDefinition {
+            name: self.choice.name.clone(),
+            cells: self.all_cells(),
+            timeout: None,
+            health_timeout: None,
+        };
+        let options = PlanOptions {
+            fresh: false,
+            shard: Some(shard),
+            only: &[],
+            known_oom: &OomMemory::default(),
+            retry_oom: false,
+        };
+        let plan = SweepPlan::for_sweep(&sweep, &options)?;
+        let servers = self.choice.servers.iter().map(|s| GroupId::of_server(s));
+        let others = servers
+            .enumerate()
+            .filter(|(_, id)| plan.groups.iter().all(|g| g.id != *id));
+        Ok(others
+            .map(|(candidate, _)| (candidate, "another part of the search has it".to_owned()))
+            .collect())
+    }
+
+    /// Starts of a part at most: as many as a whole search has, until all other parts are seen to search too.
+    fn starts_of_part(&self, shard: Shard, others: u32) -> usize {
+        match self.args.max_starts {
+            None if others + 1 == shard.of => starts_of_part(self.max_starts, shard.of),
+            _ => self.max_starts,
+        }
+    }
+
+    /// Answers by what the parts of a search measured, and starts nothing.
+    fn answer_joined(&self, console: &Console, path: &Path) -> anyhow::Result<ExitCode> {
+        let folder = Folder::open_earlier(path, &jiff::Zoned::now())?;
+        let history = SweepHistory::read_journal(path)?;
+        refuse_mixed_hosts(&[path])?;
+        self.measure.know_run(path, &history, true);
+        let mut search = self.begin_search(BTreeMap::new());
+        self.measure.stored_trials(&mut search, &history, true)?;
+        if search.trials().is_empty() {
+            return Err(Failure::usage(format!(
+                "`{}` has no measurement of these settings under these loads",
+                path.display()
+            ))
+            .hint("give the file and the flags that its parts were run with")
+            .into());
+        }
+        let ending = TuningEnding {
+            started: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
+            took_s: search.trials().iter().map(|t| t.took_s).sum(),
+            outcome: RunEnd::Completed,
+            ended_by: "no part of the search started it; the reason is in `tune.json` of its part"
+                .into(),
+        };
+        let answer = self.publish_answer(console, &search, &folder, ending)?;
+        match answer.best {
+            None => Err(nothing_keeps_limits(&answer).into()),
+            Some(_) => Ok(ExitCode::Done),
+        }
+    }
+
+    fn publish_answer(
+        &self,
+        console: &Console,
+        search: &TuningSearch<'_>,
+        folder: &Folder,
+        ending: TuningEnding,
+    ) -> anyhow::Result<Tuning> {
+        console.finish_drawing();
+        let (args, choice) = (self.args, self.choice);
+        let (engine, engine_version, simulated) = self.measure.engine_facts();
+        let goal = (self.goal, self.limits);
+        let winner = match search.winner() {
+            Some(trial) => winner_facts(choice, trial, goal, engine.as_deref())?,
+            None => WinnerFacts::default(),
+        };
+        let head = TuningHead {
+            started: ending.started,
+            took_s: ending.took_s,
+            outcome: ending.outcome,
+            model: common_text(choice, |server| server.model.clone()),
+            place: common_text(choice, |server| server.place.place_name().to_owned()),
+            engine,
+            engine_version,
+            simulated,
+            seed: args.flags.seed.unwrap_or(0),
+            max_starts: u32::try_from(search.max_starts()).unwrap_or(u32::MAX),
+            budget_s: args.budget.map(|budget| budget.as_secs_f64()),
+            lengths: choice.lengths,
+            levels: choice.levels.clone(),
+            repeats: args.flags.repeats,
+            ended_by: ending.ended_by,
+            notes: notes_on_trials(search),
+        };
+        let answer = Tuning::conclude_search(head, search, goal, winner);
+        let path = folder.path().join(ANSWER_FILE);
+        publish_document(console, &answer, ("answer", &path), args.flags.json, || {
+            Ok(tune_report(&answer))
+        })?;
+        Ok(answer)
     }
 }
 
@@ -191,12 +400,27 @@ impl WorkClock {
 /// Starts one candidate after the other; gives why it ended, a clause.
 async fn run_search(
     console: &Console,
-    measure: &TuningMeasure<'_>,
+    asked: &TuningQuestion<'_>,
     run: &TuningRun<'_>,
     search: &mut TuningSearch<'_>,
     clock: &WorkClock,
+    part: Option<(Shard, Option<usize>)>,
 ) -> Result<String, Failure> {
-    while let Some(next) = search.next_candidate() {
+    let measure = asked.measure;
+    let mut unended = part.and_then(|(_, unended)| unended);
+    loop {
+        if let Some((shard, _)) = part {
+            let (others, seen) = measure.other_parts(search, run.folder.path(), shard)?;
+            search.know_others(others, asked.starts_of_part(shard, seen));
+        }
+        // What an earlier process was at comes first.
+        let first = unended.take().map(|candidate| NextCandidate {
+            candidate,
+            predicted_score: search.predicted_score(candidate),
+        });
+        let Some(next) = first.or_else(|| search.next_candidate()) else {
+            break;
+        };
         if run.stop.stop_reason().is_some() {
             return Err(run.stop.stop_failure());
         }
@@ -304,39 +528,14 @@ async fn what_does_not_fit(
     }
 }
 
-/// The folder of this run: an earlier one to go on with, or a new one.
-fn open_folder(args: &TuneArgs, choice: &TuningChoice) -> Result<Folder, Failure> {
-    let now = jiff::Zoned::now();
-    let runs = args.flags.results.dir.join(RUNS);
-    let named = args
-        .resume
-        .as_ref()
-        .filter(|path| !path.as_os_str().is_empty());
-    match (&args.resume, named.or(args.flags.output_dir.as_ref())) {
-        (Some(_), Some(path)) => Folder::open_earlier(path, &now),
-        (Some(_), None) => {
-            let latest = folder::latest_run(&runs, &choice.name, folder::has_journal);
-            let latest = latest.ok_or_else(|| {
-                Failure::usage(format!(
-                    "there is no earlier run of `{}` in `{}`",
-                    choice.name,
-                    runs.display()
-                ))
-                .hint("leave out --resume, or name its folder: --resume=DIR")
-            })?;
-            Folder::open_earlier(&latest, &now)
-        }
-        (None, Some(path)) => Folder::create_at(path, &now),
-        (None, None) => Folder::create_new(&runs, &choice.name, &now),
-    }
-}
-
 /// Takes in what earlier runs of this host measured.
 fn know_earlier_runs(measure: &TuningMeasure<'_>, args: &TuneArgs, own: &Path) {
     let runs = args.flags.results.dir.join(RUNS);
     let names = std::fs::read_dir(&runs).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let here = crate::host::read_facts().hostname;
+    let of_here =
+        |env: &serde_json::Value| env.pointer("/host/hostname") == Some(&here.as_str().into());
     let mut earlier: Vec<PathBuf> = names
         .flat_map(|name| folder::list_runs(&runs, &name))
         .collect();
@@ -344,20 +543,13 @@ fn know_earlier_runs(measure: &TuningMeasure<'_>, args: &TuneArgs, own: &Path) {
     for path in earlier
         .iter()
         .rev()
-        .filter(|path| *path != own && host_of_run(path) == Some(here.clone()))
+        .filter(|path| *path != own && read_environments(path).iter().any(of_here))
     {
         match SweepHistory::read_journal(path) {
             Ok(history) => measure.know_run(path, &history, false),
             Err(failure) => log::warn!("{failure}"),
         }
     }
-}
-
-/// The host that a run was measured on.
-fn host_of_run(path: &Path) -> Option<String> {
-    let bytes = bounded::read_document(&path.join(folder::ENV_FILE)).ok()?;
-    let env: serde_json::Value = bounded::parse_json(&bytes).ok()?;
-    env.pointer("/host/hostname")?.as_str().map(str::to_owned)
 }
 
 /// What all candidates have in common; `None` where they differ.
@@ -476,7 +668,12 @@ fn go_on(folder: &Path) -> String {
 }
 
 /// What would be run.
-fn describe_plan(choice: &TuningChoice, search: &TuningSearch<'_>, max_starts: usize) -> String {
+fn describe_plan(
+    choice: &TuningChoice,
+    search: &TuningSearch<'_>,
+    max_starts: usize,
+    unfit: &BTreeMap<usize, String>,
+) -> String {
     let mut text = format!(
         "tune {}: {} of {}, {} at most\n",
         choice.name,
@@ -498,7 +695,7 @@ fn describe_plan(choice: &TuningChoice, search: &TuningSearch<'_>, max_starts: u
         let words = choice.space.describe_candidate(first.candidate);
         text.push_str(&format!("  first start: {words}\n"));
     }
-    for (candidate, why) in search.excluded() {
+    for (candidate, why) in unfit {
         let words = choice.space.describe_candidate(*candidate);
         text.push_str(&format!("  not started: {words}: {why}\n"));
     }

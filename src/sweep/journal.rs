@@ -51,6 +51,9 @@ pub struct SweepSession {
     /// The part of the sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
+    /// Whether it was joined of several runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
 }
 
 impl SweepSession {
@@ -63,6 +66,7 @@ impl SweepSession {
             started,
             fresh,
             shard,
+            joined: false,
         }
     }
 }

@@ -73,7 +73,10 @@ pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<
     results.notes = notes;
 
     let fresh = sessions().next().is_some() && sessions().all(|s| s.fresh);
-    let session = SweepSession::new(&results.name, now.timestamp().to_string(), fresh, None);
+    let session = SweepSession {
+        joined: true,
+        ..SweepSession::new(&results.name, now.timestamp().to_string(), fresh, None)
+    };
     let starts = sources.iter().flat_map(|s| &s.history.starts);
     let journal = journal::journal_bytes(session, starts, chosen.iter().map(|c| &c.row))
         .map_err(|e| Failure::bug("the journal of the merged run cannot be made").caused_by(e))?;

@@ -145,7 +145,7 @@ pub struct BestSettings {
     pub spread_percent: Option<f64>,
     /// Memory that stayed free on the fullest device, percent; null where there is no limit.
     pub free_percent: Option<f64>,
-    /// What the surrogate expected before it was started; null for the first start.
+    /// What the surrogate expected before it was started; null for the first start, and where parts were joined.
     pub predicted_score: Option<f64>,
     /// Expected less measured, percent of what was measured.
     pub prediction_error_percent: Option<f64>,

@@ -11,7 +11,7 @@ pub use document::{
     BestSettings, NearestSettings, SettingWorth, TUNING_DOCUMENT, Tuning, TuningHead,
     UntriedSettings, WinnerFacts,
 };
-pub use search::{NextCandidate, PlannedLoad, TuningSearch, default_starts};
+pub use search::{NextCandidate, PlannedLoad, TuningSearch, default_starts, starts_of_part};
 pub use space::{DEFAULT_VALUE, SettingAxis, SettingSpace, describe_settings, settings_of_server};
 pub use trial::{
     LoadFigures, MissedLimit, RepeatFigures, Trial, TrialState, TuningGoal, TuningLimits,

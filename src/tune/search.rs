@@ -31,6 +31,12 @@ pub fn default_starts(candidates: usize) -> usize {
     (candidates / CANDIDATES_PER_START).max(FEWEST_STARTS.min(candidates))
 }
 
+/// Starts of one part of a search that several share and learn from: its share, and one more, as parts that search at the
+/// same time know less than one after the other. By the search's own tests.
+pub fn starts_of_part(starts: usize, parts: u32) -> usize {
+    starts.div_ceil(parts.max(1) as usize) + 1
+}
+
 /// A search over candidates.
 #[derive(Debug, Clone)]
 pub struct TuningSearch<'a> {
@@ -42,6 +48,8 @@ pub struct TuningSearch<'a> {
     /// Candidates that are not started, and why.
     excluded: BTreeMap<usize, String>,
     trials: Vec<Trial>,
+    /// Trials of the other parts of the search: they teach, and are no starts of this one.
+    others: Vec<Trial>,
 }
 
 /// A load to be sent.
@@ -79,7 +87,34 @@ impl<'a> TuningSearch<'a> {
             max_starts,
             excluded,
             trials: Vec::new(),
+            others: Vec::new(),
         }
+    }
+
+    /// Takes in what the other parts of the search measured so far, and how many starts this part has by that.
+    pub fn know_others(&mut self, others: Vec<Trial>, max_starts: usize) {
+        self.others = others;
+        self.max_starts = max_starts;
+    }
+
+    /// The same search before its first start.
+    pub fn without_trials(&self) -> TuningSearch<'a> {
+        TuningSearch {
+            trials: Vec::new(),
+            others: Vec::new(),
+            excluded: BTreeMap::new(),
+            ..*self
+        }
+    }
+
+    /// Starts at most.
+    pub fn max_starts(&self) -> usize {
+        self.max_starts
+    }
+
+    /// Every trial that teaches.
+    fn known_trials(&self) -> impl Iterator<Item = &Trial> {
+        self.others.iter().chain(&self.trials)
     }
 
     /// The candidate to start next; `None` where all starts are used or nothing is left to try.
@@ -134,8 +169,7 @@ impl<'a> TuningSearch<'a> {
             return Err(missed.unwrap_or_else(|| "it misses a limit".into()));
         }
         let others = self
-            .trials
-            .iter()
+            .known_trials()
             .filter_map(|t| t.short_score(self.goal, self.limits));
         let others: Vec<f64> = others.filter(|s| s.keeps_limits).map(|s| s.score).collect();
         let better = others.iter().filter(|score| **score > own.score).count();
@@ -242,7 +276,7 @@ impl<'a> TuningSearch<'a> {
 
     /// Noise of a score, as a share of it: the standard deviation over the repeats of all long loads, pooled.
     fn noise_share(&self) -> f64 {
-        let loads = self.trials.iter().flat_map(|t| &t.long_loads);
+        let loads = self.known_trials().flat_map(|t| &t.long_loads);
         let (mut squares, mut freedom) = (0.0, 0.0);
         for load in loads {
             let speeds = load.repeats.iter().filter_map(|r| r.tokens_per_second);
@@ -267,8 +301,8 @@ impl<'a> TuningSearch<'a> {
             let score = t.final_load(self.goal, self.limits)?.1.score;
             (score > 0.0).then(|| score.ln())
         };
-        let worst = self.trials.iter().filter_map(score).reduce(f64::min);
-        let observed = self.trials.iter().filter_map(|trial| {
+        let worst = self.known_trials().filter_map(score).reduce(f64::min);
+        let observed = self.known_trials().filter_map(|trial| {
             let failed = || Some(worst? + FAILED_SHARE.ln());
             Some((trial.candidate, score(trial).or_else(failed)?))
         });

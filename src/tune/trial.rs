@@ -251,7 +251,7 @@ pub struct Trial {
     pub short_loads: Vec<LoadFigures>,
     /// Long loads, in the order in which they were sent.
     pub long_loads: Vec<LoadFigures>,
-    /// What the surrogate expected of its score; null for the first.
+    /// What the surrogate expected of its score; null for the first, and of an earlier process of a part.
     pub predicted_score: Option<f64>,
     /// Whether all its figures are of an earlier run: no engine was started for it.
     pub measured_before: bool,

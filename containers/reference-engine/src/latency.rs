@@ -9,12 +9,13 @@ pub const FLAGS: &[Flag] = &[
     Flag::new("max-num-batched-tokens", Kind::Count, "2048", "a setting of the latency model"),
     Flag::new("num-scheduler-steps", Kind::Count, "1", "a setting of the latency model"),
     Flag::new("latency-seed", Kind::Count, "0", "draws the optimum of the latency model; 0: the times are constant"),
-    Flag::new("latency-noise", Kind::Count, "10", "noise of a completion's times, thousandths"),
+    Flag::new("latency-noise", Kind::Count, "150", "noise of a completion's times, thousandths"),
 ];
 
-/// Requests that run at once at which a token takes twice as long as alone. Fitted to the load line of a real vLLM on
-/// two cores in docs/EXPERIMENTS.md: 292, 308, 544 and 1054 tokens/s with 1, 2, 4 and 8 at once.
-const DOUBLING_LOAD: f64 = 5.0;
+/// Requests that run at once at which a token takes twice as long as with none. This and the default of `latency-noise`
+/// are fitted to stored load lines of a real vLLM on two cores, by the test in tests/engines.rs: medians by concurrency
+/// of tests/fixtures/vllm/json/load-line.json and of docs/EXPERIMENTS.md; spread of each request of bench-serve*.json.
+const DOUBLING_LOAD: f64 = 5.7;
 /// Prompt tokens that are read in the time of one that is written.
 const PREFILL_SPEED: f64 = 16.0;
 

@@ -1,11 +1,9 @@
-//! A sweep on another machine over ssh: plimsoll runs there, and its results come here.
+//! A sweep or a tuning on another machine over ssh: plimsoll runs there, and its results come here.
 
-use super::{go_on, goes_on, named_folder, no_earlier_run, no_run_in};
-use crate::cli::SweepRunArgs;
+use super::place::{RunPlace, no_run_in};
 use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Shard, SweepDefinition};
 use crate::store::file_word;
 use crate::sweep::folder::{self, REMOTE_FILE};
 use crate::sweep::remote::{RemoteHost, RemotePlace};
@@ -13,36 +11,49 @@ use crate::sweep::{Folder, remote::UnpackedFiles};
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the sweep on another machine and fetches its results.
+/// What is asked for over there.
+pub struct RemoteRun<'a> {
+    /// Flags of the measurement.
+    pub words: Vec<String>,
+    /// The file, where there is one.
+    pub text: Option<&'a str>,
+    /// Whether nothing is to be run.
+    pub dry_run: bool,
+    /// Whether the results are printed as a document.
+    pub json: bool,
+    /// How to go on with the run in a folder here.
+    pub go_on: &'a (dyn Fn(&Path) -> String + Sync),
+}
+
+/// Runs a sweep or a tuning on another machine and fetches its results.
 pub async fn run_remotely(
     console: &Console,
     url: &str,
-    args: &SweepRunArgs,
-    (sweep, shard): (&SweepDefinition, Option<Shard>),
-    text: Option<&str>,
+    run: &RunPlace<'_>,
+    asked: &RemoteRun<'_>,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
     let remote = RemoteHost::parse_url(url)?;
     remote.check_version().await?;
     let ask = async |there: Option<&str>| {
-        let words = remote_words(args, sweep, text.is_some(), there);
+        let words = remote_words(run, asked, there);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut data = |bytes: &[u8]| console.write_data(bytes);
         let mut talk = |line: &str| console.print_relayed(line);
-        let input = text.map(str::as_bytes);
+        let input = asked.text.map(str::as_bytes);
         let ended = remote.run_plimsoll(&words, input, (&mut data, &mut talk), stop.token());
         ended.await.map(exit_code)
     };
-    if args.dry_run {
+    if asked.dry_run {
         return Ok(ask(None).await?);
     }
-    let (folder, place, is_new) = folder_of(args, sweep, shard, &remote)?;
+    let (folder, place, is_new) = folder_of(run, &remote)?;
     let here = folder.path().to_owned();
     let ended = ask(Some(&place.folder)).await;
     // Also after an interrupt: what was measured is worth having.
     let token = CancellationToken::new();
     let fetched = remote.fetch_folder(&place.folder, &here, &token).await;
-    let go_on = go_on(args, &here);
+    let go_on = (asked.go_on)(&here);
     let code = ended.map_err(|failure| failure.hint(go_on.clone()))?;
     let fetched = match fetched {
         Ok(fetched) => fetched,
@@ -65,24 +76,18 @@ pub async fn run_remotely(
 
 /// The folder of this run here and its place there, and whether it begins.
 fn folder_of(
-    args: &SweepRunArgs,
-    sweep: &SweepDefinition,
-    shard: Option<Shard>,
+    run: &RunPlace<'_>,
     remote: &RemoteHost,
 ) -> Result<(Folder, RemotePlace, bool), Failure> {
     let now = jiff::Zoned::now();
     let host = format!("ssh://{remote}");
-    let earlier = match named_folder(args) {
-        _ if !goes_on(args) => None,
+    let earlier = match run.named_folder() {
+        _ if !run.goes_on() => None,
         Some(path) => Some(path.clone()),
-        None => {
-            let is_own = |path: &Path| {
-                let place = RemotePlace::read_file(path).ok().flatten();
-                place.is_some_and(|place| place.host == host && place.shard == shard)
-            };
-            let latest = folder::latest_run(&args.results.dir, &sweep.name, is_own);
-            Some(latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?)
-        }
+        None => Some(run.latest_run(|path| {
+            let place = RemotePlace::read_file(path).ok().flatten();
+            place.is_some_and(|place| place.host == host && place.shard == run.shard)
+        })?),
     };
     if let Some(path) = earlier {
         let shown = path.display();
@@ -109,9 +114,9 @@ fn folder_of(
             None => return Err(no_run_in(&path)),
         }
     }
-    let folder = match named_folder(args) {
+    let folder = match run.named_folder() {
         Some(path) => Folder::create_at(path, &now)?,
-        None => Folder::create_new(&args.results.dir, &sweep.name, &now)?,
+        None => Folder::create_new(&run.runs, run.name, &now)?,
     };
     // Another run may have a folder of the same name, and must not be gone on with.
     let name = folder.path().file_name().unwrap_or("run".as_ref());
@@ -119,39 +124,25 @@ fn folder_of(
         host,
         folder: format!(
             "plimsoll-results/{}/{}-{}",
-            file_word(&sweep.name),
+            file_word(run.name),
             file_word(&name.to_string_lossy()),
             folder.id()
         ),
-        shard,
+        shard: run.shard,
     };
     place.write_file(folder.path())?;
     Ok((folder, place, true))
 }
 
 /// What plimsoll is asked for over there.
-fn remote_words(
-    args: &SweepRunArgs,
-    sweep: &SweepDefinition,
-    has_file: bool,
-    there: Option<&str>,
-) -> Vec<String> {
-    let mut words = vec!["sweep".to_owned()];
-    if has_file {
-        words.push("-".to_owned());
-    }
-    words.extend(args.words());
-    if args.name.is_none() {
-        words.push(format!("--name={}", sweep.name));
-    }
-    words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
+fn remote_words(run: &RunPlace<'_>, asked: &RemoteRun<'_>, there: Option<&str>) -> Vec<String> {
+    let mut words = vec![run.verb.to_owned()];
+    words.extend(asked.text.map(|_| "-".to_owned()));
+    words.extend(asked.words.iter().cloned());
+    words.extend(run.shard.map(|part| format!("--shard={part}")));
     words.extend(there.map(|there| format!("--begin-or-resume={there}")));
-    if args.dry_run {
-        words.push("--dry-run".to_owned());
-    }
-    if args.json {
-        words.push("--json".to_owned());
-    }
+    words.extend(asked.dry_run.then(|| "--dry-run".to_owned()));
+    words.extend(asked.json.then(|| "--json".to_owned()));
     words
 }
 

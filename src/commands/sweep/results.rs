@@ -28,6 +28,14 @@ pub fn write_head(folder: &Folder, plan: &SweepPlan, runtime: &Runtime) -> Resul
 
 /// Writes what a sweep or an experiment runs on.
 pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failure> {
+    let env = read_environment(runtime);
+    let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
+    bytes.push(b'\n');
+    write_atomically(&folder.env_path(), &bytes)
+}
+
+/// What this host is.
+pub fn read_environment(runtime: &Runtime) -> serde_json::Value {
     let mut host = crate::host::read_facts();
     host.docker_version = Some(runtime.version().server.clone());
     host.docker_api_version = Some(runtime.version().api.clone());
@@ -38,15 +46,12 @@ pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failu
         ),
         Err(why) => (None, Some(why.to_string())),
     };
-    let env = serde_json::json!({
+    serde_json::json!({
         "plimsoll_version": env!("CARGO_PKG_VERSION"),
         "host": host,
         "gpus": gpus,
         "gpus_unknown": no_gpus,
-    });
-    let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
-    bytes.push(b'\n');
-    write_atomically(&folder.env_path(), &bytes)
+    })
 }
 
 /// Writes the results of all cells that have a row and shows them; gives how many ended how.

@@ -1,5 +1,6 @@
-//! A sweep as an array job of Slurm: submitted, waited for, and its shards joined.
+//! A sweep or a tuning as an array job of Slurm: submitted, waited for, and its shards joined.
 
+use super::place::{RunPlace, no_run_in};
 use super::results::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
@@ -14,9 +15,32 @@ use crate::sweep::{SweepHistory, SweepWatcher, folder};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+/// What the shards of a job have in common.
+pub struct ShardWork<'a> {
+    /// Flags of the measurement.
+    pub words: Vec<String>,
+    /// The file, where there is one.
+    pub text: Option<&'a str>,
+    /// Every cell that may be measured.
+    pub cells: &'a [&'a Cell],
+    /// Starts of engines, as they are dealt out.
+    pub groups: usize,
+    /// The results directory.
+    pub results: &'a Path,
+}
+
+/// What became of a submission.
+pub enum Submission {
+    /// Nothing is waited for.
+    Ended(ExitCode),
+    /// The folders of the shards that have begun.
+    Over(SubmittedJob, Vec<PathBuf>),
+}
+
 /// Submits the sweep to Slurm, waits for its shards and joins them.
 pub async fn submit_sweep(
     console: &Console,
+    place: &RunPlace<'_>,
     args: &SweepRunArgs,
     sweep: &SweepDefinition,
     text: Option<&str>,
@@ -24,15 +48,32 @@ pub async fn submit_sweep(
 ) -> anyhow::Result<ExitCode> {
     let plan = super::plan_sweep(args, sweep, None, &OomMemory::default())?;
     let cells: Vec<&Cell> = plan.planned_cells().collect();
-    let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
-    let dir = absolute(&run_folder(args, sweep)?)?;
-    let results = absolute(&args.results.dir)?;
-    let mut words = args.words();
-    words.push(format!("--results-dir={}", results.display()));
-    // The copy of the file has a name of its own.
-    if args.name.is_none() {
-        words.push(format!("--name={}", sweep.name));
+    let work = ShardWork {
+        words: super::passed_words(sweep),
+        text,
+        cells: &cells,
+        groups: plan.groups.len(),
+        results: &args.results.dir,
+    };
+    match submit_shards(console, place, &work, stop).await? {
+        Submission::Ended(code) => Ok(code),
+        Submission::Over(job, dirs) => over(console, &job, &cells, &dirs),
     }
+}
+
+/// Submits the shards of a run to Slurm and waits for them.
+pub async fn submit_shards(
+    console: &Console,
+    place: &RunPlace<'_>,
+    work: &ShardWork<'_>,
+    stop: &StopSignal,
+) -> anyhow::Result<Submission> {
+    let (machines, cells) = (place.machines, work.cells);
+    let groups = u32::try_from(work.groups).unwrap_or(u32::MAX);
+    let dir = absolute(&run_folder(place)?)?;
+    let results = absolute(work.results)?;
+    let mut words = work.words.clone();
+    words.push(format!("--results-dir={}", results.display()));
     let program = std::env::current_exe().map_err(|e| {
         Failure::environment(
             "plimsoll cannot find its own program file, which the Slurm jobs start",
@@ -42,24 +83,25 @@ pub async fn submit_sweep(
     })?;
     let job = SlurmJob {
         program,
-        name: sweep.name.clone(),
-        shards: parts(&dir, args.nodes, groups)?,
+        tunes: place.verb == "tune",
+        name: place.name.to_owned(),
+        shards: parts(&dir, machines.nodes, groups)?,
         dir: dir.clone(),
-        has_file: text.is_some(),
+        has_file: work.text.is_some(),
         words,
-        partition: args.partition.clone(),
-        gres: args.gres.clone(),
-        time_limit: args.time_limit.clone(),
-        account: args.account.clone(),
-        sbatch_args: args.sbatch_arg.clone(),
+        partition: machines.partition.clone(),
+        gres: machines.gres.clone(),
+        time_limit: machines.time_limit.clone(),
+        account: machines.account.clone(),
+        sbatch_args: machines.sbatch_arg.clone(),
     };
-    if args.print {
+    if machines.print {
         console.write_data(render_script(&job)?.as_bytes())?;
-        return Ok(ExitCode::Done);
+        return Ok(Submission::Ended(ExitCode::Done));
     }
     let slurm = Slurm::default();
     let progress = console.sink();
-    let bytes = text.map(str::as_bytes);
+    let bytes = work.text.map(str::as_bytes);
     let submitted = slurm.submit_job(&job, bytes, &progress).await?;
     console.print_note(&format!(
         "job {}: {} shards of {} cells, in {}",
@@ -68,14 +110,14 @@ pub async fn submit_sweep(
         cells.len(),
         dir.display()
     ));
-    if args.no_wait {
+    if machines.no_wait {
         console.print_note(&submitted.describe_leaving());
-        return Ok(ExitCode::Done);
+        return Ok(Submission::Ended(ExitCode::Done));
     }
     let board = console.show_sweep(cells.len() as u64, 0);
     let watcher = BoardWatcher::new(console.clone(), board.clone(), cells.iter().copied());
     let mut reported = HashSet::new();
-    let mut look = || report_rows(&submitted, &cells, &watcher, &mut reported);
+    let mut look = || report_rows(&submitted, cells, &watcher, &mut reported);
     let waited = slurm
         .wait_for_job(&submitted, &mut look, &progress, stop.token())
         .await?;
@@ -84,9 +126,12 @@ pub async fn submit_sweep(
     match waited {
         WaitOutcome::Left => {
             console.print_note(&submitted.describe_leaving());
-            Ok(ExitCode::Interrupted)
+            Ok(Submission::Ended(ExitCode::Interrupted))
         }
-        WaitOutcome::Over(ends) => over(console, &submitted, &cells, &ends),
+        WaitOutcome::Over(ends) => {
+            let dirs = begun_shards(console, &submitted, &ends)?;
+            Ok(Submission::Over(submitted, dirs))
+        }
     }
 }
 
@@ -112,13 +157,12 @@ fn report_rows(
     }
 }
 
-/// Joins what the shards have measured, and reports what is missing.
-fn over(
+/// The folders of the shards that have begun, all other ends reported.
+fn begun_shards(
     console: &Console,
     job: &SubmittedJob,
-    cells: &[&Cell],
     ends: &[ShardEnd],
-) -> anyhow::Result<ExitCode> {
+) -> Result<Vec<PathBuf>, Failure> {
     for end in ends
         .iter()
         .filter(|e| e.state.as_deref() != Some("completed"))
@@ -139,10 +183,19 @@ fn over(
         .collect();
     if dirs.is_empty() {
         return Err(Failure::run("none of the jobs on Slurm measured anything")
-            .hint(format!("what the jobs printed is in {}", job.dir.display()))
-            .into());
+            .hint(format!("what the jobs printed is in {}", job.dir.display())));
     }
-    let joined = joined(console, &dirs, None)?;
+    Ok(dirs)
+}
+
+/// Joins what the shards have measured, and reports what is missing.
+fn over(
+    console: &Console,
+    job: &SubmittedJob,
+    cells: &[&Cell],
+    dirs: &[PathBuf],
+) -> anyhow::Result<ExitCode> {
+    let joined = joined(console, dirs, None)?;
     // The shards may hold other cells, of a job before this one.
     let status: HashMap<&CellId, Option<RowStatus>> = (joined.cells.iter())
         .map(|o| (&o.cell.id, o.row.as_ref().map(|row| row.status)))
@@ -160,22 +213,17 @@ fn over(
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
-fn run_folder(args: &SweepRunArgs, sweep: &SweepDefinition) -> Result<PathBuf, Failure> {
-    if let Some(path) = super::named_folder(args) {
-        return if super::goes_on(args) && folder::list_shards(path).is_empty() {
-            Err(super::no_run_in(path))
-        } else {
-            Ok(path.clone())
-        };
+fn run_folder(place: &RunPlace<'_>) -> Result<PathBuf, Failure> {
+    let in_shards = |path: &Path| !folder::list_shards(path).is_empty();
+    match place.named_folder() {
+        Some(path) if place.goes_on() && !in_shards(path) => Err(no_run_in(path)),
+        Some(path) => Ok(path.clone()),
+        None if place.goes_on() => place.latest_run(in_shards),
+        None => {
+            let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
+            Ok(folder::of_name(&place.runs, place.name).join(time))
+        }
     }
-    if super::goes_on(args) {
-        let in_shards = |path: &Path| !folder::list_shards(path).is_empty();
-        let latest = folder::latest_run(&args.results.dir, &sweep.name, in_shards);
-        return latest.ok_or_else(|| super::no_earlier_run(args, sweep, None));
-    }
-    let place = folder::of_name(&args.results.dir, &sweep.name);
-    let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
-    Ok(place.join(time))
 }
 
 /// Into how many parts the sweep is divided: a run that goes on keeps to those that it was begun in.

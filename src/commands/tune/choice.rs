@@ -24,6 +24,8 @@ const LEVELS: [u32; 3] = [4, 16, 64];
 pub struct TuningChoice {
     /// Names the folder.
     pub name: String,
+    /// The file, where there is one.
+    pub text: Option<String>,
     /// One for each candidate.
     pub servers: Vec<Arc<ServerConfig>>,
     /// What differs among them.
@@ -34,26 +36,36 @@ pub struct TuningChoice {
     pub lengths: TokenLengths,
 }
 
-/// Reads what the flags name and checks it, so that an error is reported before anything starts.
+/// Reads what the flags name and checks it, so that an error is reported before anything starts. Without a runtime only
+/// a file can be read, and its engines are not looked at.
 pub async fn read_choice(
     console: &Console,
     args: &TuneArgs,
     limits: &TuningLimits,
-    runtime: &Runtime,
+    runtime: Option<&Runtime>,
     stop: &StopSignal,
 ) -> Result<TuningChoice, Failure> {
     if args.flags.bench != crate::cli::SweepBench::Builtin {
         return Err(unmeasured_limits("this bench", limits));
     }
-    let (name, servers, levels, lengths) = match named_file(args) {
-        Some(file) => read_file(&file, args, limits)?,
-        None => {
+    let ((name, servers, levels, lengths), text) = match (named_file(args), runtime) {
+        (Some(file), _) => {
+            let text = read_sweep_text(&file)?;
+            (read_file(&file, &text, args, limits)?, Some(text))
+        }
+        (None, Some(runtime)) => {
             let (name, servers) = vary_target(console, args, limits, runtime, stop).await?;
             let lengths = TokenLengths {
                 input: args.input_len.into(),
                 output: args.flags.gen_toks.into(),
             };
-            (name, servers, LEVELS.to_vec(), lengths)
+            ((name, servers, LEVELS.to_vec(), lengths), None)
+        }
+        (None, None) => {
+            return Err(Failure::usage(
+                "--submit and --docker-host take the settings of a sweep file",
+            )
+            .hint("write the values of --set as lists under engine_args in a file"));
         }
     };
     let levels: BTreeSet<u32> = match args.concurrency.as_slice() {
@@ -66,12 +78,15 @@ pub async fn read_choice(
         )
         .hint("give a setting several values: --set max-num-seqs=16,64, or lists in the file"));
     }
-    check_engines(&servers, limits, runtime, stop).await?;
+    if let Some(runtime) = runtime {
+        check_engines(&servers, limits, runtime, stop).await?;
+    }
     let settings = servers
         .iter()
         .map(|server| settings_of_server(&server.redacted()));
     Ok(TuningChoice {
         name,
+        text,
         space: SettingSpace::of_candidates(&settings.collect::<Vec<_>>()),
         servers,
         levels: levels.into_iter().collect(),
@@ -80,7 +95,7 @@ pub async fn read_choice(
 }
 
 /// The sweep file that is named: one that is there, or a name that only a file has.
-fn named_file(args: &TuneArgs) -> Option<PathBuf> {
+pub fn named_file(args: &TuneArgs) -> Option<PathBuf> {
     let path = PathBuf::from(args.flags.container.as_ref()?);
     let yaml = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
     (yaml || path.is_file() || path == Path::new("-")).then_some(path)
@@ -89,14 +104,19 @@ fn named_file(args: &TuneArgs) -> Option<PathBuf> {
 type FileChoice = (String, Vec<Arc<ServerConfig>>, Vec<u32>, TokenLengths);
 
 /// The settings and loads of a sweep file.
-fn read_file(file: &Path, args: &TuneArgs, limits: &TuningLimits) -> Result<FileChoice, Failure> {
+fn read_file(
+    file: &Path,
+    text: &str,
+    args: &TuneArgs,
+    limits: &TuningLimits,
+) -> Result<FileChoice, Failure> {
     if !args.set.is_empty() {
         return Err(
             Failure::usage("--set is for a container or an image, and a file is named")
                 .hint("give the setting a list of values in the file"),
         );
     }
-    let sweep = parse_sweep_text(file, &read_sweep_text(file)?)?;
+    let sweep = parse_sweep_text(file, text)?;
     let loads = || sweep.cells.iter().map(|cell| &cell.load);
     let own_bench = |word| !matches!(word, BenchWord::Auto | BenchWord::Builtin);
     if let Some(load) = loads().find(|load| own_bench(load.bench)) {

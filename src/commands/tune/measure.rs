@@ -1,17 +1,20 @@
 //! One candidate measured: its cells as a group of a sweep, each load decided by those before it.
 
 use super::choice::TuningChoice;
+use super::hosts::refuse_mixed_hosts;
+use crate::capture::ContainerFacts;
 use crate::commands::sweep::watch::BoardWatcher;
 use crate::console::{BoardWords, Console};
 use crate::error::Failure;
 use crate::matrix::{
-    BenchWord, Cell, CellGroup, CellId, CellLoad, CellRow, Forecast, RowCause, RowStatus, SweepPlan,
+    BenchWord, Cell, CellGroup, CellId, CellLoad, CellRow, Forecast, GroupId, RowCause, RowStatus,
+    Shard, SweepPlan,
 };
 use crate::report::layout::format_figure;
-use crate::store::{ProfileFile, read_profile};
+use crate::store::{ProfileFile, StoredCapture, read_profile};
 use crate::sweep::{
     Cells, Folder, Journal, LaneWatcher, OomFile, SweepContext, SweepHistory, SweepOptions,
-    SweepWatcher, SweepWork,
+    SweepWatcher, SweepWork, folder,
 };
 use crate::sync::lock_data;
 use crate::tune::{LoadFigures, PlannedLoad, Trial, TrialState, TuningLimits, TuningSearch};
@@ -46,6 +49,8 @@ pub struct LoadShape {
 struct KnownRow {
     row: CellRow,
     folder: PathBuf,
+    /// Whether it is of this run or of another part of it: its engines are of one image then.
+    of_this_run: bool,
 }
 
 /// The rows of all runs that are known, and the cells of each candidate.
@@ -58,6 +63,8 @@ pub struct TuningMeasure<'a> {
     figures: Mutex<HashMap<CellId, LoadFigures>>,
     /// Starts of engines by group, seconds.
     starts: Mutex<BTreeMap<String, f64>>,
+    /// Ids of images, by their names.
+    images: Mutex<BTreeMap<String, String>>,
 }
 
 /// What a candidate's trial is so far, by the rows that are known.
@@ -82,6 +89,7 @@ impl<'a> TuningMeasure<'a> {
             rows: Mutex::default(),
             figures: Mutex::default(),
             starts: Mutex::default(),
+            images: Mutex::default(),
         }
     }
 
@@ -96,6 +104,7 @@ impl<'a> TuningMeasure<'a> {
                 rows.entry(row.cell.clone()).or_insert_with(|| KnownRow {
                     row: row.clone(),
                     folder: folder.to_owned(),
+                    of_this_run: is_this_run,
                 });
             }
         }
@@ -129,7 +138,7 @@ impl<'a> TuningMeasure<'a> {
     }
 
     /// The cells of a candidate: short loads from few requests to many, then the long ones.
-    fn cells_of(&self, candidate: usize) -> Vec<Cell> {
+    pub fn cells_of(&self, candidate: usize) -> Vec<Cell> {
         let Some(server) = self.choice.servers.get(candidate) else {
             return Vec::new();
         };
@@ -177,19 +186,129 @@ impl<'a> TuningMeasure<'a> {
                     .hint("--again measures it again"),
             );
         };
+        if known.of_this_run {
+            self.check_image(&path)?;
+        }
         let shown = path.display().to_string();
         let figures = LoadFigures::figures_of_profile(concurrency, self.limits, &profile, shown);
         lock_data(&self.figures).insert(known.row.cell.clone(), figures.clone());
         Ok(figures)
     }
 
-    /// A candidate's trial by the rows that are known: the same rows make the same trial, whoever measured them.
+    /// Refuses an engine of another image than those before it, where both have one name.
+    fn check_image(&self, profile: &Path) -> Result<(), Failure> {
+        // A copy of a run may lack its captures.
+        let Ok(stored) = StoredCapture::open(profile) else {
+            return Ok(());
+        };
+        let ContainerFacts {
+            image, image_id, ..
+        } = stored.capture.container;
+        let mut images = lock_data(&self.images);
+        let known = images.entry(image.clone()).or_insert(image_id.clone());
+        if *known == image_id {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "`{}` was measured on another image of the name {image}: scores of different images are not compared",
+            profile.display()
+        ))
+        .hint("begin a new run, with one image on all machines: `docker image inspect` shows its id"))
+    }
+
+    /// The candidates that engines were started for, in the order of time.
+    fn started_candidates(&self, history: &SweepHistory) -> Vec<usize> {
+        let mut starts: Vec<(&str, &GroupId)> =
+            (history.starts.iter().map(|s| (s.at.as_str(), &s.group))).collect();
+        starts.sort();
+        let groups = self
+            .choice
+            .servers
+            .iter()
+            .map(|server| GroupId::of_server(server));
+        let groups: Vec<GroupId> = groups.collect();
+        let mut started = Vec::new();
+        for (_, group) in starts {
+            let candidate = groups.iter().position(|other| other == group);
+            started.extend(candidate.filter(|c| !started.contains(c)));
+        }
+        started
+    }
+
+    /// Adds the trials of a run as they are stored, in the order of their starts. With `ended` all of them; else the last
+    /// may not be over, and its candidate is given then.
+    pub fn stored_trials(
+        &self,
+        search: &mut TuningSearch<'_>,
+        history: &SweepHistory,
+        ended: bool,
+    ) -> Result<Option<usize>, Failure> {
+        let started = self.started_candidates(history);
+        for (place, candidate) in started.iter().enumerate() {
+            let as_stored = ended || place + 1 < started.len();
+            match self.replay_trial(search, *candidate, as_stored)? {
+                TrialProgress::Complete(trial) => search.record_trial(trial),
+                TrialProgress::Next(_) => return Ok(Some(*candidate)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the other parts of the search measured so far, where their folders lie beside this one's; and how many of
+    /// them there are.
+    pub fn other_parts(
+        &self,
+        search: &TuningSearch<'_>,
+        own: &Path,
+        shard: Shard,
+    ) -> Result<(Vec<Trial>, u32), Failure> {
+        let (mut trials, mut parts) = (Vec::new(), 0);
+        let Some((own, beside)) = own.canonicalize().ok().and_then(|own| {
+            let beside = own.parent()?.to_owned();
+            Some((own, beside))
+        }) else {
+            return Ok((trials, parts));
+        };
+        for dir in folder::list_shards(&beside)
+            .iter()
+            .filter(|dir| **dir != own)
+        {
+            // A journal that is being written to may be torn at its end; the next look has it whole.
+            let Ok(history) = SweepHistory::read_journal(dir) else {
+                continue;
+            };
+            let session = history.sessions.first().and_then(|session| session.shard);
+            if !session.is_some_and(|other| other.of == shard.of && other != shard) {
+                continue;
+            }
+            refuse_mixed_hosts(&[&own, dir])?;
+            parts += 1;
+            self.know_run(dir, &history, true);
+            let mut part = search.without_trials();
+            self.stored_trials(&mut part, &history, false)?;
+            trials.extend(part.trials().iter().cloned());
+        }
+        Ok((trials, parts))
+    }
+
+    /// A candidate's trial by the rows that are known: the same rows make the same trial, whoever measured them. As it
+    /// is stored: no other loads are asked for.
     fn replay_trial(
         &self,
         search: &TuningSearch<'_>,
         candidate: usize,
+        as_stored: bool,
     ) -> Result<TrialProgress, Failure> {
         let cells = self.cells_of(candidate);
+        let levels = self.choice.levels.iter();
+        let shorts = levels.clone().map(|level| (level, false));
+        let planned = shorts.chain(levels.map(|level| (level, true)));
+        let planned = planned.map(|(concurrency, is_long)| PlannedLoad {
+            concurrency: *concurrency,
+            is_long,
+        });
+        let mut stored = (planned.zip(&cells))
+            .filter(|(_, cell)| as_stored && lock_data(&self.rows).contains_key(&cell.id));
         let mut trial = Trial {
             candidate,
             settings: self.choice.space.values_of(candidate),
@@ -200,7 +319,11 @@ impl<'a> TuningMeasure<'a> {
         let mut used: Vec<KnownRow> = Vec::new();
         let mut failed: Option<String> = None;
         loop {
-            let next = search.next_load(&trial, &self.choice.levels, failed.is_some());
+            let next = if as_stored {
+                Ok(stored.next().map(|(planned, _)| planned))
+            } else {
+                search.next_load(&trial, &self.choice.levels, failed.is_some())
+            };
             let planned = match next {
                 Ok(Some(planned)) => planned,
                 Ok(None) => break,
@@ -239,6 +362,12 @@ impl<'a> TuningMeasure<'a> {
                 break;
             }
         }
+        if as_stored && trial.long_loads.is_empty() {
+            trial.state = TrialState::Stopped;
+            let why = || search.deserves_long_load(&trial).err();
+            let reason = failed.take().or_else(why);
+            trial.reason = reason.or(Some("stopped in its part of the search".into()));
+        }
         if trial.short_loads.is_empty() {
             trial.state = TrialState::Failed;
         }
@@ -274,7 +403,7 @@ impl<'a> TuningMeasure<'a> {
         search: &TuningSearch<'_>,
         candidate: usize,
     ) -> Result<Trial, Failure> {
-        if let TrialProgress::Complete(trial) = self.replay_trial(search, candidate)? {
+        if let TrialProgress::Complete(trial) = self.replay_trial(search, candidate, false)? {
             return Ok(trial);
         }
         let cells = self.cells_of(candidate);
@@ -308,11 +437,16 @@ impl<'a> TuningMeasure<'a> {
             take: &|row| {
                 let folder = path.to_owned();
                 let row = row.clone();
-                lock_data(&self.rows).insert(row.cell.clone(), KnownRow { row, folder });
+                let known = KnownRow {
+                    of_this_run: true,
+                    folder,
+                    row: row.clone(),
+                };
+                lock_data(&self.rows).insert(row.cell, known);
             },
         };
         let next = |_: &CellGroup, left: &[&Cell], _: &HashMap<CellId, CellRow>| {
-            match self.replay_trial(search, candidate) {
+            match self.replay_trial(search, candidate, false) {
                 Ok(TrialProgress::Next(id)) => left.iter().position(|cell| cell.id == id),
                 // What cannot be read is reported below.
                 Ok(TrialProgress::Complete(_)) | Err(_) => None,
@@ -340,7 +474,7 @@ impl<'a> TuningMeasure<'a> {
         let after = SweepHistory::read_journal(path)?;
         self.know_run(path, &after, true);
         ended?;
-        match self.replay_trial(search, candidate)? {
+        match self.replay_trial(search, candidate, false)? {
             TrialProgress::Complete(trial) => match self.environmental_failure(&cells) {
                 Some(message) if trial.state == TrialState::Failed => {
                     Err(Failure::environment(message)

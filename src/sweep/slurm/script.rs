@@ -11,6 +11,8 @@ const TASK: &str = "SLURM_ARRAY_TASK_ID";
 pub struct SlurmJob {
     /// plimsoll, as the nodes find it.
     pub program: PathBuf,
+    /// Whether it tunes; else it sweeps.
+    pub tunes: bool,
     /// Name of the sweep; the job is called so.
     pub name: String,
     /// Tasks of the array, each with one shard.
@@ -105,7 +107,10 @@ pub fn render_script(job: &SlurmJob) -> Result<String, Failure> {
 
 /// The one command of each task.
 fn task_command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
-    let mut words = vec![quote_word(text_of(&job.program)?)?, "sweep".to_owned()];
+    let mut words = vec![
+        quote_word(text_of(&job.program)?)?,
+        if job.tunes { "tune" } else { "sweep" }.to_owned(),
+    ];
     if job.has_file {
         words.push(quote_word(text_of(&job.sweep_file())?)?);
     }
