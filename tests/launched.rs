@@ -96,6 +96,19 @@ fn what_does_not_fit_is_refused_before_anything_is_pulled() {
     );
 }
 
+#[test]
+fn what_is_no_server_of_its_engine_is_named_before_anything_is_run_in_it() {
+    needs!(Docker);
+    let script = "printf '#!/bin/sh\\nexec sleep 300\\n' >/bin/vllm; chmod 755 /bin/vllm; exec /bin/vllm preload --model m";
+    let container = TestContainer::run("preload", &[], script);
+    let refused = run(&["profile", &container.name, "-m", "m"]).expect(3);
+    let named = format!(
+        "container `{}` runs vllm-preload, which plimsoll cannot profile",
+        container.name
+    );
+    assert!(refused.error().contains(&named), "{}", refused.stderr);
+}
+
 /// A Compose file of two reference engines; `embed` comes second, and `chat` needs it.
 fn two_services(dir: &Path, embed: &str, chat: &str) -> String {
     let service = |name: &str, words: &str| {
@@ -214,19 +227,41 @@ fn where_one_service_dies_its_cause_is_told_and_the_rest_are_stopped() {
 }
 
 #[test]
+fn a_load_that_fails_is_told_and_the_next_has_its_turn() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let file = two_services(
+        results.0.path(),
+        "\n    environment: {REFERENCE_FAULT: no-json}",
+        "",
+    );
+    let ended = start_services(&file, &results, &["--num-prompts=3"])
+        .end()
+        .expect(4);
+    assert!(
+        ended.error().starts_with("service `embed`: "),
+        "{}",
+        ended.stderr
+    );
+    let all = profiles(&results);
+    assert!(all["embed"]["metadata"]["outcome"]["bench_failed"].is_string());
+    assert_eq!(all["chat"]["metadata"]["outcome"], "completed");
+}
+
+#[test]
 fn services_are_stopped_by_ctrl_c_whatever_they_wait_for() {
     needs!(Docker, ReferenceEngine);
-    for (until, embed, code) in [
-        ("wait until healthy", "--fault hang@weights_loaded", 130),
-        ("bench 1/1", "", 130),
+    for (until, embed) in [
+        ("wait until healthy", "--fault hang@weights_loaded"),
+        ("bench 1/1", ""),
     ] {
         let results = Results::new();
         let file = two_services(results.0.path(), embed, "");
         let mut live = start_services(&file, &results, &["--num-prompts=100000"]);
         live.until(until);
         live.signal(rustix::process::Signal::INT);
-        let ended = live.end().expect(code);
-        assert!(ended.error().ends_with("interrupted"), "{}", ended.stderr);
+        let ended = live.end().expect(130);
+        assert!(ended.error().starts_with("interrupted"), "{}", ended.stderr);
         for profile in profiles(&results).values() {
             assert_eq!(profile["metadata"]["outcome"], "interrupted");
         }

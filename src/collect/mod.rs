@@ -165,7 +165,7 @@ impl RunningCapture {
             stop.stop_because(RunEnd::Failed(explained(failure)));
         }
         recorder.mark_phase(Phase::Cooldown, None);
-        if let Some(turn) = plan.turn.as_ref().filter(|_| failure.is_none()) {
+        if let Some(turn) = &plan.turn {
             turn.stay(&stop).await;
         }
         let over_at = tokio::time::Instant::now();

@@ -37,10 +37,14 @@ impl Turn {
         self.wait_for(self.of + before, stop).await;
     }
 
-    /// Its load is over: it serves on until all loads are.
+    /// Its load is over, or failed: it serves on until all loads are. One that never served holds those back that start
+    /// after it.
     pub(super) async fn stay(&self, stop: &StopSignal) {
-        self.end_step();
-        self.wait_for(2 * self.of, stop).await;
+        let has_served = *self.over.borrow() > self.place;
+        if has_served {
+            self.end_step();
+            self.wait_for(2 * self.of, stop).await;
+        }
     }
 
     fn end_step(&self) {

@@ -26,7 +26,7 @@ pub fn check_specs(
     beside: &[String],
     anyway: bool,
 ) -> Result<Vec<usize>, Failure> {
-    let written = (0..specs.len()).collect();
+    let written: Vec<usize> = (0..specs.len()).collect();
     let uses_gpu = |spec: &LaunchSpec| spec.gpus != GpuRequest::None || spec.amd;
     let on_gpus = specs.iter().filter(|(spec, _)| uses_gpu(spec));
     let launches: Vec<Launch> = on_gpus
@@ -35,14 +35,13 @@ pub fn check_specs(
     let flags: Vec<String> = beside.iter().map(|b| format!("--beside={b}")).collect();
     let args = EstimateArgs::on_detected(&flags);
     let launches: Vec<&Launch> = launches.iter().collect();
-    match launches.as_slice() {
-        [] => return Ok(written),
-        [one] => {
-            let asked = args.and_then(|args| Asked::of_launch(console, &args, Some(one)));
-            check_fit(console, asked, anyway)?;
-            return Ok(written);
-        }
-        _ => {}
+    if let [one] = launches.as_slice() {
+        let asked = args.and_then(|args| Asked::of_launch(console, &args, Some(one)));
+        check_fit(console, asked, anyway)?;
+        return Ok(written);
+    }
+    if launches.is_empty() {
+        return Ok(written);
     }
     let group = args.and_then(|args| GpuGroup::of_services(console, &args, &launches));
     let page = match group.and_then(|group| group.answer()) {
@@ -55,18 +54,13 @@ pub fn check_specs(
     let told = answer_of_estimate(&page);
     let actions = told.actions.iter().map(Action::action_text).collect();
     let shared = page.shared.unwrap_or_default();
-    tell_fit(
-        console,
-        told.verdict,
-        actions,
-        shared.fits_as_asked != Some(false),
-        anyway,
-    )?;
+    let fits = shared.fits_as_asked != Some(false);
+    tell_fit(console, told.verdict, actions, fits, anyway)?;
     let place = |(_, launch): &(&LaunchSpec, &Launch)| {
         let own = |t: &SharedTenant| Some(&t.name) == launch.service.as_ref();
         shared.tenants.iter().position(own)
     };
-    let mut order: Vec<usize> = written;
+    let mut order = written;
     order.sort_by_key(|n| place(&specs[*n]));
     Ok(order)
 }
@@ -121,13 +115,8 @@ fn check_fit(
     let (sentence, actions) = answer_for(&asked, &estimate);
     let settled = estimate.unmodelled.is_empty();
     let sure = Verdict::of(&asked.deployment, &estimate, settled).answer;
-    tell_fit(
-        console,
-        sentence,
-        actions,
-        sure != Answer::DoesNotFit,
-        anyway,
-    )
+    let fits = sure != Answer::DoesNotFit;
+    tell_fit(console, sentence, actions, fits, anyway)
 }
 
 fn note_unknown(console: &Console, failure: &Failure) {

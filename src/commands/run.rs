@@ -99,11 +99,15 @@ async fn launch_and_profile(
         let started = launched
             .start(&runtime, turn, &whole.child_stop(), news, writer)
             .await;
-        let completed = |run: &StartedRun| match &run.captured {
-            Ok(Ok(collected)) => collected.capture.end == RunEnd::Completed,
+        let serves = |run: &StartedRun| match &run.captured {
+            Ok(Ok(collected)) => matches!(
+                collected.capture.end,
+                RunEnd::Completed | RunEnd::BenchFailed(_)
+            ),
             _ => false,
         };
-        if !started.as_ref().is_ok_and(completed) {
+        // A load that failed is no reason to end the others.
+        if !started.as_ref().is_ok_and(serves) {
             let _ = first_failed.set(n);
             whole.stop_because(RunEnd::Failed(format!(
                 "container `{name}` beside it ended"
@@ -133,11 +137,13 @@ async fn launch_and_profile(
             }
         };
         let Err(error) = concluded else { continue };
+        let stopped = stop.stop_reason().is_some();
+        let error = of_service(services[n].as_deref().filter(|_| !stopped), error);
         if first_failed.get() == Some(&n) {
             // The run's own failure is the result; a failed cleanup is an additional warning.
-            failures.insert(0, of_service(services[n].as_deref(), error));
-        } else if stop.stop_reason().is_none() {
-            failures.push(of_service(services[n].as_deref(), error));
+            failures.insert(0, error);
+        } else if !stopped {
+            failures.push(error);
         }
     }
     let mut failures = failures.into_iter();
@@ -146,9 +152,10 @@ async fn launch_and_profile(
     };
     for other in failures {
         let hints = other.downcast_ref::<Failure>().map(|f| f.hints.join("; "));
-        let hints = hints.filter(|h| !h.is_empty());
-        let hints = hints.map_or(String::new(), |h| format!(" ({h})"));
-        console.print_warning(&format!("{other}{hints}"));
+        console.print_warning(&match hints.filter(|h| !h.is_empty()) {
+            Some(hints) => format!("{other} ({hints})"),
+            None => other.to_string(),
+        });
     }
     Err(first)
 }
@@ -182,7 +189,11 @@ fn plan_launches<'a>(args: &'a RunArgs, news: &Sink) -> Result<Vec<Launched<'a>>
     };
     let planned: Result<Vec<_>, _> = targets.into_iter().map(|t| plan_launch(args, t)).collect();
     let mut planned = planned?;
-    let names: Vec<String> = planned.iter().map(Launched::beside_name).collect();
+    let name = |l: &Launched<'_>| {
+        let service = l.own().service.as_deref().unwrap_or_default();
+        format!("{service}: {}", l.target.model)
+    };
+    let names: Vec<String> = planned.iter().map(name).collect();
     for (n, launched) in planned.iter_mut().enumerate() {
         let others = names.iter().enumerate().filter(|(other, _)| *other != n);
         let others = others.map(|(_, name)| name);
@@ -292,15 +303,6 @@ impl Launched<'_> {
     fn own(&self) -> &launch::Launch {
         static NONE: LazyLock<launch::Launch> = LazyLock::new(launch::Launch::default);
         self.target.line.as_ref().unwrap_or(&NONE)
-    }
-
-    /// What those beside it call it.
-    fn beside_name(&self) -> String {
-        let service = self.own().service.as_deref().unwrap_or_default();
-        match self.target.model.as_str() {
-            "" => service.to_owned(),
-            model => format!("{service}: {model}"),
-        }
     }
 
     /// Warns of what the container will not have.
