@@ -190,7 +190,7 @@ services:
         &format!("-v {}:/own:ro", own.display()),
         "-v /home/u/far:/far",
         "--ulimit memlock=-1",
-        "--memory 68719476736",
+        "--memory 64g",
         "--cap-add SYS_NICE",
     ] {
         assert!(lines[2].contains(part), "{part}: {}", lines[2]);

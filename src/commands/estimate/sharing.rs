@@ -65,21 +65,25 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
     if args.beside.is_empty() {
         return Ok(None);
     }
+    let (mut group, _) = GpuGroup::beside(args)?;
     let launch = launched::choose(&launches, args)?;
     let asked = Asked::of_launch(console, args, launch)?;
     let name = asked.model.name.clone();
-    let mut group = GpuGroup::beside(args)?;
     group.add(name, launch, asked);
     Ok(Some(group))
 }
 
 impl GpuGroup {
-    fn beside(args: &EstimateArgs) -> Result<GpuGroup, Failure> {
-        Ok(GpuGroup {
+    /// None yet, beside what the flags name; and the memory of a GPU, bytes.
+    fn beside(args: &EstimateArgs) -> Result<(GpuGroup, u64), Failure> {
+        let (alone, _) = gpu::of(args, 1, &GpuRequest::All)?;
+        let total = alone.ok_or_else(no_gpu)?.total;
+        let group = GpuGroup {
             planned_models: Vec::new(),
             unplanned: Vec::new(),
             neighbours: gpu::neighbours(args)?,
-        })
+        };
+        Ok((group, total))
     }
 
     /// Those of these services that take memory of a GPU.
@@ -91,9 +95,7 @@ impl GpuGroup {
         args: &EstimateArgs,
         launches: &[&Launch],
     ) -> Result<GpuGroup, Failure> {
-        let (alone, _) = gpu::of(args, 1, &GpuRequest::All)?;
-        let total = alone.ok_or_else(no_gpu)?.total;
-        let mut group = GpuGroup::beside(args)?;
+        let (mut group, total) = GpuGroup::beside(args)?;
         let uses_gpus =
             |l: &Launch| l.gpus.as_ref().is_some_and(|g| *g != GpuRequest::None) || l.amd;
         for launch in launches {
