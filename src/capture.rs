@@ -127,6 +127,9 @@ pub struct Request {
     pub settings: RequestedSettings,
     /// Extra engine arguments, passed on as they are.
     pub extra_engine_args: Vec<String>,
+    /// What shares the GPUs with it, as the user named it, and the services that plimsoll started beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
     /// Figures of the model that the user gave, by key as in `num_layers`: for a model without a readable `config.json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub architecture: BTreeMap<String, f64>,

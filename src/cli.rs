@@ -217,7 +217,7 @@ pub struct ProfileArgs {
 /// `plimsoll run`
 #[derive(Debug, Args)]
 #[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <--image IMAGE|--preset NAME|-- COMMAND>")]
-#[group(id = "what", args = ["image", "preset", "words"], required = true, multiple = true)]
+#[group(id = "what", args = ["image", "preset", "compose", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
     #[arg(long, short, help_heading = "Starting a container")]
@@ -240,6 +240,12 @@ pub struct RunArgs {
     /// Memory to leave free for others: a running container or a size; may be repeated
     #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Starting a container")]
     pub beside: Vec<String>,
+    /// Compose file whose engines are started side by side, and each profiled
+    #[arg(long, value_name = "FILE", help_heading = "Starting a container", conflicts_with_all = ["image", "preset", "model", "name", "output", "words"])]
+    pub compose: Option<PathBuf>,
+    /// Service of --compose; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = some_text, requires = "compose", help_heading = "Starting a container")]
+    pub service: Vec<String>,
     /// With --dry-run: print the command or file that starts the same container
     #[arg(
         long = "as",

@@ -151,17 +151,6 @@ pub struct EstimateArgs {
     pub words: Vec<String>,
 }
 
-impl EstimateArgs {
-    /// `estimate --gpu detected -- LINE`.
-    pub fn of_line(line: &str) -> Option<EstimateArgs> {
-        let words = ["plimsoll", "estimate", "--gpu", "detected", "--", line];
-        match super::Cli::try_parse_from(words).ok()?.command {
-            super::Command::Estimate(args) => Some(*args),
-            _ => None,
-        }
-    }
-}
-
 /// The settings of the engine, by name, as the flags set them.
 #[derive(Debug, Clone, Default)]
 pub struct SettingFlags(pub BTreeMap<String, String>);
@@ -324,9 +313,16 @@ impl EstimateArgs {
     /// # Errors
     /// A name that is not a value of a flag.
     pub fn of_container(name: &str) -> Result<EstimateArgs, Failure> {
-        let container = format!("--container={name}");
-        let words = ["estimate", "--gpu=detected", &container];
-        let words = EstimateWords::try_parse_from(words);
+        EstimateArgs::on_detected(&[format!("--container={name}")])
+    }
+
+    /// These flags with `--gpu detected`.
+    ///
+    /// # Errors
+    /// They are no flags of `estimate`.
+    pub fn on_detected(flags: &[String]) -> Result<EstimateArgs, Failure> {
+        let own = ["estimate", "--gpu=detected"].map(str::to_owned);
+        let words = EstimateWords::try_parse_from(own.iter().chain(flags));
         (words.map(|words| words.args)).map_err(|e| Failure::usage(e.to_string()))
     }
 }

@@ -11,6 +11,7 @@ use crate::container::inspect::InspectedContainer;
 use crate::container::sockets::Listener;
 use crate::engine::{self, EngineId, Recognition};
 use crate::error::Failure;
+use crate::launch::Launch;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::ContainerLock;
 use crate::telemetry::{self, MeasuredContainer};
@@ -81,8 +82,11 @@ impl AttachedEngine {
                 let behind = unless_stopped(stop, async {
                     Ok(behind_its_command(runtime, &found).await)
                 });
-                let detected = behind.await?.or(recognised);
-                detected.ok_or_else(|| no_engine(&found.facts))?
+                // Of an engine's image another program may run, which is no server of it: `vllm preload`.
+                let other = Launch::of_facts(found.facts.clone()).server();
+                let other = other.filter(|s| s.missing.is_some()).map(|s| s.engine);
+                let detected = behind.await?.or(recognised.filter(|_| other.is_none()));
+                detected.ok_or_else(|| no_engine(&found.facts, other))?
             }
         };
         // A start script can hide the server: if its endpoint answers, it serves.
@@ -162,9 +166,17 @@ pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> 
     }
 }
 
-/// No known engine was found in the container.
-fn no_engine(facts: &ContainerFacts) -> Failure {
+/// No known engine was found in the container; `other`: a program that is known, and cannot be profiled.
+fn no_engine(facts: &ContainerFacts, other: Option<String>) -> Failure {
     let (name, command) = (&facts.name, facts.argv.join(" "));
+    if let Some(other) = other {
+        return Failure::environment(format!(
+            "container `{name}` runs {other}, which plimsoll cannot profile"
+        ))
+        .hint(format!(
+            "`plimsoll record --container {name} --output FILE` samples its memory"
+        ));
+    }
     let failure = match facts.image.as_str() {
         "" => format!("no known engine in `{name}` (command `{command}`)"),
         image => {

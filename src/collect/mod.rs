@@ -20,6 +20,7 @@ mod setup;
 mod shared;
 mod stop;
 mod target;
+mod turn;
 mod waiting;
 
 pub use attach::{AttachedEngine, lock_container};
@@ -41,6 +42,7 @@ pub use setup::{BenchSetup, describe_setup};
 pub use shared::{ServerLog, SharedRun, Startup};
 pub use stop::{StopSignal, unless_stopped};
 pub use target::EngineTarget;
+pub use turn::Turn;
 
 use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;
@@ -163,6 +165,9 @@ impl RunningCapture {
             stop.stop_because(RunEnd::Failed(explained(failure)));
         }
         recorder.mark_phase(Phase::Cooldown, None);
+        if let Some(turn) = &plan.turn {
+            turn.stay(&stop).await;
+        }
         let over_at = tokio::time::Instant::now();
         let mut loaded = LoadedCapture {
             plan,
@@ -242,6 +247,9 @@ impl CaptureRun<'_> {
             }
             self.wait_until_healthy(health).await?;
             pulling::pull_model(plan, stop, recorder.sink()).await?;
+            if let Some(turn) = &plan.turn {
+                turn.serve(plan.kind.is_some(), stop).await;
+            }
         }
         let setup = match setup {
             Some(setup) => setup,

@@ -7,7 +7,7 @@ use super::ending::has_ended;
 use super::follow::Deadline;
 use super::recorder::Recorder;
 use super::setup::inspect_setup;
-use super::{KeptBench, Setup, SharedRun, StopSignal, endpoints};
+use super::{KeptBench, Setup, SharedRun, StopSignal, Turn, endpoints};
 use crate::capture::{Capture, ContainerFacts, DeviceFacts, Request};
 use crate::clock::Clock;
 use crate::engine::LoadKind;
@@ -71,6 +71,8 @@ pub struct CapturePlan {
     /// Another run on the same engine begins as soon as the load is over: this run's cooldown
     /// overlaps with that run's baseline, which is at least as long.
     pub followed: bool,
+    /// Its place among runs side by side.
+    pub turn: Option<Turn>,
 }
 
 impl AttachedEngine {
@@ -98,6 +100,7 @@ impl AttachedEngine {
             workdir: None,
             kept: None,
             followed: false,
+            turn: None,
         }
     }
 }

@@ -76,6 +76,7 @@ impl StopSignal {
                 Failure::run("the time limit passed before the first request was sent")
                     .hint("give it longer with --timeout")
             }
+            Some(RunEnd::Failed(why)) => Failure::run(why),
             _ => Failure::new(ExitCode::Interrupted, "interrupted"),
         }
     }

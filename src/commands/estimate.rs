@@ -17,7 +17,9 @@ use crate::estimate::{Deployment, Estimate, Unknown, document};
 use crate::report::content::Action;
 use crate::report::estimate as report;
 pub(super) use asked::Asked;
+pub(super) use launched::{engines_of, read_compose};
 use serde_json::{Value, json};
+pub(super) use sharing::GpuGroup;
 
 pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.batch {

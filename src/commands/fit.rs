@@ -3,30 +3,66 @@
 use crate::capture::Request;
 use crate::cli::EstimateArgs;
 use crate::collect::AttachedEngine;
-use crate::commands::estimate::{Asked, answer_for};
+use crate::commands::estimate::{Asked, GpuGroup, answer_for};
 use crate::console::Console;
 use crate::container::launch::LaunchSpec;
 use crate::engine::ServeJob;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::{Answer, Verdict};
-use crate::launch::Launch;
+use crate::launch::{self, Launch};
 use crate::preset::GpuRequest;
+use crate::report::content::Action;
+use crate::report::estimate::{SharedTenant, answer_of_estimate};
 use crate::telemetry::{MeasuredContainer, uses_gpus};
 
-/// Asks the estimator of a container that is to be started, beside what else is to be on its GPUs.
+/// Asks the estimator of containers that are to be started, beside what else is to be on their GPUs. Answers with their
+/// places in the order in which they must start.
 ///
 /// # Errors
-/// It does not fit.
-pub fn check_spec(
+/// They do not fit.
+pub fn check_specs(
     console: &Console,
-    spec: &LaunchSpec,
+    specs: &[(&LaunchSpec, &Launch)],
     beside: &[String],
     anyway: bool,
-) -> Result<(), Failure> {
-    if spec.gpus == GpuRequest::None && !spec.amd {
-        return Ok(());
+) -> Result<Vec<usize>, Failure> {
+    let written: Vec<usize> = (0..specs.len()).collect();
+    let uses_gpu = |spec: &LaunchSpec| spec.gpus != GpuRequest::None || spec.amd;
+    let on_gpus = specs.iter().filter(|(spec, _)| uses_gpu(spec));
+    let launches: Vec<Launch> = on_gpus
+        .map(|(spec, own)| launch_of_spec(spec, own))
+        .collect();
+    let flags: Vec<String> = beside.iter().map(|b| format!("--beside={b}")).collect();
+    let args = EstimateArgs::on_detected(&flags);
+    let launches: Vec<&Launch> = launches.iter().collect();
+    if let [one] = launches.as_slice() {
+        let asked = args.and_then(|args| Asked::of_launch(console, &args, Some(one)));
+        check_fit(console, asked, anyway)?;
+        return Ok(written);
     }
-    check_fit(console, asked_of_spec(console, spec, beside), anyway)
+    if launches.is_empty() {
+        return Ok(written);
+    }
+    let group = args.and_then(|args| GpuGroup::of_services(console, &args, &launches));
+    let page = match group.and_then(|group| group.answer()) {
+        Ok(answer) => answer.page,
+        Err(failure) => {
+            note_unknown(console, &failure);
+            return Ok(written);
+        }
+    };
+    let told = answer_of_estimate(&page);
+    let actions = told.actions.iter().map(Action::action_text).collect();
+    let shared = page.shared.unwrap_or_default();
+    let fits = shared.fits_as_asked != Some(false);
+    tell_fit(console, told.verdict, actions, fits, anyway)?;
+    let place = |(_, launch): &(&LaunchSpec, &Launch)| {
+        let own = |t: &SharedTenant| Some(&t.name) == launch.service.as_ref();
+        shared.tenants.iter().position(own)
+    };
+    let mut order = written;
+    order.sort_by_key(|n| place(&specs[*n]));
+    Ok(order)
 }
 
 /// The same of a bench that loads an engine of its own in a container that idles.
@@ -69,7 +105,7 @@ fn check_fit(
     let asked = match asked {
         Ok(asked) => asked,
         Err(failure) => {
-            console.print_note(&format!("whether it fits is not known: {failure}"));
+            note_unknown(console, &failure);
             return Ok(());
         }
     };
@@ -79,7 +115,22 @@ fn check_fit(
     let (sentence, actions) = answer_for(&asked, &estimate);
     let settled = estimate.unmodelled.is_empty();
     let sure = Verdict::of(&asked.deployment, &estimate, settled).answer;
-    if sure != Answer::DoesNotFit {
+    let fits = sure != Answer::DoesNotFit;
+    tell_fit(console, sentence, actions, fits, anyway)
+}
+
+fn note_unknown(console: &Console, failure: &Failure) {
+    console.print_note(&format!("whether it fits is not known: {failure}"));
+}
+
+fn tell_fit(
+    console: &Console,
+    sentence: String,
+    actions: Vec<String>,
+    fits: bool,
+    anyway: bool,
+) -> Result<(), Failure> {
+    if fits {
         console.print_note(&sentence);
         actions.iter().for_each(|a| console.print_note(a));
         return Ok(());
@@ -94,22 +145,17 @@ fn check_fit(
     Err(failure.hint("or start it all the same: --run-anyway"))
 }
 
-/// The question of `plimsoll estimate --gpu detected -- docker run …`.
-fn asked_of_spec(
-    console: &Console,
-    spec: &LaunchSpec,
-    beside: &[String],
-) -> Result<Asked, Failure> {
+/// What a container starts, as `plimsoll estimate -- docker run …` reads it; `own`: the service that it is.
+fn launch_of_spec(spec: &LaunchSpec, own: &Launch) -> Launch {
     let mut spec = spec.clone();
     // With its program, the command is known also of an image that is not.
     if !spec.whole_cmd.is_empty() {
         spec.entrypoint = Some(Vec::new());
         spec.cmd.clone_from(&spec.whole_cmd);
     }
-    let args = EstimateArgs::of_line(spec.docker_line().trim());
-    let mut args = args.ok_or_else(|| {
-        Failure::usage("the line that starts the container cannot be read by the estimator")
-    })?;
-    args.beside = beside.to_vec();
-    Asked::of(console, &args)
+    Launch {
+        service: own.service.clone(),
+        after: own.after.clone(),
+        ..launch::read_line(&[spec.docker_line().trim().to_owned()])
+    }
 }

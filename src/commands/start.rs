@@ -3,6 +3,7 @@
 use crate::capture::RequestedSettings;
 use crate::cli::StartArgs;
 use crate::collect::{self, StopSignal, unless_stopped};
+use crate::commands::estimate::{engines_of, read_compose};
 use crate::container::Runtime;
 use crate::engine::EngineId;
 use crate::engine::settings::arguments_of;
@@ -11,6 +12,7 @@ use crate::launch::{self, recipe::cache_mount};
 use crate::matrix::take_out_flag;
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Sink, Stage};
+use std::path::Path;
 
 /// An engine's container to start, as far as flags and preset name it; flags win.
 pub struct StartTarget {
@@ -20,7 +22,7 @@ pub struct StartTarget {
     /// The engine's name, where it is given.
     pub engine_name: Option<String>,
     pub engine: EngineId,
-    /// The line of `docker run` that starts it, where it is given so.
+    /// The line of `docker run`, or the service, that starts it, where it is given so.
     pub line: Option<launch::Launch>,
 }
 
@@ -52,12 +54,44 @@ impl StartTarget {
         })
     }
 
-    /// What a line of `docker run` starts.
-    pub fn of_line(words: &[String]) -> Result<StartTarget, Failure> {
-        let line = launch::read_line(words);
+    /// What the services of a Compose file start: those of these names, else each that starts an engine.
+    pub fn of_compose(
+        file: &Path,
+        services: &[String],
+        news: &Sink,
+    ) -> Result<Vec<StartTarget>, Failure> {
+        let launches = read_compose(file)?;
+        if !services.is_empty() {
+            let named = engines_of(&launches, services)?.into_iter().cloned();
+            return named.map(StartTarget::of_launch).collect();
+        }
+        let mut targets = Vec::new();
+        for launch in launches {
+            let service = launch.service.clone().unwrap_or_default();
+            match StartTarget::of_launch(launch) {
+                Ok(target) => targets.push(target),
+                Err(why) => {
+                    let left = format!("service `{service}` is not started: {why}");
+                    news(Progress::Warning(left));
+                }
+            }
+        }
+        if targets.is_empty() {
+            let message = format!("`{}` starts no engine that can be profiled", file.display());
+            return Err(Failure::usage(message));
+        }
+        Ok(targets)
+    }
+
+    /// What a line of `docker run`, or a service, starts.
+    pub fn of_launch(line: launch::Launch) -> Result<StartTarget, Failure> {
         let Some(image) = line.image.clone() else {
-            return Err(Failure::usage("the command after -- starts no container")
-                .hint("as in `plimsoll run -- docker run --gpus all vllm/vllm-openai:latest --model Qwen/Qwen3-8B`"));
+            return Err(match &line.service {
+                Some(service) => Failure::usage(format!("service `{service}` names no image"))
+                    .hint("build it, then name its image in the file"),
+                None => Failure::usage("the command after -- starts no container")
+                    .hint("as in `plimsoll run -- docker run --gpus all vllm/vllm-openai:latest --model Qwen/Qwen3-8B`"),
+            });
         };
         let server = line.server();
         let engine = server.as_ref().and_then(|s| s.reader).ok_or_else(|| {

@@ -5,9 +5,15 @@ use crate::engine::command::split_words;
 use crate::preset::GpuRequest;
 use serde_yaml::{Mapping, Value};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Services that extend each other, up to this many.
 const DEPTH: usize = 16;
+
+/// Keys of a service that are read, or that a container of `plimsoll run` has its own of.
+const KEYS: &str = "image entrypoint command environment env_file shm_size ipc runtime volumes ports devices deploy gpus \
+    depends_on mem_limit cap_add security_opt ulimits extends provider build container_name restart healthcheck labels \
+    annotations profiles pull_policy stop_grace_period stop_signal expose tty stdin_open init logging";
 
 /// A YAML document of a person, its anchors and merges resolved.
 ///
@@ -27,22 +33,31 @@ pub fn parse_yaml(text: &str) -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
-/// The services of a file, those of other files that they extend read by `open`; `env` are the variables that are set.
+/// The services of a file in `folder`, an absolute path, the files that they name read by `open`; `env` are the variables
+/// of the shell, which win over those of the file `.env`.
 ///
 /// # Errors
 /// It is not YAML, or has no services.
 pub fn read_services(
     text: &str,
     env: &BTreeMap<String, String>,
+    folder: &Path,
     open: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Launch>, String> {
+    let mut known: BTreeMap<String, String> =
+        open(".env").map_or_else(BTreeMap::new, |text| read_variables(&text).collect());
+    known.extend(env.clone());
+    let env = &known;
     let document = parse_yaml(text)?.into_iter().next().unwrap_or_default();
     let services = document.get("services").and_then(Value::as_mapping);
     let services = services.ok_or("it has no `services`")?;
     let mut all = Vec::new();
     for (name, service) in services {
         let service = extended(service, services, open, 0);
-        let launch = read_named(name, env, |reader| reader.service(&service));
+        let mut launch = read_named(name, env, |reader| reader.service(&service, open));
+        let mounts = launch.mounts.iter();
+        let mounts = mounts.map(|m| placed_mount(m, &document, folder, env));
+        launch.mounts = mounts.collect();
         all.push(launch);
     }
     // Docker Model Runner's, of the file and as a provider.
@@ -58,6 +73,57 @@ pub fn read_services(
         all.push(launch);
     }
     Ok(all)
+}
+
+/// The variables of a file of them.
+fn read_variables(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.lines().filter_map(|line| {
+        let line = line.trim();
+        let (name, value) = line
+            .strip_prefix("export ")
+            .unwrap_or(line)
+            .split_once('=')?;
+        let value = value.trim();
+        let quoted = ['"', '\'']
+            .into_iter()
+            .find_map(|q| value.strip_prefix(q)?.split(q).next());
+        let value = quoted.unwrap_or_else(|| value.split(" #").next().unwrap_or_default().trim());
+        (!line.starts_with('#')).then(|| (name.trim().to_owned(), value.to_owned()))
+    })
+}
+
+/// A mount as Docker takes it: Compose's paths begin at its file, and its volumes have the project's name before theirs.
+fn placed_mount(
+    mount: &str,
+    document: &Value,
+    folder: &Path,
+    env: &BTreeMap<String, String>,
+) -> String {
+    let Some((source, rest)) = mount.split_once(':') else {
+        return mount.to_owned();
+    };
+    let volume = || {
+        let volume = document.get("volumes")?.get(source)?;
+        if let Some(name) = volume.get("name").and_then(scalar) {
+            return Some(name);
+        }
+        let external = volume.get("external").and_then(Value::as_bool) == Some(true);
+        let named = document.get("name").and_then(scalar);
+        let project = named.or_else(|| env.get("COMPOSE_PROJECT_NAME").cloned());
+        let project = project.or_else(|| Some(folder.file_name()?.to_str()?.to_lowercase()))?;
+        let legal = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let project: String = project.chars().filter(legal).collect();
+        (!external).then(|| format!("{project}_{source}"))
+    };
+    let placed = match source.strip_prefix('~') {
+        Some(below) => env.get("HOME").map(|home| format!("{home}{below}")),
+        None if source.starts_with('.') => {
+            let path = folder.join(source.trim_start_matches("./"));
+            Some(path.display().to_string())
+        }
+        None => volume(),
+    };
+    format!("{}:{rest}", placed.as_deref().unwrap_or(source))
 }
 
 /// The service with what it extends below it.
@@ -169,8 +235,17 @@ impl Reader<'_> {
         }
     }
 
-    fn service(&mut self, service: &Value) {
+    fn service(&mut self, service: &Value, open: &dyn Fn(&str) -> Option<String>) {
         let get = |key: &str| service.get(key);
+        let keys = service.as_mapping().into_iter().flatten();
+        let keys = keys.filter_map(|(key, _)| key.as_str());
+        let other =
+            keys.filter(|k| !k.starts_with("x-") && !KEYS.split_whitespace().any(|o| o == *k));
+        self.launch.left_out = other.map(str::to_owned).collect();
+        self.launch.after = match get("depends_on") {
+            Some(Value::Mapping(map)) => map.keys().filter_map(scalar).collect(),
+            list => self.texts(list, "depends_on"),
+        };
         if let Some(image) = get("image") {
             self.launch.image = self.text(image, "the image");
         }
@@ -179,16 +254,21 @@ impl Reader<'_> {
         self.launch.argv = get("command")
             .and_then(|c| self.words(c, "the command"))
             .unwrap_or_default();
-        self.environment(get("environment"));
         for file in get("env_file").into_iter().flat_map(|f| match f {
             Value::Sequence(files) => files.clone(),
             one => vec![one.clone()],
         }) {
             let path = file.get("path").unwrap_or(&file);
-            if let Some(path) = scalar(path) {
-                self.launch.unresolved.push(format!("env_file {path}"));
+            let Some(path) = self.text(path, "env_file") else {
+                continue;
+            };
+            match open(&path) {
+                Some(text) => read_variables(&text).for_each(|(n, v)| self.launch.set_env(&n, &v)),
+                None => self.launch.unresolved.push(format!("env_file {path}")),
             }
         }
+        // They win over those of the files.
+        self.environment(get("environment"));
         if let Some(size) = get("shm_size").and_then(|s| self.text(s, "shm_size")) {
             self.launch.set_shm(&size);
         }
@@ -210,8 +290,20 @@ impl Reader<'_> {
         for device in self.texts(get("devices"), "a device") {
             self.launch.add_device(&device);
         }
-        let deploy =
-            get("deploy").and_then(|d| d.get("resources")?.get("reservations")?.get("devices"));
+        self.launch.cap_add = self.texts(get("cap_add"), "cap_add");
+        self.launch.security_opt = self.texts(get("security_opt"), "security_opt");
+        let ulimits = get("ulimits").and_then(Value::as_mapping);
+        for (name, limit) in ulimits.into_iter().flatten() {
+            let limit = limit.get("soft").unwrap_or(limit);
+            if let (Some(name), Some(limit)) = (scalar(name), limit.as_i64()) {
+                self.launch.ulimits.insert(name, limit);
+            }
+        }
+        let resources = get("deploy").and_then(|d| d.get("resources"));
+        let limit = resources.and_then(|r| r.get("limits")?.get("memory"));
+        let limit = get("mem_limit").or(limit);
+        self.launch.memory = limit.and_then(|l| self.text(l, "the memory limit"));
+        let deploy = resources.and_then(|r| r.get("reservations")?.get("devices"));
         // `gpus` adds the capability itself.
         for (requests, capable) in [(deploy, false), (get("gpus"), true)] {
             requests.into_iter().for_each(|r| self.gpus(r, capable));

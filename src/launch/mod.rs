@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 pub struct Launch {
     /// Service of Compose, container of a pod.
     pub service: Option<String>,
+    /// Services that it depends on.
+    pub after: Vec<String>,
     /// Image; `None` for a program of the host.
     pub image: Option<String>,
     /// Instead of the image's own.

@@ -64,6 +64,7 @@ pub fn request_to_serve(server: &ServerConfig, interval: Duration, timeout: Dura
         },
         settings: server.settings.clone(),
         extra_engine_args: server.engine_args.clone(),
+        beside: Vec::new(),
         architecture: server.architecture.clone(),
         sample_interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
         timeout_s: timeout.as_secs_f64(),

@@ -136,6 +136,33 @@ fn an_engine_without_rules_is_named_with_what_is_missing() {
     );
 }
 
+#[test]
+fn weights_that_a_process_of_vllm_holds_for_servers_are_no_server() {
+    let preload = "vllm preload --model org/m -tp 2 --seed-token a-secret";
+    let image = "docker run --gpus all --entrypoint vllm vllm/vllm-openai:v0.33.0";
+    for line in [preload.to_owned(), preload.replacen("vllm", image, 1)] {
+        let got = shown(&["--", &line]);
+        assert_eq!(
+            (&got["engine"], &got["model"]),
+            (&json!("vllm-preload"), &json!("org/m"))
+        );
+        assert_eq!(
+            got["settings"],
+            json!({"tensor_parallel_size": 2}),
+            "{line}"
+        );
+        assert_eq!(got["unknown_flags"], json!([]), "{line}");
+        assert!(!got.to_string().contains("a-secret"), "{got}");
+        let answer = refused(&["--", &line], 2);
+        assert!(
+            answer.contains("it has no KV cache, and servers with `--load-format ipc_cache`"),
+            "{answer}"
+        );
+    }
+    let serves = shown(&["--", "vllm serve org/m --served-model-name preload"]);
+    assert_eq!(serves["engine"], "vllm");
+}
+
 /// `NAME.txt` or `NAME.yaml` beside `NAME.expected.json`, whose keys the answer must have.
 #[test]
 fn lines_are_read_key_by_key() {

@@ -30,13 +30,7 @@ pub fn no_engine(launches: &[Launch]) -> Failure {
 /// A file or container that cannot be read.
 pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
     if let Some(file) = &args.compose {
-        let env = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let open = |name: &str| read_text(&folder.join(name)).ok();
-        let services = compose::read_services(&read_text(file)?, &env.collect(), &open);
-        return services.map_err(|why| unusable(file, &why));
+        return read_compose(file);
     }
     if let Some(file) = &args.manifest {
         let containers = kubernetes::read_manifest(&read_text(file)?);
@@ -51,6 +45,20 @@ pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
     Ok(vec![launch::read_line(&args.words)])
 }
 
+/// The services of a Compose file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_compose(file: &Path) -> Result<Vec<Launch>, Failure> {
+    let env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let folder = std::path::absolute(file).map_err(|e| unreadable_file(file, e))?;
+    let folder = folder.parent().unwrap_or(Path::new("/"));
+    let open = |name: &str| read_text(&folder.join(name)).ok();
+    let services = compose::read_services(&read_text(file)?, &env.collect(), folder, &open);
+    services.map_err(|why| unusable(file, &why))
+}
+
 /// The one to answer for; `None` where there is none.
 ///
 /// # Errors
@@ -59,7 +67,7 @@ pub fn choose<'a>(
     launches: &'a [Launch],
     args: &EstimateArgs,
 ) -> Result<Option<&'a Launch>, Failure> {
-    let chosen = engines_of(launches, args)?;
+    let chosen = engines_of(launches, &args.service)?;
     match chosen.as_slice() {
         [] if launches.is_empty() => Ok(None),
         [] => Err(no_engine(launches)),
@@ -79,7 +87,7 @@ pub fn choose<'a>(
 /// As [`read_launches`]; or none starts an engine.
 pub fn show_settings(args: &EstimateArgs) -> Result<Value, Failure> {
     let launches = read_launches(args)?;
-    let chosen = engines_of(&launches, args)?;
+    let chosen = engines_of(&launches, &args.service)?;
     let mut all: Vec<Value> = chosen.iter().filter_map(|l| l.shown()).collect();
     match all.len() {
         0 => Err(no_engine(&launches)),
@@ -94,10 +102,10 @@ pub fn show_settings(args: &EstimateArgs) -> Result<Value, Failure> {
 /// A named one is not there.
 pub fn engines_of<'a>(
     launches: &'a [Launch],
-    args: &EstimateArgs,
+    services: &[String],
 ) -> Result<Vec<&'a Launch>, Failure> {
     let own = |name: &String| launches.iter().find(|l| l.service.as_ref() == Some(name));
-    if let Some(missing) = args.service.iter().find(|name| own(name).is_none()) {
+    if let Some(missing) = services.iter().find(|name| own(name).is_none()) {
         return Err(
             Failure::usage(format!("no service `{missing}`")).hint(format!(
                 "there are: {}",
@@ -105,8 +113,8 @@ pub fn engines_of<'a>(
             )),
         );
     }
-    if !args.service.is_empty() {
-        return Ok(args.service.iter().filter_map(own).collect());
+    if !services.is_empty() {
+        return Ok(services.iter().filter_map(own).collect());
     }
     Ok(launches.iter().filter(|l| l.server().is_some()).collect())
 }

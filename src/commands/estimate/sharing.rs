@@ -25,6 +25,8 @@ struct PlannedModel {
     name: String,
     asked: Asked,
     devices: Vec<String>,
+    /// The names of those that it needs.
+    after: Vec<String>,
 }
 
 /// What cannot be estimated and takes memory all the same.
@@ -52,75 +54,95 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
         return Ok(None);
     }
     let launches = launched::read_launches(args)?;
-    let engines = engines_of(&launches, args)?;
-    let several = args.compose.is_some() && engines.len() > 1;
-    if !several && args.beside.is_empty() {
+    let several = args.compose.is_some() && engines_of(&launches, &args.service)?.len() > 1;
+    if several {
+        let named = |l: &&Launch| {
+            args.service.is_empty() || args.service.iter().any(|s| Some(s) == l.service.as_ref())
+        };
+        let named: Vec<&Launch> = launches.iter().filter(named).collect();
+        return GpuGroup::of_services(console, args, &named).map(Some);
+    }
+    if args.beside.is_empty() {
         return Ok(None);
     }
-    let (alone, _) = gpu::of(args, 1, &GpuRequest::All)?;
-    let total = alone.ok_or_else(no_gpu)?.total;
-    let mut group = GpuGroup {
-        planned_models: Vec::new(),
-        unplanned: Vec::new(),
-        neighbours: gpu::neighbours(args)?,
-    };
-    if !several {
-        let launch = launched::choose(&launches, args)?;
-        let asked = Asked::of_launch(console, args, launch)?;
-        let name = asked.model.name.clone();
-        group.add(name, launch, asked);
-        return Ok(Some(group));
-    }
-    let named = |l: &&Launch| {
-        args.service.is_empty() || args.service.iter().any(|s| Some(s) == l.service.as_ref())
-    };
-    let uses_gpus = |l: &Launch| l.gpus.as_ref().is_some_and(|g| *g != GpuRequest::None) || l.amd;
-    for launch in launches.iter().filter(named) {
-        let name = launch.service.clone().unwrap_or_default();
-        let server = launch.server();
-        if server.is_none() && !uses_gpus(launch) {
-            continue;
-        }
-        let failure = match Asked::of_launch(console, args, Some(launch)) {
-            Ok(asked) => match asked.estimated(&asked.deployment).map(|e| e.unmodelled) {
-                Ok(unmodelled) if unmodelled.is_empty() => {
-                    group.add(name, Some(launch), asked);
-                    continue;
-                }
-                Ok(unmodelled) => unmodelled[0].sentence(),
-                Err(why) => why.what,
-            },
-            Err(failure) => failure.message,
-        };
-        let values = server.as_ref().map(|s| &s.settings.values);
-        let number = |name: &str| values?.get(name)?.parse::<f64>().ok();
-        let share = number("gpu_memory_utilization");
-        // Only vLLM's is a part of all memory.
-        let share = share.filter(|_| {
-            server
-                .as_ref()
-                .is_some_and(|s| s.reader == Some(EngineId::Vllm))
-        });
-        let count = number("tensor_parallel_size").map_or(1, |n| n as u64);
-        group.unplanned.push(UnplannedService {
-            name,
-            devices: launch.devices(count),
-            bytes: share.map(|s| (total as f64 * s + CONTEXT_GIB * GIB) as u64),
-            reason: failure,
-        });
-    }
-    group.refuse_mixed_names()?;
-    if group.planned_models.is_empty() {
-        let UnplannedService { name, reason, .. } = &group.unplanned[0];
-        return Err(Failure::usage(format!(
-            "no service of the file can be estimated; the first of them, `{name}`: {reason}"
-        ))
-        .hint("`plimsoll estimate --compose FILE --service NAME --show-settings --json` shows what is read of one"));
-    }
+    let (mut group, _) = GpuGroup::beside(args)?;
+    let launch = launched::choose(&launches, args)?;
+    let asked = Asked::of_launch(console, args, launch)?;
+    let name = asked.model.name.clone();
+    group.add(name, launch, asked);
     Ok(Some(group))
 }
 
 impl GpuGroup {
+    /// None yet, beside what the flags name; and the memory of a GPU, bytes.
+    fn beside(args: &EstimateArgs) -> Result<(GpuGroup, u64), Failure> {
+        let (alone, _) = gpu::of(args, 1, &GpuRequest::All)?;
+        let total = alone.ok_or_else(no_gpu)?.total;
+        let group = GpuGroup {
+            planned_models: Vec::new(),
+            unplanned: Vec::new(),
+            neighbours: gpu::neighbours(args)?,
+        };
+        Ok((group, total))
+    }
+
+    /// Those of these services that take memory of a GPU.
+    ///
+    /// # Errors
+    /// None can be estimated, or the GPU is not named.
+    pub fn of_services(
+        console: &Console,
+        args: &EstimateArgs,
+        launches: &[&Launch],
+    ) -> Result<GpuGroup, Failure> {
+        let (mut group, total) = GpuGroup::beside(args)?;
+        let uses_gpus =
+            |l: &Launch| l.gpus.as_ref().is_some_and(|g| *g != GpuRequest::None) || l.amd;
+        for launch in launches {
+            let name = launch.service.clone().unwrap_or_default();
+            let server = launch.server();
+            if server.is_none() && !uses_gpus(launch) {
+                continue;
+            }
+            let failure = match Asked::of_launch(console, args, Some(launch)) {
+                Ok(asked) => match asked.estimated(&asked.deployment).map(|e| e.unmodelled) {
+                    Ok(unmodelled) if unmodelled.is_empty() => {
+                        group.add(name, Some(launch), asked);
+                        continue;
+                    }
+                    Ok(unmodelled) => unmodelled[0].sentence(),
+                    Err(why) => why.what,
+                },
+                Err(failure) => failure.message,
+            };
+            let values = server.as_ref().map(|s| &s.settings.values);
+            let number = |name: &str| values?.get(name)?.parse::<f64>().ok();
+            let share = number("gpu_memory_utilization");
+            // Only vLLM's is a part of all memory.
+            let share = share.filter(|_| {
+                server
+                    .as_ref()
+                    .is_some_and(|s| s.reader == Some(EngineId::Vllm))
+            });
+            let count = number("tensor_parallel_size").map_or(1, |n| n as u64);
+            group.unplanned.push(UnplannedService {
+                name,
+                devices: launch.devices(count),
+                bytes: share.map(|s| (total as f64 * s + CONTEXT_GIB * GIB) as u64),
+                reason: failure,
+            });
+        }
+        group.refuse_mixed_names()?;
+        if group.planned_models.is_empty() {
+            let UnplannedService { name, reason, .. } = &group.unplanned[0];
+            return Err(Failure::usage(format!(
+                "no service of the file can be estimated; the first of them, `{name}`: {reason}"
+            ))
+            .hint("`plimsoll estimate --compose FILE --service NAME --show-settings --json` shows what is read of one"));
+        }
+        Ok(group)
+    }
+
     fn add(&mut self, name: String, launch: Option<&Launch>, asked: Asked) {
         let count = asked.deployment.gpus();
         let all = Launch::default();
@@ -129,6 +151,7 @@ impl GpuGroup {
             name,
             asked,
             devices,
+            after: launch.map_or(Vec::new(), |l| l.after.clone()),
         });
     }
 
@@ -166,6 +189,14 @@ impl GpuGroup {
     }
 }
 
+/// What is told of all of them.
+pub struct GroupAnswer {
+    /// Who starts when, and what is left; the parts are those of the largest.
+    pub page: EstimatePage,
+    estimate: Estimate,
+    risk: Option<Risk>,
+}
+
 /// Answers for all of them.
 ///
 /// # Errors
@@ -175,47 +206,11 @@ pub fn show_group(
     args: &EstimateArgs,
     group: &GpuGroup,
 ) -> anyhow::Result<ExitCode> {
-    let estimates: Vec<_> = group
-        .planned_models
-        .iter()
-        .map(|planned| {
-            move |d: &Deployment| -> Result<Estimate, Unknown> { planned.asked.estimated(d) }
-        })
-        .collect();
-    let tenants: Vec<Tenant<'_>> = group
-        .planned_models
-        .iter()
-        .zip(&estimates)
-        .map(|(planned, estimate)| Tenant {
-            model: &planned.asked.model,
-            deployment: &planned.asked.deployment,
-            devices: &planned.devices,
-            concurrency: planned.asked.concurrency,
-            estimate,
-        })
-        .collect();
-    // The rest is for those of which nothing is known.
-    let room = group.unplanned.iter().all(|s| s.bytes.is_some());
-    let plan = plan_starts(&tenants, &group.held(), room).map_err(super::unknown)?;
-    let main = group.main(&plan);
-    let planned = &group.planned_models[main.tenant];
-    let estimate = planned.asked.estimate(&main.deployment)?;
-    let mut shown = page::build_page(
-        &planned.asked,
-        &main.deployment,
-        &estimate,
-        planned.asked.concurrency,
-        None,
-    );
-    shown.warnings = group.warnings(&shown);
-    shown.actions = group.actions(&plan, &tenants);
-    shown.shared = Some(group.shared(&plan, main, &tenants));
-    let fits = shown.shared.as_ref().and_then(|s| s.fits_as_asked);
-    let risk = match fits {
-        Some(true) => Some(main.risk),
-        Some(false) => Some(Risk::DoesNotFit),
-        None => None,
-    };
+    let GroupAnswer {
+        page: shown,
+        estimate,
+        risk,
+    } = group.answer()?;
     if args.risk {
         let risk = risk.ok_or_else(|| Failure::environment(answer_of_estimate(&shown).verdict))?;
         console.write_data(format!("{}\n", risk.as_str()).as_bytes())?;
@@ -229,6 +224,55 @@ pub fn show_group(
 }
 
 impl GpuGroup {
+    /// Plans their starts.
+    ///
+    /// # Errors
+    /// What is needed is not known.
+    pub fn answer(&self) -> Result<GroupAnswer, Failure> {
+        let planned_models = &self.planned_models;
+        let estimates: Vec<_> = planned_models
+            .iter()
+            .map(|planned| {
+                move |d: &Deployment| -> Result<Estimate, Unknown> { planned.asked.estimated(d) }
+            })
+            .collect();
+        let place = |name: &String| planned_models.iter().position(|p| p.name == *name);
+        let tenants: Vec<Tenant<'_>> = planned_models
+            .iter()
+            .zip(&estimates)
+            .map(|(planned, estimate)| Tenant {
+                model: &planned.asked.model,
+                deployment: &planned.asked.deployment,
+                devices: &planned.devices,
+                concurrency: planned.asked.concurrency,
+                after: planned.after.iter().filter_map(place).collect(),
+                estimate,
+            })
+            .collect();
+        // The rest is for those of which nothing is known.
+        let room = self.unplanned.iter().all(|s| s.bytes.is_some());
+        let plan = plan_starts(&tenants, &self.held(), room).map_err(super::unknown)?;
+        let main = self.main(&plan);
+        let asked = &planned_models[main.tenant].asked;
+        let estimate = asked.estimate(&main.deployment)?;
+        let mut page =
+            page::build_page(asked, &main.deployment, &estimate, asked.concurrency, None);
+        page.warnings = self.warnings(&page);
+        page.actions = self.actions(&plan, &tenants);
+        let shared = self.shared(&plan, main, &tenants);
+        let risk = match shared.fits_as_asked {
+            Some(true) => Some(main.risk),
+            Some(false) => Some(Risk::DoesNotFit),
+            None => None,
+        };
+        page.shared = Some(shared);
+        Ok(GroupAnswer {
+            page,
+            estimate,
+            risk,
+        })
+    }
+
     /// The step of which the page has the parts: that of the model with the most weights.
     fn main<'a>(&self, plan: &'a StartPlan) -> &'a StartStep {
         let size = |step: &&StartStep| {

@@ -22,6 +22,8 @@ pub struct Tenant<'a> {
     pub devices: &'a [String],
     /// Requests of the longest length that it must hold at once.
     pub concurrency: u64,
+    /// The places of those that serve before it starts.
+    pub after: Vec<usize>,
     /// Estimates it.
     pub estimate: &'a dyn Fn(&Deployment) -> Result<Estimate, Unknown>,
 }
@@ -89,8 +91,9 @@ pub fn plan_starts(
     room: bool,
 ) -> Result<StartPlan, Unknown> {
     let planner = StartPlanner { tenants, held };
-    let written: Vec<usize> = (0..tenants.len()).collect();
-    let order = planner.starting_order();
+    let needs = |n: usize, other: usize| tenants[n].after.contains(&other);
+    let written = order_by_needs((0..tenants.len()).collect(), &needs);
+    let order = order_by_needs(planner.starting_order(), &needs);
     let plan = |steps: Vec<StartStep>, as_asked| StartPlan {
         any_order: planner.fits_in_each_order(&steps),
         steps,
@@ -111,6 +114,17 @@ pub fn plan_starts(
         }
     }
     Ok(plan(last, false))
+}
+
+/// The same order, but each after those that it `needs`; those that need each other stay as they are.
+pub fn order_by_needs(mut rest: Vec<usize>, needs: &dyn Fn(usize, usize) -> bool) -> Vec<usize> {
+    let mut order = Vec::new();
+    while !rest.is_empty() {
+        let free = |n: &usize| !rest.iter().any(|other| other != n && needs(*n, *other));
+        let next = rest.iter().position(free).unwrap_or(0);
+        order.push(rest.remove(next));
+    }
+    order
 }
 
 /// When an engine looks at the memory: one that takes so many bytes, a part of all, or a part of what is free.
@@ -389,6 +403,7 @@ mod tests {
                 deployment,
                 devices: &devices,
                 concurrency: 1,
+                after: Vec::new(),
                 estimate: &estimates[n],
             })
             .collect();
@@ -483,6 +498,14 @@ mod tests {
         };
         let plan = planned(&tiny(vllm(19, None)), &tiny(vllm(19, None)));
         assert!(!plan.fits() && plan.steps[0].fits(), "{plan:?}");
+    }
+
+    #[test]
+    fn what_is_needed_starts_first() {
+        let needs = |n: usize, other: usize| matches!((n, other), (0, 2) | (2, 3));
+        assert_eq!(order_by_needs(vec![0, 1, 2, 3], &needs), [1, 3, 2, 0]);
+        let both = |_: usize, _: usize| true;
+        assert_eq!(order_by_needs(vec![1, 0], &both), [1, 0]);
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
             },
         ),
         ("mode", words::mode_label(p).to_owned()),
+        ("beside it", p.parameters.beside.join(", ")),
         (
             "run",
             format!(
@@ -121,5 +122,7 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
             ),
         ),
     ];
+    let told = |(name, fact): &(&str, String)| *name != "beside it" || !fact.is_empty();
+    let facts: Vec<_> = facts.into_iter().filter(told).collect();
     blocks.push(facts_block("run", facts));
 }

@@ -9,7 +9,7 @@ use crate::units::{Bytes, to_gib};
 use serde::{Deserialize, Serialize};
 
 /// Models, and what else holds memory, on the same GPUs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SharedGpus {
     /// In the order in which they start; running ones first.
     pub tenants: Vec<SharedTenant>,
