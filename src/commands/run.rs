@@ -90,7 +90,7 @@ async fn launch_and_profile(
         Ok(found) => found,
         Err(failure) => {
             stop.note_settled(&name);
-            // Nothing was seen, so nothing is kept.
+            // Nothing was observed, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             return Err(failure.into());
         }
