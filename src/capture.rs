@@ -722,7 +722,7 @@ pub enum RunEnd {
 }
 
 impl Capture {
-    /// With these devices: host memory that stands behind GPUs is no device of the load, but a budget beside it.
+    /// With these devices: host memory behind GPUs is a budget beside them, not a device of the load.
     pub fn with_devices(mut self, mut devices: Vec<DeviceFacts>) -> Capture {
         if devices.iter().any(|d| d.kind == DeviceKind::Gpu) {
             let host = devices

@@ -110,7 +110,7 @@ impl Clock {
 /// A wall clock that differs by less was not stepped: two clocks cannot be read at one moment.
 const STEP_NS: i64 = 50_000_000;
 
-/// See [`Clock::of_told`]: `pinned` is the moment as the wall clock stood at the start, `drift` how
+/// See [`Clock::from_reported`]: `pinned` is the moment as the wall clock stood at the start, `drift` how
 /// far it was put forward since.
 fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
     let stepped = if drift.unsigned_abs() >= STEP_NS.unsigned_abs() {
@@ -118,10 +118,8 @@ fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
     } else {
         pinned
     };
-    let candidates = [pinned, stepped].into_iter();
-    let past = candidates
-        .filter(|at| *at <= now.saturating_add(STEP_NS))
-        .max();
+    let is_past = |at: &AtNs| *at <= now.saturating_add(STEP_NS);
+    let past = [pinned, stepped].into_iter().filter(is_past).max();
     past.unwrap_or(now).min(now)
 }
 
@@ -175,7 +173,7 @@ mod tests {
             if step != 2 * S && step != -2 * S {
                 assert_eq!(moment_of(50 * S, step, 100 * S), 50 * S, "{step}");
             }
-            // A program whose clock is ahead of ours tells nothing of the future.
+            // A program with a clock ahead of ours reports no future event.
             assert!(moment_of(100 * S + step, 0, 100 * S) <= 100 * S, "{step}");
         }
         // What was in the log before the start is history.

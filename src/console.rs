@@ -186,7 +186,7 @@ impl Console {
         logger::install_logger(self.clone(), self.0.verbose);
     }
 
-    /// The way in for a run's news.
+    /// Where a run reports its progress.
     pub fn sink(&self) -> Sink {
         let console = self.clone();
         Arc::new(move |progress| console.0.take_progress(progress))

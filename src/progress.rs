@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// One piece of news.
+/// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
     /// A stage began.
@@ -75,5 +75,5 @@ pub enum Progress {
     Warning(String),
 }
 
-/// Takes news; called from any thread, must not block.
+/// Takes events; called from any thread, must not block.
 pub type Sink = std::sync::Arc<dyn Fn(Progress) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Secrets: what looks like one, which were met, and how a text loses them before it is written.
+//! Secrets: what looks like one, which were found, and how a text loses them before it is written.
 //!
 //! Two nets. Values that are known to be secret (a container's `HF_TOKEN`, the server's
 //! `--api-key`) are replaced wherever they occur; what only *looks* secret (`hf_…`, `Bearer …`,
@@ -26,7 +26,7 @@ pub const REDACTED: &str = "[redacted]";
 /// Known values shorter than this are not searched for in texts: they would hit ordinary words.
 const SHORTEST_KNOWN: usize = 6;
 
-/// Secrets that were met in a container's settings, by the name they were met under.
+/// Secrets in a container's settings, by their names.
 ///
 /// Holds the real values: it is never serialised, and `Debug` prints names only.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Secrets {
         }
     }
 
-    /// The value met under `name`, whatever the case of the name.
+    /// The value of `name`, in any case of letters.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0
             .iter()
@@ -106,7 +106,7 @@ impl Secrets {
         .find_map(|n| self.get(n))
     }
 
-    /// Names under which secrets were met.
+    /// Names of the secrets.
     pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(n, _)| n.as_str())
     }
@@ -280,10 +280,10 @@ fn is_ordinary(value: &str) -> bool {
     ) || v.is_empty()
 }
 
-/// One argument, seen in the light of the one before it.
+/// One argument, by the one before it.
 enum ArgPart<'a> {
     Plain(&'a str),
-    /// `prefix` is kept; `value`, met under `name`, is not.
+    /// `prefix` is kept; `value` of `name` is not.
     Secret {
         prefix: &'a str,
         name: &'a str,

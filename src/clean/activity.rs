@@ -35,9 +35,8 @@ impl ActivityMemory {
     }
 
     fn add_look(&mut self, at: &LookTime, look: &mut HostLook) {
-        let containers: Vec<ObservedContainer> =
-            look.observations.iter().map(observed_container).collect();
-        let mut activities = self.history.add_look(at, &containers);
+        let observed: Vec<_> = look.observations.iter().map(observed_container).collect();
+        let mut activities = self.history.add_look(at, &observed);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
         }

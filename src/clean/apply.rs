@@ -92,7 +92,7 @@ pub enum ActResult {
 }
 
 impl ActOutcome {
-    fn new(verdict: &CleanVerdict, done: ActResult) -> ActOutcome {
+    pub(super) fn new(verdict: &CleanVerdict, done: ActResult) -> ActOutcome {
         ActOutcome {
             verdict: verdict.clone(),
             done,
@@ -228,7 +228,7 @@ fn spared(facts: &ContainerFacts) -> Option<String> {
     (owner_of(facts) == Owner::Alive).then(|| "the plimsoll that created it lives".into())
 }
 
-/// The lock of a container while it is acted on: taken when it is first met running.
+/// The lock of a container while it is acted on: taken when it is first found running.
 #[derive(Default)]
 struct HeldLock {
     lock: Option<(u32, ContainerLock)>,

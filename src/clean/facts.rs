@@ -78,7 +78,7 @@ pub enum EngineHealth {
     /// It answered, or Docker's own check reports it healthy.
     Well,
     /// It accepts no connection, answers nothing in time or a fault of its own, though it did not
-    /// just start; seconds since the first of the looks in a row that met it so, or since Docker's
+    /// just start; seconds since the first of the looks in a row that found it so, or since Docker's
     /// check fails.
     Ill {
         /// For how long, seconds.

@@ -113,16 +113,15 @@ impl ActivityHistory {
                 matches!((before.requests, container.requests), (Some(b), Some(now)) if now < b);
             before.started_ns == started_ns && before.seen_ns <= at_ns && !fell
         });
+        let before = before.as_ref();
         let entry = ContainerHistory {
             started_ns,
             seen_ns: at_ns,
-            gpu_since_ns: gpu_since(at_ns, container, before.as_ref()),
-            requests_since_ns: requests_since(at_ns, container, before.as_ref()),
-            requests: container
-                .requests
-                .or(before.as_ref().and_then(|b| b.requests)),
+            gpu_since_ns: gpu_since(at_ns, container, before),
+            requests_since_ns: requests_since(at_ns, container, before),
+            requests: container.requests.or(before.and_then(|b| b.requests)),
             log_ns: container.last_log_ns,
-            log_since_ns: log_since(at_ns, container, before.as_ref()),
+            log_since_ns: log_since(at_ns, container, before),
         };
         let activity = Activity {
             gpu_idle_s: container.gpu_percent.filter(|p| !p.is_nan()).map(|_| {

@@ -179,7 +179,7 @@ fn what_is_not_known_is_never_idle() {
     };
     let looks = [(0, idle()), (60, unread), (100, idle())];
     assert_eq!(after(&looks).gpu_idle_s, Some(0));
-    // The counter tells of the time in which it could not be read.
+    // The counter covers the time in which it could not be read.
     let uncounted = ObservedContainer {
         requests: None,
         ..idle()

@@ -105,7 +105,7 @@ impl MemoryGate {
         gate
     }
 
-    /// Watches GPUs of the host, by UUID or PCI address. What processes that are not `mine` take
+    /// Watches GPUs of the host, by UUID or PCI address. What processes other than `is_own` take
     /// more than at the look counts as theirs.
     pub fn after_end(
         levels: &BTreeMap<String, DeviceLevel>,
@@ -351,7 +351,7 @@ pub(crate) mod tests {
             _: Wanted,
             into: &mut Vec<MemorySample>,
         ) -> Result<(), ReadingError> {
-            // The last one stays.
+            // The last one remains.
             let now = match self.0.len() {
                 1 => self.0[0],
                 _ => self.0.remove(0),
@@ -381,7 +381,7 @@ pub(crate) mod tests {
             gate.wait_until_back(Duration::ZERO, &CancellationToken::new())
                 .await
         };
-        // Nobody knows what the first one held before.
+        // What the first one held before is unknown.
         assert!(wait([20 * GIB, GIB]).await.is_ok());
         let held = wait([0, 9 * GIB]).await.unwrap_err();
         let ids: Vec<&str> = held.devices.iter().map(|d| d.id.as_str()).collect();

@@ -139,7 +139,7 @@ mod tests {
         let mut renamed = called("worker");
         renamed.command = "/usr/bin/nvidia-cuda-mps-control -d".into();
         assert!(never_ended_because(&renamed).is_some());
-        // Somebody's program may well be told of a service.
+        // A user's program may well be given a service's name.
         renamed.command = "python3 watch.py dockerd".into();
         assert_eq!(never_ended_because(&renamed), None);
     }

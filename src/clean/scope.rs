@@ -130,17 +130,6 @@ mod tests {
         verdict(VerdictSubject::Container(id.into()), act, rule)
     }
 
-    fn outcome(verdict: &CleanVerdict, done: ActResult) -> ActOutcome {
-        ActOutcome {
-            verdict: verdict.clone(),
-            done,
-            steps: Vec::new(),
-            freed_bytes: None,
-            problem: None,
-            holders: Vec::new(),
-        }
-    }
-
     #[test]
     fn names_leave_everything_else_alone() {
         let all = vec![
@@ -210,17 +199,26 @@ mod tests {
             count(
                 &[],
                 std::slice::from_ref(&stop),
-                &[outcome(&stop, ActResult::Cleaned)]
+                &[ActOutcome::new(&stop, ActResult::Cleaned)]
             ),
             0
         );
         assert_eq!(
-            count(&[], &[], &[outcome(&stop, ActResult::AlreadyGone)]),
+            count(&[], &[], &[ActOutcome::new(&stop, ActResult::AlreadyGone)]),
             0
         );
-        assert_eq!(count(&[], &[], &[outcome(&stop, ActResult::NotDone)]), 1);
-        assert_eq!(count(&[], &[], &[outcome(&stop, ActResult::Kept)]), 0);
-        assert_eq!(count(&["llm"], &[], &[outcome(&stop, ActResult::Kept)]), 1);
+        assert_eq!(
+            count(&[], &[], &[ActOutcome::new(&stop, ActResult::NotDone)]),
+            1
+        );
+        assert_eq!(
+            count(&[], &[], &[ActOutcome::new(&stop, ActResult::Kept)]),
+            0
+        );
+        assert_eq!(
+            count(&["llm"], &[], &[ActOutcome::new(&stop, ActResult::Kept)]),
+            1
+        );
         let protected = container("abcd1111", CleanAct::Keep, CleanRule::Protected);
         assert_eq!(count(&[], std::slice::from_ref(&protected), &[]), 0);
         assert_eq!(count(&["llm"], &[protected], &[]), 1);

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use devices::OnDevices;
 
-    /// A process, its container, what it holds by device, and whether more of it is untold.
+    /// A process, its container, what it holds by device, and whether more of it is unreported.
     type Listed<'a> = (u32, Option<&'a str>, &'a [(&'a str, u64)], bool);
 
     fn reading(of: &[Listed<'_>]) -> GpuReading {

@@ -135,7 +135,7 @@ impl WatchService {
         })
     }
 
-    /// Forgets what was cleaned: if it comes back, it is news.
+    /// Forgets what was cleaned: if it comes back, it is reported again.
     pub fn forget_cleaned(&mut self, of: &VerdictSubject) {
         self.standing.remove(of);
         self.reported.remove(of);

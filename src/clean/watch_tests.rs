@@ -1,4 +1,4 @@
-//! Tests of what a service says and when it acts.
+//! Tests of what a service reports and when it acts.
 
 use super::*;
 use proptest::prelude::*;

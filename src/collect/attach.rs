@@ -225,8 +225,7 @@ fn among_processes(
             // Only the command counts: the image was checked before.
             ..ContainerFacts::default()
         };
-        let (engine, recognition) =
-            engine::recognise(&process).filter(|(_, recognition)| recognition.serving)?;
+        let (engine, recognition) = engine::recognise(&process).filter(|(_, r)| r.serving)?;
         let evidence = format!(
             "{}, behind process 1 (`{}`)",
             recognition.evidence.replace("process 1", "a process"),

@@ -171,25 +171,20 @@ impl Bench<'_> {
         }
         let started_at_ns = recorder.clock.now();
         let mut zero_ns = started_at_ns;
-        let done = load::run_load(
-            target,
-            &load,
-            self.stop.token(),
-            |progress| match progress {
-                LoadProgress::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
-                LoadProgress::Measuring => {
-                    zero_ns = recorder.clock.now();
-                    recorder.mark_phase(Phase::Bench, Some(repeat));
-                    recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
-                }
-                LoadProgress::Row { row, done, of } => {
-                    let mut row = row.clone().moved_to(zero_ns);
-                    row.repeat = repeat;
-                    recorder.record_request(&row);
-                    recorder.report_progress(Progress::Step { done, of });
-                }
-            },
-        )
+        let done = load::run_load(target, &load, self.stop.token(), |step| match step {
+            LoadProgress::WarmingUp => recorder.mark_phase(Phase::Warmup, Some(repeat)),
+            LoadProgress::Measuring => {
+                zero_ns = recorder.clock.now();
+                recorder.mark_phase(Phase::Bench, Some(repeat));
+                recorder.report_progress(Progress::Stage(Stage::Bench { repeat, of }));
+            }
+            LoadProgress::Row { row, done, of } => {
+                let mut row = row.clone().moved_to(zero_ns);
+                row.repeat = repeat;
+                recorder.record_request(&row);
+                recorder.report_progress(Progress::Step { done, of });
+            }
+        })
         .await;
         let ended_at_ns = recorder.clock.now();
         let say = |stream, text: String| {

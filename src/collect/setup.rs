@@ -117,12 +117,8 @@ pub async fn inspect_setup(
         }
     }
     let probed = plan.attached.engine.read_probes(&probes);
-    let model = plan
-        .request
-        .model
-        .clone()
-        .or(probed.model)
-        .or(settings.model);
+    let asked = plan.request.model.clone();
+    let model = asked.or(probed.model).or(settings.model);
     let mut execs = Vec::new();
     let bench = match kind {
         None => None,

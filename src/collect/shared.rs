@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     /// A reader that is held up misses lines, says how many, and has all that came after; also where
-    /// it notices at its end only: which of the two it meets first is chance.
+    /// it notices at its end only: which of the two comes first is chance.
     #[tokio::test]
     async fn lines_that_came_too_fast_are_counted() {
         let clock = Clock::start();
@@ -225,7 +225,7 @@ mod tests {
                 cancel.cancel();
             };
             let (facts, ()) = tokio::join!(biased; follow, speak);
-            // With the line that was said before.
+            // With the line of before.
             assert_eq!(
                 (heard, facts.dropped_lines),
                 (WAITING_LINES as u64 + 1, 100)

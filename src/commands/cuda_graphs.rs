@@ -245,7 +245,7 @@ fn hopeless(outcome: &ArmOutcome) -> Option<ProbeError> {
     matches!(error.kind.as_str(), "missing_module" | "model_path").then_some(error)
 }
 
-/// What the probe met, with its way out.
+/// What went wrong in the probe, with its way out.
 fn failure_of(error: &ProbeError, path: &Path) -> Failure {
     let message = &error.message;
     let folder = path.parent().unwrap_or(Path::new("."));

@@ -197,7 +197,7 @@ fn describe_packages(runtime: &Runtime, table: &DoctorTable, facts: &ContainerFa
         .filter_map(|name| Some(format!("{name} {}", found.get(name)?)));
     let named: Vec<String> = named.collect();
     if named.is_empty() {
-        // Of an engine that is no Python package the tag of its image is often the version.
+        // Of an engine without a Python package the tag of its image is often the version.
         return format!(": image {}", facts.image);
     }
     format!(": {}", named.join(", "))

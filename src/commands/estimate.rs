@@ -216,7 +216,7 @@ fn solve(
 
 fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let longest = question::longest(&asked.model, &asked.deployment).map_err(unknown)?;
-    // Cards: a machine that shares its memory with its GPU is no part that is added to a host.
+    // Cards: a machine that shares its memory with its GPU cannot be added to a host.
     let cards = catalog::shipped_gpus()
         .iter()
         .filter(|card| card.sold_alone)

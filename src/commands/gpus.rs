@@ -120,7 +120,7 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
             .model
             .as_ref()
             .map_or(String::new(), |m| format!(", {} GB/s", m.bandwidth_gb_s));
-        // A slice stands below its GPU; its own number is no container's.
+        // A slice is listed below its GPU; containers do not use its number.
         let number = match gpu.device.id.starts_with("MIG-") {
             true => "  ".to_owned(),
             false => gpu.device.index.to_string(),

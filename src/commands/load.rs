@@ -163,7 +163,7 @@ pub fn open_results(args: &LoadArgs, model: &str) -> Result<(RunPaths, CaptureWr
     match CaptureWriter::create_folder(&paths.capture, max_log) {
         Ok(writer) => Ok((paths, writer)),
         Err(failure) => {
-            // Nothing was seen, so nothing is kept.
+            // Nothing was observed, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             Err(failure)
         }

@@ -241,11 +241,7 @@ impl Rounds<'_, '_> {
                 .runner
                 .run_round(number, ahead.concurrency, requests)
                 .await?;
-            let mut faults = check_round(
-                ahead.concurrency.into(),
-                &made.observation,
-                &line.objectives,
-            );
+            let mut faults = check_round(ahead.concurrency.into(), &made.round, &line.objectives);
             if let (Some(RoundFailure::Errors { first, .. }), Some(failure)) =
                 (faults.first_mut(), &made.failure)
             {
@@ -276,8 +272,8 @@ impl Rounds<'_, '_> {
             if !made.over {
                 search.record_round(ahead.concurrency, held);
             }
-            let counted = made.observation.input_tokens;
-            let silent = made.observation.completed == 0;
+            let counted = made.round.input_tokens;
+            let silent = made.round.completed == 0;
             line.add_round(LoadlineRound {
                 number,
                 concurrency: ahead.concurrency,
@@ -286,7 +282,7 @@ impl Rounds<'_, '_> {
                 held,
                 faults,
                 ran_out: None,
-                seen: made.observation,
+                seen: made.round,
                 profile: made.profile,
             });
             // Where nothing at all was answered, a smaller load would not be either.

@@ -310,7 +310,9 @@ impl Launched<'_> {
         let warn = |text: String| progress(Progress::Warning(text));
         let own = self.own();
         for left in &own.left_out {
-            warn(format!("`{left}` is not used: plimsoll sets it itself, or has nothing like it"));
+            warn(format!(
+                "`{left}` is not used: plimsoll sets it itself, or has nothing like it"
+            ));
         }
         for open in &own.unresolved {
             warn(format!(

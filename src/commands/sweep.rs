@@ -274,7 +274,7 @@ async fn sweep_through(
     same_run(&history, &sweep.name, args.fresh, shard, folder.path())?;
     let warnings = history.warnings.iter().chain(ooms.warnings());
     warnings.for_each(|w| console.print_warning(w));
-    // What this run itself has met makes other cells of it implied, not known.
+    // What ran out of memory in this run itself makes other cells implied, not known.
     let of_this_run = |record: &OomRecord| {
         let row = history.rows.get(&record.cell);
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)

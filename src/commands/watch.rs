@@ -78,7 +78,7 @@ struct HostWatch<'a> {
     /// What could not be read at the last scan.
     unread: BTreeSet<String>,
     readings: Arc<Semaphore>,
-    /// Serves the metrics; `None` where nobody asked for them.
+    /// Serves the metrics; `None` where they were not asked for.
     pages: Option<watch::Sender<MetricsPage>>,
 }
 
@@ -366,7 +366,7 @@ struct WatchEvent<'a> {
     at: String,
     event: &'static str,
     container: &'a str,
-    /// Deaths that this line stands for, explained once; of a start 0.
+    /// Deaths that this line counts, explained once; of a start 0.
     count: u64,
     exit_code: Option<i64>,
     cause: Option<&'a str>,

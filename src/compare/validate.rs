@@ -29,7 +29,7 @@ pub struct Validation {
     pub groups: Vec<Group>,
     /// What follows from it, sentences.
     pub recommendations: Vec<String>,
-    /// Files that were met and not validated, each with its reason.
+    /// Files that were not validated, each with its reason.
     pub skipped: Vec<Skipped>,
     /// What was asked of the errors; null where nothing was.
     pub limit: Option<ErrorLimit>,

@@ -175,7 +175,7 @@ impl SweepBoard {
 }
 
 impl BoardLine {
-    /// The way in for the news of this group's runs.
+    /// Where this group's runs report their progress.
     pub fn sink(&self) -> Sink {
         let messages = self.messages.clone();
         Arc::new(move |progress| messages.take_progress(progress))

@@ -1,4 +1,4 @@
-//! What the console says, on a terminal and off it.
+//! What the console prints, on a terminal and off it.
 
 use super::*;
 use crate::error::Failure;

@@ -101,7 +101,7 @@ impl Ending<'_> {
         };
         let begin = Instant::now();
         let mut asked: BTreeSet<ProcessId> = BTreeSet::new();
-        let mut last_report = Instant::now() - GRACE;
+        let mut report_at = Instant::now() - GRACE;
         let mut quiet = false;
         loop {
             let alive = tracker.observe_processes();
@@ -138,10 +138,9 @@ impl Ending<'_> {
             asked.extend(due.iter().copied());
             // Without permission to signal it (plimsoll without root): let the container's root do
             // it.
-            if !done.refused_inside.is_empty()
-                && last_report.elapsed() >= Duration::from_millis(500)
+            if !done.refused_inside.is_empty() && report_at.elapsed() >= Duration::from_millis(500)
             {
-                last_report = Instant::now();
+                report_at = Instant::now();
                 let mut argv = shell(KILL_PIDS, signal);
                 argv.extend(
                     (done.refused_inside.iter()).map(|p| format!("{}:{}", p.pid, p.started)),

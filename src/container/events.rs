@@ -183,11 +183,8 @@ mod tests {
         ] {
             let event = read(podmans, coded("137"));
             assert_eq!(event.action, dockers);
-            let exit_code = event.attributes.get("exitCode").map(String::as_str);
-            assert_eq!(
-                (exit_code, event.attributes.len()),
-                (code, code.iter().count())
-            );
+            let exit = event.attributes.get("exitCode").map(String::as_str);
+            assert_eq!((exit, event.attributes.len()), (code, code.iter().count()));
         }
         let both = serde_json::json!({"containerExitCode": "0", "exitCode": "3"});
         assert_eq!(read("die", both).attributes["exitCode"], "3");

@@ -139,11 +139,8 @@ impl Runtime {
         let (mut unbegun, mut gone): (Option<Instant>, u32) = (None, 0);
         let mut pause = Duration::from_millis(10);
         loop {
-            match timeout(ANSWER_TIMEOUT, async {
-                self.daemon()?.inspect_exec(exec_id).await
-            })
-            .await
-            {
+            let state = async { self.daemon()?.inspect_exec(exec_id).await };
+            match timeout(ANSWER_TIMEOUT, state).await {
                 Ok(Ok(i)) => {
                     last_answer = Instant::now();
                     match (i.running, i.exit_code) {

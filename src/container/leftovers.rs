@@ -276,7 +276,7 @@ mod tests {
         for label in ["boot:7:99", "boot:8:100", "boot:8:100@m1", "other:7:100@m1"] {
             assert_eq!(alive(label), Owner::Dead, "{label}");
         }
-        // A label that says nothing certain never makes a container nobody's.
+        // A label without certainty never makes a container an orphan.
         for label in [
             "",
             "boot",
@@ -315,9 +315,8 @@ mod tests {
 
     #[test]
     fn an_owner_that_cannot_be_seen_from_here_is_not_dead() {
-        let no_process = |_: u32| None;
-        let look =
-            |label: &str, here: &LocalHost| owner_alive(label, here, no_process, |pid| pid == 9);
+        let absent = |_: u32| None;
+        let look = |label: &str, here: &LocalHost| owner_alive(label, here, absent, |pid| pid == 9);
         // Its number is one of another pid namespace, or `/proc` hides it.
         assert_eq!(look("boot:7:100:402", &here("boot", None)), Owner::Unknown);
         assert_eq!(look("boot:7:100", &here("boot", Some("5"))), Owner::Unknown);
@@ -341,7 +340,7 @@ mod tests {
         assert_eq!(look("other:7:100@m1", None), Owner::Unknown);
         assert_eq!(look("other:7:100", None), Owner::Unknown);
         assert_eq!(look("other:7:100@m1", Some("m1")), Owner::Dead);
-        // The same boot is of one host, whatever a container's own file says.
+        // The same boot is of one host, whatever a container's own file has.
         assert_eq!(look("boot:7:100@m2", Some("m1")), Owner::Alive);
         assert_eq!(look("boot:8:100@m2", Some("m1")), Owner::Unknown);
         for machine in [None, Some("m1")] {

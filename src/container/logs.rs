@@ -44,7 +44,7 @@ pub struct LogHistory {
     /// Wall time of the last line that was read, nanoseconds since the Unix epoch.
     pub last_ns: Option<i64>,
     /// Its last lines, where following continues.
-    observed: ObservedLines,
+    lines: ObservedLines,
 }
 
 impl Runtime {
@@ -65,7 +65,7 @@ impl Runtime {
         }
         let mut history = LogHistory::default();
         let from = from_ns.unwrap_or_else(|| life_began(facts));
-        history.observed.from_ns = from;
+        history.lines.from_ns = from;
         let mut assembler = self.assembler(facts);
         let mut stopped = false;
         let mut take = |entry: LogEntry, history: &mut LogHistory| {
@@ -73,8 +73,8 @@ impl Runtime {
                 return stopped;
             }
             history.last_ns = Some(entry.wall_ns);
-            history.observed.is_new(&entry, &mut LineReplay::default());
-            history.facts.whole_seconds = history.observed.whole_seconds();
+            history.lines.is_new(&entry, &mut LineReplay::default());
+            history.facts.whole_seconds = history.lines.whole_seconds();
             entry.each_line(|line| {
                 if !stopped {
                     history.facts.lines += 1;
@@ -89,8 +89,8 @@ impl Runtime {
             return history;
         };
         // After a broken connection the next one repeats earlier lines.
-        let mut observed = ObservedLines::new(from);
-        let mut replay = observed.begin_replay();
+        let mut lines = ObservedLines::new(from);
+        let mut replay = lines.begin_replay();
         let (mut frames, mut attempts) = (docker.logs(id, Some(log_options(false, from))), 1);
         loop {
             let frame = tokio::select! {
@@ -102,7 +102,7 @@ impl Runtime {
                     let (stream, bytes) = parts(&frame);
                     let mut stop = false;
                     assembler.feed_frame(stream, bytes, |entry| {
-                        if observed.is_new(&entry, &mut replay) {
+                        if lines.is_new(&entry, &mut replay) {
                             stop |= take(entry, &mut history);
                         }
                     });
@@ -125,8 +125,8 @@ impl Runtime {
                 () = cancel.cancelled() => return history,
             }
             assembler.reset_streams();
-            replay = observed.begin_replay();
-            frames = docker.logs(id, Some(log_options(false, observed.since_ns())));
+            replay = lines.begin_replay();
+            frames = docker.logs(id, Some(log_options(false, lines.since_ns())));
         }
         let mut stop = false;
         assembler.finish_entries(|entry| stop |= take(entry, &mut history));
@@ -158,21 +158,21 @@ impl Runtime {
         cancel: &CancellationToken,
         sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
-        self.follow(facts, history.observed, cancel, sink).await
+        self.follow(facts, history.lines, cancel, sink).await
     }
 
     async fn follow(
         &self,
         facts: &ContainerFacts,
-        mut observed: ObservedLines,
+        mut lines: ObservedLines,
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
         if let Some(process) = self.process() {
-            return process.log_follow(observed.from_ns, cancel, sink).await;
+            return process.log_follow(lines.from_ns, cancel, sink).await;
         }
         let mut log = LogFacts {
-            whole_seconds: observed.whole_seconds(),
+            whole_seconds: lines.whole_seconds(),
             ..LogFacts::default()
         };
         let (Ok(id), Ok(docker)) = (checked_name(&facts.id), self.daemon()) else {
@@ -187,14 +187,14 @@ impl Runtime {
                 log.reconnects += 1;
             }
             first = false;
-            let mut replay = observed.begin_replay();
-            let mut take = |entry: LogEntry, observed: &mut ObservedLines, log: &mut LogFacts| {
-                if observed.is_new(&entry, &mut replay) {
-                    give(&entry, observed, log, &mut sink);
+            let mut replay = lines.begin_replay();
+            let mut take = |entry: LogEntry, lines: &mut ObservedLines, log: &mut LogFacts| {
+                if lines.is_new(&entry, &mut replay) {
+                    give(&entry, lines, log, &mut sink);
                 }
             };
             let lines_before = log.lines;
-            let mut frames = docker.logs(id, Some(log_options(true, observed.since_ns())));
+            let mut frames = docker.logs(id, Some(log_options(true, lines.since_ns())));
             let mut stopping: Option<Instant> = None;
             let ended = loop {
                 let patience = match stopping {
@@ -205,12 +205,12 @@ impl Runtime {
                     frame = timeout(patience, frames.next()) => match frame {
                         Ok(Some(Ok(frame))) => {
                             let (stream, bytes) = parts(&frame);
-                            assembler.feed_frame(stream, bytes, |entry| take(entry, &mut observed, &mut log));
+                            assembler.feed_frame(stream, bytes, |entry| take(entry, &mut lines, &mut log));
                         }
                         Ok(Some(Err(e))) => break FollowEnd::Failed(e),
                         Ok(None) => break FollowEnd::Stream,
                         Err(_) if stopping.is_some() => break FollowEnd::Cancelled,
-                        Err(_) if self.stalled(id, &observed).await => break FollowEnd::Stream,
+                        Err(_) if self.stalled(id, &lines).await => break FollowEnd::Stream,
                         Err(_) => {}
                     },
                     () = cancel.cancelled(), if stopping.is_none() => stopping = Some(Instant::now() + LAST_LINES),
@@ -218,11 +218,11 @@ impl Runtime {
             };
             if matches!(ended, FollowEnd::Cancelled) || stopping.is_some() {
                 // The follow may have stalled, or a broken one may have left a partial line.
-                if self.has_unseen(id, &observed).await != Some(false) {
-                    let rest = self.rest(facts, &mut observed, &mut log, &mut sink).await;
+                if self.has_unseen(id, &lines).await != Some(false) {
+                    let rest = self.rest(facts, &mut lines, &mut log, &mut sink).await;
                     log.error = rest.err();
                 } else {
-                    assembler.finish_entries(|entry| take(entry, &mut observed, &mut log));
+                    assembler.finish_entries(|entry| take(entry, &mut lines, &mut log));
                 }
                 return log;
             }
@@ -240,7 +240,7 @@ impl Runtime {
                     if !gone {
                         log.error = Some(reason(e));
                     }
-                    assembler.finish_entries(|entry| take(entry, &mut observed, &mut log));
+                    assembler.finish_entries(|entry| take(entry, &mut lines, &mut log));
                     return log;
                 }
             }
@@ -256,24 +256,20 @@ impl Runtime {
             };
             // A follow of an ended container returns at once, so wait for its next start.
             loop {
-                match self
-                    .wait_for_life(id, cancel, pause, &observed, &open)
-                    .await
-                {
+                match self.wait_for_life(id, cancel, pause, &lines, &open).await {
                     Next::Follow => break,
                     // A line that is still open has no newline (podman reports that), and its
                     // timestamp may be too coarse to know whether there is more.
-                    Next::Close => match self.rest(facts, &mut observed, &mut log, &mut sink).await
-                    {
+                    Next::Close => match self.rest(facts, &mut lines, &mut log, &mut sink).await {
                         Ok(true) => open.clear(),
                         Ok(false) => {}
                         Err(why) => log::debug!("the end of the log: {why}"),
                     },
                     Next::Over => {
-                        let mut replay = observed.begin_replay();
-                        open.retain(|entry| observed.is_new(entry, &mut replay));
+                        let mut replay = lines.begin_replay();
+                        open.retain(|entry| lines.is_new(entry, &mut replay));
                         for entry in &open {
-                            give(entry, &observed, &mut log, &mut sink);
+                            give(entry, &lines, &mut log, &mut sink);
                         }
                         return log;
                     }
@@ -304,14 +300,14 @@ impl Runtime {
         id: &str,
         cancel: &CancellationToken,
         mut pause: Duration,
-        observed: &ObservedLines,
+        lines: &ObservedLines,
         open: &[LogEntry],
     ) -> Next {
         loop {
             tokio::select! {
                 () = sleep(pause) => {}
                 () = cancel.cancelled() => {
-                    return match self.has_unseen(id, observed).await {
+                    return match self.has_unseen(id, lines).await {
                         Some(false) => Next::Over,
                         _ => Next::Follow,
                     };
@@ -320,7 +316,7 @@ impl Runtime {
             match self.container_state(id).await {
                 Ok(Some(state)) if state.status == "running" => return Next::Follow,
                 // Its last output may have arrived after the follow ended.
-                Ok(Some(_)) if self.has_unseen(id, observed).await == Some(true) => {
+                Ok(Some(_)) if self.has_unseen(id, lines).await == Some(true) => {
                     return Next::Follow;
                 }
                 Ok(Some(_)) if !open.is_empty() => return Next::Close,
@@ -334,19 +330,19 @@ impl Runtime {
     }
 
     /// Whether a silent follow has missed lines.
-    async fn stalled(&self, id: &str, observed: &ObservedLines) -> bool {
+    async fn stalled(&self, id: &str, lines: &ObservedLines) -> bool {
         match self.container_state(id).await {
             Ok(Some(state)) if state.status == "running" => {
-                self.has_unseen(id, observed).await == Some(true)
+                self.has_unseen(id, lines).await == Some(true)
             }
             _ => true,
         }
     }
 
     /// Whether the log's last line is newer than all seen lines; `None` if it cannot be read.
-    async fn has_unseen(&self, id: &str, observed: &ObservedLines) -> Option<bool> {
+    async fn has_unseen(&self, id: &str, lines: &ObservedLines) -> Option<bool> {
         let mut unseen = false;
-        let newer = |wall_ns| unseen |= wall_ns > observed.newest_ns && wall_ns >= observed.from_ns;
+        let newer = |wall_ns| unseen |= wall_ns > lines.newest_ns && wall_ns >= lines.from_ns;
         let read = self.last_line(id, LogAssembler::new(false, true), newer);
         read.await.then_some(unseen)
     }
@@ -356,16 +352,16 @@ impl Runtime {
     async fn rest(
         &self,
         facts: &ContainerFacts,
-        observed: &mut ObservedLines,
+        lines: &mut ObservedLines,
         log: &mut LogFacts,
         sink: &mut (impl FnMut(i64, Stream, String) + Send),
     ) -> Result<bool, String> {
         let mut missed = Vec::new();
-        let mut replay = observed.begin_replay();
+        let mut replay = lines.begin_replay();
         let mut assembler = self.assembler(facts);
         let read = async {
             let docker = self.daemon().map_err(|e| (false, reason(&e)))?;
-            let mut frames = docker.logs(&facts.id, Some(log_options(false, observed.since_ns())));
+            let mut frames = docker.logs(&facts.id, Some(log_options(false, lines.since_ns())));
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
                 let (stream, bytes) = parts(&frame);
@@ -376,8 +372,8 @@ impl Runtime {
         };
         let read = timeout(LAST_READ, read).await;
         for entry in missed {
-            if observed.is_new(&entry, &mut replay) {
-                give(&entry, observed, log, sink);
+            if lines.is_new(&entry, &mut replay) {
+                give(&entry, lines, log, sink);
             }
         }
         match read {
@@ -433,11 +429,11 @@ enum Next {
 /// Passes on a line.
 fn give(
     entry: &LogEntry,
-    observed: &ObservedLines,
+    lines: &ObservedLines,
     log: &mut LogFacts,
     sink: &mut impl FnMut(i64, Stream, String),
 ) {
-    log.whole_seconds = observed.whole_seconds();
+    log.whole_seconds = lines.whole_seconds();
     let written_ns = written(entry.wall_ns, now_ns());
     entry.each_line(|line| {
         log.lines += 1;

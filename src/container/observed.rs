@@ -1,4 +1,4 @@
-//! Which lines of a log were met, so that reading it again gives each line once.
+//! Which lines of a log were read, so that reading it again gives each line once.
 
 use super::lines::LogEntry;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ pub(super) fn latest_time(stamp_ns: i64) -> i64 {
     }
 }
 
-/// Which lines of the last seconds were seen, so that repeated lines are recognised.
+/// Lines of the last seconds, so that repeated ones are recognised.
 ///
 /// The streams' lines are stored slightly out of order, so the newest timestamp alone is not
 /// enough: lines are counted by their nanosecond, stream and text. (The text, because podman's
@@ -32,7 +32,7 @@ pub(super) struct ObservedLines {
     by_second: BTreeMap<i64, LineCounts>,
 }
 
-/// How often a line was met, by its nanosecond, stream, and hash of its text.
+/// How often a line was read, by its nanosecond, stream, and hash of its text.
 type LineCounts = HashMap<(i64, u8, u64), u32>;
 
 /// What a replay will repeat.
@@ -53,7 +53,7 @@ impl Default for ObservedLines {
 }
 
 impl ObservedLines {
-    /// Nothing was met yet.
+    /// Nothing was read yet.
     pub fn new(from_ns: i64) -> Self {
         ObservedLines {
             from_ns,
@@ -86,7 +86,7 @@ impl ObservedLines {
         }
     }
 
-    /// Whether this line was not met before.
+    /// Whether this line was not read before.
     pub fn is_new(&mut self, entry: &LogEntry, replay: &mut LineReplay) -> bool {
         let mut text = DefaultHasher::new();
         (&entry.text, entry.cut).hash(&mut text);

@@ -54,7 +54,7 @@ fn metadata_name(folder: &str) -> Option<(String, String)> {
     ))
 }
 
-/// The folders that a pattern names; a part that ends with `*` stands for every name that begins so.
+/// The folders that a pattern names; a part that ends with `*` matches every name that begins so.
 fn matching_folders(root: &Inside, pattern: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {

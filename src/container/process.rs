@@ -215,8 +215,7 @@ mod tests {
     fn a_zombie_is_a_process() {
         let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
         let process = loop {
-            let process =
-                HostProcess::read(child.id()).expect("it is there until it is waited for");
+            let process = HostProcess::read(child.id()).expect("there until it is waited for");
             if process.state == 'Z' {
                 break process;
             }

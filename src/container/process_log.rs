@@ -1,4 +1,4 @@
-//! The log of an engine that no daemon keeps: a file that grows, or standard input. A line keeps the time that stands
+//! The log of an engine that no daemon keeps: a file that grows, or standard input. A line keeps the time
 //! at its beginning (CRI, `--timestamps`); another one the time at which it came.
 
 use super::lines::{LineCutter, parse_stamp};
@@ -53,7 +53,7 @@ impl ProcessLog {
         }
     }
 
-    /// Reads what is there (of standard input: all that comes), until `sink` breaks.
+    /// Reads the file (of standard input: all that comes), until `sink` breaks.
     pub(super) async fn read_history(
         &self,
         cap_bytes: u64,

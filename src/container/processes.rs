@@ -8,7 +8,7 @@
 //! 1. is in the exec's session (the runtime calls `setsid` for an exec, and children inherit it) or
 //!    in one that a process of the exec was seen in, or
 //! 2. carries the exec's mark in its environment (a process may have overwritten that), or
-//! 3. descends from one that belongs; once seen it stays known, so a grandchild that left the
+//! 3. descends from one that belongs; it is remembered from then on, so a grandchild that left the
 //!    session is found even after its parent is gone.
 //!
 //! What this misses: a process that leaves the session, clears its environment and loses its
@@ -112,7 +112,7 @@ pub fn parse_cgroup(text: &str) -> impl Iterator<Item = CgroupLine<'_>> {
 /// process in a child cgroup (an init's `…/init`) leads to the whole container. `None` when no
 /// component does: then this is not that container.
 pub fn container_cgroup<'a>(path: &'a str, container_id: &str) -> Option<&'a str> {
-    // A shorter one is no container's: it is the name of a service or slice, and stands alone.
+    // A shorter one is the name of a service or slice, not of a container.
     let at = match container_id.len() {
         0 => return None,
         1..12 => path
@@ -415,7 +415,7 @@ impl Tracker {
         ours.into_iter().collect()
     }
 
-    /// Whether the last scan met processes with an unreadable environment (plimsoll without root):
+    /// Whether the last scan found processes with an unreadable environment (plimsoll without root):
     /// a marked process that left the session is then invisible.
     pub fn has_unreadable_processes(&self) -> bool {
         self.strangers

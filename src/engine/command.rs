@@ -200,7 +200,7 @@ struct Shell {
 
 /// What an expansion gives.
 enum Expanded {
-    /// A text, which is split into words where it stands without quotes.
+    /// A text, which is split into words outside of quotes.
     Text(String),
     /// Words.
     Words(Vec<String>),

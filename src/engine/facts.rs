@@ -197,7 +197,7 @@ impl std::borrow::Borrow<str> for FactKey {
     }
 }
 
-/// The names of facts: the unit is the end of the name (GiB = 2^30, MiB = 2^20). What a name says of one engine alone
+/// The names of facts: the unit is the end of the name (GiB = 2^30, MiB = 2^20). What a name means for one engine alone
 /// is in the table at the head of that engine's parser.
 ///
 /// A figure that ranks printed one by one is a list, equal or not. `kv_pool_tokens`, `kv_pool_gib` and

@@ -57,10 +57,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     let mut present = None;
     for engine in EngineId::ALL.iter().copied() {
         match engine.recognise(facts) {
-            Some(recognition) if recognition.serving => return Some((engine, recognition)),
-            recognition => {
-                present = present.or(recognition.map(|recognition| (engine, recognition)))
-            }
+            Some(found) if found.serving => return Some((engine, found)),
+            found => present = present.or(found.map(|found| (engine, found))),
         }
     }
     present
@@ -334,7 +332,7 @@ pub trait Engine: Sync {
 /// Why a container was attributed to an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognition {
-    /// What was seen, as a sentence.
+    /// Why it was recognised, as a sentence.
     pub evidence: String,
     /// Whether process 1 is the engine's server. False for an idle container with the engine in it.
     pub serving: bool,

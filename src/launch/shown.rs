@@ -323,7 +323,7 @@ fn read_as(recipe: &Recipe, reader: Option<EngineId>, facts: &ContainerFacts) ->
     let found = all.iter().find_map(|c| Some((c, begins(&c.argv)?)));
     if let Some(reader) = reader {
         let mut facts = facts.clone();
-        // Its own program stands where that of the engine that is read would.
+        // Its own program is in the place of the engine's.
         if let Some((command, at)) = found.filter(|_| !recipe.program[0].starts_with('-')) {
             facts.argv = [reader.server_program(), command.argv[at..].to_vec()].concat();
         }

@@ -77,7 +77,7 @@ pub struct ContainerLife {
     /// Use over time by device.
     pub growth: BTreeMap<String, GrowthSeries>,
     /// By how many bytes a second the use of a device grows: 0 where it does not. A device is missing
-    /// where it is too early to tell.
+    /// where it is too early to know.
     pub growth_per_s: BTreeMap<String, f64>,
     /// When that was calculated, seconds since the Unix epoch.
     pub growth_at: f64,
@@ -190,7 +190,7 @@ impl WatchLedger {
             .then(|| "nothing was measured".to_owned());
     }
 
-    /// Notes why the parts of a container's memory could not be read; whether that is news.
+    /// Notes why the parts of a container's memory could not be read; whether the reason is new.
     pub fn record_unread(&mut self, container: &ContainerScan, why: &str) -> bool {
         let record = self.record_of(&container.name);
         let unread = &mut record.life.unread;

@@ -90,7 +90,7 @@ pub struct TopScreen {
     selected: Option<String>,
     details: bool,
     paused: bool,
-    /// Whether colours may be used; else letters tell the parts of a bar apart.
+    /// Whether colours may be used; else letters mark the parts of a bar.
     color: bool,
 }
 
@@ -373,7 +373,7 @@ impl TopScreen {
                 bytes: left - pool,
             });
         }
-        // Where the driver lists no processes, nobody is known to hold what is in use.
+        // Where the driver lists no processes, the holders are unknown.
         let held = gpu
             .tenants
             .iter()
@@ -732,7 +732,7 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
     let (low, high) = (low.unwrap_or(0), high.unwrap_or(0));
     let blocks = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let place = |bytes: &u64| match (high - low) as f64 {
-        // Less than 1 % of it is no change that matters.
+        // Less than 1 % of it does not matter.
         range if range < high as f64 * 0.01 => 0,
         range => ((bytes - low) as f64 / range * 7.0).round() as usize,
     };

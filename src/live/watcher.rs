@@ -35,7 +35,7 @@ pub struct MemoryWatcher {
     last: Vec<Last>,
     runtime: Option<Runtime>,
     why_no_runtime: Option<String>,
-    /// Whether a recording is played: this host's memory says nothing then.
+    /// Whether a recording is played: this host's memory does not count then.
     plays: bool,
     known: HashMap<String, KnownContainer>,
     named: Vec<NamedProcess>,
@@ -552,7 +552,7 @@ impl KnownContainer {
         look.requests_running = facts.requests_running;
         look.requests_waiting = facts.requests_waiting;
         look.preemptions = facts.preemptions;
-        // What was read at the first scan says nothing about now, where there is more to ask.
+        // The reading of the first scan is too old, where there is more to ask.
         let now = probes.last().filter(|p| p.path == METRICS || !asks_metrics);
         look.serving =
             now.is_some_and(|p| p.status.is_some()) && probes.iter().any(|p| p.status == Some(200));

@@ -96,7 +96,7 @@ impl LoadPlan {
     }
 }
 
-/// News of a run.
+/// Progress of a run.
 #[derive(Debug)]
 pub enum LoadProgress<'a> {
     /// The prompts are made, and the first request is sent.

@@ -187,7 +187,7 @@ fn no_answer(target: &LoadTarget, error: &RequestError, status: Option<u16>) -> 
     }
 }
 
-/// A prompt whose text is given; its length is what is counted.
+/// A prompt with a given text; its length is counted.
 async fn given_prompt(
     counter: Option<&Counter<'_>>,
     text: &str,

@@ -91,7 +91,7 @@ mod tests {
     async fn a_client_that_is_kept_from_running_knows_it() {
         let watch = LatenessWatch::start();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        // Nothing runs meanwhile: as when every processor is somebody else's.
+        // Nothing runs meanwhile, as when other processes have every processor.
         for _ in 0..10 {
             tokio::time::advance(Duration::from_millis(80)).await;
             tokio::time::sleep(Duration::from_millis(1)).await;

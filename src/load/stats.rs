@@ -298,7 +298,7 @@ mod tests {
         ] {
             assert!(notes.contains(part), "{part}: {notes}");
         }
-        // What nobody counted is unknown, and no zero.
+        // An uncounted figure is unknown, not zero.
         let unknown = [RequestRow {
             input_tokens: None,
             ..row(0, 0, 1, &[1])

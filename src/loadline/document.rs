@@ -98,7 +98,7 @@ pub struct LoadlineRound {
     pub faults: Vec<RoundFailure>,
     /// What ran out.
     pub ran_out: Option<Resource>,
-    /// What was seen.
+    /// What the round measured.
     pub seen: RoundObservation,
     /// File name of its profile, beside the document; the capture lies with it.
     pub profile: String,

@@ -233,28 +233,21 @@ mod tests {
         };
         let profile = crate::profile::derive_profile(&capture, [], []);
         let rows = [row(0, 2_000_000_000), row(0, 2_000_000_000)];
-        let observation = RoundObservation::observe_round(&capture, &rows, &profile);
-        assert_eq!(observation.preemptions, Some(3));
+        let round = RoundObservation::observe_round(&capture, &rows, &profile);
+        assert_eq!(round.preemptions, Some(3));
         assert_eq!(
-            observation.queued_long,
+            round.queued_long,
             Some(4),
             "beyond the bucket of half of two seconds"
         );
-        assert_eq!(
-            (observation.input_tokens, observation.completed),
-            (Some(9.0), 2)
-        );
+        assert_eq!((round.input_tokens, round.completed), (Some(9.0), 2));
         let silent = Capture {
             engine: "vllm".into(),
             ..Capture::default()
         };
-        let observation = RoundObservation::observe_round(&silent, &rows, &profile);
+        let round = RoundObservation::observe_round(&silent, &rows, &profile);
         assert_eq!(
-            (
-                observation.preemptions,
-                observation.queued_long,
-                observation.readings_waiting
-            ),
+            (round.preemptions, round.queued_long, round.readings_waiting),
             (None, None, None)
         );
     }

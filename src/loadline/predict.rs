@@ -395,10 +395,8 @@ mod tests {
             (prediction.concurrency, prediction.resource),
             (Some(4), Some(Resource::Sequences))
         );
-        assert!(
-            prediction.notes.iter().any(|n| n.contains("slot")),
-            "{prediction:?}"
-        );
+        let notes = prediction.notes.concat();
+        assert!(notes.contains("slot"), "{notes}");
     }
 
     #[test]
@@ -406,10 +404,8 @@ mod tests {
         let hybrid = profile("vllm", [Some(1000), Some(16), Some(9000)], &[]);
         let prediction = predict_concurrency(&hybrid, None, LENGTHS);
         assert_eq!(prediction.concurrency, Some(9000 / 384));
-        assert!(
-            prediction.notes.iter().any(|n| n.contains("windows")),
-            "{prediction:?}"
-        );
+        let notes = prediction.notes.concat();
+        assert!(notes.contains("windows"), "{notes}");
         let dark = predict_concurrency(&profile("tensorrt-llm", [None; 3], &[]), None, LENGTHS);
         assert_eq!((dark.concurrency, dark.resource), (None, None));
         assert!(dark.notes.iter().any(|n| n.contains("KV pool")), "{dark:?}");

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs a search against an engine that says of each load whether it holds.
+    /// Runs a search against an engine that decides for each load whether it holds.
     fn run(
         search: &mut ConcurrencySearch,
         mut engine: impl FnMut(u32) -> bool,

@@ -100,53 +100,52 @@ impl RoundFailure {
 /// Most requests that the engine ran at once by its own gauges, where one reading found all of them running, or where
 /// they were read often enough to see how many run. It goes before what the client saw: on a busy host a server
 /// hands on late what the engine has long done, and answers seem to overlap.
-fn running(observation: &RoundObservation, concurrency: u64) -> Option<u64> {
-    let often = observation.readings >= FEWEST_READINGS;
-    let long = observation.generation_s.is_some_and(|s| s >= SHORTEST_S);
-    (observation.running_most).filter(|n| *n >= concurrency || often && long)
+fn running(round: &RoundObservation, concurrency: u64) -> Option<u64> {
+    let often = round.readings >= FEWEST_READINGS;
+    let long = round.generation_s.is_some_and(|s| s >= SHORTEST_S);
+    (round.running_most).filter(|n| *n >= concurrency || often && long)
 }
 
 /// Most requests of a round that ran at once: by the engine, else as the client saw them.
-pub fn concurrency_reached(observation: &RoundObservation, concurrency: u64) -> Option<u64> {
-    running(observation, concurrency).or(observation.together)
+pub fn concurrency_reached(round: &RoundObservation, concurrency: u64) -> Option<u64> {
+    running(round, concurrency).or(round.together)
 }
 
 /// Everything that was wrong with a round; nothing is a round that held.
 pub fn check_round(
     concurrency: u64,
-    observation: &RoundObservation,
+    round: &RoundObservation,
     objectives: &Objectives,
 ) -> Vec<RoundFailure> {
     let mut faults = Vec::new();
-    if observation.failed > 0 || observation.completed == 0 {
+    if round.failed > 0 || round.completed == 0 {
         faults.push(RoundFailure::Errors {
-            failed: observation.failed,
-            first: observation.first_error.clone(),
+            failed: round.failed,
+            first: round.first_error.clone(),
         });
     }
-    if let Some(count) = observation.preemptions.filter(|n| *n > 0) {
+    if let Some(count) = round.preemptions.filter(|n| *n > 0) {
         faults.push(RoundFailure::Preemption { count });
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
-    let together = concurrency_reached(observation, concurrency);
+    let together = concurrency_reached(round, concurrency);
     let apart = together.is_some_and(|n| n < concurrency);
-    let long = observation.queued_long.is_some_and(|n| n > 0);
+    let long = round.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer is known: a reading finds a queue by chance.
     let mostly = together.is_none()
-        && observation.queued_long.is_none()
-        && observation.readings > 1
-        && (observation.readings_waiting)
-            .is_some_and(|n| n as f64 > MOSTLY * observation.readings as f64);
+        && round.queued_long.is_none()
+        && round.readings > 1
+        && (round.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * round.readings as f64);
     if apart || long || mostly {
         faults.push(RoundFailure::Queueing {
             together,
             of: concurrency,
-            queued_long: observation.queued_long,
+            queued_long: round.queued_long,
         });
     }
     for objective in &objectives.0 {
-        let measured_ms = objective.measured_figure(&observation.result);
+        let measured_ms = objective.measured_figure(&round.result);
         if measured_ms.is_none_or(|ms| ms > objective.limit_ms) {
             faults.push(RoundFailure::Latency {
                 objective: objective.clone(),
@@ -160,7 +159,7 @@ pub fn check_round(
 /// What ran out in a round that did not hold.
 pub fn ran_out(
     concurrency: u64,
-    observation: &RoundObservation,
+    round: &RoundObservation,
     faults: &[RoundFailure],
     prediction: &Prediction,
 ) -> Option<Resource> {
@@ -184,14 +183,14 @@ pub fn ran_out(
     if has(|f| matches!(f, RoundFailure::Queueing { .. })) {
         // The least limit that this load is beyond; the limits are in that order. A pool that was never half full is
         // not what ran out, whatever was predicted.
-        let roomy = observation.kv_usage_most.is_some_and(|u| u < 0.5);
+        let roomy = round.kv_usage_most.is_some_and(|u| u < 0.5);
         let passed = prediction
             .limits
             .iter()
             .find(|l| l.concurrency < concurrency && !(l.resource == Resource::KvPool && roomy));
         return Some(match passed {
             Some(limit) => limit.resource,
-            None if observation.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
+            None if round.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
             None => Resource::Prefill,
         });
     }
@@ -218,8 +217,8 @@ mod tests {
         }
     }
 
-    fn describe_fault(observation: &RoundObservation) -> Vec<String> {
-        let faults = check_round(32, observation, &Objectives::default());
+    fn describe_fault(round: &RoundObservation) -> Vec<String> {
+        let faults = check_round(32, round, &Objectives::default());
         faults.iter().map(RoundFailure::describe_fault).collect()
     }
 
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn each_fault_is_described() {
-        let observation = RoundObservation {
+        let round = RoundObservation {
             failed: 3,
             first_error: Some("refused: 429".into()),
             preemptions: Some(1),
@@ -238,7 +237,7 @@ mod tests {
             ..good()
         };
         assert_eq!(
-            describe_fault(&observation),
+            describe_fault(&round),
             [
                 "3 failed (refused: 429)",
                 "1 preemption",
@@ -348,13 +347,13 @@ mod tests {
     #[test]
     fn a_limit_on_latency_that_was_not_measured_is_not_kept() {
         let objectives = Objectives::parse_objectives(&["ttft=500ms,itl=50ms".into()], 95).unwrap();
-        let mut observation = good();
-        observation.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
-        let faults = check_round(32, &observation, &objectives);
+        let mut round = good();
+        round.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
+        let faults = check_round(32, &round, &objectives);
         let described: Vec<String> = faults.iter().map(RoundFailure::describe_fault).collect();
         assert_eq!(described, ["itl p95 not measured"]);
         assert_eq!(
-            ran_out(32, &observation, &faults, &Prediction::default()),
+            ran_out(32, &round, &faults, &Prediction::default()),
             Some(Resource::Latency)
         );
     }
@@ -371,9 +370,9 @@ mod tests {
             limits: vec![limit(Resource::Sequences, 28), limit(Resource::KvPool, 40)],
             ..Prediction::default()
         };
-        let out = |concurrency, observation: &RoundObservation, prediction: &Prediction| {
-            let faults = check_round(concurrency, observation, &Objectives::default());
-            ran_out(concurrency, observation, &faults, prediction)
+        let out = |concurrency, round: &RoundObservation, prediction: &Prediction| {
+            let faults = check_round(concurrency, round, &Objectives::default());
+            ran_out(concurrency, round, &faults, prediction)
         };
         let queued = RoundObservation {
             running_most: Some(28),

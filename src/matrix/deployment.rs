@@ -24,13 +24,9 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
     if let EnginePlace::Image(preset) = &server.place {
         facts.env.extend(preset.env.clone());
     }
-    let settings = engine.settings(&facts);
-    let (mut deployment, draft) = Deployment::from_settings(
-        engine,
-        &settings.values,
-        &settings.values,
-        IllegalValue::IsRefused,
-    )?;
+    let values = engine.settings(&facts).values;
+    let (mut deployment, draft) =
+        Deployment::from_settings(engine, &values, &values, IllegalValue::IsRefused)?;
     if let EnginePlace::Image(preset) = &server.place {
         deployment.version = preset
             .image
@@ -44,8 +40,7 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
         .max(asked.tensor_parallel_size.map_or(1, u64::from));
     deployment.max_model_len = deployment.max_model_len.or(asked.max_model_len);
     let shards = ["tensor_parallel_size", "num_shard"];
-    let shards_set =
-        !engine.takes_all_gpus() || shards.iter().any(|n| settings.values.contains_key(*n));
+    let shards_set = !engine.takes_all_gpus() || shards.iter().any(|n| values.contains_key(*n));
     let settled = shards_set && draft.is_none() && deployment.unmodelled.is_empty();
     Ok((deployment, settled))
 }

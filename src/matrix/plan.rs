@@ -34,7 +34,7 @@ pub struct CellGroup {
     /// The configuration.
     pub server: Arc<ServerConfig>,
     /// In the order in which they run: what takes less memory comes first, so that a lack of memory
-    /// is met where it begins.
+    /// is found where it begins.
     pub cells: Vec<Cell>,
 }
 

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(place(None, &[], 4), known(&[0, 1, 2, 3]));
         assert_eq!(place(None, &[1, 2], 2), known(&[1, 2]));
         assert_eq!(place(Some(""), &[1], 1), known(&[1]));
-        // A list that names no device of ours, or too few, does not tell.
+        // A list that names no device of ours, or too few, decides nothing.
         for list in ["7", "MIG-1/2/3", "-1", "0"] {
             assert_eq!(place(Some(list), &[], 2), Placement::Unknown, "{list}");
             assert_eq!(place(Some(list), &[2, 3], 2), known(&[2, 3]), "{list}");

@@ -345,10 +345,10 @@ mod tests {
         let points = sum_by_tick(&series, &capture);
         let sums: Vec<f64> = points.iter().map(|p| p.point.memory_gb).collect();
         assert_eq!(sums, [3.0, 10.0, 4.0, 5.0]);
-        // Device 0 told its power earlier; nothing is said before both have told.
+        // Device 0 reported its power earlier; the sum begins when both have.
         let power: Vec<_> = points.iter().map(|p| p.point.power_w).collect();
         assert_eq!(power, [None, None, Some(400.0), None]);
-        // The next row has the reading before it; one that is too old says nothing.
+        // The next row has the reading before it; one that is too old does not count.
         let mut moments = points;
         moments.push(TimelineMoment {
             at_ns: 2_300_000_000,

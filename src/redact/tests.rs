@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-/// Values that nobody could have, of every kind that is known by its look.
+/// Values that cannot be real, of every kind that is known by its look.
 fn tokens() -> Vec<String> {
     let long = "Q7xPlimsoll0TestSecret9vB2kLmN4rT6wY8zA1cE3gI5";
     let jwt = [
@@ -404,7 +404,7 @@ fn words_that_only_resemble_secrets_stay() {
         assert_eq!(redactor.redact_text(text), text);
         assert_eq!(redact_distinct(text), text);
     }
-    // What is said to people names flags.
+    // Messages to users name flags.
     let hint = "pass --api-key KEY, or set HF_TOKEN=...";
     assert_eq!(redact_distinct(hint), hint);
 }
@@ -442,7 +442,7 @@ fn a_known_secret_goes_in_every_spelling() {
     }
 }
 
-/// How programs write a text that is not theirs: each by its own rules, told again here.
+/// How programs write a text that is not theirs: each by its own rules, repeated here.
 fn spellings(secret: &str) -> Vec<(&'static str, String)> {
     let bytes = |keep: &dyn Fn(u8) -> bool, each: &dyn Fn(u8) -> String| -> String {
         let one = |b: u8| {

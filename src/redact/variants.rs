@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// A line of a secret of many lines that is searched for by itself, bytes at least.
 const SHORTEST_LINE: usize = 16;
-/// A piece of base64 that is searched for, characters at least: less is met by chance.
+/// A piece of base64 that is searched for, characters at least: less matches by chance.
 const SHORTEST_PIECE: usize = 8;
 /// A text by which a line is chosen for a closer look, bytes at least.
 const SHORTEST_ANCHOR: usize = 4;

@@ -125,7 +125,7 @@ impl CleanOutcome {
     }
 }
 
-/// The report: what holds memory and should not, what was done, what stays.
+/// The report: what holds memory and should not, what was done, what remains.
 pub fn clean_report(found: &CleanFindings) -> Report {
     let of_act = |acts: fn(&CleanEntry) -> bool| {
         let entries = found.verdicts.iter().filter(move |v| acts(v));

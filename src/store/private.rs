@@ -289,7 +289,7 @@ mod tests {
         if give(&link).is_err() {
             return;
         }
-        // To a pipe of ours, which nobody reads: it would wait for ever.
+        // To a pipe without a reader: it would wait for ever.
         assert!(write_to_device(&link, b"x").is_none());
         write_whole(&link, b"x").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_file());

@@ -61,7 +61,7 @@ pub trait SweepWatcher: Send + Sync {
 pub trait LaneWatcher: Send + Sync {
     /// A cell begins.
     fn begin_cell(&self, words: &str);
-    /// The way in for its news.
+    /// Where it reports its progress.
     fn sink(&self) -> Sink;
 }
 

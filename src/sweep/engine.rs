@@ -1,4 +1,4 @@
-//! The engine of a group: met where it serves, started in a container of ours, or started in an
+//! The engine of a group: attached where it serves, started in a container of ours, or started in an
 //! idle container of the user's; and its end.
 
 use super::context::{SWEEP_LABEL, SweepContext};
@@ -50,7 +50,7 @@ pub enum EngineNeed {
 
 /// A container with the engine in it, ready for cells.
 pub struct RunningEngine {
-    /// The engine, as a cell meets it.
+    /// The engine, as a cell finds it.
     pub attached: AttachedEngine,
     /// What the cells share.
     pub shared: SharedRun,
@@ -501,13 +501,12 @@ async fn observed(
             .iter()
             .find(|m| m.phase == Phase::Start);
         let began_ns = started.map_or(0, |m| m.at_ns);
-        let progress = progress.clone();
+        let sink = progress.clone();
         let capture_path = paths.capture.clone();
-        let concluded =
-            run_blocking(move || collect::derive_and_store(&progress, &paths, collected))
-                .await
-                .and_then(|concluded| concluded)
-                .map_err(CellTrouble::while_starting)?;
+        let concluded = run_blocking(move || collect::derive_and_store(&sink, &paths, collected))
+            .await
+            .and_then(|concluded| concluded)
+            .map_err(CellTrouble::while_starting)?;
         // A start that is not kept whole does not describe the engine, and is not part of its
         // cells' profiles.
         concluded

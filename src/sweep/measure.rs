@@ -197,7 +197,7 @@ pub async fn measure_cell(
     if unwritten.loaded.went_well() {
         Ok(CellMeasurement::Loaded(Box::new(unwritten)))
     } else {
-        // What became of the engine must be known before the next cell meets it.
+        // The state of the engine must be known before the next cell uses it.
         Ok(CellMeasurement::row(
             unwritten.write_results(context, attempt, progress).await?,
         ))

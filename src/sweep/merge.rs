@@ -25,7 +25,7 @@ pub struct Merged {
     pub folder: PathBuf,
     /// Files of the results in it.
     pub paths: ResultPaths,
-    /// All cells; `notes` has what was met on the way.
+    /// All cells; `notes` has the irregularities.
     pub results: Results,
 }
 

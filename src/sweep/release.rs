@@ -144,7 +144,7 @@ mod tests {
     fn held(message: &str, looks: usize) -> UnsettledMemory {
         let (free, full) = ([Some(0); 2], [Some(9 * GIB), Some(0)]);
         let mut readings = vec![free];
-        // One reading shows it, another one says by whom.
+        // One reading shows it, another one its holder.
         readings.extend(vec![full; 2 * looks]);
         readings.push(free);
         UnsettledMemory {

@@ -77,9 +77,9 @@ impl SweepWork<'_> {
         records.collect()
     }
 
-    /// Whether this run itself has met it. What earlier runs met has left the plan already, unless
+    /// Whether this run itself recorded it. What earlier runs recorded has left the plan already, unless
     /// it is to be tried again.
-    fn is_of_this_run(&self, record: &OomRecord) -> bool {
+    fn is_own(&self, record: &OomRecord) -> bool {
         let row = self.history.rows.get(&record.cell);
         let oom = row.is_some_and(|row| row.cause == Some(RowCause::Oom));
         oom && !self.asked_again(RowCause::Oom)
@@ -112,10 +112,7 @@ pub async fn run_sweep(
             ooms.add_record(record)?;
         }
     }
-    let earlier = ooms
-        .memory()
-        .clone()
-        .without_records(|r| !work.is_of_this_run(r));
+    let earlier = ooms.memory().clone().without_records(|r| !work.is_own(r));
     let groups = work.groups_left();
     work.history
         .rows

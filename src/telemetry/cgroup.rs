@@ -364,7 +364,7 @@ fn open_peak(cgroup: &Cgroup, name: &str) -> io::Result<File> {
     }
 }
 
-/// Whether a file is one of the kernel's, and not one of a tree that stands for them.
+/// Whether a file is one of the kernel's, and not one of a test's tree.
 fn is_of_the_kernel(file: &File) -> bool {
     /// `CGROUP2_SUPER_MAGIC` of the kernel.
     const CGROUP2: u64 = 0x6367_7270;

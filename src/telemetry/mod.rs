@@ -294,7 +294,7 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     })
 }
 
-/// A container that was given all graphics cards stands for the whole host.
+/// The whole host, as a container with all graphics cards.
 fn all_graphics() -> MeasuredContainer {
     MeasuredContainer {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
@@ -338,7 +338,7 @@ fn explain_no_gpu(target: &MeasuredContainer) -> String {
     found.unwrap_or_else(|| "the container uses no GPU".to_owned())
 }
 
-/// Files and CDI devices of accelerators without a backend, and whose they are.
+/// Files and CDI devices of accelerators without a backend, with their makers.
 const UNREADABLE: [(&str, &str); 8] = [
     ("/dev/davinci", "Huawei Ascend"),
     ("/dev/accel", "Intel Gaudi, Google TPU or an NPU"),

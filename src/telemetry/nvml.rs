@@ -98,7 +98,7 @@ impl NvmlBackend {
         Self::open_chosen(devices, &chosen, found, notes, attribution)
     }
 
-    /// Opens every GPU of the host, for all its containers; or, as `items` says, every slice.
+    /// Opens every GPU of the host, for all its containers; with the `items` for slices, every slice.
     pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Unusable> {
         let ListedDevices {
             gpus: devices,

@@ -186,7 +186,7 @@ fn a_failed_reading_is_counted_and_the_next_is_made() {
 
 #[test]
 fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
-    // A real clock: the wish has to come from another thread while the sampler waits.
+    // A real clock: the request has to come from another thread while the sampler waits.
     let clock = Clock::start();
     let processes = Some(vec![Default::default()]);
     let sample = MemorySample {
@@ -205,7 +205,7 @@ fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
     let asked = samples.recv_sample().unwrap();
     assert!(asked.processes.is_some());
     assert_eq!(asked.bench_client_bytes, Some(3));
-    // A wish made just before the end is still granted.
+    // A request made just before the end is still served.
     sampler.handle().sample_now();
     let stopped = sampler.stop_thread();
     assert_eq!(samples.iter().count(), 1);
@@ -458,7 +458,7 @@ fn slow_readings_are_spaced_out_and_that_is_reported() {
 
 #[test]
 fn a_gpu_that_repeats_itself_for_hours_fills_no_memory() {
-    /// Tells of an Xid at every reading, and of a lost GPU late.
+    /// Reports an Xid at every reading, and a lost GPU late.
     struct Troubled(ReplayBackend, u32);
     impl MemoryBackend for Troubled {
         fn facts(&self) -> BackendFacts {

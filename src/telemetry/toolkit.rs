@@ -82,12 +82,10 @@ impl Maker {
         let devices = fs::read_dir(root.join("sys/bus/pci/devices"));
         let mut devices = devices.into_iter().flatten().flatten();
         let is_gpu = |folder: PathBuf| {
-            let read_attribute =
-                |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
+            let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
             // Class 03 is what shows pictures, 12 what computes.
-            read_attribute("vendor").trim() == self.pci_vendor
-                && (read_attribute("class").starts_with("0x03")
-                    || read_attribute("class").starts_with("0x12"))
+            read("vendor").trim() == self.pci_vendor
+                && (read("class").starts_with("0x03") || read("class").starts_with("0x12"))
         };
         devices.any(|device| is_gpu(device.path())) || root.join(self.driver).exists()
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Version of the document.
 pub const TUNING_VERSION: &str = "1.0";
 
-/// What `document` says.
+/// The value of `document`.
 pub const TUNING_DOCUMENT: &str = "tune";
 
 /// What is known of a tuning beside its trials.

@@ -26,7 +26,7 @@ const CANDIDATES_PER_START: usize = 5;
 /// How much less than the worst measured score a candidate counts that could not be measured.
 const FAILED_SHARE: f64 = 0.5;
 
-/// Starts that a search takes where nobody sets them: a fifth of the candidates, and no fewer than four.
+/// Default number of starts: a fifth of the candidates, and no fewer than four.
 pub fn default_starts(candidates: usize) -> usize {
     (candidates / CANDIDATES_PER_START).max(FEWEST_STARTS.min(candidates))
 }

@@ -120,7 +120,7 @@ pub fn objective_key(objective: &Objective) -> String {
     format!("{} {}", objective.metric.as_str(), objective.statistic)
 }
 
-/// How many times the limit a figure that nobody measured counts as, and failed requests at least.
+/// An unmeasured figure counts as this many times its limit, failed requests as at least that.
 const UNMEASURED_EXCESS: f64 = 10.0;
 
 impl LoadFigures {

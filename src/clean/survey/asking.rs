@@ -226,10 +226,8 @@ mod tests {
         let mut memory = HealthMemory::default();
         let each = all.iter().map(|(s, state)| {
             let states = state.map(|state| (("a".to_owned(), Some(1)), state));
-            let healths = memory.note_states(
-                states.into_iter().collect(),
-                begin + Duration::from_secs(*s),
-            );
+            let states = states.into_iter().collect();
+            let healths = memory.note_states(states, begin + Duration::from_secs(*s));
             healths.get("a").copied()
         });
         each.collect()
@@ -274,7 +272,7 @@ mod tests {
         let ill = |for_s| Some(EngineHealth::Ill { for_s });
         let check = |for_s| Some(EngineState::Is(EngineHealth::Ill { for_s }));
         let well = Some(EngineState::Is(EngineHealth::Well));
-        // The clock that Docker's log is told by was set forward.
+        // The clock of Docker's log was set forward.
         let healths = looks(&[(0, well), (30, check(4000)), (60, check(4030))]);
         assert_eq!(healths[1..], [ill(30), ill(60)]);
         assert_eq!(looks(&[(0, check(4000))]), [ill(4000)]);

@@ -147,13 +147,12 @@ impl ContainerDetails {
 
 /// Names of the containers that run in a container's pid namespace and are not ours: they end with
 /// its first process. In the order of their names.
-pub fn namespace_sharers(containers: &[ContainerDetails], id: &str) -> Vec<String> {
+pub fn namespace_sharers(all: &[ContainerDetails], id: &str) -> Vec<String> {
     let in_it = |m: &&ContainerDetails| {
         let mut lives_in = m.lives_in.as_deref();
         // Who shares a sharer's namespace shares this one too; a loop cannot be.
-        for _ in 0..containers.len() {
-            let Some(host) = lives_in.and_then(|w| containers.iter().find(|m| is_called(m, w)))
-            else {
+        for _ in 0..all.len() {
+            let Some(host) = lives_in.and_then(|w| all.iter().find(|m| is_called(m, w))) else {
                 return false;
             };
             if host.facts.id == id {
@@ -165,11 +164,7 @@ pub fn namespace_sharers(containers: &[ContainerDetails], id: &str) -> Vec<Strin
     };
     let lives =
         |m: &&ContainerDetails| matches!(m.facts.state.status.as_str(), "running" | "paused");
-    let others = containers
-        .iter()
-        .filter(|m| !m.ours)
-        .filter(lives)
-        .filter(in_it);
+    let others = all.iter().filter(|m| !m.ours).filter(lives).filter(in_it);
     let mut names: Vec<String> = others.map(|m| m.facts.name.clone()).collect();
     names.sort();
     names
@@ -201,12 +196,8 @@ fn labelled(container: &ContainerDetails) -> bool {
 
 /// Both labels can come with an image that was made of a container of ours: then they belong to
 /// that container, and this one to another owner.
-async fn settle_owners(
-    runtime: &Runtime,
-    containers: &mut [ContainerDetails],
-    blind: &mut Vec<String>,
-) {
-    let images: BTreeSet<String> = containers
+async fn settle_owners(runtime: &Runtime, all: &mut [ContainerDetails], blind: &mut Vec<String>) {
+    let images: BTreeSet<String> = all
         .iter()
         .filter(|m| labelled(m))
         .map(|m| m.facts.image_id.clone())
@@ -215,17 +206,12 @@ async fn settle_owners(
         futures::stream::iter(images)
             .map(|image| async move {
                 let asked = timeout(INSPECT, runtime.image_labels(&image)).await;
-                (
-                    image,
-                    asked
-                        .map_err(|_| ())
-                        .and_then(|answer| answer.map_err(|_| ())),
-                )
+                (image, asked.map_err(|_| ()).and_then(|l| l.map_err(|_| ())))
             })
             .buffered(AT_A_TIME)
             .collect()
             .await;
-    for one in containers.iter_mut().filter(|m| labelled(m)) {
+    for one in all.iter_mut().filter(|m| labelled(m)) {
         let answer = labels.get(&one.facts.image_id);
         one.owner_unreported = matches!(answer, Some(Err(())));
         let image = answer.and_then(|labels| labels.as_ref().ok());

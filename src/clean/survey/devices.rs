@@ -291,7 +291,7 @@ mod tests {
             (track.used, track.busy, track.lists),
             (Some(90), Some(90), 3)
         );
-        // A reading without a list says nothing about it.
+        // A reading without a list does not count.
         let mut bare = sample(500, &[]);
         bare.processes = None;
         track.take_sample(&bare);

@@ -23,7 +23,7 @@ pub struct StuckThreads {
 }
 
 impl StuckThreads {
-    /// The threads with how long they were seen in the same wait.
+    /// The threads with how long they have been in the same wait.
     fn note_threads(&mut self, threads: Vec<Uninterruptible>, now: Instant) -> Vec<StuckThread> {
         let mut looks = Vec::new();
         for thread in threads {
@@ -43,7 +43,7 @@ impl StuckThreads {
         looks
     }
 
-    /// A look is over: who was not met in state D is not stuck.
+    /// A look is over: a thread that was not in state D is not stuck.
     pub fn end_look(&mut self) {
         let current = std::mem::take(&mut self.current);
         self.since.retain(|id, _| current.contains(id));
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(look(vec![thread(7, 1), thread(8, 1)], 30), [30, 0]);
         // One of them ran meanwhile.
         assert_eq!(look(vec![thread(7, 2), thread(8, 1)], 90), [0, 60]);
-        // It was met in another state.
+        // It was found in another state.
         assert_eq!(look(vec![thread(7, 2)], 100), [10]);
         assert_eq!(look(vec![thread(7, 2), thread(8, 1)], 110), [20, 0]);
     }

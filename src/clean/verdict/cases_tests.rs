@@ -27,7 +27,7 @@ pub(super) fn process(pid: u32, parent: u32) -> ProcessLook {
     }
 }
 
-/// A container of somebody's, with a server and its worker, in which nothing is wrong.
+/// A container of another owner, with a server and its worker, in which nothing is wrong.
 pub(super) fn theirs() -> ContainerLook {
     let mut worker = process(21, 20);
     worker.gpu_bytes = on_gpu(20 * GIB);

@@ -79,7 +79,7 @@ fn a_worker_without_its_parent_is_judged_by_what_its_engine_answers() {
     use {CleanAct::*, CleanRule::*};
     let nothing = &CleanRequest::default();
     // An orphan is given to the container's first process; who was `docker exec`ed has a parent
-    // outside. Neither says that the server is dead.
+    // outside. Neither shows that the server is dead.
     let lost = |owner, parent, for_s| {
         with(ours(owner), |c| {
             c.health = EngineHealth::Ill { for_s };

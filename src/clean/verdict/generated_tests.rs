@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
 
-/// Names of what the host needs, as the kernel tells them.
+/// Names of what the host needs, as the kernel lists them.
 pub(super) const HOSTS_OWN: [&str; 6] = [
     "dockerd",
     "containerd-shim",
@@ -60,7 +60,7 @@ fn process(number: usize) -> BoxedStrategy<ProcessLook> {
             }
         });
     let rare = || prop::bool::weighted(0.02);
-    // A pid of 1 or of no process, as a driver may tell it.
+    // A pid of 1 or of no process, as a driver may report it.
     let pid = prop_oneof![30 => Just(100 + number as u32), 1 => select(vec![0, 1, u32::MAX])];
     (
         (

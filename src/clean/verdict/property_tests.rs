@@ -7,7 +7,7 @@ use crate::container::leftovers::Owner;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether the user chose it, told apart from how the verdict does it.
+/// Whether the user chose it, decided otherwise than by the verdict.
 fn chosen(look: &ContainerLook, ask: &CleanRequest) -> bool {
     let prefix = |n: &String| n.len() >= 4 && look.id.starts_with(n.as_str());
     let team = look.labels.get("team");
@@ -85,7 +85,7 @@ fn forget(survey: &mut Survey, which: usize, what: usize) {
     if let Some(look) = survey.containers.get_mut(which % containers) {
         match what {
             0 => look.status_for_s = None,
-            // A label is there or it is not: of a deadline that is ahead nobody forgets that it is.
+            // A label is there or it is not: a deadline ahead is never forgotten.
             1 => look.past_deadline_s = look.past_deadline_s.filter(|past| *past < 0),
             // In others nothing runs, and that is known.
             2 if ["running", "paused"].contains(&look.status.as_str()) => look.processes = None,

@@ -170,9 +170,8 @@ impl Service<'_> {
         };
         let (options, cancel) = (apply_options(self.args), self.stop.token());
         // stdout has it all.
-        let progress: Sink = Arc::new(|_| ());
-        let outcomes =
-            apply_verdicts(&eyes.runtime, &survey, &todo, &options, cancel, &progress).await;
+        let sink: Sink = Arc::new(|_| ());
+        let outcomes = apply_verdicts(&eyes.runtime, &survey, &todo, &options, cancel, &sink).await;
         for outcome in &outcomes {
             if matches!(outcome.done, ActResult::Cleaned | ActResult::AlreadyGone) {
                 self.watch.forget_cleaned(&outcome.verdict.of);

@@ -1,4 +1,4 @@
-//! Several models on the same GPUs: the services of a file together, or one model beside what is there.
+//! Several models on the same GPUs: the services of a file together, or one model beside what is running.
 
 use super::gpu::{self, Neighbour};
 use super::launched::{self, engines_of};

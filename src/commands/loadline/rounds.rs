@@ -18,12 +18,12 @@ use std::time::Duration;
 /// Time of a look: the log's history is read, and the engine describes itself.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Between two readings of the gauges: how many run at once is to be seen in short rounds too.
+/// Between two readings of the gauges: short rounds need several.
 const GAUGE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Result of a round.
 pub struct RoundResult {
-    pub observation: RoundObservation,
+    pub round: RoundObservation,
     /// File name of its profile.
     pub profile: String,
     /// What went wrong beyond requests that failed.
@@ -112,7 +112,7 @@ impl<'a> RoundRunner<'a> {
         let (paths, ended) = self.capture(&session, plan, setup, &stem).await?;
         let stored = StoredCapture::open(&paths.capture)?;
         let rows: Vec<_> = stored.read_requests()?.collect();
-        let observation = RoundObservation::observe_round(&stored.capture, &rows, &ended.profile);
+        let round = RoundObservation::observe_round(&stored.capture, &rows, &ended.profile);
         // Requests that fail are what a round is made to find out.
         let over = !matches!(
             ended.profile.metadata.outcome,
@@ -120,7 +120,7 @@ impl<'a> RoundRunner<'a> {
         );
         let unwritten = ended.captured.and(ended.stored).err();
         Ok(RoundResult {
-            observation,
+            round,
             profile: (paths.profile.file_name())
                 .map(|n| n.to_string_lossy().into_owned())
                 .unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! A sweep's news on the console's board.
+//! A sweep's progress on the console's board.
 
 use crate::console::{BoardLine, CellLine, Console, SweepBoard};
 use crate::matrix::{Cell, CellRow, EnginePlace, RowFigures, RowStatus};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The text for a cell that has ended: its name, and its figures or why there are none.
 type CellText = Box<dyn Fn(&Cell, &CellRow) -> (String, String) + Send + Sync>;
 
-/// Hands a sweep's news to the board.
+/// Hands a sweep's progress to the board.
 pub struct BoardWatcher {
     console: Console,
     board: SweepBoard,

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Concurrent requests of the loads where nobody sets them.
+/// Default numbers of concurrent requests.
 const LEVELS: [u32; 3] = [4, 16, 64];
 
 /// The candidates, and the loads that they are put under.
@@ -94,7 +94,7 @@ pub async fn read_choice(
     })
 }
 
-/// The sweep file that is named: one that is there, or a name that only a file has.
+/// The sweep file that is named: an existing one, or a name that only a file has.
 pub fn named_file(args: &TuneArgs) -> Option<PathBuf> {
     let path = PathBuf::from(args.flags.container.as_ref()?);
     let yaml = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
@@ -150,7 +150,7 @@ fn read_file(
         input: u64::from(*input),
         output: u64::from(*output),
     };
-    // A file that says nothing of loads has one of a single request, which tells little.
+    // A file without loads has one of a single request, which shows little.
     let levels = match batches.into_iter().collect::<Vec<u32>>() {
         single if single == [1] => LEVELS.to_vec(),
         several => several,

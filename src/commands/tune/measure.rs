@@ -548,7 +548,7 @@ fn row_lines(
     }
 }
 
-/// Hands the rows on as they come, and the news to the board.
+/// Hands the rows on as they come, and the progress to the board.
 struct TuningWatcher<'a> {
     board: BoardWatcher,
     /// Loads of a candidate that is not stopped.

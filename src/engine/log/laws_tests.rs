@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the bytes of a log say.
+/// The report of a log.
 pub fn report_of(engine: EngineId, log: &[u8]) -> LogReport {
     let mut parser = parser_of(engine);
     for line in log.split(|b| *b == b'\n') {
@@ -14,6 +14,18 @@ pub fn report_of(engine: EngineId, log: &[u8]) -> LogReport {
     }
     let _ = parser.root_cause();
     parser.report()
+}
+
+/// The value of a fact, as text.
+pub fn shown(r: &LogReport, key: &str) -> Option<String> {
+    r.facts.get(key).map(|f| f.value.to_string())
+}
+
+/// Asserts that these facts have these values.
+pub fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
+    for (key, value) in pairs {
+        assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
+    }
 }
 
 fn values(report: &LogReport) -> BTreeMap<&FactKey, &FactValue> {

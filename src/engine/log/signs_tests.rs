@@ -5,7 +5,7 @@ use crate::engine::{
     EngineId, llama_cpp, ollama, parser_of, sglang, tensorrt_llm, tgi, transformers, vllm,
 };
 
-/// What a log says, in one text.
+/// The facts of a log, in one text.
 fn summary(engine: EngineId, lines: &[&str]) -> String {
     let mut parser = parser_of(engine);
     lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
@@ -13,7 +13,7 @@ fn summary(engine: EngineId, lines: &[&str]) -> String {
     format!("{:?} {cause:?} {ready}", parser.report())
 }
 
-/// Checks that every sign is in a line without which its log says something else.
+/// Checks that every sign is in a line without which its log has other facts.
 fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
     let mut wrong = Vec::new();
     let mut effective = Vec::new();
@@ -51,7 +51,7 @@ fn every_sign_of_sglang() {
     let logged = ["Receive: ", "Finish: "];
     let mut signs: Vec<&str> = sglang::log::kinds::HEADS
         .signs()
-        // A logged request is read so that its text says nothing.
+        // A logged request is read so that its text yields no fact.
         .filter(|sign| !logged.contains(sign))
         .collect();
     signs.extend(super::torch::LACK);
@@ -89,7 +89,7 @@ fn every_sign_of_tensorrt_llm() {
 fn every_sign_of_ollama() {
     let mut logs: Vec<&str> = OLLAMA.to_vec();
     logs.extend(LLAMA_CPP_TROUBLE);
-    // Ollama tells by its own lines when a runner starts, and which build it is of.
+    // Ollama reports by its own lines when a runner starts, and which build it is of.
     let builds = |log: &&&str| !log.contains("build");
     logs.extend(LLAMA_CPP.iter().filter(builds));
     let signs: Vec<&str> = (ollama::log::signs().into_iter())

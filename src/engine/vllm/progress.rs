@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(read(""), None);
     }
 
-    /// What a follower that hands over every state of a bar would be told.
+    /// The steps for a follower that hands over every state of a bar.
     fn states(kind: BenchKind, output: &str) -> Vec<BenchProgress> {
         output
             .split(['\r', '\n'])

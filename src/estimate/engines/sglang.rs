@@ -152,7 +152,7 @@ pub fn pools_windows(model: &Model, deployment: &Deployment) -> bool {
 
 /// Bytes of the pool of recurrent states, of `rest` bytes for it and the cache; `each`: of a sequence.
 ///
-/// As many slots as were asked for; else, where no prefixes are kept, one for each sequence at once; else so many that
+/// As many slots as were asked for; else, where no prefixes are kept, one for each sequence at once; else enough that
 /// the pool is to the cache as its ratio. One slot more is padding (0.5.23, mem_cache/kv_cache_configurator.py,
 /// `_handle_max_mamba_cache`).
 pub fn states(deployment: &Deployment, each: u64, rest: i128) -> i128 {

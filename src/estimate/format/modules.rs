@@ -243,7 +243,7 @@ fn any_layer(entry: &str) -> Option<String> {
     let parts: Vec<&str> = entry.split('.').collect();
     let at = parts.iter().position(|p| *p == "layers")? + 1;
     parts.get(at)?.parse::<u32>().ok()?;
-    // A layer that is left out entirely says nothing about the others.
+    // A layer that is left out entirely leaves the others as they are.
     parts[at + 1..]
         .iter()
         .find(|p| p.contains(char::is_alphanumeric))?;

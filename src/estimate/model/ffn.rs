@@ -73,9 +73,8 @@ impl Plan {
             None => v.count(&["dense_intermediate_size"])?.unwrap_or(f.inner),
         };
         // Nemotron's pattern names the layers with experts, Gemma's flag whether there are any.
-        let named_elsewhere =
-            f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
-        if experts.is_none() && !named_elsewhere {
+        let named = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
+        if experts.is_none() && !named {
             if let Some(field) = experts_field(f) {
                 return Err(missing(field));
             }

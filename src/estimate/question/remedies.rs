@@ -7,7 +7,7 @@ use crate::estimate::{Deployment, EngineId, Model, estimate, shared_host};
 
 /// The largest share of a GPU that is advised: the driver's context and what the engine does not count lie beside it.
 const MOST_SHARE: f64 = 0.95;
-/// A context below this many tokens is no answer for a person who asked for a longer one.
+/// A context below this many tokens is not offered in place of a longer one.
 const LEAST_TOKENS: u64 = 1024;
 
 /// A change of one setting after which a deployment fits.
@@ -121,7 +121,7 @@ pub fn find_remedies(
 /// The smallest share of the GPU, in whole percents, that still holds `concurrency` requests of `tokens`, where it is
 /// less than the present one by five percent or more.
 ///
-/// Only engines that take a fixed share of the GPU at their start: of others less is no memory freed.
+/// Only engines that take a fixed share of the GPU at their start: a smaller share of others frees no memory.
 pub fn find_smaller_share(
     model: &Model,
     present: &Deployment,

@@ -127,7 +127,7 @@ pub fn order_by_needs(mut rest: Vec<usize>, needs: &dyn Fn(usize, usize) -> bool
     order
 }
 
-/// When an engine looks at the memory: one that takes so many bytes, a part of all, or a part of what is free.
+/// When an engine reads the free memory: one with a fixed size, a part of all, or a part of what is free.
 fn turn(deployment: &Deployment) -> u8 {
     match deployment.engine {
         _ if deployment.kv_cache_memory.is_some() => 0,
@@ -235,7 +235,7 @@ impl StartPlanner<'_> {
                 return Ok(found.deployment);
             }
         }
-        // None is enough: what is lacking is told of the most that it may take.
+        // None is enough: the shortage is reported for the most that it may take.
         let known = |share: &f64| self.judge(n, with_share(&asked, Some(*share))).is_ok();
         let found = free_shares(&asked).find(known);
         Ok(with_share(&asked, found.or(asked.memory_fraction)))

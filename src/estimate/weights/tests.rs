@@ -84,9 +84,8 @@ fn heads_that_do_not_divide_are_refused_as_vllm_does() {
     let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.tp = 3;
     let unknown = of(&llama(json!({})), &deployment).unwrap_err();
-    let message =
-        "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
-    assert!(unknown.what.contains(message), "{unknown}");
+    let why = "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
+    assert!(unknown.what.contains(why), "{unknown}");
     deployment.tp = 1;
     deployment.pp = 33;
     assert!(

@@ -199,10 +199,9 @@ pub fn read_include(
                 }
                 cell.push((key.clone(), read_setting(&key, name, value)?));
             }
-            let sets_axis =
-                |cell: &[(AxisKey, AxisValue)], key| cell.iter().any(|(k, _)| *k == key);
-            if sets_axis(&cell, AxisKey::RequestRate)
-                && !sets_axis(&cell, AxisKey::BatchSize)
+            let sets = |cell: &[(AxisKey, AxisValue)], key| cell.iter().any(|(k, _)| *k == key);
+            if sets(&cell, AxisKey::RequestRate)
+                && !sets(&cell, AxisKey::BatchSize)
                 && given.value_of("batch_sizes").is_none()
             {
                 cell.push((AxisKey::BatchSize, AxisValue::Unset));

@@ -87,7 +87,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     (!answer.verdict.is_empty()).then_some(answer)
 }
 
-/// The answer of each document that is no run: its kind, where it was read, a sentence.
+/// The answer of each document other than a run: its kind, where it was read, a sentence.
 pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, String)> {
     type Sentence = fn(&StoredDocument) -> Option<String>;
     let kinds: [(&str, &[StoredDocument], Sentence); 3] = [
@@ -335,7 +335,7 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     let headroom = gauge.headroom_level();
     let (state, word) = state_of_headroom(headroom);
     let peak = peak_sentence(p, &gauge, fullest.page_cache);
-    // What was seen of a run that did not end, or that had no load, is no promise.
+    // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
             (AnswerState::Unknown, format!("Interrupted: {peak}"))
@@ -433,7 +433,7 @@ fn fullest_device(run: &ReportRun) -> Option<FullestDevice> {
     run.profile.fullest_device().or_else(|| fullest_lane(run))
 }
 
-/// Of a run that was cut off before its parts were measured: the device whose samples came nearest to its size.
+/// The fullest device by its samples, of a run that was cut off before its parts were measured.
 fn fullest_lane(run: &ReportRun) -> Option<FullestDevice> {
     let bytes = |gib: f64| (gib * GIB) as u64;
     let lanes = run.timeline.lanes.iter().filter(|lane| lane.memory);

@@ -164,14 +164,12 @@ impl SourcedFigures<'_> {
     pub(super) fn of_peak(&mut self, gpu: Option<u32>) -> SourceId {
         let profile = &self.run.profile;
         let devices = &profile.memory_breakdown.per_gpu;
-        let chosen_devices = || devices.iter().filter(|d| gpu.is_none_or(|g| g == d.gpu_id));
+        let chosen = || devices.iter().filter(|d| gpu.is_none_or(|g| g == d.gpu_id));
         let bytes = match gpu {
             None => profile.memory_breakdown.total_measured_bytes.unwrap_or(0),
-            Some(_) => chosen_devices()
-                .map(|d| d.peak_bytes)
-                .fold(0, u64::saturating_add),
+            Some(_) => chosen().map(|d| d.peak_bytes).fold(0, u64::saturating_add),
         };
-        let witnesses = chosen_devices().map(|d| SourceDetail {
+        let witnesses = chosen().map(|d| SourceDetail {
             kind: source_word(EvidenceSource::MeasuredDelta).into(),
             value: format!(
                 "{}: {}",

@@ -121,7 +121,7 @@ pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report
     };
     let answer = answer::answer_of_material(material, &mut sources);
     let chapters = ALL.iter().flat_map(|write| write(material, &mut sources));
-    // Who compares wants to know what differs; what each run is by itself stands behind it.
+    // A comparison shows what differs first, and each run by itself behind it.
     let asked = |chapter: &Chapter| !material.compare || chapter.id == "compare";
     let chapters = chapters.map(|chapter| {
         if asked(&chapter) {

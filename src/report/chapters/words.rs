@@ -116,7 +116,7 @@ pub(super) fn load_label(profile: &Profile) -> String {
     words.join(", ")
 }
 
-/// How plimsoll met the engine.
+/// How plimsoll came to the engine.
 pub(in crate::report) fn mode_label(profile: &Profile) -> &'static str {
     match profile.metadata.mode {
         Mode::Started if profile.metadata.shared_start.is_some() => {
@@ -154,7 +154,7 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     }
     let cells = material.sweeps.iter();
     let cells = cells.flat_map(|s| list_at(&s.document, "/cells", usize::MAX));
-    // A cell without figures says nothing of what it would have run on.
+    // A cell without figures has no device that it ran on.
     let cells = cells.filter(|cell| cell.get("status").and_then(|s| s.as_str()) == Some("done"));
     let marks = cells.filter_map(|cell| {
         let mark = cell.pointer("/row/figures/simulated")?;

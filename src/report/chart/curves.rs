@@ -8,6 +8,7 @@ use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, scaled_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Curve, Curves, Dot};
+use crate::report::layout::with_unit;
 use std::collections::BTreeSet;
 
 /// Height of the plot.
@@ -41,7 +42,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     let units = (harmless_unit(&curves.x.unit), harmless_unit(&curves.y.unit));
     let entries = entries(curves);
     let top = legend::draw_legend(pen, &entries, top);
-    let y_words = axis_title(&harmless_text(&curves.y.title), &units.1);
+    let y_words = with_unit(&harmless_text(&curves.y.title), &units.1);
     let plot_top = if y_words.is_empty() {
         top + 8.0
     } else {
@@ -169,7 +170,7 @@ fn named_ruler(
 
 /// Words of an axis below it, around `at`; where they end.
 pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): (f64, f64)) -> f64 {
-    let words = axis_title(title, unit);
+    let words = with_unit(title, unit);
     if words.is_empty() {
         return line - 12.0;
     }
@@ -179,15 +180,6 @@ pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): 
     let muted = pen.paint_for(Ink::Muted);
     pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &words);
     line + 6.0
-}
-
-/// The words of an axis with its unit.
-pub fn axis_title(title: &str, unit: &str) -> String {
-    match (title, unit) {
-        (title, "") => title.to_owned(),
-        ("", unit) => unit.to_owned(),
-        (title, unit) => format!("{title}, {unit}"),
-    }
 }
 
 /// A point's values, where both have a place.

@@ -1,6 +1,6 @@
 //! A figure for each pair of two settings, as coloured squares.
 
-use super::curves::{axis_title, axis_words};
+use super::curves::axis_words;
 use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{self, Ink};
@@ -135,7 +135,7 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     let middle = top + 10.0;
     if shades.any() {
         let ink = pen.paint_for(Ink::Text);
-        let figure = axis_title(&harmless_text(&heat.figure.title), "");
+        let figure = harmless_text(&heat.figure.title);
         let mut put = |pen: &mut SvgWriter, words: &str, room: f64| {
             let shown = fit_text(words, 12.0, room);
             pen.draw_text((at, middle), 12.0, Anchor::Start, &ink, &shown, words);

@@ -291,7 +291,7 @@ impl<'a> LaneDrawing<'a> {
         (left, right): (f64, f64),
         line: f64,
     ) {
-        let named = super::curves::axis_title(label, unit);
+        let named = crate::report::layout::with_unit(label, unit);
         let (ink, ground) = (pen.paint_for(Ink::Text), pen.paint_for(Ink::Ground));
         let shown = fit_text(&named, 12.0, (right - left) * 0.55);
         pen.open_group(&format!(r#"stroke="{ground}" {HALO}"#));

@@ -293,7 +293,7 @@ mod tests {
     }
 
     /// What people see who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1),
-    /// in a space where distance is what the eye tells apart (Ottosson's Oklab).
+    /// in a space where distance is what the eye distinguishes (Ottosson's Oklab).
     fn simulate_vision(colour: u32) -> [[f64; 3]; 4] {
         const KINDS: [[[f64; 3]; 3]; 4] = [
             [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],

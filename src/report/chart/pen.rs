@@ -48,7 +48,7 @@ pub struct ChartMark<'a> {
 pub enum FillPattern {
     /// Unexplained memory.
     Hatch,
-    /// A colour met for the second time.
+    /// A colour used for the second time.
     Dots,
     /// Where there is no figure.
     Void,

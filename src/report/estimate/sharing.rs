@@ -23,7 +23,7 @@ pub struct SharedGpus {
     pub any_order: bool,
     /// The greatest risk of them.
     pub risk: Option<Risk>,
-    /// What the others hold beside the one whose parts the page has, bytes.
+    /// Memory of the other models than the one shown by parts, bytes.
     pub beside_main_bytes: u64,
 }
 

@@ -4,7 +4,7 @@
 use crate::report::chart::front::is_on_front;
 use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, Plot};
 use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
-use crate::report::layout::{format_figure, grouped_count};
+use crate::report::layout::{format_figure, grouped_count, with_unit};
 
 /// The figures of a chart; none of a waterfall, for the table beside it has them.
 pub fn of_chart(chart: &Chart) -> Grid {
@@ -223,13 +223,6 @@ fn value_cell(value: Option<f64>, why: &str) -> TableCell {
     match value.filter(|v| v.is_finite()) {
         Some(v) => TableCell::number_cell(v, format_figure(v)),
         None => TableCell::missing_cell(why),
-    }
-}
-
-fn with_unit(title: &str, unit: &str) -> String {
-    match unit {
-        "" => title.to_owned(),
-        unit => format!("{title}, {unit}"),
     }
 }
 

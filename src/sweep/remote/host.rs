@@ -170,12 +170,9 @@ impl RemoteHost {
             self.address(),
         );
         match self.ask_words(&["plimsoll", "--version"]).await? {
-            Ok(output) => {
+            Ok(text) => {
                 // Before it a shell may have greeted.
-                let version = output
-                    .lines()
-                    .rev()
-                    .find_map(|l| l.strip_prefix("plimsoll "));
+                let version = text.lines().rev().find_map(|l| l.strip_prefix("plimsoll "));
                 match version.map(str::trim) {
                     Some(version) if version == ours => Ok(()),
                     Some(version) => Err(Failure::environment(format!(

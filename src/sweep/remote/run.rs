@@ -63,11 +63,8 @@ impl RemoteHost {
         let mut out = child.stdout.take();
         let mut err = child.stderr.take();
         let (mut lines, mut complaints) = (LineBuffer::default(), LineBuffer::default());
-        let mut write_lines = |whole_lines: Vec<String>| -> Result<(), Failure> {
-            let text: String = whole_lines
-                .iter()
-                .flat_map(|line| [line.as_str(), "\n"])
-                .collect();
+        let mut write_lines = |whole: Vec<String>| -> Result<(), Failure> {
+            let text: String = whole.iter().flat_map(|l| [l.as_str(), "\n"]).collect();
             data(text.as_bytes())
         };
         let mut front = RemoteGreeting::default();

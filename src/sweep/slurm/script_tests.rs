@@ -1,4 +1,4 @@
-//! What the script says, and that hostile words come through it as they went in.
+//! The text of the script, and that hostile words come through it as they went in.
 
 use super::*;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn with_all_that_can_be_asked_for() {
     insta::assert_snapshot!(render_script(&job).unwrap());
 }
 
-/// What plimsoll would be called with: the script is run by a real shell, a stand-in tells its words.
+/// What plimsoll would be called with: the script is run by a real shell, a stand-in prints its words.
 fn words_that_arrive(job: &SlurmJob) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("it's $(a) \"program\"");

@@ -182,7 +182,7 @@ impl Processes {
         self.offered
     }
 
-    /// What all processes have on a GPU, by the files as they were last listed: all that is told of a partition.
+    /// What all processes have on a GPU, by the files as they were last listed: a partition has no other figure.
     pub fn sum_on(&self, gpu: usize) -> u64 {
         let files = self.watched.iter().flat_map(|watched| &watched.files);
         files

@@ -150,7 +150,7 @@ mod tests {
         dir
     }
 
-    /// A file whose reading never returns: opening a pipe that nobody writes to.
+    /// A file whose reading never returns: opening a pipe without a writer.
     fn pipe(at: &Path) {
         rustix::fs::mknodat(
             rustix::fs::CWD,

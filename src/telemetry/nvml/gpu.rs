@@ -305,7 +305,7 @@ impl NvmlGpu {
 /// Error for a GPU without memory of its own on a host with unreadable memory.
 const UNREAD: &str = "it has no memory of its own, and the host's cannot be read";
 
-/// The host's memory as that of a GPU that shares it. What the kernel can give back at once is not in use.
+/// The host's memory as that of a GPU that shares it. What the kernel can reclaim at once is not in use.
 fn host_memory() -> Result<DeviceMemory, NvmlError> {
     let host = crate::host::read_state().ok_or(NvmlError::NotSupported)?;
     Ok(DeviceMemory {

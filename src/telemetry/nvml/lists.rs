@@ -216,11 +216,8 @@ impl ProcessLists {
         // records are, and any bytes are a record, being integers and unread padding.
         let records: &[ProcessRecord] =
             unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), count) };
-        let known_bytes = |used: u64| (used != u64::MAX).then_some(used);
-        records
-            .iter()
-            .map(|r| (r.pid, known_bytes(r.used)))
-            .collect()
+        let known = |used: u64| (used != u64::MAX).then_some(used);
+        records.iter().map(|r| (r.pid, known(r.used))).collect()
     }
 }
 

@@ -359,7 +359,7 @@ fn the_document_separates_measured_from_expected() {
     let best = document.best.clone().unwrap();
     assert_eq!(best.load.repeats.len(), 3);
     assert!(best.spread_percent.unwrap() < 10.0);
-    // All other values of all settings, each told apart as measured or expected.
+    // All other values of all settings, each marked as measured or expected.
     assert_eq!(document.worth.len(), 3 + 3 + 2);
     assert!(document.worth.iter().any(|w| !w.measured));
     assert_eq!(document.trials.len() + document.not_tried.len(), 48);

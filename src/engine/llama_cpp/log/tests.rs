@@ -3,20 +3,10 @@
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
 use crate::engine::log::Messages;
-use crate::engine::log::laws_tests::{hold, report_of};
+use crate::engine::log::laws_tests::{assert_values, hold, report_of, shown};
 
 fn report(log: &str) -> LogReport {
     report_of(EngineId::LlamaCpp, log.as_bytes())
-}
-
-fn shown(r: &LogReport, key: &str) -> Option<String> {
-    r.facts.get(key).map(|f| f.value.to_string())
-}
-
-fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
-    for (key, value) in pairs {
-        assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
-    }
 }
 
 fn number(r: &LogReport, key: &str, label: &str) -> f64 {
@@ -69,7 +59,7 @@ fn a_real_server() {
             EngineStep::Stopping
         ]
     );
-    // At its default verbosity it tells no buffer.
+    // At its default verbosity it reports no buffer.
     let r = report(include_str!(
         "../../../../tests/fixtures/llama_cpp/server-cpu-default.log"
     ));

@@ -2,20 +2,10 @@
 
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, LogReport};
-use crate::engine::log::laws_tests::{hold, report_of};
+use crate::engine::log::laws_tests::{assert_values, hold, report_of, shown};
 
 fn report(log: &str) -> LogReport {
     report_of(EngineId::Ollama, log.as_bytes())
-}
-
-fn shown(r: &LogReport, key: &str) -> Option<String> {
-    r.facts.get(key).map(|f| f.value.to_string())
-}
-
-fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
-    for (key, value) in pairs {
-        assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
-    }
 }
 
 const START: &str = r#"time=2031-01-02T03:04:05Z level=INFO source=routes.go:1 msg="Listening on [::]:11434 (version 0.13.5)"

@@ -2,20 +2,10 @@
 
 use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
-use crate::engine::log::laws_tests::{hold, report_of};
+use crate::engine::log::laws_tests::{assert_values, hold, report_of, shown};
 
 fn report(log: &str) -> LogReport {
     report_of(EngineId::Sglang, log.as_bytes())
-}
-
-fn shown(r: &LogReport, key: &str) -> Option<String> {
-    r.facts.get(key).map(|f| f.value.to_string())
-}
-
-fn assert_values(r: &LogReport, pairs: &[(&str, &str)]) {
-    for (key, value) in pairs {
-        assert_eq!(shown(r, key).as_deref(), Some(*value), "{key}");
-    }
 }
 
 const TWO_RANKS: &str = "\
@@ -178,7 +168,7 @@ fn a_draft_with_a_target_loaded_before_the_log_began() {
     ] {
         assert_eq!(shown(&r, key), None, "{key}");
     }
-    // Another rank's pool says nothing of this one's load.
+    // Another rank's pool has no part in this one's load.
     let r = report(
         "[x TP1] Memory pool end. avail mem=27.00 GB\n[x TP0] Load weight end. avail mem=25.80 GB, mem usage=4.50 GB.",
     );

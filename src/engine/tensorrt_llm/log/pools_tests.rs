@@ -40,7 +40,7 @@ fn end(rank: u64) -> String {
     )
 }
 
-/// Asserts that both final pools of 20 GiB are told, and the one to profile with beside them.
+/// Asserts that both final pools of 20 GiB are reported, and the one to profile with beside them.
 fn assert_final(log: &str) {
     let report = report(log);
     let shown = |key: &str| report.facts.get(key).map(|f| f.value.numbers());

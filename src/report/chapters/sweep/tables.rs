@@ -188,7 +188,7 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
     let mut names: Vec<String> = ["input_len", "output_len", "batch_size"]
         .map(String::from)
         .to_vec();
-    // Settings that only vary together tell no more than the first of them: they come behind.
+    // Settings that only vary together add nothing to the first of them: they come behind.
     let mut behind: Vec<String> = Vec::new();
     for axis in varying_axes(&cells) {
         let is_tied = axis.names.len() > 1;

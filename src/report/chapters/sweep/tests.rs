@@ -10,7 +10,7 @@ use crate::report::sweep::{CellOutcome, Results, json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Cells of these models, lengths and batches; `fate` says what came of each.
+/// Cells of these models, lengths and batches; `fate` is the outcome of each.
 fn swept(
     models: &[&str],
     inputs: &[u32],

@@ -84,25 +84,20 @@ fn runs_of_one_version_are_ordered_by_time_and_by_image_where_that_changes() {
             .collect())
     };
     let by_time = runs(["e:1", "e:1", "e:1"]);
-    let time_sentences = sentences(&by_time);
-    assert!(time_sentences[0].contains("by time"), "{time_sentences:?}");
+    let timed = sentences(&by_time);
+    assert!(timed[0].contains("by time"), "{timed:?}");
     assert!(
-        time_sentences
+        timed
             .iter()
             .any(|s| s.starts_with("KV pool grew 50 % from 2026-11-01 10:00:00 to 2026-11-02")),
-        "{time_sentences:?}"
+        "{timed:?}"
     );
     let by_image = runs(["e:nightly", "e:1", "e:2"]);
-    let image_sentences = sentences(&by_image);
+    let imaged = sentences(&by_image);
+    assert!(imaged[0].contains("by image"), "{imaged:?}");
     assert!(
-        image_sentences[0].contains("by image"),
-        "{image_sentences:?}"
-    );
-    assert!(
-        image_sentences
-            .iter()
-            .any(|s| s.contains("from e:nightly to e:1")),
-        "{image_sentences:?}"
+        imaged.iter().any(|s| s.contains("from e:nightly to e:1")),
+        "{imaged:?}"
     );
 }
 
@@ -141,7 +136,7 @@ proptest! {
                 prop_assert!((stated_percent - percent.abs()).abs() <= 0.5, "{} / {}", sentence, percent);
             }
         }
-        // What moved little by little is told from first to last.
+        // What moved little by little is reported from first to last.
         if tokens.len() > 2 {
             let (first, last) = (tokens[0] as f64, tokens[tokens.len() - 1] as f64);
             let moved = ((last - first) / first * 100.0).abs() > 5.0;
