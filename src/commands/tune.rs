@@ -323,7 +323,8 @@ impl<'a> TuningQuestion<'a> {
             started: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
             took_s: search.trials().iter().map(|t| t.took_s).sum(),
             outcome: RunEnd::Completed,
-            ended_by: "no part of the search started it; the reason is in `tune.json` of its part".into(),
+            ended_by: "no part of the search started it; the reason is in `tune.json` of its part"
+                .into(),
         };
         let answer = self.publish_answer(console, &search, &folder, ending)?;
         match answer.best {
