@@ -216,7 +216,7 @@ pub struct ProfileArgs {
 
 /// `plimsoll run`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <--image IMAGE|--preset NAME|-- COMMAND>")]
+#[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <-i IMAGE|--preset NAME|--compose FILE|-- COMMAND>")]
 #[group(id = "what", args = ["image", "preset", "compose", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start

@@ -202,26 +202,34 @@ fn services_of_a_file_start_in_order_and_each_is_profiled_beside_the_other() {
 #[test]
 fn where_one_service_dies_its_cause_is_told_and_the_rest_are_stopped() {
     needs!(Docker, ReferenceEngine);
-    for (embed, chat, dead) in [
-        // While the other waits for its start, while it waits for its load, and while it is under load.
-        ("--fault crash@weights_loaded", "", "embed"),
-        ("", "--fault crash@weights_loaded", "chat"),
-        ("", "--fault crash@bench_start", "chat"),
+    let crash = "--fault crash@weights_loaded";
+    for (embed, chat, dead, other) in [
+        // Before the other starts, while the other serves, and under load.
+        (crash, "", "embed", None),
+        ("", crash, "chat", Some("embed")),
+        ("--fault exit-after-ready=4000", "", "embed", Some("chat")),
     ] {
         let results = Results::new();
         let file = two_services(results.0.path(), embed, chat);
-        let ended = start_services(&file, &results, &["--num-prompts=3"])
+        let ended = start_services(&file, &results, &["--num-prompts=100000"])
             .end()
             .expect(4);
         let begin = format!("service `{dead}`: the container ended during the run (exit ");
         assert!(ended.error().starts_with(&begin), "{}", ended.stderr);
         let all = profiles(&results);
         assert!(all[dead]["metadata"]["outcome"]["container_lost"].is_string());
-        if dead == "chat" {
-            let outcome = all["embed"]["metadata"]["outcome"].to_string();
-            assert!(outcome.contains("-chat` beside it ended"), "{outcome}");
-        } else {
-            assert!(!all.contains_key("chat"), "it is not started");
+        assert_eq!(
+            all.len(),
+            1 + usize::from(other.is_some()),
+            "{}",
+            ended.stderr
+        );
+        if let Some(other) = other {
+            let outcome = all[other]["metadata"]["outcome"].to_string();
+            assert!(
+                outcome.contains(&format!("-{dead}` beside it ended")),
+                "{outcome}"
+            );
         }
     }
 }
