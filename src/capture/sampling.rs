@@ -52,7 +52,7 @@ pub struct SamplingFacts {
     pub failed_readings: u64,
     /// The last reason.
     pub last_error: Option<String>,
-    /// Ticks skipped on purpose, because readings were slow enough to disturb.
+    /// Ticks left out on purpose, because readings took so long that they disturbed.
     #[serde(default)]
     pub backed_off_ticks: u64,
     /// Full readings between ticks, at the edges of phases.
