@@ -241,7 +241,7 @@ services:
         assert!(lines[2].contains(part), "{part}: {}", lines[2]);
     }
     assert!(
-        ended.stderr.contains("chat: `networks` is left out"),
+        ended.stderr.contains("chat: `networks` is not used"),
         "{}",
         ended.stderr
     );

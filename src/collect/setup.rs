@@ -243,8 +243,13 @@ async fn ask_flags(
     if let Some(known) = key.as_deref().and_then(|key| read_cached(HELP_CACHE, key)) {
         return Ok(Some(known));
     }
+    let often = if key.is_some() {
+        "once per image"
+    } else {
+        "each time, since Docker's storage driver cannot list what this container changed"
+    };
     progress(Progress::Note(format!(
-        "asking {} in `{}` for its flags: up to a minute, once per image",
+        "asking {} in `{}` for its flags: up to a minute, {often}",
         bench_program(&argv),
         plan.facts().image
     )));

@@ -540,7 +540,7 @@ mod tests {
             choose_container("vllm", Vec::new())
                 .unwrap_err()
                 .message
-                .contains("no log")
+                .contains("where Kubernetes keeps logs")
         );
     }
 

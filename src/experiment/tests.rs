@@ -31,10 +31,10 @@ fn the_levels_of_an_engine_with_a_pool() {
     assert!(near(eight.total_tokens_per_s, 100.0) && near(eight.mean_tokens_per_s, 12.5));
     let all = e.readings.join("\n");
     for words in [
-        "100.0 tok/s with 1 at once, 100.0 tok/s with 8 at once, 1.00 times as much for 8.0 times the requests",
+        "100.0 tok/s at concurrency 1, 100.0 tok/s at concurrency 8, 1.00 times as much for 8.0 times the requests",
         "Peak GPU memory is flat",
         "KV pool of 8.000 GiB at its start",
-        "8.00 MiB with 1 at once, 64.00 MiB with 8 at once; 0.8 % of the pool at most",
+        "8.00 MiB at concurrency 1, 64.00 MiB at concurrency 8; 0.8 % of the pool at most",
     ] {
         assert!(all.contains(words), "{words}\n{all}");
     }
@@ -60,7 +60,7 @@ fn memory_that_grows_is_not_called_flat() {
     let memory = e.readings.iter().find(|r| r.starts_with("Peak")).unwrap();
     assert_eq!(
         memory,
-        "Peak GPU memory: 16.000 GiB with 1 at once, 23.000 GiB with 4 at once; between 16.000 and 23.000 GiB over all levels."
+        "Peak GPU memory: 16.000 GiB at concurrency 1, 23.000 GiB at concurrency 4; between 16.000 and 23.000 GiB over all levels."
     );
     assert!(!e.readings.iter().any(|r| r.contains("KV used")));
     assert!(e.not_measured.contains_key("kv_used_bytes"));

@@ -128,7 +128,8 @@ fn names(launches: &[&Launch]) -> String {
 }
 
 fn read_text(file: &Path) -> Result<String, Failure> {
-    let bytes = named_bytes(file, LONGEST).map_err(|e| unreadable_file(file, e))?;
+    let bytes = named_bytes(file, LONGEST)
+        .map_err(|e| Failure::usage(format!("cannot read `{}`", file.display())).caused_by(e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -130,7 +130,7 @@ fn a_page() {
       8.19 B parameters; facts from configs/models.
       max_model_len 40,960 (default), gpu_memory_utilization 0.90
 
-      component      GiB  band            band from
+      component      GiB  90 % interval   interval source
       weights      15.25  15.00 to 16.00  built-in: vLLM, 25 runs
       activations   5.00  no data
       KV cache     51.00
@@ -140,7 +140,7 @@ fn a_page() {
       per token  144.00 KiB
       pool       371,365 tokens
       a request  5.62 GiB for 40,960 tokens
-      holds      9.1 requests of 40,960 tokens at once
+      capacity   9.1 concurrent requests of 40,960 tokens
 
     To know
       warning  --cpu-offload-gb moves weights to the host's memory, and is not computed with
@@ -172,12 +172,13 @@ fn a_page_that_explains_on_a_narrow_terminal() {
       max_model_len 40,960 (default),
         gpu_memory_utilization 0.90
 
-      component        GiB  band
+      component        GiB  90 % interval
       weights        15.25  15.00 to 16.00
       activations  unknown
       KV cache       51.00
       total        unknown
-      A wider terminal also shows: band from.
+      A wider terminal also shows: interval
+        source.
       activations: the peak of a vision tower
         is not known from its configuration:
         measure it with `plimsoll calibrate`
@@ -187,15 +188,16 @@ fn a_page_that_explains_on_a_narrow_terminal() {
       pool       371,365 tokens
 
     Formulas
-      weights  rows * columns * bytes /
-               tensor_parallel
-      rows     151,936
-      bytes    2
-      format   bfloat16
-      =        15.25 GiB (16,374,562,816 bytes)
-      band     nine of ten lie from 15.00 GiB to
-               16.00 GiB: shipped: vLLM, 25 runs
-               (25 cases)
+      weights        rows * columns * bytes /
+                     tensor_parallel
+      rows           151,936
+      bytes          2
+      format         bfloat16
+      =              15.25 GiB (16,374,562,816
+                     bytes)
+      90 % interval  15.00 GiB to 16.00 GiB,
+                     from built-in: vLLM, 25
+                     runs (25 cases)
 
       activations  rows * columns * bytes /
                    tensor_parallel
@@ -279,8 +281,8 @@ fn answers_to_questions() {
     m, 8 requests of 8,192 tokens
 
     GPUs that hold it
-      GPU   number  GiB in all  requests at once  risk
-      L40S       2          90              12.3  medium
+      GPU   number  GiB in all  concurrent requests  risk
+      L40S       2          90                 12.3  medium
 
     The smallest: 2 x L40S.
     ");
@@ -308,7 +310,7 @@ fn answers_to_questions() {
     insta::assert_snapshot!(page_of(&table_report(&table), 88), @r"
     m: GiB on each GPU
 
-    By tokens and requests at once
+    By tokens and concurrent requests
       tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
