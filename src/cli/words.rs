@@ -31,7 +31,7 @@ const LEFT_OUT: [&str; 20] = [
 ];
 
 /// What is to be measured and how, of a command line: its flags, each one word with its value. Positional arguments are
-/// left out, and [`LEFT_OUT`].
+/// left out, and `LEFT_OUT`.
 pub fn words_to_pass_on(line: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let command = Cli::command();
     let matches = command.clone().try_get_matches_from(line).ok();

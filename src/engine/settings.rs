@@ -55,6 +55,9 @@ struct EngineSetting {
     names: Vec<String>,
     #[serde(default)]
     written: String,
+    /// Values that this engine calls otherwise: vLLM's name to its own.
+    #[serde(default)]
+    values: BTreeMap<String, String>,
 }
 
 /// A flag of `plimsoll estimate`.
@@ -125,9 +128,17 @@ impl Setting {
         RequestedSettings::NAMES.contains(&self.name.as_str())
     }
 
+    /// What the engine calls a value: `fp8` of vLLM's KV cache is `q8_0` of llama.cpp's.
+    pub fn engine_value<'a>(&'a self, engine: EngineId, value: &'a str) -> &'a str {
+        let own = self.engines.get(engine.name());
+        own.and_then(|e| e.values.get(value))
+            .map_or(value, String::as_str)
+    }
+
     /// The words that set it on the engine's command line, or the engine's variable as `NAME=value`.
     fn written(&self, engine: EngineId, value: &str) -> Vec<String> {
         let own = self.engines.get(engine.name());
+        let value = self.engine_value(engine, value);
         let words = own.map_or("", |e| &e.written).split_whitespace();
         words.map(|word| word.replace("{}", value)).collect()
     }
@@ -253,6 +264,17 @@ mod tests {
         assert_eq!(kept, ["CUDA_VISIBLE_DEVICES", "X_KEYS", "X_LEVEL"]);
     }
 
+    /// vLLM's `fp8` is no type of llama.cpp's cache: the server would refuse to start.
+    #[test]
+    fn a_value_is_written_as_its_engine_calls_it() {
+        let written = |engine, value| argument_text(engine, "kv_cache_dtype", value).unwrap();
+        assert_eq!(written(Vllm, "fp8"), "--kv-cache-dtype fp8");
+        assert_eq!(written(LlamaCpp, "fp8"), "-ctk q8_0 -ctv q8_0");
+        assert_eq!(written(LlamaCpp, "q4_0"), "-ctk q4_0 -ctv q4_0");
+        assert_eq!(written(Ollama, "fp8"), "OLLAMA_KV_CACHE_TYPE=q8_0");
+        assert_eq!(written(Sglang, "auto"), "--kv-cache-dtype auto");
+    }
+
     #[test]
     fn a_given_common_name_is_kept() {
         let mut values = map(&[("tp", "2"), ("len", "8"), ("max_len", "9")]);
@@ -308,13 +330,13 @@ mod tests {
         let words = |engine| arguments_of(engine, &all).concat().join(" ");
         assert_eq!(
             words(Sglang),
-            "--dtype half --quantization fp8 --kv-cache-dtype fp8 --tp-size 2 --mem-fraction-static 0.8 \
+            "--dtype half --quantization fp8 --kv-cache-dtype fp8_e4m3 --tp-size 2 --mem-fraction-static 0.8 \
              --context-length 4096 --disable-cuda-graph"
         );
-        assert_eq!(words(LlamaCpp), "-ctk fp8 -ctv fp8 -c 4096");
+        assert_eq!(words(LlamaCpp), "-ctk q8_0 -ctv q8_0 -c 4096");
         assert_eq!(
             words(Ollama),
-            "OLLAMA_KV_CACHE_TYPE=fp8 OLLAMA_CONTEXT_LENGTH=4096"
+            "OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_CONTEXT_LENGTH=4096"
         );
     }
 }

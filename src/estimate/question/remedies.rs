@@ -2,7 +2,7 @@
 //! named: one that does not help, or of which that is unknown, is left out.
 
 use super::solve::{Holds, What, solve, tensor_sizes};
-use crate::engine::settings::argument_text;
+use crate::engine::settings::{Setting, argument_text};
 use crate::estimate::{Deployment, EngineId, Model, estimate, shared_host};
 
 /// The largest share of a GPU that is advised: the driver's context and what the engine does not count lie beside it.
@@ -91,9 +91,9 @@ pub fn find_remedies(
             None | Some("auto" | "bfloat16" | "float16")
         );
         let value = match asked.engine {
-            EngineId::Vllm | EngineId::TensorRtLlm => "fp8",
-            EngineId::Sglang => "fp8_e4m3",
-            EngineId::LlamaCpp => "q8_0",
+            EngineId::Vllm | EngineId::TensorRtLlm | EngineId::Sglang | EngineId::LlamaCpp => {
+                Setting::named("kv_cache_dtype")?.engine_value(asked.engine, "fp8")
+            }
             _ => return None,
         };
         let deployment = Deployment {
