@@ -451,7 +451,7 @@ fn labels_that_came_with_an_image_make_no_container_this_sweeps() {
     let running = docker(&["inspect", "-f", "{{.State.Running}}", &theirs.id]);
     assert_eq!(running.as_deref(), Ok("true"), "{}", ended.stderr);
     let told = format!(
-        "`{}` may have this sweep's labels from its image",
+        "`{}` has this sweep's labels, perhaps from its image",
         theirs.name
     );
     assert!(ended.stderr.contains(&told), "{}", ended.stderr);

@@ -261,7 +261,7 @@ async fn what_is_not_there_is_told_before_anything_runs() {
     for (plimsoll, says) in [
         (None, "there is no plimsoll on"),
         (Some("echo plimsoll 0.0.1"), "is 0.0.1, this one is"),
-        (Some("echo hello"), "does not print its version"),
+        (Some("echo hello"), "printed no version"),
         (
             Some("echo not for this machine >&2; exit 3"),
             "not for this machine",
