@@ -67,7 +67,11 @@ fn what_is_asked_wrongly_is_refused_before_anything_is_looked_at() {
             "no terminal",
             "--yes",
         ),
-        (&["--watch", "--image", "*", "--apply"], "unattended", "--yes"),
+        (
+            &["--watch", "--image", "*", "--apply"],
+            "unattended",
+            "--yes",
+        ),
     ] {
         without_docker(args).expect(2).says(&[says], hint);
     }

@@ -160,7 +160,10 @@ async fn a_daemon_that_names_no_version_is_refused_with_a_sentence() {
         let (address, _) = daemon(version).await;
         let failure = Runtime::connect_to(&address).await.expect_err(version);
         assert_eq!(failure.code, ExitCode::Environment);
-        assert!(failure.message.contains("which is no version"), "{failure:?}");
+        assert!(
+            failure.message.contains("which is no version"),
+            "{failure:?}"
+        );
     }
 }
 
