@@ -253,7 +253,7 @@ fn longer_and_longer_prompts_until_one_is_too_long() {
     assert!(failed["mean_latency_s"].is_null(), "{failed:#}");
     let said = failed["message"].as_str().unwrap();
     assert!(said.contains("maximum context length"), "{said}");
-    let told = "Level 400 was tried and failed: the test request";
+    let told = "Level 400 was tried and failed: the engine did not answer";
     assert!(done.ended.stdout.contains(told), "{}", done.ended.stdout);
     // The figures stand in the folder, with the levels that there are.
     for figure in ["fig1_mem_vs_seqlen", "fig2_tps_vs_seqlen"] {
