@@ -251,7 +251,7 @@ fn what_an_idle_container_cannot_do() {
     let results = Results::new();
     run(&["profile", &engine.name, &results.arg()])
         .expect(2)
-        .says(&["is idle", "model"], "--model");
+        .says(&["no engine serves", "model"], "--model");
     profile(&engine, &results, &["--bench=serve"])
         .expect(2)
         .says(&["no engine serves"], "--bench latency");
@@ -307,7 +307,7 @@ fn a_flag_that_the_installed_release_does_not_know() {
         &results.arg(),
     ])
     .expect(2)
-    .says(&["does not know", "--kv-cache-dtype"], "another release");
+    .says(&["has no --kv-cache-dtype"], "another release");
     results.is_empty();
 }
 
@@ -450,7 +450,7 @@ fn a_result_that_cannot_be_read() {
     needs!(Docker, ReferenceEngine);
     let engine = Engine::idle_with_shell("result", &[]);
     let before = engine.processes();
-    for (fault, sentence) in [("bad-json", "not valid JSON"), ("no-json", "wrote no")] {
+    for (fault, sentence) in [("bad-json", "that is not JSON"), ("no-json", "wrote no")] {
         let results = Results::new();
         let slow = extra(&format!("--fault {fault} {SLOW_STEPS}"));
         profile(&engine, &results, &[&slow]).expect(4).says(
@@ -481,7 +481,7 @@ fn a_bench_that_hangs() {
         let results = Results::new();
         profile(&engine, &results, &["--timeout=4s", &extra(faults)])
             .expect(4)
-            .says(&["did not end within 4 s"], "--timeout");
+            .says(&["took longer than 4 s"], "--timeout");
         let document = kept(&results, "deadline", "deadline");
         assert!(!codes(&document).contains(&"bench_processes_left"));
         is_clean(&engine, &before);
@@ -896,7 +896,7 @@ fn an_engine_that_does_not_come_up() {
         (
             "hang@weights_loaded",
             &["--timeout=3s"],
-            &["did not end within 3 s"],
+            &["took longer than 3 s"],
             "--timeout",
             "deadline",
         ),
@@ -1208,9 +1208,10 @@ fn the_models_in_an_idle_container_are_found() {
         ended.stderr
     );
     shell("echo '{}' >/models/large/config.json").expect("another");
-    run(&args)
-        .expect(2)
-        .says(&["is idle", "model"], "/models/large, /models/tiny");
+    run(&args).expect(2).says(
+        &["no engine serves", "model"],
+        "/models/large, /models/tiny",
+    );
 }
 
 // ---- secrets
