@@ -51,11 +51,11 @@ pub fn check_specs(
             return Ok(written);
         }
     };
-    let told = answer_of_estimate(&page);
-    let actions = told.actions.iter().map(Action::action_text).collect();
+    let answer = answer_of_estimate(&page);
+    let actions = answer.actions.iter().map(Action::action_text).collect();
     let shared = page.shared.unwrap_or_default();
     let fits = shared.fits_as_asked != Some(false);
-    tell_fit(console, told.verdict, actions, fits, anyway)?;
+    report_fit(console, answer.verdict, actions, fits, anyway)?;
     let place = |(_, launch): &(&LaunchSpec, &Launch)| {
         let own = |t: &SharedTenant| Some(&t.name) == launch.service.as_ref();
         shared.tenants.iter().position(own)
@@ -116,14 +116,14 @@ fn check_fit(
     let settled = estimate.unmodelled.is_empty();
     let sure = Verdict::of(&asked.deployment, &estimate, settled).answer;
     let fits = sure != Answer::DoesNotFit;
-    tell_fit(console, sentence, actions, fits, anyway)
+    report_fit(console, sentence, actions, fits, anyway)
 }
 
 fn note_unknown(console: &Console, failure: &Failure) {
     console.print_note(&format!("whether it fits is not known: {failure}"));
 }
 
-fn tell_fit(
+fn report_fit(
     console: &Console,
     sentence: String,
     actions: Vec<String>,

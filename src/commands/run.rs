@@ -63,7 +63,7 @@ async fn launch_and_profile(
     progress(Progress::Stage(Stage::Inspect));
     let mut planned = plan_launches(&args, &progress)?;
     for launched in &planned {
-        launched.tell_ignored(&launched.progress(console, &Arc::default()));
+        launched.warn_ignored(&launched.progress(console, &Arc::default()));
     }
     if args.load.dry_run {
         console.write_data(describe_launches(&args, &planned).as_bytes())?;
@@ -306,7 +306,7 @@ impl Launched<'_> {
     }
 
     /// Warns of what the container will not have.
-    fn tell_ignored(&self, progress: &Sink) {
+    fn warn_ignored(&self, progress: &Sink) {
         let warn = |text: String| progress(Progress::Warning(text));
         let own = self.own();
         for left in &own.left_out {
@@ -333,7 +333,7 @@ impl Launched<'_> {
         }
     }
 
-    /// What it tells, with its service's name; of those side by side one after the other tells its stages.
+    /// Its progress, with its service's name. Side by side only the service that reported last shows its stages.
     fn progress(&self, console: &Console, speaker: &Arc<Mutex<String>>) -> Sink {
         let (all, speaker) = (console.sink(), Arc::clone(speaker));
         let Some(service) = self.own().service.clone() else {

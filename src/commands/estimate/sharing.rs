@@ -189,7 +189,7 @@ impl GpuGroup {
     }
 }
 
-/// What is told of all of them.
+/// The answer for all services together.
 pub struct GroupAnswer {
     /// Who starts when, and what is left; the parts are those of the largest.
     pub page: EstimatePage,

@@ -122,7 +122,7 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
             ),
         ),
     ];
-    let told = |(name, fact): &(&str, String)| *name != "beside it" || !fact.is_empty();
-    let facts: Vec<_> = facts.into_iter().filter(told).collect();
+    let has_value = |(name, fact): &(&str, String)| *name != "beside it" || !fact.is_empty();
+    let facts: Vec<_> = facts.into_iter().filter(has_value).collect();
     blocks.push(facts_block("run", facts));
 }
