@@ -8,6 +8,7 @@ use super::experiment::read_experiment;
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
 use super::load_line::read_load_line;
 use super::summary::{LATENCY, TOKENS};
+use super::sweep::lacked_memory;
 use super::sweep::read::{
     LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
@@ -712,6 +713,11 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
         "{measured} of {} measured",
         counted_noun(sweep.cells.len(), "cell")
     );
+    // "Safe" behind it is of the measured cells alone.
+    let too_large = sweep.cells.iter().filter(|c| lacked_memory(c)).count();
+    if too_large > 0 {
+        text.push_str(&format!(", {too_large} need more memory than there is"));
+    }
     let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
     if let Some((cell, best)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
         let (load, best) = (cell.load_words(), format_figure(best));

@@ -19,6 +19,7 @@ use axes::varying_axes;
 use charts::ChartList;
 use read::{INTERPOLATED, SweepCell, SweepDocument};
 use std::collections::BTreeSet;
+pub(super) use tables::lacked_memory;
 
 /// The chapters of every sweep.
 pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {

@@ -113,7 +113,7 @@ const LACKS: [(&str, &str); 4] = [
 ];
 
 /// Whether a cell lacked memory.
-pub(super) fn lacked_memory(cell: &SweepCell) -> bool {
+pub fn lacked_memory(cell: &SweepCell) -> bool {
     let cause = cell.cause.as_deref();
     cause.is_some_and(|cause| LACKS.iter().any(|l| l.0 == cause))
 }
