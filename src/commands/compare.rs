@@ -169,8 +169,8 @@ fn against(
         .any(|r| r.measured_gb.is_some());
     if args.limits.fail_on.is_some() && !judged {
         return Err(
-            Failure::usage("--fail-on has nothing to judge: no profile measured a figure that you gave")
-                .hint("give a figure that was measured: --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
+            Failure::usage("--fail-on has nothing to compare: the --calc-... values are of parts that no profile measured")
+                .hint("give the part that the profiles measured: the table above has its figures in the column `measured`")
                 .into(),
         );
     }

@@ -214,7 +214,7 @@ impl Launch {
         }
         if let Some(missing) = &server.missing {
             warnings.push(format!(
-                "no memory rules are known for {}: not known is {missing}",
+                "the memory of {} cannot be estimated: plimsoll does not know {missing}",
                 server.engine
             ));
         }

@@ -3,6 +3,7 @@
 use super::row::RowFigures;
 use crate::breakdown::Component;
 use crate::engine::BenchResult;
+use crate::engine::facts::Severity;
 use crate::profile::Profile;
 use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::units::GIB;
@@ -77,6 +78,10 @@ impl RowFigures {
             low_confidence: (memory.components.iter())
                 .filter(|p| p.confidence.is_low())
                 .map(|p| p.component)
+                .collect(),
+            warnings: (profile.findings.iter())
+                .filter(|f| f.severity == Severity::Warning)
+                .cloned()
                 .collect(),
             simulated: profile.metadata.simulated,
         }

@@ -2,6 +2,7 @@
 
 use super::cell::{CellId, GroupId};
 use crate::breakdown::Component;
+use crate::engine::facts::Finding;
 use crate::profile::MemoryGauge;
 use serde::{Deserialize, Serialize};
 
@@ -231,6 +232,9 @@ pub struct RowFigures {
     /// Parts of the peak whose figures are of low confidence; the profile has the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub low_confidence: Vec<Component>,
+    /// What the profile warns of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Finding>,
     /// True for a simulated engine or device.
     pub simulated: bool,
 }

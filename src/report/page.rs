@@ -43,6 +43,8 @@ const NARROWEST: usize = 6;
 pub enum ColumnFit {
     /// It stays as wide as its widest cell.
     Whole,
+    /// It stays as wide as its widest figure; its head wraps at words.
+    WrapHead,
     /// Its cells wrap at words.
     Wrap,
     /// Its cells are cut: one line a row matters more, as in a live view.
@@ -145,7 +147,19 @@ impl TextTable {
                 (!empty).then(|| widest(rows, column))
             })
             .collect();
-        let gives = |column: usize| matches!(fit(column), ColumnFit::Wrap | ColumnFit::Cut);
+        // What a column is narrowed to at most, with its words whole or cut; `None` where it gives nothing.
+        let narrowest = |column: usize, whole: bool| match fit(column) {
+            ColumnFit::Wrap if whole => {
+                let cells = body.iter().filter_map(|row| row.get(column));
+                let word = cells.map(|cell| longest_word(&cell.text)).max();
+                Some(word.unwrap_or(0).max(NARROWEST))
+            }
+            ColumnFit::Wrap | ColumnFit::Cut => Some(NARROWEST),
+            ColumnFit::WrapHead => {
+                Some(longest_word(&self.columns[column].0).max(widest(body, column)))
+            }
+            ColumnFit::Whole | ColumnFit::Drop(_) => None,
+        };
         let total = |widths: &[Option<usize>], least: &dyn Fn(usize) -> usize| -> usize {
             let shown = widths.iter().enumerate();
             let cells = shown.filter_map(|(i, w)| Some(GAP + (*w)?.min(least(i))));
@@ -154,7 +168,7 @@ impl TextTable {
         let keeps = |column: usize| match fit(column) {
             ColumnFit::Cut => BEFORE_CUT,
             ColumnFit::Wrap => BEFORE_WRAP,
-            ColumnFit::Whole | ColumnFit::Drop(_) => usize::MAX,
+            ColumnFit::Whole | ColumnFit::WrapHead | ColumnFit::Drop(_) => usize::MAX,
         };
         while total(&widths, &keeps) > room {
             let rank = |column: usize| match (fit(column), widths[column]) {
@@ -169,9 +183,12 @@ impl TextTable {
         }
         // The widest gives first, cell by cell.
         while total(&widths, &|_| usize::MAX) > room {
-            let next = (0..widths.len())
-                .filter(|c| gives(*c) && widths[*c].is_some_and(|w| w > NARROWEST))
-                .max_by_key(|c| widths[*c]);
+            let widest_of = |whole: bool| {
+                (0..widths.len())
+                    .filter(|c| widths[*c] > narrowest(*c, whole).or(Some(usize::MAX)))
+                    .max_by_key(|c| widths[*c])
+            };
+            let next = widest_of(true).or_else(|| widest_of(false));
             match next.and_then(|next| widths[next].as_mut()) {
                 Some(width) => *width -= 1,
                 None => break,
@@ -228,6 +245,11 @@ impl TextTable {
             })
             .collect()
     }
+}
+
+fn longest_word(text: &str) -> usize {
+    let words = text.split_whitespace().map(text_width);
+    words.max().unwrap_or(0)
 }
 
 fn clean_cell(cell: &StyledCell, options: TextOptions) -> StyledCell {

@@ -379,10 +379,12 @@ fn lock_folder(folder: &Path) -> Result<FileLock, Failure> {
         }
         Err(LockRefusal::Held(pid)) => Err(already_running(folder, &who(pid, &mut writer))),
         Err(LockRefusal::Cannot(e)) => Err(Failure::environment(format!(
-            "cannot lock the sweep in `{}`, so that no other plimsoll runs it too",
+            "cannot lock `{}`; the lock keeps a second plimsoll from running the same sweep",
             folder.display()
         ))
-        .hint("a folder on a local disk can be locked: --results-dir")
+        .hint(
+            "put the results on a local disk with --results-dir: many network disks have no locks",
+        )
         .caused_by(e)),
     }
 }

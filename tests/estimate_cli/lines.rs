@@ -131,7 +131,7 @@ fn an_engine_without_rules_is_named_with_what_is_missing() {
     );
     let answer = refused(&["--", line], 2);
     assert!(
-        answer.contains("no memory rules are known for lmdeploy"),
+        answer.contains("the memory of lmdeploy cannot be estimated"),
         "{answer}"
     );
 }

@@ -244,10 +244,10 @@ fn own_settings(
     let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
         let missing = server.missing.unwrap_or_default();
         return Err(Failure::usage(format!(
-            "no memory rules are known for {}: not known is {missing}",
+            "the memory of {} cannot be estimated: plimsoll does not know {missing}",
             server.engine
         ))
-        .hint("--show-settings --json prints what the line sets; `plimsoll estimate MODEL --engine vllm` computes with vLLM's rules"));
+        .hint("`plimsoll estimate MODEL --engine vllm` estimates it as if vLLM served the model; --show-settings --json prints what was read of your line"));
     };
     Ok((
         engine,

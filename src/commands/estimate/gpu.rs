@@ -126,9 +126,9 @@ fn held_by(name: &str) -> Result<u64, Failure> {
     let held = samples.iter().filter_map(|s| owned(s, &id)).max();
     held.filter(|bytes| *bytes > 0).ok_or_else(|| {
         Failure::usage(format!(
-            "container `{name}` holds no memory of a GPU that can be seen"
+            "no GPU memory of container `{name}` can be seen from here"
         ))
-        .hint("give its size, as in --beside 4GiB")
+        .hint("say how much it takes, as in --beside 4GiB")
     })
 }
 

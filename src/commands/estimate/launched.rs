@@ -149,8 +149,11 @@ pub fn find_container(name: &str) -> Result<InspectedContainer, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let runtime = runtime
-            .map_err(|e| Failure::environment("no runtime for Docker's client").caused_by(e))?;
+        let runtime = runtime.map_err(|e| {
+            Failure::environment("the thread that asks Docker cannot be started")
+                .hint("the system may be out of files or processes: `ulimit -a` shows the limits")
+                .caused_by(e)
+        })?;
         runtime.block_on(async { Runtime::connect().await?.find_any(name).await })
     };
     // A thread of its own: the caller may be within a runtime.

@@ -8,12 +8,12 @@ use super::experiment::read_experiment;
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
 use super::load_line::read_load_line;
 use super::summary::{LATENCY, TOKENS};
-use super::sweep::lacked_memory;
 use super::sweep::read::{
     LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
+use super::sweep::{describe_cell, lacked_memory};
 use super::words;
-use crate::breakdown::Component;
+use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
 use crate::compare::calculated::Item;
 use crate::engine::facts::Severity;
@@ -454,7 +454,7 @@ fn fullest_lane(run: &ReportRun) -> Option<FullestDevice> {
     })
 }
 
-/// Peak, weights and KV pool of the fullest device, and how fast it was.
+/// Peak and the two largest parts of the fullest device, and how fast it was.
 fn main_figures(
     run: &ReportRun,
     fullest: Option<&FullestDevice>,
@@ -481,16 +481,14 @@ fn main_figures(
         None => f.peak_cell(),
     };
     let mut all = vec![figure("Peak", peak, &unit)];
-    for component in [Component::ModelWeights, Component::KvCache] {
-        let part = device.and_then(|d| {
-            let part = d.parts.iter().find(|part| part.component == component)?;
-            Some(gib_cell(part.bytes).from(f.of_part(Some(d.gpu_id), part)))
-        });
-        let cell = match device {
-            Some(_) => part.unwrap_or_default(),
-            None => f.part_cell(component),
-        };
-        all.push(figure(component.display_label(), cell, &unit));
+    let mut parts: Vec<&Part> = device
+        .map_or(&p.memory_breakdown.components, |d| &d.parts)
+        .iter()
+        .collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    for part in parts.into_iter().take(2) {
+        let cell = gib_cell(part.bytes).from(f.of_part(one.map(|f| f.index), part));
+        all.push(figure(part.component.display_label(), cell, &unit));
     }
     let bench = "the bench's result";
     for (label, unit, value, path) in [
@@ -689,15 +687,16 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
         .iter()
         .filter(|r| r.profile.metadata.outcome.failure().is_some())
         .count();
+    // What failed comes before what was safe.
     let lost = match failed {
         0 => String::new(),
-        n => format!(" {} failed.", grouped_count(n as u64)),
+        n => format!(", {} failed", grouped_count(n as u64)),
     };
     if failed > 0 && fullest.profile.metadata.outcome.failure().is_none() {
         answer.state = AnswerState::Failed;
     }
     answer.verdict = format!(
-        "{}; the fullest is {}. {}{lost}",
+        "{}{lost}; the fullest is {}. {}",
         counted_noun(runs.len(), "run"),
         fullest.name,
         answer.verdict
@@ -720,8 +719,8 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     }
     let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
     if let Some((cell, best)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        let (load, best) = (cell.load_words(), format_figure(best));
-        text.push_str(&format!("; best throughput: {best} tokens/s at {load}"));
+        let (cell, best) = (describe_cell(&sweep, cell), format_figure(best));
+        text.push_str(&format!("; best throughput: {best} tokens/s {cell}"));
     }
     text.push('.');
     Some(text)

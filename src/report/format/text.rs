@@ -1,6 +1,6 @@
 //! A report as text: what answers the first questions for a terminal, and all of it for mail.
 
-use super::columns::ColumnOrder;
+use super::columns::{ColumnOrder, WIDE};
 use super::{File, ReportFormat, figures, words};
 use crate::breakdown::Component;
 use crate::engine::facts::Severity;
@@ -302,11 +302,19 @@ impl PageWriter {
         let texts: Vec<Vec<String>> = (grid.rows.iter().take(most))
             .map(|row| row.iter().map(cell_text).collect())
             .collect();
+        // In a table of many columns the head of a figure wraps before a column is left out.
+        let wraps = self.detail == PageDetail::Essential && grid.columns.len() > 2 * WIDE;
         let widths: Vec<usize> = (grid.columns.iter().enumerate())
             .map(|(n, column)| {
                 let cells = texts.iter().filter_map(|row| row.get(n));
                 let widest = cells.map(|text| text_width(text)).max().unwrap_or(0);
-                widest.max(text_width(&words::one_line(&column.title)))
+                let title = words::one_line(&column.title);
+                let head = if column.numeric && wraps {
+                    title.split_whitespace().map(text_width).max().unwrap_or(0)
+                } else {
+                    text_width(&title)
+                };
+                widest.max(head)
             })
             .collect();
         // A terminal shows shares as bars before it shows what is least important.
@@ -340,7 +348,14 @@ impl PageWriter {
         let columns = shown.iter().flat_map(|n| {
             let column = &grid.columns[*n];
             let (align, fit) = if column.numeric {
-                (Align::Right, ColumnFit::Whole)
+                (
+                    Align::Right,
+                    if wraps {
+                        ColumnFit::WrapHead
+                    } else {
+                        ColumnFit::Whole
+                    },
+                )
             } else {
                 (Align::Left, ColumnFit::Wrap)
             };

@@ -132,7 +132,9 @@ impl RemoteHost {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let broken = |e| {
-            Failure::environment(format!("the ssh connection to `{self}` broke off")).caused_by(e)
+            Failure::environment(format!("the ssh connection to `{self}` broke off"))
+                .hint("finished cells are kept there: run the same command again with --resume")
+                .caused_by(e)
         };
         let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::bug("the output of `ssh` cannot be read"));

@@ -266,7 +266,7 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
                     "kv_cache_memory_bytes_not_used",
                     Severity::Warning,
                     format!(
-                        "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB",
+                        "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB; on CPU VLLM_CPU_KVCACHE_SPACE wins over it",
                         got.number()
                     ),
                     Some(&got.quote),

@@ -1,6 +1,6 @@
 //! What varies in a sweep: its axes, and which of them go together.
 
-use super::read::SweepCell;
+use super::read::{SweepCell, SweepDocument};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A setting that is not the same in all cells, or several that always change together.
@@ -55,6 +55,41 @@ impl SweepAxis {
     pub fn includes_setting(&self, name: &str) -> bool {
         self.names.iter().any(|n| n == name)
     }
+}
+
+/// The settings of a cell's load.
+const OF_LOAD: [&str; 4] = ["input_len", "output_len", "batch_size", "request_rate"];
+
+/// Settings of a server that a sentence names.
+const NAMED: usize = 3;
+
+/// The axes that are settings of the server.
+pub(super) fn server_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
+    let mut axes = varying_axes(cells);
+    axes.retain(|axis| !axis.names.iter().all(|n| OF_LOAD.contains(&n.as_str())));
+    axes
+}
+
+/// A cell among the others: `of org/A with dtype float16 at input 128, output 128 tokens, batch 8`. Of settings that
+/// change together the first is named.
+pub(in crate::report::chapters) fn describe_cell(
+    sweep: &SweepDocument,
+    cell: &SweepCell,
+) -> String {
+    let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
+    let settings: Vec<String> = (server_axes(&cells).iter().take(NAMED))
+        .filter_map(|axis| axis.names.first())
+        .map(|name| format!("{} {}", setting_label(name), cell_value(cell, name)))
+        .collect();
+    let with = match settings.as_slice() {
+        [] => String::new(),
+        some => format!("with {} ", some.join(", ")),
+    };
+    let model = match sweep.cells_by_model().len() {
+        0 | 1 => String::new(),
+        _ => format!("of {} ", cell.model),
+    };
+    format!("{model}{with}at {}", cell.load_words())
 }
 
 fn cell_value<'a>(cell: &'a SweepCell, name: &str) -> &'a str {

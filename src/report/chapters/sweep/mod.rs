@@ -10,16 +10,19 @@ mod tests;
 
 use super::Sources;
 use crate::breakdown::Component;
-use crate::engine::facts::Severity;
+use crate::engine::facts::{Finding, Severity};
 use crate::report::content::{Chapter, ContentBlock, note_block};
 use crate::report::layout::{counted_words, format_duration, format_moment, grouped_count};
 use crate::report::material::Material;
-pub(super) use axes::order_values;
 use axes::varying_axes;
+pub(super) use axes::{describe_cell, order_values};
 use charts::ChartList;
 use read::{INTERPOLATED, SweepCell, SweepDocument};
 use std::collections::BTreeSet;
 pub(super) use tables::lacked_memory;
+
+/// Warnings of profiles that a sweep names.
+const MOST_WARNINGS: usize = 5;
 
 /// The chapters of every sweep.
 pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
@@ -140,6 +143,7 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
         }
     }
     blocks.extend(doubtful_parts(&cells));
+    blocks.extend(warnings_of_cells(&cells));
     let notes = sweep.notes.iter().take(20);
     blocks.extend(notes.map(|n| note_block(Severity::Info, "sweep_note", n)));
     blocks.extend(tables::causes_table(sweep, prefix).map(ContentBlock::Table));
@@ -170,6 +174,25 @@ fn doubtful_parts(cells: &[&SweepCell]) -> Option<ContentBlock> {
         );
         note_block(Severity::Warning, "low_confidence", text)
     })
+}
+
+/// What the profiles of cells warn of, each once with the number of cells; the most frequent first.
+fn warnings_of_cells(cells: &[&SweepCell]) -> Vec<ContentBlock> {
+    let mut warnings: Vec<(&Finding, usize)> = Vec::new();
+    for finding in cells.iter().flat_map(|c| &c.figures.warnings) {
+        match warnings.iter_mut().find(|w| w.0.code == finding.code) {
+            Some(known) => known.1 += 1,
+            None => warnings.push((finding, 1)),
+        }
+    }
+    warnings.sort_by_key(|w| std::cmp::Reverse(w.1));
+    let blocks = warnings.into_iter().take(MOST_WARNINGS);
+    let blocks = blocks.map(|(finding, n)| {
+        let cells = counted_words(n, "cell", "cells");
+        let text = format!("{cells}: {}", finding.message);
+        note_block(finding.severity, &finding.code, text)
+    });
+    blocks.collect()
 }
 
 /// `small: 12 cells, 9 measured, 2 failed, 1 skipped; 2 h 07 min of work, begun …`.

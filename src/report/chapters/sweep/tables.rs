@@ -1,6 +1,6 @@
 //! Tables of a sweep: why cells failed, the best of them, where memory ran out, and all of them.
 
-use super::axes::{SweepAxis, setting_label, varying_axes};
+use super::axes::{server_axes, setting_label, varying_axes};
 use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
 use crate::report::content::{Grid, TableCell, TableColumn};
 use crate::report::figures::figure_cell;
@@ -134,10 +134,8 @@ pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid>
             .sort_by(|a, b| a.load_size().total_cmp(&b.load_size()));
     }
     let all: Vec<&SweepCell> = sweep.cells.iter().collect();
-    let axes = varying_axes(&all);
-    let of_load = ["input_len", "output_len", "batch_size", "request_rate"];
-    let names = axes.iter().flat_map(|axis: &SweepAxis| &axis.names);
-    let names: Vec<&String> = names.filter(|n| !of_load.contains(&n.as_str())).collect();
+    let axes = server_axes(&all);
+    let names: Vec<&String> = axes.iter().flat_map(|axis| &axis.names).collect();
     let server = |cell: &SweepCell| {
         let settings = names.iter().filter_map(|name| {
             let value = cell.settings.get(*name)?;
@@ -212,15 +210,13 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
         }
         table
     };
-    let mut table = TableBuilder::of_items(cells.iter().copied())
-        .words("cell", "cell", |c| &c.id)
-        .words("model", "model", |c| &c.model);
-    table = add_settings(table, &names)
-        .words("status", "status", |c| {
-            let simulated = if c.simulated { " (simulated)" } else { "" };
-            format!("{}{simulated}", c.status.replace('_', " "))
-        })
-        .words("cause", "cause", |c| c.cause.as_deref().unwrap_or_default());
+    let mut table =
+        TableBuilder::of_items(cells.iter().copied()).words("model", "model", |c| &c.model);
+    table = add_settings(table, &names).words("status", "status", |c| {
+        let simulated = if c.simulated { " (simulated)" } else { "" };
+        let cause = (c.cause.as_ref()).map_or(String::new(), |cause| format!(": {cause}"));
+        format!("{}{cause}{simulated}", c.status).replace('_', " ")
+    });
     // A figure that no cell has gets no column.
     let has = |figure: &&CellFigure| cells.iter().any(|c| c.figure_value(figure).is_some());
     for figure in FIGURES.iter().filter(has) {
@@ -240,6 +236,7 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
         .words("engine", "engine", |c| {
             c.engine.as_deref().unwrap_or_default()
         })
+        .words("cell", "cell", |c| &c.id)
         .words("group", "group", |c| &c.group)
         .words("profile", "profile", |c| {
             c.profile.as_deref().unwrap_or_default()

@@ -304,7 +304,8 @@ proptest! {
         }).collect();
         let chapters = chapters(vec![json!({"cells": cells})]);
         let all = tables(&chapters).last().unwrap();
-        let ids: Vec<String> = all.rows.iter().map(|r| r[0].text.clone()).collect();
+        let id = all.columns.iter().position(|c| c.key == "cell").unwrap();
+        let ids: Vec<String> = all.rows.iter().map(|r| r[id].text.clone()).collect();
         let expected: Vec<String> = (0..fates.len()).map(|i| format!("c{i}")).collect();
         prop_assert_eq!(ids, expected);
         let peak = all.columns.iter().position(|c| c.key == "peak_gib");
