@@ -1,6 +1,7 @@
 //! Reading what others may have written: a file or a line that is longer than any of ours ends there.
 
 use crate::error::Failure;
+use crate::wording::did_you_mean;
 use rustix::fs::{Mode, OFlags};
 use serde::de::{DeserializeOwned, Error as _};
 use std::fs::{File, FileType};
@@ -233,6 +234,32 @@ pub fn unreadable_file(path: &Path, e: io::Error) -> Failure {
         _ => Failure::environment(message),
     }
     .caused_by(e)
+}
+
+/// A file that the user named and that cannot be read; one of its folder with nearly its name is asked after.
+pub fn unreadable_input(path: &Path, e: io::Error) -> Failure {
+    let failure = Failure::usage(format!("cannot read `{}`", path.display()));
+    let failure = match near_file(path).filter(|_| e.kind() == io::ErrorKind::NotFound) {
+        Some(near) => failure.hint(near),
+        None => failure,
+    };
+    failure.caused_by(e)
+}
+
+/// Files of a folder that are looked at for a near name.
+const MOST_NEIGHBOURS: usize = 1000;
+
+fn near_file(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+    let names: Vec<String> = (entries.take(MOST_NEIGHBOURS).flatten())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    did_you_mean(
+        path.file_name()?.to_str()?,
+        names.iter().map(String::as_str),
+        1,
+    )
 }
 
 fn refused_input(why: String) -> io::Error {

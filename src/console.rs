@@ -225,7 +225,7 @@ impl Console {
         code
     }
 
-    /// Ends the running stage as done. Call it before data goes out.
+    /// Ends the running stage as done.
     pub fn finish_drawing(&self) {
         self.0.end_board();
         if self.0.end_stage(StageEnd::Done) && self.0.drawing.is_none() {
@@ -241,6 +241,7 @@ impl Console {
     /// Writes data to stdout. A reader that went away (`
     ///  head`) is not an error.
     pub fn write_data(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.finish_drawing();
         self.stream_data(bytes).map(drop)
     }
 

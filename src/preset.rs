@@ -1,5 +1,6 @@
 //! Presets: how to start an engine's image, as YAML. Some ship in the binary (configs/recipes.yaml).
 
+use crate::bounded::unreadable_input;
 use crate::error::Failure;
 use crate::tables::read_table;
 use crate::wording::did_you_mean;
@@ -265,7 +266,7 @@ pub fn load_preset(word: &str) -> Result<Preset, Failure> {
     // Another user's sweep file may name any path, also an endless one.
     std::fs::File::open(path)
         .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text))
-        .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
+        .map_err(|e| unreadable_input(path, e))?;
     if text.len() as u64 > LONGEST {
         return Err(Failure::usage(format!(
             "`{word}` is larger than {} KiB, the most of a preset file",

@@ -70,6 +70,10 @@ fn last_part(name: &str) -> &str {
 fn edits_between(wanted: &str, candidate: &str) -> Option<usize> {
     let is_part = |part: &str, whole: &str| part.len() >= MIN_PART_CHARS && whole.contains(part);
     let edits = strsim::damerau_levenshtein(wanted, candidate);
+    // Not typed to its end.
+    if wanted.len() >= MIN_PART_CHARS && candidate.starts_with(wanted) {
+        return Some(0);
+    }
     if is_part(wanted, candidate) || is_part(candidate, wanted) {
         return Some(edits.min(MAX_PART_EDITS));
     }

@@ -157,8 +157,7 @@ impl RunningCapture {
         let watch = server.map(|server| tokio::spawn(server.watch_end(stop.clone())));
         let failure = run.through(setup, &mut observations).await.err();
         watch.inspect(tokio::task::JoinHandle::abort);
-        let lost = matches!(stop.stop_reason(), Some(RunEnd::ContainerLost(_)));
-        if failure.is_some() || lost {
+        if failure.is_some() || stop.stop_reason().is_some() {
             run.recorder.report_progress(Progress::StageFailed);
         }
         if let Some(failure) = &failure {

@@ -257,7 +257,6 @@ async fn clean_compile_caches(
     if caches.is_empty() {
         text.push_str("there is no volume with a compile cache of plimsoll's\n");
     }
-    console.finish_drawing();
     console.write_data(text.as_bytes())?;
     Ok(ExitCode::Done)
 }

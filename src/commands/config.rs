@@ -59,9 +59,8 @@ fn shown_name(file: &Path) -> String {
 pub(super) fn read_sweep_text(file: &Path) -> Result<String, Failure> {
     let shown = shown_name(file);
     let unreadable = |e: std::io::Error| {
-        Failure::usage(format!("cannot read sweep file `{shown}`"))
+        bounded::unreadable_input(Path::new(&shown), e)
             .hint("`plimsoll config init FILE` writes one to begin with")
-            .caused_by(e)
     };
     // No sweep file is that long; without an end a device would be read for ever.
     let longest = 8 << 20;

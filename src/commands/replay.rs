@@ -138,9 +138,7 @@ struct StoredRun {
 
 impl StoredRun {
     fn read_path(path: &Path) -> Result<StoredRun, Failure> {
-        let found = std::fs::metadata(path).map_err(|e| {
-            Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
-        })?;
+        let found = std::fs::metadata(path).map_err(|e| bounded::unreadable_input(path, e))?;
         if !found.is_dir() {
             return StoredRun::of_file(path);
         }

@@ -70,8 +70,7 @@ fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), serde_json::Error> {
 /// What a document is, by the schema of its own version.
 fn check_document(file: &Path) -> Result<String, Failure> {
     let shown = file.display();
-    let bytes = bounded::read_document(file)
-        .map_err(|e| Failure::usage(format!("cannot read `{shown}`")).caused_by(e))?;
+    let bytes = bounded::read_document(file).map_err(|e| bounded::unreadable_input(file, e))?;
     let head = bounded::parse_json::<DocumentHead>(&bytes).ok();
     let capture = head.as_ref().and_then(|h| h.capture_version);
     let kind = head.and_then(|h| h.document);

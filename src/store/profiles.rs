@@ -28,8 +28,7 @@ pub enum ProfileFile {
 /// The file is not a profile; the message contains the reason.
 pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
     let shown = path.display();
-    let unreadable =
-        |e: std::io::Error| Failure::usage(format!("cannot read `{shown}`")).caused_by(e);
+    let unreadable = |e| bounded::unreadable_input(path, e);
     let found = std::fs::metadata(path).map_err(unreadable)?;
     if found.is_dir() {
         return Err(Failure::usage(format!("`{shown}` is a folder"))
@@ -147,9 +146,7 @@ pub struct FoundProfiles {
 pub fn find_profiles(paths: &[PathBuf]) -> Result<FoundProfiles, Failure> {
     let mut found = FoundProfiles::default();
     for path in paths {
-        let kind = std::fs::metadata(path).map_err(|e| {
-            Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
-        })?;
+        let kind = std::fs::metadata(path).map_err(|e| bounded::unreadable_input(path, e))?;
         if kind.is_dir() {
             walk(path, DEEPEST, &mut found.files)?;
         } else {

@@ -78,7 +78,7 @@ impl StoredCapture {
         let file = folder.join(CAPTURE_FILE);
         let bytes = bounded::read_document(&file).map_err(|e| {
             if e.kind() == std::io::ErrorKind::InvalidData {
-                return Failure::usage(format!("cannot read `{}`", file.display())).caused_by(e);
+                return bounded::unreadable_input(&file, e);
             }
             if [SAMPLES_FILE, LOG_FILE].iter().any(|f| folder.join(f).is_file()) {
                 return Failure::usage(format!(
@@ -157,8 +157,8 @@ fn run_of_profile(profile: &Path) -> Option<String> {
 
 /// The lines of a stream; its records need `each` bytes in memory.
 fn lines_of(path: &Path, each: u64) -> Result<impl Iterator<Item = String> + use<>, Failure> {
-    let mut reader = bounded::open_records(path, each)
-        .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
+    let mut reader =
+        bounded::open_records(path, each).map_err(|e| bounded::unreadable_input(path, e))?;
     Ok(std::iter::from_fn(move || {
         let line = bounded::read_line(&mut reader).ok().flatten()?;
         let text = String::from_utf8(line);

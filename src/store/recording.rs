@@ -51,7 +51,7 @@ pub struct Recording {
 impl Recording {
     /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
     pub fn read_recording(path: &Path) -> Result<Recording, Failure> {
-        let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
+        let cannot = |e| bounded::unreadable_input(path, e);
         let mut lines = bounded::open_records(path, KEPT_BYTES).map_err(cannot)?;
         let first = bounded::read_line(&mut lines)
             .map_err(cannot)?

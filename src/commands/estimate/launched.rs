@@ -1,6 +1,6 @@
 //! What is to be started, from a line, a file or a container.
 
-use crate::bounded::{named_bytes, unreadable_file};
+use crate::bounded::{named_bytes, unreadable_file, unreadable_input};
 use crate::cli::EstimateArgs;
 use crate::container::Runtime;
 use crate::container::inspect::InspectedContainer;
@@ -128,8 +128,7 @@ fn names(launches: &[&Launch]) -> String {
 }
 
 fn read_text(file: &Path) -> Result<String, Failure> {
-    let bytes = named_bytes(file, LONGEST)
-        .map_err(|e| Failure::usage(format!("cannot read `{}`", file.display())).caused_by(e))?;
+    let bytes = named_bytes(file, LONGEST).map_err(|e| unreadable_input(file, e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -113,7 +113,10 @@ impl GpuGroup {
                     Ok(unmodelled) => unmodelled[0].sentence(),
                     Err(why) => why.what,
                 },
-                Err(failure) => failure.message,
+                Err(failure) => match failure.hints.last() {
+                    Some(hint) => format!("{} ({hint})", failure.message),
+                    None => failure.message,
+                },
             };
             let values = server.as_ref().map(|s| &s.settings.values);
             let number = |name: &str| values?.get(name)?.parse::<f64>().ok();
