@@ -405,7 +405,10 @@ models:
         let mut args = vec![file.as_str(), "--dry-run"];
         args.extend(json.then_some("--json"));
         let ended = Live::start(desk.command(&args)).end().expect(3);
-        assert_eq!(ended.error(), "3 of 4 groups cannot be measured");
+        assert_eq!(
+            ended.error(),
+            "3 of 4 groups of cells cannot be measured, each for the reason above"
+        );
         for what in [container.as_str(), image, &volume] {
             let told = |l: &str| l.contains("cannot be measured: ") && l.contains(what);
             assert!(ended.stderr.lines().any(told), "{what}:\n{}", ended.stderr);

@@ -157,7 +157,10 @@ async fn dry_run(
     }
     let failure = Failure::environment(match found.problems.len() {
         1 => first.clone(),
-        n => format!("{n} of {} groups cannot be measured", plan.groups.len()),
+        n => format!(
+            "{n} of {} groups of cells cannot be measured, each for the reason above",
+            plan.groups.len()
+        ),
     });
     Err(hints.iter().cloned().fold(failure, Failure::hint).into())
 }

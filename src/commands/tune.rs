@@ -316,7 +316,7 @@ impl<'a> TuningQuestion<'a> {
                 "`{}` has no measurement of these settings under these loads",
                 path.display()
             ))
-            .hint("give the file and the flags that its parts were run with")
+            .hint("repeat the sweep file and the flags of the runs that `plimsoll sweep merge` joined here")
             .into());
         }
         let ending = TuningEnding {

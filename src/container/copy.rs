@@ -306,7 +306,7 @@ fn too_large(path: &str, limit: usize) -> Failure {
         "`{path}` in the container is larger than {}, the most that is read",
         crate::units::Bytes(limit as u64)
     ))
-    .hint("is it the right file? copy it out with `docker cp`")
+    .hint("check that it is the right file: `docker cp CONTAINER:PATH .` fetches it to look at")
 }
 
 fn cannot_write(path: &str) -> Failure {

@@ -159,7 +159,7 @@ fn choose_labelled(label: &str, with_label: &[ContainerFacts]) -> Result<String,
         ([], [one]) => Ok(one.id.clone()),
         ([], []) => Err(
             Failure::environment(format!("no container has the label `{label}`"))
-                .hint("`docker ps --filter label=…` shows who has which"),
+                .hint("`docker ps --format '{{.Names}}: {{.Labels}}'` shows the labels of each"),
         ),
         ([], several) => Err(ambiguous(
             &format!("the label `{label}`"),

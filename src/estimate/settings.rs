@@ -88,7 +88,12 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     let dtype = read.text("dtype");
     d.dtype = dtype.map(|t| t.trim_start_matches("torch.").to_owned());
     d.quantization = read.text("quantization").map(str::to_owned);
-    d.kv_dtype = read.text("kv_cache_dtype").map(str::to_owned);
+    d.kv_dtype = read.text("kv_cache_dtype").map(|value| {
+        let setting = Setting::named("kv_cache_dtype");
+        setting
+            .map_or(value, |s| s.engine_value(read.engine, value))
+            .to_owned()
+    });
     d.max_model_len = read.count("max_model_len")?;
     d.memory_fraction = read.share("gpu_memory_utilization")?;
     d.max_batched_tokens = read.count("max_num_batched_tokens")?;

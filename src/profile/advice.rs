@@ -1,6 +1,7 @@
 //! What to change after a run that failed.
 
 use super::Profile;
+use super::findings::MODEL_DIFFERS;
 use crate::engine::causes::advise_on_text;
 
 /// What to change, the first first; nothing where the cause is unknown.
@@ -8,6 +9,11 @@ pub fn advise_on_profile(profile: &Profile) -> Vec<String> {
     let Some(why) = profile.metadata.outcome.failure() else {
         return Vec::new();
     };
+    let is_found = |code: &str| profile.findings.iter().any(|f| f.code == code);
+    // The bench asks for the model that was named, which the engine does not serve.
+    if is_found("bench_failed") && is_found(MODEL_DIFFERS) {
+        return vec!["leave --model out, or name the model that the engine serves".to_owned()];
+    }
     let mut texts = vec![why];
     // A line that the log's parser chose outweighs all other lines.
     let codes = ["container_lost", "bench_failed", "run_failed"];

@@ -26,6 +26,9 @@ const STATED_BYTES: i64 = 10 << 20;
 /// More failed requests than this share make another load.
 const FAILED_SHARE: f64 = 0.01;
 
+/// Code of the finding for a model that was named and is not the one that is served.
+pub(super) const MODEL_DIFFERS: &str = "model_differs";
+
 /// All findings, worst first.
 pub fn collect_findings(
     o: &CaptureObservation<'_>,
@@ -66,7 +69,7 @@ pub fn collect_findings(
                 "the run was configured for model `{}`, but the engine serves `{}`: calculated figures are for the first",
                 d.requested, d.effective
             );
-            findings.push(Finding::new_warning("model_differs", message));
+            findings.push(Finding::new_warning(MODEL_DIFFERS, message));
             continue;
         }
         let message = format!(

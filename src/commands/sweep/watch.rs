@@ -5,8 +5,10 @@ use crate::matrix::{Cell, CellRow, EnginePlace, RowFigures, RowStatus};
 use crate::progress::Sink;
 use crate::report::layout::format_duration;
 use crate::sweep::{LaneWatcher, SweepWatcher};
+use crate::sync::lock_data;
 use crate::units::Bytes;
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 /// The text for a cell that has ended: its name, and its figures or why there are none.
 type CellText = Box<dyn Fn(&Cell, &CellRow) -> (String, String) + Send + Sync>;
@@ -16,6 +18,8 @@ pub struct BoardWatcher {
     console: Console,
     board: SweepBoard,
     words: CellText,
+    /// Warnings so far: what holds at the sweep's begin and end is printed once.
+    warnings: Mutex<BTreeSet<String>>,
 }
 
 impl BoardWatcher {
@@ -43,6 +47,7 @@ impl BoardWatcher {
             console,
             board,
             words: Box::new(words),
+            warnings: Mutex::default(),
         }
     }
 }
@@ -72,7 +77,9 @@ impl SweepWatcher for BoardWatcher {
     }
 
     fn warning(&self, text: &str) {
-        self.console.print_warning(text);
+        if lock_data(&self.warnings).insert(text.to_owned()) {
+            self.console.print_warning(text);
+        }
     }
 }
 

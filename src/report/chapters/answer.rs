@@ -417,8 +417,10 @@ fn peak_sentence(p: &Profile, gauge: &MemoryGauge, page_cache: u64) -> String {
         n => format!(" on {} of {n}", gauge.label),
     };
     let cache = match page_cache {
-        n if n < gauge.total_bytes / 100 => String::new(),
-        n => format!(" {} of page cache is not counted.", Bytes(n)),
+        n if counts_page_cache(n, gauge.total_bytes) => {
+            format!(" {} of page cache is not counted.", Bytes(n))
+        }
+        _ => String::new(),
     };
     format!(
         "peak {} of {}{on} ({:.0} %), {}.{cache}",
@@ -427,6 +429,11 @@ fn peak_sentence(p: &Profile, gauge: &MemoryGauge, page_cache: u64) -> String {
         gauge.used_percent(),
         gauge.describe_rest()
     )
+}
+
+/// Whether page cache is worth a word: the kernel gives it up where memory is short.
+fn counts_page_cache(cache: u64, total: u64) -> bool {
+    cache > total / 100
 }
 
 /// The device of which the largest share was in use.
@@ -480,7 +487,14 @@ fn main_figures(
         Some(d) => gib_cell(d.peak_bytes as i64).from(f.of_peak(Some(d.gpu_id))),
         None => f.peak_cell(),
     };
-    let mut all = vec![figure("Peak", peak, &unit)];
+    // The sentence above counts the peak without it.
+    let cache = fullest.is_some_and(|f| counts_page_cache(f.page_cache, f.gauge.total_bytes));
+    let label = if cache {
+        "Peak with page cache"
+    } else {
+        "Peak"
+    };
+    let mut all = vec![figure(label, peak, &unit)];
     let mut parts: Vec<&Part> = device
         .map_or(&p.memory_breakdown.components, |d| &d.parts)
         .iter()
