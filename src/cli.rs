@@ -46,9 +46,11 @@ pub use sweep::{
 pub use target::{LogArgs, ProcessArgs};
 pub use tune::{GoalWord, TuneArgs};
 pub use why::WhyArgs;
-pub use words::words_to_pass_on;
+pub use words::{HEALTH_TIMEOUT, flags_under_headings, words_to_pass_on};
 
 // Headings of help pages.
+/// How a container is started.
+pub const STARTING: &str = "Starting a container";
 const LOAD: &str = "Load";
 const MEASURING: &str = "Measuring";
 const OUTPUT: &str = "Output";
@@ -220,45 +222,45 @@ pub struct ProfileArgs {
 #[group(id = "what", args = ["image", "preset", "compose", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
-    #[arg(long, short, help_heading = "Starting a container")]
+    #[arg(long, short, help_heading = STARTING)]
     pub image: Option<String>,
     /// Built-in preset (an unknown name lists them) or YAML file
-    #[arg(long, value_name = "NAME|FILE", help_heading = "Starting a container")]
+    #[arg(long, value_name = "NAME|FILE", help_heading = STARTING)]
     pub preset: Option<String>,
     /// Name of the container [default: plimsoll- and the run's id]
-    #[arg(long, help_heading = "Starting a container")]
+    #[arg(long, help_heading = STARTING)]
     pub name: Option<String>,
     /// How it is started.
-    #[command(flatten, next_help_heading = "Starting a container")]
+    #[command(flatten, next_help_heading = STARTING)]
     pub start: StartArgs,
     /// Leave the container running at the end
-    #[arg(long, help_heading = "Starting a container")]
+    #[arg(long, help_heading = STARTING)]
     pub keep: bool,
     /// Run even if the estimate says that it does not fit
-    #[arg(long, help_heading = "Starting a container")]
+    #[arg(long, help_heading = STARTING)]
     pub run_anyway: bool,
     /// Memory to leave free for others: a running container or a size; may be repeated
-    #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = "Starting a container")]
+    #[arg(long, value_name = "NAME|SIZE", value_parser = some_text, help_heading = STARTING)]
     pub beside: Vec<String>,
     /// Compose file whose engines are started side by side, and each profiled
-    #[arg(long, value_name = "FILE", help_heading = "Starting a container", conflicts_with_all = ["image", "preset", "model", "name", "output", "words"])]
+    #[arg(long, value_name = "FILE", help_heading = STARTING, conflicts_with_all = ["image", "preset", "model", "name", "output", "words"])]
     pub compose: Option<PathBuf>,
     /// Service of --compose; may be repeated
-    #[arg(long, value_name = "NAME", value_parser = some_text, requires = "compose", help_heading = "Starting a container")]
+    #[arg(long, value_name = "NAME", value_parser = some_text, requires = "compose", help_heading = STARTING)]
     pub service: Vec<String>,
     /// With --dry-run: print the command or file that starts the same container
     #[arg(
         long = "as",
         value_name = "FORM",
         requires = "dry_run",
-        help_heading = "Starting a container"
+        help_heading = STARTING
     )]
     pub written_as: Option<WrittenForm>,
     /// What `profile` takes too.
     #[command(flatten)]
     pub load: LoadArgs,
     /// A `docker run` command, after --: that container is started and profiled
-    #[arg(help_heading = "Starting a container", last = true, value_name = "COMMAND", conflicts_with_all = ["image", "preset", "model"])]
+    #[arg(help_heading = STARTING, last = true, value_name = "COMMAND", conflicts_with_all = ["image", "preset", "model"])]
     pub words: Vec<String>,
 }
 
@@ -388,8 +390,8 @@ pub struct LoadArgs {
     /// Largest part of the log to keep
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
-    /// Show the plan; run nothing
-    #[arg(long, help_heading = MEASURING)]
+    /// Show the plan as text; run nothing
+    #[arg(long, conflicts_with = "json", help_heading = MEASURING)]
     pub dry_run: bool,
 
     /// Where results go.

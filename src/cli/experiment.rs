@@ -1,8 +1,9 @@
 //! Flags of `experiment`.
 
 use super::{
-    BackendArg, EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, StartArgs,
-    SweepBench, backend_arg, parse_duration, sample_interval, size, some_text, some_time,
+    BackendArg, EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, STARTING,
+    StartArgs, SweepBench, backend_arg, parse_duration, sample_interval, size, some_text,
+    some_time,
 };
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -87,13 +88,13 @@ pub struct ExperimentFlags {
     #[arg(long = "container", value_name = "NAME", conflicts_with = "container")]
     pub container_flag: Option<String>,
     /// Image to start instead; it is stopped and removed at the end
-    #[arg(long, short, value_name = "IMAGE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
+    #[arg(long, short, value_name = "IMAGE", conflicts_with_all = ["container", "container_flag"], help_heading = STARTING)]
     pub image: Option<String>,
     /// Preset to start instead: built-in (an unknown name lists them) or a YAML file
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["container", "container_flag"], help_heading = STARTING)]
     pub preset: Option<String>,
     /// How it is started.
-    #[command(flatten, next_help_heading = "Starting a container")]
+    #[command(flatten, next_help_heading = STARTING)]
     pub start: StartArgs,
 
     /// Model id, or its path in the container [default: the served model]

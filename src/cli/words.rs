@@ -1,9 +1,12 @@
 //! The flags of a run as words again, for the plimsoll that runs it elsewhere.
 
 use super::Cli;
-use clap::CommandFactory;
 use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory};
 use std::ffi::OsString;
+
+/// The flag of [`super::STARTING`] that also holds where an engine is started in a container that exists.
+pub const HEALTH_TIMEOUT: &str = "--health-timeout";
 
 /// What each place decides for itself: the folders, the part, what is printed, and where it runs. Also what a
 /// file has no use for and is not for other eyes.
@@ -33,31 +36,55 @@ const LEFT_OUT: [&str; 20] = [
 /// What is to be measured and how, of a command line: its flags, each one word with its value. Positional arguments are
 /// left out, and `LEFT_OUT`.
 pub fn words_to_pass_on(line: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let of_flag = |flag: &Arg, long: &str, given: &ArgMatches| {
+        let id = flag.get_id().as_str();
+        if LEFT_OUT.contains(&id) {
+            return Vec::new();
+        }
+        if !flag.get_action().takes_values() {
+            return vec![format!("--{long}")];
+        }
+        // Value and flag are one word: a value may begin with a dash.
+        let values = given.get_raw(id).into_iter().flatten();
+        let words = values.map(|value| format!("--{long}={}", value.to_string_lossy()));
+        words.collect()
+    };
+    read_typed_flags(line, of_flag)
+}
+
+/// The flags of a command line that stand under these headings of its help, or are these: `--gpus`.
+pub fn flags_under_headings(
+    line: impl IntoIterator<Item = OsString>,
+    headings: &[&str],
+    others: &[&str],
+) -> Vec<String> {
+    let of_flag = |flag: &Arg, long: &str, _: &ArgMatches| {
+        let heading = flag
+            .get_help_heading()
+            .is_some_and(|h| headings.contains(&h));
+        let is_one = heading || others.contains(&long);
+        is_one.then(|| format!("--{long}")).into_iter().collect()
+    };
+    read_typed_flags(line, of_flag)
+}
+
+/// What is made of each flag that was typed.
+fn read_typed_flags(
+    line: impl IntoIterator<Item = OsString>,
+    of_flag: impl Fn(&Arg, &str, &ArgMatches) -> Vec<String>,
+) -> Vec<String> {
     let command = Cli::command();
     let matches = command.clone().try_get_matches_from(line).ok();
     let Some((verb, given)) = matches.as_ref().and_then(|m| m.subcommand()) else {
         return Vec::new();
     };
-    let flags = command
-        .find_subcommand(verb)
-        .into_iter()
-        .flat_map(clap::Command::get_arguments);
-    let mut words = Vec::new();
-    for flag in flags {
-        let id = flag.get_id().as_str();
-        let typed = given.value_source(id) == Some(ValueSource::CommandLine);
-        let Some(long) = flag.get_long().filter(|_| typed && !LEFT_OUT.contains(&id)) else {
-            continue;
-        };
-        if !flag.get_action().takes_values() {
-            words.push(format!("--{long}"));
-            continue;
-        }
-        // Value and flag are one word: a value may begin with a dash.
-        let values = given.get_raw(id).into_iter().flatten();
-        words.extend(values.map(|value| format!("--{long}={}", value.to_string_lossy())));
-    }
-    words
+    let flags = command.find_subcommand(verb).into_iter();
+    let flags = flags.flat_map(clap::Command::get_arguments);
+    flags
+        .filter(|flag| given.value_source(flag.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .filter_map(|flag| Some(of_flag(flag, flag.get_long()?, given)))
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -68,6 +95,20 @@ mod tests {
 
     fn line<'a>(verb: &'a str, words: &'a [&str]) -> impl Iterator<Item = &'a str> {
         ["plimsoll", verb].into_iter().chain(words.iter().copied())
+    }
+
+    #[test]
+    fn flags_are_found_by_the_heading_of_their_help() {
+        let words = [
+            "f.yaml",
+            "--gpus=device=0",
+            "--seed=1",
+            "--set=a=1,2",
+            "--dtype=half",
+        ];
+        let typed = line("tune", &words).map(OsString::from);
+        let found = flags_under_headings(typed, &[crate::cli::STARTING], &["set"]);
+        assert_eq!(found, ["--set", "--gpus"]);
     }
 
     fn parsed(words: &[&str]) -> SweepRunArgs {

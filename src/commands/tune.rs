@@ -130,8 +130,12 @@ async fn tune(
     }
     let mut search = asked.begin_search(excluded);
     if flags.dry_run {
-        let plan = describe_plan(&choice, &search, asked.max_starts, &unfit);
-        console.write_data(plan.as_bytes())?;
+        if flags.json {
+            console.print_json(&plan_document(&choice, &search, asked.max_starts, &unfit))?;
+        } else {
+            let plan = describe_plan(&choice, &search, asked.max_starts, &unfit);
+            console.write_data(plan.as_bytes())?;
+        }
         return Ok(ExitCode::Done);
     }
     let (folder, _) = place.open_folder(console)?;
@@ -665,6 +669,36 @@ fn go_on(folder: &Path) -> String {
     let text = folder.to_string_lossy().into_owned();
     let quoted = shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned());
     format!("go on with the same command and --resume={quoted}")
+}
+
+/// The plan as a document: settings as `name value`, candidates in words.
+fn plan_document(
+    choice: &TuningChoice,
+    search: &TuningSearch<'_>,
+    max_starts: usize,
+    unfit: &BTreeMap<usize, String>,
+) -> serde_json::Value {
+    let words = |candidate: usize| choice.space.describe_candidate(candidate);
+    let axes = choice.space.axes.iter();
+    let settings: BTreeMap<&str, &[String]> = axes
+        .map(|axis| (axis.name.as_str(), axis.values.as_slice()))
+        .collect();
+    let not_started: BTreeMap<String, &String> = unfit
+        .iter()
+        .map(|(candidate, why)| (words(*candidate), why))
+        .collect();
+    serde_json::json!({
+        "document": "tune_plan",
+        "name": choice.name,
+        "combinations": choice.servers.len(),
+        "max_starts": max_starts,
+        "settings": settings,
+        "input_len": choice.lengths.input,
+        "output_len": choice.lengths.output,
+        "concurrency": choice.levels,
+        "first_start": search.next_candidate().map(|first| words(first.candidate)),
+        "not_started": not_started,
+    })
 }
 
 /// What would be run.

@@ -1,7 +1,7 @@
 //! Where an experiment runs: in an existing container, or in one that is started for it.
 
 use crate::capture::Request;
-use crate::cli::ExperimentFlags;
+use crate::cli::{ExperimentFlags, HEALTH_TIMEOUT, STARTING, flags_under_headings};
 use crate::collect::{AttachedEngine, CaptureSession, StopSignal};
 use crate::commands::load::engine_settings;
 use crate::commands::start::{StartTarget, merged_preset};
@@ -163,23 +163,13 @@ async fn resolve_started(
 
 /// Flags of a start do not apply to an existing container.
 fn refuse_flags_of_a_start(flags: &ExperimentFlags) -> Result<(), Failure> {
-    let start = &flags.start;
-    for (flag, given) in [
-        ("--gpus", start.gpus.is_some()),
-        ("--shm-size", start.shm_size.is_some()),
-        ("--memory", start.memory.is_some()),
-        ("--volume", !start.volume.is_empty()),
-        ("--env", !start.env.is_empty()),
-        ("--ipc-host", start.ipc_host),
-        ("--pull", start.pull),
-    ] {
-        if given {
-            return Err(Failure::usage(format!(
-                "{flag} is for a container that is started, but container `{}` exists",
-                flags.container().unwrap_or_default()
-            ))
-            .hint("leave it out, or start a container with --image or --preset"));
-        }
+    let given = flags_under_headings(std::env::args_os(), &[STARTING], &[]);
+    if let Some(flag) = given.iter().find(|flag| *flag != HEALTH_TIMEOUT) {
+        return Err(Failure::usage(format!(
+            "{flag} is for a container that is started, but container `{}` exists",
+            flags.container().unwrap_or_default()
+        ))
+        .hint("leave it out, or start a container with --image or --preset"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a tuning chooses among: the servers of a sweep file, or of `--set` for a container or an image; and whether
 //! they can be measured at all.
 
-use crate::cli::TuneArgs;
+use crate::cli::{HEALTH_TIMEOUT, STARTING, TuneArgs, flags_under_headings};
 use crate::collect::{AttachedEngine, StopSignal, engine_of_image};
 use crate::commands::config::{parse_sweep_text, read_sweep_text};
 use crate::commands::experiment::target::resolve_target;
@@ -16,6 +16,11 @@ use crate::tune::{SettingSpace, TuningLimits, objective_key, settings_of_server}
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Headings of flags that say how an engine is started, which a file does for itself.
+const START_HEADINGS: [&str; 2] = [STARTING, "Engine settings"];
+/// Further flags of which a file has its own.
+const OWN_OF_A_FILE: [&str; 5] = ["set", "model", "engine", "input-len", "gen-toks"];
 
 /// Default numbers of concurrent requests.
 const LEVELS: [u32; 3] = [4, 16, 64];
@@ -51,7 +56,7 @@ pub async fn read_choice(
     let ((name, servers, levels, lengths), text) = match (named_file(args), runtime) {
         (Some(file), _) => {
             let text = read_sweep_text(&file)?;
-            (read_file(&file, &text, args, limits)?, Some(text))
+            (read_file(&file, &text, limits)?, Some(text))
         }
         (None, Some(runtime)) => {
             let (name, servers) = vary_target(console, args, limits, runtime, stop).await?;
@@ -104,17 +109,13 @@ pub fn named_file(args: &TuneArgs) -> Option<PathBuf> {
 type FileChoice = (String, Vec<Arc<ServerConfig>>, Vec<u32>, TokenLengths);
 
 /// The settings and loads of a sweep file.
-fn read_file(
-    file: &Path,
-    text: &str,
-    args: &TuneArgs,
-    limits: &TuningLimits,
-) -> Result<FileChoice, Failure> {
-    if !args.set.is_empty() {
-        return Err(
-            Failure::usage("--set is for a container or an image, and a file is named")
-                .hint("give the setting a list of values in the file"),
-        );
+fn read_file(file: &Path, text: &str, limits: &TuningLimits) -> Result<FileChoice, Failure> {
+    let of_others = flags_under_headings(std::env::args_os(), &START_HEADINGS, &OWN_OF_A_FILE);
+    if let Some(flag) = of_others.iter().find(|flag| *flag != HEALTH_TIMEOUT) {
+        return Err(Failure::usage(format!(
+            "{flag} is for a container or an image, and a file is named"
+        ))
+        .hint("write it in the file; a setting may have a list of values there"));
     }
     let sweep = parse_sweep_text(file, text)?;
     let loads = || sweep.cells.iter().map(|cell| &cell.load);
