@@ -109,7 +109,8 @@ fn what_is_no_server_of_its_engine_is_named_before_anything_is_run_in_it() {
     assert!(refused.error().contains(&named), "{}", refused.stderr);
 }
 
-/// A Compose file of two reference engines; `embed` comes second, and `chat` needs it.
+/// A Compose file of two reference engines; `embed` comes second, and `chat` needs it through a service that
+/// is not started.
 fn two_services(dir: &Path, embed: &str, chat: &str) -> String {
     let service = |name: &str, words: &str| {
         format!(
@@ -117,8 +118,9 @@ fn two_services(dir: &Path, embed: &str, chat: &str) -> String {
         )
     };
     let (chat, embed) = (service("chat", chat), service("embed", embed));
-    let text =
-        format!("services:\n{chat}    depends_on: [embed]\n  db: {{image: postgres}}\n{embed}");
+    let text = format!(
+        "services:\n{chat}    depends_on: [db]\n  db: {{image: postgres, depends_on: [embed]}}\n{embed}"
+    );
     let path = dir.join("compose.yaml");
     std::fs::write(&path, text).expect("a file");
     path.to_str().expect("a path").to_owned()

@@ -52,9 +52,11 @@ async fn experiment(
     let cells = level_cells(levels, &target)?;
     if flags.dry_run {
         if flags.json {
-            return Err(Failure::usage("--dry-run shows the levels of an experiment as text only")
-                .hint("leave --json out")
-                .into());
+            return Err(
+                Failure::usage("--dry-run shows the levels of an experiment as text only")
+                    .hint("leave --json out")
+                    .into(),
+            );
         }
         console.write_data(described(levels, &target).as_bytes())?;
         return Ok(ExitCode::Done);

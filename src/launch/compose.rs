@@ -72,7 +72,27 @@ pub fn read_services(
         all.retain(|l: &Launch| l.service != launch.service);
         all.push(launch);
     }
+    depend_through(&mut all);
     Ok(all)
+}
+
+/// Also what is needed through other services: these may start no engine.
+fn depend_through(all: &mut [Launch]) {
+    let direct: BTreeMap<String, Vec<String>> = (all.iter())
+        .filter_map(|launch| Some((launch.service.clone()?, launch.after.clone())))
+        .collect();
+    for launch in all {
+        let mut at = 0;
+        while let Some(name) = launch.after.get(at) {
+            let further = direct.get(name).into_iter().flatten();
+            let new: Vec<String> = further
+                .filter(|n| !launch.after.contains(n) && launch.service.as_ref() != Some(n))
+                .cloned()
+                .collect();
+            launch.after.extend(new);
+            at += 1;
+        }
+    }
 }
 
 /// The variables of a file of them.
