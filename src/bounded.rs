@@ -249,7 +249,8 @@ pub fn unreadable_input(path: &Path, e: io::Error) -> Failure {
 /// Files of a folder that are looked at for a near name.
 const MOST_NEIGHBOURS: usize = 1000;
 
-fn near_file(path: &Path) -> Option<String> {
+/// ``did you mean `b.log`?``, where the folder of a path has a file of nearly its name.
+pub(crate) fn near_file(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
     let names: Vec<String> = (entries.take(MOST_NEIGHBOURS).flatten())

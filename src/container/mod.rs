@@ -43,6 +43,7 @@ pub mod teardown;
 mod top;
 mod written;
 
+use crate::bounded::near_file;
 use crate::capture::ContainerFacts;
 use crate::error::Failure;
 use bollard::Docker;
@@ -51,7 +52,7 @@ use bollard::exec::CreateExecOptions;
 use process_target::ProcessTarget;
 use processes::HostView;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -316,9 +317,13 @@ fn checked_name(text: &str) -> Result<&str, Failure> {
     if is_name(text) {
         Ok(text)
     } else {
-        Err(
-            Failure::usage(format!("`{text}` is not a valid container name or id"))
-                .hint("names hold letters, digits, `_`, `.` and `-`; `docker ps` shows them"),
-        )
+        let failure = Failure::usage(format!("`{text}` is not a valid container name or id"));
+        // A path was meant.
+        Err(match near_file(Path::new(text)) {
+            Some(near) => failure.hint(near),
+            None => {
+                failure.hint("names hold letters, digits, `_`, `.` and `-`; `docker ps` shows them")
+            }
+        })
     }
 }

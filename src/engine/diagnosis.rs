@@ -706,18 +706,24 @@ impl<'a> Judge<'a> {
                 .zip(gib("free"))
                 .is_some_and(|(asked, free)| free > 1.5 * asked),
             "other_process_in_line" => {
-                let own = c.line.text.contains("this process has ");
-                let others: f64 = held_by_others(&c.line.text).iter().sum();
+                let others = ProcessShares::of_line(&c.line.text).others;
                 let total = gib("total").unwrap_or(f64::MAX);
-                own && others < LARGEST_CARD_GIB && others > 1.0 && others > 0.1 * total
+                others < LARGEST_CARD_GIB
+                    && others > 1.0
+                    && others > 0.1 * total
+                    && !self.check("rank_shares_gpu", c)
             }
+            // What is reserved and not allocated would do, were it in one piece.
+            "is_fragmented" => gib("requested")
+                .zip(gib("unallocated"))
+                .is_some_and(|(asked, unallocated)| unallocated > asked),
             "rank_shares_gpu" => {
                 let word = |sign: &str| number_behind(&c.line.text, sign);
                 let apart = word("[RANK ")
                     .zip(word("GPU "))
                     .is_some_and(|(rank, gpu)| rank as u64 % 8 != gpu as u64);
                 apart
-                    && held_by_others(&c.line.text)
+                    && listed_processes(&c.line.text)
                         .iter()
                         .filter(|gib| **gib > 1.0)
                         .count()
@@ -787,6 +793,10 @@ impl<'a> Judge<'a> {
                         numbers.insert(name, value);
                     }
                 }
+            }
+            let own = ProcessShares::of_line(&line.text).own;
+            if let Some(own) = own.filter(|_| known.insert("process".to_owned())) {
+                numbers.insert("process_gib".into(), json_number(own));
             }
         }
         numbers.retain(|name, value| {
@@ -909,7 +919,7 @@ fn figure_text(name: &str, value: &Value) -> String {
 }
 
 /// Names of figures that say little without the line they stand in.
-const FIGURE_NAMES: [(&str, &str); 14] = [
+const FIGURE_NAMES: [(&str, &str); 15] = [
     ("anon_rss", "anonymous memory of the killed process"),
     ("cpu_buffer", "buffer in the host's memory"),
     ("cpu_weights", "weights in the host's memory"),
@@ -923,6 +933,7 @@ const FIGURE_NAMES: [(&str, &str); 14] = [
     ("process", "in use by this process"),
     ("total", "memory in all"),
     ("torch", "allocated by PyTorch"),
+    ("unallocated", "reserved by PyTorch, unallocated"),
     ("xid", "Xid"),
 ];
 
@@ -934,10 +945,13 @@ pub fn describe_figure(name: &str, value: &Value) -> (String, String) {
     (label, figure_text(name, value))
 }
 
-/// The largest fraction, in hundredths, that what is free suffices for.
+/// The largest fraction, in hundredths, that what is free and what the engine itself held suffice for; `None` where
+/// that is too little for any engine.
 fn fraction_of_free(numbers: &Map<String, Value>) -> Option<f64> {
     let (total, free) = size_of(numbers, "total").zip(size_of(numbers, "free"))?;
-    (total > 0.0).then(|| (free / total * 100.0).floor() / 100.0)
+    let own = size_of(numbers, "process").unwrap_or(0.0);
+    let share = ((free + own) / total * 100.0).floor() / 100.0;
+    (LEAST_SHARE..=1.0).contains(&share).then_some(share)
 }
 
 /// GiB of a size under any of its units: `name_gib`, `name_mib` or `name_kb`.
@@ -951,20 +965,52 @@ pub fn size_of(numbers: &Map<String, Value>, name: &str) -> Option<f64> {
     unit("gib").or_else(|| mib().map(|mib| mib / 1024.0))
 }
 
-/// GiB of other processes that an out-of-memory message lists.
-fn held_by_others(line: &str) -> Vec<f64> {
-    let each = line.match_indices("Process ").filter_map(|(at, _)| {
-        let (_, rest) = line[at..].split_once(" has ")?;
-        let (_, value) = read_size(rest, "x")?;
-        value.as_f64().map(|v| {
-            if rest.split(' ').nth(1) == Some("MiB") {
-                v / 1024.0
-            } else {
-                v
-            }
-        })
-    });
+/// A smaller share of a GPU is no advice.
+const LEAST_SHARE: f64 = 0.05;
+
+/// What PyTorch's message on a lack of memory says of the processes on the GPU, GiB.
+///
+/// The message names its own process, or, where that has another id in its container, only processes by number: then its
+/// own is the smallest of those that are as large as what PyTorch had allocated.
+#[derive(Debug, Default)]
+struct ProcessShares {
+    own: Option<f64>,
+    others: f64,
+}
+
+impl ProcessShares {
+    fn of_line(text: &str) -> ProcessShares {
+        let mut listed = listed_processes(text);
+        if let Some(own) = size_behind(text, "this process has ") {
+            return ProcessShares {
+                own: Some(own),
+                others: listed.iter().sum(),
+            };
+        }
+        let Some(torch) = size_behind(text, "Of the allocated memory ").filter(|t| *t > 0.0) else {
+            return ProcessShares::default();
+        };
+        listed.sort_by(f64::total_cmp);
+        let own = listed.iter().position(|held| *held >= torch);
+        ProcessShares {
+            own: own.map(|at| listed.remove(at)),
+            others: listed.iter().sum(),
+        }
+    }
+}
+
+/// GiB of each process that a message on a lack of memory lists by number.
+fn listed_processes(line: &str) -> Vec<f64> {
+    let each = line.match_indices("Process ");
+    let each = each.filter_map(|(at, _)| size_behind(&line[at..], " has "));
     each.collect()
+}
+
+/// The size behind these words, GiB.
+fn size_behind(text: &str, words: &str) -> Option<f64> {
+    let (_, rest) = text.split_once(words)?;
+    let (name, value) = read_size(rest, "x")?;
+    size_of(&Map::from_iter([(name, value)]), "x")
 }
 
 fn number_behind(line: &str, sign: &str) -> Option<f64> {
@@ -1254,6 +1300,88 @@ mod tests {
             (None, true, 0)
         );
         assert!(!found.look_at.is_empty());
+    }
+
+    /// An engine that ran out of memory beside `others`, in this phase.
+    fn beside(phase: &str, others: &str) -> Diagnosis {
+        let log = format!(
+            "INFO [api_server.py:1] vLLM API server version 0.11.0\n{phase}\n\
+             torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 192.00 MiB. GPU 0 has a total capacity of \
+             79.18 GiB of which 100.31 MiB is free. {others} Of the allocated memory 7.30 GiB is allocated by PyTorch, and \
+             20.11 MiB is reserved by PyTorch but unallocated."
+        );
+        diagnose(serde_json::json!({"engine": "vllm"}), &log)
+    }
+
+    #[test]
+    fn an_engine_is_told_from_other_processes_by_what_pytorch_holds() {
+        let unnamed =
+            "Process 42 has 71.20 GiB memory in use. Process 51 has 7.80 GiB memory in use.";
+        let named = "Process 42 has 71.20 GiB memory in use. Including non-PyTorch memory, this process has 7.80 GiB memory in use.";
+        for others in [unnamed, named] {
+            let found = beside("Starting to load model m", others);
+            assert_eq!(found.cause.as_deref(), Some("gpu_memory_in_use_by_others"));
+            assert_eq!(size_of(&found.numbers, "process"), Some(7.8), "{others}");
+            // A smaller share helps no weights.
+            let settings: Vec<&str> = found.advice.iter().map(|a| a.setting.as_str()).collect();
+            assert_eq!(settings, ["free_others", "model_size"]);
+            let served = beside("Application startup complete.", others);
+            let share = served
+                .advice
+                .iter()
+                .find(|a| a.setting == "gpu_memory_utilization");
+            assert_eq!(share.and_then(|a| a.value.clone()), Some(Value::from(0.09)));
+        }
+        // Alone under another id.
+        let alone = beside(
+            "Starting to load model m",
+            "Process 42 has 78.90 GiB memory in use.",
+        );
+        assert_eq!(alone.cause.as_deref(), Some("weights_do_not_fit"));
+    }
+
+    #[test]
+    fn memory_that_pytorch_holds_in_pieces_is_named_first() {
+        let line = |unallocated: &str| {
+            format!(
+                "Application startup complete.\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 \
+                 has a total capacity of 44.40 GiB of which 612.31 MiB is free. Of the allocated memory 36.71 GiB is allocated \
+                 by PyTorch, and {unallocated} is reserved by PyTorch but unallocated."
+            )
+        };
+        let first = |unallocated| {
+            let found = diagnose(serde_json::json!({"engine": "vllm"}), &line(unallocated));
+            found
+                .advice
+                .first()
+                .map(|a| a.setting.clone())
+                .unwrap_or_default()
+        };
+        assert_eq!(first("6.22 GiB"), "env:PYTORCH_CUDA_ALLOC_CONF");
+        assert_eq!(first("20.00 MiB"), "gpu_memory_utilization");
+    }
+
+    #[test]
+    fn advice_is_of_the_engine_that_failed() {
+        let settings = |engine: &str, log: &str| {
+            let found = diagnose(serde_json::json!({"engine": engine}), log);
+            let advice = found.advice.iter().map(|a| a.setting.clone());
+            advice.collect::<Vec<String>>()
+        };
+        // SGLang's activations are outside of its share.
+        let sglang = settings(
+            "sglang",
+            "Load weight end.\nRuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        );
+        assert_eq!(
+            sglang,
+            ["mem_fraction_static", "model_size", "tensor_parallel_size"]
+        );
+        let llama = settings(
+            "llama.cpp",
+            "llama_kv_cache: failed to allocate buffer for kv cache",
+        );
+        assert_eq!(llama, ["ctx_size", "cache_type_k", "n_gpu_layers"]);
     }
 
     #[test]

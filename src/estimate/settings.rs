@@ -36,6 +36,10 @@ impl Deployment {
     ) -> Result<(Deployment, Option<String>), Unknown> {
         let mut deployment = Deployment::of_engine(engine)?;
         let engine = deployment.engine;
+        let (values, asked) = (
+            &join_cache_types(engine, values),
+            &join_cache_types(engine, asked),
+        );
         let read = Read {
             engine,
             values,
@@ -120,6 +124,22 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         d.unmodelled.push(Unmodelled::fitted_length());
     }
     Ok(())
+}
+
+/// llama.cpp sets the types of keys and of values apart; where both are one, that is the type of its cache.
+fn join_cache_types(
+    engine: EngineId,
+    values: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut joined = values.clone();
+    let types = (values.get("cache_type_k"), values.get("cache_type_v"));
+    if let (EngineId::LlamaCpp, (Some(k), Some(v))) = (engine, types) {
+        if k == v {
+            joined.insert("OLLAMA_KV_CACHE_TYPE".into(), k.clone());
+            joined.retain(|name, _| name != "cache_type_k" && name != "cache_type_v");
+        }
+    }
+    joined
 }
 
 /// The values as they were written.
@@ -314,6 +334,9 @@ mod tests {
         );
         assert_eq!(of("vllm serve m --max-model-len auto").len(), 1);
         assert!(of("llama-server -m /m.gguf -c 4096 --port 80 -ngl 99 --jinja").is_empty());
+        // Keys and values of one type are a cache of that type.
+        assert!(of("llama-server -m /m.gguf -ctk q8_0 -ctv q8_0").is_empty());
+        assert_eq!(of("llama-server -m /m.gguf -ctk q8_0"), ["--cache-type-k"]);
     }
 
     #[test]

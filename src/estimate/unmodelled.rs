@@ -5,6 +5,7 @@ use super::activation::Activation;
 use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
+use super::model::Mixer;
 use super::speculation::{Proposer, Speculation};
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::Setting;
@@ -461,6 +462,16 @@ pub(super) fn of(
     let d = deployment;
     let served = !matches!(d.engine, EngineId::LlamaCpp | EngineId::Transformers);
     let mut all = d.unmodelled.clone();
+    // llama.cpp divides the cells of its context among the slots; windows and states it keeps for each slot.
+    let is_plain = |m: &Mixer| {
+        matches!(
+            m,
+            Mixer::Latent { .. } | Mixer::Attention { window: None, .. }
+        )
+    };
+    if d.engine == EngineId::LlamaCpp && model.mixers.iter().all(is_plain) {
+        all.retain(|u| u.name != "--parallel");
+    }
     let mut put = |name: String, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));
     };
