@@ -98,10 +98,13 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
             in_use,
         })),
         (Some(name), None) => {
-            let Some(known) = catalog::find_gpu(catalog::shipped_gpus(), name) else {
-                return Err(Unknown::new(format!("the GPU `{name}` is not known"))
-                    .hint("give `gpu_total_gib`, what its driver reports"));
-            };
+            let (known, note) =
+                catalog::resolve_gpu(catalog::shipped_gpus(), name).map_err(|unknown| {
+                    let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
+                    let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
+                    Unknown::new(unknown.what).hint(hint)
+                })?;
+            warnings.extend(note);
             let total = known.reported_gib.unwrap_or_else(|| {
                 warnings.push(format!(
                     "what the driver of {} reports is not known: its {} GiB less 2 % are assumed",
