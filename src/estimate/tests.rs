@@ -320,7 +320,11 @@ fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
             "{engine:?}"
         );
         assert_eq!(risk, question::Risk::Medium, "{engine:?}");
-        assert!(reading.meaning(risk).contains("CUDA graphs"));
+        assert!(
+            reading
+                .meaning(risk, "a request", false)
+                .contains("CUDA graphs")
+        );
     }
 }
 
