@@ -141,10 +141,45 @@ pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> 
 
 /// Words that a full name has besides, and that set no GPU apart from another one.
 const FILLERS: &[&str] = &[
-    "amd", "ampere", "arc", "blackwell", "core", "data", "center", "edition", "geforce", "generation",
-    "gpu", "graphics", "hbm2", "hbm2e", "hbm3", "hbm3e", "hopper", "instinct", "intel", "nvidia",
-    "nvlink", "oam", "pcie", "quadro", "r", "radeon", "rx", "server", "sxm", "sxm2", "sxm3", "sxm4",
-    "sxm5", "sxm6", "tensor", "tesla", "tm", "vf", "workstation",
+    "amd",
+    "ampere",
+    "arc",
+    "blackwell",
+    "core",
+    "data",
+    "center",
+    "edition",
+    "geforce",
+    "generation",
+    "gpu",
+    "graphics",
+    "hbm2",
+    "hbm2e",
+    "hbm3",
+    "hbm3e",
+    "hopper",
+    "instinct",
+    "intel",
+    "nvidia",
+    "nvlink",
+    "oam",
+    "pcie",
+    "quadro",
+    "r",
+    "radeon",
+    "rx",
+    "server",
+    "sxm",
+    "sxm2",
+    "sxm3",
+    "sxm4",
+    "sxm5",
+    "sxm6",
+    "tensor",
+    "tesla",
+    "tm",
+    "vf",
+    "workstation",
 ];
 
 /// A name's words, small, a number and its unit as one (`8gb`).
@@ -201,19 +236,24 @@ pub fn resolve_gpu<'a>(
         models.iter().filter(is)
     };
     let fits = |m: &&GpuModel| size.is_none_or(|s| s == m.memory_gib);
+    let note = |found: &GpuModel| {
+        let families: Vec<String> = found.names().map(family_name).collect();
+        let is = |m: &&GpuModel| m.names().any(|n| families.contains(&family_name(n)));
+        let mut others = models
+            .iter()
+            .filter(is)
+            .filter(|m| m.memory_gib != found.memory_gib);
+        let other = others.next().filter(|_| size.is_none())?;
+        Some(format!(
+            "`{name}` has more than one size of memory: taken as {} with {} GiB; name `{}` for the one with {} GiB",
+            found.name, found.memory_gib, other.name, other.memory_gib
+        ))
+    };
     if let Some(found) = exact_gpu(models, name).or_else(|| {
         let sized = || siblings().find(fits);
         size.and_then(|_| sized())
     }) {
-        let named = size.is_some().then_some(found);
-        let mut others = siblings().filter(|m| named.is_none() && m.memory_gib != found.memory_gib);
-        let note = others.next().map(|other| {
-            format!(
-                "`{name}` has more than one size of memory: taken as {} with {} GiB; name `{}` for the one with {} GiB",
-                found.name, found.memory_gib, other.name, other.memory_gib
-            )
-        });
-        return Ok((found, note));
+        return Ok((found, note(found)));
     }
     let driver = model_of(models, name);
     let sizes = |all: Vec<&GpuModel>| {
@@ -234,9 +274,12 @@ pub fn resolve_gpu<'a>(
             hint: near_gpu(models, name),
         });
     };
-    let own = found.words.iter().any(|w| size_of(&w.to_ascii_lowercase()) == size);
+    let own = found
+        .words
+        .iter()
+        .any(|w| size_of(&w.to_ascii_lowercase()) == size);
     if fits(&found) || own {
-        return Ok((found, None));
+        return Ok((found, note(found)));
     }
     let all: Vec<&GpuModel> = siblings().collect();
     Err(sizes(if all.is_empty() { vec![found] } else { all }))
@@ -246,7 +289,11 @@ pub fn resolve_gpu<'a>(
 /// same number; then those that are a slip away.
 fn near_gpu(models: &[GpuModel], name: &str) -> Option<String> {
     let wanted = family_name(name);
-    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    let digits = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>()
+    };
     let rank = |known: &str| {
         let edits = strsim::damerau_levenshtein(&wanted, known);
         let long = known.len() * 2 >= wanted.len() && known.len() >= 2;
@@ -260,8 +307,11 @@ fn near_gpu(models: &[GpuModel], name: &str) -> Option<String> {
     };
     let mut near: Vec<((usize, usize), &str)> = Vec::new();
     for model in models {
-        let best = model.names().filter_map(|n| Some((rank(&family_name(n))?, n))).min();
-        near.extend(best);
+        let ranked = model
+            .names()
+            .filter_map(|n| Some((rank(&family_name(n))?, n)));
+        // People's name rather than the maker's.
+        near.extend(ranked.min_by_key(|(rank, n)| (*rank, n.len())));
     }
     let least = near.iter().map(|(rank, _)| *rank).min();
     let best = near.iter().filter(|(rank, _)| Some(*rank) == least);
@@ -284,7 +334,9 @@ impl GpuModel {
     fn extra_words<'w>(&self, words: &'w [String]) -> Vec<&'w str> {
         let mut own: Vec<String> = self.names().flat_map(words_of).collect();
         own.extend(self.words.iter().map(|w| w.to_ascii_lowercase()));
-        let extra = words.iter().filter(|w| size_of(w).is_none() && !own.contains(w));
+        let extra = words
+            .iter()
+            .filter(|w| size_of(w).is_none() && !own.contains(w));
         let extra = extra.map(String::as_str).filter(|w| !FILLERS.contains(w));
         extra.collect()
     }
@@ -386,7 +438,10 @@ mod tests {
             let refused = resolve_gpu(&models, name).unwrap_err();
             assert_eq!(refused.hint.as_deref(), Some(hint), "{name}");
         }
-        let ada = resolve_gpu(&models, "RTX A6000 Ada").unwrap_err().hint.unwrap();
+        let ada = resolve_gpu(&models, "RTX A6000 Ada")
+            .unwrap_err()
+            .hint
+            .unwrap();
         assert!(ada.contains("A6000") || ada.contains("6000 Ada"), "{ada}");
         for (name, other) in [
             ("A100", "`A100 40GB`"),
