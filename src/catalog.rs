@@ -1,6 +1,7 @@
 //! Facts about GPUs for planning, as makers' data sheets have them (configs/gpus.yaml).
 
 use crate::error::Failure;
+use crate::wording::did_you_mean;
 use serde::{Deserialize, Serialize};
 
 /// The facts that ship.
@@ -24,6 +25,9 @@ pub struct GpuModel {
     /// Streaming multiprocessors, or compute units.
     #[serde(skip_serializing)]
     pub sms: u64,
+    /// NVIDIA's compute capability, where its generation does not tell which engines run on it.
+    #[serde(default, skip_serializing)]
+    pub compute: Option<f64>,
     /// Whether it can be bought as a GPU of its own: a slice, a part of a card or a laptop's cannot.
     #[serde(default = "is_sold_alone", skip_serializing)]
     pub sold_alone: bool,
@@ -109,22 +113,233 @@ fn plain_name(name: &str) -> String {
         .collect()
 }
 
-/// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
-/// name.
-pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+/// The same without the maker's names before it.
+fn short_name(name: &str) -> String {
     let plain = plain_name(name);
     let short = plain
         .trim_start_matches("nvidia")
         .trim_start_matches("amd")
         .trim_start_matches("geforce");
-    let is = |known: &String| {
+    short.to_owned()
+}
+
+/// The model with exactly this name: a short name (`H100`, `RTX 4090`) or the catalog's name.
+fn exact_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+    let (plain, short) = (plain_name(name), short_name(name));
+    let is = |known: &str| {
         let known = plain_name(known);
         known == plain || known == short
     };
-    models
+    models.iter().find(|m| m.names().any(is))
+}
+
+/// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
+/// name. Of a name that a person gives, [`resolve_gpu`] checks every word.
+pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+    exact_gpu(models, name).or_else(|| model_of(models, name))
+}
+
+/// Words that a full name has besides, and that set no GPU apart from another one.
+const FILLERS: &[&str] = &[
+    "amd",
+    "ampere",
+    "arc",
+    "blackwell",
+    "core",
+    "data",
+    "center",
+    "edition",
+    "geforce",
+    "generation",
+    "gpu",
+    "graphics",
+    "hbm2",
+    "hbm2e",
+    "hbm3",
+    "hbm3e",
+    "hopper",
+    "instinct",
+    "intel",
+    "nvidia",
+    "nvlink",
+    "oam",
+    "pcie",
+    "quadro",
+    "r",
+    "radeon",
+    "rx",
+    "server",
+    "sxm",
+    "sxm2",
+    "sxm3",
+    "sxm4",
+    "sxm5",
+    "sxm6",
+    "tensor",
+    "tesla",
+    "tm",
+    "vf",
+    "workstation",
+];
+
+/// A name's words, small, a number and its unit as one (`8gb`).
+fn words_of(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in name.split(|c: char| !c.is_ascii_alphanumeric()) {
+        let word = word.to_ascii_lowercase();
+        let unit = matches!(word.as_str(), "gb" | "gib");
+        match words.last_mut() {
+            Some(last) if unit && last.bytes().all(|b| b.is_ascii_digit()) => *last += "gb",
+            _ if word.is_empty() => {}
+            _ => words.push(word),
+        }
+    }
+    words
+}
+
+/// The memory that a word names, GiB as sold.
+fn size_of(word: &str) -> Option<f64> {
+    let number = word.strip_suffix("gb").or(word.strip_suffix("gib"))?;
+    number.parse::<u32>().ok().map(f64::from)
+}
+
+/// A name without its memory: what the variants of a card share.
+fn family_name(name: &str) -> String {
+    let words = words_of(name);
+    let kept: Vec<String> = words.into_iter().filter(|w| size_of(w).is_none()).collect();
+    short_name(&kept.join(" "))
+}
+
+/// A name that leads to no GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownGpu {
+    /// What is wrong.
+    pub what: String,
+    /// Names, or sizes, that are known.
+    pub hint: Option<String>,
+}
+
+/// The model that a person names, and a note where the name holds for several sizes of memory. No word of
+/// the name is passed over: a card with half the memory, or with `Ti` behind its name, is another one.
+///
+/// # Errors
+/// The name, or its memory, is not known.
+pub fn resolve_gpu<'a>(
+    models: &'a [GpuModel],
+    name: &str,
+) -> Result<(&'a GpuModel, Option<String>), UnknownGpu> {
+    let words = words_of(name);
+    let size = words.iter().find_map(|w| size_of(w));
+    let family = family_name(name);
+    let siblings = || {
+        let is = |m: &&GpuModel| m.names().any(|n| family_name(n) == family);
+        models.iter().filter(is)
+    };
+    let fits = |m: &&GpuModel| size.is_none_or(|s| s == m.memory_gib);
+    let note = |found: &GpuModel| {
+        let families: Vec<String> = found.names().map(family_name).collect();
+        let is = |m: &&GpuModel| m.names().any(|n| families.contains(&family_name(n)));
+        let mut others = models
+            .iter()
+            .filter(is)
+            .filter(|m| m.memory_gib != found.memory_gib);
+        let other = others.next().filter(|_| size.is_none())?;
+        Some(format!(
+            "`{name}` has more than one size of memory: taken as {} with {} GiB; name `{}` for the one with {} GiB",
+            found.name, found.memory_gib, other.name, other.memory_gib
+        ))
+    };
+    if let Some(found) = exact_gpu(models, name).or_else(|| {
+        let sized = || siblings().find(fits);
+        size.and_then(|_| sized())
+    }) {
+        return Ok((found, note(found)));
+    }
+    let driver = model_of(models, name);
+    let sizes = |all: Vec<&GpuModel>| {
+        let mut sizes: Vec<String> = all.iter().map(|m| format!("{} GB", m.memory_gib)).collect();
+        sizes.dedup();
+        UnknownGpu {
+            what: format!("no GPU `{name}` with this size of memory is known"),
+            hint: Some(format!("known of this name: {}", sizes.join(", "))),
+        }
+    };
+    let Some(found) = driver.filter(|m| m.extra_words(&words).is_empty()) else {
+        let all: Vec<&GpuModel> = siblings().collect();
+        if size.is_some() && !all.is_empty() {
+            return Err(sizes(all));
+        }
+        return Err(UnknownGpu {
+            what: format!("the GPU `{name}` is not known"),
+            hint: near_gpu(models, name),
+        });
+    };
+    let own = found
+        .words
         .iter()
-        .find(|m| m.called.iter().any(is) || is(&m.name))
-        .or_else(|| model_of(models, name))
+        .any(|w| size_of(&w.to_ascii_lowercase()) == size);
+    if fits(&found) || own {
+        return Ok((found, note(found)));
+    }
+    let all: Vec<&GpuModel> = siblings().collect();
+    Err(sizes(if all.is_empty() { vec![found] } else { all }))
+}
+
+/// ``did you mean `MI300X`?``: the names that begin as this one or of which it is the beginning, with the
+/// same number; then those that are a slip away.
+fn near_gpu(models: &[GpuModel], name: &str) -> Option<String> {
+    let wanted = family_name(name);
+    let digits = |text: &str| {
+        text.chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>()
+    };
+    let rank = |known: &str| {
+        let edits = strsim::damerau_levenshtein(&wanted, known);
+        let long = known.len() * 2 >= wanted.len() && known.len() >= 2;
+        match () {
+            () if edits <= 1 && digits(&wanted) == digits(known) => Some((0, edits)),
+            () if long && wanted.starts_with(known) => Some((0, edits)),
+            () if wanted.len() >= 3 && known.starts_with(&wanted) => Some((1, edits)),
+            () if known.len() >= 4 && wanted.contains(known) => Some((2, edits)),
+            () => None,
+        }
+    };
+    let mut near: Vec<((usize, usize), &str)> = Vec::new();
+    for model in models {
+        let ranked = model
+            .names()
+            .filter_map(|n| Some((rank(&family_name(n))?, n)));
+        // People's name rather than the maker's.
+        near.extend(ranked.min_by_key(|(rank, n)| (*rank, n.len())));
+    }
+    let least = near.iter().map(|(rank, _)| *rank).min();
+    let best = near.iter().filter(|(rank, _)| Some(*rank) == least);
+    let mut names: Vec<String> = best.map(|(_, n)| format!("`{n}`")).collect();
+    names.truncate(2);
+    if !names.is_empty() {
+        return Some(format!("did you mean {}?", names.join(" or ")));
+    }
+    did_you_mean(name, models.iter().flat_map(GpuModel::names), 1)
+}
+
+impl GpuModel {
+    /// The names that people use for it, and its own.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let called = self.called.iter().map(String::as_str);
+        called.chain([self.name.as_str()])
+    }
+
+    /// The words of a name that are not of this model's own.
+    fn extra_words<'w>(&self, words: &'w [String]) -> Vec<&'w str> {
+        let mut own: Vec<String> = self.names().flat_map(words_of).collect();
+        own.extend(self.words.iter().map(|w| w.to_ascii_lowercase()));
+        let extra = words
+            .iter()
+            .filter(|w| size_of(w).is_none() && !own.contains(w));
+        let extra = extra.map(String::as_str).filter(|w| !FILLERS.contains(w));
+        extra.collect()
+    }
 }
 
 /// Every model that ships.
@@ -186,6 +401,59 @@ mod tests {
         // Half of a board's 128 GiB and 3.2768 TB/s.
         assert!((die.memory_gib, die.bandwidth_gb_s, die.sms) == (64.0, 1638.4, 110));
         assert!(die.name.contains("die"), "{}", die.name);
+    }
+
+    #[test]
+    fn a_size_or_a_suffix_of_a_name_is_never_passed_over() {
+        let models = load_gpus().unwrap();
+        let found = |name: &str| resolve_gpu(&models, name).map(|(m, _)| m.memory_gib);
+        for (name, gib) in [
+            ("RTX 4060 Ti 8GB", 8.0),
+            ("RTX 4060 Ti 16 GB", 16.0),
+            ("NVIDIA GeForce RTX 4060 Ti", 16.0),
+            ("RTX 3080 12GB", 12.0),
+            ("RTX 3060 8GB", 8.0),
+            ("A100 40GB", 40.0),
+            ("A100-SXM4-80GB", 80.0),
+            ("NVIDIA A100-PCIE-40GB", 40.0),
+            ("NVIDIA H100 80GB HBM3", 80.0),
+            ("NVIDIA GH200 480GB", 96.0),
+            ("L40S 48GB", 48.0),
+            ("NVIDIA RTX 6000 Ada Generation", 48.0),
+            ("AMD Instinct MI300X OAM", 192.0),
+        ] {
+            assert_eq!(found(name), Ok(gib), "{name}");
+        }
+        for (name, hint) in [
+            ("RTX 4090 48GB", "known of this name: 24 GB"),
+            ("L4 48GB", "known of this name: 24 GB"),
+            ("RTX 3080 20GB", "known of this name: 12 GB, 10 GB"),
+            ("RTX 5090 Ti", "did you mean `RTX 5090`?"),
+            ("RTX 5070 Super", "did you mean `RTX 5070`?"),
+            ("RTX 4090D", "did you mean `RTX 4090`?"),
+            ("RTX 4090 D", "did you mean `RTX 4090`?"),
+            ("H1000", "did you mean `H100`?"),
+            ("mi300", "did you mean `MI300X` or `MI300A`?"),
+        ] {
+            let refused = resolve_gpu(&models, name).unwrap_err();
+            assert_eq!(refused.hint.as_deref(), Some(hint), "{name}");
+        }
+        let ada = resolve_gpu(&models, "RTX A6000 Ada")
+            .unwrap_err()
+            .hint
+            .unwrap();
+        assert!(ada.contains("A6000") || ada.contains("6000 Ada"), "{ada}");
+        for (name, other) in [
+            ("A100", "`A100 40GB`"),
+            ("V100", "`Tesla V100 SXM2 16GB`"),
+            ("RTX 4060 Ti", "`GeForce RTX 4060 Ti 8GB`"),
+        ] {
+            let note = resolve_gpu(&models, name).unwrap().1.unwrap();
+            assert!(note.contains(other), "{note}");
+        }
+        for name in ["H100", "L4", "A100 80GB", "A100-40GB", "RTX 4060 Ti 8GB"] {
+            assert_eq!(resolve_gpu(&models, name).unwrap().1, None, "{name}");
+        }
     }
 
     #[test]

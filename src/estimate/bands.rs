@@ -213,7 +213,7 @@ fn non_torch(known: &Known) -> Option<Spread> {
     let (low, high, source) = match (known.deployment.tp, runs) {
         (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
         (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),
-        (_, 2..) => (0.1, 0.15, "built-in: vLLM on GPUs with NVLink"),
+        (_, 2..) => (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by NVLink"),
         _ => (0.6, 1.0, "built-in: vLLM, one run"),
     };
     spread((low, high), (0.0, 0.0), runs, source)
@@ -254,7 +254,10 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         .map(|s| s.band(bytes));
     }
     let (mut above, mut below) = (0.0f64, 0.0f64);
+    // The most that the share can leave: every other term at its lowest.
+    let mut room = 0.0f64;
     let mut cases = u64::MAX;
+    let mut source = "built-in: the other terms' bands together";
     for term in terms {
         let counted = match term.component {
             Component::KvCache | Component::Draft => false,
@@ -268,6 +271,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
             return None;
         };
         above += (b.saturating_sub(band.low) as f64).powi(2);
+        room += b.saturating_sub(band.low) as f64;
         below += (band.high.saturating_sub(*b) as f64).powi(2);
         cases = cases.min(band.cases);
     }
@@ -276,6 +280,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     let shared = engines::gpu_model(known.deployment).and_then(|g| g.shares_host?.off);
     if let Some(off) = shared {
         above += off * GIB;
+        room += off * GIB;
         below += off * GIB;
         cases = cases.min(5);
     }
@@ -286,14 +291,15 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     }
     if !known.settings.batch_known || known.deployment.memory_fraction.is_none() {
         // Defaults that were assumed: of 14 scattered logs nine in ten lie within this share of the cache.
-        above += 0.20 * bytes as f64;
+        above = (above + 0.20 * bytes as f64).min(room);
         below += 0.25 * bytes as f64;
         cases = cases.min(14);
+        source = "built-in: defaults that you did not give";
     }
     Some(Band {
         low: (bytes as f64 - below).max(0.0) as u64,
         high: (bytes as f64 + above) as u64,
         cases,
-        source: "built-in: the other terms' bands together".into(),
+        source: source.into(),
     })
 }

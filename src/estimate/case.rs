@@ -64,6 +64,7 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
         values.insert("enable_lora".into(), "true".into());
     }
     let asked = unmodelled::flags_of_case(engine, line);
+    refuse_slips(line, engine, &asked)?;
     let (mut deployment, draft) =
         Deployment::from_settings(engine, &values, &asked, IllegalValue::IsRefused)?;
     let drafts = draft.map(|draft| Unmodelled::speculation(&draft));
@@ -83,6 +84,49 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     })
 }
 
+/// The keys of a line besides settings.
+const KEYS: &[&str] = &[
+    "id",
+    "model",
+    "config",
+    "engine",
+    "engine_version",
+    "gpu",
+    "gpu_total_gib",
+    "init_total_memory_gib",
+    "gpu_in_use_gib",
+    "hint",
+    "speculative",
+];
+
+/// Refuses a key that is a slip away from one that is read: its value would be passed over. Other keys are
+/// their author's own.
+fn refuse_slips(
+    line: &Value,
+    engine: EngineId,
+    asked: &BTreeMap<String, String>,
+) -> Result<(), Unknown> {
+    let known = || {
+        let settings = SETTINGS.iter().flat_map(move |s| {
+            let names = std::iter::once(&s.name)
+                .chain(&s.aliases)
+                .map(String::as_str);
+            names.chain(s.names(engine))
+        });
+        KEYS.iter().copied().chain(settings)
+    };
+    for key in line.as_object().into_iter().flat_map(|map| map.keys()) {
+        if asked.contains_key(key) || known().any(|k| k == key) {
+            continue;
+        }
+        if let Some(near) = unmodelled::nearest(key, known()) {
+            return Err(Unknown::new(format!("`{key}` is no key of a line"))
+                .hint(format!("did you mean `{near}`?")));
+        }
+    }
+    Ok(())
+}
+
 /// The GPU, with what its driver reports.
 fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>, Unknown> {
     let name = fields.text(&["gpu"])?.filter(|n| *n != "unknown");
@@ -98,10 +142,13 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
             in_use,
         })),
         (Some(name), None) => {
-            let Some(known) = catalog::find_gpu(catalog::shipped_gpus(), name) else {
-                return Err(Unknown::new(format!("the GPU `{name}` is not known"))
-                    .hint("give `gpu_total_gib`, what its driver reports"));
-            };
+            let (known, note) =
+                catalog::resolve_gpu(catalog::shipped_gpus(), name).map_err(|unknown| {
+                    let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
+                    let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
+                    Unknown::new(unknown.what).hint(hint)
+                })?;
+            warnings.extend(note);
             let total = known.reported_gib.unwrap_or_else(|| {
                 warnings.push(format!(
                     "what the driver of {} reports is not known: its {} GiB less 2 % are assumed",
@@ -323,6 +370,20 @@ mod tests {
         assert_eq!(case.deployment.quantization, None);
         assert_eq!(case.deployment.memory_fraction, Some(0.95));
         assert_eq!(case.deployment.gpu.unwrap().total, (79.18 * GIB) as u64);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused_and_an_own_one_is_left_alone() {
+        let line = |key: &str| json!({"model": "Qwen/Qwen3-8B", "gpu": "L4", key: 8192});
+        let refused = read(&line("max_model_length")).unwrap_err();
+        assert_eq!(refused.what, "`max_model_length` is no key of a line");
+        assert_eq!(
+            refused.hint.as_deref(),
+            Some("did you mean `max_model_len`?")
+        );
+        for own in ["kv_pool_tokens", "note", "measured_gib", "something"] {
+            assert!(read(&line(own)).is_ok(), "{own}");
+        }
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct Deployment {
     pub flashinfer_sampler: Option<bool>,
     /// vLLM's V0 engine (`VLLM_USE_V1=0`); `None`: the default of the version.
     pub vllm_v0: Option<bool>,
+    /// GPUs that its container gets, where the line that starts it says so.
+    pub given_gpus: Option<u64>,
     /// It runs on the host's processors: no GPU allocator rounds its allocations.
     pub on_cpu: bool,
     /// What was asked for, moves memory and is not modelled.
@@ -122,6 +124,7 @@ impl Deployment {
             kv_cache_memory: None,
             flashinfer_sampler: None,
             vllm_v0: None,
+            given_gpus: None,
             on_cpu: false,
             unmodelled: Vec::new(),
             own: OwnRuns::default(),

@@ -14,7 +14,7 @@ use super::{
 };
 use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
-    fits::{Verdict, verdict},
+    fits::{self, Verdict, verdict},
 };
 use serde_json::{Map, Value, json};
 
@@ -464,6 +464,11 @@ fn of_release(
         estimate.doubt();
     }
     shared_host::judge_rest(&mut estimate, deployment);
+    if let Some(why) = fits::refusal(deployment) {
+        estimate.fits = Some(false);
+        estimate.warnings.push(format!("it will not start: {why}"));
+        estimate.reason = why;
+    }
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
     estimate.warnings.extend(sentences);
     let host = estimate.host.iter().map(HostPart::sentence);

@@ -2,8 +2,10 @@
 
 use super::{
     Deployment, EngineId, Unknown, Version,
-    engines::{Settings, vllm},
+    engines::{self, Settings, vllm},
+    unmodelled,
 };
+use crate::wording::count_noun;
 
 /// What decides whether a deployment fits.
 pub(super) struct Verdict<'a> {
@@ -14,6 +16,28 @@ pub(super) struct Verdict<'a> {
     pub for_cache: &'a Result<i128, Unknown>,
     pub max_concurrency: &'a Result<f64, Unknown>,
     pub total: &'a Result<u64, Unknown>,
+}
+
+/// Why it does not start whatever the memory is.
+pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
+    if deployment.on_cpu {
+        return None;
+    }
+    let needed = deployment.gpus();
+    if let Some(given) = deployment.given_gpus.filter(|given| *given < needed) {
+        return Some(format!(
+            "the container gets {}, the engine needs {needed}",
+            count_noun(given, "GPU")
+        ));
+    }
+    let least = unmodelled::least_compute(deployment.engine)?;
+    let gpu = engines::gpu_model(deployment)?;
+    let own = gpu.compute.filter(|own| *own < least)?;
+    Some(format!(
+        "{} needs a GPU of compute capability {least:.1} or more, and {} has {own:.1}; llama.cpp and Ollama run on it",
+        deployment.engine.name(),
+        gpu.name
+    ))
 }
 
 /// Whether it fits, and why.

@@ -301,6 +301,20 @@ fn bytes_that_are_asked_for_the_cache_are_not_more_than_the_gpu_has() {
 }
 
 #[test]
+fn the_cache_is_never_more_than_the_share_leaves() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let estimate = estimate(&model, &vllm(19, "H100", 79.18));
+    let term = |c| estimate.terms.iter().find(|t| t.component == c).unwrap();
+    let cache = term(Component::KvCache).band.clone().unwrap();
+    let weights = term(Component::Weights).band.clone().unwrap();
+    assert!(
+        cache.high <= estimate.budget.unwrap() - weights.low,
+        "{cache:?}"
+    );
+    assert_eq!(cache.source, "built-in: defaults that you did not give");
+}
+
+#[test]
 fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
     let model = pattern(32, |_| attention(8, 128, None));
     for engine in [EngineId::Sglang, EngineId::Tgi, EngineId::TensorRtLlm] {
@@ -320,7 +334,11 @@ fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
             "{engine:?}"
         );
         assert_eq!(risk, question::Risk::Medium, "{engine:?}");
-        assert!(reading.meaning(risk).contains("CUDA graphs"));
+        assert!(
+            reading
+                .meaning(risk, "a request", false)
+                .contains("CUDA graphs")
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use super::kv::text_value;
 use super::model::Mixer;
 use super::speculation::{Proposer, Speculation};
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
-use crate::engine::settings::Setting;
+use crate::engine::settings::{SETTINGS, Setting};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -82,8 +82,16 @@ impl Unmodelled {
     }
 
     /// A flag of which nothing is known.
-    fn unknown_flag(flag: String) -> Unmodelled {
-        Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
+    fn unknown_flag(engine: EngineId, own: &str, flag: &str) -> Unmodelled {
+        let name = match near_flag(engine, own) {
+            Some(near) => format!(
+                "{flag} ({} has no such flag: did you mean --{}?)",
+                engine.name(),
+                near.replace('_', "-")
+            ),
+            None => format!("{flag} (unknown flag)"),
+        };
+        Unmodelled::new(name, Moves::Either, ALL)
     }
 
     /// A tower for images or sound.
@@ -158,6 +166,7 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenEngine {
     versions: Option<[String; 2]>,
+    least_compute: Option<f64>,
     model: String,
     no_memory: String,
     #[serde(default)]
@@ -206,6 +215,34 @@ fn engine_table(engine: EngineId) -> Option<&'static WrittenEngine> {
     let mut engines = table()?.engines.iter();
     let found = engines.find(|(name, _)| EngineId::from_name(name) == Ok(engine));
     found.map(|(_, table)| table)
+}
+
+/// The least compute capability of NVIDIA's on which the engine runs, where that is known.
+pub(super) fn least_compute(engine: EngineId) -> Option<f64> {
+    engine_table(engine)?.least_compute
+}
+
+/// The engine's flag that a misspelt one is most like: a slip away, not a part of it.
+fn near_flag(engine: EngineId, flag: &str) -> Option<String> {
+    let table = engine_table(engine)?;
+    let moved = table.not_modelled.iter().map(|m| m.flags.as_str());
+    let lists = [table.model.as_str(), &table.no_memory, &table.host];
+    let words = lists
+        .into_iter()
+        .chain(moved)
+        .flat_map(str::split_whitespace);
+    let settings = SETTINGS.iter().flat_map(|s| s.names(engine));
+    nearest(flag, words.chain(settings))
+}
+
+/// The name that is a slip away from this one, or goes on where it ends.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let near = known.filter_map(|k| {
+        let edits = strsim::damerau_levenshtein(name, k);
+        let most = name.len().min(k.len()) / 4;
+        (k.len() > 1 && edits > 0 && edits <= most).then_some((edits, k))
+    });
+    near.min().map(|(_, k)| k.to_owned())
 }
 
 fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
@@ -344,7 +381,7 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
         match effect(engine, own) {
             Effect::None | Effect::Host => None,
             Effect::Unknown if variable => None,
-            Effect::Unknown => Some(Unmodelled::unknown_flag(flag)),
+            Effect::Unknown => Some(Unmodelled::unknown_flag(engine, own, &flag)),
             Effect::Moves(found) if is_unset(value, found.unless.as_deref()) => None,
             Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
         }

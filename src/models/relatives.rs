@@ -112,7 +112,10 @@ mod tests {
     fn every_row_of_the_table_is_read_and_every_scheme_is_known() {
         let names: Names = serde_yaml::from_str(TABLE).unwrap();
         for ending in &names.schemes {
-            let read = crate::estimate::format::named::read(&ending.quantization);
+            let read = crate::estimate::format::named::read(
+                &ending.quantization,
+                crate::estimate::EngineId::Vllm,
+            );
             assert!(read.is_ok(), "{ending:?}");
         }
     }

@@ -308,15 +308,24 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
     let Some(risk) = reading.risk(page.concurrency) else {
         return unknown("Whether it fits depends on the GPU: name it with --gpu".into());
     };
-    let asked = match (page.concurrency, page.longest) {
-        (0 | 1, _) => String::new(),
+    let several = page.concurrency > 1;
+    let requests = match (page.concurrency, page.longest) {
+        (0 | 1, _) => "one longest request".to_owned(),
         (n, Some(longest)) => {
             let (n, longest) = (grouped_count(n), grouped_count(longest));
-            format!(", {n} requests of {longest} tokens")
+            format!("{n} requests of {longest} tokens")
         }
-        (n, None) => format!(", {} requests", grouped_count(n)),
+        (n, None) => format!("{} requests", grouped_count(n)),
     };
-    let fits = || format!("{asked}; risk {}: {}", risk.as_str(), reading.meaning(risk));
+    let asked = if several {
+        format!(", {requests}")
+    } else {
+        String::new()
+    };
+    let fits = || {
+        let meaning = reading.meaning(risk, &requests, several);
+        format!("{asked}; risk {}: {meaning}", risk.as_str())
+    };
     match risk {
         Risk::Low => (AnswerState::Safe, format!("Fits{}", fits())),
         Risk::Medium => (AnswerState::Tight, format!("Fits{}", fits())),
@@ -335,7 +344,7 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
 /// Bytes that are lacking on each GPU, where that is one figure, and what they are for.
 fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
     let Some(on) = &reading.on else {
-        return (None, Risk::DoesNotFit.meaning().into());
+        return (None, Risk::DoesNotFit.meaning("", false));
     };
     if reading.besides >= on.budget {
         let why = format!(
@@ -762,10 +771,10 @@ fn format_parameters(n: u64) -> String {
     }
 }
 
-/// Requests at once: with a decimal while it matters.
+/// Requests at once: with a decimal while it matters. Rounded down: 6.96 are not 7.
 fn at_once(n: f64) -> String {
     match n {
-        n if n < 100.0 => format!("{n:.1}"),
+        n if n < 100.0 => format!("{:.1}", (n * 10.0 + 1e-6).floor() / 10.0),
         n => grouped_count(n as u64),
     }
 }

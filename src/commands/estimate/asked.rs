@@ -211,6 +211,7 @@ impl Words {
             ))
             .hint("check the parallel sizes: their product is the number of GPUs"));
         }
+        deployment.given_gpus = given_gpus(rules, &own);
         let version = args.engine_version.as_ref().or(own.version.as_ref());
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));
@@ -227,6 +228,51 @@ impl Words {
             warnings,
         })
     }
+}
+
+/// How many GPUs the container gets; `None` where its line does not say, where other containers share the
+/// parallel sizes, or where the engine takes what it gets.
+fn given_gpus(engine: EngineId, own: &OwnSettings) -> Option<u64> {
+    const SEVERAL: [&str; 7] = [
+        "nnodes",
+        "node_rank",
+        "headless",
+        "data_parallel_size_local",
+        "data_parallel_rank",
+        "data_parallel_address",
+        "dist_init_addr",
+    ];
+    let ray = own.values.get("distributed_executor_backend");
+    let several = SEVERAL.iter().any(|name| own.values.contains_key(*name));
+    if several || ray.is_some_and(|b| b == "ray") || takes_what_it_gets(engine) {
+        return None;
+    }
+    match &own.gpus {
+        GpuRequest::Count(n) => Some(u64::from(*n)),
+        GpuRequest::Ids(ids) => Some(ids.len() as u64),
+        GpuRequest::None | GpuRequest::All => None,
+    }
+}
+
+fn takes_what_it_gets(engine: EngineId) -> bool {
+    matches!(
+        engine,
+        EngineId::LlamaCpp | EngineId::Ollama | EngineId::Transformers
+    )
+}
+
+/// A sentence where a line of `docker run` gives an engine that needs a GPU none.
+fn lacks_gpu(args: &EstimateArgs, launch: &Launch, engine: EngineId) -> Option<String> {
+    let image = launch.image.as_deref().filter(|_| !args.words.is_empty())?;
+    let other = ["cpu", "tpu", "xpu", "hpu", "rocm", "gaudi", "neuron"];
+    let given = launch.gpus.is_some()
+        || launch.amd
+        || launch.runtime.is_some()
+        || launch.env.contains_key("NVIDIA_VISIBLE_DEVICES")
+        || launch.unresolved.iter().any(|u| u.ends_with("(the GPUs)"))
+        || other.iter().any(|kind| image.contains(kind));
+    (!given && !takes_what_it_gets(engine))
+        .then(|| "the line gives the container no GPU: add --gpus all before the image".to_owned())
 }
 
 /// The engine, and what its own command line sets where one is given.
@@ -256,7 +302,12 @@ fn own_settings(
             values: server.settings.values,
             version: server.version,
             gpus: launch.gpus.clone().unwrap_or_default(),
-            warnings: [launch.warnings.clone(), server.warnings].concat(),
+            warnings: [
+                launch.warnings.clone(),
+                server.warnings,
+                lacks_gpu(args, launch, engine).into_iter().collect(),
+            ]
+            .concat(),
         },
     ))
 }

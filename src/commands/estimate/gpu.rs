@@ -2,7 +2,7 @@
 
 use super::launched::find_container;
 use crate::capture::{DeviceFacts, MemorySample};
-use crate::catalog::{self, GpuModel};
+use crate::catalog::{self, GpuModel, UnknownGpu};
 use crate::cli::EstimateArgs;
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -10,7 +10,6 @@ use crate::estimate::Gpu;
 use crate::preset::GpuRequest;
 use crate::telemetry::{self, Wanted};
 use crate::units::{Bytes, GIB};
-use crate::wording::near_names;
 
 /// Share of the memory as sold that is planned with where what a driver reports is not known.
 const PLANNED: f64 = 0.98;
@@ -41,39 +40,37 @@ pub fn of(
             gpu.total = memory.map_or(gpu.total, |m| m.0);
             Some(gpu)
         }
-        (Some(name), memory) => match (catalog::find_gpu(catalog::shipped_gpus(), name), memory) {
-            (known, Some(memory)) => Some(Gpu {
-                name: known.map_or(name, |k| k.name.as_str()).to_owned(),
-                total: memory.0,
-                in_use: 0,
-            }),
-            (Some(known), None) => {
-                if known.reported_gib.is_none() {
-                    notes.push(format!(
-                        "what the driver of {} reports is not known: {} % of its {} GiB are planned with",
-                        known.name,
-                        PLANNED * 100.0,
-                        known.memory_gib
-                    ));
-                }
-                notes.extend(known.shares_host.map(|shared| match shared.idle {
-                    Some(idle) => format!(
-                        "{} shares its memory with the host: {idle} GiB count as in use by the operating system, as measured on one",
-                        known.name
-                    ),
-                    None => format!(
-                        "{} shares its memory with the host: the operating system's part is unknown",
-                        known.name
-                    ),
-                }));
-                Some(planned(known))
+        (Some(name), Some(memory)) => Some(Gpu {
+            name: catalog::find_gpu(catalog::shipped_gpus(), name)
+                .map_or(name, |k| k.name.as_str())
+                .to_owned(),
+            total: memory.0,
+            in_use: 0,
+        }),
+        (Some(name), None) => {
+            let (known, note) = catalog::resolve_gpu(catalog::shipped_gpus(), name)
+                .map_err(|unknown| refused(name, unknown))?;
+            notes.extend(note);
+            if known.reported_gib.is_none() {
+                notes.push(format!(
+                    "what the driver of {} reports is not known: {} % of its {} GiB are planned with",
+                    known.name,
+                    PLANNED * 100.0,
+                    known.memory_gib
+                ));
             }
-            (None, None) => {
-                return Err(Failure::usage(format!("the GPU `{name}` is not known"))
-                    .hint(nearest(name))
-                    .hint("or give --gpu-memory, what its driver reports"));
-            }
-        },
+            notes.extend(known.shares_host.map(|shared| match shared.idle {
+                Some(idle) => format!(
+                    "{} shares its memory with the host: {idle} GiB count as in use by the operating system, as measured on one",
+                    known.name
+                ),
+                None => format!(
+                    "{} shares its memory with the host: the operating system's part is unknown",
+                    known.name
+                ),
+            }));
+            Some(planned(known))
+        }
     };
     let here = args.gpu.as_deref() == Some("detected");
     for other in neighbours(args)? {
@@ -147,12 +144,15 @@ pub fn planned(known: &GpuModel) -> Gpu {
     }
 }
 
-fn nearest(name: &str) -> String {
-    let known = catalog::shipped_gpus().iter().map(|m| m.name.as_str());
-    match near_names(name, known, 1).first() {
-        Some(best) => format!("is it `{best}`? `plimsoll gpus` lists those that are known"),
-        None => "`plimsoll gpus` lists those that are known".into(),
-    }
+/// The failure for a name that leads to no GPU.
+fn refused(name: &str, unknown: UnknownGpu) -> Failure {
+    let failure = Failure::usage(unknown.what);
+    let failure = unknown.hint.into_iter().fold(failure, Failure::hint);
+    failure
+        .hint("`plimsoll gpus` lists those that are known")
+        .hint(format!(
+            "or plan with another size, what its driver reports: --gpu \"{name}\" --gpu-memory SIZE"
+        ))
 }
 
 /// The GPUs of this host that are asked for: the first `count` of them, by the one that has least left.

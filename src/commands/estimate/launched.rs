@@ -14,6 +14,19 @@ const LONGEST: u64 = 4 << 20;
 
 /// The failure for words that start no engine.
 pub fn no_engine(launches: &[Launch]) -> Failure {
+    if launches.is_empty() {
+        return Failure::usage("nothing is given that starts an engine").hint(
+            "give its command after `--`, --compose FILE, --manifest FILE or --container NAME",
+        );
+    }
+    let compose = |l: &Launch| {
+        let word = |w: &String| w == "compose" || w.ends_with("docker-compose");
+        l.image.is_none() && l.argv.iter().take(2).any(word)
+    };
+    if launches.iter().any(compose) {
+        return Failure::usage("the command after -- starts what a Compose file describes")
+            .hint("name the file instead: --compose FILE");
+    }
     let images: Vec<&str> = launches.iter().filter_map(|l| l.image.as_deref()).collect();
     let what = match images.as_slice() {
         [] => "the command after -- starts no engine that is known".to_owned(),
@@ -106,6 +119,10 @@ pub fn engines_of<'a>(
 ) -> Result<Vec<&'a Launch>, Failure> {
     let own = |name: &String| launches.iter().find(|l| l.service.as_ref() == Some(name));
     if let Some(missing) = services.iter().find(|name| own(name).is_none()) {
+        if !launches.iter().any(|l| l.service.is_some()) {
+            let what = format!("--service {missing} names a service of a file, and none is given");
+            return Err(Failure::usage(what).hint("add --compose FILE or --manifest FILE"));
+        }
         return Err(
             Failure::usage(format!("no service `{missing}`")).hint(format!(
                 "there are: {}",

@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use crate::engine::settings::Setting;
 use crate::estimate::engines::vllm;
-use crate::estimate::question::{Reading, find_remedies};
+use crate::estimate::question::{Reading, Risk, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
 use crate::report::content::{Action, MOST_ACTIONS};
 use crate::report::estimate::{
@@ -68,8 +68,13 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
             1 => String::new(),
             n => format!(" on {n} GPUs"),
         };
+        let reading = asked.reading(&remedy.deployment).ok();
+        let risk = match reading.and_then(|r| r.risk(concurrency)) {
+            Some(Risk::High) => ", risk high",
+            _ => "",
+        };
         Action {
-            effect: format!("{}{gpus}", describe_hold(&remedy, &asked.model)),
+            effect: format!("{}{gpus}{risk}", describe_hold(&remedy, &asked.model)),
             setting: remedy.argument,
         }
     });

@@ -1,6 +1,6 @@
 //! A quantisation by name: as engines' `--quantization` has it, as people write it, as GGUF files are called.
 
-use super::super::Unknown;
+use super::super::{EngineId, Unknown};
 use super::{FileType, Format, Padding, Scheme};
 use crate::tables::read_table;
 use serde::Deserialize;
@@ -18,6 +18,8 @@ const TABLE: &str = include_str!("../../../configs/quantization-names.yaml");
 #[serde(deny_unknown_fields)]
 struct Row {
     names: Vec<String>,
+    /// The one engine that means this by the names; without it all others do.
+    engine: Option<String>,
     format: Format,
     experts_format: Option<Format>,
     #[serde(default)]
@@ -34,18 +36,21 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| read_table(TABLE));
 const DYNAMIC: &str =
     "a dynamic 4-bit checkpoint leaves some modules in 16 bits: which, only its config.json tells";
 
-/// Reads a name.
+/// Reads a name, as this engine means it.
 ///
 /// # Errors
 ///
 /// A name that is not known.
-pub fn read(name: &str) -> Result<Scheme, Unknown> {
+pub fn read(name: &str, engine: EngineId) -> Result<Scheme, Unknown> {
     let name = name.trim().to_ascii_lowercase().replace('-', "_");
     let (stem, experts_only) = match name.strip_suffix("_experts") {
         Some(stem) => (stem, true),
         None => (name.as_str(), false),
     };
-    let mut scheme = if let Some(row) = ROWS.iter().find(|r| r.names.iter().any(|n| n == stem)) {
+    let named = || ROWS.iter().filter(|r| r.names.iter().any(|n| n == stem));
+    let own = named().find(|r| r.engine.as_deref() == Some(engine.name()));
+    let row = own.or_else(|| named().find(|r| r.engine.is_none()));
+    let mut scheme = if let Some(row) = row {
         let format = row.experts_format.filter(|_| experts_only);
         Scheme {
             experts_only: row.experts_only,
@@ -76,10 +81,15 @@ pub fn read(name: &str) -> Result<Scheme, Unknown> {
 mod tests {
     use super::*;
 
+    fn read(name: &str) -> Result<Scheme, Unknown> {
+        super::read(name, EngineId::Vllm)
+    }
+
     #[test]
     fn every_row_is_read_and_each_name_is_in_one() {
         let rows: Vec<Row> = serde_yaml::from_str(TABLE).unwrap();
-        let mut names: Vec<&String> = rows.iter().flat_map(|r| &r.names).collect();
+        let all = rows.iter().filter(|r| r.engine.is_none());
+        let mut names: Vec<&String> = all.flat_map(|r| &r.names).collect();
         let all = names.len();
         names.sort();
         names.dedup();
@@ -90,6 +100,17 @@ mod tests {
                 "{name} is in the message alone"
             );
         }
+    }
+
+    #[test]
+    fn a_name_means_what_its_engine_means_by_it() {
+        let base = |name, engine| super::read(name, engine).unwrap().base;
+        let int8 = base("bitsandbytes", EngineId::Tgi);
+        assert_eq!(int8, Format::BnbInt8);
+        let nf4 = base("bitsandbytes", EngineId::Vllm);
+        assert_eq!(nf4, Format::Nf4 { double: true });
+        assert_eq!(base("bitsandbytes-nf4", EngineId::Tgi), nf4);
+        assert_eq!(base("bitsandbytes-fp4", EngineId::Tgi), nf4);
     }
 
     #[test]

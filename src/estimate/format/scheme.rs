@@ -101,7 +101,7 @@ impl Scheme {
                 None => Scheme::all(Format::Plain),
             },
             Some(name) => {
-                let mut scheme = named::read(name)?;
+                let mut scheme = named::read(name, deployment.engine)?;
                 // The name is the method; the configuration has its details, and what is left out.
                 let detail = stored.and_then(|value| config::read(value).ok());
                 if let Some(detail) = detail.filter(|d| same_kind(d.base, scheme.base)) {

@@ -67,17 +67,22 @@ impl Risk {
         }
     }
 
-    /// What the word means, the end of a sentence.
-    pub fn meaning(self) -> &'static str {
+    /// What the word means, the end of a sentence. `requests`: those that are asked for, in words.
+    pub fn meaning(self, requests: &str, several: bool) -> String {
+        let verb = |one: &str, more: &str| if several { more } else { one }.to_owned();
         match self {
-            Risk::Low => {
-                "with every term at its highest, a tenth of the engine's memory is left beside one longest request"
-            }
-            Risk::Medium => {
-                "with every term at its highest, one longest request fits with less than a tenth of the engine's memory to spare"
-            }
-            Risk::High => "with every term at its highest, one longest request does not fit",
-            Risk::DoesNotFit => "what is needed is more than there is",
+            Risk::Low => format!(
+                "with every term at its highest, a tenth of the engine's memory is left beside {requests}"
+            ),
+            Risk::Medium => format!(
+                "with every term at its highest, {requests} {} with less than a tenth of the engine's memory to spare",
+                verb("fits", "fit")
+            ),
+            Risk::High => format!(
+                "with every term at its highest, {requests} {} not fit",
+                verb("does", "do")
+            ),
+            Risk::DoesNotFit => "what is needed is more than there is".into(),
         }
     }
 }
@@ -207,14 +212,14 @@ impl Reading {
         }
     }
 
-    /// What a risk means here, the end of a sentence.
-    pub fn meaning(&self, risk: Risk) -> &'static str {
+    /// What a risk means here, the end of a sentence. `requests`: those that are asked for, in words.
+    pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
         if self.lacks_graphs && risk == self.least_risk() {
-            "the memory of its CUDA graphs is unknown and not included"
+            "the memory of its CUDA graphs is unknown and not included".into()
         } else if self.extrapolated && risk == self.least_risk() {
-            "few runs like it were measured"
+            "few runs like it were measured".into()
         } else {
-            risk.meaning()
+            risk.meaning(requests, several)
         }
     }
 }

@@ -140,7 +140,7 @@ fn a_page() {
       per token  144.00 KiB
       pool       371,365 tokens
       a request  5.62 GiB for 40,960 tokens
-      capacity   9.1 concurrent requests of 40,960 tokens
+      capacity   9.0 concurrent requests of 40,960 tokens
 
     To know
       warning  --cpu-offload-gb moves weights to the host's memory, and is not computed with
@@ -237,6 +237,17 @@ fn what_does_not_fit_names_the_shortage() {
     );
     reading_of(&mut page).on = None;
     assert!(estimate_page(&page, false, 88).contains("name it with --gpu"));
+}
+
+#[test]
+fn a_risk_is_of_the_requests_that_are_asked_for() {
+    let mut page = sample_page(&terms(), &[]);
+    page.concurrency = 9;
+    let (_, verdict) = verdict_of_estimate(&page);
+    let end = "with every term at its highest, 9 requests of 40,960 tokens do not fit";
+    assert!(verdict.ends_with(end), "{verdict}");
+    assert_eq!(at_once(6.96), "6.9");
+    assert_eq!(at_once(7.0), "7.0");
 }
 
 #[test]
