@@ -254,8 +254,13 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         .map(|s| s.band(bytes));
     }
     let (mut above, mut below) = (0.0f64, 0.0f64);
-    // The most that the share can leave: every other term at its lowest.
-    let mut room = 0.0f64;
+    // The most that can be left, beyond the cache: the weights at their lowest, and nothing else; a share that was
+    // not given may be all of the GPU.
+    let gpu = known.deployment.gpu.as_ref();
+    let mut room = match known.deployment.memory_fraction {
+        Some(_) => 0.0,
+        None => gpu.map_or(0.0, |g| g.total as f64 * (1.0 - known.settings.fraction)),
+    };
     let mut cases = u64::MAX;
     let mut source = "built-in: the other terms' bands together";
     for term in terms {
@@ -271,7 +276,10 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
             return None;
         };
         above += (b.saturating_sub(band.low) as f64).powi(2);
-        room += b.saturating_sub(band.low) as f64;
+        room += match term.component {
+            Component::Weights => b.saturating_sub(band.low) as f64,
+            _ => *b as f64,
+        };
         below += (band.high.saturating_sub(*b) as f64).powi(2);
         cases = cases.min(band.cases);
     }
@@ -280,7 +288,6 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     let shared = engines::gpu_model(known.deployment).and_then(|g| g.shares_host?.off);
     if let Some(off) = shared {
         above += off * GIB;
-        room += off * GIB;
         below += off * GIB;
         cases = cases.min(5);
     }

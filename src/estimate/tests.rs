@@ -303,15 +303,22 @@ fn bytes_that_are_asked_for_the_cache_are_not_more_than_the_gpu_has() {
 #[test]
 fn the_cache_is_never_more_than_the_share_leaves() {
     let model = pattern(32, |_| attention(8, 128, None));
-    let estimate = estimate(&model, &vllm(19, "H100", 79.18));
-    let term = |c| estimate.terms.iter().find(|t| t.component == c).unwrap();
-    let cache = term(Component::KvCache).band.clone().unwrap();
-    let weights = term(Component::Weights).band.clone().unwrap();
-    assert!(
-        cache.high <= estimate.budget.unwrap() - weights.low,
-        "{cache:?}"
-    );
-    assert_eq!(cache.source, "built-in: defaults that you did not give");
+    let plain = vllm(19, "H100", 79.18);
+    let gpu = plain.gpu.as_ref().unwrap().total;
+    for memory_fraction in [None, Some(0.9)] {
+        let deployment = Deployment {
+            memory_fraction,
+            ..plain.clone()
+        };
+        let estimate = estimate(&model, &deployment);
+        let term = |c| estimate.terms.iter().find(|t| t.component == c).unwrap();
+        let cache = term(Component::KvCache).band.clone().unwrap();
+        let weights = term(Component::Weights).band.clone().unwrap();
+        // A share that was not given may be all of the GPU.
+        let most = memory_fraction.map_or(gpu, |_| estimate.budget.unwrap());
+        assert!(cache.high <= most - weights.low, "{cache:?}");
+        assert_eq!(cache.source, "built-in: defaults that you did not give");
+    }
 }
 
 #[test]
