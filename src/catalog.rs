@@ -199,8 +199,13 @@ fn words_of(name: &str) -> Vec<String> {
 
 /// The memory that a word names, GiB as sold.
 fn size_of(word: &str) -> Option<f64> {
-    let number = word.strip_suffix("gb").or(word.strip_suffix("gib"))?;
-    number.parse::<u32>().ok().map(f64::from)
+    let unit = ["gb", "gib", "g"]
+        .into_iter()
+        .find_map(|unit| Some((word.strip_suffix(unit)?, unit)));
+    let (number, unit) = unit?;
+    let size: u32 = number.parse().ok()?;
+    // `3g` is the size of a slice, in sevenths of a GPU.
+    (unit != "g" || size >= 8).then(|| f64::from(size))
 }
 
 /// A name without its memory: what the variants of a card share.
@@ -415,6 +420,8 @@ mod tests {
             ("RTX 3060 8GB", 8.0),
             ("A100 40GB", 40.0),
             ("A100-SXM4-80GB", 80.0),
+            ("A100 80G", 80.0),
+            ("B200 192GB", 180.0),
             ("NVIDIA A100-PCIE-40GB", 40.0),
             ("NVIDIA H100 80GB HBM3", 80.0),
             ("NVIDIA GH200 480GB", 96.0),

@@ -73,13 +73,19 @@ fn read_typed_flags(
     line: impl IntoIterator<Item = OsString>,
     of_flag: impl Fn(&Arg, &str, &ArgMatches) -> Vec<String>,
 ) -> Vec<String> {
-    let command = Cli::command();
-    let matches = command.clone().try_get_matches_from(line).ok();
-    let Some((verb, given)) = matches.as_ref().and_then(|m| m.subcommand()) else {
+    let mut command = &Cli::command();
+    let Ok(matches) = command.clone().try_get_matches_from(line) else {
         return Vec::new();
     };
-    let flags = command.find_subcommand(verb).into_iter();
-    let flags = flags.flat_map(clap::Command::get_arguments);
+    let mut given = &matches;
+    // The flags are those of the last verb: `experiment concurrency`.
+    while let Some((verb, below)) = given.subcommand() {
+        let Some(found) = command.find_subcommand(verb) else {
+            break;
+        };
+        (command, given) = (found, below);
+    }
+    let flags = command.get_arguments();
     flags
         .filter(|flag| given.value_source(flag.get_id().as_str()) == Some(ValueSource::CommandLine))
         .filter_map(|flag| Some(of_flag(flag, flag.get_long()?, given)))
@@ -109,6 +115,12 @@ mod tests {
         let typed = line("tune", &words).map(OsString::from);
         let found = flags_under_headings(typed, &[crate::cli::STARTING], &["set"]);
         assert_eq!(found, ["--set", "--gpus"]);
+        let words = ["concurrency", "idle", "--levels=1", "--gpus=all"];
+        let typed = line("experiment", &words).map(OsString::from);
+        assert_eq!(
+            flags_under_headings(typed, &[crate::cli::STARTING], &[]),
+            ["--gpus"]
+        );
     }
 
     fn parsed(words: &[&str]) -> SweepRunArgs {
