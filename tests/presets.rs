@@ -282,6 +282,22 @@ fn a_line_without_a_container_or_an_engine_is_refused() {
     }
 }
 
+#[test]
+fn the_runtime_of_nvidia_gives_gpus_without_a_request() {
+    let variable = "NVIDIA_VISIBLE_DEVICES=0,1";
+    for (more, gpus) in [
+        (&["--runtime", "nvidia"][..], "GPUs: all"),
+        (&["--runtime", "nvidia", "-e", variable], "GPUs: device=0,1"),
+        (&["-e", variable], "GPUs: none"),
+    ] {
+        let line = ["vllm/vllm-openai:v0.11.0", "--model", "Qwen/Qwen3-8B"];
+        let start = ["run", "--dry-run", "--", "docker", "run"];
+        let command = plimsoll(&[&start[..], more, &line].concat());
+        let ended = Live::start(command).end().expect(0);
+        assert!(ended.stdout.contains(gpus), "{}", ended.stdout);
+    }
+}
+
 /// Arguments that the servers take, as scripts/engine-drift reads them from their source.
 fn documented(engine: &str) -> serde_json::Value {
     let table = include_str!("fixtures/engine-arguments.json");

@@ -123,7 +123,8 @@ impl Launch {
         let size = |bytes: u64| Bytes(bytes).0.to_string();
         Preset {
             image: self.image.clone(),
-            gpus: self.gpus.as_ref().map(GpuRequest::to_string),
+            gpus: (self.gpus.clone().or_else(|| self.gpus_of_runtime()))
+                .map(|request| request.to_string()),
             amd: self.amd,
             shm_size: self.shm_bytes.map(size),
             memory: self.memory.clone(),
@@ -134,6 +135,20 @@ impl Launch {
             security_opt: self.security_opt.clone(),
             ulimits: self.ulimits.clone(),
             ..Preset::default()
+        }
+    }
+
+    /// The GPUs that Docker's runtime `nvidia` gives without a request: those of its variable, else all.
+    fn gpus_of_runtime(&self) -> Option<GpuRequest> {
+        if self.runtime.as_deref() != Some("nvidia") {
+            return None;
+        }
+        match self.env.get("NVIDIA_VISIBLE_DEVICES").map(String::as_str) {
+            None | Some("all") => Some(GpuRequest::All),
+            Some("" | "none" | "void") => None,
+            Some(list) => Some(GpuRequest::Ids(
+                list.split(',').map(|id| id.trim().to_owned()).collect(),
+            )),
         }
     }
 
