@@ -140,47 +140,9 @@ pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> 
 }
 
 /// Words that a full name has besides, and that set no GPU apart from another one.
-const FILLERS: &[&str] = &[
-    "amd",
-    "ampere",
-    "arc",
-    "blackwell",
-    "core",
-    "data",
-    "center",
-    "edition",
-    "geforce",
-    "generation",
-    "gpu",
-    "graphics",
-    "hbm2",
-    "hbm2e",
-    "hbm3",
-    "hbm3e",
-    "hopper",
-    "instinct",
-    "intel",
-    "nvidia",
-    "nvlink",
-    "oam",
-    "pcie",
-    "quadro",
-    "r",
-    "radeon",
-    "rx",
-    "server",
-    "sxm",
-    "sxm2",
-    "sxm3",
-    "sxm4",
-    "sxm5",
-    "sxm6",
-    "tensor",
-    "tesla",
-    "tm",
-    "vf",
-    "workstation",
-];
+const FILLERS: &str = "amd ampere arc blackwell core data center edition geforce generation gpu graphics hbm2 hbm2e \
+    hbm3 hbm3e hopper instinct intel nvidia nvlink oam pcie quadro r radeon rx server sxm sxm2 sxm3 \
+    sxm4 sxm5 sxm6 tensor tesla tm vf workstation";
 
 /// A name's words, small, a number and its unit as one (`8gb`).
 fn words_of(name: &str) -> Vec<String> {
@@ -342,7 +304,9 @@ impl GpuModel {
         let extra = words
             .iter()
             .filter(|w| size_of(w).is_none() && !own.contains(w));
-        let extra = extra.map(String::as_str).filter(|w| !FILLERS.contains(w));
+        let extra = extra
+            .map(String::as_str)
+            .filter(|w| !FILLERS.split(' ').any(|filler| filler == *w));
         extra.collect()
     }
 }

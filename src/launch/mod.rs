@@ -84,6 +84,9 @@ impl LaunchEntrypoint {
     }
 }
 
+/// The variable by which NVIDIA's runtime gives devices.
+const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
 impl Launch {
     fn set_env(&mut self, name: &str, value: &str) {
         if looks_secret(name) {
@@ -143,13 +146,21 @@ impl Launch {
         if self.runtime.as_deref() != Some("nvidia") {
             return None;
         }
-        match self.env.get("NVIDIA_VISIBLE_DEVICES").map(String::as_str) {
-            None | Some("all") => Some(GpuRequest::All),
+        match self.env.get(NVIDIA_DEVICES).map(String::as_str) {
             Some("" | "none" | "void") => None,
-            Some(list) => Some(GpuRequest::Ids(
-                list.split(',').map(|id| id.trim().to_owned()).collect(),
-            )),
+            _ => Some(
+                self.listed_devices(NVIDIA_DEVICES)
+                    .map_or(GpuRequest::All, GpuRequest::Ids),
+            ),
         }
+    }
+
+    /// The devices that a variable lists; `None` where it lists none, or all.
+    fn listed_devices(&self, variable: &str) -> Option<Vec<String>> {
+        let text = self.env.get(variable).filter(|t| !is_unresolved(t))?;
+        let is_list = !matches!(text.as_str(), "" | "all" | "void" | "none");
+        let words = text.split(',').map(|w| w.trim().to_owned());
+        is_list.then(|| words.collect())
     }
 
     /// TCP ports that it publishes: the container's → the host's, 0 for any that is free.
@@ -181,23 +192,17 @@ impl Launch {
 
     /// The GPUs that a server on `count` of them takes, by number or id: the first that it sees.
     pub fn devices(&self, count: u64) -> Vec<String> {
-        let listed = |name: &str| {
-            let text = self.env.get(name).filter(|t| !is_unresolved(t))?;
-            let words: Vec<String> = text.split(',').map(|w| w.trim().to_owned()).collect();
-            let is_list = !matches!(text.as_str(), "" | "all" | "void" | "none");
-            is_list.then_some(words)
-        };
         let given = match &self.gpus {
             Some(GpuRequest::Ids(ids)) => {
                 let id = |id: &String| id.rsplit('=').next().unwrap_or(id).to_owned();
                 Some(ids.iter().map(id).collect())
             }
             Some(GpuRequest::All | GpuRequest::Count(_)) => None,
-            None | Some(GpuRequest::None) => listed("NVIDIA_VISIBLE_DEVICES"),
+            None | Some(GpuRequest::None) => self.listed_devices(NVIDIA_DEVICES),
         };
         let visible = recipe::RECIPES.visible_env.iter();
-        let visible = visible.filter(|name| *name != "NVIDIA_VISIBLE_DEVICES");
-        let chosen = visible.filter_map(|name| listed(name)).next();
+        let visible = visible.filter(|name| *name != NVIDIA_DEVICES);
+        let chosen = visible.filter_map(|name| self.listed_devices(name)).next();
         let nth = |n: &String| match (&given, n.parse::<usize>()) {
             // Numbers of the container's own count.
             (Some(given), Ok(at)) => given.get(at).cloned().unwrap_or_else(|| n.clone()),

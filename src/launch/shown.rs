@@ -34,6 +34,17 @@ pub struct ServerLaunch {
     pub warnings: Vec<String>,
 }
 
+impl ServerLaunch {
+    /// Why its memory cannot be estimated; `None` for an engine with rules.
+    pub fn why_not_estimated(&self) -> Option<String> {
+        let missing = self.missing.as_ref()?;
+        Some(format!(
+            "the memory of {} cannot be estimated: plimsoll does not know {missing}",
+            self.engine
+        ))
+    }
+}
+
 impl Launch {
     /// What it starts; `None` where nothing of it is known as an engine.
     pub fn server(&self) -> Option<ServerLaunch> {
@@ -212,12 +223,7 @@ impl Launch {
             warnings
                 .push("the size of /dev/shm has no effect beside the host's IPC namespace".into());
         }
-        if let Some(missing) = &server.missing {
-            warnings.push(format!(
-                "the memory of {} cannot be estimated: plimsoll does not know {missing}",
-                server.engine
-            ));
-        }
+        warnings.extend(server.why_not_estimated());
         let version = server.version.as_deref().and_then(Version::leading);
         if let Some(reader) = server.reader.filter(|_| server.missing.is_none()) {
             let values = &server.settings.values;

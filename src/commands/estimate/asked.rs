@@ -288,11 +288,10 @@ fn own_settings(
         .server()
         .ok_or_else(|| launched::no_engine(std::slice::from_ref(launch)))?;
     let Some(engine) = server.reader.filter(|_| server.missing.is_none()) else {
-        let missing = server.missing.unwrap_or_default();
-        return Err(Failure::usage(format!(
-            "the memory of {} cannot be estimated: plimsoll does not know {missing}",
-            server.engine
-        ))
+        let why = server.why_not_estimated();
+        return Err(Failure::usage(why.unwrap_or_else(|| {
+            format!("the memory of {} cannot be estimated", server.engine)
+        }))
         .hint("`plimsoll estimate MODEL --engine vllm` estimates it as if vLLM served the model; --show-settings --json prints what was read of your line"));
     };
     Ok((
