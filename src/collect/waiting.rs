@@ -67,11 +67,15 @@ impl AttachedEngine {
         tokio::select! {
             () = self.poll_health(path, look) => Ok(()),
             () = report_waiting(async || last_line(&self.runtime, &self.found).await, progress) => Ok(()),
-            () = ended.cancelled() => Err(Failure::run(format!("container `{name}` ended while its engine loaded"))
-                .hint(format!("`plimsoll why {name}` shows the cause again"))),
+            () = ended.cancelled() => Err(match self.runtime.has_daemon() {
+                true => Failure::run(format!("container `{name}` ended while its engine loaded"))
+                    .hint(format!("`plimsoll why {name}` shows the cause again")),
+                false => Failure::run(format!("{name} ended while its engine loaded"))
+                    .hint("`plimsoll why FILE` shows the cause again; FILE is its log"),
+            }),
             () = stop.token().cancelled() => Err(stop.stop_failure()),
-            () = sleep(longest) => Err(Failure::run(format!("the engine in container `{name}` does not serve after {longest:?}"))
-                .hint("wait longer with --wait=1h, or look into `docker logs`")),
+            () = sleep(longest) => Err(Failure::run(format!("the engine in `{name}` does not serve after {longest:?}"))
+                .hint("wait longer with --wait=1h, or look into its log")),
         }
     }
 }

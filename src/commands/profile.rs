@@ -40,8 +40,10 @@ async fn profile_container(
             .hint("name its container, as in `plimsoll profile my-vllm`; or --pid, --cgroup, --pod")
     })?;
     let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &progress).await;
-    if attached.is_err() {
-        print_why(console, &target, loops).await;
+    if attached.is_err()
+        && let Ok(runtime) = target.open_runtime(stop).await
+    {
+        print_why(console, &runtime, &target, loops).await;
     }
     let mut attached = attached?;
     let wait = args.wait.unwrap_or(if console.is_terminal() {
@@ -54,7 +56,7 @@ async fn profile_container(
         let loaded = attached.wait_while_loading(wait, stop, &progress).await;
         if let Err(failure) = loaded {
             if stop.stop_reason().is_none() {
-                print_why(console, &target, |_| true).await;
+                print_why(console, &attached.runtime, &target, |_| true).await;
             }
             return Err(failure.into());
         }

@@ -116,23 +116,18 @@ pub fn loops(found: &InspectedContainer) -> bool {
     state.status == "restarting" || state.restart_count > 0 && state.started_ns.is_some_and(begun)
 }
 
-/// Prints why a container ended, where it did so `when` that holds.
+/// Prints why an engine ended, if `when` holds for it.
 pub async fn print_why(
     console: &Console,
+    runtime: &Runtime,
     target: &EngineTarget,
     when: fn(&InspectedContainer) -> bool,
 ) {
-    // The log of a process was read already, and is not stored.
-    let EngineTarget::Container(wanted) = target else {
-        return;
-    };
-    let Ok(runtime) = Runtime::connect().await else {
-        return;
-    };
-    if let Some(found) = runtime.find_any(wanted).await.ok().filter(when) {
-        let (diagnosis, _) = diagnose_container(&runtime, &found, false).await;
+    let wanted = target.wanted();
+    if let Some(found) = runtime.find_any(&wanted).await.ok().filter(when) {
+        let (diagnosis, _) = diagnose_container(runtime, &found, false).await;
         // The failure itself is printed whatever becomes of this.
-        let _ = console.print_report(&report_of_diagnosis(wanted, &diagnosis));
+        let _ = console.print_report(&report_of_diagnosis(&wanted, &diagnosis));
     }
 }
 

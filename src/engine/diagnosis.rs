@@ -872,6 +872,11 @@ impl<'a> Judge<'a> {
                 is.then(|| figure_text(key, value))
             }),
         };
+        let sizes_known = ["total", "free"].map(|name| size_of(numbers, name).is_some()) == [true; 2];
+        if row.value.as_deref() == Some("fraction_of_free") && sizes_known {
+            // What is free suffices for no engine.
+            fraction_of_free(numbers)?;
+        }
         let value = row.value.as_deref().and_then(|name| match name {
             "fraction_of_free" => fraction_of_free(numbers).map(Value::from),
             name if name.contains('_') && name != "q8_0" => numbers.get(name).cloned(),
@@ -1050,11 +1055,21 @@ fn json_number(number: f64) -> Value {
 
 /// The figures of a pattern in a line; `None` where the line does not have it.
 fn read_pattern(pattern: &str, line: &str) -> Option<Vec<(String, Value)>> {
-    let (head, mut rest_pattern) = pattern.split_once('{')?;
-    let mut at = line;
-    for part in head.split('…') {
-        at = &at[at.find(part)? + part.len()..];
-    }
+    let (head, fields) = pattern.split_once('{')?;
+    let (first, others) = head.split_once('…').unwrap_or((head, ""));
+    // A head as short as `(` also stands before other words: `(EngineCore pid=7) … (3.4/79.2 GiB)`.
+    line.match_indices(first).find_map(|(start, _)| {
+        let mut at = &line[start + first.len()..];
+        for part in others.split('…') {
+            at = &at[at.find(part)? + part.len()..];
+        }
+        read_fields(fields, at)
+    })
+}
+
+/// The figures of a pattern from its first field on.
+fn read_fields(fields: &str, line: &str) -> Option<Vec<(String, Value)>> {
+    let (mut rest_pattern, mut at) = (fields, line);
     let mut values = Vec::new();
     loop {
         let (field, behind) = rest_pattern.split_once('}')?;
@@ -1408,6 +1423,11 @@ mod tests {
                 "ValueError: Free memory on device cuda:0 ({free}/79.25 GiB) on startup is less than desired GPU memory utilization (0.99, 78.46 GiB)."
             )
         };
+        let own_pid = format!("(EngineCore pid=7) ERROR [core.py:1231] {}", log("3.44"));
+        let beside = diagnose(Value::Null, &own_pid);
+        assert_eq!(first(&beside), "free_others free_others");
+        assert_eq!(beside.advice.len(), 1, "nothing is left to give a share of");
+        assert_eq!(beside.numbers["free_gib"], 3.44);
         let alone = diagnose(Value::Null, &log("78.01"));
         assert_eq!(alone.cause.as_deref(), Some("utilization_above_free"));
         assert_eq!(alone.advice[0].value, Some(Value::from(0.98)));
