@@ -872,7 +872,8 @@ impl<'a> Judge<'a> {
                 is.then(|| figure_text(key, value))
             }),
         };
-        let sizes_known = ["total", "free"].map(|name| size_of(numbers, name).is_some()) == [true; 2];
+        let sizes_known =
+            ["total", "free"].map(|name| size_of(numbers, name).is_some()) == [true; 2];
         if row.value.as_deref() == Some("fraction_of_free") && sizes_known {
             // What is free suffices for no engine.
             fraction_of_free(numbers)?;

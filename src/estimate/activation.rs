@@ -21,6 +21,8 @@ pub struct Activation {
     pub kept: u64,
     /// Which sampler it is.
     pub kind: Sampler,
+    /// What the sampler takes after the pool was sized, outside the engine's share.
+    pub warm_up: u64,
     /// The encoder of images, before the forward pass; 0 where there is none or its peak is not known.
     pub encoding: u64,
     /// What is known of the encoder.
@@ -39,7 +41,13 @@ pub enum Sampler {
     Flashinfer,
     /// The largest logit only.
     Greedy,
+    /// vLLM's second model runner before 0.33: the profile run draws from logits in the model's own type.
+    Unprocessed,
 }
+
+/// Bytes for each logit of the sampler's warm-up: a copy in 32 bits and its processed form. vLLM 0.25.1 on an H100 took
+/// 1.00 GiB more after its graphs, 1,024 sequences of 128,256 logits. vLLM 0.33 profiles it (`for_sampler_warmup`).
+const WARM_UP: u64 = 8;
 
 impl Sampler {
     /// Bytes for each logit of the vocabulary and the sequence.
@@ -52,6 +60,7 @@ impl Sampler {
             Sampler::Sort => 38,
             Sampler::Triton | Sampler::Flashinfer => 14,
             Sampler::Greedy => 10,
+            Sampler::Unprocessed => 2,
         }
     }
 }
@@ -75,7 +84,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let value = value_bytes(deployment);
     let hidden = model.hidden.saturating_mul(value);
     let step = tokens.saturating_mul(hidden);
-    let kind = sampler(deployment);
+    let kind = sampler(model, deployment);
     let gpu = engines::gpu_model(deployment);
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
@@ -131,6 +140,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         sampler: sampling,
         kept,
         kind,
+        warm_up: match kind {
+            Sampler::Unprocessed => product([logits, WARM_UP]),
+            _ => 0,
+        },
         encoding: encoding.peak,
         encoder: encoding.known,
     }
@@ -148,17 +161,41 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 ///
 /// vLLM: the kernel without a sort came with pull request 33538 (0.17); FlashInfer's is the default where it is
 /// installed from 0.23 (vllm/envs.py). Up to 0.11.0 it was used where it was installed: in images, not from pip.
-pub fn sampler(deployment: &Deployment) -> Sampler {
+pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
     if deployment.engine != EngineId::Vllm {
         return Sampler::Greedy;
     }
     let v = vllm::version(deployment);
+    // Of an unnamed version the larger peak is said.
+    if deployment.version.is_some()
+        && v < Version::new(0, 33, 0)
+        && runs_second_runner(model, deployment)
+    {
+        return Sampler::Unprocessed;
+    }
     match deployment.flashinfer_sampler {
         Some(true) => Sampler::Flashinfer,
         None if v >= Version::new(0, 23, 0) => Sampler::Flashinfer,
         _ if v >= Version::new(0, 17, 0) => Sampler::Triton,
         _ => Sampler::Sort,
     }
+}
+
+/// Whether vLLM takes its second model runner (`VllmConfig.use_v2_model_runner`): first for a few architectures, from
+/// 0.25 for what has no experts, from 0.29 always. Left out, as nothing of them was measured: proposers and quantized weights.
+fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
+    let v = vllm::version(deployment);
+    let early: &[&str] = match v {
+        v if v >= Version::new(0, 23, 0) => &["llama", "mistral", "qwen3"],
+        v if v >= Version::new(0, 22, 1) => &["qwen3"],
+        _ => &[],
+    };
+    let quantized = deployment.quantization.is_some() || model.quant_method().is_some();
+    let plain = model.experts_per_token.is_none() && !model.is_recurrent();
+    let chosen = v >= Version::new(0, 29, 0)
+        || v >= Version::new(0, 25, 0) && plain
+        || early.contains(&model.kind.as_str());
+    chosen && !quantized && !deployment.on_cpu && speculation::tokens(deployment) == 0
 }
 
 /// cuBLAS's workspace, which PyTorch allocates at the first product: 32 MiB from Hopper on, 8.1 MiB before

@@ -149,6 +149,14 @@ fn activation(known: &Known) -> Option<Spread> {
             "built-in: vLLM 0.8 to 0.11, with FlashInfer and without",
         );
     }
+    if a.kind == Sampler::Unprocessed {
+        return spread(
+            (0.05, 0.05),
+            (0.05, 0.20),
+            3,
+            "built-in: vLLM 0.25 on H100, its second model runner",
+        );
+    }
     if a.forward > a.sampler {
         return spread(
             (0.05, 0.05),

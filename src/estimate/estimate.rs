@@ -39,8 +39,8 @@ pub struct Estimate {
     pub total: Result<u64, Unknown>,
     /// What the engine lets itself take of the GPU, bytes.
     pub budget: Option<u64>,
-    /// Taken before the engine looks at the GPU, in none of the terms, bytes: the driver's context, NCCL.
-    pub before: u64,
+    /// Outside the engine's share and in none of the terms, bytes: the driver's context, NCCL, a sampler's warm-up.
+    pub outside: u64,
     /// Starts, and holds one request of the longest length; `None` where that is unknown.
     pub fits: Option<bool>,
     /// Why it fits, does not, or is unknown: a sentence.
@@ -87,7 +87,7 @@ impl Estimate {
     pub fn held(&self) -> Option<u64> {
         let (besides, _) = self.besides()?;
         let cache = self.bytes(Component::KvCache)?;
-        Some(besides.saturating_add(cache).saturating_add(self.before))
+        Some(besides.saturating_add(cache).saturating_add(self.outside))
     }
 
     /// Bytes per GPU that one request of `tokens` takes of the cache.
@@ -406,11 +406,12 @@ fn of_release(
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
     let pool_bytes = pool.as_ref().ok().map(|p| p.bytes);
+    let outside = rest.before.saturating_add(activation.warm_up);
     let (fits, reason) = verdict(Verdict {
         deployment,
         settings: &settings,
         budget,
-        before: rest.before,
+        before: outside,
         for_cache: &for_cache,
         max_concurrency: &max_concurrency,
         total: &total,
@@ -434,7 +435,7 @@ fn of_release(
         max_concurrency,
         total,
         budget,
-        before: rest.before,
+        outside,
         fits,
         reason,
         lacks_graphs,
@@ -535,7 +536,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         max_concurrency: Err(wrong.clone()),
         total: Err(wrong.clone()),
         budget: None,
-        before: 0,
+        outside: 0,
         fits: None,
         reason: wrong.what.clone(),
         lacks_graphs: false,

@@ -46,6 +46,9 @@ pub struct EstimatePage {
     pub settings: Vec<EngineSetting>,
     /// The terms.
     pub terms: Vec<Term>,
+    /// Bytes on each GPU outside the engine's share, in none of the terms: the driver's context, a sampler's warm-up.
+    #[serde(default)]
+    pub outside_bytes: u64,
     /// The pool on each GPU: bytes and tokens.
     pub pool: Option<PoolFigures>,
     /// Bytes that a token adds on each GPU.
@@ -671,6 +674,14 @@ fn terms_table(page: &EstimatePage) -> Grid {
         TableCell::default(),
         TableCell::default(),
     ]);
+    if page.outside_bytes > 0 {
+        rows.push(vec![
+            TableCell::text_cell("besides"),
+            gib(page.outside_bytes),
+            TableCell::default(),
+            TableCell::text_cell("driver's context and warm-up, outside its share"),
+        ]);
+    }
     let each = match page.gpu_count {
         1 => "component".to_owned(),
         n => format!("each of {n} GPUs"),

@@ -22,6 +22,7 @@ pub fn build_page(
 ) -> EstimatePage {
     let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
     EstimatePage {
+        outside_bytes: estimate.outside,
         document: ESTIMATE_DOCUMENT.into(),
         model: asked.model.name.clone(),
         parameters: asked.model.parameters(),

@@ -59,6 +59,7 @@ fn reading_of(page: &mut EstimatePage) -> &mut Reading {
 
 fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
     EstimatePage {
+        outside_bytes: 0,
         document: ESTIMATE_DOCUMENT.into(),
         model: "Qwen/Qwen3-8B".into(),
         parameters: 8_190_735_360,
