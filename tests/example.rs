@@ -20,6 +20,50 @@ fn the_example_is_derived_from_its_capture_byte_for_byte() {
     );
 }
 
+/// Measured on a real H100: the parts sum to what the GPU held, and those that the log names are those of the log.
+#[test]
+fn the_captures_of_a_real_gpu_account_for_every_byte() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/h100");
+    let parts_of = |name: &str| {
+        let derived = Command::cargo_bin("plimsoll")
+            .unwrap()
+            .args(["derive", "--json"])
+            .arg(folder.join(name))
+            .assert()
+            .success();
+        let profile: serde_json::Value =
+            serde_json::from_slice(&derived.get_output().stdout).unwrap();
+        assert_eq!(profile["metadata"]["simulated"], false);
+        let breakdown = &profile["memory_breakdown"];
+        let parts: std::collections::BTreeMap<String, f64> = breakdown["components"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|part| {
+                let name = part["component"].as_str().unwrap().to_owned();
+                (
+                    name,
+                    part["bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 30),
+                )
+            })
+            .collect();
+        let total = breakdown["total_measured_bytes"].as_f64().unwrap() / f64::from(1 << 30);
+        (parts, total)
+    };
+    for (capture, pool, held) in [
+        ("vllm-latency.capture", 55.85, 76.43),
+        ("vllm-serve.capture", 56.51, 75.69),
+    ] {
+        let (parts, total) = parts_of(capture);
+        assert!((total - held).abs() < 0.01, "{capture}: {total}");
+        let sum: f64 = parts.values().sum();
+        assert!((sum - total).abs() < 0.001, "{capture}: {parts:?}");
+        assert!((parts["kv_cache"] - pool).abs() < 0.01, "{parts:?}");
+        assert!((parts["model_weights"] - 15.0).abs() < 0.01, "{parts:?}");
+        assert!(parts["unexplained"] < 0.04 * total, "{parts:?}");
+    }
+}
+
 /// A tour of the main verbs for somebody who has neither an engine nor a GPU: each command can be typed again.
 #[test]
 fn the_tour_needs_nothing_and_leaves_what_it_showed() {
