@@ -40,10 +40,10 @@ async fn profile_container(
             .hint("name its container, as in `plimsoll profile my-vllm`; or --pid, --cgroup, --pod")
     })?;
     let attached = AttachedEngine::attach(&target, load.engine.as_ref(), stop, &progress).await;
-    if attached.is_err()
-        && let Ok(runtime) = target.open_runtime(stop).await
-    {
-        print_why(console, &runtime, &target, loops).await;
+    if attached.is_err() {
+        if let Ok(runtime) = target.open_runtime(stop).await {
+            print_why(console, &runtime, &target, loops).await;
+        }
     }
     let mut attached = attached?;
     let wait = args.wait.unwrap_or(if console.is_terminal() {
