@@ -674,12 +674,12 @@ fn terms_table(page: &EstimatePage) -> Grid {
         TableCell::default(),
         TableCell::default(),
     ]);
-    if page.outside_bytes > 0 {
+    if sum.is_some() && page.outside_bytes > 0 {
         rows.push(vec![
             TableCell::text_cell("besides"),
             gib(page.outside_bytes),
             TableCell::default(),
-            TableCell::text_cell("driver's context and warm-up, outside its share"),
+            TableCell::text_cell("outside its share, as the driver's context"),
         ]);
     }
     let each = match page.gpu_count {
