@@ -64,6 +64,31 @@ fn the_captures_of_a_real_gpu_account_for_every_byte() {
     }
 }
 
+/// The same starts, estimated: the pool within 1 %, and what the GPU held before the load (75.21 GiB) within 0.5 %.
+#[test]
+fn the_estimate_of_what_a_real_gpu_held_is_close() {
+    let gib = f64::from(1 << 30);
+    for (step, pool, held) in [("8192", 56.51, Some(75.21)), ("16384", 55.85, None)] {
+        let estimated = Command::cargo_bin("plimsoll")
+            .unwrap()
+            .args(["estimate", "llama-3-8b", "--gpu", "H100", "--json"])
+            .args(["--engine-version", "0.25.1", "--max-model-len", "8192"])
+            .args(["--max-num-batched-tokens", step])
+            .assert()
+            .success();
+        let page: serde_json::Value =
+            serde_json::from_slice(&estimated.get_output().stdout).unwrap();
+        let estimated = page["pool"]["bytes"].as_f64().unwrap() / gib;
+        assert!((estimated / pool - 1.0).abs() < 0.01, "{step}: {estimated}");
+        let terms = page["terms"].as_array().unwrap().iter();
+        let total: f64 = terms.map(|term| term["bytes"].as_f64().unwrap()).sum();
+        let all = (total + page["outside_bytes"].as_f64().unwrap()) / gib;
+        if let Some(held) = held {
+            assert!((all / held - 1.0).abs() < 0.005, "{step}: {all}");
+        }
+    }
+}
+
 /// A tour of the main verbs for somebody who has neither an engine nor a GPU: each command can be typed again.
 #[test]
 fn the_tour_needs_nothing_and_leaves_what_it_showed() {

@@ -166,11 +166,7 @@ pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
         return Sampler::Greedy;
     }
     let v = vllm::version(deployment);
-    // Of an unnamed version the larger peak is said.
-    if deployment.version.is_some()
-        && v < Version::new(0, 33, 0)
-        && runs_second_runner(model, deployment)
-    {
+    if v < Version::new(0, 33, 0) && vllm::runs_second_runner(model, deployment) {
         return Sampler::Unprocessed;
     }
     match deployment.flashinfer_sampler {
@@ -179,23 +175,6 @@ pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
         _ if v >= Version::new(0, 17, 0) => Sampler::Triton,
         _ => Sampler::Sort,
     }
-}
-
-/// Whether vLLM takes its second model runner (`VllmConfig.use_v2_model_runner`): first for a few architectures, from
-/// 0.25 for what has no experts, from 0.29 always. Left out, as nothing of them was measured: proposers and quantized weights.
-fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
-    let v = vllm::version(deployment);
-    let early: &[&str] = match v {
-        v if v >= Version::new(0, 23, 0) => &["llama", "mistral", "qwen3"],
-        v if v >= Version::new(0, 22, 1) => &["qwen3"],
-        _ => &[],
-    };
-    let quantized = deployment.quantization.is_some() || model.quant_method().is_some();
-    let plain = model.experts_per_token.is_none() && !model.is_recurrent();
-    let chosen = v >= Version::new(0, 29, 0)
-        || v >= Version::new(0, 25, 0) && plain
-        || early.contains(&model.kind.as_str());
-    chosen && !quantized && !deployment.on_cpu && speculation::tokens(deployment) == 0
 }
 
 /// cuBLAS's workspace, which PyTorch allocates at the first product: 32 MiB from Hopper on, 8.1 MiB before

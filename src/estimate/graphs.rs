@@ -5,7 +5,7 @@
 //! 32-bit results for each head and token of the largest capture). Scored by leaving an architecture's runs out.
 
 use super::{
-    Deployment, EngineId, Mixer, Model,
+    Deployment, EngineId, Mixer, Model, Version,
     engines::{
         self, Generation, Settings,
         vllm::{self, Captures},
@@ -126,7 +126,13 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
     };
     Some(Graphs {
         bytes: bytes(gib(&MEASURED)),
-        forecast: bytes(gib(&FORECAST)),
+        // The second model runner forecasts nothing before 0.29 (v1/worker/gpu/model_runner.py).
+        forecast: match vllm::version(deployment) < Version::new(0, 29, 0)
+            && vllm::runs_second_runner(model, deployment)
+        {
+            true => 0,
+            false => bytes(gib(&FORECAST)),
+        },
         captures,
         splits,
         layers,

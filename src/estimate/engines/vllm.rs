@@ -74,6 +74,28 @@ pub fn rule(deployment: &Deployment) -> Rule {
     }
 }
 
+/// Whether vLLM takes its second model runner (`VllmConfig.use_v2_model_runner`): first for a few architectures, from
+/// 0.25 for what has no experts, from 0.29 always. Left out, as nothing of them was measured: proposers
+/// and quantized weights; and a version that is not named.
+pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
+    let v = version(deployment);
+    let early: &[&str] = match v {
+        v if v >= Version::new(0, 23, 0) => &["llama", "mistral", "qwen3"],
+        v if v >= Version::new(0, 22, 1) => &["qwen3"],
+        _ => &[],
+    };
+    let quantized = deployment.quantization.is_some() || model.quant_method().is_some();
+    let plain = model.experts_per_token.is_none() && !model.is_recurrent();
+    let chosen = v >= Version::new(0, 29, 0)
+        || v >= Version::new(0, 25, 0) && plain
+        || early.contains(&model.kind.as_str());
+    deployment.version.is_some()
+        && chosen
+        && !quantized
+        && !deployment.on_cpu
+        && crate::estimate::speculation::tokens(deployment) == 0
+}
+
 /// Layers of different windows are grouped and only what their windows reach is kept: the hybrid manager.
 pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
     let v = version(deployment);
