@@ -39,6 +39,8 @@ pub enum Sampler {
     Flashinfer,
     /// The largest logit only.
     Greedy,
+    /// None on the GPU: logits of every token of a step, in 32 bits (llama.cpp, llama-context.cpp: the worst-case graph).
+    EveryToken,
 }
 
 impl Sampler {
@@ -52,6 +54,7 @@ impl Sampler {
             Sampler::Sort => 38,
             Sampler::Triton | Sampler::Flashinfer => 14,
             Sampler::Greedy => 10,
+            Sampler::EveryToken => 4,
         }
     }
 }
@@ -76,10 +79,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let hidden = model.hidden.saturating_mul(value);
     let step = tokens.saturating_mul(hidden);
     let kind = sampler(deployment);
+    let ggml = kind == Sampler::EveryToken;
     let gpu = engines::gpu_model(deployment);
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
-    let logits = sequences.saturating_mul(model.vocab);
+    let sampled = if ggml { tokens } else { sequences };
+    let logits = sampled.saturating_mul(model.vocab);
     let verifying = speculation::tokens(deployment) > 0;
     let of_logit = kind
         .bytes_of_logit()
@@ -87,7 +92,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let mut sampling = sum([
         product([logits, of_logit]),
         step,
-        product([sequences, hidden, 2]),
+        if ggml {
+            0
+        } else {
+            product([sequences, hidden, 2])
+        },
     ]);
     if kind == Sampler::Triton {
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
@@ -98,7 +107,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let encoding = encoder::of(model, deployment, settings, value);
     let mut kept = sum([
         encoding.left,
-        library_workspace(gpu.map(engines::generation)),
+        if ggml {
+            0
+        } else {
+            library_workspace(gpu.map(engines::generation))
+        },
     ]);
     let vllm = deployment.engine == EngineId::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
@@ -136,9 +149,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     }
 }
 
-/// Bytes of an activation.
+/// Bytes of an activation; llama.cpp computes in 32 bits, whatever the weights are.
 fn value_bytes(deployment: &Deployment) -> u64 {
     match deployment.dtype.as_deref() {
+        _ if deployment.engine == EngineId::LlamaCpp => 4,
         Some("float32" | "fp32" | "float") => 4,
         _ => 2,
     }
@@ -149,8 +163,10 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 /// vLLM: the kernel without a sort came with pull request 33538 (0.17); FlashInfer's is the default where it is
 /// installed from 0.23 (vllm/envs.py). Up to 0.11.0 it was used where it was installed: in images, not from pip.
 pub fn sampler(deployment: &Deployment) -> Sampler {
-    if deployment.engine != EngineId::Vllm {
-        return Sampler::Greedy;
+    match deployment.engine {
+        EngineId::Vllm => {}
+        EngineId::LlamaCpp => return Sampler::EveryToken,
+        _ => return Sampler::Greedy,
     }
     let v = vllm::version(deployment);
     match deployment.flashinfer_sampler {

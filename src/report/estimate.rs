@@ -16,7 +16,7 @@ use super::layout::{counted_noun, grouped_count};
 use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
-use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
+use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
@@ -276,7 +276,7 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
 /// What a deployment holds after a change: `holds 8 requests of 32,992 tokens`.
 pub fn describe_hold(remedy: &Remedy, model: &Model) -> String {
     let requests = counted_noun(remedy.concurrency.floor().max(0.0) as usize, "request");
-    let longest = remedy.deployment.max_model_len.or(model.max_positions);
+    let longest = question::longest(model, &remedy.deployment).ok();
     let of = longest.map_or(String::new(), |n| {
         format!(" of {} tokens", grouped_count(n))
     });

@@ -82,6 +82,7 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
         reading: Known::Value(Reading {
             lacks_graphs: false,
             extrapolated: false,
+            unmeasured: false,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,
