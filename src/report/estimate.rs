@@ -415,10 +415,10 @@ pub fn choices_report(document: &GpuChoices) -> Report {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "GPUs that hold it",
-        block,
+        vec![block],
         verdict,
         &document.warnings,
     )
@@ -467,16 +467,16 @@ fn setting_words(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn of_one_block(
+fn of_one_chapter(
     title: &str,
     chapter: &str,
-    block: ContentBlock,
+    blocks: Vec<ContentBlock>,
     verdict: String,
     warnings: &[String],
 ) -> Report {
     let warnings = warnings.iter();
     let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
-    let blocks = std::iter::once(block).chain(warnings);
+    let blocks = blocks.into_iter().chain(warnings);
     Report {
         title: title.into(),
         answer: Some(Answer {
@@ -528,10 +528,10 @@ pub fn versions_report(document: &EstimateVersions) -> Report {
         [_] => "The releases agree on whether it fits.",
         _ => "The releases do not agree on whether it fits.",
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "By release",
-        grid.map_or_else(|| ContentBlock::Text(String::new()), ContentBlock::Table),
+        grid.map(ContentBlock::Table).into_iter().collect(),
         format!("{verdict} {}.", reasons.join("; ")),
         &document.warnings,
     )
@@ -578,20 +578,32 @@ pub fn table_report(document: &EstimateTable) -> Report {
     });
     let grid = Grid {
         id: "table".into(),
-        caption: "! does not fit; ? may not fit, the risk is high".into(),
+        caption: String::new(),
         columns,
         rows: rows.collect(),
     };
+    let marks = [
+        (Risk::DoesNotFit, "! does not fit"),
+        (Risk::High, "? may not fit: the risk is high"),
+    ];
+    let printed = marks
+        .iter()
+        .filter(|(risk, _)| entries.iter().any(|e| e.risk == Some(*risk)));
+    let printed: Vec<&str> = printed.map(|(_, words)| *words).collect();
+    let mut blocks = vec![ContentBlock::Table(grid)];
+    if !printed.is_empty() {
+        blocks.push(ContentBlock::Text(printed.join("; ")));
+    }
     let fits = entries.iter().filter(|e| e.risk != Some(Risk::DoesNotFit));
     let known = entries.iter().any(|e| e.risk.is_some());
     let verdict = match fits.count() {
         _ if !known => "GiB on each GPU; name a GPU with --gpu to see what fits.".to_owned(),
         n => format!("{n} of {} combinations fit.", entries.len()),
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "By tokens and concurrent requests",
-        ContentBlock::Table(grid),
+        blocks,
         verdict,
         &document.warnings,
     )

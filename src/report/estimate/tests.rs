@@ -326,6 +326,7 @@ fn answers_to_questions() {
       tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
+      ! does not fit; ? may not fit: the risk is high
 
     3 of 4 combinations fit.
     ");
