@@ -169,7 +169,7 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
                 described.push(format!(
                     "{} ({}, {state}{simulated}){}",
                     found.facts.name,
-                    engine.name(),
+                    engine.shown(),
                     describe_packages(runtime, table, &found.facts)
                 ));
             }

@@ -89,8 +89,8 @@ impl Deployment {
             }),
             None => {
                 let with_rules = EngineId::ALL.iter().filter(|e| e.estimated_as().is_some());
-                let names: Vec<&str> = with_rules.map(|e| e.name()).collect();
-                let name = engine.name();
+                let names: Vec<&str> = with_rules.map(|e| e.shown()).collect();
+                let name = engine.shown();
                 Err(
                     Unknown::new(format!("no memory rules are known for the engine `{name}`"))
                         .hint(format!("engines with rules: {}", names.join(", "))),

@@ -92,8 +92,8 @@ pub fn engine(deployment: &Deployment) -> String {
                 None => format!("vllm {used} (assumed: the newest that is known)"),
             }
         }
-        (_, Some(v)) => format!("{} {}", deployment.named().name(), words(v)),
-        (_, None) => deployment.named().name().into(),
+        (_, Some(v)) => format!("{} {}", deployment.named().shown(), words(v)),
+        (_, None) => deployment.named().shown().into(),
     }
 }
 
