@@ -44,6 +44,6 @@ pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option
     let context = settings.max_model_len?;
     let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
     Some(format!(
-        "Ollama chooses a context of {context} tokens for {memory} of GPU memory (its server/routes.go); set another with {other}"
+        "Ollama takes a context of {context} tokens by itself with {memory} of GPU memory (its server/routes.go); set another with {other}"
     ))
 }
