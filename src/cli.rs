@@ -63,7 +63,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Measure and plan the memory of LLM engines in containers.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, styles = STYLES, after_help = examples::MAIN, max_term_width = 100)]
+#[command(name = "plimsoll", version, styles = STYLES, after_help = examples::main(), max_term_width = 100)]
 pub struct Cli {
     /// How much is printed, and in which colours.
     #[command(flatten)]

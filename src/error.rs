@@ -1,31 +1,44 @@
 //! The result of a failed command: an exit code, a sentence, and hints.
 
-/// Exit codes, as documented in docs/GUIDE.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum ExitCode {
+macro_rules! exit_codes {
+    ($($(#[$meaning:meta])* $id:ident = $code:literal, $words:literal;)*) => {
+        /// Exit codes, as documented in docs/GUIDE.md.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum ExitCode {
+            $($(#[$meaning])* $id = $code,)*
+        }
+
+        impl ExitCode {
+            /// Every code with its meaning in a few words, as `-h` lists them.
+            pub const ALL: &[(ExitCode, &str)] = &[$((ExitCode::$id, $words),)*];
+        }
+    };
+}
+
+exit_codes! {
     /// Done.
-    Done = 0,
+    Done = 0, "done";
     /// A bug in plimsoll.
-    Internal = 1,
+    Internal = 1, "internal";
     /// Bad arguments or configuration.
-    Usage = 2,
+    Usage = 2, "usage";
     /// The outside world: no Docker, no such container, no GPU though one was asked for.
-    Environment = 3,
+    Environment = 3, "environment";
     /// The measured run failed: bench non-zero, engine died, out of memory, deadline.
-    RunFailed = 4,
+    RunFailed = 4, "the measured run failed";
     /// Some cells of a sweep failed.
-    Partial = 5,
+    Partial = 5, "some cells failed";
     /// What was asked about does not fit into the memory.
-    DoesNotFit = 6,
+    DoesNotFit = 6, "does not fit";
     /// A difference or an error is larger than `--fail-on` allows.
-    Exceeded = 7,
+    Exceeded = 7, "beyond --fail-on";
     /// Not everything that is stuck could be cleaned.
-    CleanIncomplete = 8,
+    CleanIncomplete = 8, "clean incomplete";
     /// `why` found no cause.
-    NoCause = 9,
+    NoCause = 9, "no cause found";
     /// Interrupted by the user.
-    Interrupted = 130,
+    Interrupted = 130, "interrupted";
 }
 
 impl From<ExitCode> for std::process::ExitCode {
@@ -115,5 +128,22 @@ pub fn exit_verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
     match error.chain().find_map(|e| e.downcast_ref::<Failure>()) {
         Some(f) => (f.code, f.hints.clone()),
         None => (ExitCode::Internal, vec![REPORT_BUG.into()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_lists_every_exit_code() {
+        let guide = include_str!("../docs/GUIDE.md");
+        for (code, words) in ExitCode::ALL {
+            let row = format!("\n| {} |", *code as u8);
+            assert!(
+                guide.contains(&row),
+                "docs/GUIDE.md has no row for `{words}`"
+            );
+        }
     }
 }

@@ -57,7 +57,7 @@ pub struct EstimateArgs {
     #[arg(long, help_heading = "Model")]
     pub online: bool,
 
-    /// Engine: vllm, sglang, tgi, tensorrt-llm, llama-cpp, ollama, transformers
+    /// Engine: vllm, sglang, tgi, tensorrt-llm, llama.cpp, ollama, transformers
     #[arg(
         long,
         value_name = "NAME",

@@ -1,13 +1,21 @@
 //! The end of each page of help: notes, examples that work as written, and exit codes.
 
+use crate::error::ExitCode;
+
 /// Of `plimsoll` itself.
-pub const MAIN: &str = "\
+pub fn main() -> String {
+    let codes = ExitCode::ALL.iter();
+    let codes: Vec<String> = codes
+        .map(|(code, words)| format!("{} {words}", *code as u8))
+        .collect();
+    format!("{MAIN}\n\nExit codes: {}", codes.join(", "))
+}
+
+const MAIN: &str = "\
 Examples:
   plimsoll doctor                              what this machine has and lacks
   plimsoll profile my-vllm                     a running container, by name
-  plimsoll estimate Qwen/Qwen3-8B --gpu H100   before a start
-
-Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 6 does not fit, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
+  plimsoll estimate Qwen/Qwen3-8B --gpu H100   before a start";
 
 /// Of `profile`.
 pub const PROFILE: &str = "\

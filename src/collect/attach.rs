@@ -115,7 +115,7 @@ impl AttachedEngine {
             runtime: runtime.clone(),
             found,
             engine,
-            evidence: format!("started by plimsoll as {}", engine.name()),
+            evidence: format!("started by plimsoll as {}", engine.shown()),
             mode: Mode::Started,
             program_state: None,
         }
@@ -205,7 +205,8 @@ async fn behind_its_command(
             }
             let reply = runtime.get_outside(&found.facts, port, path).await;
             if reply.status == Some(200) && reply.body.contains(sign) {
-                let evidence = format!("`{path}` on port {port} answers as {} does", engine.name());
+                let evidence =
+                    format!("`{path}` on port {port} answers as {} does", engine.shown());
                 let serving = true;
                 return Some((engine, Recognition { evidence, serving }));
             }

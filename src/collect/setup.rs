@@ -393,7 +393,7 @@ pub fn describe_setup(plan: &CapturePlan, setup: &Setup) -> Result<String, Failu
         "container: {} ({})\nengine: {} ({})\n",
         plan.facts().name,
         plan.facts().image,
-        plan.attached.engine.name(),
+        plan.attached.engine.shown(),
         plan.attached.evidence
     );
     let mut describe_bench = |command: String, notes: Vec<String>| {

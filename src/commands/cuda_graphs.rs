@@ -75,7 +75,7 @@ async fn with_and_without(
     let Some(eager) = attached.engine.without_graphs() else {
         return Err(Failure::usage(format!(
             "plimsoll knows no way to run {} without CUDA graphs",
-            attached.engine.name()
+            attached.engine.shown()
         ))
         .hint("where it has a setting for it, compare with `plimsoll ablate`")
         .into());

@@ -6,6 +6,7 @@ use super::load::async_runtime;
 use crate::capture::ContainerFacts;
 use crate::cli::DoctorArgs;
 use crate::console::Console;
+use crate::container::connect::is_installed;
 use crate::container::identity::DaemonFeatures;
 use crate::container::{LOST_WITHOUT_COMMANDS, Runtime};
 use crate::error::{ExitCode, Failure};
@@ -168,7 +169,7 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
                 described.push(format!(
                     "{} ({}, {state}{simulated}){}",
                     found.facts.name,
-                    engine.name(),
+                    engine.shown(),
                     describe_packages(runtime, table, &found.facts)
                 ));
             }
@@ -219,13 +220,9 @@ fn describe_features(features: &DaemonFeatures) -> String {
 
 /// Why Docker does not answer, as the table of commands has it.
 fn docker_lack(failure: &Failure) -> &'static str {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let programs = ["dockerd", "podman", "docker"];
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
-    let mut files = folders.flat_map(|folder| programs.map(|program| folder.join(program)));
     match failure.message.contains("no permission") {
         true => "docker_denied",
-        false if files.any(|file| file.is_file()) => "docker_silent",
+        false if is_installed() => "docker_silent",
         false => "docker_absent",
     }
 }

@@ -5,6 +5,7 @@ use crate::console::Console;
 use crate::engine::lines::parse_reader;
 use crate::engine::log::auto::AutoParser;
 use crate::engine::log::unwrap::Unwrapped;
+use crate::engine::shown_name;
 use crate::engine::{self, EngineId, LogParser};
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
@@ -52,7 +53,7 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
     if silent && report.steps.is_empty() && cause.is_none() {
         let of = match report.engine.as_str() {
             "unknown" => "an engine (--engine names one)",
-            engine => engine,
+            engine => shown_name(engine),
         };
         console.print_warning(&format!(
             "`{name}` has no lines about memory: is it a log of {of}?"

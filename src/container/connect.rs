@@ -62,7 +62,7 @@ pub(super) async fn connect_runtime() -> Result<Runtime, Failure> {
             Reached::Absent => {}
         }
     }
-    Err(refused.unwrap_or_else(|| no_daemon("no Docker socket was found")))
+    Err(refused.unwrap_or_else(|| nothing_found(is_installed())))
 }
 
 fn environment_variable(name: &str) -> Option<String> {
@@ -137,10 +137,32 @@ fn unix(path: &Path) -> Result<Docker, Failure> {
         .map_err(|e| no_daemon(&format!("cannot use the socket `{}`", path.display())).caused_by(e))
 }
 
+/// Whether a program of Docker's or Podman's is on this host.
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let programs = ["dockerd", "podman", "docker"];
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    let mut files = folders.flat_map(|folder| programs.map(|program| folder.join(program)));
+    files.any(|file| file.is_file())
+}
+
+fn nothing_found(installed: bool) -> Failure {
+    if installed {
+        return no_daemon("no Docker socket was found");
+    }
+    Failure::environment(
+        "no container runtime: neither Docker nor Podman is installed; `plimsoll profile --pid PID` works without them",
+    )
+    .hint("install Docker or Podman")
+    .hint(ELSEWHERE)
+}
+
+const ELSEWHERE: &str = "if it listens elsewhere, set DOCKER_HOST=unix:///path/to/docker.sock";
+
 fn no_daemon(what: &str) -> Failure {
     Failure::environment(format!("no container runtime: {what}"))
         .hint("start it: `sudo systemctl start docker` (or `systemctl --user start podman.socket`)")
-        .hint("if it listens elsewhere, set DOCKER_HOST=unix:///path/to/docker.sock")
+        .hint(ELSEWHERE)
 }
 
 fn denied(path: &Path) -> Failure {
@@ -314,6 +336,18 @@ mod tests {
             "unix://2f76/v1.41/containers/json?all=true"
         );
         assert_eq!(with_prefix(&once, "/v1.41"), None);
+    }
+
+    #[test]
+    fn where_nothing_is_installed_nothing_can_be_started() {
+        let first = |installed| nothing_found(installed).hints[0].clone();
+        assert!(first(true).starts_with("start it: "));
+        assert_eq!(first(false), "install Docker or Podman");
+        let message = nothing_found(false).message;
+        assert!(
+            message.contains("`plimsoll profile --pid PID`"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod again;
 pub mod archive;
 mod bound;
 pub mod compile_cache;
-mod connect;
+pub mod connect;
 pub mod copy;
 mod ending;
 mod environment;

@@ -1,6 +1,7 @@
 //! Benches of engines: what is requested of one, how its command is planned, and what its result
 //! file shows. The result files of vLLM's and SGLang's clients have nearly the same keys.
 
+use super::shown_name;
 use crate::capture::{RequestedSettings, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -173,7 +174,7 @@ pub enum PlanError {
         flags: String,
     },
     /// The engine has no such bench.
-    #[error("engine `{engine}` has no {kind} bench: {reason}")]
+    #[error("engine `{}` has no {kind} bench: {reason}", shown_name(engine))]
     NoSuchBench {
         /// The engine.
         engine: &'static str,

@@ -225,3 +225,26 @@ pub fn advise_on_text(text: &str, memory_limit: Option<u64>) -> Vec<String> {
     let texts = found.advice.into_iter().map(|advice| advice.text);
     texts.filter(|_| named).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_page_about_memory_lists_every_phase_that_why_prints() {
+        let marked = TABLE.phases.iter().map(|mark| &mark.phase);
+        let of_causes = TABLE.causes.iter().filter_map(|cause| cause.phase.as_ref());
+        let rules = TABLE.causes.iter().flat_map(|cause| &cause.rules);
+        let of_rules = rules.filter_map(|rule| rule.phase.as_ref());
+        let all: BTreeSet<&String> = marked.chain(of_causes).chain(of_rules).collect();
+        let page = include_str!("../../docs/OUT-OF-MEMORY.md");
+        for phase in all {
+            let row = format!("| {} |", phase.replace('_', " "));
+            assert!(
+                page.contains(&row),
+                "docs/OUT-OF-MEMORY.md has no row `{row}`"
+            );
+        }
+    }
+}

@@ -68,7 +68,7 @@ impl EngineId {
 
     /// The names of all engines, for a hint: `vllm, sglang`.
     pub fn all_names() -> String {
-        let names: Vec<&str> = EngineId::ALL.iter().map(|engine| engine.name()).collect();
+        let names: Vec<&str> = EngineId::ALL.iter().map(|engine| engine.shown()).collect();
         names.join(", ")
     }
 
@@ -76,6 +76,11 @@ impl EngineId {
         let names = std::iter::once(self.name()).chain(self.aliases().iter().copied());
         names.map(plain_name)
     }
+}
+
+/// The name that people read, of an engine by any of its names; a name that no engine has stays as it is.
+pub fn shown_name(name: &str) -> &str {
+    EngineId::from_name(name).map_or(name, |engine| engine.shown())
 }
 
 fn plain_name(name: &str) -> String {
@@ -125,7 +130,18 @@ mod tests {
         }
         let unknown = EngineId::from_name("vlm").unwrap_err();
         assert_eq!(unknown.to_string(), "no engine `vlm` is known");
-        assert!(unknown.hint().contains("reference, tgi, tensorrt_llm"));
+        assert!(unknown.hint().contains("reference, tgi, tensorrt-llm"));
+    }
+
+    #[test]
+    fn people_read_one_name_of_an_engine_and_may_type_it() {
+        assert_eq!(shown_name("llama_cpp"), "llama.cpp");
+        assert_eq!(shown_name("trtllm"), "tensorrt-llm");
+        assert_eq!(shown_name("an older engine"), "an older engine");
+        for engine in EngineId::ALL {
+            assert_eq!(EngineId::from_name(engine.shown()), Ok(*engine));
+            assert!(!engine.shown().contains('_'), "{}", engine.shown());
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use bench::{
     ReadError, ignored_notes,
 };
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
-pub use id::{EngineId, UnknownEngine};
+pub use id::{EngineId, UnknownEngine, shown_name};
 
 use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings};
 use facts::LogReport;
@@ -69,6 +69,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
 pub struct EngineDescription {
     /// The name in flags and documents: `vllm`.
     pub name: &'static str,
+    /// The name that people read, where it is another: `llama.cpp`.
+    pub shown: Option<&'static str>,
     /// Other names that people give it in `--engine`.
     pub aliases: &'static [&'static str],
     /// Whether the engine is simulated (the reference engine); every output marks it so.
@@ -113,6 +115,7 @@ impl EngineDescription {
     /// The defaults of an engine that names no more.
     pub const UNKNOWN: EngineDescription = EngineDescription {
         name: "",
+        shown: None,
         aliases: &[],
         simulated: false,
         without_graphs: None,
@@ -140,6 +143,12 @@ pub trait Engine: Sync {
     /// [`EngineDescription::name`].
     fn name(&self) -> &'static str {
         self.description().name
+    }
+
+    /// The name that people read.
+    fn shown(&self) -> &'static str {
+        let description = self.description();
+        description.shown.unwrap_or(description.name)
     }
 
     /// [`EngineDescription::aliases`].

@@ -193,7 +193,7 @@ pub fn ignored_settings(
     let reason = |name: &str, value: &str| match mode {
         Mode::Serving => Some("the server was running already".to_owned()),
         _ if argument_text(engine, name, value).is_some() => None,
-        _ => Some(format!("{} has no such setting", engine.name())),
+        _ => Some(format!("{} has no such setting", engine.shown())),
     };
     let set = settings.named().into_iter();
     set.filter_map(|(name, value)| {

@@ -43,6 +43,8 @@ pub enum Sampler {
     Greedy,
     /// vLLM's second model runner before 0.33: the profile run draws from logits in the model's own type.
     Unprocessed,
+    /// None on the GPU: logits of every token of a step, in 32 bits (llama.cpp, llama-context.cpp: the worst-case graph).
+    EveryToken,
 }
 
 /// Bytes for each logit of the sampler's warm-up: a copy in 32 bits and its processed form. vLLM 0.25.1 on an H100 took
@@ -61,6 +63,7 @@ impl Sampler {
             Sampler::Triton | Sampler::Flashinfer => 14,
             Sampler::Greedy => 10,
             Sampler::Unprocessed => 2,
+            Sampler::EveryToken => 4,
         }
     }
 }
@@ -85,10 +88,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let hidden = model.hidden.saturating_mul(value);
     let step = tokens.saturating_mul(hidden);
     let kind = sampler(model, deployment);
+    let ggml = kind == Sampler::EveryToken;
     let gpu = engines::gpu_model(deployment);
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
-    let logits = sequences.saturating_mul(model.vocab);
+    let sampled = if ggml { tokens } else { sequences };
+    let logits = sampled.saturating_mul(model.vocab);
     let verifying = speculation::tokens(deployment) > 0;
     let of_logit = kind
         .bytes_of_logit()
@@ -96,7 +101,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let mut sampling = sum([
         product([logits, of_logit]),
         step,
-        product([sequences, hidden, 2]),
+        if ggml {
+            0
+        } else {
+            product([sequences, hidden, 2])
+        },
     ]);
     if kind == Sampler::Triton {
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
@@ -107,7 +116,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let encoding = encoder::of(model, deployment, settings, value);
     let mut kept = sum([
         encoding.left,
-        library_workspace(gpu.map(engines::generation)),
+        if ggml {
+            0
+        } else {
+            library_workspace(gpu.map(engines::generation))
+        },
     ]);
     let vllm = deployment.engine == EngineId::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
@@ -149,9 +162,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     }
 }
 
-/// Bytes of an activation.
+/// Bytes of an activation; llama.cpp computes in 32 bits, whatever the weights are.
 fn value_bytes(deployment: &Deployment) -> u64 {
     match deployment.dtype.as_deref() {
+        _ if deployment.engine == EngineId::LlamaCpp => 4,
         Some("float32" | "fp32" | "float") => 4,
         _ => 2,
     }
@@ -162,8 +176,10 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 /// vLLM: the kernel without a sort came with pull request 33538 (0.17); FlashInfer's is the default where it is
 /// installed from 0.23 (vllm/envs.py). Up to 0.11.0 it was used where it was installed: in images, not from pip.
 pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
-    if deployment.engine != EngineId::Vllm {
-        return Sampler::Greedy;
+    match deployment.engine {
+        EngineId::Vllm => {}
+        EngineId::LlamaCpp => return Sampler::EveryToken,
+        _ => return Sampler::Greedy,
     }
     let v = vllm::version(deployment);
     if v < Version::new(0, 33, 0) && vllm::runs_second_runner(model, deployment) {

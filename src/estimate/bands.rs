@@ -81,6 +81,15 @@ pub fn has_few_runs(deployment: &Deployment) -> bool {
     is_extrapolated(deployment) || !named || deployment.host.weights > 0
 }
 
+/// Whether no run of the engine was measured, here or by the user, so that no risk is low.
+pub fn has_no_runs(deployment: &Deployment) -> bool {
+    let sized_as_asked = matches!(
+        deployment.engine,
+        EngineId::LlamaCpp | EngineId::Transformers
+    );
+    sized_as_asked && deployment.own.non_torch.is_none()
+}
+
 /// Puts the bands that the table has into `terms`; a term that has a band keeps it.
 pub fn put(terms: &mut [Term], known: &Known) {
     for term in terms.iter_mut() {

@@ -47,9 +47,9 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     if models.is_empty() && config.is_none() {
         return Err(Unknown::new("the case names no model").hint("give `model` or `config`"));
     }
-    let engine = EngineId::from_name(fields.text(&["engine"])?.unwrap_or("vllm"))?;
+    let named = EngineId::from_name(fields.text(&["engine"])?.unwrap_or("vllm"))?;
     // Ollama is estimated as llama.cpp.
-    let engine = Deployment::of_engine(engine)?.engine;
+    let engine = Deployment::of_engine(named)?.engine;
     let mut values = BTreeMap::new();
     for setting in SETTINGS.iter() {
         if let Some(value) = fields.setting(setting, engine)? {
@@ -66,7 +66,7 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     let asked = unmodelled::flags_of_case(engine, line);
     refuse_slips(line, engine, &asked)?;
     let (mut deployment, draft) =
-        Deployment::from_settings(engine, &values, &asked, IllegalValue::IsRefused)?;
+        Deployment::from_settings(named, &values, &asked, IllegalValue::IsRefused)?;
     let drafts = draft.map(|draft| Unmodelled::speculation(&draft));
     deployment.unmodelled.extend(drafts);
     let version = fields.version(&["engine_version"])?;

@@ -12,6 +12,8 @@ use serde::Serialize;
 pub struct Deployment {
     /// The engine for the sizing rules.
     pub engine: EngineId,
+    /// The engine that was named, where `engine` is another: Ollama is estimated as llama.cpp.
+    pub named: Option<EngineId>,
     /// Its version; `None`: the newest that is known.
     pub version: Option<Version>,
     /// The GPU; without one, only terms that do not depend on it are computed.
@@ -81,11 +83,14 @@ impl Deployment {
     /// No rules are known of the engine.
     pub fn of_engine(engine: EngineId) -> Result<Self, Unknown> {
         match engine.estimated_as() {
-            Some(engine) => Ok(Deployment::with_defaults(engine)),
+            Some(rules) => Ok(Deployment {
+                named: (rules != engine).then_some(engine),
+                ..Deployment::with_defaults(rules)
+            }),
             None => {
                 let with_rules = EngineId::ALL.iter().filter(|e| e.estimated_as().is_some());
-                let names: Vec<&str> = with_rules.map(|e| e.name()).collect();
-                let name = engine.name();
+                let names: Vec<&str> = with_rules.map(|e| e.shown()).collect();
+                let name = engine.shown();
                 Err(
                     Unknown::new(format!("no memory rules are known for the engine `{name}`"))
                         .hint(format!("engines with rules: {}", names.join(", "))),
@@ -94,10 +99,16 @@ impl Deployment {
         }
     }
 
+    /// The engine that was named, for names and arguments; [`Deployment::engine`] has the rules.
+    pub fn named(&self) -> EngineId {
+        self.named.unwrap_or(self.engine)
+    }
+
     /// An engine with known rules on one GPU, all defaults.
     pub fn with_defaults(engine: EngineId) -> Self {
         Deployment {
             engine,
+            named: None,
             version: None,
             gpu: None,
             tp: 1,

@@ -419,6 +419,7 @@ fn of_release(
     let from_files = loaded.as_ref().is_ok_and(|w| w.from_files);
     let unmodelled = unmodelled::of(model, deployment, &settings, &activation, from_files);
     let lacks_graphs = lacks_graphs(deployment, &settings);
+    let warnings = warnings::of(deployment, &settings, loaded.as_ref().ok(), &activation);
     let mut estimate = Estimate {
         kv_bytes_per_token: cache
             .as_ref()
@@ -441,7 +442,7 @@ fn of_release(
         lacks_graphs,
         unmodelled,
         host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes),
-        warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
+        warnings,
     };
     // A GPU of an unknown kind has the bands of others.
     let forecast = unmodelled::forecasts(deployment);

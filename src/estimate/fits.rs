@@ -35,7 +35,7 @@ pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
     let own = gpu.compute.filter(|own| *own < least)?;
     Some(format!(
         "{} needs a GPU of compute capability {least:.1} or more, and {} has {own:.1}; llama.cpp and Ollama run on it",
-        deployment.engine.name(),
+        deployment.engine.shown(),
         gpu.name
     ))
 }

@@ -100,7 +100,13 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     });
     d.max_model_len = read.count("max_model_len")?;
     d.memory_fraction = read.share("gpu_memory_utilization")?;
-    d.max_batched_tokens = read.count("max_num_batched_tokens")?;
+    // llama.cpp's step has a name of its own, which documents keep.
+    let own_step = read
+        .values
+        .get("ubatch_size")
+        .and_then(|n| n.trim().parse().ok());
+    let own_step = own_step.filter(|n| read.engine == EngineId::LlamaCpp && *n > 0);
+    d.max_batched_tokens = read.count("max_num_batched_tokens")?.or(own_step);
     d.max_seqs = read.count("max_num_seqs")?;
     d.block_size = read.count("block_size")?;
     let without_prefixes = read.switch("disable_radix_cache");
@@ -334,6 +340,9 @@ mod tests {
         );
         assert_eq!(of("vllm serve m --max-model-len auto").len(), 1);
         assert!(of("llama-server -m /m.gguf -c 4096 --port 80 -ngl 99 --jinja").is_empty());
+        let step = |line| read(line).0.max_batched_tokens;
+        assert_eq!(step("llama-server -m /m.gguf -ub 1024"), Some(1024));
+        assert_eq!(step("vllm serve m --ubatch-size 1024"), None);
         // Keys and values of one type are a cache of that type.
         assert!(of("llama-server -m /m.gguf -ctk q8_0 -ctv q8_0").is_empty());
         assert_eq!(of("llama-server -m /m.gguf -ctk q8_0"), ["--cache-type-k"]);

@@ -350,6 +350,83 @@ fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
 }
 
 #[test]
+fn the_compute_buffer_of_llama_cpp_holds_the_logits_of_a_whole_step() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let of = |step, longest| {
+        let deployment = Deployment {
+            max_batched_tokens: step,
+            max_model_len: Some(longest),
+            ..Deployment::with_defaults(EngineId::LlamaCpp)
+        };
+        let estimated = estimate(&model, &deployment);
+        estimated.bytes(Component::Activation).unwrap() as f64 / (1 << 20) as f64
+    };
+    // What llama.cpp prints of Llama 3 8B, flash attention on: `CUDA0 compute buffer size = 258.50 MiB`.
+    assert_eq!(of(None, 8192), 258.5);
+    assert_eq!(of(Some(2048), 8192), 4.0 * 258.5);
+    // A step is no longer than the context.
+    assert_eq!(of(None, 256), 258.5 / 2.0);
+}
+
+#[test]
+fn a_risk_without_measurements_is_not_low() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let deployment = Deployment {
+        max_model_len: Some(8192),
+        ..Deployment {
+            engine: EngineId::LlamaCpp,
+            version: None,
+            ..vllm(19, "H100", 79.18)
+        }
+    };
+    let estimated = estimate(&model, &deployment);
+    let reading = question::Reading::of(&model, &deployment, &estimated).unwrap();
+    let risk = reading.risk(1).unwrap();
+    assert_eq!(risk, question::Risk::Medium);
+    let meaning = reading.meaning(risk, "a request", false);
+    assert!(meaning.contains("no measurements"), "{meaning}");
+}
+
+#[test]
+fn ollama_chooses_its_context_by_the_memory_of_all_gpus() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let on = |gib: f64, tp: u64, asked: Option<u64>| Deployment {
+        gpu: vllm(19, "H100", gib).gpu,
+        tp,
+        max_model_len: asked,
+        ..Deployment::of_engine(EngineId::Ollama).unwrap()
+    };
+    // (GiB of each, GPUs, asked for, context): the lowest lines are what Ollama logged of an RTX 4090 and of one of 8 GiB.
+    for (gib, gpus, asked, context) in [
+        (79.18, 1, None, 131_072),
+        (23.5, 2, None, 131_072),
+        (44.99, 1, None, 32_768),
+        (23.5, 1, None, 32_768),
+        (8.0, 1, None, 4096),
+        (8.0, 1, Some(16_384), 16_384),
+    ] {
+        let deployment = on(gib, gpus, asked);
+        let estimated = estimate(&model, &deployment);
+        assert_eq!(
+            estimated.settings.max_model_len,
+            Some(context),
+            "{gib} x {gpus}"
+        );
+        assert_eq!(question::longest(&model, &deployment), Ok(context));
+        let named = estimated
+            .warnings
+            .iter()
+            .any(|w| w.contains("OLLAMA_CONTEXT_LENGTH"));
+        assert_eq!(named, asked.is_none(), "{:?}", estimated.warnings);
+    }
+    let llama_cpp = Deployment {
+        named: None,
+        ..on(8.0, 1, None)
+    };
+    assert_eq!(question::longest(&model, &llama_cpp), Ok(131_072));
+}
+
+#[test]
 fn parallelism_that_cannot_be_is_refused() {
     let phi = Model {
         heads: 40,

@@ -86,7 +86,7 @@ impl Unmodelled {
         let name = match near_flag(engine, own) {
             Some(near) => format!(
                 "{flag} ({} has no such flag: did you mean --{}?)",
-                engine.name(),
+                engine.shown(),
                 near.replace('_', "-")
             ),
             None => format!("{flag} (unknown flag)"),
@@ -339,7 +339,7 @@ pub fn foreign_flags(
         .map(|name| {
             format!(
                 "{} {version} has no --{}: it refuses to start with it",
-                engine.name(),
+                engine.shown(),
                 name.replace('_', "-")
             )
         })

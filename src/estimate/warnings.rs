@@ -2,7 +2,7 @@
 
 use super::activation::{Activation, Sampler};
 use super::encoder::Encoder;
-use super::engines::vllm;
+use super::engines::{Settings, llama_cpp, vllm};
 use super::{Deployment, EngineId, Version, weights::Weights};
 
 /// Versions before this one sample with FlashInfer wherever it is installed.
@@ -10,6 +10,7 @@ const ASKS_FOR_FLASHINFER: Version = Version::new(0, 11, 1);
 
 pub(super) fn of(
     deployment: &Deployment,
+    settings: &Settings,
     loaded: Option<&Weights>,
     activation: &Activation,
 ) -> Vec<String> {
@@ -20,6 +21,7 @@ pub(super) fn of(
                 .into(),
         );
     }
+    warnings.extend(llama_cpp::source_of_context(deployment, settings));
     if deployment.engine == EngineId::Vllm {
         let sorts = !vllm::is_v0(deployment) && activation.kind == Sampler::Sort;
         let early = vllm::version(deployment) < ASKS_FOR_FLASHINFER;

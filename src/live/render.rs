@@ -3,6 +3,7 @@
 use super::ledger::memory_in_use;
 use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::capture::HostState;
+use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::report::layout::Align;
 use crate::report::page::TextOptions;
@@ -171,8 +172,8 @@ fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextT
 fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
     let count = |n: Option<u64>| StyledCell::from(n.map_or(UNKNOWN.into(), |n| n.to_string()));
     let engine = match (&c.engine, c.simulated) {
-        (Some(engine), true) => format!("{engine}*"),
-        (Some(engine), false) => engine.clone(),
+        (Some(engine), true) => format!("{}*", shown_name(engine)),
+        (Some(engine), false) => shown_name(engine).to_owned(),
         (None, _) => UNKNOWN.into(),
     };
     let [percent, bar] = match c.host_limit_bytes {

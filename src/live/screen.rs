@@ -4,6 +4,7 @@
 use super::ledger::{ContainerRecord, HOST_DEVICE, WatchLedger, devices_of, memory_in_use};
 use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::breakdown::Component;
+use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::report::chart::palette::component_colour;
 use crate::units::Bytes;
@@ -515,7 +516,7 @@ impl TopScreen {
         let engine = container
             .engine
             .as_ref()
-            .map_or(UNKNOWN.to_owned(), |e| format!("{e}{star}"));
+            .map_or(UNKNOWN.to_owned(), |e| format!("{}{star}", shown_name(e)));
         let state = match (&container.engine, container.serving) {
             (None, _) => UNKNOWN,
             (Some(_), true) => "serving",

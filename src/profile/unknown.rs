@@ -43,11 +43,11 @@ impl CaptureObservation<'_> {
         match self.engine {
             // No endpoints are asked where the engine runs inside the bench.
             Some(engine) if self.capture.mode == Mode::Idle => {
-                format!("{} did not say it in its log", engine.name())
+                format!("{} did not say it in its log", engine.shown())
             }
             Some(engine) => format!(
                 "{} did not report it, in its log or by its endpoints",
-                engine.name()
+                engine.shown()
             ),
             None if self.capture.engine.is_empty() => "no engine was recognised".into(),
             None => format!("this plimsoll cannot read engine `{}`", self.capture.engine),

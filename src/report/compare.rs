@@ -8,6 +8,7 @@ use super::spreadsheet::{figure_cell, write_table};
 use crate::compare::Unit;
 use crate::compare::profiles::{OtherRow, Pair, PairRow};
 use crate::compare::subject::{Kind, Who};
+use crate::engine::shown_name;
 use crate::profile::MemoryGauge;
 use crate::units::GIB;
 
@@ -91,7 +92,7 @@ pub fn pair_report(pair: &Pair) -> Report {
 
 /// `a.json: vllm 0.11.0, org/model, 2026-…  SIMULATED`.
 pub(super) fn describe_profile(who: &Who) -> String {
-    let engine = match (&who.engine, &who.engine_version) {
+    let engine = match (who.engine.as_deref().map(shown_name), &who.engine_version) {
         (Some(engine), Some(version)) => format!("{engine} {version}"),
         (Some(engine), None) => format!("{engine} of unknown version"),
         (None, _) => "engine unknown".into(),

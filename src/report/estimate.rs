@@ -16,7 +16,7 @@ use super::layout::{counted_noun, grouped_count};
 use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
-use crate::estimate::question::{Choice, Entry, Reading, Remedy, Risk, Solution};
+use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
@@ -279,7 +279,7 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
 /// What a deployment holds after a change: `holds 8 requests of 32,992 tokens`.
 pub fn describe_hold(remedy: &Remedy, model: &Model) -> String {
     let requests = counted_noun(remedy.concurrency.floor().max(0.0) as usize, "request");
-    let longest = remedy.deployment.max_model_len.or(model.max_positions);
+    let longest = question::longest(model, &remedy.deployment).ok();
     let of = longest.map_or(String::new(), |n| {
         format!(" of {} tokens", grouped_count(n))
     });
@@ -418,10 +418,10 @@ pub fn choices_report(document: &GpuChoices) -> Report {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "GPUs that hold it",
-        block,
+        vec![block],
         verdict,
         &document.warnings,
     )
@@ -470,16 +470,16 @@ fn setting_words(value: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn of_one_block(
+fn of_one_chapter(
     title: &str,
     chapter: &str,
-    block: ContentBlock,
+    blocks: Vec<ContentBlock>,
     verdict: String,
     warnings: &[String],
 ) -> Report {
     let warnings = warnings.iter();
     let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
-    let blocks = std::iter::once(block).chain(warnings);
+    let blocks = blocks.into_iter().chain(warnings);
     Report {
         title: title.into(),
         answer: Some(Answer {
@@ -531,10 +531,10 @@ pub fn versions_report(document: &EstimateVersions) -> Report {
         [_] => "The releases agree on whether it fits.",
         _ => "The releases do not agree on whether it fits.",
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "By release",
-        grid.map_or_else(|| ContentBlock::Text(String::new()), ContentBlock::Table),
+        grid.map(ContentBlock::Table).into_iter().collect(),
         format!("{verdict} {}.", reasons.join("; ")),
         &document.warnings,
     )
@@ -581,20 +581,32 @@ pub fn table_report(document: &EstimateTable) -> Report {
     });
     let grid = Grid {
         id: "table".into(),
-        caption: "! does not fit; ? may not fit, the risk is high".into(),
+        caption: String::new(),
         columns,
         rows: rows.collect(),
     };
+    let marks = [
+        (Risk::DoesNotFit, "! does not fit"),
+        (Risk::High, "? may not fit: the risk is high"),
+    ];
+    let printed = marks
+        .iter()
+        .filter(|(risk, _)| entries.iter().any(|e| e.risk == Some(*risk)));
+    let printed: Vec<&str> = printed.map(|(_, words)| *words).collect();
+    let mut blocks = vec![ContentBlock::Table(grid)];
+    if !printed.is_empty() {
+        blocks.push(ContentBlock::Text(printed.join("; ")));
+    }
     let fits = entries.iter().filter(|e| e.risk != Some(Risk::DoesNotFit));
     let known = entries.iter().any(|e| e.risk.is_some());
     let verdict = match fits.count() {
         _ if !known => "GiB on each GPU; name a GPU with --gpu to see what fits.".to_owned(),
         n => format!("{n} of {} combinations fit.", entries.len()),
     };
-    of_one_block(
+    of_one_chapter(
         &document.title,
         "By tokens and concurrent requests",
-        ContentBlock::Table(grid),
+        blocks,
         verdict,
         &document.warnings,
     )

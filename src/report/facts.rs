@@ -1,6 +1,7 @@
 //! The facts of a log, as a list for people.
 
 use crate::engine::facts::LogReport;
+use crate::engine::shown_name;
 use std::collections::BTreeSet;
 
 /// Characters of a quoted line that are shown; `--json` has all of it.
@@ -12,7 +13,7 @@ pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
         .engine_version
         .as_deref()
         .unwrap_or("of unknown version");
-    let mut text = format!("{} {version}\n", report.engine);
+    let mut text = format!("{} {version}\n", shown_name(&report.engine));
     let width = report
         .facts
         .keys()

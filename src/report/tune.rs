@@ -10,6 +10,7 @@ use super::figures::{cell_by, count_cell, figure_cell, gib_cell, percent_cell};
 use super::layout::{counted_noun, format_duration, format_figure, format_moment};
 use super::tables::{TableBuilder, format_in_unit};
 use crate::engine::facts::Severity;
+use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::loadline::Objective;
 use crate::tune::{
@@ -142,7 +143,10 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
 }
 
 fn describe_search(tuning: &Tuning) -> String {
-    let engine = [tuning.engine.as_deref(), tuning.engine_version.as_deref()];
+    let engine = [
+        tuning.engine.as_deref().map(shown_name),
+        tuning.engine_version.as_deref(),
+    ];
     let engine: Vec<&str> = engine.into_iter().flatten().collect();
     let engine = match engine.as_slice() {
         [] => "An engine that did not start".to_owned(),

@@ -8,6 +8,7 @@ use super::spreadsheet::{figure_cell, write_table};
 use super::tables::TableBuilder;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
+use crate::engine::shown_name;
 use crate::units::GIB;
 
 /// More runs than this are shown in the table only.
@@ -117,7 +118,11 @@ fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
         .grid(format!("validation_{}", i + 1), "GiB on the fullest GPU");
     blocks.push(ContentBlock::Table(grid));
     blocks.extend(run.warnings.iter().cloned().map(ContentBlock::Text));
-    let title = format!("{}: {} {version}, {model}", run.file, run.engine);
+    let title = format!(
+        "{}: {} {version}, {model}",
+        run.file,
+        shown_name(&run.engine)
+    );
     Chapter::of_blocks(&format!("run{}", i + 1), title, blocks)
 }
 
@@ -142,7 +147,7 @@ fn item_cell(item: Item, figure: Option<f64>, why: &str) -> TableCell {
 fn group_chapter((i, g): (usize, &Group)) -> Chapter {
     let title = match g.by.as_str() {
         "all" => "All".to_owned(),
-        "engine" => format!("Engine {}", g.name),
+        "engine" => format!("Engine {}", shown_name(&g.name)),
         _ => format!("Family {}", g.name),
     };
     let nothing = "nothing was compared";

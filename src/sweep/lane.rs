@@ -338,7 +338,7 @@ impl GroupRunner<'_> {
         }
         Err(Failure::usage(format!(
             "the engine {} has no {} bench that does what this sweep needs",
-            ready.attached.engine.name(),
+            ready.attached.engine.shown(),
             kind.as_str()
         ))
         .hint("choose another with `bench:`, or leave out --fresh"))

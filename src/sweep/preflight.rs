@@ -107,7 +107,7 @@ async fn check_container(
     }
     let note = format!(
         "container `{name}`: {} ({}), {}",
-        engine.name(),
+        engine.shown(),
         attached.evidence,
         if serves { "serving" } else { "idle" }
     );
@@ -156,7 +156,7 @@ async fn image(
     }
     found
         .notes
-        .push(format!("image `{image}`: {}", engine.name()));
+        .push(format!("image `{image}`: {}", engine.shown()));
     Ok(())
 }
 

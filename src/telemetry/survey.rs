@@ -17,9 +17,9 @@ pub struct BackendSurvey {
     pub hint: Option<String>,
 }
 
-/// Looks at every backend.
+/// Looks at every backend. Where the GPUs of one vendor are read, nothing has to be done about those of others.
 pub fn survey_backends() -> Vec<BackendSurvey> {
-    vec![
+    without_needless_hints(vec![
         survey_gpus("backend nvml (NVIDIA)", nvml::survey_gpus()),
         survey_gpus(
             "backend amd (AMD)",
@@ -30,7 +30,15 @@ pub fn survey_backends() -> Vec<BackendSurvey> {
             intel::survey_gpus(&amd::Roots::from_environment()),
         ),
         host(),
-    ]
+    ])
+}
+
+fn without_needless_hints(mut all: Vec<BackendSurvey>) -> Vec<BackendSurvey> {
+    if all.iter().any(|backend| backend.optional && backend.usable) {
+        let others = all.iter_mut().filter(|b| b.optional && !b.usable);
+        others.for_each(|backend| backend.hint = None);
+    }
+    all
 }
 
 fn survey_gpus(name: &str, survey: Result<String, nvml::Unusable>) -> BackendSurvey {
@@ -69,5 +77,28 @@ fn host() -> BackendSurvey {
                 "inside a container, run plimsoll with --pid=host and --cgroupns=host".into(),
             ),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvml::Unusable;
+
+    #[test]
+    fn a_gpu_that_is_read_needs_no_driver_of_another_vendor() {
+        let absent = || {
+            Err(Unusable {
+                message: "there is no AMD GPU on this host".into(),
+                hint: Some("load its driver"),
+            })
+        };
+        let hints = |nvidia| {
+            let all = vec![survey_gpus("nvidia", nvidia), survey_gpus("amd", absent())];
+            let all = without_needless_hints(all);
+            all.iter().filter(|b| b.hint.is_some()).count()
+        };
+        assert_eq!(hints(Ok("one GPU".into())), 0);
+        assert_eq!(hints(absent()), 2);
     }
 }

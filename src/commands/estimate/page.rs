@@ -93,8 +93,8 @@ pub fn engine(deployment: &Deployment) -> String {
                 None => format!("vllm {used} (assumed: the newest that is known)"),
             }
         }
-        (engine, Some(v)) => format!("{} {}", engine.name(), words(v)),
-        (engine, None) => engine.name().into(),
+        (_, Some(v)) => format!("{} {}", deployment.named().shown(), words(v)),
+        (_, None) => deployment.named().shown().into(),
     }
 }
 

@@ -9,7 +9,9 @@ use crate::engine::EngineId;
 use crate::engine::settings::argument_text;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::non_torch::CONTEXT_GIB;
-use crate::estimate::question::{Risk, StartPlan, StartStep, Tenant, find_remedies, plan_starts};
+use crate::estimate::question::{
+    Risk, StartPlan, StartStep, Tenant, find_remedies, longest, plan_starts,
+};
 use crate::estimate::{Deployment, Estimate, Unknown, Version, weights};
 use crate::launch::Launch;
 use crate::preset::GpuRequest;
@@ -471,7 +473,7 @@ impl GpuGroup {
                 )
             }),
             concurrency: Some(step.concurrency),
-            max_model_len: step.deployment.max_model_len.or(asked.model.max_positions),
+            max_model_len: longest(&asked.model, &step.deployment).ok(),
             fits: Some(step.fits()),
             reason,
         }

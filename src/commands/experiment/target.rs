@@ -91,7 +91,7 @@ async fn attached(
     if probe && asked == BenchWord::Builtin {
         console.print_note(&format!(
             "engine {} has no server in this container: its probe runs instead, a process for each level",
-            engine.name()
+            engine.shown()
         ));
     }
     Ok(ExperimentTarget {

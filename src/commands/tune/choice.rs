@@ -218,7 +218,7 @@ async fn check_engines(
             }
         };
         if engine.default_bench(true) == LoadKind::Probe {
-            let bench = format!("the probe of engine {}", engine.name());
+            let bench = format!("the probe of engine {}", engine.shown());
             return Err(unmeasured_limits(&bench, limits));
         }
     }

@@ -63,6 +63,7 @@ const MORE_CONTEXT: &[&str] = &["--ctx-size: each slot has its part of it"];
 
 const DESCRIPTION: EngineDescription = EngineDescription {
     name: "llama_cpp",
+    shown: Some("llama.cpp"),
     aliases: &["llama.cpp", "ik_llama.cpp", "llamacpp"],
     estimated_as: Some(EngineId::LlamaCpp),
     load_limits: LoadLimits {

@@ -19,6 +19,7 @@ use crate::capture::{ContainerFacts, Probe};
 
 const DESCRIPTION: EngineDescription = EngineDescription {
     name: "tensorrt_llm",
+    shown: Some("tensorrt-llm"),
     aliases: &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"],
     estimated_as: Some(EngineId::TensorRtLlm),
     load_limits: LoadLimits {

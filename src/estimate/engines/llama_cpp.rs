@@ -1,13 +1,49 @@
 //! llama.cpp and Ollama: the cache has as many cells as the context that is asked for, whatever the GPU has.
 
 use super::Settings;
-use crate::estimate::{Deployment, Model};
+use crate::engine::settings::argument_text;
+use crate::estimate::{Deployment, EngineId, Model};
+use crate::units::Bytes;
+
+/// Ollama's own context, tokens, from so many GiB of all its GPUs on (Ollama 0.33, server/routes.go: 23 and 47 for what
+/// its documentation calls 24 and 48). A model that reads less has less.
+const OLLAMA_CONTEXTS: [(u64, u64); 3] = [(47, 262_144), (23, 32_768), (0, 4_096)];
 
 /// The settings of a deployment (llama.cpp, common/arg.cpp: `-c`, `-b 2048`, `-ub 512`).
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
-    Settings {
+    let mut settings = Settings {
         fraction: 1.0,
         block: 1,
         ..Settings::with_defaults(model, deployment, 512, 1, 1)
+    };
+    if let Some(context) = ollama_context(deployment) {
+        let most = model.max_positions.unwrap_or(context);
+        settings.max_model_len = Some(context.min(most));
     }
+    let longest = settings.max_model_len.unwrap_or(u64::MAX).max(1);
+    settings.batched_tokens = settings.batched_tokens.min(longest);
+    settings
+}
+
+/// Memory of all GPUs, bytes, where Ollama chooses its context by it.
+fn decides(deployment: &Deployment) -> Option<u64> {
+    let chooses = deployment.named() == EngineId::Ollama && deployment.max_model_len.is_none();
+    let gpu = deployment.gpu.as_ref().filter(|_| chooses)?;
+    Some(gpu.total.saturating_mul(deployment.gpus()))
+}
+
+fn ollama_context(deployment: &Deployment) -> Option<u64> {
+    let memory = decides(deployment)?;
+    let row = OLLAMA_CONTEXTS.iter().find(|(gib, _)| memory >> 30 >= *gib);
+    row.map(|(_, tokens)| *tokens)
+}
+
+/// Where the context comes from, if Ollama chooses it: a sentence.
+pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option<String> {
+    let memory = Bytes(decides(deployment)?);
+    let context = settings.max_model_len?;
+    let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
+    Some(format!(
+        "Ollama takes a context of {context} tokens by itself with {memory} of GPU memory (its server/routes.go); set another with {other}"
+    ))
 }

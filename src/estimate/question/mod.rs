@@ -18,16 +18,15 @@ pub use solve::{Holds, Solution, What, solve};
 pub use table::{Entry, table};
 pub use verdict::{Answer, Verdict};
 
-use super::{Deployment, Model, Unknown};
+use super::{Deployment, Model, Unknown, engines};
 
 /// The longest sequence that is asked for, tokens: the flag's, else what the model reads.
 ///
 /// # Errors
 /// Neither is known.
 pub fn longest(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
-    deployment
+    engines::settings(model, deployment)
         .max_model_len
-        .or(model.max_positions)
         .ok_or_else(|| {
             Unknown::new("the longest sequence is not known: the model's configuration names none")
                 .hint("give --max-model-len")

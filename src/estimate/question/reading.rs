@@ -19,6 +19,9 @@ pub struct Reading {
     /// Few runs like it were measured: the bands are of others.
     #[serde(default)]
     pub extrapolated: bool,
+    /// No run of the engine was measured.
+    #[serde(default)]
+    pub unmeasured: bool,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -121,6 +124,7 @@ impl Reading {
             request,
             lacks_graphs: estimate.lacks_graphs,
             extrapolated: bands::has_few_runs(deployment),
+            unmeasured: bands::has_no_runs(deployment),
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -205,7 +209,7 @@ impl Reading {
 
     /// The least risk where something is not known.
     fn least_risk(&self) -> Risk {
-        if self.lacks_graphs || self.extrapolated {
+        if self.lacks_graphs || self.extrapolated || self.unmeasured {
             Risk::Medium
         } else {
             Risk::Low
@@ -216,6 +220,8 @@ impl Reading {
     pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
         if self.lacks_graphs && risk == self.least_risk() {
             "the memory of its CUDA graphs is unknown and not included".into()
+        } else if self.unmeasured && risk == self.least_risk() {
+            "it rests on no measurements of this engine".into()
         } else if self.extrapolated && risk == self.least_risk() {
             "few runs like it were measured".into()
         } else {
@@ -238,6 +244,7 @@ mod tests {
             request: GIB,
             lacks_graphs: false,
             extrapolated: false,
+            unmeasured: false,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -261,6 +268,7 @@ mod tests {
         let without_graphs = Reading {
             lacks_graphs: true,
             extrapolated: false,
+            unmeasured: false,
             ..roomy
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));

@@ -52,7 +52,7 @@ pub fn find_remedies(
     let remedy = |name: &str, value: &str, deployment: Deployment| {
         let concurrency = holds(&deployment).ok()?;
         Some(Remedy {
-            argument: argument_text(asked.engine, name, value)?,
+            argument: argument_text(asked.named(), name, value)?,
             deployment,
             concurrency,
         })
@@ -92,7 +92,7 @@ pub fn find_remedies(
         );
         let value = match asked.engine {
             EngineId::Vllm | EngineId::TensorRtLlm | EngineId::Sglang | EngineId::LlamaCpp => {
-                Setting::named("kv_cache_dtype")?.engine_value(asked.engine, "fp8")
+                Setting::named("kv_cache_dtype")?.engine_value(asked.named(), "fp8")
             }
             _ => return None,
         };

@@ -49,6 +49,7 @@ impl Toy {
         Reading {
             lacks_graphs: false,
             extrapolated: false,
+            unmeasured: false,
             besides,
             besides_high: besides + besides / 10,
             request: length,

@@ -3,6 +3,7 @@
 use super::Sources;
 use super::document::{list_at, read_document};
 use crate::engine::facts::Severity;
+use crate::engine::shown_name;
 use crate::experiment::{Experiment, ExperimentKind, ExperimentLevel, LevelState, RequestedLoad};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
@@ -170,9 +171,12 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
 }
 
 fn what(experiment: &Experiment, across: &str) -> String {
-    let engine = match (&experiment.engine, &experiment.engine_version) {
+    let engine = match (
+        experiment.engine.as_deref().map(shown_name),
+        &experiment.engine_version,
+    ) {
         (Some(engine), Some(version)) => format!("{engine} {version}"),
-        (Some(engine), None) => engine.clone(),
+        (Some(engine), None) => engine.to_owned(),
         _ => "an unknown engine".into(),
     };
     let model = match experiment.model.as_str() {

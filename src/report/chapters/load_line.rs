@@ -6,6 +6,7 @@ use super::Sources;
 use super::document::{list_at, read_document};
 use crate::engine::facts::Severity;
 use crate::engine::limits::Resource;
+use crate::engine::shown_name;
 use crate::loadline::{Loadline, LoadlineRound, Objectives, RoundFailure};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
 use crate::report::figures::cell_by;
@@ -114,7 +115,7 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
 fn of_what(line: &Loadline) -> String {
     let engine = match line.engine.as_str() {
         "" => "an unknown engine",
-        engine => engine,
+        engine => shown_name(engine),
     };
     let version = line.engine_version.iter().map(|v| format!(" {v}"));
     let lengths = (line.lengths.total_tokens() > 0).then(|| {

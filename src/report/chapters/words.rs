@@ -3,6 +3,7 @@
 use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
+use crate::engine::shown_name;
 use crate::profile::{Profile, describe_cgroup, recording_name};
 use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::Material;
@@ -25,7 +26,7 @@ pub(super) fn engine_label(profile: &Profile) -> String {
     let engine = &profile.engine_metadata;
     let name = match engine.engine_type.as_str() {
         "" => "an unknown engine",
-        name => name,
+        name => shown_name(name),
     };
     match &engine.engine_version {
         Some(version) => format!("{name} {version}"),

@@ -7,6 +7,7 @@ use crate::report::layout::{counted_noun, grouped_count};
 use crate::report::tables::TableBuilder;
 use crate::units::{Bytes, to_gib};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Models, and what else holds memory, on the same GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -69,6 +70,13 @@ impl SharedGpus {
         self.tenants.iter().filter(starts)
     }
 
+    /// No GPU is of two of them.
+    fn are_apart(&self) -> bool {
+        let mut of_all = self.tenants.iter().flat_map(|t| &t.gpus);
+        let mut seen = BTreeSet::new();
+        self.models().count() > 1 && of_all.all(|gpu| seen.insert(gpu))
+    }
+
     /// `1.20 GiB of each GPU is left`; nothing where that is unknown.
     fn left(&self) -> Option<String> {
         let left = self.gpus.iter().map(|gpu| gpu.left_bytes);
@@ -94,6 +102,7 @@ pub(super) fn verdict_of_sharing(shared: &SharedGpus) -> (AnswerState, String) {
         .map_or(String::new(), |left| format!("; {left}"));
     let in_turn = match (count, shared.any_order) {
         (1, _) => String::new(),
+        _ if shared.are_apart() => ", each on a GPU of its own".to_owned(),
         (_, true) => ", started one after the other".to_owned(),
         (_, false) => {
             let names: Vec<&str> = shared.models().map(|t| t.name.as_str()).collect();
@@ -188,7 +197,8 @@ pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
         let all: Vec<String> = shared.gpus.iter().map(left).collect();
         blocks.push(ContentBlock::Text(format!("Left: {}.", all.join("; "))));
     }
-    if shared.models().count() > 1 {
+    let apart = shared.are_apart();
+    if shared.models().count() > 1 && !apart {
         let text = "Start each when the one before it serves: an engine that starts measures what is free.";
         blocks.push(ContentBlock::Text(text.into()));
     }
@@ -205,5 +215,49 @@ pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
         let text = format!("{}: {}", t.name, t.reason.as_ref()?);
         Some(note_block(Severity::Warning, "estimate", text))
     }));
-    Chapter::of_blocks("shared", "On the same GPU", blocks)
+    if shared.fits_as_asked == Some(false) && shared.fits == Some(true) {
+        let text = "A share holds what is asked for also where every term is at its highest: by the estimate it may hold more.";
+        blocks.push(ContentBlock::Text(text.into()));
+    }
+    let title = if apart {
+        "Each on a GPU of its own"
+    } else {
+        "On the same GPU"
+    };
+    Chapter::of_blocks("shared", title, blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_models_on_one_gpu_are_shown_as_on_the_same() {
+        let on = |gpus: [&str; 2], as_asked| SharedGpus {
+            tenants: gpus
+                .map(|gpu| SharedTenant {
+                    name: format!("on {gpu}"),
+                    model: Some("m".into()),
+                    gpus: vec![gpu.to_owned()],
+                    takes_bytes: Some(1 << 30),
+                    ..SharedTenant::default()
+                })
+                .to_vec(),
+            fits_as_asked: Some(as_asked),
+            fits: Some(true),
+            any_order: true,
+            ..SharedGpus::default()
+        };
+        let apart = on(["0", "1"], true);
+        let chapter = shared_chapter(&apart);
+        assert_eq!(chapter.title, "Each on a GPU of its own");
+        assert!(!format!("{chapter:?}").contains("Start each when"));
+        let (_, verdict) = verdict_of_sharing(&apart);
+        assert!(verdict.contains("each on a GPU of its own"), "{verdict}");
+        let same = on(["0", "0"], false);
+        let chapter = shared_chapter(&same);
+        assert_eq!(chapter.title, "On the same GPU");
+        let text = format!("{chapter:?}");
+        assert!(text.contains("Start each when") && text.contains("it may hold more"));
+    }
 }

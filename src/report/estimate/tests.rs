@@ -83,6 +83,7 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
         reading: Known::Value(Reading {
             lacks_graphs: false,
             extrapolated: false,
+            unmeasured: false,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,
@@ -326,6 +327,7 @@ fn answers_to_questions() {
       tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
+      ! does not fit; ? may not fit: the risk is high
 
     3 of 4 combinations fit.
     ");

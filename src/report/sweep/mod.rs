@@ -4,6 +4,7 @@ pub mod csv;
 pub mod json;
 pub mod plan;
 
+use crate::engine::shown_name;
 use crate::matrix::{Cell, CellId, CellRow, EnginePlace, GroupId, RowStatus, ServerConfig};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -136,7 +137,7 @@ fn server_title(server: &ServerConfig) -> String {
         EnginePlace::Image(_) => format!("image {}", server.place.place_name()),
     };
     let engine = server.engine.as_deref();
-    let engine = engine.map_or(String::new(), |e| format!(" ({e})"));
+    let engine = engine.map_or(String::new(), |e| format!(" ({})", shown_name(e)));
     format!("{} in {place}{engine}", server.model)
 }
 

@@ -1,5 +1,6 @@
 //! The lines above a run's timeline: its identity, and the statistics of its memory.
 
+use crate::engine::shown_name;
 use crate::profile::Profile;
 use crate::report::layout::{format_figure, grouped_count};
 
@@ -24,7 +25,8 @@ impl RunHeader {
         let engine = match engine.engine_type.as_str() {
             "" => None,
             name => Some(format!(
-                "{name} {}",
+                "{} {}",
+                shown_name(name),
                 version.unwrap_or("of unknown version")
             )),
         };

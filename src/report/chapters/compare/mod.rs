@@ -9,7 +9,8 @@ pub(in crate::report) use runs::{pair_blocks, pair_sentence};
 
 use super::Sources;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, note_block};
+use crate::report::content::{Chapter, TableCell, note_block};
+use crate::report::figures::percent_cell;
 use crate::report::layout::counted_words;
 use crate::report::material::Material;
 
@@ -40,8 +41,17 @@ pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec
     }]
 }
 
-/// Of a difference of figures that are not both known; of nothing there is no percent either.
+/// Of a difference of figures that are not both known.
 const ONE_SIDED: &str = "not known of both";
+
+/// The second less the first in percent of the first, or why there is none.
+fn change_in_percent(a: Option<f64>, b: Option<f64>) -> TableCell {
+    let why = match a.zip(b) {
+        Some(_) => "a change from 0 has no percentage",
+        None => ONE_SIDED,
+    };
+    percent_cell(change(a, b), why)
+}
 
 /// The second less the first in percent of the first.
 fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {

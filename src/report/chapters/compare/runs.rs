@@ -1,6 +1,6 @@
 //! Two runs side by side.
 
-use super::{ONE_SIDED, change};
+use super::{ONE_SIDED, change_in_percent};
 use crate::capture::DeviceKind;
 use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
@@ -13,7 +13,7 @@ use crate::report::compare::describe_profile;
 use crate::report::content::{
     ContentBlock, Grid, TableCell, note_block, number_column, text_column,
 };
-use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, percent_cell};
+use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text};
 use crate::report::layout;
 use crate::report::material::ReportRun;
 use crate::report::tables::{TableBuilder, word_or_reason};
@@ -326,7 +326,7 @@ fn memory_table(pair: &Pair) -> Grid {
             change_cell(r.diff_gb, ONE_SIDED, gib_text)
         })
         .figures("B - A, %", "diff_pct", |r| {
-            percent_cell(r.diff_pct, ONE_SIDED)
+            change_in_percent(r.profile1_gb, r.profile2_gb)
         })
         .words("A rests on", "a_source", |r| {
             r.profile1_source.as_deref().unwrap_or_default()
@@ -389,6 +389,6 @@ fn figure_row(label: &str, a: Option<f64>, b: Option<f64>, per: f64) -> Vec<Tabl
             ONE_SIDED,
             layout::format_figure,
         ),
-        percent_cell(change(a, b), ONE_SIDED),
+        change_in_percent(a, b),
     ]
 }

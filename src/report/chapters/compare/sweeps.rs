@@ -1,6 +1,6 @@
 //! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
 
-use super::{ONE_SIDED, change};
+use super::{ONE_SIDED, change, change_in_percent};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chapters::sweep::read::{
@@ -10,7 +10,7 @@ use crate::report::chapters::sweep::{list_few, order_values};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::note_block;
 use crate::report::content::{ContentBlock, Grid};
-use crate::report::figures::{change_cell, percent_cell};
+use crate::report::figures::change_cell;
 use crate::report::layout;
 use crate::report::layout::counted_words;
 use crate::report::material::StoredDocument;
@@ -307,7 +307,6 @@ fn cells_table(matched: &Matched<'_>) -> Grid {
     for f in HELD.into_iter().filter(known) {
         let value = |cell: &SweepCell| f.table_cell(cell.figure_value(f), &cell.failure_reason());
         let moved = |a: &SweepCell, b: &SweepCell| Some(b.figure_value(f)? - a.figure_value(f)?);
-        let percent = |a: &SweepCell, b: &SweepCell| change(a.figure_value(f), b.figure_value(f));
         let (head, key) = (f.column_head(), f.key);
         table = table
             .figures(&format!("{head} A"), &format!("a_{key}"), |(a, _)| value(a))
@@ -318,7 +317,7 @@ fn cells_table(matched: &Matched<'_>) -> Grid {
                 |(a, b)| change_cell(moved(a, b), ONE_SIDED, |v| format_in_unit(v, f.unit)),
             )
             .figures("%", &format!("diff_pct_{key}"), |(a, b)| {
-                percent_cell(percent(a, b), ONE_SIDED)
+                change_in_percent(a.figure_value(f), b.figure_value(f))
             });
     }
     table

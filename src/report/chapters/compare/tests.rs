@@ -128,3 +128,11 @@ fn sweeps_without_a_common_cell_cannot_be_compared() {
     };
     assert!(render_plain(&of(material)).contains("no cell in common"));
 }
+
+#[test]
+fn a_percentage_of_0_is_undefined_and_not_unknown() {
+    let why = |a, b| format!("{:?}", change_in_percent(a, b));
+    assert!(why(Some(0.0), Some(1.0)).contains("from 0 has no percentage"));
+    assert!(why(None, Some(1.0)).contains("not known of both"));
+    assert!(why(Some(2.0), Some(1.0)).contains("-50.0"));
+}

@@ -2,6 +2,7 @@
 //! document lacks is unknown.
 
 use crate::compare::settings::parse_flags;
+use crate::engine::shown_name;
 use crate::matrix::{RowFigures, RowStatus};
 use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
@@ -174,7 +175,7 @@ impl SweepCell {
             phase: text_at(row, "/phase"),
             message: text_at(row, "/message"),
             profile: text_at(row, "/profile"),
-            engine: engine.map(|engine| format!("{engine}{version}")),
+            engine: engine.map(|engine| format!("{}{version}", shown_name(&engine))),
             backend: text_at(row, "/figures/memory_backend"),
             simulated: flag_at(row, "/figures/simulated"),
             figures: read_document(row.get("figures").unwrap_or(&Value::Null)),
