@@ -54,20 +54,19 @@ fn gpu_of(profile: &Profile) -> Option<Gpu> {
         let devices = &profile.memory_breakdown.per_gpu;
         let device = devices.iter().find(|d| d.gpu_id == index)?;
         let part = |c| {
-            device
-                .parts
-                .iter()
-                .find(|p| p.component == c)
-                .map_or(0, |p| p.bytes)
+            let found = device.parts.iter().find(|p| p.component == c);
+            u64::try_from(found.map_or(0, |p| p.bytes)).unwrap_or(0)
         };
-        u64::try_from(part(Component::Baseline)).ok()
+        Some((part(Component::Baseline), part(Component::DriverReserved)))
     };
     gpus.filter(|d| d.kind == DeviceKind::Gpu)
         .filter_map(|d| {
+            let (in_use, reserved) = others(d.index).unwrap_or_default();
             Some(Gpu {
                 name: d.name.clone(),
-                total: d.total_bytes?,
-                in_use: others(d.index).unwrap_or(0),
+                // As the engine sees it: CUDA's total is without what the driver keeps.
+                total: d.total_bytes?.saturating_sub(reserved),
+                in_use,
             })
         })
         .max_by_key(|gpu| gpu.in_use)

@@ -1068,6 +1068,15 @@ fn read_pattern(pattern: &str, line: &str) -> Option<Vec<(String, Value)>> {
     })
 }
 
+/// Characters within which a figure ends and the words behind it begin.
+const LONGEST_FIGURE: usize = 80;
+
+/// Whether a text is no more than a figure with its unit.
+fn is_figure(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || " .…".contains(c))
+}
+
 /// The figures of a pattern from its first field on.
 fn read_fields(fields: &str, line: &str) -> Option<Vec<(String, Value)>> {
     let (mut rest_pattern, mut at) = (fields, line);
@@ -1088,12 +1097,18 @@ fn read_fields(fields: &str, line: &str) -> Option<Vec<(String, Value)>> {
             unit => (format!("{name}_{unit}"), json_number(read_number(at)?.0)),
         };
         values.push(value);
-        // A message may be cut off behind its first figures.
         let first = literal.split('…').next().unwrap_or("");
-        match (first.is_empty(), at.find(first)) {
+        let near = at
+            .char_indices()
+            .nth(LONGEST_FIGURE)
+            .map_or(at, |(end, _)| &at[..end]);
+        match (first.is_empty(), near.find(first)) {
             (true, _) => {}
             (false, Some(found)) => at = &at[found + first.len()..],
-            (false, None) if values.len() > 1 || next.is_some() => return Some(values),
+            // A message may be cut off behind its first figures.
+            (false, None) if (values.len() > 1 || next.is_some()) && is_figure(at) => {
+                return Some(values);
+            }
             (false, None) => return None,
         }
         for part in literal.split('…').skip(1) {
@@ -1429,6 +1444,13 @@ mod tests {
         assert_eq!(first(&beside), "free_others free_others");
         assert_eq!(beside.advice.len(), 1, "nothing is left to give a share of");
         assert_eq!(beside.numbers["free_gib"], 3.44);
+        // Other figures in parentheses are none of these.
+        let unread = diagnose(Value::Null, &log("nan"));
+        assert!(
+            !unread.numbers.contains_key("free_gib"),
+            "{:?}",
+            unread.numbers
+        );
         let alone = diagnose(Value::Null, &log("78.01"));
         assert_eq!(alone.cause.as_deref(), Some("utilization_above_free"));
         assert_eq!(alone.advice[0].value, Some(Value::from(0.98)));

@@ -162,7 +162,7 @@ fn activation(known: &Known) -> Option<Spread> {
         return spread(
             (0.05, 0.05),
             (0.05, 0.20),
-            3,
+            1,
             "built-in: vLLM 0.25 on H100, its second model runner",
         );
     }

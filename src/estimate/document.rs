@@ -19,6 +19,7 @@ pub fn of(id: &str, estimate: &Estimate) -> Value {
             "cuda_graph_gib": term(Component::CudaGraphs),
             "non_torch_gib": term(Component::NonTorch),
             "total_gib": gib(estimate.total.as_ref().ok().copied()),
+            "outside_gib": gib(Some(estimate.outside)),
         },
         "bands": bands(estimate),
         "fits": estimate.fits,

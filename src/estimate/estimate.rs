@@ -41,6 +41,8 @@ pub struct Estimate {
     pub budget: Option<u64>,
     /// Outside the engine's share and in none of the terms, bytes: the driver's context, NCCL, a sampler's warm-up.
     pub outside: u64,
+    /// Of these the sampler's warm-up, which comes after the pool was sized.
+    pub warm_up: u64,
     /// Starts, and holds one request of the longest length; `None` where that is unknown.
     pub fits: Option<bool>,
     /// Why it fits, does not, or is unknown: a sentence.
@@ -411,7 +413,8 @@ fn of_release(
         deployment,
         settings: &settings,
         budget,
-        before: outside,
+        before: rest.before,
+        warm_up: activation.warm_up,
         for_cache: &for_cache,
         max_concurrency: &max_concurrency,
         total: &total,
@@ -437,6 +440,7 @@ fn of_release(
         total,
         budget,
         outside,
+        warm_up: activation.warm_up,
         fits,
         reason,
         lacks_graphs,
@@ -538,6 +542,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         total: Err(wrong.clone()),
         budget: None,
         outside: 0,
+        warm_up: 0,
         fits: None,
         reason: wrong.what.clone(),
         lacks_graphs: false,

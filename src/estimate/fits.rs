@@ -12,7 +12,10 @@ pub(super) struct Verdict<'a> {
     pub deployment: &'a Deployment,
     pub settings: &'a Settings,
     pub budget: Option<u64>,
+    /// Taken before the engine looks, bytes: a context, NCCL.
     pub before: u64,
+    /// Taken after the pool was sized, outside the share, bytes.
+    pub warm_up: u64,
     pub for_cache: &'a Result<i128, Unknown>,
     pub max_concurrency: &'a Result<f64, Unknown>,
     pub total: &'a Result<u64, Unknown>,
@@ -96,8 +99,8 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
         vllm::Rule::Absolute => 0,
         _ => gpu.in_use,
     };
-    let beside = v
-        .before
+    let outside = v.before.min(gpu.total / 100).saturating_add(v.warm_up);
+    let beside = (v.before.saturating_add(v.warm_up))
         .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
     let shared = v.deployment.engine == EngineId::Vllm
         && !vllm::is_v0(v.deployment)
@@ -107,12 +110,13 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     // Bytes that were asked for are taken, whatever is there.
     let room = gpu.total.saturating_sub(gpu.in_use);
     if let (Some(asked), Ok(total)) = (v.deployment.kv_cache_memory, v.total) {
-        if total.saturating_add(v.before.min(gpu.total / 100)) > room {
+        let needed = total.saturating_add(outside);
+        if needed > room {
             return (
                 Some(false),
                 format!(
                     "{:.2} GiB are needed with the {:.2} GiB that are asked for the cache, and the GPU has {:.2} GiB",
-                    gib(*total as f64),
+                    gib(needed as f64),
                     gib(asked as f64),
                     gib(room as f64)
                 ),

@@ -160,7 +160,7 @@ fn routed_layers(model: &Model) -> u64 {
 }
 
 /// Weights are bitsandbytes'.
-fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
+pub(super) fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
     match deployment.quantization.as_deref() {
         Some(name) => {
             let name = name.to_ascii_lowercase();

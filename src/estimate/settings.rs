@@ -339,7 +339,9 @@ mod tests {
             ["--max-total-tokens", "speculative decoding (EAGLE)"]
         );
         assert_eq!(of("vllm serve m --max-model-len auto").len(), 1);
-        assert!(of("llama-server -m /m.gguf -c 4096 --port 80 -ngl 99 --jinja").is_empty());
+        assert!(
+            of("llama-server -m /m.gguf -c 4096 --port 80 -ngl 99 -ub 1024 --jinja").is_empty()
+        );
         let step = |line| read(line).0.max_batched_tokens;
         assert_eq!(step("llama-server -m /m.gguf -ub 1024"), Some(1024));
         assert_eq!(step("vllm serve m --ubatch-size 1024"), None);

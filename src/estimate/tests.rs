@@ -413,10 +413,7 @@ fn ollama_chooses_its_context_by_the_memory_of_all_gpus() {
             "{gib} x {gpus}"
         );
         assert_eq!(question::longest(&model, &deployment), Ok(context));
-        let named = estimated
-            .warnings
-            .iter()
-            .any(|w| w.contains("OLLAMA_CONTEXT_LENGTH"));
+        let named = (estimated.warnings.iter()).any(|w| w.contains("Ollama chooses a context"));
         assert_eq!(named, asked.is_none(), "{:?}", estimated.warnings);
     }
     let llama_cpp = Deployment {

@@ -498,6 +498,8 @@ pub(super) fn compare_settings(
         key::quantization,
         key::kv_cache_dtype,
         key::max_model_len,
+        key::max_num_batched_tokens,
+        key::max_num_seqs,
         key::tensor_parallel_size,
         key::pipeline_parallel_size,
         key::data_parallel_size,

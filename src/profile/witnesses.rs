@@ -424,12 +424,12 @@ impl EvidenceCollector<'_, '_> {
         match (lowest, loaded) {
             (Some(lowest), _) => self.measured(
                 Component::Activations,
-                (engine_peak - lowest).saturating_sub(counted),
+                without_noise((engine_peak - lowest).saturating_sub(counted)),
                 format!("the peak less the lowest level in load or after{less}"),
             ),
             (None, Some(loaded)) => self.measured(
                 Component::Activations,
-                (engine_peak - loaded).saturating_sub(counted),
+                without_noise((engine_peak - loaded).saturating_sub(counted)),
                 format!("the peak less the level before any request{less}"),
             ),
             (None, None) => {}
@@ -479,7 +479,7 @@ impl EvidenceCollector<'_, '_> {
             };
             self.add(
                 Component::Activations,
-                (own - loaded).saturating_sub(counted),
+                without_noise((own - loaded).saturating_sub(counted)),
                 source,
                 format!("the peak less the level before any request{less}"),
             );
@@ -530,6 +530,14 @@ impl EvidenceCollector<'_, '_> {
                 self.found[measured].used = true;
             }
         }
+    }
+}
+
+/// A difference of two readings that lies below 0 by no more than they err: nothing was added.
+fn without_noise(bytes: i64) -> i64 {
+    match -TOLERANCE_BYTES <= bytes && bytes < 0 {
+        true => 0,
+        false => bytes,
     }
 }
 

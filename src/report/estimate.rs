@@ -49,6 +49,9 @@ pub struct EstimatePage {
     /// Bytes on each GPU outside the engine's share, in none of the terms: the driver's context, a sampler's warm-up.
     #[serde(default)]
     pub outside_bytes: u64,
+    /// Of these the sampler's warm-up.
+    #[serde(default)]
+    pub warm_up_bytes: u64,
     /// The pool on each GPU: bytes and tokens.
     pub pool: Option<PoolFigures>,
     /// Bytes that a token adds on each GPU.
@@ -251,6 +254,7 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
             let bytes = term.bytes.as_ref().copied().unwrap_or(0);
             *parts.entry(part_of_term(term.component)).or_default() += bytes;
         }
+        *parts.entry(Part::NonTorch).or_default() += page.outside_bytes;
         parts.retain(|_, bytes| *bytes > 0);
         let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
         if others > 0 {
@@ -258,7 +262,9 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         }
         MemoryGauge {
             label: gpu.name.clone(),
-            used_bytes: used.saturating_add(others),
+            used_bytes: used
+                .saturating_add(page.outside_bytes)
+                .saturating_add(others),
             total_bytes: gpu.total_bytes,
             parts,
         }
@@ -688,10 +694,20 @@ fn terms_table(page: &EstimatePage) -> Grid {
     ]);
     if sum.is_some() && page.outside_bytes > 0 {
         rows.push(vec![
-            TableCell::text_cell("besides"),
+            TableCell::text_cell("outside the share"),
             gib(page.outside_bytes),
             TableCell::default(),
-            TableCell::text_cell("outside its share, as the driver's context"),
+            TableCell::text_cell(format!(
+                "{}{}",
+                match page.gpu_count {
+                    1 => "the driver's context",
+                    _ => "the driver's context, NCCL",
+                },
+                match page.warm_up_bytes {
+                    0 => String::new(),
+                    bytes => format!(", the sampler's warm-up ({:.2})", to_gib(bytes)),
+                }
+            )),
         ]);
     }
     let each = match page.gpu_count {

@@ -74,7 +74,9 @@ impl Stage {
         }
         // Commands may write beside it.
         let example = root().join("results/example");
-        copy(&example, &here.join("results/example"));
+        for stored in ["results/example", "results/h100"] {
+            copy(&root().join(stored), &here.join(stored));
+        }
         link(
             Path::new(env!("CARGO_BIN_EXE_plimsoll")),
             &here.join("bin/plimsoll"),

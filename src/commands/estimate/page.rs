@@ -23,6 +23,7 @@ pub fn build_page(
     let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
     EstimatePage {
         outside_bytes: estimate.outside,
+        warm_up_bytes: estimate.warm_up,
         document: ESTIMATE_DOCUMENT.into(),
         model: asked.model.name.clone(),
         parameters: asked.model.parameters(),

@@ -225,6 +225,7 @@ const VLLM: &[&str] = &[
     "ValueError: To serve at least one request with the models's max seq len (32000), (1.10 GB KV cache is needed, which is larger than the available KV cache memory (0.50 GB). Based on the available memory, the estimated maximum model length is 9000.",
     "INFO 01-02 03:04:05 [kv_cache_utils.py:1] Auto-fit max_model_len: reduced from 32000 to 9000",
     "INFO 01-02 03:04:05 [model.py:1] Using max model len 4096",
+    "INFO 01-02 03:04:05 [scheduler.py:1] Chunked prefill is enabled with max_num_batched_tokens=8192.",
     "INFO 01-02 03:04:05 [gpu_worker.py:1] Estimated CUDA graph memory: 0.25 GiB total",
     "INFO 01-02 03:04:05 [gpu_worker.py:1] CUDA graph pool memory: 0.20 GiB (actual), 0.25 GiB (estimated), difference: 0.05 GiB",
     "WARNING 01-02 03:04:05 scheduler.py:1] Sequence group 7 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. total_num_cumulative_preemption=1",

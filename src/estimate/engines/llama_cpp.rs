@@ -42,8 +42,14 @@ fn ollama_context(deployment: &Deployment) -> Option<u64> {
 pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option<String> {
     let memory = Bytes(decides(deployment)?);
     let context = settings.max_model_len?;
+    let chosen = ollama_context(deployment)?;
     let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
-    Some(format!(
-        "Ollama takes a context of {context} tokens by itself with {memory} of GPU memory (its server/routes.go); set another with {other}"
-    ))
+    Some(match chosen > context {
+        true => format!(
+            "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens, and the model reads {context}"
+        ),
+        false => format!(
+            "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens; set another with {other}"
+        ),
+    })
 }

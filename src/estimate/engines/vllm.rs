@@ -74,9 +74,9 @@ pub fn rule(deployment: &Deployment) -> Rule {
     }
 }
 
-/// Whether vLLM takes its second model runner (`VllmConfig.use_v2_model_runner`): first for a few architectures, from
-/// 0.25 for what has no experts, from 0.29 always. Left out, as nothing of them was measured: proposers
-/// and quantized weights; and a version that is not named.
+/// Whether vLLM takes its second model runner (`VllmConfig.use_v2_model_runner`): first for a few architectures, until
+/// 0.23 with unquantized weights alone, from 0.25 for what has no experts, from 0.29 always. Proposers are left out, as it
+/// does not take all, and bitsandbytes: a start of it held gigabytes more than any of these rules gives.
 pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
     let v = version(deployment);
     let early: &[&str] = match v {
@@ -88,12 +88,10 @@ pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
     let plain = model.experts_per_token.is_none() && !model.is_recurrent();
     let chosen = v >= Version::new(0, 29, 0)
         || v >= Version::new(0, 25, 0) && plain
-        || early.contains(&model.kind.as_str());
-    deployment.version.is_some()
-        && chosen
-        && !quantized
-        && !deployment.on_cpu
-        && crate::estimate::speculation::tokens(deployment) == 0
+        || early.contains(&model.kind.as_str()) && (v >= Version::new(0, 24, 0) || !quantized);
+    let unsure = crate::estimate::graphs::quantised_by_bnb(model, deployment)
+        || crate::estimate::speculation::tokens(deployment) > 0;
+    chosen && !unsure && !deployment.on_cpu
 }
 
 /// Layers of different windows are grouped and only what their windows reach is kept: the hybrid manager.

@@ -12,6 +12,9 @@ pub struct Reading {
     pub besides: u64,
     /// The same at the upper ends of the bands.
     pub besides_high: u64,
+    /// Bytes outside the engine's share and in none of the terms; where its context is not the measured one, a hundredth of the GPU.
+    #[serde(default)]
+    pub outside: u64,
     /// What one request of the longest length keeps in the cache.
     pub request: u64,
     /// The engine's CUDA graphs are taken and in none of these, as their amount is not known.
@@ -121,6 +124,7 @@ impl Reading {
         let mut reading = Reading {
             besides,
             besides_high,
+            outside: 0,
             request,
             lacks_graphs: estimate.lacks_graphs,
             extrapolated: bands::has_few_runs(deployment),
@@ -131,6 +135,10 @@ impl Reading {
             return Ok(reading);
         };
         let free = gpu.total.saturating_sub(gpu.in_use);
+        let context = estimate.outside.saturating_sub(estimate.warm_up);
+        reading.outside = context
+            .min(gpu.total / 100)
+            .saturating_add(estimate.warm_up);
         // These take what is asked for: what they could take is the rest of the GPU.
         let grows = matches!(
             deployment.engine,
@@ -197,7 +205,7 @@ impl Reading {
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
         let high = self.besides_high as f64 + cache;
-        let risk = if high > on.budget as f64 {
+        let risk = if high > on.budget as f64 || self.is_over(on) {
             Risk::High
         } else if high > on.budget as f64 * (1.0 - SPARE) {
             Risk::Medium
@@ -205,6 +213,11 @@ impl Reading {
             Risk::Low
         };
         Some(risk.max(self.least_risk()))
+    }
+
+    /// Whether the pool and what lies outside the share are more than the GPU has.
+    fn is_over(&self, on: OnGpu) -> bool {
+        !on.grows && sum([self.besides, on.pool, self.outside]) > on.free
     }
 
     /// The least risk where something is not known.
@@ -218,7 +231,9 @@ impl Reading {
 
     /// What a risk means here, the end of a sentence. `requests`: those that are asked for, in words.
     pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
-        if self.lacks_graphs && risk == self.least_risk() {
+        if risk == Risk::High && self.on.is_some_and(|on| self.is_over(on)) {
+            "with what lies outside the engine's share it is more than the GPU has: a smaller share avoids that".into()
+        } else if self.lacks_graphs && risk == self.least_risk() {
             "the memory of its CUDA graphs is unknown and not included".into()
         } else if self.unmeasured && risk == self.least_risk() {
             "it rests on no measurements of this engine".into()
@@ -241,6 +256,7 @@ mod tests {
         Reading {
             besides: besides * GIB,
             besides_high: high * GIB,
+            outside: 0,
             request: GIB,
             lacks_graphs: false,
             extrapolated: false,
@@ -273,6 +289,12 @@ mod tests {
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));
         assert_eq!(without_graphs.risk(57), Some(Risk::DoesNotFit));
+        // The share leaves too little for what lies outside it.
+        let over = Reading {
+            outside: 9 * GIB,
+            ..roomy
+        };
+        assert_eq!(over.risk(1), Some(Risk::High));
         let nowhere = Reading { on: None, ..roomy };
         assert_eq!((nowhere.risk(1), nowhere.fits(1)), (None, None));
         assert_eq!(nowhere.needed(4), 20 * GIB);

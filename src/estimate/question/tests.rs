@@ -51,6 +51,7 @@ impl Toy {
             extrapolated: false,
             unmeasured: false,
             besides,
+            outside: 0,
             besides_high: besides + besides / 10,
             request: length,
             on: Some(OnGpu {

@@ -216,7 +216,7 @@ pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
         Some(note_block(Severity::Warning, "estimate", text))
     }));
     if shared.fits_as_asked == Some(false) && shared.fits == Some(true) {
-        let text = "A share holds what is asked for also where every term is at its highest: by the estimate it may hold more.";
+        let text = "Each share is large enough with every part at its upper limit. By the estimate it holds more.";
         blocks.push(ContentBlock::Text(text.into()));
     }
     let title = if apart {
@@ -258,6 +258,6 @@ mod tests {
         let chapter = shared_chapter(&same);
         assert_eq!(chapter.title, "On the same GPU");
         let text = format!("{chapter:?}");
-        assert!(text.contains("Start each when") && text.contains("it may hold more"));
+        assert!(text.contains("Start each when") && text.contains("it holds more"));
     }
 }

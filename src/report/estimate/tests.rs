@@ -60,6 +60,7 @@ fn reading_of(page: &mut EstimatePage) -> &mut Reading {
 fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
     EstimatePage {
         outside_bytes: 0,
+        warm_up_bytes: 0,
         document: ESTIMATE_DOCUMENT.into(),
         model: "Qwen/Qwen3-8B".into(),
         parameters: 8_190_735_360,
@@ -85,6 +86,7 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
             extrapolated: false,
             unmeasured: false,
             besides: 20 * GIB + GIB / 4,
+            outside: 0,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,
             on: Some(OnGpu {

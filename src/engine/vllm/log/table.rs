@@ -276,6 +276,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row("max seq len (", Count, Setting(key::max_model_len, Mentioned)),
     row("Auto-fit max_model_len: reduced from ", Count, Setting(key::max_model_len, Adjusted)).then(&[" to "]),
     row("Using max model len ", Count, Setting(key::max_model_len, Used)),
+    row("Chunked prefill is enabled with max_num_batched_tokens=", Count, Setting(key::max_num_batched_tokens, Used)),
 
     // CUDA graphs. A difference of free memory, so it can be negative; before 0.6.4 only the time
     // is printed.
