@@ -162,6 +162,7 @@ impl Recorder {
                 let mut shown = AtNs::MIN;
                 // The peak between two reports is not lost.
                 let mut peak = 0;
+                let mut split = None;
                 let mut flushed = Instant::now();
                 loop {
                     // A killed plimsoll loses at most this much, lines included.
@@ -179,7 +180,12 @@ impl Recorder {
                     if sample.device != 0 {
                         continue;
                     }
-                    peak = sample.used_bytes.max(peak);
+                    // Page cache is no use of the engine's; it is not read with each sample.
+                    split = sample.host.or(split);
+                    peak = split
+                        .unwrap_or_default()
+                        .held_of(sample.used_bytes)
+                        .max(peak);
                     if sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
                         shown = sample.at_ns;
                         (recorder.progress)(Progress::Memory(std::mem::take(&mut peak)));
