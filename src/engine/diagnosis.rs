@@ -856,6 +856,15 @@ impl<'a> Judge<'a> {
         if !row.engines.is_empty() && !row.engines.iter().any(|engine| engine == self.engine) {
             return None;
         }
+        let share = fraction_of_free(numbers);
+        let sizes_known = size_of(numbers, "total").and(size_of(numbers, "free"));
+        if row.value.as_deref() == Some("fraction_of_free")
+            && share.is_none()
+            && sizes_known.is_some()
+        {
+            // What is free suffices for no engine.
+            return None;
+        }
         let lever = match &row.lever {
             Some(lever) => Some(TABLE.lever_of(lever, self.engine)?),
             None => None,
@@ -866,20 +875,14 @@ impl<'a> Judge<'a> {
             "refused_flag" => flag.map(str::to_owned),
             "limit" => self.fact("memory_limit").map(str::to_owned),
             "stopped_by" => self.fact("stopped_by").map(str::to_owned),
-            "fraction_of_free" => fraction_of_free(numbers).map(|share| share.to_string()),
+            "fraction_of_free" => share.map(|share| share.to_string()),
             name => numbers.iter().find_map(|(key, value)| {
                 let is = key == name || unit_of(key).is_some_and(|(word, _)| word == name);
                 is.then(|| figure_text(key, value))
             }),
         };
-        let sizes_known =
-            ["total", "free"].map(|name| size_of(numbers, name).is_some()) == [true; 2];
-        if row.value.as_deref() == Some("fraction_of_free") && sizes_known {
-            // What is free suffices for no engine.
-            fraction_of_free(numbers)?;
-        }
         let value = row.value.as_deref().and_then(|name| match name {
-            "fraction_of_free" => fraction_of_free(numbers).map(Value::from),
+            "fraction_of_free" => share.map(Value::from),
             name if name.contains('_') && name != "q8_0" => numbers.get(name).cloned(),
             literal => Some(Value::from(literal)),
         });

@@ -92,21 +92,18 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let gpu = engines::gpu_model(deployment);
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
-    let sampled = if ggml { tokens } else { sequences };
+    let (sampled, drawn, workspace) = if ggml {
+        (tokens, 0, 0)
+    } else {
+        let workspace = library_workspace(gpu.map(engines::generation));
+        (sequences, product([sequences, hidden, 2]), workspace)
+    };
     let logits = sampled.saturating_mul(model.vocab);
     let verifying = speculation::tokens(deployment) > 0;
     let of_logit = kind
         .bytes_of_logit()
         .max(if verifying { REJECTION } else { 0 });
-    let mut sampling = sum([
-        product([logits, of_logit]),
-        step,
-        if ggml {
-            0
-        } else {
-            product([sequences, hidden, 2])
-        },
-    ]);
+    let mut sampling = sum([product([logits, of_logit]), step, drawn]);
     if kind == Sampler::Triton {
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
         let rows = gpu.map_or(132, |g| g.sms).min(sequences);
@@ -114,14 +111,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     }
     let experts = expert_workspace(model, deployment, tokens, value);
     let encoding = encoder::of(model, deployment, settings, value);
-    let mut kept = sum([
-        encoding.left,
-        if ggml {
-            0
-        } else {
-            library_workspace(gpu.map(engines::generation))
-        },
-    ]);
+    let mut kept = sum([encoding.left, workspace]);
     let vllm = deployment.engine == EngineId::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
     if keeps_experts {

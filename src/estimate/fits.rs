@@ -21,6 +21,12 @@ pub(super) struct Verdict<'a> {
     pub total: &'a Result<u64, Unknown>,
 }
 
+/// Bytes that must be free outside the engine's share. The context is that of an H100; a smaller GPU has a smaller one, of
+/// which a hundredth of the GPU is counted at most.
+pub(super) fn room_outside(context: u64, warm_up: u64, gpu_bytes: u64) -> u64 {
+    context.min(gpu_bytes / 100).saturating_add(warm_up)
+}
+
 /// Why it does not start whatever the memory is.
 pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
     if deployment.on_cpu {
@@ -99,7 +105,7 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
         vllm::Rule::Absolute => 0,
         _ => gpu.in_use,
     };
-    let outside = v.before.min(gpu.total / 100).saturating_add(v.warm_up);
+    let outside = room_outside(v.before, v.warm_up, gpu.total);
     let beside = (v.before.saturating_add(v.warm_up))
         .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
     let shared = v.deployment.engine == EngineId::Vllm

@@ -127,11 +127,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
     Some(Graphs {
         bytes: bytes(gib(&MEASURED)),
         // The second model runner forecasts nothing before 0.29 (v1/worker/gpu/model_runner.py).
-        forecast: match vllm::version(deployment) < Version::new(0, 29, 0)
+        forecast: if vllm::version(deployment) < Version::new(0, 29, 0)
             && vllm::runs_second_runner(model, deployment)
         {
-            true => 0,
-            false => bytes(gib(&FORECAST)),
+            0
+        } else {
+            bytes(gib(&FORECAST))
         },
         captures,
         splits,

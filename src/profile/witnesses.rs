@@ -535,9 +535,10 @@ impl EvidenceCollector<'_, '_> {
 
 /// A difference of two readings that lies below 0 by no more than they err: nothing was added.
 fn without_noise(bytes: i64) -> i64 {
-    match (-TOLERANCE_BYTES..0).contains(&bytes) {
-        true => 0,
-        false => bytes,
+    if (-TOLERANCE_BYTES..0).contains(&bytes) {
+        0
+    } else {
+        bytes
     }
 }
 

@@ -254,7 +254,7 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
             let bytes = term.bytes.as_ref().copied().unwrap_or(0);
             *parts.entry(part_of_term(term.component)).or_default() += bytes;
         }
-        *parts.entry(Part::NonTorch).or_default() += page.outside_bytes;
+        *parts.entry(Part::Runtime).or_default() += page.outside_bytes;
         parts.retain(|_, bytes| *bytes > 0);
         let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
         if others > 0 {

@@ -44,12 +44,12 @@ pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option
     let context = settings.max_model_len?;
     let chosen = ollama_context(deployment)?;
     let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
-    Some(match chosen > context {
-        true => format!(
-            "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens, and the model reads {context}"
-        ),
-        false => format!(
-            "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens; set another with {other}"
-        ),
-    })
+    let limit = if chosen > context {
+        format!(", and the model reads {context}")
+    } else {
+        format!("; set another with {other}")
+    };
+    Some(format!(
+        "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens{limit}"
+    ))
 }

@@ -2,7 +2,7 @@
 
 use super::longest;
 use crate::estimate::arithmetic::sum;
-use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown, bands};
+use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown, bands, fits::room_outside};
 use serde::{Deserialize, Serialize};
 
 /// Figures of one estimate, bytes on the GPU that needs most.
@@ -12,7 +12,7 @@ pub struct Reading {
     pub besides: u64,
     /// The same at the upper ends of the bands.
     pub besides_high: u64,
-    /// Bytes outside the engine's share and in none of the terms; where its context is not the measured one, a hundredth of the GPU.
+    /// Bytes that must be free outside the engine's share.
     #[serde(default)]
     pub outside: u64,
     /// What one request of the longest length keeps in the cache.
@@ -136,9 +136,7 @@ impl Reading {
         };
         let free = gpu.total.saturating_sub(gpu.in_use);
         let context = estimate.outside.saturating_sub(estimate.warm_up);
-        reading.outside = context
-            .min(gpu.total / 100)
-            .saturating_add(estimate.warm_up);
+        reading.outside = room_outside(context, estimate.warm_up, gpu.total);
         // These take what is asked for: what they could take is the rest of the GPU.
         let grows = matches!(
             deployment.engine,
