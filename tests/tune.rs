@@ -3,9 +3,10 @@
 use crate::common;
 use common::docker;
 use common::e2e::{Ended, Engine, Live, REFERENCE_IMAGE, plimsoll, read, run};
+use common::sweeps;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -407,6 +408,108 @@ fn tune_that_is_stopped_keeps_what_it_measured() {
     assert_eq!(answer["outcome"], "interrupted");
     assert_eq!(answer["trials"].as_array().unwrap().len(), 1);
     nothing_is_left(&folder);
+}
+
+/// Two GPUs of a stand-in for the driver.
+const TWO_GPUS: &str = "\
+gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3
+gpu GPU-11111111-bbbb-1111-1111-111111111111 81559 551 NVIDIA H100 80GB HBM3
+at 0 gpu 0 used=1000 power=90000 temp=40 util=0
+at 0 gpu 1 used=1000 power=90000 temp=40 util=0
+";
+
+#[test]
+fn tune_starts_engines_on_different_gpus_side_by_side_and_goes_on_alike() {
+    needs!(Docker, ReferenceEngine);
+    let desk = Desk::new();
+    let dir = desk.0.path();
+    let engines = ["0", "1"].map(|gpu| {
+        let variable = format!("NVIDIA_VISIBLE_DEVICES={gpu}");
+        Engine::run("tune-gpu", &["-e", &variable], REFERENCE_IMAGE, &["idle"])
+    });
+    let model = |name: &str| {
+        format!(
+            "  - {{model_id: reference/tuned, container_name: {name}, engine_args: {{max-num-seqs: [4, 8, 16]}}, \
+             extra_engine_args: {SMALL} --latency-seed 5}}\n"
+        )
+    };
+    let [zero, one] = engines.each_ref().map(|e| e.name.as_str());
+    let text = format!(
+        "defaults: {{engine: reference, input_len: 16, output_len: 12, batch_sizes: [2, 8]}}\nmodels:\n{}{}",
+        model(zero),
+        model(one)
+    );
+    let (file, scenario) = (dir.join("settings.yaml"), dir.join("scenario"));
+    std::fs::write(&file, text).unwrap();
+    std::fs::write(&scenario, TWO_GPUS).unwrap();
+    let folder = dir.join("out");
+    let tune = |place: &str| {
+        let place = format!("{place}={}", folder.display());
+        let results = format!("--results-dir={}", dir.display());
+        let mut command = plimsoll(&[
+            "tune",
+            file.to_str().unwrap(),
+            "--slo=ttft=2s",
+            "--num-iters-warmup=0",
+            "--baseline=100ms",
+            "--memory-backend=nvml",
+            &place,
+            &results,
+        ]);
+        command.arg("--nvml-lib").arg(common::stage::library());
+        command.env(common::stage::SCENARIO_VARIABLE, &scenario);
+        Live::start(command).end().expect(0)
+    };
+    let ended = tune("--output-dir");
+    let at = |words: &str| {
+        ended
+            .stderr
+            .find(words)
+            .unwrap_or_else(|| panic!("{words}: {}", ended.stderr))
+    };
+    assert!(
+        at("start 2: ") < at("start 1: measured"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        at("start 3: ") > at("start 2: measured"),
+        "{}",
+        ended.stderr
+    );
+
+    // Of the first two each ran while the other did.
+    let journal = sweeps::journal(&folder);
+    let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let rows = || {
+        sweeps::records(&journal, "end")
+            .into_iter()
+            .map(|end| &end["row"])
+    };
+    let mut spans = BTreeMap::new();
+    for begin in sweeps::records(&journal, "begin") {
+        let row = rows().find(|row| row["cell"] == begin["cell"]).unwrap();
+        let (from, to) = (time(&begin["at"]), time(&row["ended"]));
+        let span = spans.entry(row["group"].to_string()).or_insert((from, to));
+        *span = (span.0.min(from), span.1.max(to));
+    }
+    let mut spans: Vec<_> = spans.into_values().collect();
+    spans.sort();
+    assert_eq!(spans.len(), 4);
+    assert!(
+        spans[1].0 < spans[0].1 && spans[2].0 > spans[0].1,
+        "{spans:?}"
+    );
+
+    let answer = read(&folder.join("tune.json"));
+    assert_eq!(
+        (&answer["candidates"], &answer["starts"]),
+        (&6.into(), &4.into())
+    );
+    let before = measured(&folder);
+    tune("--resume");
+    assert_eq!(measured(&folder), before, "it measured again");
+    assert_eq!(read(&folder.join("tune.json"))["starts"], 4);
 }
 
 #[test]

@@ -31,7 +31,9 @@ use crate::report::layout::{counted_noun, counted_words, format_duration, format
 use crate::report::tune::{describe_nearest, tune_report};
 use crate::store::{ProfileFile, file_word, read_profile};
 use crate::sweep::merge::{default_output, merge_runs};
-use crate::sweep::{Folder, Journal, SweepHistory, SweepOptions, SweepSession, folder};
+use crate::sweep::{
+    DeviceClaim, DeviceClaims, Folder, Journal, SweepHistory, SweepOptions, SweepSession, folder,
+};
 use crate::tune::{
     NextCandidate, Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch,
     WinnerFacts, default_starts, starts_of_part,
@@ -39,7 +41,7 @@ use crate::tune::{
 use choice::{TuningChoice, named_file, read_choice};
 use hosts::{read_environments, refuse_mixed_hosts, refuse_other_host};
 use measure::{LoadShape, TuningMeasure, TuningRun};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -401,7 +403,8 @@ impl WorkClock {
     }
 }
 
-/// Starts one candidate after the other; gives why it ended, a clause.
+/// Starts the candidates; gives why it ended, a clause. A part of a search starts one after the other: what is running
+/// in a part cannot be seen by the others.
 async fn run_search(
     console: &Console,
     asked: &TuningQuestion<'_>,
@@ -411,6 +414,12 @@ async fn run_search(
     part: Option<(Shard, Option<usize>)>,
 ) -> Result<String, Failure> {
     let measure = asked.measure;
+    let mut claims = DeviceClaims::new(run.runtime, run.options.memory);
+    let mut claimed = Vec::new();
+    for server in &asked.choice.servers {
+        // What a candidate lacks is reported when it is started.
+        claimed.push(claims.claim_of(&server.place).await.ok());
+    }
     let mut unended = part.and_then(|(_, unended)| unended);
     loop {
         if let Some((shard, _)) = part {
@@ -422,7 +431,7 @@ async fn run_search(
             candidate,
             predicted_score: search.predicted_score(candidate),
         });
-        let Some(next) = first.or_else(|| search.next_candidate()) else {
+        let Some(first) = first.or_else(|| search.next_candidate()) else {
             break;
         };
         if run.stop.stop_reason().is_some() {
@@ -432,21 +441,30 @@ async fn run_search(
             let budget = clock.budget.unwrap_or_default().as_secs_f64();
             return Ok(format!("the time of {} was used", format_duration(budget)));
         }
-        let number = search.trials().len() + 1;
-        let words = search.space().describe_candidate(next.candidate);
-        let expected = next.predicted_score.map_or(String::new(), |score| {
-            format!(" (expected score {})", format_figure(score))
-        });
-        console.print_note(&format!("start {number}: {words}{expected}"));
-        let mut trial = measure
-            .measure_candidate(console, run, search, next.candidate)
+        let next = match part {
+            Some(_) => vec![first],
+            None => fill_devices(search, &claimed, first),
+        };
+        let started = search.trials().len() + 1;
+        for (number, next) in (started..).zip(&next) {
+            let words = search.space().describe_candidate(next.candidate);
+            let expected = next.predicted_score.map_or(String::new(), |score| {
+                format!(" (expected score {})", format_figure(score))
+            });
+            console.print_note(&format!("start {number}: {words}{expected}"));
+        }
+        let candidates: Vec<usize> = next.iter().map(|next| next.candidate).collect();
+        let trials = measure
+            .measure_candidates(console, run, search, &candidates)
             .await?;
-        trial.predicted_score = next.predicted_score;
-        console.print_note(&format!(
-            "start {number}: {}",
-            describe_trial(search, &trial)
-        ));
-        search.record_trial(trial);
+        for ((number, next), mut trial) in (started..).zip(&next).zip(trials) {
+            trial.predicted_score = next.predicted_score;
+            console.print_note(&format!(
+                "start {number}: {}",
+                describe_trial(search, &trial)
+            ));
+            search.record_trial(trial);
+        }
     }
     let tried = search.trials().len() + search.excluded().len();
     if tried == search.space().candidates.len() {
@@ -458,6 +476,31 @@ async fn run_search(
         .filter(|t| !t.measured_before)
         .count();
     Ok(format!("all {} were used", counted_noun(starts, "start")))
+}
+
+/// A candidate, and as many more as there are devices for beside it.
+fn fill_devices(
+    search: &TuningSearch<'_>,
+    claimed: &[Option<DeviceClaim>],
+    first: NextCandidate,
+) -> Vec<NextCandidate> {
+    let (mut busy, mut running) = (BTreeSet::new(), vec![first]);
+    let mut last = first;
+    loop {
+        let take = |candidate: usize, busy: &BTreeSet<String>| {
+            claimed.get(candidate)?.as_ref()?.try_take(busy)
+        };
+        let Some(taken) = take(last.candidate, &busy) else {
+            return running;
+        };
+        busy.extend(taken.taken);
+        let has_place = |candidate| take(candidate, &busy).is_some();
+        let Some(next) = search.next_beside(&running, has_place) else {
+            return running;
+        };
+        running.push(next);
+        last = next;
+    }
 }
 
 /// `measured: 812 generated tokens/s at 16 concurrent`, or why not.

@@ -29,3 +29,4 @@ pub use folder::Folder;
 pub use journal::{Journal, SweepHistory, SweepSession};
 pub use oom::OomFile;
 pub use run::{SweepWork, run_sweep};
+pub use schedule::{DeviceClaim, DeviceClaims};

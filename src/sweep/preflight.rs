@@ -43,7 +43,7 @@ pub async fn check_needs(
             return Err(stop.stop_failure());
         }
         let checked = async {
-            claims.claim_of(group).await?;
+            claims.claim_of(&group.server.place).await?;
             let EnginePlace::Image(preset) = &group.server.place else {
                 let name = group.server.place.place_name();
                 let first = seen.insert((name.to_owned(), group.server.model.as_str()));

@@ -131,7 +131,7 @@ pub async fn run_sweep(
     let mut waiting = Vec::new();
     let mut claims = DeviceClaims::new(context.runtime, context.options.memory);
     for group in &groups {
-        match claims.claim_of(group).await {
+        match claims.claim_of(&group.server.place).await {
             Ok(claim) => waiting.push((group, claim)),
             Err(_) if context.stop.stop_reason().is_some() => {
                 return Err(context.stop.stop_failure());

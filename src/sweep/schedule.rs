@@ -4,7 +4,7 @@ use crate::capture::DeviceKind;
 use crate::collect;
 use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{CellGroup, EnginePlace};
+use crate::matrix::EnginePlace;
 use crate::preset::Preset;
 use crate::telemetry::{self, BackendChoice, MeasuredContainer};
 use std::collections::BTreeSet;
@@ -68,14 +68,13 @@ impl<'a> DeviceClaims<'a> {
         }
     }
 
-    /// What a group needs. A failure names what is missing.
-    pub async fn claim_of(&mut self, group: &CellGroup) -> Result<DeviceClaim, Failure> {
-        let place = &group.server.place;
+    /// What the groups of a place need. A failure names what is missing.
+    pub async fn claim_of(&mut self, place: &EnginePlace) -> Result<DeviceClaim, Failure> {
         // The groups of a place mostly follow each other.
         if let Some((_, claim)) = self.known.iter().rev().find(|(p, _)| p == place) {
             return Ok(claim.clone());
         }
-        let claim = claim(self.runtime, self.choice, group).await?;
+        let claim = claim(self.runtime, self.choice, place).await?;
         self.known.push((place.clone(), claim.clone()));
         Ok(claim)
     }
@@ -84,9 +83,9 @@ impl<'a> DeviceClaims<'a> {
 async fn claim(
     runtime: &Runtime,
     choice: BackendChoice,
-    group: &CellGroup,
+    place: &EnginePlace,
 ) -> Result<DeviceClaim, Failure> {
-    match &group.server.place {
+    match place {
         EnginePlace::Container(name) => {
             let found = runtime.find_container(name).await?;
             let mut claim = claim_devices(choice, &MeasuredContainer::of_container(&found.facts))?;

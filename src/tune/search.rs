@@ -23,6 +23,8 @@ const NEAR_THE_BEST: f64 = 1.5;
 const FEWEST_STARTS: usize = 4;
 /// Candidates for each start, unless the user sets the number of starts.
 const CANDIDATES_PER_START: usize = 5;
+/// Of the starts of a search, at most one in so many runs at a time: more would learn nothing from each other.
+const WAVES_OF_STARTS: usize = 3;
 /// How much less than the worst measured score a candidate counts that could not be measured.
 const FAILED_SHARE: f64 = 0.5;
 
@@ -119,15 +121,32 @@ impl<'a> TuningSearch<'a> {
 
     /// The candidate to start next; `None` where all starts are used or nothing is left to try.
     pub fn next_candidate(&self) -> Option<NextCandidate> {
+        self.next_beside(&[], |_| true)
+    }
+
+    /// The candidate to start beside others that run, of those that have a place: chosen as if these had scored what is
+    /// expected of them, the "kriging believer" of Ginsbourger, Le Riche and Carraro, "Kriging Is Well-Suited to
+    /// Parallelize Optimization", 2010.
+    pub fn next_beside(
+        &self,
+        running: &[NextCandidate],
+        has_place: impl Fn(usize) -> bool,
+    ) -> Option<NextCandidate> {
         let starts = self.trials.iter().filter(|t| !t.measured_before).count();
-        if starts >= self.max_starts {
+        let most = self.max_starts.div_ceil(WAVES_OF_STARTS).max(1);
+        if starts + running.len() >= self.max_starts || running.len() >= most {
             return None;
         }
-        let tried: BTreeSet<usize> = self.trials.iter().map(|t| t.candidate).collect();
+        let tried = self.trials.iter().map(|t| t.candidate);
+        let tried: BTreeSet<usize> = tried.chain(running.iter().map(|r| r.candidate)).collect();
         let open = (0..self.space.candidates.len())
-            .filter(|c| !tried.contains(c) && !self.excluded.contains_key(c));
-        let observations = self.observations();
-        let Some(best) = observations.iter().map(|(_, y)| *y).reduce(f64::max) else {
+            .filter(|c| !tried.contains(c) && !self.excluded.contains_key(c) && has_place(*c));
+        let mut observations = self.observations();
+        let best = observations.iter().map(|(_, y)| *y).reduce(f64::max);
+        // Before any figure all are expected to be equal: the next is far from those that run.
+        let believed = |r: &NextCandidate| (r.candidate, r.predicted_score.map_or(0.0, f64::ln));
+        observations.extend(running.iter().map(believed));
+        if observations.is_empty() {
             let first = open.min_by(|a, b| {
                 let place = |c: usize| (self.distance_from_middle(c), self.draw(c));
                 let ((a, x), (b, y)) = (place(*a), place(*b));
@@ -137,11 +156,12 @@ impl<'a> TuningSearch<'a> {
                 candidate: first,
                 predicted_score: None,
             });
-        };
+        }
         let surrogate = Surrogate::of_observations(self.space, &observations, self.noise_share());
+        let to_beat = best.unwrap_or(0.0);
         let scored = open.map(|c| (c, surrogate.expect_candidate(c)));
         let (candidate, expected) = scored.max_by(|(a, x), (b, y)| {
-            let gains = (x.improvement_over(best), y.improvement_over(best));
+            let gains = (x.improvement_over(to_beat), y.improvement_over(to_beat));
             gains
                 .0
                 .total_cmp(&gains.1)
@@ -149,7 +169,7 @@ impl<'a> TuningSearch<'a> {
         })?;
         Some(NextCandidate {
             candidate,
-            predicted_score: Some(expected.mean.exp()),
+            predicted_score: best.map(|_| expected.mean.exp()),
         })
     }
 

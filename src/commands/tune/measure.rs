@@ -1,4 +1,4 @@
-//! One candidate measured: its cells as a group of a sweep, each load decided by those before it.
+//! Candidates measured: the cells of each as a group of a sweep, each load decided by those before it.
 
 use super::choice::TuningChoice;
 use super::hosts::refuse_mixed_hosts;
@@ -18,7 +18,7 @@ use crate::sweep::{
 };
 use crate::sync::lock_data;
 use crate::tune::{LoadFigures, PlannedLoad, Trial, TrialState, TuningLimits, TuningSearch};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -395,33 +395,65 @@ impl<'a> TuningMeasure<'a> {
         })
     }
 
-    /// The trial of a candidate, measured as far as no run has measured it.
-    pub async fn measure_candidate(
+    /// The trials of candidates, measured as far as no run has measured them: side by side where they share no device.
+    /// Each is decided by the trials before all of them, so that a run that goes on decides alike.
+    pub async fn measure_candidates(
         &self,
         console: &Console,
         run: &TuningRun<'_>,
         search: &TuningSearch<'_>,
-        candidate: usize,
-    ) -> Result<Trial, Failure> {
-        if let TrialProgress::Complete(trial) = self.replay_trial(search, candidate, false)? {
-            return Ok(trial);
+        candidates: &[usize],
+    ) -> Result<Vec<Trial>, Failure> {
+        let mut groups = BTreeMap::new();
+        for &candidate in candidates {
+            if let TrialProgress::Next(_) = self.replay_trial(search, candidate, false)? {
+                let cells = self.cells_of(candidate);
+                let first = cells.first().ok_or_else(|| {
+                    Failure::usage("there are no loads to measure").hint("--concurrency 4,16,64")
+                })?;
+                let group = CellGroup {
+                    id: first.group.clone(),
+                    server: first.server.clone(),
+                    cells,
+                };
+                groups.insert(candidate, group);
+            }
         }
-        let cells = self.cells_of(candidate);
-        let Some(first) = cells.first() else {
-            return Err(
-                Failure::usage("there are no loads to measure").hint("--concurrency 4,16,64")
-            );
-        };
-        let group = first.group.clone();
+        if !groups.is_empty() {
+            self.measure_groups(console, run, search, &groups).await?;
+        }
+        let mut trials = Vec::new();
+        for &candidate in candidates {
+            match self.replay_trial(search, candidate, false)? {
+                TrialProgress::Complete(trial) => match self.environmental_failure(candidate) {
+                    Some(message) if trial.state == TrialState::Failed => {
+                        return Err(Failure::environment(message)
+                            .hint("correct that, then go on with --resume"));
+                    }
+                    _ => trials.push(trial),
+                },
+                TrialProgress::Next(_) => return Err(run.stop.stop_failure()),
+            }
+        }
+        Ok(trials)
+    }
+
+    /// Measures the groups of candidates.
+    async fn measure_groups(
+        &self,
+        console: &Console,
+        run: &TuningRun<'_>,
+        search: &TuningSearch<'_>,
+        groups: &BTreeMap<usize, CellGroup>,
+    ) -> Result<(), Failure> {
+        let candidates: HashMap<&GroupId, usize> =
+            groups.iter().map(|(c, group)| (&group.id, *c)).collect();
+        let cells: Vec<&Cell> = groups.values().flat_map(|group| &group.cells).collect();
         let plan = SweepPlan {
             name: run.name.to_owned(),
             fresh: false,
             shard: None,
-            groups: vec![CellGroup {
-                id: group.clone(),
-                server: first.server.clone(),
-                cells: cells.clone(),
-            }],
+            groups: groups.values().cloned().collect(),
             skipped: Vec::new(),
             verdicts: BTreeMap::new(),
         };
@@ -431,9 +463,10 @@ impl<'a> TuningMeasure<'a> {
         known.write_file(path)?;
         let (journal, history) = Journal::open_folder(path)?;
         let board = console.show_board(BoardWords::TUNING, cells.len() as u64, 0);
+        let lines = self.row_lines(groups);
         let watcher = TuningWatcher {
-            board: BoardWatcher::with_text(console.clone(), board.clone(), row_lines(&cells)),
-            expected: self.choice.levels.len() as u64 + 1,
+            board: BoardWatcher::with_text(console.clone(), board.clone(), lines),
+            expected: (self.choice.levels.len() as u64 + 1) * groups.len() as u64,
             take: &|row| {
                 let folder = path.to_owned();
                 let row = row.clone();
@@ -445,7 +478,8 @@ impl<'a> TuningMeasure<'a> {
                 lock_data(&self.rows).insert(row.cell, known);
             },
         };
-        let next = |_: &CellGroup, left: &[&Cell], _: &HashMap<CellId, CellRow>| {
+        let next = |group: &CellGroup, left: &[&Cell], _: &HashMap<CellId, CellRow>| {
+            let candidate = *candidates.get(&group.id)?;
             match self.replay_trial(search, candidate, false) {
                 Ok(TrialProgress::Next(id)) => left.iter().position(|cell| cell.id == id),
                 // What cannot be read is reported below.
@@ -473,25 +507,63 @@ impl<'a> TuningMeasure<'a> {
         drop(context);
         let after = SweepHistory::read_journal(path)?;
         self.know_run(path, &after, true);
-        ended?;
-        match self.replay_trial(search, candidate, false)? {
-            TrialProgress::Complete(trial) => match self.environmental_failure(&cells) {
-                Some(message) if trial.state == TrialState::Failed => {
-                    Err(Failure::environment(message)
-                        .hint("correct that, then go on with --resume"))
-                }
-                _ => Ok(trial),
-            },
-            TrialProgress::Next(_) => Err(run.stop.stop_failure()),
-        }
+        ended
     }
 
     /// Why a cell failed that would fare better elsewhere: every other candidate would fail as it did.
-    fn environmental_failure(&self, cells: &[Cell]) -> Option<String> {
+    fn environmental_failure(&self, candidate: usize) -> Option<String> {
+        let cells = self.cells_of(candidate);
         let rows = lock_data(&self.rows);
         let mut known = cells.iter().filter_map(|cell| rows.get(&cell.id));
         let failed = known.find(|k| k.row.cause.is_some_and(RowCause::is_environmental))?;
         failed.row.message.clone()
+    }
+
+    /// The line when a load ends: its name, with the settings where several candidates are measured, and its figures or
+    /// why there are none.
+    fn row_lines(
+        &self,
+        groups: &BTreeMap<usize, CellGroup>,
+    ) -> impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static {
+        let mut names: HashMap<CellId, String> = HashMap::new();
+        for (candidate, group) in groups {
+            let settings = match groups.len() {
+                1 => String::new(),
+                _ => format!("{}: ", self.choice.space.describe_candidate(*candidate)),
+            };
+            // Short loads come first.
+            let short = group.cells.len() / 2;
+            for (place, cell) in group.cells.iter().enumerate() {
+                let kind = if place < short { "short" } else { "long" };
+                let concurrency = cell.load.batch_size.unwrap_or(0);
+                let name = format!("{settings}{kind} load, {concurrency} concurrent");
+                names.insert(cell.id.clone(), name);
+            }
+        }
+        move |cell, row| {
+            let name = names.get(&cell.id).cloned().unwrap_or_default();
+            if row.status != RowStatus::Done {
+                let cause = row.cause.map_or("unknown", RowCause::as_str);
+                let message = row.message.as_deref().unwrap_or_default();
+                return (name, format!("{cause}: {message}"));
+            }
+            let figures = &row.figures;
+            let parts = [
+                figures
+                    .tokens_per_second
+                    .map(|t| format!("{} tok/s", format_figure(t))),
+                figures
+                    .ttft_mean_ms
+                    .map(|ms| format!("TTFT {} ms", format_figure(ms))),
+                figures
+                    .tpot_mean_ms
+                    .map(|ms| format!("TPOT {} ms", format_figure(ms))),
+            ];
+            (
+                name,
+                parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            )
+        }
     }
 }
 
@@ -507,45 +579,6 @@ pub struct TuningRun<'a> {
     pub folder: &'a Folder,
     /// Stops it.
     pub stop: &'a crate::collect::StopSignal,
-}
-
-/// The line when a load ends: its name, and its figures or why there are none.
-fn row_lines(
-    cells: &[Cell],
-) -> impl Fn(&Cell, &CellRow) -> (String, String) + Send + Sync + 'static {
-    // Short loads come first.
-    let short = cells.iter().take(cells.len() / 2);
-    let short: HashSet<CellId> = short.map(|cell| cell.id.clone()).collect();
-    move |cell, row| {
-        let kind = if short.contains(&cell.id) {
-            "short"
-        } else {
-            "long"
-        };
-        let concurrency = cell.load.batch_size.unwrap_or(0);
-        let name = format!("{kind} load, {concurrency} concurrent");
-        if row.status != RowStatus::Done {
-            let cause = row.cause.map_or("unknown", RowCause::as_str);
-            let message = row.message.as_deref().unwrap_or_default();
-            return (name, format!("{cause}: {message}"));
-        }
-        let figures = &row.figures;
-        let parts = [
-            figures
-                .tokens_per_second
-                .map(|t| format!("{} tok/s", format_figure(t))),
-            figures
-                .ttft_mean_ms
-                .map(|ms| format!("TTFT {} ms", format_figure(ms))),
-            figures
-                .tpot_mean_ms
-                .map(|ms| format!("TPOT {} ms", format_figure(ms))),
-        ];
-        (
-            name,
-            parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
-        )
-    }
 }
 
 /// Hands the rows on as they come, and the progress to the board.

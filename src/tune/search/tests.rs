@@ -162,13 +162,57 @@ fn tuned<'a>(
     seed: u64,
     starts: usize,
 ) -> TuningSearch<'a> {
+    tuned_side_by_side(space, model, limits, seed, (starts, 1))
+}
+
+/// The same with so many engines at a time.
+fn tuned_side_by_side<'a>(
+    space: &'a SettingSpace,
+    model: &Model,
+    limits: &'a TuningLimits,
+    seed: u64,
+    (starts, at_a_time): (usize, usize),
+) -> TuningSearch<'a> {
     let goal = TuningGoal::Throughput;
     let mut search = TuningSearch::new(space, (goal, limits), seed, starts, BTreeMap::new());
-    while let Some(next) = search.next_candidate() {
-        let trial = start(model, &search, next);
-        search.record_trial(trial);
+    loop {
+        let mut running = Vec::new();
+        while running.len() < at_a_time {
+            running.extend(match search.next_beside(&running, |_| true) {
+                Some(next) => [next],
+                None => break,
+            });
+        }
+        if running.is_empty() {
+            return search;
+        }
+        let trials: Vec<Trial> =
+            (running.iter().map(|next| start(model, &search, *next))).collect();
+        trials
+            .into_iter()
+            .for_each(|trial| search.record_trial(trial));
     }
-    search
+}
+
+#[test]
+fn engines_side_by_side_find_the_optimum_in_as_many_starts() {
+    let (space, limits) = (space(), limits(&[]));
+    // A third of the starts is the most at a time.
+    for at_a_time in [2, 3, 8] {
+        let misses = |seed: &u64| {
+            let model = Model::of_seed(*seed);
+            let search = tuned_side_by_side(&space, &model, &limits, *seed, (9, at_a_time));
+            let mut tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
+            tried.sort_unstable();
+            tried.dedup();
+            assert_eq!(tried.len(), 9, "one was started twice, or too few were");
+            let speed = |c| best_of_model(&space, &model, c, f64::INFINITY);
+            speed(search.winner().unwrap().candidate) / (0..48).map(speed).fold(0.0, f64::max)
+                < 0.97
+        };
+        let missed = (1..=40).filter(misses).count();
+        assert!(missed <= 4, "{at_a_time} at a time: {missed} of 40");
+    }
 }
 
 /// One start.
