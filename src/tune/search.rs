@@ -23,8 +23,9 @@ const NEAR_THE_BEST: f64 = 1.5;
 const FEWEST_STARTS: usize = 4;
 /// Candidates for each start, unless the user sets the number of starts.
 const CANDIDATES_PER_START: usize = 5;
-/// Of the starts of a search, at most one in so many runs at a time: more would learn nothing from each other.
-const WAVES_OF_STARTS: usize = 3;
+/// Of the starts of a search, at most one in so many runs at a time, and two at least: more would learn too little from
+/// each other. By the search's own tests.
+const WAVES_OF_STARTS: usize = 4;
 /// How much less than the worst measured score a candidate counts that could not be measured.
 const FAILED_SHARE: f64 = 0.5;
 
@@ -133,7 +134,7 @@ impl<'a> TuningSearch<'a> {
         has_place: impl Fn(usize) -> bool,
     ) -> Option<NextCandidate> {
         let starts = self.trials.iter().filter(|t| !t.measured_before).count();
-        let most = self.max_starts.div_ceil(WAVES_OF_STARTS).max(1);
+        let most = (self.max_starts / WAVES_OF_STARTS).max(2);
         if starts + running.len() >= self.max_starts || running.len() >= most {
             return None;
         }

@@ -197,21 +197,28 @@ fn tuned_side_by_side<'a>(
 #[test]
 fn engines_side_by_side_find_the_optimum_in_as_many_starts() {
     let (space, limits) = (space(), limits(&[]));
-    // A third of the starts is the most at a time.
-    for at_a_time in [2, 3, 8] {
+    // A quarter of the starts is the most at a time.
+    for (starts, at_a_time) in [(9, 2), (9, 8), (16, 8)] {
         let misses = |seed: &u64| {
             let model = Model::of_seed(*seed);
-            let search = tuned_side_by_side(&space, &model, &limits, *seed, (9, at_a_time));
+            let search = tuned_side_by_side(&space, &model, &limits, *seed, (starts, at_a_time));
             let mut tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
             tried.sort_unstable();
             tried.dedup();
-            assert_eq!(tried.len(), 9, "one was started twice, or too few were");
+            assert_eq!(
+                tried.len(),
+                starts,
+                "one was started twice, or too few were"
+            );
             let speed = |c| best_of_model(&space, &model, c, f64::INFINITY);
             speed(search.winner().unwrap().candidate) / (0..48).map(speed).fold(0.0, f64::max)
                 < 0.97
         };
         let missed = (1..=40).filter(misses).count();
-        assert!(missed <= 4, "{at_a_time} at a time: {missed} of 40");
+        assert!(
+            missed <= 3,
+            "{at_a_time} at a time, {starts} starts: {missed} of 40"
+        );
     }
 }
 
