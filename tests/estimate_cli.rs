@@ -766,6 +766,68 @@ fn graphs_that_are_switched_off_take_nothing() {
 }
 
 #[test]
+fn engines_that_shorten_their_context_start() {
+    // TGI and llama.cpp take what fits; vLLM refuses.
+    let on_l4 = |engine: &str, more: &[&str]| {
+        let words = ["Qwen/Qwen3-8B", "--gpu", "L4", "--engine", engine];
+        document(&[&words[..], more].concat())
+    };
+    assert_eq!(on_l4("vllm", &[])["fits"], false);
+    let tgi = on_l4("tgi", &[]);
+    assert!(
+        tgi["warnings"]
+            .to_string()
+            .contains("TGI takes the longest length that fits: 27,")
+    );
+    assert_ne!(tgi["fits"], json!(false));
+    let given = on_l4("tgi", &["--max-model-len", "40960"]);
+    assert_eq!(given["fits"], false);
+    let words = [
+        "Qwen/Qwen3-14B",
+        "--gpu",
+        "RTX 5090",
+        "--engine",
+        "llama.cpp",
+    ];
+    assert_eq!(document(&words)["fits"], true);
+    let whole = document(&[&words[..], &["--max-model-len", "40960"]].concat());
+    assert_eq!(whole["fits"], false, "a length that is given is kept");
+    // `-c 0` is the model's own.
+    let own = [
+        "--gpu",
+        "H100",
+        "--",
+        "llama-server",
+        "-m",
+        "Qwen/Qwen3-8B",
+        "-c",
+        "0",
+    ];
+    assert_eq!(document(&own)["max_model_len"], 40_960);
+}
+
+#[test]
+fn a_tag_of_ollama_is_its_model_and_format() {
+    let weights = |name: &str| {
+        let found = document(&[name, "--engine", "ollama", "--gpu", "L4"]);
+        found["per_gpu"]["weights_gib"].as_f64().unwrap()
+    };
+    // Ollama's pages list 5.2 and 8.5 GB, of which the embedding stays on the host.
+    assert!((4.2..4.8).contains(&weights("qwen3:8b")));
+    assert!((7.2..8.0).contains(&weights("llama3.1:8b-instruct-q8_0")));
+    assert!(refused(&["qwen3:9b", "--engine", "ollama"], 2).contains("is not known"));
+}
+
+#[test]
+fn the_document_fits_only_with_the_requests_that_are_asked_for() {
+    let fits = |concurrency: &str| {
+        let words = ["Qwen/Qwen3-8B", "--gpu", "L4", "--max-model-len", "8192"];
+        document(&[&words[..], &["--concurrency", concurrency]].concat())["fits"].clone()
+    };
+    assert_eq!((fits("3"), fits("4")), (json!(true), json!(false)));
+}
+
+#[test]
 fn a_length_that_the_engine_chooses_is_the_longest_that_fits() {
     let words = [
         "--gpu",
@@ -782,7 +844,7 @@ fn a_length_that_the_engine_chooses_is_the_longest_that_fits() {
         (&json!(true), &json!([]))
     );
     let warning = auto["warnings"].to_string();
-    let said = warning.split_once("fits is ").unwrap().1;
+    let said = warning.split_once("that fits: ").unwrap().1;
     let tokens: u64 = said
         .split(' ')
         .next()

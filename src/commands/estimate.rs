@@ -159,6 +159,12 @@ fn print_page(
         return Ok(());
     }
     let mut shown = document::of(&page.model, estimate);
+    // What is asked for may be more than the one request that a start takes.
+    let is_known = estimate.fits.is_some() || estimate.unmodelled.is_empty();
+    if let (Some(Risk::DoesNotFit), Some(fits)) = (risk.filter(|_| is_known), shown.get_mut("fits"))
+    {
+        *fits = false.into();
+    }
     if let (Some(map), Value::Object(own)) = (shown.as_object_mut(), serde_json::to_value(page)?) {
         map.extend(own);
         map.insert("risk".into(), json!(risk));
@@ -329,6 +335,11 @@ fn show_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::
 impl Asked {
     pub(in crate::commands) fn reading(&self, deployment: &Deployment) -> Result<Reading, Unknown> {
         let estimate = self.estimated(deployment)?;
-        Reading::of(&self.model, deployment, &estimate)
+        let reading = Reading::of(&self.model, deployment, &estimate)?;
+        Ok(Reading {
+            is_fitted: self.fitted_length.is_some()
+                && deployment.max_model_len == self.fitted_length,
+            ..reading
+        })
     }
 }

@@ -96,7 +96,13 @@ fn model_of(profile: &Profile, file: &Path) -> Result<(Model, String), String> {
             Ok(found) => (found.config, found.source),
             Err(why) => {
                 let flags = Flags::of_figures(&profile.parameters.architecture);
-                let given = Some(flags).filter(|f| !f.is_empty()).ok_or(why.message)?;
+                let given = Some(flags).filter(|f| !f.is_empty());
+                let given = given.ok_or_else(|| {
+                    format!(
+                        "{}; the run's capture, with config.json, does not lie beside the profile",
+                        why.message
+                    )
+                })?;
                 let model = from_flags(name, &given).map_err(|why| why.to_string())?;
                 return Ok((model, "the figures that the run was given".to_owned()));
             }

@@ -312,7 +312,7 @@ fn of_release(
         Err(why) => (kv::of(model, deployment).ok(), Err(why)),
     };
     let budget = budget(deployment, &settings);
-    let asked = asked(deployment, &settings, cache.as_ref());
+    let asked = asked(deployment, &settings, layout.as_ref().ok(), cache.as_ref());
     let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
         for_cache(
             model,
@@ -601,13 +601,19 @@ fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
 }
 
 /// The cache of the engines that take what is asked for: sequences of the longest length.
-fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>) -> Option<u64> {
+fn asked(
+    deployment: &Deployment,
+    settings: &Settings,
+    layout: Option<&Layout>,
+    cache: Option<&kv::Cache>,
+) -> Option<u64> {
     let longest = settings.max_model_len?;
-    let cache = cache?;
+    // A model of states alone has no layout.
+    let bytes = || Some(layout.map_or(cache?.bytes_per_sequence(), |l| l.bytes_of(longest)));
     match deployment.engine {
         // `-c` is the cells of all sequences together; windows keep what they reach.
-        EngineId::LlamaCpp => Some(cache.bytes_of(longest)),
-        EngineId::Transformers => Some(cache.bytes_of(longest).saturating_mul(settings.sequences)),
+        EngineId::LlamaCpp => bytes(),
+        EngineId::Transformers => Some(bytes()?.saturating_mul(settings.sequences)),
         _ => None,
     }
 }

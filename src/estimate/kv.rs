@@ -76,16 +76,9 @@ impl Cache {
         sum(self.states.iter().map(|s| s.bytes))
     }
 
-    /// Bytes of one sequence of `tokens`, where windows are used as far as they go.
-    pub fn bytes_of(&self, tokens: u64) -> u64 {
-        let layers = self.layers.iter().map(|l| {
-            let kept = match l.window {
-                Some(Window::Sliding(w) | Window::Chunked(w)) => tokens.min(w),
-                None => tokens,
-            };
-            l.bytes.saturating_mul(kept)
-        });
-        sum(layers).saturating_add(self.bytes_per_sequence())
+    /// Whether a sequence keeps less of some layers than of others: a window, or a state.
+    pub fn is_bounded(&self) -> bool {
+        !self.states.is_empty() || self.layers.iter().any(|l| l.window.is_some())
     }
 
     /// Bytes of a value at attention layers, for the formula's words.
@@ -131,6 +124,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                 if shares {
                     continue;
                 }
+                let window = window.filter(|_| !ignores_windows(model, deployment));
                 let heads = kv_heads.div_ceil(tp).max(1);
                 let bytes = sum([
                     format.of(heads.saturating_mul(key_dim)),
@@ -176,6 +170,16 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
         }
     }
     Ok(cache)
+}
+
+/// llama.cpp reads these families as its own `llama`, `qwen2` and `starcoder2`, of which it has no windows
+/// (src/llama-model.cpp, `load_hparams`).
+fn ignores_windows(model: &Model, deployment: &Deployment) -> bool {
+    deployment.engine == EngineId::LlamaCpp
+        && matches!(
+            model.kind.as_str(),
+            "mistral" | "mixtral" | "qwen2" | "qwen2_moe" | "qwen3" | "qwen3_moe" | "starcoder2"
+        )
 }
 
 /// The layers of the stage that has most of them.

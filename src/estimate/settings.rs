@@ -182,7 +182,12 @@ impl<'a> Read<'a> {
 
     /// A whole number above 0, or bytes of a cache; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
     fn count(&self, name: &str) -> Result<Option<u64>, Unknown> {
-        let Some((flag, text)) = self.value(name).filter(|(_, text)| *text != "-1") else {
+        // llama.cpp writes "as the model has" as 0.
+        let is_auto = |text: &str| {
+            let of_model = self.engine == EngineId::LlamaCpp && name == "max_model_len";
+            text == "-1" || of_model && text == "0"
+        };
+        let Some((flag, text)) = self.value(name).filter(|(_, text)| !is_auto(text)) else {
             return Ok(None);
         };
         let bytes = Setting::named(name).is_some_and(|s| s.kind == ValueKind::Bytes);

@@ -68,10 +68,30 @@ fn laid_out(model: &Model, d: &Deployment) -> pool::Layout {
 fn an_old_seed_estimated_65_gb_for_half_a_gib() {
     // seeds/003: two requests of 2,048 tokens on Llama-3.1-8B, and one on a 70B.
     let d = Deployment::with_defaults(EngineId::Vllm);
-    let small = kv::of(&pattern(32, |_| attention(8, 128, None)), &d).unwrap();
+    let small = laid_out(&pattern(32, |_| attention(8, 128, None)), &d);
     assert_eq!(2 * small.bytes_of(2048), GIB / 2);
-    let large = kv::of(&pattern(80, |_| attention(8, 128, None)), &d).unwrap();
+    let large = laid_out(&pattern(80, |_| attention(8, 128, None)), &d);
     assert_eq!(large.bytes_of(2048), GIB * 5 / 8);
+}
+
+#[test]
+fn windows_bound_the_cells_of_llama_cpp_where_it_has_them() {
+    let windowed = |kind: &str| {
+        let mut model = pattern(4, |layer| attention(8, 128, (layer > 0).then_some(1024)));
+        model.kind = kind.into();
+        let d = Deployment {
+            max_model_len: Some(32_768),
+            ..Deployment::with_defaults(EngineId::LlamaCpp)
+        };
+        let found = estimate(&model, &d);
+        let request = found.request(32_768);
+        assert_eq!(found.bytes(Component::KvCache), request);
+        request
+    };
+    let row = 2 * 8 * 128 * 2;
+    // A window, and a step of 512.
+    assert_eq!(windowed("gemma3_text"), Some(row * (32_768 + 3 * 1536)));
+    assert_eq!(windowed("mistral"), Some(row * 4 * 32_768));
 }
 
 #[test]

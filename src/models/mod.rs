@@ -118,7 +118,8 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         }
     }
     if let Some(shipped) = shipped::named(wanted) {
-        let (config, source) = shipped.read()?;
+        let (mut config, source) = shipped.read()?;
+        set_own_length(&mut config, wanted);
         return Ok(Found {
             name: wanted.to_owned(),
             config,
@@ -131,7 +132,8 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         });
     }
     if let Some((shipped, relative)) = relatives::of(wanted) {
-        let (config, source) = shipped.read()?;
+        let (mut config, source) = shipped.read()?;
+        set_own_length(&mut config, wanted);
         let scheme = match &relative.quantization {
             Some(scheme) => format!(", quantised as `{scheme}` by its name"),
             None => String::new(),
@@ -151,6 +153,13 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         });
     }
     Err(unknown(wanted))
+}
+
+/// Sets the longest sequence where the named model has another than the one it shares the rest with.
+fn set_own_length(config: &mut Value, wanted: &str) {
+    if let Some(tokens) = relatives::own_length(wanted) {
+        config["max_position_embeddings"] = tokens.into();
+    }
 }
 
 /// A model by its config.json alone (`--config FILE`).

@@ -14,6 +14,14 @@ struct Names {
     schemes: Vec<Ending>,
     tunings: Vec<String>,
     prefixes: Vec<String>,
+    lengths: Vec<OwnLength>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnLength {
+    tokens: u64,
+    names: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -37,29 +45,60 @@ pub struct Relative {
 }
 
 /// The model that ships whose geometry one of this name has: `RedHatAI/Qwen3-8B-FP8-dynamic` is Qwen3-8B's.
-/// `…-GGUF:Q4_K_M` is a file of that type.
+/// `…-GGUF:Q4_K_M` is a file of that type, and `qwen3:8b` a tag of Ollama's library.
 pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
-    let small = wanted.to_ascii_lowercase();
-    let (path, file_type) = match small.rsplit_once(':') {
-        Some((path, file_type)) => (path, Some(file_type.to_ascii_uppercase())),
-        None => (small.as_str(), None),
-    };
-    let (owner, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let bare = name.strip_suffix("-gguf").filter(|_| file_type.is_some());
-    let (name, quantization) = match (bare, &file_type) {
-        (Some(bare), Some(file_type)) => (bare, Some(file_type.clone())),
-        (None, Some(_)) => return None,
-        _ => without_scheme(name, owner),
-    };
-    let base = plain(name);
+    let (name, quantization) = read_name(wanted)?;
+    let base = plain(&name);
     let all = || {
         shipped::all().flat_map(|model| model.names().map(move |n| (model, n)).collect::<Vec<_>>())
     };
     let last = |n: &str| n.rsplit('/').next().unwrap_or(n).to_ascii_lowercase();
-    let exact = all().find(|(_, n)| without_prefix(&last(n)) == without_prefix(name));
-    let (model, _) = exact.or_else(|| all().find(|(_, n)| plain(&last(n)) == base))?;
+    let exact = || all().find(|(_, n)| without_prefix(&last(n)) == without_prefix(&name));
+    let alike = || all().find(|(_, n)| plain(&last(n)) == base);
+    // Ollama writes `llama3.1:8b` for Llama-3.1-8B.
+    let tag = !wanted.contains('/') && wanted.contains(':');
+    let joined = |n: &str| plain(n).replace('-', "");
+    let of_tag = || all().find(|(_, n)| tag && joined(&last(n)) == joined(&name));
+    let (model, _) = exact().or_else(alike).or_else(of_tag)?;
     let name = model.name;
     Some((model, Relative { name, quantization }))
+}
+
+/// The longest sequence by a name's own config.json, where the model that it is a copy of has another.
+pub fn own_length(wanted: &str) -> Option<u64> {
+    let (name, _) = read_name(wanted)?;
+    let mut all = NAMES.lengths.iter();
+    all.find(|row| row.names.contains(&name))
+        .map(|row| row.tokens)
+}
+
+/// A model's name in small letters, without its owner, and the quantisation that it means.
+fn read_name(wanted: &str) -> Option<(String, Option<String>)> {
+    let small = wanted.to_ascii_lowercase();
+    let (path, tag) = match small.rsplit_once(':') {
+        Some((path, tag)) => (path, Some(tag)),
+        None => (small.as_str(), None),
+    };
+    let (owner, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let Some(tag) = tag else {
+        let (name, quantization) = without_scheme(name, owner);
+        return Some((name.to_owned(), quantization));
+    };
+    if let Some(bare) = name.strip_suffix("-gguf") {
+        return Some((bare.to_owned(), Some(tag.to_ascii_uppercase())));
+    }
+    if !owner.is_empty() {
+        return None;
+    }
+    // `8b-instruct-q8_0`: the format stands last.
+    let (size, format) = match tag.rsplit_once('-') {
+        Some((size, "fp16" | "f16" | "bf16")) => (size, Some("F16".to_owned())),
+        Some((size, format)) if format.starts_with('q') => {
+            (size, Some(format.to_ascii_uppercase()))
+        }
+        _ => (tag, None),
+    };
+    Some((format!("{name}-{size}"), format))
 }
 
 fn without_scheme<'a>(name: &'a str, owner: &str) -> (&'a str, Option<String>) {
@@ -118,6 +157,31 @@ mod tests {
             );
             assert!(read.is_ok(), "{ending:?}");
         }
+    }
+
+    #[test]
+    fn names_have_their_own_longest_sequence() {
+        for row in &NAMES.lengths {
+            for name in &row.names {
+                assert!(of(name).is_some(), "{name} leads to no model that ships");
+            }
+        }
+        assert_eq!(own_length("Qwen/QwQ-32B"), Some(40_960));
+        assert_eq!(
+            own_length("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8"),
+            Some(262_144)
+        );
+        assert_eq!(own_length("Qwen/Qwen3-30B-A3B"), None);
+    }
+
+    #[test]
+    fn tags_of_ollama_lead_to_a_model_and_its_format() {
+        let is = |tag: &str| found(tag).map(|(name, scheme)| (name.to_lowercase(), scheme));
+        assert_eq!(is("qwen3:8b").unwrap(), ("qwen3-8b".into(), None));
+        let (name, scheme) = is("llama3.1:8b-instruct-q8_0").unwrap();
+        assert!(name.starts_with("llama-3.1-8b"), "{name}");
+        assert_eq!(scheme.as_deref(), Some("Q8_0"));
+        assert_eq!(is("nothing:8b"), None);
     }
 
     #[test]

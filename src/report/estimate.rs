@@ -355,7 +355,21 @@ fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
     let Some(on) = &reading.on else {
         return (None, Risk::DoesNotFit.meaning("", false));
     };
-    if reading.besides >= on.budget {
+    let cache = reading.request.saturating_mul(page.concurrency.max(1));
+    // Of engines that take what is asked for, all of it is missing at the start; SGLang's pool may have room though what
+    // lies beside it does not.
+    let all = reading.besides.saturating_add(cache);
+    match all.checked_sub(on.budget) {
+        Some(short) if on.grows && short > 0 => {
+            let (all, room) = (Bytes(all), Bytes(on.budget));
+            return (
+                Some(short),
+                format!("{all} are needed per GPU; {room} available"),
+            );
+        }
+        _ => {}
+    }
+    if reading.besides >= on.budget && on.pool == 0 {
         let why = format!(
             "everything but the KV cache needs {} per GPU; the engine may take {}",
             Bytes(reading.besides),
@@ -366,13 +380,12 @@ fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
     if on.concurrency <= 0.0 && !page.reason.is_empty() {
         return (None, page.reason.clone());
     }
-    let needed = reading.request.saturating_mul(page.concurrency.max(1));
     let why = format!(
         "the KV cache needs {} per GPU; {} available",
-        Bytes(needed),
+        Bytes(cache),
         Bytes(on.pool)
     );
-    (needed.checked_sub(on.pool).filter(|b| *b > 0), why)
+    (cache.checked_sub(on.pool).filter(|b| *b > 0), why)
 }
 
 /// The answer of `--solve`, in a sentence, to be read above its report.
@@ -420,7 +433,9 @@ pub fn choices_report(document: &GpuChoices) -> Report {
         },
         ContentBlock::Table,
     );
-    let verdict = match found.first() {
+    // One that may not fit is no answer where another fits.
+    let sure = found.iter().find(|choice| choice.risk < Risk::High);
+    let verdict = match sure.or(found.first()) {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),
     };

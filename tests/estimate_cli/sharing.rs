@@ -166,6 +166,36 @@ fn engines_that_measure_differently_start_in_their_order() {
 }
 
 #[test]
+fn who_has_a_gpu_alone_keeps_its_share_and_each_gpu_is_used_up() {
+    let service = |name: &str, words: &str, gpu: u32| {
+        format!(
+            "  {name}:\n    image: vllm/vllm-openai:v0.19.1\n    command: --model {words}\n    deploy: {{resources: \
+             {{reservations: {{devices: [{{driver: nvidia, device_ids: ['{gpu}'], capabilities: [gpu]}}]}}}}}}\n"
+        )
+    };
+    let file = written(&format!(
+        "services:\n{}{}{}",
+        service("chat", "Qwen/Qwen3-8B --gpu-memory-utilization 0.6", 0),
+        service("small", "Qwen/Qwen3-4B --gpu-memory-utilization 0.6", 0),
+        service("alone", "Qwen/Qwen3-14B --gpu-memory-utilization 0.9", 1),
+    ));
+    let plan = planned(&file, &[]);
+    assert_eq!(plan["shared"]["fits"], json!(true));
+    let actions = plan["actions"].as_array().unwrap();
+    let effects: Vec<&str> = (actions.iter())
+        .map(|a| a["effect"].as_str().unwrap())
+        .collect();
+    assert_eq!(effects.len(), 2, "{effects:?}");
+    assert!(effects.iter().all(|e| !e.contains("alone")), "{effects:?}");
+    let shares = actions.iter().map(|a| a["setting"].as_str().unwrap());
+    let shares = shares.map(|s| s.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    assert!(
+        shares.sum::<f64>() > 0.9,
+        "what the smaller leaves is given to the larger"
+    );
+}
+
+#[test]
 fn a_model_beside_a_size_gets_the_share_that_is_left() {
     let words = [
         "Qwen/Qwen3-8B",

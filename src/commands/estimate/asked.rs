@@ -8,7 +8,7 @@ use crate::engine::settings::SETTINGS;
 use crate::error::Failure;
 use crate::estimate::question::{self, What};
 use crate::estimate::{
-    Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft,
+    Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, Version, check, draft,
     format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
     weights, with_weights,
 };
@@ -19,6 +19,15 @@ use std::collections::BTreeMap;
 
 /// More GPUs than any cluster has: a larger product of the parallel sizes is a typing error.
 const MOST_GPUS: u64 = 1 << 20;
+
+/// What a tag of Ollama's library holds where it names no format (llama3.1, qwen3, gemma3 and mistral of 2025 and 2026;
+/// those before 2024 have Q4_0).
+const OLLAMA_FORMAT: &str = "Q4_K_M";
+
+/// TGI takes as many tokens as fit from here on, where none are given.
+const TGI_FITS: Version = Version::new(3, 0, 0);
+/// What llama.cpp's `--fit` leaves free of each GPU (`--fit-target`), bytes.
+const FIT_MARGIN: u64 = 1 << 30;
 
 /// What is asked about.
 pub struct Asked {
@@ -34,6 +43,8 @@ pub struct Asked {
     pub concurrency: u64,
     /// Sentences.
     pub warnings: Vec<String>,
+    /// The longest request, tokens, where the engine fits it to the memory.
+    pub fitted_length: Option<u64>,
 }
 
 impl Asked {
@@ -82,6 +93,15 @@ impl Asked {
         if named.is_some() {
             deployment.quantization = named;
         }
+        let says_format = deployment.quantization.is_some()
+            || loaded.headers.is_some()
+            || model.quant_method().is_some();
+        if deployment.named() == EngineId::Ollama && !says_format {
+            deployment.quantization = Some(OLLAMA_FORMAT.to_owned());
+            warnings.push(format!(
+                "no format is named: counted as {OLLAMA_FORMAT}, as most of Ollama's default tags are; --quantization F16 counts another"
+            ));
+        }
         if let Some(draft) = &draft {
             if draft.vocab.min(model.vocab) > 0 && draft.vocab != model.vocab {
                 warnings.push(format!(
@@ -125,33 +145,48 @@ impl Asked {
             deployment,
             concurrency,
             warnings,
+            fitted_length: None,
         };
         asked.fit_length();
         Ok(asked)
     }
 
-    /// Takes the length that vLLM's `--max-model-len auto` takes: the longest that fits.
+    /// Takes the longest length that fits, where the engine does so: vLLM's `--max-model-len auto`, TGI from 3.0 (launcher,
+    /// `max_total_tokens`) and llama.cpp's `--fit` (common/arg.cpp) where no length is given.
     fn fit_length(&mut self) {
         let fitted = Unmodelled::fitted_length();
-        let auto = self.deployment.unmodelled.contains(&fitted);
-        if !auto || self.deployment.gpu.is_none() {
-            return;
-        }
         let mut exact = self.deployment.clone();
         exact.unmodelled.retain(|u| *u != fitted);
+        let is_given = self.deployment.max_model_len.is_some();
+        let version = self.deployment.version;
+        let (margin, words) = match self.deployment.named() {
+            EngineId::Vllm if exact != self.deployment => (0, "--max-model-len auto: vLLM"),
+            EngineId::Tgi if !is_given && version.is_none_or(|v| v >= TGI_FITS) => (0, "TGI"),
+            EngineId::LlamaCpp if !is_given => (FIT_MARGIN, "llama.cpp's --fit"),
+            _ => return,
+        };
+        let Some(gpu) = exact.gpu.clone() else { return };
         let holds = |d: &Deployment| Ok(self.reading(d)?.on.map_or(0.0, |on| on.concurrency));
-        let found = question::solve(What::MaxModelLen, &self.model, &exact, 1, &holds);
+        let mut with_margin = exact.clone();
+        if let Some(gpu) = &mut with_margin.gpu {
+            gpu.in_use = gpu.in_use.saturating_add(margin);
+        }
+        let found = question::solve(What::MaxModelLen, &self.model, &with_margin, 1, &holds);
         let Some(length) = found.ok().and_then(|f| f.value) else {
             return;
         };
         let length = length as u64;
+        exact.gpu = Some(gpu);
         if self.model.max_positions.is_none_or(|most| length < most) {
             self.warnings.push(format!(
-                "--max-model-len auto: the longest that fits is {} tokens, and vLLM takes it",
+                "{words} takes the longest length that fits: {} tokens",
                 grouped_count(length)
             ));
+            exact.max_model_len = Some(length);
+            self.fitted_length = Some(length);
+        } else if !is_given && margin == 0 {
+            exact.max_model_len = Some(length);
         }
-        exact.max_model_len = Some(length);
         self.deployment = exact;
     }
 

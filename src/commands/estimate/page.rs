@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use crate::engine::settings::Setting;
 use crate::estimate::engines::vllm;
-use crate::estimate::question::{Reading, Risk, find_remedies};
+use crate::estimate::question::{Risk, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
 use crate::report::content::{Action, MOST_ACTIONS};
 use crate::report::estimate::{
@@ -20,7 +20,12 @@ pub fn build_page(
     concurrency: u64,
     solution: Option<String>,
 ) -> EstimatePage {
+    let queued = deployment.max_seqs.filter(|most| *most < concurrency);
+    let queued = queued.map(|most| {
+        format!("of {concurrency} requests the engine runs {most} at a time by its own limit; the others wait")
+    });
     let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
+    let warnings = warnings.chain(queued);
     EstimatePage {
         outside_bytes: estimate.outside,
         warm_up_bytes: estimate.warm_up,
@@ -41,7 +46,7 @@ pub fn build_page(
         longest: estimate.settings.max_model_len,
         concurrency,
         reason: estimate.reason.clone(),
-        reading: Reading::of(&asked.model, deployment, estimate).into(),
+        reading: asked.reading(deployment).into(),
         warnings: warnings.collect(),
         gpu: (deployment.gpu.as_ref()).map(|g| GpuFigures {
             name: g.name.clone(),

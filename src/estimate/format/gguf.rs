@@ -139,6 +139,8 @@ pub struct Mixture {
     pub experts: u64,
     /// The output layer is the embedding.
     pub tied: bool,
+    /// Its experts are published in MXFP4, and stay so in files of every type (the files of gpt-oss).
+    pub mxfp4_experts: bool,
 }
 
 impl FileType {
@@ -168,6 +170,7 @@ impl FileType {
             i < of.layers / 8 || i >= 7 * of.layers / 8 || i.saturating_sub(of.layers / 8) % 3 == 2;
         let whole = self.mix == Mix::Uniform;
         let block = match role {
+            "exp_w13" | "exp_w2" if of.mxfp4_experts => "MXFP4",
             "lm_head" if !whole => "Q6_K",
             "embed" if !whole && of.tied => "Q6_K",
             "embed" if self.mix == Mix::Two => "Q2_K",
@@ -244,6 +247,7 @@ mod tests {
             sharing: 4,
             experts: 0,
             tied: false,
+            mxfp4_experts: false,
         };
         let medium = FileType::of_name("q4_k_m").unwrap();
         assert_eq!(

@@ -83,6 +83,7 @@ impl Scheme {
                 sharing: 1,
                 experts: 0,
                 tied: false,
+                mxfp4_experts: false,
             },
         }
     }
@@ -163,6 +164,7 @@ impl Scheme {
             sharing: model.heads / model.kv_heads.max(1),
             experts,
             tied: model.tied,
+            mxfp4_experts: model.kind.starts_with("gpt_oss"),
         };
         for expression in scheme.ignored.unread.iter().take(3) {
             let note = format!("`{expression}` in the quantisation's list could not be read");

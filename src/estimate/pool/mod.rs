@@ -6,6 +6,7 @@ use super::{
     Deployment, EngineId, Model, Unknown,
     engines::{self, Settings, sglang},
     kv::{self, Cache},
+    model::Window,
 };
 use crate::estimate::arithmetic::{product, sum};
 use grouped::{Grouped, Kept};
@@ -84,10 +85,14 @@ impl Layout {
         if cache.layers.is_empty() && cache.states.is_empty() {
             return Err(Unknown::new("the model keeps no cache per token"));
         }
-        let mut layout = if deployment.engine == EngineId::Vllm {
-            Self::vllm(model, deployment, settings, cache)?
-        } else {
-            Self::plain(cache, settings)?
+        let cells = matches!(
+            deployment.engine,
+            EngineId::LlamaCpp | EngineId::Transformers
+        );
+        let mut layout = match deployment.engine {
+            EngineId::Vllm => Self::vllm(model, deployment, settings, cache)?,
+            _ if cells && cache.is_bounded() => Self::cells(deployment, settings, cache),
+            _ => Self::plain(cache, settings)?,
         };
         if deployment.engine == EngineId::Sglang && sglang::pools_windows(model, deployment) {
             layout.block_bytes = windowed_bytes(cache).saturating_mul(settings.block);
@@ -118,6 +123,36 @@ impl Layout {
             printed: Printed::Blocks,
             batched: settings.batched_tokens,
         })
+    }
+
+    /// Cells of each layer alone, as far as its window reaches: blocks of one byte. llama.cpp keeps the window and a step
+    /// (src/llama-kv-cache-iswa.cpp).
+    fn cells(deployment: &Deployment, settings: &Settings, cache: &Cache) -> Layout {
+        let layers = cache.layers.iter().map(|layer| Need {
+            groups: layer.bytes,
+            block: 1,
+            bound: match layer.window {
+                Some(Window::Sliding(tokens) | Window::Chunked(tokens)) => Bound::Chunked(tokens),
+                None => Bound::Length,
+            },
+        });
+        let states = Need {
+            groups: cache.bytes_per_sequence(),
+            block: 1,
+            bound: Bound::Blocks(1),
+        };
+        Layout {
+            block_tokens: 1,
+            block_bytes: 1,
+            groups: 1,
+            needs: layers.chain([states]).collect(),
+            dcp: 1,
+            printed: Printed::Requests,
+            batched: match deployment.engine {
+                EngineId::LlamaCpp => settings.batched_tokens,
+                _ => 0,
+            },
+        }
     }
 
     /// As vLLM groups layers.

@@ -25,6 +25,9 @@ pub struct Reading {
     /// No run of the engine was measured.
     #[serde(default)]
     pub unmeasured: bool,
+    /// The engine shortens the longest request to what fits.
+    #[serde(default)]
+    pub is_fitted: bool,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -129,6 +132,7 @@ impl Reading {
             lacks_graphs: estimate.lacks_graphs,
             extrapolated: bands::has_few_runs(deployment),
             unmeasured: bands::has_no_runs(deployment),
+            is_fitted: false,
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -203,7 +207,8 @@ impl Reading {
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
         let high = self.besides_high as f64 + cache;
-        let risk = if high > on.budget as f64 || self.is_over(on) {
+        let shortens = self.is_fitted && wanted == 1;
+        let risk = if self.is_over(on) || high > on.budget as f64 && !shortens {
             Risk::High
         } else if high > on.budget as f64 * (1.0 - SPARE) {
             Risk::Medium
@@ -231,6 +236,8 @@ impl Reading {
     pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
         if risk == Risk::High && self.on.is_some_and(|on| self.is_over(on)) {
             "with what lies outside the engine's share it is more than the GPU has: a smaller share avoids that".into()
+        } else if self.is_fitted && risk == Risk::Medium && !several {
+            "with less memory than estimated the engine takes shorter requests".into()
         } else if self.lacks_graphs && risk == self.least_risk() {
             "the memory of its CUDA graphs is unknown and not included".into()
         } else if self.unmeasured && risk == self.least_risk() {
@@ -259,6 +266,7 @@ mod tests {
             lacks_graphs: false,
             extrapolated: false,
             unmeasured: false,
+            is_fitted: false,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -283,6 +291,7 @@ mod tests {
             lacks_graphs: true,
             extrapolated: false,
             unmeasured: false,
+            is_fitted: false,
             ..roomy
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));

@@ -109,8 +109,12 @@ pub fn plan_starts(
     for keeps in [true, false] {
         last = planner.start_each(&order, &|n, asked| planner.least(n, asked, keeps))?;
         if last.iter().all(StartStep::fits) {
-            let wider = room.then(|| planner.widen(&last, keeps)).flatten();
-            return Ok(plan(wider.unwrap_or(last), false));
+            if room {
+                for group in planner.groups() {
+                    last = planner.widen(&last, &group, keeps).unwrap_or(last);
+                }
+            }
+            return Ok(plan(last, false));
         }
     }
     Ok(plan(last, false))
@@ -204,6 +208,29 @@ impl StartPlanner<'_> {
         })
     }
 
+    /// Those that share a device, directly or by others; without those that have theirs alone.
+    fn groups(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for n in 0..self.tenants.len() {
+            let devices = self.tenants[n].devices;
+            let meets = |group: &Vec<usize>| {
+                let mut members = group.iter();
+                members.any(|m| self.tenants[*m].devices.iter().any(|d| devices.contains(d)))
+            };
+            let (joined, rest): (Vec<_>, Vec<_>) = groups.into_iter().partition(meets);
+            groups = rest;
+            groups.push(joined.into_iter().flatten().chain([n]).collect());
+        }
+        let meets_others = |n: &usize| {
+            let tenant = &self.tenants[*n];
+            let held = |device: &String| self.held.get(device).is_some_and(|bytes| *bytes > 0);
+            let in_use = tenant.deployment.gpu.as_ref().map_or(0, |gpu| gpu.in_use);
+            in_use > 0 || tenant.devices.iter().any(held)
+        };
+        groups.retain(|group| group.len() > 1 || group.iter().any(meets_others));
+        groups
+    }
+
     /// The least share that holds what is asked for, also where every term is at the upper end of its band if that can
     /// be; an engine without a share, and one whose share is kept, as it is.
     fn least(&self, n: usize, asked: Deployment, keeps: bool) -> Result<Deployment, Unknown> {
@@ -213,6 +240,11 @@ impl StartPlanner<'_> {
             return Ok(asked);
         }
         let tenant = &self.tenants[n];
+        // Who has its GPU alone gives nothing to others by less.
+        let alone = self.groups().iter().all(|group| !group.contains(&n));
+        if alone && self.judge(n, asked.clone())?.fits() {
+            return Ok(asked);
+        }
         if asked.kv_cache_memory.is_some() {
             // The share decides nothing but whether it starts.
             let fits = |share: &f64| {
@@ -241,15 +273,17 @@ impl StartPlanner<'_> {
         Ok(with_share(&asked, found.or(asked.memory_fraction)))
     }
 
-    /// The same plan with the rest given to the largest whose share is not kept; `None` where there is none.
-    fn widen(&self, steps: &[StartStep], keeps: bool) -> Option<Vec<StartStep>> {
+    /// The same plan with the rest of a group's devices given to its largest whose share is not kept; `None` where there
+    /// is none.
+    fn widen(&self, steps: &[StartStep], group: &[usize], keeps: bool) -> Option<Vec<StartStep>> {
         let free_to_grow = |step: &&StartStep| {
             let asked = self.tenants[step.tenant].deployment;
             let kept = keeps && asked.memory_fraction.is_some();
             let share = step.deployment.memory_fraction.is_some();
             share && !kept && asked.kv_cache_memory.is_none()
         };
-        let all = steps.iter().filter(free_to_grow);
+        let own = steps.iter().filter(|step| group.contains(&step.tenant));
+        let all = own.filter(free_to_grow);
         let wide = all.max_by_key(|step| self.weights(step.tenant))?;
         let gpu = wide.deployment.gpu.as_ref()?;
         let devices = self.tenants[wide.tenant].devices.iter();
@@ -270,8 +304,12 @@ impl StartPlanner<'_> {
             let choose = |n: usize, asked: Deployment| {
                 if n == wide.tenant {
                     Ok(with_share(&asked, Some(share as f64 / 100.0)))
-                } else {
+                } else if group.contains(&n) {
                     self.least(n, asked, keeps)
+                } else {
+                    let step = steps.iter().find(|step| step.tenant == n);
+                    let share = step.and_then(|step| step.deployment.memory_fraction);
+                    Ok(with_share(&asked, share))
                 }
             };
             let steps = self.start_each(&order, &choose).ok()?;

@@ -2,7 +2,7 @@
 
 use super::search::largest;
 use super::{fits_at, longest};
-use crate::estimate::{Deployment, Model, Unknown};
+use crate::estimate::{Deployment, EngineId, Model, Unknown};
 use serde::Serialize;
 
 /// Longest sequence that is looked for where the model names none, tokens.
@@ -104,14 +104,22 @@ pub fn solve(
         }
         What::MinGpus => {
             longest(model, asked)?;
-            let mut found = None;
+            let (mut found, mut unknown) = (None, None);
             for with in parallel(model, asked) {
-                if fits_at(holds(&with), concurrency)? {
-                    found = Some((with.gpus() as f64, with));
-                    break;
+                match fits_at(holds(&with), concurrency) {
+                    Ok(true) => {
+                        found = Some((with.gpus() as f64, with));
+                        break;
+                    }
+                    Ok(false) => {}
+                    Err(why) => unknown = unknown.or(Some(why)),
                 }
             }
-            (found, "fewer do not hold it".into())
+            match (&found, unknown) {
+                (None, Some(why)) => return Err(why),
+                (_, None) => (found, "fewer do not hold it".into()),
+                (_, Some(_)) => (found, "fewer do not hold it, as far as is known".into()),
+            }
         }
         What::GpuMemoryUtilization => {
             if asked.kv_cache_memory.is_some() {
@@ -153,8 +161,8 @@ pub fn solve(
     })
 }
 
-/// More and more GPUs: tensor parallelism as far as it divides the heads and one machine goes, then
-/// pipeline parallelism on top of it.
+/// More and more GPUs: each tensor parallelism that divides the heads and one machine has, with each pipeline parallelism;
+/// of as many GPUs the fewest stages first. Only vLLM's stages are computed: others have theirs on top of the widest.
 pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
     let tensor = tensor_sizes(model, MACHINE);
     let widest = tensor.last().copied().unwrap_or(1);
@@ -172,9 +180,17 @@ pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
         ..asked.clone()
     };
     let layers = model.mixers.len().max(1) as u64;
-    let stages = (2..=layers).take_while(|pp| widest.saturating_mul(*pp) <= MOST_GPUS);
-    let mut all: Vec<Deployment> = tensor.iter().map(|tp| with(*tp, 1)).collect();
-    all.extend(stages.map(|pp| with(widest, pp)));
+    let mut all = Vec::new();
+    for tp in tensor {
+        let most = match asked.engine {
+            EngineId::Vllm => layers,
+            _ if tp == widest => layers,
+            _ => 1,
+        };
+        let stages = (1..=most).take_while(|pp| tp.saturating_mul(*pp) <= MOST_GPUS);
+        all.extend(stages.map(|pp| with(tp, pp)));
+    }
+    all.sort_by_key(|d| (d.tp.saturating_mul(d.pp), d.pp));
     all
 }
 

@@ -50,6 +50,7 @@ impl Toy {
             lacks_graphs: false,
             extrapolated: false,
             unmeasured: false,
+            is_fitted: false,
             besides,
             outside: 0,
             besides_high: besides + besides / 10,
@@ -156,7 +157,18 @@ fn heads_decide_how_far_tensor_parallelism_goes() {
     assert_eq!(sizes(25), [1]);
     let more = solve::parallel(&model(28, 3, None), &asked(1));
     let counts: Vec<(u64, u64)> = more.iter().map(|d| (d.tp, d.pp)).collect();
-    assert_eq!(counts, [(1, 1), (2, 1), (4, 1), (4, 2), (4, 3)]);
+    let all = [
+        (1, 1),
+        (2, 1),
+        (1, 2),
+        (1, 3),
+        (4, 1),
+        (2, 2),
+        (2, 3),
+        (4, 2),
+        (4, 3),
+    ];
+    assert_eq!(counts, all);
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
             }));
         }
         let moved = run.profile.memory_timeline.under_load.as_ref();
-        let sentences = moved.map(under_load).into_iter().chain(peak_witness(run));
+        let sentences = moved.map(under_load).into_iter();
+        let sentences = sentences.chain(peak_witness(run)).chain(final_state(run));
         blocks.extend(sentences.map(|s| ContentBlock::Text(super::of_run_text(s, run, many))));
     }
     if blocks.is_empty() {
@@ -92,13 +93,6 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
             ]
             .map(|(title, value, path)| f.reported_cell(title, kind, (value, path))),
         );
-        let last = final_memory(&run.timeline);
-        let path = "memory_timeline.timeline";
-        row.push(f.reported_cell(
-            "last sample, GiB",
-            "last sample of each device",
-            (last, path),
-        ));
         row.push(TableCell::text_cell(sampling(run)));
         row
     });
@@ -112,18 +106,27 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
             number_column("median, GiB", "median_gib"),
             number_column("p95, GiB", "p95_gib"),
             number_column("highest, GiB", "max_gib"),
-            number_column("last, GiB", "last_gib"),
             column("samples", "samples"),
         ],
         rows: rows.collect(),
     }
 }
 
-/// Memory at the end of the run, summed over the devices, GiB.
-fn final_memory(timeline: &ChartTimeline) -> Option<f64> {
-    let lanes = timeline.lanes.iter().filter(|l| l.memory);
-    let last: Option<Vec<f64>> = lanes.map(|l| Some(l.stretches.last()?.high)).collect();
-    last.filter(|l| !l.is_empty()).map(|l| l.iter().sum())
+/// The last sample beside the first: what the load left behind.
+fn final_state(run: &ReportRun) -> Option<String> {
+    let points = &run.profile.memory_timeline.timeline;
+    let (first, last) = (points.first()?, points.last()?);
+    let change = last.memory_gb - first.memory_gb;
+    let than = if change < 0.0 { "less" } else { "more" };
+    let watts = last.power_w.map(|w| format!(", at {w:.0} W"));
+    let heat = last.temp_c.map(|c| format!(", {c:.0} °C"));
+    Some(format!(
+        "At the end {} GiB is in use, {} GiB {than} than at the first sample{}{}.",
+        format_figure(last.memory_gb),
+        format_figure(change.abs()),
+        watts.unwrap_or_default(),
+        heat.unwrap_or_default()
+    ))
 }
 
 /// How many samples, how far apart, how many were missed.

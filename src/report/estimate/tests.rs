@@ -85,6 +85,7 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
             lacks_graphs: false,
             extrapolated: false,
             unmeasured: false,
+            is_fitted: false,
             besides: 20 * GIB + GIB / 4,
             outside: 0,
             besides_high: 21 * GIB,
@@ -233,7 +234,12 @@ fn what_does_not_fit_names_the_shortage() {
     let line =
         "Does not fit by 39.00 GiB, 16 requests of 40,960 tokens: the KV cache needs 90.00 GiB";
     assert!(text.contains(line), "{text}");
+    // SGLang's rule: what lies beside the pool is not in its share.
     reading_of(&mut page).besides = 80 * GIB;
+    assert!(estimate_page(&page, false, 88).contains(line));
+    if let Some(on) = &mut reading_of(&mut page).on {
+        on.pool = 0;
+    }
     let text = estimate_page(&page, false, 120);
     assert!(
         text.contains("everything but the KV cache needs 80.00 GiB"),
