@@ -73,7 +73,13 @@ fn calculate_plan(profile: &Profile, plan: &RunPlan, facts: String) -> Calculate
     let estimate = estimate(&plan.model, &plan.deployment);
     let pool = estimate.pool.as_ref().map(|p| (p.bytes, p.tokens));
     let total = estimate.total.as_ref().copied();
-    let mut calculated = Calculated::of_terms(facts, &estimate.terms, pool, total);
+    // What is in use on a host without a GPU is the engine's own alone.
+    let outside = if plan.deployment.on_cpu {
+        0
+    } else {
+        estimate.outside
+    };
+    let mut calculated = Calculated::of_terms(facts, &estimate.terms, pool, total, outside);
     if let Some((sequences, tokens)) = batch_of(profile) {
         let used = estimate
             .request(tokens)

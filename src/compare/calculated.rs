@@ -99,6 +99,8 @@ pub struct Calculated {
     /// What the calculation rests on, as `config.json of the run, vLLM 0.11.0, H100`.
     pub basis: String,
     claims: BTreeMap<Item, CalculatedFigure>,
+    /// Bytes per GPU in none of the parts, which a measurement of the GPU sees: the driver's context.
+    outside: u64,
     /// Why any other item has no figure.
     missing: String,
 }
@@ -109,11 +111,12 @@ impl Calculated {
         Calculated {
             basis: String::new(),
             claims: BTreeMap::new(),
+            outside: 0,
             missing: why.into(),
         }
     }
 
-    /// From the terms of an estimate, its pool (bytes and tokens) and its sum.
+    /// From the terms of an estimate, its pool (bytes and tokens), its sum, and what lies outside of that.
     ///
     /// A term that is not among them is unknown; a draft model's weights count as weights.
     pub fn of_terms(
@@ -121,6 +124,7 @@ impl Calculated {
         terms: &[Term],
         pool: Result<(u64, u64), &Unknown>,
         total: Result<u64, &Unknown>,
+        outside: u64,
     ) -> Calculated {
         let term = |component: Component| {
             let term = terms.iter().find(|t| t.component == component);
@@ -165,12 +169,17 @@ impl Calculated {
             (Item::NonTorch, term(Component::NonTorch)),
             (
                 Item::Total,
-                CalculatedFigure::without_band(total.map_err(Unknown::to_string)),
+                CalculatedFigure::without_band(
+                    total
+                        .map(|bytes| bytes.saturating_add(outside))
+                        .map_err(Unknown::to_string),
+                ),
             ),
         ];
         Calculated {
             basis,
             claims: claims.into(),
+            outside,
             missing: UNNAMED.into(),
         }
     }
@@ -185,7 +194,9 @@ impl Calculated {
         if item == Item::Overhead {
             let parts = [Item::CudaGraphs, Item::NonTorch].map(|part| self.claim_for(part).value);
             return CalculatedFigure::without_band(match parts {
-                [Ok(graphs), Ok(rest)] => Ok(graphs.saturating_add(rest)),
+                [Ok(graphs), Ok(rest)] => {
+                    Ok(graphs.saturating_add(rest).saturating_add(self.outside))
+                }
                 [Err(why), _] | [_, Err(why)] => Err(why),
             });
         }
@@ -295,7 +306,7 @@ mod tests {
             term(Component::Draft, Ok(3)),
             term(Component::CudaGraphs, Err(missing())),
         ];
-        let c = Calculated::of_terms("b".into(), &terms, Ok((7, 70)), Err(&missing()));
+        let c = Calculated::of_terms("b".into(), &terms, Ok((7, 70)), Err(&missing()), 0);
         let value = |item| c.claim_for(item).value;
         assert_eq!((value(Item::Weights), value(Item::KvPool)), (Ok(13), Ok(7)));
         assert_eq!(value(Item::KvTokens), Ok(70));
