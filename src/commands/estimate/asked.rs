@@ -184,7 +184,7 @@ impl Asked {
             ));
             exact.max_model_len = Some(length);
             self.fitted_length = Some(length);
-        } else if !is_given && margin == 0 {
+        } else if self.deployment.engine == EngineId::Vllm {
             exact.max_model_len = Some(length);
         }
         self.deployment = exact;
