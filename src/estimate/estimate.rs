@@ -147,9 +147,13 @@ impl Estimate {
             None => false,
         };
         if open {
+            let other = match self.fits {
+                Some(true) => "does not hold one",
+                _ => "holds one",
+            };
             self.fits = None;
             self.reason = format!(
-                "{}, but the pool of {} measurements may hold more or less",
+                "{}; {} runs like it were measured, and their spread leaves open that it {other}",
                 self.reason, band.cases
             );
         }

@@ -40,6 +40,7 @@ const OWN_MARKS: &[&str] = &[
     "ollama serve",
     "ollama runner",
     "OLLAMA_",
+    "model requires more system memory",
 ];
 
 const DESCRIPTION: EngineDescription = EngineDescription {

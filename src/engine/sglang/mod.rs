@@ -40,6 +40,7 @@ const MARKS: &[&str] = &[
     "Decode batch",
     "mem-fraction-static",
     "hierarchical KV cache",
+    "KV cache pool is full. Retract",
 ];
 
 const DESCRIPTION: EngineDescription = EngineDescription {
