@@ -165,18 +165,17 @@ impl Asked {
             EngineId::LlamaCpp if !is_given => (FIT_MARGIN, "llama.cpp's --fit"),
             _ => return,
         };
-        let Some(gpu) = exact.gpu.clone() else { return };
         let holds = |d: &Deployment| Ok(self.reading(d)?.on.map_or(0.0, |on| on.concurrency));
         let mut with_margin = exact.clone();
-        if let Some(gpu) = &mut with_margin.gpu {
-            gpu.in_use = gpu.in_use.saturating_add(margin);
-        }
+        let Some(gpu) = &mut with_margin.gpu else {
+            return;
+        };
+        gpu.in_use = gpu.in_use.saturating_add(margin);
         let found = question::solve(What::MaxModelLen, &self.model, &with_margin, 1, &holds);
         let Some(length) = found.ok().and_then(|f| f.value) else {
             return;
         };
         let length = length as u64;
-        exact.gpu = Some(gpu);
         if self.model.max_positions.is_none_or(|most| length < most) {
             self.warnings.push(format!(
                 "{words} takes the longest length that fits: {} tokens",

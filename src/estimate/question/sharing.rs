@@ -240,7 +240,7 @@ impl StartPlanner<'_> {
             return Ok(asked);
         }
         let tenant = &self.tenants[n];
-        // Who has its GPU alone gives nothing to others by less.
+        // A smaller share of a GPU that no other uses helps nobody.
         let alone = self.groups().iter().all(|group| !group.contains(&n));
         if alone && self.judge(n, asked.clone())?.fits() {
             return Ok(asked);

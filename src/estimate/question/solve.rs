@@ -182,11 +182,8 @@ pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
     let layers = model.mixers.len().max(1) as u64;
     let mut all = Vec::new();
     for tp in tensor {
-        let most = match asked.engine {
-            EngineId::Vllm => layers,
-            _ if tp == widest => layers,
-            _ => 1,
-        };
+        let is_staged = asked.engine == EngineId::Vllm || tp == widest;
+        let most = if is_staged { layers } else { 1 };
         let stages = (1..=most).take_while(|pp| tp.saturating_mul(*pp) <= MOST_GPUS);
         all.extend(stages.map(|pp| with(tp, pp)));
     }
