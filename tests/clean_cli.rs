@@ -131,7 +131,7 @@ fn a_wrong_name_is_answered_with_what_was_meant_and_nothing_is_done() {
     );
     let before = (state(&meant), state(&other));
     let wrong = meant.name.replacen("clean-meant", "clean-maent", 1);
-    let ended = run(&["clean", &other.name, &wrong, "--apply"]).expect(2);
+    let ended = run(&["clean", &other.name, &wrong, "--apply"]).expect(3);
     ended.says(
         &[&format!("`{wrong}`")],
         &format!("did you mean `{}`", meant.name),
@@ -150,7 +150,7 @@ fn a_dry_run_says_what_it_would_do_and_touches_nothing() {
         &named.name,
         "[named]",
         "nothing was touched",
-        "--apply",
+        &format!("→ plimsoll clean {} --apply: ", named.name),
     ] {
         assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
     }

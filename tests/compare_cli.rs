@@ -215,6 +215,12 @@ fn figures_of_another_batch_are_not_judged() {
     let settings = out.find("Settings that differ").unwrap();
     let memory = out.find("Memory at the peak").unwrap();
     assert!(error < settings && settings < memory, "{out}");
+    let verdict = out.find("Not comparable: weights_dtype differs").unwrap();
+    let last = out[verdict..].lines().count();
+    assert!(
+        last < 24 && verdict > memory,
+        "the verdict is on the last screen: {out}"
+    );
     let (code, _, err) = folder.run(&["compare", "--fail-on", "5%"], &[&a, &b]);
     assert_eq!(code, 2, "{err}");
     assert!(
@@ -914,6 +920,9 @@ fn the_page_of_two_profiles() {
         .configuration
         .effective
         .insert("max_num_seqs".into(), "512".into());
+    let flags = ["block_size", "enable_prefix_caching", "seed"];
+    let effective = &mut other.configuration.effective;
+    effective.extend(flags.map(|name| (name.into(), "None".into())));
     other.parameters.workload.num_prompts = Some(400);
     other.parameters.workload.input_len = 2048;
     let mut pair = Pair::compare_subjects(

@@ -271,11 +271,25 @@ fn a_growth_whose_beginning_no_sample_saw_is_no_witness() {
     assert!(profile.memory_breakdown.kv_cache_gb.is_none());
 }
 
+#[test]
+fn a_bench_beside_an_engine_that_serves_is_told() {
+    let mut built = idle_reference();
+    let told = |built: &Built| codes(&built.derive()).contains(&"second_engine");
+    assert!(!told(&built));
+    let serves = ["reference-engine", "serve", "--model", "toy"];
+    built.capture.container.argv = serves.map(str::to_owned).to_vec();
+    assert!(told(&built));
+}
+
 /// Gauges read only before and after a load say nothing of it.
 #[test]
 fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
-    let why = |late_ns: i64| {
+    let why = |late_ns: i64, end: RunEnd| {
         let mut built = serving_host();
+        if end != RunEnd::Completed {
+            built.capture.marks.retain(|m| m.phase != Phase::Bench);
+            built.capture.end = end;
+        }
         for gauge in &mut built.capture.gauges {
             gauge.at_ns += late_ns;
             gauge.kv_cache_usage = Some(0.0);
@@ -287,9 +301,11 @@ fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
         let path = "vllm_internal_metrics.kv_cache_usage_peak";
         profile.unknown.remove(path).unwrap()
     };
-    let missed = why(6_000 * MS);
+    let missed = why(6_000 * MS, RunEnd::Completed);
     assert!(missed.contains("a longer one"), "{missed}");
-    let between = why(0);
+    let stopped = why(0, RunEnd::Interrupted);
+    assert_eq!(stopped, "the run was interrupted before it was measured");
+    let between = why(0, RunEnd::Completed);
     assert!(between.contains("no request was in flight"), "{between}");
 }
 

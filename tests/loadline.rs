@@ -145,7 +145,8 @@ fn limits_on_latency_are_measured_and_a_prediction_alone_sends_nothing() {
         "--start=2",
     ];
     words.extend(lengths);
-    let ended = run(&words).expect(0);
+    let ended = run(&words).expect(4);
+    let ended = ended.says(&["keeps the limits on latency"], "ease that limit");
     let line: Value = serde_json::from_str(&ended.stdout).expect("JSON alone on stdout");
     // A token takes 20 ms whatever the load: nothing keeps 1 ms.
     // A single request was tried or not: no more than that is claimed.

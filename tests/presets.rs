@@ -280,6 +280,9 @@ fn a_line_without_a_container_or_an_engine_is_refused() {
         let ended = Live::start(command).end().expect(2);
         assert!(ended.stderr.contains(error), "{}", ended.stderr);
     }
+    let words = ["docker", "run", "nosuch/custom:1", "--model", "org/m"];
+    let line = dry(&[&["--engine=vllm", "--as=docker-run", "--"], &words[..]].concat());
+    assert!(line.contains("nosuch/custom:1"), "{line}");
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::Component;
-use plimsoll::capture::RunEnd;
+use plimsoll::capture::{HostSplit, LimitLevel, RunEnd};
 use plimsoll::compare::calculated::Calculated;
 use plimsoll::compare::validate::RunValidation;
 use plimsoll::engine::facts::{Finding, Severity};
-use plimsoll::profile::Profile;
+use plimsoll::profile::{HostMemoryUse, HostPoint, Profile};
 use plimsoll::report::chapters;
 use plimsoll::report::chart::{Chart, ChartTimeline, Plot};
-use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell};
+use plimsoll::report::content::{AnswerState, Chapter, ContentBlock, Grid, Report, TableCell};
 use plimsoll::report::lanes::{self, CaptureLog};
 use plimsoll::report::material::{Material, ReportRun, StoredDocument};
 use plimsoll::units::GIB;
@@ -489,6 +489,69 @@ fn a_run_that_failed_says_so_before_any_figure() {
         "{}",
         note.message
     );
+}
+
+#[test]
+fn the_word_of_the_verdict_is_that_of_its_state() {
+    // Preempted with most of its memory free.
+    let answer = of(vec![run("one", captured("llama-cpp"))]).answer.unwrap();
+    assert_eq!(answer.state, AnswerState::Tight);
+    assert!(
+        answer
+            .verdict
+            .starts_with("Tight: peak 1.72 GiB of 8.00 GiB")
+    );
+    assert!(answer.verdict.contains("ran full: 2 preemptions"));
+    // The host's memory is the nearer limit.
+    let mut profile = two();
+    profile.host_memory = Some(HostMemoryUse {
+        limit_bytes: Some(1000),
+        limit_level: Some(LimitLevel::Container),
+        baseline: None,
+        peak: Some(HostPoint {
+            at_ns: 0,
+            used_bytes: 990,
+            held_bytes: 990,
+            kinds: HostSplit::default(),
+        }),
+        kernel_peak_bytes: None,
+        tightest_host: None,
+    });
+    let answer = of(vec![run("one", profile)]).answer.unwrap();
+    assert_eq!(answer.state, AnswerState::Critical);
+    assert!(
+        answer.verdict.starts_with("Critical: peak 59."),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn of_a_pair_the_fullest_gpu_counts_and_what_is_not_comparable_comes_first() {
+    let pair = |change: fn(&mut Profile)| {
+        let mut other = two();
+        change(&mut other);
+        let material = Material {
+            runs: vec![run("a", two()), run("b", other)],
+            compare: true,
+            ..Material::default()
+        };
+        made(&material).answer.unwrap()
+    };
+    let grown = pair(|p| {
+        p.memory_breakdown.per_gpu[0].peak_bytes += GIB as u64;
+        *p.memory_breakdown.total_measured_bytes.as_mut().unwrap() += 2 * GIB as u64;
+    });
+    assert!(
+        grown.verdict.starts_with("The peak rose by 1.00 GiB"),
+        "{grown:?}"
+    );
+    assert_eq!(grown.state, AnswerState::Safe);
+    let other = pair(|p| p.parameters.workload.output_len = 7);
+    assert!(
+        (other.verdict).starts_with("Not comparable: output_len differs: 128 and 7. The peak"),
+        "{other:?}"
+    );
+    assert_eq!(other.state, AnswerState::Unknown);
 }
 
 #[test]

@@ -240,13 +240,25 @@ fn more_memory_takes_back_what_ran_out_of_it() {
         ["failed oom start", "skipped implied_oom"]
     );
 
+    let row = &swept.of_model("tiny")[0]["row"];
+    assert!(row["took_s"].as_f64().unwrap() > 0.05, "{row:#}");
+    let profile = row["profile"].as_str().unwrap();
+    assert!(profile.starts_with("starts/"), "{profile}");
+    assert!(swept.folder.join(profile).is_file(), "{profile}");
+    assert_eq!(row["figures"]["simulated"], true);
+    let known = desk.sweep(&[&file], 4);
+    assert_eq!(known.ends("tiny"), ["skipped known_oom"; 2]);
+    let message = known.of_model("tiny")[0]["row"]["message"].to_string();
+    let words = "at a limit of 80.00 MiB; --retry-oom tries it again";
+    assert!(message.contains(words), "{message}");
+
     let large = limit("512m");
     let mut update = vec!["update"];
     update.extend(large.iter().map(String::as_str));
     update.push(&engine.id);
     docker(&update).unwrap();
-    let still = desk.sweep(&[&file], 0);
-    assert_eq!(still.ends("tiny"), ["skipped known_oom"; 2]);
+    let larger = desk.sweep(&[&file], 0);
+    assert_eq!(larger.ends("tiny"), ["done"; 2]);
     let first = format!("--resume={}", swept.folder.display());
     let retried = desk.sweep(&[&file, &first, "--retry-failed"], 0);
     assert_eq!(retried.folder, swept.folder);

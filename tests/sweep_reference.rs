@@ -112,7 +112,7 @@ models:
     let only: Vec<String> = again.iter().map(|id| format!("--only={id}")).collect();
     let mut args = vec![file.as_str()];
     args.extend(only.iter().map(String::as_str));
-    let known = desk.sweep(&args, 0);
+    let known = desk.sweep(&args, 4);
     assert_ne!(known.folder, swept.folder);
     assert_eq!(known.ends("oom"), ["skipped known_oom"; 4]);
     assert_eq!((known.begun().len(), known.records("start").len()), (0, 0));
@@ -369,6 +369,11 @@ fn parts_of_a_sweep_are_the_whole() {
     let first = &parts[0].0.folder;
     let resumed = desk.sweep(&[&file, "--shard=1/2", "--resume"], 0);
     assert_eq!(&resumed.folder, first);
+    let told = resumed.ended.stderr.as_str();
+    assert!(
+        told.contains("sweep ref: nothing left to measure"),
+        "{told}"
+    );
     let on = format!("--resume={}", first.display());
     let other = Live::start(desk.command(&[&file, "--shard=2/2", &on])).end();
     assert!(other.error().contains("part 1/2"), "{}", other.stderr);
@@ -396,7 +401,7 @@ fn a_dry_run_tells_what_is_not_there_and_starts_nothing() {
         r#"
 models:
   - {{model_id: a, image: null, container_name: {container}}}
-  - {{model_id: b, image: "{image}"}}
+  - {{model_id: b, image: "{image}", engine: null}}
   - {{model_id: c, volumes: "{volume}:/models"}}
   - {{model_id: well}}
 "#
@@ -413,6 +418,8 @@ models:
             let told = |l: &str| l.contains("cannot be measured: ") && l.contains(what);
             assert!(ended.stderr.lines().any(told), "{what}:\n{}", ended.stderr);
         }
+        let absent = format!("image `{image}` is not here");
+        assert!(ended.stderr.contains(&absent), "{}", ended.stderr);
         match json {
             true => {
                 let plan: Value = serde_json::from_str(&ended.stdout).unwrap();

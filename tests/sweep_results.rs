@@ -414,6 +414,7 @@ fn with_memory() -> (SweepPlan, Forecast) {
         cell: cell.id.clone(),
         when: "2026-11-19T10:00:00Z".into(),
         device_total_bytes: None,
+        limit_bytes: None,
         message: "CUDA out of memory".into(),
     });
     let mut forecast = Forecast::default();

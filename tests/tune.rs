@@ -393,6 +393,28 @@ fn tune_says_which_part_of_a_goal_nothing_meets_and_by_how_much() {
 }
 
 #[test]
+fn tune_starts_no_second_engine_with_a_flag_that_the_first_refused() {
+    if !common::e2e::have(&common::this_test(), &[common::e2e::Need::ReferenceEngine]) {
+        return;
+    }
+    let desk = Desk::new();
+    let ended = desk.run(5, &["--set", "maxnumseqs", "1", "2"], 4);
+    assert!(
+        ended.stderr.contains("the engine refuses `--maxnumseqs`"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("leave out `--maxnumseqs`"),
+        "{}",
+        ended.stderr
+    );
+    let (_, answer) = desk.answer();
+    assert_eq!(answer["starts"], 1);
+    assert_eq!(answer["not_tried"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn tune_that_is_stopped_keeps_what_it_measured() {
     if !common::e2e::have(&common::this_test(), &[common::e2e::Need::ReferenceEngine]) {
         return;
@@ -407,6 +429,8 @@ fn tune_that_is_stopped_keeps_what_it_measured() {
     let (folder, answer) = desk.answer();
     assert_eq!(answer["outcome"], "interrupted");
     assert_eq!(answer["trials"].as_array().unwrap().len(), 1);
+    let notes = answer["notes"].to_string();
+    assert!(notes.contains("1 start unfinished, 1 load kept"), "{notes}");
     nothing_is_left(&folder);
 }
 

@@ -263,6 +263,10 @@ fn input_that_is_no_log_is_named() {
         "log",
         b"vllm: error: unrecognized arguments: --no-such-flag\n",
     );
+    let units = "\u{feff}vllm: error: unrecognized arguments: --no-such-flag\r\n".encode_utf16();
+    let wide: Vec<u8> = units.flat_map(u16::to_be_bytes).collect();
+    let found = run(&["why", &write("wide", &wide)]).expect(0).stdout;
+    assert!(found.contains("--no-such-flag"), "{found}");
     refused(
         &["why", &log, "--watch"],
         2,

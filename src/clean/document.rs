@@ -4,6 +4,7 @@ use super::apply::ActOutcome;
 use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use super::scope::is_of;
 use super::verdict::{CleanRequest, CleanVerdict, VerdictSubject, named_ids};
+use crate::container::written::quoted;
 use crate::profile::MemoryGauge;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ pub struct CleanDocument<'a> {
     pub simulated: bool,
     /// True where the verdicts were to be carried out; false for a dry run.
     pub applied: bool,
+    /// The command that does what is listed: the one that was given, with `--apply`.
+    pub apply_command: String,
     /// Everything that was judged, kept or not.
     pub verdicts: Vec<VerdictEntry<'a>>,
     /// Result of each act; empty unless applied.
@@ -50,6 +53,7 @@ impl<'a> CleanDocument<'a> {
             at: &survey.at,
             simulated: has_simulated_device(survey),
             applied: outcomes.is_some(),
+            apply_command: apply_command(ask),
             verdicts: verdicts
                 .iter()
                 .map(|v| VerdictEntry::new(survey, &named, v))
@@ -130,6 +134,18 @@ pub fn evidence_for<'a>(survey: &'a Survey, of: &VerdictSubject) -> Option<Evide
             .find(|d| d.id == *id)
             .map(Evidence::Device),
     }
+}
+
+fn apply_command(ask: &CleanRequest) -> String {
+    // A bound name has Docker's slash.
+    let names = ask.names.iter().map(|n| n.trim_start_matches('/').into());
+    let labels = ask.labels.iter().map(|l| format!("--label={l}"));
+    let images = ask.images.iter().map(|i| format!("--image={i}"));
+    let all_gpu = ask.all_gpu.then(|| "--all-gpu-containers".into());
+    let idle = (ask.idle).map(|time| format!("--idle={}s", time.as_secs_f64()));
+    let words = names.chain(labels).chain(images).chain(all_gpu).chain(idle);
+    let words: String = words.map(|word| quoted(&word) + " ").collect();
+    format!("plimsoll clean {words}--apply")
 }
 
 /// How full a GPU is now.

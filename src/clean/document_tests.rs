@@ -242,6 +242,35 @@ fn nothing_to_clean_is_one_verdict() {
         "{text}"
     );
     assert!(text.contains("\nNothing to clean.\n"), "{text}");
+    verdicts[0].rule = CleanRule::OwnerLives;
+    let text = page(&survey, &verdicts, &[], false, 100);
+    let verdict = "\nNothing to clean: what a running plimsoll uses is left alone.\n";
+    assert!(text.contains(verdict) && !text.contains('→'), "{text}");
+}
+
+#[test]
+fn the_command_to_apply_is_the_one_that_was_given() {
+    let ask = CleanRequest {
+        names: vec!["/web".into()],
+        labels: vec!["team=red".into()],
+        images: vec!["vllm/*".into()],
+        all_gpu: true,
+        idle: Some(std::time::Duration::from_secs(90)),
+    };
+    assert_eq!(
+        apply_command(&ask),
+        "plimsoll clean web --label=team=red '--image=vllm/*' --all-gpu-containers --idle=90s --apply"
+    );
+    assert_eq!(
+        apply_command(&CleanRequest::default()),
+        "plimsoll clean --apply"
+    );
+    let (survey, verdicts) = everything();
+    let text = page(&survey, &verdicts, &["trainer"], false, 100);
+    assert!(
+        text.contains("→ plimsoll clean trainer --apply: "),
+        "{text}"
+    );
 }
 
 #[test]

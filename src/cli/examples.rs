@@ -191,7 +191,7 @@ Examples:
   plimsoll why why.tar                      read a bundle again
   plimsoll why --pid 4242 --log vllm.log    without Docker
 
-Exit codes: 0 a cause was found, 9 no cause was found, 3 nothing could be read.";
+Exit codes: 0 a cause was found, 2 usage, 3 nothing could be read, 9 no cause was found";
 
 /// Of `top`.
 pub const TOP: &str = "\

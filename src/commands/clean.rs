@@ -95,7 +95,7 @@ fn check_names(survey: &Survey, ask: &CleanRequest) -> Result<(), Failure> {
         let names = survey.containers.iter().map(|c| c.name.as_str());
         let suggestion = did_you_mean(name, names, 3);
         let hint = suggestion.unwrap_or_else(|| "`docker ps --all` lists the containers".into());
-        return Err(Failure::usage(problem).hint(hint));
+        return Err(Failure::environment(problem).hint(hint));
     }
     Ok(())
 }
@@ -280,7 +280,10 @@ fn show(
     survey: &Survey,
     verdicts: &[CleanVerdict],
 ) -> anyhow::Result<()> {
-    let document = CleanDocument::new(survey, ask, verdicts, None);
+    let mut document = CleanDocument::new(survey, ask, verdicts, None);
+    if chooses_unnamed(args) && !console.can_ask() {
+        document.apply_command.push_str(" --yes");
+    }
     if args.json {
         return console.print_json(&document);
     }

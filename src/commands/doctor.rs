@@ -117,7 +117,7 @@ async fn docker(table: &DoctorTable, checks: &mut Vec<DoctorCheck>) -> bool {
         Ok(runtime) => runtime,
         Err(failure) => {
             checks.push(DoctorCheck {
-                mend: table.mend(docker_lack(&failure)),
+                mend: docker_lack(&failure).and_then(|lack| table.mend(lack)),
                 ..failed_check("docker", &failure)
             });
             return false;
@@ -219,11 +219,13 @@ fn describe_features(features: &DaemonFeatures) -> String {
 }
 
 /// Why Docker does not answer, as the table of commands has it.
-fn docker_lack(failure: &Failure) -> &'static str {
-    match failure.message.contains("no permission") {
-        true => "docker_denied",
-        false if is_installed() => "docker_silent",
-        false => "docker_absent",
+fn docker_lack(failure: &Failure) -> Option<&'static str> {
+    match failure.message.as_str() {
+        message if message.contains("no permission") => Some("docker_denied"),
+        // Another daemon was asked for than the one that a command here starts.
+        message if message.ends_with(" names") => None,
+        _ if is_installed() => Some("docker_silent"),
+        _ => Some("docker_absent"),
     }
 }
 

@@ -139,8 +139,19 @@ async fn loadline(
     match failure {
         Some(failure) => Err(failure.into()),
         None if stop.stop_reason().is_some() => Err(stop.stop_failure().into()),
+        None if sustains_nothing(&line) => Err(Failure::run(
+            "no load that was tried keeps the limits on latency",
+        )
+        .hint("ease that limit, or try fewer requests: --start 1, more --max-rounds")
+        .into()),
         None => Ok(ExitCode::Done),
     }
+}
+
+/// Whether limits were asked for, and every round missed them.
+fn sustains_nothing(line: &Loadline) -> bool {
+    let held = line.measured.as_ref().map(|m| m.concurrency.unwrap_or(0));
+    held == Some(0) && !line.objectives.0.is_empty()
 }
 
 /// The folder of this run, new.

@@ -1,5 +1,6 @@
 //! `plimsoll parse`: the facts on memory in a log file.
 
+use super::why::empty_log;
 use crate::cli::ParseArgs;
 use crate::console::Console;
 use crate::engine::lines::parse_reader;
@@ -11,7 +12,7 @@ use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
 use crate::report;
 use crate::store::bounded;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 
 /// Large enough that lines seldom straddle two fillings.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -30,11 +31,11 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
     } else {
         Box::new(bounded::open_named(&args.log).map_err(unreadable)?)
     };
-    let mut report = parse_reader(
-        parser.as_mut(),
-        BufReader::with_capacity(BUFFER_BYTES, reader),
-    )
-    .map_err(unreadable)?;
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+    if reader.fill_buf().map_err(unreadable)?.is_empty() {
+        return Err(empty_log(&name).into());
+    }
+    let mut report = parse_reader(parser.as_mut(), reader).map_err(unreadable)?;
     // A log that is shown to others is often quoted by what comes out here.
     let redactor = Redactor::default();
     let quotes = report.facts.values_mut().flat_map(|fact| &mut fact.quote);

@@ -176,7 +176,7 @@ fn of_service(service: Option<&str>, error: anyhow::Error) -> anyhow::Error {
 fn plan_launches<'a>(args: &'a RunArgs, progress: &Sink) -> Result<Vec<Launched<'a>>, Failure> {
     let load = &args.load;
     let targets = if let Some(file) = &args.compose {
-        StartTarget::of_compose(file, &args.service, progress)?
+        StartTarget::of_compose(file, &args.service, load.engine.as_ref(), progress)?
     } else if args.words.is_empty() {
         vec![StartTarget::resolve_flags(
             args.preset.as_deref(),
@@ -185,7 +185,8 @@ fn plan_launches<'a>(args: &'a RunArgs, progress: &Sink) -> Result<Vec<Launched<
             load.engine.as_ref(),
         )?]
     } else {
-        vec![StartTarget::of_launch(launch::read_line(&args.words))?]
+        let line = launch::read_line(&args.words);
+        vec![StartTarget::of_launch(line, load.engine.as_ref())?]
     };
     let planned: Result<Vec<_>, _> = targets.into_iter().map(|t| plan_launch(args, t)).collect();
     let mut planned = planned?;

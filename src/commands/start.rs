@@ -1,6 +1,6 @@
 //! What `run` and `experiment` start: image, model and engine from flags and a preset.
 
-use crate::capture::RequestedSettings;
+use crate::capture::{ContainerFacts, RequestedSettings};
 use crate::cli::StartArgs;
 use crate::collect::{self, StopSignal, unless_stopped};
 use crate::commands::estimate::{engines_of, read_compose};
@@ -58,17 +58,22 @@ impl StartTarget {
     pub fn of_compose(
         file: &Path,
         services: &[String],
+        engine: Option<&String>,
         news: &Sink,
     ) -> Result<Vec<StartTarget>, Failure> {
         let launches = read_compose(file)?;
         if !services.is_empty() {
             let named = engines_of(&launches, services)?.into_iter().cloned();
-            return named.map(StartTarget::of_launch).collect();
+            return named
+                .map(|launch| StartTarget::of_launch(launch, engine))
+                .collect();
         }
         let mut targets = Vec::new();
         for launch in launches {
             let service = launch.service.clone().unwrap_or_default();
-            match StartTarget::of_launch(launch) {
+            // Beside it may be what is no engine.
+            let is_engine = launch.server().is_some_and(|s| s.reader.is_some());
+            match StartTarget::of_launch(launch, engine.filter(|_| is_engine)) {
                 Ok(target) => targets.push(target),
                 Err(why) => {
                     let left = format!("service `{service}` is not started: {why}");
@@ -83,8 +88,11 @@ impl StartTarget {
         Ok(targets)
     }
 
-    /// What a line of `docker run`, or a service, starts.
-    pub fn of_launch(line: launch::Launch) -> Result<StartTarget, Failure> {
+    /// What a line of `docker run`, or a service, starts; a given engine wins over what is recognised.
+    pub fn of_launch(
+        line: launch::Launch,
+        engine: Option<&String>,
+    ) -> Result<StartTarget, Failure> {
         let Some(image) = line.image.clone() else {
             return Err(match &line.service {
                 Some(service) => Failure::usage(format!("service `{service}` names no image"))
@@ -94,13 +102,23 @@ impl StartTarget {
             });
         };
         let server = line.server();
-        let engine = server.as_ref().and_then(|s| s.reader).ok_or_else(|| {
+        let named = engine.map(|name| EngineId::from_name(name)).transpose()?;
+        let known = named.or_else(|| server.as_ref().and_then(|s| s.reader));
+        let engine = known.ok_or_else(|| {
             Failure::usage(format!(
                 "no engine that can be profiled is known in `{image}`"
             ))
-            .hint("start it yourself, then `plimsoll profile` it")
+            .hint(format!("name it with --engine: {}", EngineId::all_names()))
         })?;
-        let model = server.and_then(|s| s.settings.model);
+        let model = server.and_then(|s| s.settings.model).or_else(|| {
+            let facts = ContainerFacts {
+                image: image.clone(),
+                argv: line.argv.clone(),
+                env: line.env.clone(),
+                ..ContainerFacts::default()
+            };
+            engine.settings(&facts).model
+        });
         Ok(StartTarget {
             preset: line.preset(),
             model: model.unwrap_or_default(),

@@ -20,8 +20,9 @@ use crate::matrix::{
 };
 use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::{counted_noun, format_duration};
+use crate::report::sweep::StatusCounts;
 use crate::report::sweep::plan::{plan_json, plan_report};
-use crate::sweep::oom::machine_bytes;
+use crate::sweep::oom::{machine_bytes, present_limits};
 use crate::sweep::{
     Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
     earlier, folder, preflight,
@@ -132,10 +133,17 @@ async fn dry_run(
         return Err(no_run_in(path).into());
     }
     let known = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
-    let known = known.memory().clone().on_devices_of(machine_bytes());
-    let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
+    let limits = match &runtime {
+        Ok(runtime) => present_limits(runtime, &sweep.cells).await,
+        Err(_) => HashMap::new(),
+    };
+    let known = known
+        .memory()
+        .clone()
+        .on_devices_of(machine_bytes(), &limits);
+    let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.apply_verdicts(verdicts, |_| args.run_anyway);
     let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, None);
@@ -165,7 +173,7 @@ async fn dry_run(
     Err(hints.iter().cloned().fold(failure, Failure::hint).into())
 }
 
-/// The plan: a line, or with -v the page.
+/// The plan of what is left: a line, or with -v the page.
 fn note_plan(console: &Console, plan: &SweepPlan, forecast: &Forecast) {
     if console.is_verbose() {
         let report = plan_report(plan, forecast, true);
@@ -176,6 +184,10 @@ fn note_plan(console: &Console, plan: &SweepPlan, forecast: &Forecast) {
         0 => String::new(),
         n => format!(" ({n} skipped)"),
     };
+    if plan.groups.is_empty() {
+        let name = &plan.name;
+        return console.print_note(&format!("sweep {name}: nothing left to measure{skipped}"));
+    }
     console.print_note(&format!(
         "sweep {}: {}{skipped} in {}, {}, about {}; -v shows the plan",
         plan.name,
@@ -279,7 +291,11 @@ async fn sweep_through(
         let row = history.rows.get(&record.cell);
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
-    let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
+    let limits = present_limits(&runtime, &sweep.cells).await;
+    let remembered = ooms
+        .memory()
+        .clone()
+        .on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(of_this_run))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     // Where a cell was measured its engine fits, whatever the estimate predicts.
@@ -296,16 +312,15 @@ async fn sweep_through(
         retry_failed: args.retry_failed,
         retry_oom: args.retry_oom,
     };
-    note_plan(console, &plan, &forecast);
-    let total = (plan.planned_cells().count() + plan.skipped.len()) as u64;
     let skips = plan.skipped.iter().filter(|s| !work.is_finished(&s.cell));
-    let left = work
-        .groups_left()
-        .iter()
-        .map(|g| g.cells.len())
-        .sum::<usize>()
-        + skips.count();
-    let left = left as u64;
+    let rest = SweepPlan {
+        groups: work.groups_left(),
+        skipped: skips.cloned().collect(),
+        ..plan.clone()
+    };
+    note_plan(console, &rest, &forecast);
+    let total = (plan.planned_cells().count() + plan.skipped.len()) as u64;
+    let left = (rest.planned_cells().count() + rest.skipped.len()) as u64;
     if resumed {
         console.print_note(&format!(
             "going on in {}: {} of {total} cells have their row",
@@ -351,6 +366,13 @@ async fn sweep_through(
         }
         return Err(failure.hint(go_on(args, folder.path())).into());
     }
-    let counts = counts?;
-    Ok(exit_code_of(counts.done, counts.failed))
+    Ok(exit_code_of_sweep(&counts?))
+}
+
+/// Where all was skipped there are no figures either.
+fn exit_code_of_sweep(counts: &StatusCounts) -> ExitCode {
+    match (counts.done, counts.skipped) {
+        (0, 1..) => ExitCode::RunFailed,
+        _ => exit_code_of(counts.done, counts.failed + counts.not_run),
+    }
 }

@@ -36,7 +36,7 @@ use crate::sweep::{
 };
 use crate::tune::{
     NextCandidate, Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch,
-    WinnerFacts, default_starts, starts_of_part,
+    WinnerFacts, default_starts, refused_flag, starts_of_part,
 };
 use choice::{TuningChoice, named_file, read_choice};
 use hosts::{read_environments, refuse_mixed_hosts, refuse_other_host};
@@ -49,6 +49,8 @@ use std::time::{Duration, Instant};
 const RUNS: &str = "tune";
 /// The file of the answer.
 const ANSWER_FILE: &str = "tune.json";
+/// The beginning of why a search ended whose --budget was used.
+const BUDGET_USED: &str = "the time";
 
 pub fn run_tune(console: &Console, args: TuneArgs) -> anyhow::Result<ExitCode> {
     let objectives = Objectives::parse_objectives(&args.slo, args.slo_percentile);
@@ -354,6 +356,20 @@ impl<'a> TuningQuestion<'a> {
             Some(trial) => winner_facts(choice, trial, goal, engine.as_deref())?,
             None => WinnerFacts::default(),
         };
+        let mut notes = notes_on_trials(search);
+        if ending.ended_by.starts_with(BUDGET_USED) {
+            notes.push(format!("the search ended early: {}", ending.ended_by));
+        }
+        // The starts of other parts are not this part's to tell.
+        let is_cut_off = ending.outcome != RunEnd::Completed && args.machines.shard.is_none();
+        match self.measure.unfinished_loads(search) {
+            (starts @ 1.., loads) if is_cut_off => notes.push(format!(
+                "{} unfinished, {} kept: --resume goes on with them",
+                counted_noun(starts, "start"),
+                counted_noun(loads, "load")
+            )),
+            _ => {}
+        }
         let head = TuningHead {
             started: ending.started,
             took_s: ending.took_s,
@@ -370,7 +386,7 @@ impl<'a> TuningQuestion<'a> {
             levels: choice.levels.clone(),
             repeats: args.flags.repeats,
             ended_by: ending.ended_by,
-            notes: notes_on_trials(search),
+            notes,
         };
         let answer = Tuning::conclude_search(head, search, goal, winner);
         let path = folder.path().join(ANSWER_FILE);
@@ -439,7 +455,10 @@ async fn run_search(
         }
         if clock.is_short_for(search.trials()) {
             let budget = clock.budget.unwrap_or_default().as_secs_f64();
-            return Ok(format!("the time of {} was used", format_duration(budget)));
+            return Ok(format!(
+                "{BUDGET_USED} of {} was used",
+                format_duration(budget)
+            ));
         }
         let next = match part {
             Some(_) => vec![first],
@@ -463,7 +482,15 @@ async fn run_search(
                 "start {number}: {}",
                 describe_trial(search, &trial)
             ));
+            let flag = trial
+                .reason
+                .as_deref()
+                .and_then(refused_flag)
+                .map(str::to_owned);
             search.record_trial(trial);
+            if let Some(flag) = flag {
+                exclude_refused(asked, search, &flag);
+            }
         }
     }
     let tried = search.trials().len() + search.excluded().len();
@@ -476,6 +503,21 @@ async fn run_search(
         .filter(|t| !t.measured_before)
         .count();
     Ok(format!("all {} were used", counted_noun(starts, "start")))
+}
+
+/// Leaves out the candidates whose engine would be started with a flag that it refused before.
+fn exclude_refused(asked: &TuningQuestion<'_>, search: &mut TuningSearch<'_>, flag: &str) {
+    let is_flag = |word: &str| word.split('=').next() == Some(flag);
+    let tried: BTreeSet<usize> = search.trials().iter().map(|t| t.candidate).collect();
+    for (candidate, server) in asked.choice.servers.iter().enumerate() {
+        let line = start_commands(server, server.engine.as_deref());
+        let line = line.map_or_else(|_| String::new(), |(line, _)| line);
+        let has = server.engine_args.iter().any(|word| is_flag(word))
+            || line.split_whitespace().any(is_flag);
+        if has && !tried.contains(&candidate) {
+            search.exclude_candidate(candidate, format!("the engine refuses `{flag}`"));
+        }
+    }
 }
 
 /// A candidate, and as many more as there are devices for beside it.
@@ -705,6 +747,16 @@ fn notes_on_trials(search: &TuningSearch<'_>) -> Vec<String> {
 /// The failure of a search in which nothing keeps the limits.
 fn nothing_keeps_limits(answer: &Tuning) -> Failure {
     let failure = Failure::run(describe_nearest(answer));
+    let mut reasons = answer.trials.iter().filter_map(|t| t.reason.as_deref());
+    if let Some(flag) = reasons
+        .find_map(refused_flag)
+        .filter(|_| answer.nearest.is_none())
+    {
+        return failure.hint(format!("correct or leave out `{flag}`, then tune again"));
+    }
+    if answer.nearest.is_none() {
+        return failure;
+    }
     failure.hint("ease that limit, give other values to choose among, or fewer concurrent requests: --concurrency")
 }
 

@@ -214,23 +214,30 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         evidence.take(EvidenceSource::Log, line);
     })
     .map_err(|e| unreadable(args.named()).caused_by(e))?;
-    let name = match args.named() {
-        "-" => "standard input".to_owned(),
-        file => format!("`{file}`"),
-    };
+    let name = shown_log(args.named());
     if controls * MOST_CONTROLS > bytes {
         return Err(Failure::usage(format!("{name} is binary, not a log"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
             .into());
     }
     if bytes == 0 && args.facts.is_none() {
-        return Err(
-            Failure::environment(format!("{name} is empty: nothing was read"))
-                .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
-                .into(),
-        );
+        return Err(empty_log(args.named()).into());
     }
     Ok(evidence)
+}
+
+fn shown_log(named: &str) -> String {
+    match named {
+        "-" => "standard input".to_owned(),
+        file => format!("`{file}`"),
+    }
+}
+
+/// Nothing was in a log.
+pub(super) fn empty_log(named: &str) -> Failure {
+    let name = shown_log(named);
+    Failure::environment(format!("{name} is empty: nothing was read"))
+        .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
 }
 
 fn read_capture(stored: &StoredCapture, keep: bool) -> anyhow::Result<Evidence> {

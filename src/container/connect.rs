@@ -75,14 +75,14 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
         return match reach(path) {
             Reached::Yes => greet(unix(path)?, None, Some(path)).await,
             Reached::Denied => Err(denied(path)),
-            Reached::Silent => Err(no_daemon(&format!(
-                "nothing listens on `{}`, which {from} names",
-                path.display()
-            ))),
-            Reached::Absent => Err(no_daemon(&format!(
-                "there is no socket `{}`, which {from} names",
-                path.display()
-            ))),
+            Reached::Silent => {
+                let what = format!("nothing listens on `{}`", path.display());
+                Err(wrongly_named(&what, from))
+            }
+            Reached::Absent => {
+                let what = format!("there is no socket `{}`", path.display());
+                Err(wrongly_named(&what, from))
+            }
         };
     }
     let plain = host
@@ -92,7 +92,7 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
     else {
         return Err(Failure::environment(format!("cannot use `{host}`, which {from} names: plimsoll speaks unix:// and plain tcp://"))
             .hint("forward the daemon's socket, for example with `ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST`, and set DOCKER_HOST=unix:///tmp/docker.sock")
-            .hint("GPU memory is sampled on the machine that plimsoll runs on: run it beside the containers"));
+            .hint(BESIDE));
     };
     let name = address.split('/').next().unwrap_or_default();
     let name = name
@@ -103,15 +103,23 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
     let docker = Docker::connect_with_http(host, HEADERS, API_DEFAULT_VERSION).map_err(|e| {
         Failure::environment(format!("cannot use `{host}`, which {from} names")).caused_by(e)
     })?;
-    greet(docker, remote, None)
-        .await
-        .map_err(|f| match f.source {
-            Some(_) => no_daemon(&format!(
-                "no Docker daemon answers at `{host}`, which {from} names"
-            )),
-            None => f,
-        })
+    let is_remote = remote.is_some();
+    let answer = greet(docker, remote, None).await;
+    answer.map_err(|failure| {
+        if failure.source.is_none() {
+            return failure;
+        }
+        let failure = wrongly_named(&format!("no Docker daemon answers at `{host}`"), from);
+        match is_remote {
+            true => failure.hint(BESIDE),
+            false => failure,
+        }
+    })
 }
+
+/// Why a daemon on another machine is not enough.
+const BESIDE: &str =
+    "memory is read on the machine that plimsoll runs on: run it beside the containers";
 
 enum Reached {
     Yes,
@@ -158,6 +166,16 @@ fn nothing_found(installed: bool) -> Failure {
 }
 
 const ELSEWHERE: &str = "if it listens elsewhere, set DOCKER_HOST=unix:///path/to/docker.sock";
+
+/// Nobody answers where `from` points to.
+fn wrongly_named(what: &str, from: &str) -> Failure {
+    let mend = match from {
+        "DOCKER_HOST" => "correct or unset DOCKER_HOST",
+        _ => "correct that context, or choose another with `docker context use`",
+    };
+    Failure::environment(format!("no container runtime: {what}, which {from} names"))
+        .hint(format!("{mend}; if it is right, start its daemon"))
+}
 
 fn no_daemon(what: &str) -> Failure {
     Failure::environment(format!("no container runtime: {what}"))

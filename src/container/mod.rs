@@ -41,7 +41,7 @@ pub mod sockets;
 pub mod stray;
 pub mod teardown;
 mod top;
-mod written;
+pub mod written;
 
 use crate::bounded::near_file;
 use crate::capture::ContainerFacts;

@@ -202,7 +202,7 @@ fn published(inside: u16, host: u16) -> String {
 }
 
 /// A word as a shell takes it for one.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();

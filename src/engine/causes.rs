@@ -72,6 +72,7 @@ pub struct CauseRule {
     pub healed_by: Vec<String>,
     pub engines: Vec<String>,
     pub check: Option<String>,
+    pub means: Option<String>,
     pub phase: Option<String>,
     pub at_end: bool,
     pub tier: Option<u8>,
@@ -130,6 +131,12 @@ pub static TABLE: LazyLock<CauseTable> = LazyLock::new(|| {
 });
 
 impl CauseTable {
+    /// What a cause means; its name where it is not in the table.
+    pub fn meaning_of<'a>(&'a self, cause: &'a str) -> &'a str {
+        let row = self.causes.iter().find(|row| row.name == cause);
+        row.map_or(cause, |row| &row.means)
+    }
+
     /// Name and flag of the setting that an engine has for `lever`.
     pub fn lever_of(&self, lever: &str, engine: &str) -> Option<(&str, &str)> {
         self.levers.get(lever)?.get(engine)?.split_once(' ')

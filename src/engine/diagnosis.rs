@@ -10,6 +10,7 @@ use super::log::auto::AutoParser;
 use super::log::text;
 use super::log::words::Words;
 use super::{EngineId, LogParser};
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -231,6 +232,13 @@ const FAILED_STARTS: &[&str] = &[
     "WorkerProc initialization failed",
     "Error initializing",
 ];
+/// Exceptions that only repeat one of another process.
+const POINTERS: &[&str] = &[
+    "See root cause above",
+    "failed core proc",
+    "ChildFailedError",
+    "SystemExit",
+];
 /// Names of exceptions end so.
 const EXCEPTIONS: &[&str] = &["Error: ", "Exception: ", "Error$", "panicked at "];
 /// Before a model's name in a configuration.
@@ -362,6 +370,8 @@ struct Judge<'a> {
     engine: &'static str,
     /// Indices of lines by word.
     by_word: Vec<Vec<usize>>,
+    /// In which start of the engine each line is, counted from 0.
+    lives: Vec<usize>,
     /// Rows of the table of phases that lines of progress mark, and functions in tracebacks.
     marks: Vec<Option<&'static PhaseMark>>,
     frames: Vec<Option<usize>>,
@@ -374,6 +384,7 @@ impl<'a> Judge<'a> {
             last,
             engine,
             by_word: vec![Vec::new(); WORD_LIST.len()],
+            lives: Vec::new(),
             marks: vec![None; lines.len()],
             frames: vec![None; lines.len()],
         };
@@ -403,6 +414,13 @@ impl<'a> Judge<'a> {
                 }
             }
         }
+        let mut life = 0;
+        let lives = lines.iter().zip(&judge.marks).map(|(line, mark)| {
+            let is_log = line.source == EvidenceSource::Log;
+            life += usize::from(is_log && mark.is_some_and(|row| row.start));
+            life
+        });
+        judge.lives = lives.collect();
         judge
     }
 
@@ -443,7 +461,6 @@ impl<'a> Judge<'a> {
         let others = found[1..].iter().filter(|c| c.line.text != best.line.text);
         let others = others.filter(|c| c.cause.name != best.cause.name && !c.rule.abstain);
         let also: BTreeSet<&str> = others.map(|c| c.cause.name.as_str()).collect();
-        let look_at = [&best.rule.look_at, &best.cause.look_at];
         let mut evidence = vec![quote(best.line)];
         for other in found[1..]
             .iter()
@@ -461,23 +478,36 @@ impl<'a> Judge<'a> {
             _ => "low",
         };
         let abstained = best.rule.abstain;
+        let mut means = best
+            .rule
+            .means
+            .as_ref()
+            .unwrap_or(&best.cause.means)
+            .clone();
+        if best.rule.tier() < 4 && self.is_served_after(best.life) {
+            means.push_str("; a later start in this log serves");
+        }
+        // A start prints its arguments first: what no other line places is not about these.
+        let marked = best.phase.filter(|phase| *phase != "argparse");
+        let own = best.rule.phase.as_deref().or(marked);
+        let phase = own.or(best.cause.phase.as_deref()).or(best.phase);
+        let mut look_at: Vec<String> = Vec::new();
+        for place in best.rule.look_at.iter().chain(&best.cause.look_at) {
+            if !look_at.contains(place) {
+                look_at.push(place.clone());
+            }
+        }
         Diagnosis {
             cause: (!abstained).then(|| best.cause.name.clone()),
-            phase: best
-                .rule
-                .phase
-                .as_deref()
-                .or(best.phase)
-                .or(best.cause.phase.as_deref())
-                .map(str::to_owned),
+            phase: phase.filter(|_| !abstained).map(str::to_owned),
             confidence: (!abstained).then(|| confidence.to_owned()),
             abstained,
-            means: (!abstained).then(|| best.cause.means.clone()),
+            means: (!abstained).then_some(means),
             advice: if abstained { Vec::new() } else { advice },
             numbers,
             evidence,
             also: also.into_iter().map(str::to_owned).collect(),
-            look_at: look_at.into_iter().flatten().cloned().collect(),
+            look_at,
             ..Diagnosis::default()
         }
     }
@@ -499,54 +529,61 @@ impl<'a> Judge<'a> {
         // One request's traceback ends no server.
         let is_final = |line: &&EvidenceLine| !(is_served && line.text.contains(TRACEBACK));
         let wrapper = self.lines.iter().filter(points).find(is_final);
-        // The last words are an exception that no rule knows.
-        let is_last = |line: &&EvidenceLine| {
-            line.source == EvidenceSource::Log && line.number >= self.last && !is_quiet(line)
-        };
-        let exception = (self.lines.iter().filter(is_last))
-            .find(|line| EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text)));
-        let wrapper = wrapper.or(exception.filter(|_| !is_served));
+        // The last exception that no rule knows and that points to no other; of a server that served, its last words.
+        let last_life = self.lives.last().copied().unwrap_or(0);
+        let exception = (self.lines.iter().zip(&self.lives).rev())
+            .filter(|(line, life)| line.source == EvidenceSource::Log && **life == last_life)
+            .map(|(line, _)| line)
+            .filter(|line| !is_quiet(line) && (!is_served || line.number >= self.last))
+            .find(|line| {
+                let named = EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text));
+                let mut others = WRAPPERS.iter().chain(FAILED_STARTS).chain(POINTERS);
+                named && !others.any(|sign| line.text.contains(sign))
+            });
+        let named = exception.filter(|_| !is_served || wrapper.is_some());
+        let wrapper = named.or(wrapper);
         let failed = ended || (wrapper.is_some() && !(is_served && status == "running"));
         let mut look_at = Vec::new();
         if failed {
-            look_at.push(
-                "the log above what is given here: wrapper lines only point to an earlier one"
-                    .to_owned(),
-            );
-            look_at.push("`docker inspect`: State.ExitCode, State.OOMKilled and State.Error; the host's kernel log".to_owned());
+            look_at.push(match named {
+                Some(_) => "the traceback around this line, and the engine's issues for its text",
+                None => {
+                    "the log above what is given here: wrapper lines only point to an earlier one"
+                }
+            });
+            if code.is_none() {
+                look_at.push("`docker inspect`: State.ExitCode, State.OOMKilled and State.Error; the host's kernel log");
+            }
         } else if count == 0 {
-            look_at.push("the container's log: nothing was given".to_owned());
+            look_at.push("the container's log: nothing was given");
         }
         let silent = count == 0 && code.is_none() && status.is_empty();
+        let is_up = is_served || status == "running";
+        let no_mark = self.marks.iter().all(Option::is_none);
         Diagnosis {
             cause: (!failed && !silent).then(|| "no_failure".to_owned()),
             phase: self.last_phase().map(str::to_owned),
-            confidence: (!failed && !silent).then(|| {
-                let is_up = is_served || status == "running";
-                if is_up { "high" } else { "low" }.to_owned()
-            }),
+            confidence: (!failed && !silent).then(|| if is_up { "high" } else { "low" }.to_owned()),
             abstained: failed || silent,
-            means: (!failed && !silent).then(|| match status {
-                "running" => "it runs, and no failure is in its log".to_owned(),
-                _ => "no failure is in this log".to_owned(),
+            means: (!failed && !silent).then(|| {
+                match status {
+                    "running" => "it runs, and no failure is in its log",
+                    _ if no_mark => {
+                        "no failure that is known is in this log, and no line of an engine's start"
+                    }
+                    _ => "no failure is in this log",
+                }
+                .to_owned()
             }),
             evidence: wrapper.filter(|_| failed).map(quote).into_iter().collect(),
             numbers: self.figures(self.lines.iter()),
-            look_at,
+            look_at: look_at.into_iter().map(str::to_owned).collect(),
             ..Diagnosis::default()
         }
     }
 
     fn candidates(&self) -> Vec<Candidate<'a>> {
         let mut found = Vec::new();
-        let mut life = 0;
-        let lives: Vec<usize> = (self.lines.iter().zip(&self.marks))
-            .map(|(line, mark)| {
-                let is_log = line.source == EvidenceSource::Log;
-                life += usize::from(is_log && mark.is_some_and(|row| row.start));
-                life
-            })
-            .collect();
         for cause in &TABLE.causes {
             let mut taken = BTreeSet::new();
             for rule in &cause.rules {
@@ -563,7 +600,7 @@ impl<'a> Judge<'a> {
                         at,
                         line: &self.lines[at],
                         phase: self.phase_at(at),
-                        life: lives[at],
+                        life: self.lives[at],
                     };
                     if !taken.contains(&at) && self.holds(&candidate) {
                         taken.insert(at);
@@ -573,9 +610,10 @@ impl<'a> Judge<'a> {
             }
         }
         // A fact of the container is about its last life.
+        let last = self.lives.last().copied().unwrap_or(0);
         for candidate in &mut found {
             if candidate.line.source != EvidenceSource::Log {
-                candidate.life = life;
+                candidate.life = last;
             }
         }
         found
@@ -610,13 +648,14 @@ impl<'a> Judge<'a> {
         if let Some(row) = self.frames[at] {
             return phase_of(row);
         }
-        let is_near = |other: &EvidenceLine| {
-            other.source == line.source && other.number.abs_diff(line.number) <= TRACEBACK_LINES
+        let is_near = |index: &usize| {
+            let other = &self.lines[*index];
+            other.source == line.source
+                && self.lives[*index] == self.lives[at]
+                && other.number.abs_diff(line.number) <= TRACEBACK_LINES
         };
-        let before = (0..at)
-            .rev()
-            .take_while(|index| is_near(&self.lines[*index]));
-        let behind = (at..self.lines.len()).take_while(|index| is_near(&self.lines[*index]));
+        let before = (0..at).rev().take_while(is_near);
+        let behind = (at..self.lines.len()).take_while(is_near);
         let around: Vec<usize> = before.chain(behind).collect();
         // llama.cpp prints no tracebacks: its functions head lines of progress.
         let has_frames = !matches!(self.engine, "llama_cpp" | "ollama");
@@ -656,6 +695,16 @@ impl<'a> Judge<'a> {
             .copied()
             .flatten()
             .any(|row| serving(&row))
+    }
+
+    /// Whether a start after this one came to serve, and is the last.
+    fn is_served_after(&self, life: usize) -> bool {
+        let last = self.lives.last().copied().unwrap_or(0);
+        let serving = |at: usize| {
+            let phase = self.marks[at].map(|row| row.phase.as_str());
+            self.lives[at] == last && matches!(phase, Some("serving" | "http_bind"))
+        };
+        life < last && (0..self.lines.len()).any(serving)
     }
 
     fn last_phase(&self) -> Option<&'static str> {
@@ -764,13 +813,22 @@ impl<'a> Judge<'a> {
         let away = |line: &EvidenceLine| line.number.abs_diff(best.line.number);
         let is_near =
             |line: &&EvidenceLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
-        let mut near: Vec<&EvidenceLine> = self.lines.iter().filter(is_near).collect();
+        // What another start of the engine printed is about that one.
+        let same_life = |lines: &'a [EvidenceLine]| {
+            let lives = lines.iter().zip(&self.lives);
+            let here = lives.filter(|(line, life)| {
+                line.source != EvidenceSource::Log || **life == self.lives[best.at]
+            });
+            here.map(|(line, _)| line).collect::<Vec<_>>()
+        };
+        let mut near = same_life(self.lines);
+        near.retain(is_near);
         near.sort_by_key(|line| away(line));
         let facts = (self.lines.iter()).filter(|line| line.source == EvidenceSource::Fact);
         // Lines of the kernel and Docker are few and separate from the log.
         let elsewhere = (self.lines.iter())
             .filter(|l| matches!(l.source, EvidenceSource::Kernel | EvidenceSource::Docker));
-        let before = self.lines[..best.at].iter().rev();
+        let before = same_life(&self.lines[..best.at]).into_iter().rev();
         let lines = std::iter::once(best.line).chain(near);
         self.figures(lines.chain(facts).chain(elsewhere).chain(before))
     }
@@ -785,11 +843,8 @@ impl<'a> Judge<'a> {
                     continue;
                 };
                 for (name, value) in values {
-                    let stem = name
-                        .trim_end_matches("_gib")
-                        .trim_end_matches("_mib")
-                        .to_owned();
-                    if known.insert(stem) {
+                    let stem = unit_of(&name).map_or(name.as_str(), |(stem, _)| stem);
+                    if known.insert(stem.to_owned()) {
                         numbers.insert(name, value);
                     }
                 }
@@ -920,19 +975,30 @@ fn unit_of(name: &str) -> Option<(&str, &'static str)> {
 
 /// A figure with its unit: `14.3 GiB` of `requested_gib`.
 fn figure_text(name: &str, value: &Value) -> String {
-    let unit = unit_of(name).map_or(String::new(), |(_, unit)| format!(" {unit}"));
+    let unit = unit_of(name).map_or("", |(_, unit)| unit);
+    let scale: Option<u64> = match unit {
+        "bytes" => Some(1),
+        "KiB" => Some(1024),
+        _ => None,
+    };
+    if let Some((scale, count)) = scale.zip(value.as_u64()) {
+        return Bytes(count.saturating_mul(scale)).to_string();
+    }
     match value {
         Value::String(text) => text.clone(),
-        value => format!("{value}{unit}"),
+        value => format!("{value} {unit}").trim_end().to_owned(),
     }
 }
 
 /// Names of figures that say little without the line they stand in.
-const FIGURE_NAMES: [(&str, &str); 15] = [
+const FIGURE_NAMES: [(&str, &str); 18] = [
     ("anon_rss", "anonymous memory of the killed process"),
     ("cpu_buffer", "buffer in the host's memory"),
     ("cpu_weights", "weights in the host's memory"),
+    ("available", "available for the KV pool or the request"),
     ("desired", "memory by the engine's share"),
+    ("driver_cuda", "CUDA of the driver (12020: 12.2)"),
+    ("free_before", "free before the attempt"),
     ("graph", "CUDA graphs"),
     ("graph_pool", "private pools of CUDA graphs"),
     ("kv", "KV pool"),
@@ -940,7 +1006,7 @@ const FIGURE_NAMES: [(&str, &str); 15] = [
     ("longest_len", "longest length that fits"),
     ("needed", "needed"),
     ("process", "in use by this process"),
-    ("total", "memory in all"),
+    ("total", "total"),
     ("torch", "allocated by PyTorch"),
     ("unallocated", "reserved by PyTorch, unallocated"),
     ("xid", "Xid"),
@@ -1066,6 +1132,12 @@ fn read_pattern(pattern: &str, line: &str) -> Option<Vec<(String, Value)>> {
         let mut at = &line[start + first.len()..];
         for part in others.split('…') {
             at = &at[at.find(part)? + part.len()..];
+        }
+        // With no words before it, a figure is known by those behind it: `4.0 GB/`.
+        if head.is_empty() {
+            let behind = fields.split_once('}')?.1;
+            let (_, rest) = read_number(at)?;
+            rest.starts_with(behind.split('{').next()?).then_some(())?;
         }
         read_fields(fields, at)
     })
@@ -1297,6 +1369,72 @@ mod tests {
                 "unsupported_architecture_or_dtype",
                 "image",
             ),
+            (
+                "tensorrt-llm",
+                "The following component could not be created: Model",
+                "weights_do_not_fit",
+                "quantization",
+            ),
+            (
+                "tensorrt-llm",
+                "The following component could not be created: Initial KV cache (temporary for KV cache size estimation)",
+                "profiling_oom",
+                "max_num_tokens",
+            ),
+            (
+                "tensorrt-llm",
+                "The following component could not be created: KV cache",
+                "kv_alloc_oom",
+                "max_batch_size",
+            ),
+            (
+                "ollama",
+                "error=\"memory layout cannot be allocated with num_gpu = 65\"",
+                "profiling_oom",
+                "num_gpu",
+            ),
+            (
+                "ollama",
+                "timed out waiting for llama runner to start - progress 0.35 -",
+                "hang_no_progress",
+                "env:OLLAMA_LOAD_TIMEOUT",
+            ),
+            (
+                "llama.cpp",
+                "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 600000000",
+                "profiling_oom",
+                "ubatch_size",
+            ),
+            (
+                "vllm",
+                "node1:99:180 [0] init.cc:1 NCCL WARN Cuda failure 2 'out of memory'",
+                "gpu_memory_in_use_by_others",
+                "free_others",
+            ),
+            (
+                "vllm",
+                "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+                "no_gpu_visible",
+                "free_others",
+            ),
+            (
+                "vllm",
+                "torch.AcceleratorError: CUDA error: invalid device ordinal",
+                "no_gpu_visible",
+                "gpu_devices",
+            ),
+            (
+                "vllm",
+                "OSError: Can't load tokenizer for '/models/my-finetune'.",
+                "model_not_found_or_gated",
+                "tokenizer",
+            ),
+            (
+                "vllm",
+                "OSError: [Errno 24] Too many open files",
+                "open_files_limit",
+                "ulimit",
+            ),
         ] {
             let found = diagnose(serde_json::json!({"engine": engine}), line);
             assert_eq!(found.cause.as_deref(), Some(cause), "{line}");
@@ -1507,6 +1645,56 @@ mod tests {
         assert_eq!(
             diagnose(Value::Null, prompt).cause.as_deref(),
             Some("no_failure")
+        );
+    }
+
+    #[test]
+    fn a_start_is_judged_by_its_own_lines() {
+        let died = format!(
+            "INFO vLLM API server version 0.11\nINFO GPU KV cache size: 53,200 tokens\n  File \"/x.py\", line 1, in capture_model\n{OOM}\n"
+        );
+        let serves = format!(
+            "{died}INFO vLLM API server version 0.11\nINFO Graph capturing finished in 9 secs, took 0.61 GiB\nINFO: Application startup complete."
+        );
+        let found = diagnose(Value::Null, &serves);
+        assert_eq!(found.cause.as_deref(), Some("graph_capture_oom"));
+        let means = found.means.unwrap();
+        assert!(
+            means.ends_with("a later start in this log serves"),
+            "{means}"
+        );
+        assert!(!found.numbers.contains_key("graph_gib"));
+        let another = format!(
+            "{died}INFO vLLM API server version 0.11\nINFO Available KV cache memory: 1.50 GiB\nValueError: To serve at least one request with the model's max seq len (32768), (4.0 GiB KV cache is needed"
+        );
+        let found = diagnose(Value::Null, &another);
+        assert_eq!(
+            found.cause.as_deref(),
+            Some("kv_pool_too_small_for_max_model_len")
+        );
+        assert_eq!(found.phase.as_deref(), Some("kv_alloc"));
+        assert!(
+            !found.numbers.contains_key("total_gib"),
+            "{:?}",
+            found.numbers
+        );
+    }
+
+    #[test]
+    fn an_unknown_exception_is_shown_and_not_the_line_that_points_to_it() {
+        let log = "ERROR EngineCore failed to start.\nTraceback (most recent call last):\n  File \"x\"\nValueError: LoRA rank 64 is greater than max_lora_rank 16.\nTraceback (most recent call last):\nRuntimeError: Engine core initialization failed. See root cause above.";
+        let found = diagnose(serde_json::json!({"container": {"exit_code": 1}}), log);
+        assert!(found.abstained || found.confidence.as_deref() == Some("low"));
+        let quotes: Vec<&str> = found.evidence.iter().map(|e| e.quote.as_str()).collect();
+        assert!(
+            quotes.iter().any(|q| q.contains("LoRA rank 64")),
+            "{quotes:?}"
+        );
+        assert!(
+            !found
+                .look_at
+                .iter()
+                .any(|place| place.contains("State.ExitCode"))
         );
     }
 

@@ -2,11 +2,15 @@
 
 use super::LogParser;
 use super::facts::LogReport;
-use std::io::{self, BufRead};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
 
 /// Bytes of one line that are kept; the rest of a longer line is skipped. The longest line that
 /// carries facts is an engine's configuration, some 10 kB.
 pub const LONGEST_LINE: usize = 64 * 1024;
+
+/// Bytes of UTF-16 that are decoded at once.
+const UTF16_BYTES: u64 = 64 * 1024;
 
 /// Feeds every line of `reader` to `parser` and returns its report.
 ///
@@ -36,8 +40,50 @@ pub fn for_each_line<R: BufRead>(reader: R, mut take: impl FnMut(&[u8])) -> io::
     each_line(reader, |line, _| take(line))
 }
 
-/// The same, with whether the line's end was seen.
-fn each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8], bool)) -> io::Result<()> {
+/// The same, with whether the line's end was seen. UTF-16 with its mark is read as well: `>` of
+/// Windows PowerShell writes it.
+fn each_line<R: BufRead>(mut reader: R, take: impl FnMut(&[u8], bool)) -> io::Result<()> {
+    let mut mark = Vec::new();
+    reader.by_ref().take(2).read_to_end(&mut mark)?;
+    let unit = match mark.as_slice() {
+        [0xff, 0xfe] => u16::from_le_bytes,
+        [0xfe, 0xff] => u16::from_be_bytes,
+        _ => return split_lines(mark.as_slice().chain(reader), take),
+    };
+    let decoded = Utf16 {
+        reader,
+        unit,
+        half: None,
+        text: VecDeque::new(),
+    };
+    split_lines(BufReader::new(decoded), take)
+}
+
+/// UTF-16, read as UTF-8.
+struct Utf16<R> {
+    reader: R,
+    /// By the order of its bytes.
+    unit: fn([u8; 2]) -> u16,
+    /// The first half of a character whose second is not read yet.
+    half: Option<u16>,
+    text: VecDeque<u8>,
+}
+
+impl<R: Read> Read for Utf16<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.text.is_empty() {
+            let mut bytes = Vec::new();
+            (self.reader.by_ref().take(UTF16_BYTES)).read_to_end(&mut bytes)?;
+            let read = bytes.chunks_exact(2).map(|b| (self.unit)([b[0], b[1]]));
+            let mut units: Vec<u16> = self.half.take().into_iter().chain(read).collect();
+            self.half = units.pop_if(|unit| matches!(unit, 0xd800..=0xdbff));
+            self.text = String::from_utf16_lossy(&units).into_bytes().into();
+        }
+        self.text.read(buffer)
+    }
+}
+
+fn split_lines<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8], bool)) -> io::Result<()> {
     // Holds a line that spans two fillings of the reader's buffer; whole lines are not copied.
     let mut partial: Vec<u8> = Vec::new();
     let mut in_line = false;
@@ -107,6 +153,21 @@ mod tests {
                 [b"one".as_slice(), b"two", b"", b"last without end"],
                 "buffer of {buffer}"
             );
+        }
+    }
+
+    #[test]
+    fn utf_16_is_read_in_either_order() {
+        // The pair of the last character lies across what is decoded at once.
+        let line = "x".repeat(UTF16_BYTES as usize / 2 - 5) + "\r\nGiB \u{1f600}";
+        for order in [u16::to_le_bytes, u16::to_be_bytes] {
+            let units = "\u{feff}".encode_utf16().chain(line.encode_utf16());
+            let text: Vec<u8> = units.flat_map(order).collect();
+            for buffer in [1, 4096] {
+                let lines = lines(&text, buffer);
+                assert_eq!(lines[1], "GiB \u{1f600}".as_bytes());
+                assert_eq!((lines.len(), lines[0].last()), (2, Some(&b'x')));
+            }
         }
     }
 

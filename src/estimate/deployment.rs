@@ -50,6 +50,8 @@ pub struct Deployment {
     pub prefix_caching: Option<bool>,
     /// SGLang's `--max-mamba-cache-size`: states of sequences that are kept.
     pub state_slots: Option<u64>,
+    /// llama.cpp's `--n-gpu-layers`, the output layer counted as one; `None`: all.
+    pub gpu_layers: Option<u64>,
     /// `--language-model-only`: towers for images and sound are not loaded.
     pub language_only: bool,
     /// What is to lie in the host's memory.
@@ -127,6 +129,7 @@ impl Deployment {
             speculation: None,
             prefix_caching: None,
             state_slots: None,
+            gpu_layers: None,
             language_only: false,
             host: HostAsked::default(),
             versions: None,

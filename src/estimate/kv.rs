@@ -1,6 +1,9 @@
 //! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
 
-use super::{Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window, speculation};
+use super::{
+    Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window, speculation,
+    weights::shard::offloaded,
+};
 use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 
@@ -109,10 +112,11 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     // A pipeline's largest stage decides; vLLM gives the first stages the layers that are left over.
     let stages = deployment.pp.max(1) as usize;
     let proposing = speculation::mixers(model, deployment);
-    for mixer in largest_stage(&model.mixers, stages)
-        .iter()
-        .chain(&proposing)
-    {
+    let here = match offloaded(model.mixers.len() as u64, deployment) {
+        Some((layers, _)) => (model.mixers.get(layers.start as usize..)).unwrap_or_default(),
+        None => &model.mixers[..],
+    };
+    for mixer in largest_stage(here, stages).iter().chain(&proposing) {
         match *mixer {
             Mixer::Attention {
                 kv_heads,

@@ -7,6 +7,7 @@ use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
 use super::model::Mixer;
 use super::speculation::{Proposer, Speculation};
+use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::{SETTINGS, Setting};
 use serde::{Deserialize, Serialize};
@@ -508,6 +509,11 @@ pub(super) fn of(
     };
     if d.engine == EngineId::LlamaCpp && model.mixers.iter().all(is_plain) {
         all.retain(|u| u.name != "--parallel");
+    }
+    // Layers on the processor have part of their inputs, and in long prompts their weights, in the GPU's compute buffer.
+    if offloaded(model.mixers.len() as u64, d).is_some() {
+        let name = "the compute buffer beside layers on the processor".to_owned();
+        all.push(Unmodelled::new(name, Up, &[Peak]));
     }
     let mut put = |name: String, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));

@@ -4,7 +4,7 @@ use super::objective::Objectives;
 use super::observe::RoundObservation;
 use super::predict::{Prediction, TokenLengths};
 use super::search::SearchOutcome;
-use super::verdict::{RoundFailure, ran_out};
+use super::verdict::{RoundFailure, is_too_short, ran_out};
 use crate::capture::{DeviceKind, RunEnd};
 use crate::engine::limits::{LoadLimits, Resource};
 use crate::profile::Profile;
@@ -55,7 +55,7 @@ pub struct Loadline {
     /// Measured less predicted, percent of what was predicted; null where either is unknown, or
     /// where limits on latency were asked for, which are not predicted.
     pub difference_percent: Option<f64>,
-    /// What ran out, measured where it was, else predicted.
+    /// What ran out, measured where it was, else predicted; null where a measured line was limited by nothing known.
     pub limiting: Option<Resource>,
     /// The setting to change, sentences.
     pub advice: Vec<String>,
@@ -160,9 +160,11 @@ impl Loadline {
             .zip(self.prediction.concurrency.filter(|p| *p > 0))
             .map(|(held, p)| (f64::from(held) - p as f64) / p as f64 * 100.0);
         let measured = self.measured.as_ref();
-        self.limiting = measured
-            .and_then(|m| m.limiting)
-            .or(self.prediction.resource);
+        // What was predicted did not limit a line that was measured.
+        self.limiting = match measured {
+            Some(line) if line.fails_at.is_some() => line.limiting,
+            _ => self.prediction.resource,
+        };
         let on_cpu = (look.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu);
         if let Some(resource) = self.limiting {
             self.advice = LoadLimits::of_engine(&self.engine).advice(resource, on_cpu);
@@ -189,6 +191,14 @@ impl Loadline {
         };
         if self.rounds.iter().any(others) {
             notes.push("more requests ran than were sent: others use this engine, and the line is what it holds beside their load".into());
+        }
+        let short = self.rounds.iter().filter(|r| is_too_short(r));
+        let short: Vec<String> = short.map(|r| r.number.to_string()).collect();
+        if !short.is_empty() {
+            notes.push(format!(
+                "too short to see a queue in the engine: round {}; that requests waited was seen by the client alone; larger --waves or --output-len make rounds longer",
+                short.join(", ")
+            ));
         }
         if let Some(n) = counted {
             notes.push(format!(
@@ -327,6 +337,29 @@ mod tests {
             line.notes.iter().any(|n| n.contains("after 16 tokens")),
             "{:?}",
             line.notes
+        );
+    }
+
+    #[test]
+    fn a_queue_in_a_round_that_was_too_short_is_noted() {
+        let none = SearchOutcome {
+            holds: 0,
+            fails: Some(7),
+            closed: false,
+        };
+        let mut line = line(&[(7, false)], none);
+        let round = &mut line.rounds[0];
+        round.seen.result.duration_s = Some(0.2);
+        round.faults = vec![RoundFailure::Queueing {
+            together: Some(2),
+            of: 7,
+            queued_long: None,
+        }];
+        line.note_missing_figures();
+        let notes = line.notes.join("; ");
+        assert!(
+            notes.contains("too short to see a queue in the engine: round 1;"),
+            "{notes}"
         );
     }
 

@@ -1,5 +1,6 @@
 //! Whether a round held: without errors, preemptions and queueing, and within the limits on latency.
 
+use super::document::LoadlineRound;
 use super::objective::{Objective, Objectives};
 use super::observe::RoundObservation;
 use super::predict::Prediction;
@@ -188,13 +189,26 @@ pub fn ran_out(
             .limits
             .iter()
             .find(|l| l.concurrency < concurrency && !(l.resource == Resource::KvPool && roomy));
-        return Some(match passed {
-            Some(limit) => limit.resource,
-            None if round.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
-            None => Resource::Prefill,
-        });
+        let seen = match passed {
+            Some(limit) => Some(limit.resource),
+            None if round.kv_usage_most.is_some_and(|u| u >= FULL) => Some(Resource::KvPool),
+            // The engine itself let requests wait, and nothing of it was used up.
+            None if round.queued_long.is_some_and(|n| n > 0) => Some(Resource::Prefill),
+            None => None,
+        };
+        if seen.is_some() {
+            return seen;
+        }
     }
     has(|f| matches!(f, RoundFailure::Latency { .. })).then_some(Resource::Latency)
+}
+
+/// Whether queueing of a round is seen from the client alone: the engine was read too seldom to say how many ran.
+pub(super) fn is_too_short(round: &LoadlineRound) -> bool {
+    let queued = |f: &RoundFailure| matches!(f, RoundFailure::Queueing { .. });
+    round.seen.readings < FEWEST_READINGS
+        && round.seen.result.duration_s.is_some_and(|s| s < 1.0)
+        && round.faults.iter().any(queued)
 }
 
 #[cfg(test)]
@@ -278,10 +292,7 @@ mod tests {
             }],
             ..Prediction::default()
         };
-        assert_eq!(
-            ran_out(32, &waiting, &faults, &prediction),
-            Some(Resource::Prefill)
-        );
+        assert_eq!(ran_out(32, &waiting, &faults, &prediction), None);
     }
 
     #[test]
@@ -379,8 +390,13 @@ mod tests {
             ..good()
         };
         assert_eq!(out(32, &queued, &prediction), Some(Resource::Sequences));
+        assert_eq!(out(32, &queued, &Prediction::default()), None);
+        let held_back = RoundObservation {
+            queued_long: Some(3),
+            ..queued.clone()
+        };
         assert_eq!(
-            out(32, &queued, &Prediction::default()),
+            out(32, &held_back, &Prediction::default()),
             Some(Resource::Prefill)
         );
         let full = RoundObservation {

@@ -2,10 +2,11 @@
 
 use super::row::RowFigures;
 use crate::breakdown::Component;
+use crate::capture::{LimitLevel, MemoryLimit};
 use crate::engine::BenchResult;
 use crate::engine::facts::Severity;
-use crate::profile::Profile;
 use crate::profile::stats::{Spread, arithmetic_mean};
+use crate::profile::{OomKill, Profile};
 use crate::units::GIB;
 use std::collections::BTreeMap;
 
@@ -42,6 +43,7 @@ impl RowFigures {
         RowFigures {
             peak_bytes: memory.total_measured_bytes,
             fullest_device: profile.fullest_device().map(|device| device.gauge),
+            limit_reached_bytes: limit_reached(profile),
             baseline_bytes: part(Component::Baseline),
             model_weights_bytes: part(Component::ModelWeights),
             kv_cache_bytes: part(Component::KvCache),
@@ -86,4 +88,23 @@ impl RowFigures {
             simulated: profile.metadata.simulated,
         }
     }
+}
+
+/// The container's own limit, where memory ran out by it: on a host without GPUs, or by the kernel's word.
+fn limit_reached(profile: &Profile) -> Option<u64> {
+    let limit = profile.metadata.container.memory_limit_bytes?;
+    let ooms =
+        || (profile.findings.iter()).filter(|f| f.code == "oom" && f.severity == Severity::Error);
+    let kill = OomKill {
+        at_ns: None,
+        limit: Some(MemoryLimit {
+            bytes: limit,
+            level: LimitLevel::Container,
+        }),
+    };
+    let own = kill.describe_limit();
+    let mut devices = profile.gpu_info.devices.iter();
+    let counted = devices.any(|d| d.limit_level == Some(LimitLevel::Container));
+    let reached = counted && ooms().next().is_some() || ooms().any(|f| f.message.contains(&own));
+    reached.then_some(limit)
 }

@@ -19,6 +19,9 @@ pub struct OomRecord {
     /// Memory of the devices it ran on, bytes in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_total_bytes: Option<u64>,
+    /// Limit of the container that was reached, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
     /// The engine's message; a sentence.
     pub message: String,
 }
@@ -32,6 +35,7 @@ impl OomRecord {
             cell: cell.id.clone(),
             when: row.ended.clone(),
             device_total_bytes: None,
+            limit_bytes: row.figures.limit_reached_bytes,
             message: row.message.clone().unwrap_or_default(),
         }
     }
@@ -81,14 +85,19 @@ impl OomMemory {
         records.iter().find(|r| cell.load.at_least(&r.load))
     }
 
-    /// Without what was learnt on devices of another size; what is not known counts as the same.
-    pub fn on_devices_of(mut self, total_bytes: Option<u64>) -> OomMemory {
-        let same = |record: &OomRecord| match (record.device_total_bytes, total_bytes) {
-            (Some(then), Some(now)) => then == now,
-            _ => true,
-        };
-        self.groups.values_mut().for_each(|g| g.retain(same));
-        self
+    /// Without what was learnt on devices of another size, or within a smaller limit than the group's
+    /// container has now; what is not known counts as the same.
+    pub fn on_devices_of(
+        self,
+        total_bytes: Option<u64>,
+        limits: &HashMap<GroupId, u64>,
+    ) -> OomMemory {
+        self.without_records(|record| {
+            let moved = record.device_total_bytes.zip(total_bytes);
+            let limit = record.limit_bytes.zip(limits.get(&record.group).copied());
+            moved.is_some_and(|(then, now)| then != now)
+                || limit.is_some_and(|(then, now)| then < now)
+        })
     }
 
     /// Whether nothing is known to run out of memory.
@@ -147,13 +156,29 @@ mod tests {
             device_total_bytes: Some(80),
             ..record(&one)
         });
-        let after = |total| {
-            ooms.clone()
-                .on_devices_of(total)
-                .record_covering(&one)
-                .is_some()
+        let after = |ooms: &OomMemory, total, limit: Option<u64>| {
+            let limits = limit.map(|limit| (one.group.clone(), limit));
+            let now = ooms
+                .clone()
+                .on_devices_of(total, &limits.into_iter().collect());
+            now.record_covering(&one).is_some()
         };
-        assert!(after(Some(80)) && after(None));
-        assert!(!after(Some(141)));
+        assert!(after(&ooms, Some(80), None) && after(&ooms, None, None));
+        assert!(!after(&ooms, Some(141), None));
+
+        let mut limited = OomMemory::default();
+        limited.add_record(OomRecord {
+            limit_bytes: Some(256),
+            ..record(&one)
+        });
+        for (limit, known) in [
+            (None, true),
+            (Some(128), true),
+            (Some(256), true),
+            (Some(512), false),
+            (Some(u64::MAX), false),
+        ] {
+            assert_eq!(after(&limited, Some(80), limit), known, "{limit:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::oom::OomMemory;
 use super::row::RowCause;
 use crate::error::Failure;
 use crate::estimate::question::{Answer, Verdict};
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -47,6 +48,8 @@ pub struct SkippedCell {
     pub cause: RowCause,
     /// The same in a sentence.
     pub why: String,
+    /// The container's limit by which memory ran out, bytes.
+    pub limit_bytes: Option<u64>,
 }
 
 /// What will be run.
@@ -138,6 +141,7 @@ impl SweepPlan {
                 cell,
                 cause: RowCause::DoesNotFit,
                 why: format!("it does not fit: {why}"),
+                limit_bytes: None,
             }));
         }
         self.groups.retain(|group| !group.cells.is_empty());
@@ -232,21 +236,24 @@ fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
 }
 
 fn known_oom(cell: Cell, options: &PlanOptions) -> SkippedCell {
-    let why = match options.known_oom.record_covering(&cell) {
-        Some(known) if known.cell == cell.id => {
-            format!("it ran out of memory on {}", day(&known.when))
-        }
-        Some(known) => format!(
-            "`{}`, which takes no more, ran out of memory on {}",
-            known.load.describe_load(),
-            day(&known.when)
-        ),
-        None => String::new(),
-    };
+    let known = options.known_oom.record_covering(&cell);
+    let limit_bytes = known.and_then(|known| known.limit_bytes);
+    let why = known.map_or(String::new(), |known| {
+        let which = match known.cell == cell.id {
+            true => "it".to_owned(),
+            false => format!("`{}`, which takes no more,", known.load.describe_load()),
+        };
+        let limit = limit_bytes.map_or(String::new(), |limit| {
+            format!(" at a limit of {}", Bytes(limit))
+        });
+        let day = day(&known.when);
+        format!("{which} ran out of memory on {day}{limit}; --retry-oom tries it again")
+    });
     SkippedCell {
         cell,
         cause: RowCause::KnownOom,
         why,
+        limit_bytes,
     }
 }
 

@@ -28,10 +28,10 @@ pub struct CellRow {
     pub attempt: u32,
     /// When it ended, RFC 3339, UTC.
     pub ended: String,
-    /// From its beginning to its end, seconds; the start of an engine that serves is not part of it:
-    /// the journal has that by itself.
+    /// From its beginning to its end, seconds; the start of an engine that serves is not part of it,
+    /// a start in vain is: the journal has the starts by themselves.
     pub took_s: f64,
-    /// Its profile, relative to the folder of the sweep.
+    /// Its profile, or that of the start in vain, relative to the folder of the sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Figures of the profile.
@@ -183,6 +183,9 @@ pub struct RowFigures {
     /// How full the device that came nearest to its limit was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullest_device: Option<MemoryGauge>,
+    /// Limit of the container, where memory ran out by it, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_reached_bytes: Option<u64>,
     /// Memory that was in use before, bytes.
     pub baseline_bytes: Option<u64>,
     /// Model weights, bytes.

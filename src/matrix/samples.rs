@@ -57,6 +57,7 @@ pub(crate) fn record(cell: &Cell) -> OomRecord {
         cell: cell.id.clone(),
         when: "2026-11-20T10:00:00Z".into(),
         device_total_bytes: None,
+        limit_bytes: None,
         message: "CUDA out of memory".into(),
     }
 }

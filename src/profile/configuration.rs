@@ -5,7 +5,7 @@ use super::observation::CaptureObservation;
 use super::pool::ExactPool;
 use super::unknown::{NullReasons, null_reasons};
 use crate::breakdown::Breakdown;
-use crate::capture::{Capture, Mode};
+use crate::capture::{Capture, Mode, Phase};
 use crate::engine::facts::{
     DEFAULT_UTILIZATION, EngineStep, FactKey, FactValue, Finding, LogReport, key,
 };
@@ -368,7 +368,7 @@ impl InternalMetrics {
     ) {
         let c = o.capture;
         // Why the usage of the pool is not known.
-        let no_usage = || match c.mode {
+        let no_reading = || match c.mode {
             _ if load_missed(c) && read_under_load(o) => {
                 "no request was in flight when the engine's metrics were read: each was answered between two readings; longer ones (--output-len) or more concurrent ones (--request-rate) show it"
             }
@@ -376,6 +376,12 @@ impl InternalMetrics {
                 "the load was over before the engine's metrics were read a second later: a longer one (--num-prompts) shows it"
             }
             _ => no_gauge(c),
+        };
+        let is_measured = c.marks.iter().any(|m| m.phase == Phase::Bench);
+        let unmeasured = c.end.unmeasured().filter(|_| !is_measured);
+        let no_usage = || match &unmeasured {
+            Some(why) => why.clone(),
+            None => no_reading().to_owned(),
         };
         // Why the engine did not report it; `hint` follows where it applies.
         let hint = |applies: bool, hint: &str| {
@@ -390,7 +396,7 @@ impl InternalMetrics {
         let usage_known = || c.gauges.iter().any(|g| g.kv_cache_usage.is_some());
         null_reasons!(out, "vllm_internal_metrics", self;
             kv_cache_used_gb => if !load_missed(c) && usage_known() {
-                "its share of the pool is known, the size of the pool is not"
+                "its share of the pool is known, the size of the pool is not".to_owned()
             } else {
                 no_usage()
             };

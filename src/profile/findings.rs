@@ -10,6 +10,7 @@ use super::ticks;
 use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
 use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
+use crate::engine;
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::estimate::model::{Flags, describe_kv_readings};
 use crate::units::{Bytes, signed_text};
@@ -28,6 +29,9 @@ const FAILED_SHARE: f64 = 0.01;
 
 /// Code of the finding for a model that was named and is not the one that is served.
 pub(super) const MODEL_DIFFERS: &str = "model_differs";
+
+/// Code of the finding for a bench that loaded an engine beside one that serves.
+pub const SECOND_ENGINE: &str = "second_engine";
 
 /// All findings, worst first.
 pub fn collect_findings(
@@ -80,6 +84,11 @@ pub fn collect_findings(
     }
     let ignored = configuration.ignored.iter();
     findings.extend(ignored.map(|i| Finding::new_warning("setting_ignored", i.sentence())));
+    let recognised = engine::recognise(&o.capture.container);
+    if o.capture.mode == Mode::Idle && recognised.is_some_and(|(_, r)| r.serving) {
+        let message = "an engine serves in this container: the bench loaded a second one beside it, and the baseline holds the first";
+        findings.push(Finding::new_warning(SECOND_ENGINE, message));
+    }
     if o.capture.mode == Mode::Serving {
         let quarter = breakdown.total_measured_bytes.map(|total| total as i64 / 4);
         let unexplained = breakdown.unexplained_bytes.zip(quarter);

@@ -36,6 +36,7 @@ pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceS
 pub use advice::advise_on_profile;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive_profile;
+pub use findings::SECOND_ENGINE;
 pub use fullest::{FullestDevice, MemoryGauge, device_label};
 pub use growth::{DeviceGrowth, GrowthKind, GrowthSeries, MemoryGrowth};
 pub use host_memory::{HostMemoryUse, HostPoint};

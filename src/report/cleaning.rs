@@ -20,6 +20,7 @@ pub const OUTCOMES: &str = "outcomes";
 pub struct CleanFindings {
     simulated: bool,
     applied: bool,
+    apply_command: Option<String>,
     fullest_device: Option<MemoryGauge>,
     verdicts: Vec<CleanEntry>,
     outcomes: Vec<CleanOutcome>,
@@ -240,8 +241,13 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
     let freed = found.outcomes.iter().filter_map(|o| o.freed_bytes);
     let freed = of_memory(freed.fold(0, u64::saturating_add));
     let all = found.outcomes.len();
+    let in_use = found.verdicts.iter().any(|v| v.rule == "owner_lives");
     let cleaned = format!("Cleaned {done} of {all}{freed}.");
     let (state, verdict) = match (found.applied, todo.len()) {
+        (_, 0) if in_use => {
+            let verdict = "Nothing to clean: what a running plimsoll uses is left alone.";
+            (AnswerState::Safe, verdict.to_owned())
+        }
         (_, 0) => (AnswerState::Safe, "Nothing to clean.".to_owned()),
         (true, _) if done == all => (AnswerState::Safe, cleaned),
         (true, _) => (AnswerState::Failed, cleaned),
@@ -267,11 +273,12 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
         }
     };
     let apply = (!found.applied && !todo.is_empty()).then(|| Action {
-        setting: "plimsoll clean --apply".into(),
+        setting: (found.apply_command.clone()).unwrap_or_else(|| "plimsoll clean --apply".into()),
         effect: "ends what is listed under To clean".into(),
     });
-    // It has its reason if there is something to apply.
-    let advice = found.verdicts.iter().filter_map(|v| v.advice.clone());
+    // It has its reason if there is something to apply. Of what is kept only who named it wants any.
+    let asked = found.verdicts.iter().filter(|v| v.named || v.act != "keep");
+    let advice = asked.filter_map(|v| v.advice.clone());
     let advice = advice.filter(|_| todo.is_empty());
     let advice = advice.map(|effect| Action {
         setting: String::new(),

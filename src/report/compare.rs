@@ -1,13 +1,13 @@
 //! Two profiles side by side: as a report, and as a table for spreadsheets.
 
 use super::RenderError;
-use super::chapters::{pair_blocks, pair_sentence};
+use super::chapters::{change, fullest_peaks, pair_blocks, pair_sentence};
 use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
 use super::spreadsheet::{figure_cell, write_table};
 use crate::compare::Unit;
 use crate::compare::profiles::{OtherRow, Pair, PairRow};
-use crate::compare::subject::{Kind, Who};
+use crate::compare::subject::Who;
 use crate::engine::shown_name;
 use crate::profile::MemoryGauge;
 use crate::units::GIB;
@@ -54,23 +54,32 @@ pub fn pair_report(pair: &Pair) -> Report {
             ..gauge
         });
     let simulated = [&pair.profile1, &pair.profile2].map(|who| who.simulated);
-    let total = pair.components.iter().find(|r| r.kind == Kind::Total);
-    let peaks = total.map(|total| {
-        [
-            ("Peak before", gib_cell(total.profile1_gb, "unknown"), "GiB"),
-            ("Peak after", gib_cell(total.profile2_gb, "unknown"), "GiB"),
-            ("Change", percent_cell(total.diff_pct, "unknown"), "%"),
-        ]
-    });
-    let known = peaks
-        .into_iter()
-        .flatten()
-        .filter(|(_, cell, _)| cell.number.is_some());
+    let ([before, after], is_fullest) = fullest_peaks(pair);
+    let unit = |who: &Who| match &who.fullest_device {
+        Some(gauge) if is_fullest => format!("GiB, {}", gauge.label),
+        _ => "GiB".into(),
+    };
+    let percent = percent_cell(change(before, after), "unknown");
+    let figures = [
+        (
+            "Peak before",
+            gib_cell(before, "unknown"),
+            unit(&pair.profile1),
+        ),
+        (
+            "Peak after",
+            gib_cell(after, "unknown"),
+            unit(&pair.profile2),
+        ),
+        ("Change", percent, "%".into()),
+    ];
+    let known = figures.into_iter();
     answer.figures = known
+        .filter(|(_, cell, _)| cell.number.is_some())
         .map(|(label, value, unit)| KeyFigure {
             label: label.into(),
             value,
-            unit: unit.into(),
+            unit,
         })
         .collect();
     Report {

@@ -20,6 +20,9 @@ pub struct DoctorDocument {
     pub schema_version: String,
     /// Version of the plimsoll that wrote it.
     pub profiler_version: String,
+    /// Whether profiling can begin: no check is broken.
+    #[serde(default)]
+    pub ready: bool,
     /// The checks, in their order.
     pub checks: Vec<DoctorCheck>,
 }
@@ -86,6 +89,7 @@ impl DoctorDocument {
             document: "doctor".into(),
             schema_version: DOCTOR_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
+            ready: checks.iter().all(|c| c.state != CheckState::Broken),
             checks,
         }
     }

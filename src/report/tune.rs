@@ -15,6 +15,7 @@ use crate::headroom::Headroom;
 use crate::loadline::Objective;
 use crate::tune::{
     BestSettings, LoadFigures, Trial, TrialState, Tuning, describe_settings, objective_key,
+    refused_flag,
 };
 use crate::units::to_gib;
 
@@ -73,9 +74,11 @@ pub fn tune_report(tuning: &Tuning) -> Report {
 /// What came nearest to the limits, as a clause.
 pub fn describe_nearest(tuning: &Tuning) -> String {
     let Some(nearest) = &tuning.nearest else {
-        return match tuning.trials.iter().find_map(|trial| trial.reason.as_ref()) {
-            Some(why) => format!("nothing was measured to its end: {why}"),
-            None => "nothing was measured".to_owned(),
+        let reason = tuning.trials.iter().find_map(|trial| trial.reason.as_ref());
+        return match (reason, reason.and_then(|why| refused_flag(why))) {
+            (_, Some(flag)) => format!("nothing was measured: the engine refuses `{flag}`"),
+            (Some(why), None) => format!("nothing was measured to its end: {why}"),
+            (None, None) => "no start was measured to its end".to_owned(),
         };
     };
     let missed = nearest.missed.iter().map(|missed| match missed.measured {
@@ -128,10 +131,22 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
         best.spread_percent
             .map(|spread| figure("Spread of repeats", spread, "%")),
     );
+    let equal = tuning.equal_to_best();
+    let equal: Vec<String> = equal
+        .iter()
+        .map(|t| describe_settings(&t.settings))
+        .collect();
+    let equal = match equal.as_slice() {
+        [] => String::new(),
+        equal => format!(
+            " Equal within the noise of its repeats: {}.",
+            equal.join("; ")
+        ),
+    };
     let answer = Answer {
         state,
         verdict: format!(
-            "Best of what was tried: {}, {} {unit} at {} concurrent.",
+            "Best of what was tried: {}, {} {unit} at {} concurrent.{equal}",
             describe_settings(&best.settings),
             format_figure(best.score),
             best.load.concurrency
@@ -217,8 +232,10 @@ fn worth_table(tuning: &Tuning) -> Option<Grid> {
         .figures("score, %", "change_percent", |w| {
             percent_cell(w.change_percent, "it has no figures")
         })
-        .words("from", "from", |w| {
-            if w.measured { "measured" } else { "predicted" }
+        .words("from", "from", |w| match w.change_percent {
+            _ if w.measured => "measured",
+            Some(_) => "predicted",
+            None => "not known",
         })
         .words("remark", "remark", |w| {
             w.remark.as_deref().unwrap_or_default()

@@ -2,12 +2,12 @@
 
 use super::RenderError;
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, TableCell};
-use super::figures::{cell_by, count_cell, gib_cell, percent_cell};
+use super::figures::{cell_by, gib_cell, percent_cell};
 use super::layout::{counted_noun, grouped_count};
 use super::spreadsheet::{figure_cell, write_table};
 use super::tables::TableBuilder;
 use crate::compare::calculated::Item;
-use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
+use crate::compare::validate::{ErrorLimit, Group, ItemRow, RunValidation, Validation};
 use crate::engine::shown_name;
 use crate::units::GIB;
 
@@ -23,7 +23,10 @@ pub fn validation_report(validation: &Validation) -> Report {
     }
     // One run is shown above.
     let groups = (validation.groups.iter()).filter(|g| n > 1 && !g.items.is_empty());
-    chapters.extend(groups.enumerate().map(group_chapter));
+    let groups: Vec<&Group> = groups.collect();
+    // Where there is one engine, its table would say the same again.
+    let distinct = groups.chunk_by(|a, b| a.items == b.items);
+    chapters.extend(distinct.enumerate().map(group_chapter));
     let skipped: Vec<String> = (validation.skipped.iter())
         .map(|s| format!("{}: {}", s.file, s.why))
         .collect();
@@ -41,30 +44,47 @@ pub fn validation_report(validation: &Validation) -> Report {
     }
 }
 
-/// How many figures are within their tolerance; with a limit, whether it is kept.
+/// How many figures are within their tolerance; with a limit, whether it is kept; how many lie in their interval.
 fn answer_of_validation(validation: &Validation) -> Answer {
-    let Some(limit) = &validation.limit else {
-        let items = validation.runs.iter().flat_map(|run| &run.items);
-        let judged: Vec<bool> = items.filter_map(|i| i.within_tolerance).collect();
-        let within = judged.iter().filter(|within| **within).count();
-        let verdict = match judged.len() {
-            0 => "Nothing could be compared.".to_owned(),
-            all => format!(
-                "{within} of {} within tolerance.",
-                counted_noun(all, "figure")
-            ),
-        };
-        return Answer {
-            verdict,
-            ..Answer::default()
-        };
+    let items = validation.runs.iter().flat_map(|run| &run.items);
+    let count = |pick: fn(&ItemRow) -> Option<bool>| {
+        let known: Vec<bool> = items.clone().filter_map(pick).collect();
+        (known.iter().filter(|yes| **yes).count(), known.len())
     };
+    let (state, mut verdict) = match &validation.limit {
+        Some(limit) => answer_of_limit(limit),
+        None => {
+            let text = match count(|i| i.within_tolerance) {
+                (_, 0) => "Nothing could be compared.".to_owned(),
+                (within, all) => format!(
+                    "{within} of {} within tolerance.",
+                    counted_noun(all, "figure")
+                ),
+            };
+            (AnswerState::Unknown, text)
+        }
+    };
+    if let (inside, all @ 1..) = count(|i| i.in_band) {
+        let text = format!(
+            " A second test: {inside} of {} in the estimate's 90 % interval.",
+            counted_noun(all, "measurement")
+        );
+        verdict.push_str(&text);
+    }
+    Answer {
+        state,
+        verdict,
+        ..Answer::default()
+    }
+}
+
+fn answer_of_limit(limit: &ErrorLimit) -> (AnswerState, String) {
     let most = match limit.percent {
         Some(p) => format!("{p} %"),
         None => "its tolerance".into(),
     };
     let judged = limit.judged;
-    let (state, verdict) = match (judged, limit.exceeded.len()) {
+    match (judged, limit.exceeded.len()) {
         (0, _) => (AnswerState::Unknown, "Nothing could be judged.".into()),
         (_, 0) => (
             AnswerState::Safe,
@@ -75,11 +95,6 @@ fn answer_of_validation(validation: &Validation) -> Answer {
             let text = format!("OFF BY MORE THAN {most}: {off} of {judged} figures: {all}.");
             (AnswerState::Failed, text)
         }
-    };
-    Answer {
-        state,
-        verdict,
-        ..Answer::default()
     }
 }
 
@@ -144,19 +159,27 @@ fn item_cell(item: Item, figure: Option<f64>, why: &str) -> TableCell {
     }
 }
 
-fn group_chapter((i, g): (usize, &Group)) -> Chapter {
-    let title = match g.by.as_str() {
+/// Groups with the same figures, under the names of all.
+fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
+    let names = same.iter().map(|g| match g.by.as_str() {
         "all" => "All".to_owned(),
         "engine" => format!("Engine {}", shown_name(&g.name)),
         _ => format!("Family {}", g.name),
-    };
+    });
+    let title = names.collect::<Vec<_>>().join(", ");
+    let g = same[0];
     let nothing = "nothing was compared";
     let size = |v: Option<f64>| cell_by(v, nothing, |e| format!("{e:.1}"));
     let grid = TableBuilder::of_items(&g.items)
         .words("part", "item", |i| i.item.display_label())
-        .figures("compared", "compared", |i| count_cell(i.n))
         .figures("within tolerance", "within_tolerance", |i| {
-            count_cell(i.within_tolerance)
+            TableCell::text_cell(format!("{} of {}", i.within_tolerance, i.n))
+        })
+        .figures("in interval", "in_band", |i| {
+            TableCell::text_cell(match i.banded {
+                0 => String::new(),
+                n => format!("{} of {n}", i.in_band),
+            })
         })
         .figures("median error, %", "median_error_pct", |i| {
             percent_cell(i.median_error_pct, nothing)
@@ -166,10 +189,6 @@ fn group_chapter((i, g): (usize, &Group)) -> Chapter {
         })
         .figures("largest, %", "max_abs_error_pct", |i| {
             size(i.max_abs_error_pct)
-        })
-        .figures("in band", "in_band", |i| match i.banded {
-            0 => TableCell::missing_cell("no band is known"),
-            n => TableCell::text_cell(format!("{} of {n}", i.in_band)),
         })
         .grid(format!("group_{}", i + 1), "");
     let title = format!("{title}, {}", counted_noun(g.runs as usize, "run"));

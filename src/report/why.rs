@@ -2,6 +2,7 @@
 
 use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, Report, facts_block};
 use super::layout::capitalize_first;
+use crate::engine::causes::TABLE;
 use crate::engine::diagnosis::{Diagnosis, describe_figure, size_of};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, GIB};
@@ -69,7 +70,7 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     let also: Vec<String> = found
         .also
         .iter()
-        .map(|name| name.replace('_', " "))
+        .map(|name| TABLE.meaning_of(name).to_owned())
         .collect();
     let further = [
         Chapter::of_sentences("also", "Also in the evidence", &also),

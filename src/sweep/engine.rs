@@ -3,9 +3,10 @@
 
 use super::context::{SWEEP_LABEL, SweepContext};
 use super::journal::EngineStart;
+use super::preflight;
 use super::release;
 use super::request::{request_to_serve, serves_what_is_asked};
-use super::trouble::CellTrouble;
+use super::trouble::{CellTrouble, FailedStart};
 use super::workdirs::Workdirs;
 use crate::capture::{ExecEnd, Mode, Phase, Request};
 use crate::clean::memory::MemoryGate;
@@ -335,12 +336,7 @@ async fn launched(
     let image = group.server.place.place_name();
     let named = server.engine.as_ref().or(preset.engine.as_ref());
     let prepared = async {
-        let engine = collect::engine_of_image(named, image)?;
-        let here = collect::unless_stopped(context.stop, runtime.image_id(image)).await?;
-        if here.is_none() {
-            return Err(Failure::environment(format!("image `{image}` is not here"))
-                .hint(format!("`docker pull {image}`")));
-        }
+        let engine = preflight::engine_in_image(runtime, named, image, context.stop).await?;
         let (mut spec, health) = collect::launch_spec(Launch {
             name: format!("plimsoll-{run_id}"),
             image,
@@ -382,10 +378,12 @@ async fn launched(
         Ok(found) => found,
         Err(failure) => {
             context.stop.note_settled(&spec.name);
-            return Err(CellTrouble {
-                phase: RowPhase::Start,
-                ..CellTrouble::while_preparing(&failure)
-            });
+            // The image is here: it is what is asked of Docker that it does not do.
+            return Err(CellTrouble::new(
+                RowCause::Refused,
+                RowPhase::Start,
+                &failure,
+            ));
         }
     };
     let facts = &found.facts;
@@ -503,6 +501,7 @@ async fn observed(
         let began_ns = started.map_or(0, |m| m.at_ns);
         let sink = progress.clone();
         let capture_path = paths.capture.clone();
+        let profile_path = context.folder.relative_path(&paths.profile);
         let concluded = run_blocking(move || collect::derive_and_store(&sink, &paths, collected))
             .await
             .and_then(|concluded| concluded)
@@ -515,7 +514,13 @@ async fn observed(
             .map_err(CellTrouble::while_storing)?;
         match concluded.failure {
             None => Ok((capture_path, began_ns)),
-            Some(f) => Err(CellTrouble::of_run(&concluded.profile, &f, RowPhase::Start)),
+            Some(f) => {
+                let start = FailedStart::of_profile(&concluded.profile, profile_path);
+                Err(CellTrouble {
+                    start: Some(Box::new(start)),
+                    ..CellTrouble::of_run(&concluded.profile, &f, RowPhase::Start)
+                })
+            }
         }
     };
     let outcome = match captured.await {

@@ -256,7 +256,11 @@ impl GroupRunner<'_> {
             let started =
                 engine::start_engine(context, self.group, preset, need, &attempt.run_id, progress);
             match started.await {
-                Ok(ready) => *running = Some(ready),
+                Ok(ready) => {
+                    *running = Some(ready);
+                    // The journal counts the start by itself.
+                    attempt.began = Instant::now();
+                }
                 Err(_) if context.stop.stop_reason().is_some() => {
                     return Err(context.stop.stop_failure());
                 }
@@ -265,8 +269,6 @@ impl GroupRunner<'_> {
                     hopeless.of_need.push((need, trouble));
                 }
             }
-            // The journal counts the start by itself.
-            attempt.began = Instant::now();
         }
         let Some(ready) = running.as_mut() else {
             let trouble = hopeless.blocker_for(need);

@@ -33,7 +33,13 @@ pub struct CellAttempt<'a> {
 impl CellAttempt<'_> {
     /// The row of a try that came to nothing.
     pub fn failed_row(&self, trouble: &CellTrouble) -> CellRow {
+        let (profile, figures) = match trouble.start.as_deref() {
+            Some(start) => (Some(start.profile.clone()), start.figures.clone()),
+            None => (None, RowFigures::default()),
+        };
         CellRow {
+            profile,
+            figures,
             status: RowStatus::Failed,
             cause: Some(trouble.cause),
             phase: Some(trouble.phase),

@@ -50,12 +50,12 @@ pub fn merge_runs(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<
     let shelter = private::temporary_folder(parent, ".plimsoll-merge-").map_err(unwritable)?;
     let made = shelter.path().join("merged");
     private::create_folders(&made.join(CELLS_FOLDER)).map_err(unwritable)?;
-    gather_files(&sources, &mut chosen, &made, &mut notes)?;
     let paths: Vec<&Path> = sources.iter().map(|s| s.path.as_path()).collect();
+    let starts = link_each(&paths, STARTS_FOLDER, &made)?;
+    gather_files(&sources, &mut chosen, (&made, &starts), &mut notes)?;
     for name in [folder::CONFIG_FILE, folder::ENV_FILE] {
         same_texts(&paths, name, &made)?;
     }
-    link_each(&paths, STARTS_FOLDER, &made)?;
 
     let mut cells = Cells::default();
     for source in &sources {
@@ -287,7 +287,7 @@ fn moment(row: &CellRow) -> Option<jiff::Timestamp> {
 fn gather_files(
     sources: &[MergeSource],
     chosen: &mut [ChosenRow],
-    made: &Path,
+    (made, starts): (&Path, &HashMap<PathBuf, PathBuf>),
     notes: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let all: Vec<CellFiles> = sources.iter().map(|s| CellFiles::of(&s.path)).collect();
@@ -295,16 +295,17 @@ fn gather_files(
     for one in chosen {
         let files = all[one.source].of_cell(&one.row.cell);
         link_all(files, &made.join(CELLS_FOLDER))?;
-        let there = |profile: &String| {
-            let name = profile
-                .strip_prefix(CELLS_FOLDER)
-                .map(|n| n.trim_start_matches('/'));
-            name.is_some_and(|n| files.iter().any(|f| f.file_name().is_some_and(|f| f == n)))
+        let Some(profile) = one.row.profile.take() else {
+            continue;
         };
-        if one.row.profile.as_ref().is_some_and(|p| !there(p)) {
-            one.row.profile = None;
-            lost += 1;
-        }
+        // Folders of starts may have another name now.
+        let from = sources[one.source].path.join(&profile);
+        let moved = |folder: &Path| Some(starts.get(folder)?.join(from.file_name()?));
+        one.row.profile = match from.parent().and_then(moved) {
+            Some(start) => (made.join(&start).is_file()).then(|| start.to_string_lossy().into()),
+            None => files.contains(&from).then_some(profile),
+        };
+        lost += usize::from(one.row.profile.is_none());
     }
     if lost > 0 {
         notes.push(format!(

@@ -1,11 +1,14 @@
 //! What ran out of memory in earlier runs of a sweep: one file for all runs of a name.
 
 use super::folder::{OOM_FILE, of_name};
+use crate::container::Runtime;
 use crate::error::Failure;
-use crate::matrix::{CellId, CellLoad, GroupId, OomMemory, OomRecord};
+use crate::matrix::{Cell, CellId, CellLoad, EnginePlace, GroupId, OomMemory, OomRecord};
 use crate::store::{append_shared, private, read_lines};
 use crate::telemetry;
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// One line.
@@ -31,6 +34,29 @@ pub fn machine_bytes() -> Option<u64> {
         totals.sum::<Option<u64>>()
     });
     gpus.or_else(|| crate::host::read_facts().memory_bytes)
+}
+
+/// Memory that the container of each group may have now, bytes; without a limit all there is. What is not
+/// known is left out.
+pub async fn present_limits(runtime: &Runtime, cells: &[Cell]) -> HashMap<GroupId, u64> {
+    let mut limits = HashMap::new();
+    for cell in cells {
+        if limits.contains_key(&cell.group) {
+            continue;
+        }
+        let limit = match &cell.server.place {
+            EnginePlace::Image(preset) => {
+                let limit = preset.memory.as_ref().and_then(|text| text.parse().ok());
+                limit.and_then(|Bytes(bytes)| Some(bytes).filter(|b| *b > 0))
+            }
+            EnginePlace::Container(name) => match runtime.inspect_container(name).await {
+                Ok(Some(found)) => found.facts.memory_limit_bytes,
+                _ => continue,
+            },
+        };
+        limits.insert(cell.group.clone(), limit.unwrap_or(u64::MAX));
+    }
+    limits
 }
 
 /// The memory of a sweep, kept beside the folders of its runs.

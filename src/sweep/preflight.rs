@@ -5,6 +5,7 @@ use super::request::serves_what_is_asked;
 use super::schedule::DeviceClaims;
 use crate::collect::{self, AttachedEngine, ModelFiles, StopSignal};
 use crate::container::Runtime;
+use crate::engine::EngineId;
 use crate::error::Failure;
 use crate::matrix::{CellGroup, EnginePlace, GroupId, SweepPlan};
 use crate::preset::Preset;
@@ -54,7 +55,7 @@ pub async fn check_needs(
             if seen.contains(&(key.clone(), "")) {
                 return Ok(());
             }
-            image(runtime, preset, group, &mut found).await?;
+            image(runtime, preset, group, stop, &mut found).await?;
             seen.insert((key, ""));
             Ok(())
         };
@@ -131,19 +132,39 @@ async fn check_container(
     Ok(())
 }
 
+/// The engine in an image, which must be here.
+pub async fn engine_in_image(
+    runtime: &Runtime,
+    named: Option<&String>,
+    image: &str,
+    stop: &StopSignal,
+) -> Result<EngineId, Failure> {
+    let here = collect::unless_stopped(stop, runtime.image_id(image)).await?;
+    if here.is_none() {
+        return Err(Failure::environment(format!("image `{image}` is not here"))
+            .hint(format!("`docker pull {image}`")));
+    }
+    collect::engine_of_image(named, image).map_err(|mut failure| {
+        if named.is_none() {
+            let names = EngineId::all_names();
+            failure.hints = vec![format!(
+                "name it with the file's key `engine:` (or --engine): {names}"
+            )];
+        }
+        failure
+    })
+}
+
 async fn image(
     runtime: &Runtime,
     preset: &Preset,
     group: &CellGroup,
+    stop: &StopSignal,
     found: &mut Preflight,
 ) -> Result<(), Failure> {
     let image = group.server.place.place_name();
     let named = group.server.engine.as_ref().or(preset.engine.as_ref());
-    let engine = collect::engine_of_image(named, image)?;
-    if runtime.image_id(image).await?.is_none() {
-        return Err(Failure::environment(format!("image `{image}` is not here"))
-            .hint(format!("`docker pull {image}`")));
-    }
+    let engine = engine_in_image(runtime, named, image, stop).await?;
     for volume in &preset.volumes {
         let source = volume.split(':').next().unwrap_or(volume);
         // Docker would make an empty folder of a path that is not there.

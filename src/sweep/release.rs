@@ -152,6 +152,7 @@ mod tests {
                 cause: RowCause::MemoryHeld,
                 phase: RowPhase::Start,
                 message: message.to_owned(),
+                start: None,
             },
             gate: MemoryGate::with_backend(Box::new(Readings(readings)), "c"),
         }

@@ -125,7 +125,8 @@ pub async fn run_sweep(
         .iter()
         .filter(|s| !work.is_finished(&s.cell))
     {
-        let row = untried(&skip.cell, RowStatus::Skipped, skip.cause, skip.why.clone());
+        let mut row = untried(&skip.cell, RowStatus::Skipped, skip.cause, skip.why.clone());
+        row.figures.limit_reached_bytes = skip.limit_bytes;
         ledger.take_row(&skip.cell, row)?;
     }
     let mut waiting = Vec::new();

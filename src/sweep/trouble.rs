@@ -3,7 +3,7 @@
 use crate::capture::RunEnd;
 use crate::engine::facts::Severity;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{CellRow, RowCause, RowPhase, RowStatus};
+use crate::matrix::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};
 use crate::profile::Profile;
 
 /// What went wrong with a cell or with the start of its engine.
@@ -15,6 +15,35 @@ pub struct CellTrouble {
     pub phase: RowPhase,
     /// The same in a sentence.
     pub message: String,
+    /// The engine's start, where that was it and was captured.
+    pub start: Option<Box<FailedStart>>,
+}
+
+/// What is known of a start in vain: nothing that was measured of a load.
+#[derive(Debug, Clone)]
+pub struct FailedStart {
+    /// Its profile, relative to the folder of the sweep.
+    pub profile: String,
+    /// What ran, and what measured.
+    pub figures: RowFigures,
+}
+
+impl FailedStart {
+    /// Of its profile.
+    pub fn of_profile(profile: &Profile, path: String) -> FailedStart {
+        let all = RowFigures::of_profile(profile);
+        FailedStart {
+            profile: path,
+            figures: RowFigures {
+                limit_reached_bytes: all.limit_reached_bytes,
+                memory_backend: all.memory_backend,
+                engine: all.engine,
+                engine_version: all.engine_version,
+                simulated: all.simulated,
+                ..RowFigures::default()
+            },
+        }
+    }
 }
 
 impl CellTrouble {
@@ -31,6 +60,7 @@ impl CellTrouble {
             cause,
             phase,
             message,
+            start: None,
         }
     }
 
@@ -65,6 +95,10 @@ impl CellTrouble {
                 cause,
                 phase: RowPhase::Start,
                 message: row.message.clone().unwrap_or_default(),
+                start: row.profile.clone().map(|profile| {
+                    let figures = row.figures.clone();
+                    Box::new(FailedStart { profile, figures })
+                }),
             }
         })
     }

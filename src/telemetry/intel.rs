@@ -92,16 +92,16 @@ impl IntelBackend {
             let (message, hint) = match is_here(roots) {
                 true => (
                     "Intel's GPU here is integrated: it works in the host's memory",
-                    "nothing is missing: that is measured as the container's host memory",
+                    Some("nothing is missing: that is measured as the container's host memory"),
                 ),
                 false => (
-                    "there is no Intel GPU on this host",
-                    "where there is one, its driver is not loaded: `modprobe xe`",
+                    "there is no Intel GPU on this host, or its driver is not loaded",
+                    None,
                 ),
             };
             return Err(Unusable {
                 message: message.to_owned(),
-                hint: Some(hint),
+                hint,
             });
         }
         let entries = open_devices(&roots.proc);

@@ -1,6 +1,6 @@
 //! Which memory backends this host could use, without a container: for `doctor`.
 
-use super::{amd, cgroup, intel, nvml};
+use super::{amd, cgroup, intel, nvml, toolkit};
 
 /// One backend, looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,8 +19,14 @@ pub struct BackendSurvey {
 
 /// Looks at every backend. Where the GPUs of one vendor are read, nothing has to be done about those of others.
 pub fn survey_backends() -> Vec<BackendSurvey> {
+    let mut nvidia = survey_gpus("backend nvml (NVIDIA)", nvml::survey_gpus());
+    let parts = toolkit::survey_toolkits();
+    // Where there is no such GPU, its driver is no lack.
+    if !nvml::is_named() && !parts.iter().any(|part| part.name.starts_with("NVIDIA")) {
+        nvidia.hint = None;
+    }
     without_needless_hints(vec![
-        survey_gpus("backend nvml (NVIDIA)", nvml::survey_gpus()),
+        nvidia,
         survey_gpus(
             "backend amd (AMD)",
             amd::survey_gpus(&amd::Roots::from_environment()),

@@ -1,7 +1,7 @@
 //! The document of a tuning: the best settings, what each was worth, everything that was tried and what was not.
 
 use super::search::TuningSearch;
-use super::space::{SettingAxis, SettingSpace};
+use super::space::{SettingAxis, SettingSpace, describe_settings};
 use super::trial::{LoadFigures, MissedLimit, Trial, TuningGoal, TuningLimits};
 use crate::capture::RunEnd;
 use crate::compare::validate::ItemRow;
@@ -193,6 +193,31 @@ pub struct UntriedSettings {
 }
 
 impl Tuning {
+    /// Settings that score less than the best by no more than its repeats lie apart.
+    pub fn equal_to_best(&self) -> Vec<&Trial> {
+        let spread = self.best.as_ref().and_then(|b| b.spread_percent);
+        let (Some(best), Some(spread)) = (&self.best, spread) else {
+            return Vec::new();
+        };
+        let limits = TuningLimits {
+            objectives: self.objectives.clone(),
+            headroom_percent: self.headroom_percent,
+        };
+        let least = best.score * (1.0 - spread / 100.0);
+        let is_equal = |trial: &&Trial| {
+            let own = Trial::best_load(&trial.long_loads, self.goal, &limits);
+            trial.settings != best.settings
+                && own.is_some_and(|(_, own)| own.keeps_limits && own.score >= least)
+        };
+        // A number of requests has no noise.
+        let noisy = self.goal != TuningGoal::Concurrency;
+        self.trials
+            .iter()
+            .filter(|_| noisy)
+            .filter(is_equal)
+            .collect()
+    }
+
     /// Draws the conclusions of a search.
     pub fn conclude_search(
         head: TuningHead,
@@ -220,7 +245,7 @@ impl Tuning {
             }
         });
         let starts = trials.iter().filter(|t| !t.measured_before).count();
-        Tuning {
+        let mut tuning = Tuning {
             document: TUNING_DOCUMENT.into(),
             schema_version: TUNING_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
@@ -253,7 +278,18 @@ impl Tuning {
             trials: trials.to_vec(),
             not_tried: not_tried.collect(),
             notes: head.notes,
+        };
+        let equal = tuning.equal_to_best();
+        let equal: Vec<String> = equal
+            .iter()
+            .map(|t| describe_settings(&t.settings))
+            .collect();
+        if !equal.is_empty() {
+            let equal = equal.join("; ");
+            let note = format!("equal to the best within the noise of its repeats: {equal}");
+            tuning.notes.push(note);
         }
+        tuning
     }
 }
 
@@ -328,6 +364,11 @@ fn worth_of_settings(
     };
     let mut worth = Vec::new();
     for (at, axis) in space.axes.iter().enumerate() {
+        // The surrogate expects the same of all values of a setting that it saw one value of.
+        let is_learnt = search.known_trials().any(|trial| {
+            let own = space.candidates.get(trial.candidate);
+            own.is_some_and(|own| own.get(at) != places.get(at))
+        });
         for (place, value) in axis.values.iter().enumerate() {
             let mut other = places.clone();
             if std::mem::replace(&mut other[at], place) == place {
@@ -339,6 +380,10 @@ fn worth_of_settings(
             let trial = search.trials().iter().find(|t| t.candidate == candidate);
             let (change_percent, remark) = match trial {
                 Some(trial) => measured_change(trial, winner, goal, limits),
+                None if !is_learnt => {
+                    let why = "not known: no start had another value of it";
+                    (None, Some(why.to_owned()))
+                }
                 None => {
                     let of = |candidate| search.predicted_score(candidate);
                     let change = of(candidate).zip(of(winner.candidate));

@@ -15,5 +15,5 @@ pub use search::{NextCandidate, PlannedLoad, TuningSearch, default_starts, start
 pub use space::{DEFAULT_VALUE, SettingAxis, SettingSpace, describe_settings, settings_of_server};
 pub use trial::{
     LoadFigures, MissedLimit, RepeatFigures, Trial, TrialState, TuningGoal, TuningLimits,
-    objective_key,
+    objective_key, refused_flag,
 };

@@ -116,7 +116,7 @@ impl<'a> TuningSearch<'a> {
     }
 
     /// Every trial that teaches.
-    fn known_trials(&self) -> impl Iterator<Item = &Trial> {
+    pub(super) fn known_trials(&self) -> impl Iterator<Item = &Trial> {
         self.others.iter().chain(&self.trials)
     }
 
@@ -269,7 +269,12 @@ impl<'a> TuningSearch<'a> {
         Some((load, load.goal_score(self.goal)?))
     }
 
-    /// The candidates that cannot fit, with the reason.
+    /// Leaves out a candidate that was not tried.
+    pub fn exclude_candidate(&mut self, candidate: usize, why: String) {
+        self.excluded.entry(candidate).or_insert(why);
+    }
+
+    /// The candidates that are not started, with the reason.
     pub fn excluded(&self) -> &BTreeMap<usize, String> {
         &self.excluded
     }

@@ -263,6 +263,13 @@ pub struct Trial {
     pub took_s: f64,
 }
 
+/// The flag that an engine refused, by the advice of `configs/causes.yaml` for an unknown one.
+pub fn refused_flag(reason: &str) -> Option<&str> {
+    let (_, rest) = reason.split_once("leave out `")?;
+    let (flag, rest) = rest.split_once('`')?;
+    rest.contains("refuses it").then_some(flag)
+}
+
 /// A score that keeps the limits, or how far it is from them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialScore {
@@ -310,5 +317,17 @@ impl Trial {
     ) -> Option<(&LoadFigures, TrialScore)> {
         let long = Trial::best_load(&self.long_loads, goal, limits);
         long.or_else(|| Trial::best_load(&self.short_loads, goal, limits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_the_engine_refused_is_found_in_the_reason() {
+        let reason = "engine_died at 1 concurrent: the engine ended (exit 2): error: unrecognized arguments: --maxnumseqs 1 (correct or leave out `--maxnumseqs`: this release of the engine refuses it)";
+        assert_eq!(refused_flag(reason), Some("--maxnumseqs"));
+        assert_eq!(refused_flag("dominated: its short load scored 4.0"), None);
     }
 }

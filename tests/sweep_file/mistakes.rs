@@ -17,6 +17,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("models:\n  - m\n", "2:5: an entry of `models` must be a map of keys, not `m`", ""),
     ("models:\n  - {model_id: m, batch_sises: [1]}", "2:19: unknown key `batch_sises` of an entry of `models`", "did you mean `batch_sizes`?"),
     ("models:\n  - {model_id: m, qqq: [1]}", "2:19: unknown key `qqq` of an entry of `models`", ""),
+    ("models:\n  - model_id: m\n    image: i\n    memory: 1\n", "4:13: `memory` must be at least 6MiB, as Docker asks, not `1`", "did you mean `1GiB`?"),
     ("models:\n  - {model: m}", "2:6: unknown key `model` of an entry of `models`", "did you mean `model_id`?"),
     ("defaults:\n  tensor-parallel-sise: 2\nmodels: [{}]", "2:3: unknown key `tensor-parallel-sise` of `defaults`", "`tensor_parallel_size`"),
     ("defaults: 3\nmodels: [{}]", "1:11: `defaults` must be a map of keys, not `3`", ""),

@@ -93,10 +93,10 @@ fn shielded(look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Option<Ruling
         let why = format!("{} in it {what}", words::describe_process(process));
         return Some(Ruling::keep(CleanRule::NeverTouched, why));
     }
-    owner_lives(look)
+    owner_lives(look, chosen)
 }
 
-fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
+fn owner_lives(look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Option<Ruling> {
     let marks = || processes_of(look).filter_map(|p| p.mark.as_ref());
     let why = if look.owner == Owner::Alive {
         format!("its owner{} lives", run_label(look))
@@ -107,10 +107,11 @@ fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
     } else {
         return None;
     };
-    Some(
-        Ruling::keep(CleanRule::OwnerLives, why)
-            .advise("end that plimsoll first: it cleans up itself"),
-    )
+    let ruling = Ruling::keep(CleanRule::OwnerLives, why);
+    Some(match chosen {
+        Some(_) => ruling.advise("that plimsoll cleans up itself when it ends"),
+        None => ruling,
+    })
 }
 
 /// What no signal and no call to Docker can help against.

@@ -136,7 +136,7 @@ fn a_container_without_a_living_owner_goes() {
         &name_it(),
         Keep,
         OwnerLives,
-        "end that plimsoll first",
+        "that plimsoll cleans up itself",
     );
     container(
         "a plimsoll works on it",

@@ -6,7 +6,7 @@ use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, ExperimentHead, LevelRun, LevelState};
-use crate::matrix::{Cell, CellRow, EnginePlace, RowStatus};
+use crate::matrix::{Cell, CellRow, EnginePlace, RowPhase, RowStatus};
 use crate::report::chapters::document_report;
 use crate::report::chart::Chart;
 use crate::report::chart::png;
@@ -33,6 +33,10 @@ pub fn write_results(
         let row = history.rows.get(&cell.id);
         let found = row.and_then(|row| {
             let path = row.profile.as_ref()?;
+            // The profile of a start has nothing of the load that was asked for.
+            if row.phase == Some(RowPhase::Start) {
+                return None;
+            }
             Some(of_disk(console, &folder.path().join(path)))
         });
         let (profile, requests, wall_start_ns) = found.unwrap_or_default();

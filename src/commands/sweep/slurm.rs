@@ -5,7 +5,6 @@ use super::results::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
 use crate::collect::StopSignal;
-use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, CellId, OomMemory, RowStatus, SweepDefinition};
@@ -209,7 +208,7 @@ fn over(
             job.dir.display()
         ));
     }
-    Ok(exit_code_of(counts.done, counts.failed + missing))
+    Ok(super::exit_code_of_sweep(&counts))
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.

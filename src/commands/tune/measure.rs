@@ -137,6 +137,24 @@ impl<'a> TuningMeasure<'a> {
         facts
     }
 
+    /// Starts of this run that are no trial yet, and their loads that were measured.
+    pub fn unfinished_loads(&self, search: &TuningSearch<'_>) -> (usize, usize) {
+        let tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
+        let untried = (0..self.choice.servers.len()).filter(|c| !tried.contains(c));
+        let (rows, starts) = (lock_data(&self.rows), lock_data(&self.starts));
+        let loads = untried.filter_map(|candidate| {
+            let cells = self.cells_of(candidate);
+            starts.get(&cells.first()?.group.0)?;
+            let is_kept = |cell: &&Cell| {
+                let known = rows.get(&cell.id);
+                known.is_some_and(|k| k.of_this_run && k.row.status == RowStatus::Done)
+            };
+            Some(cells.iter().filter(is_kept).count())
+        });
+        let loads: Vec<usize> = loads.collect();
+        (loads.len(), loads.iter().sum())
+    }
+
     /// The cells of a candidate: short loads from few requests to many, then the long ones.
     pub fn cells_of(&self, candidate: usize) -> Vec<Cell> {
         let Some(server) = self.choice.servers.get(candidate) else {

@@ -392,9 +392,9 @@ pub fn phase_after(steps: &[StepMark]) -> &'static str {
 fn spoken(phase: &str) -> &'static str {
     match phase {
         "loading_weights" => "while it loaded the weights",
-        "profiling" => "after the weights were loaded, before the KV pool was taken",
-        "kv_cache_allocation" => "when it took the KV pool",
-        "graph_capture" => "after the KV pool was taken, before it was ready",
+        "profiling" => "after its weights were loaded",
+        "kv_cache_allocation" => "when it allocated the KV pool",
+        "graph_capture" => "after the KV pool was allocated",
         "compute_buffers" => "when it reserved the compute buffers",
         "start_of_server" => "after the graphs were captured",
         "serving" => "while it served",

@@ -231,6 +231,7 @@ const VLLM: &[&str] = &[
     "WARNING 01-02 03:04:05 scheduler.py:1] Sequence group 7 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. total_num_cumulative_preemption=1",
     "0, 8192 MiB",
     "WARNING 01-02 03:04:05 [fp8.py:1] Using KV cache scaling factor 1.0 for fp8_e4m3.",
+    "WARNING 01-02 03:04:05 [decorators.py:1] Compiling model again due to a load failure from /c, reason: x",
     // What is missing behind it is the draft model's.
     "INFO 01-02 03:04:05 [a.py:1] non-default args: {'model': 'org/m', 'speculative_config': {'method': 'eagle'}}\nLoading safetensors checkpoint shards: 100% Completed | 1/1 [00:01<00:00]\nRuntimeError: Cannot find any model weights with `org/d`",
     "INFO 01-02 03:04:05 [a.py:1] non-default args: {'model': 'org/m', 'speculative_config': {'method': 'eagle'}}\nINFO 01-02 03:04:06 [b.py:1] Loading drafter model...\nRuntimeError: Cannot find any model weights with `org/d`",

@@ -144,16 +144,26 @@ fn largest(
     mut stage: impl FnMut(&std::ops::Range<u64>, bool, bool) -> Vec<Allocation>,
 ) -> Weights {
     let (model, deployment) = (context.model, context.deployment);
-    let stages = shard::stages(model.mixers.len() as u64, deployment.pp.max(1));
-    let count = stages.len();
+    let layers = model.mixers.len() as u64;
+    let stages = match shard::offloaded(layers, deployment) {
+        Some((layers, output)) => vec![(layers, false, output)],
+        None => {
+            let stages = shard::stages(layers, deployment.pp.max(1));
+            let count = stages.len();
+            let placed = stages.into_iter().enumerate();
+            placed
+                .map(|(at, layers)| (layers, at == 0, at + 1 == count))
+                .collect()
+        }
+    };
     let caching = !matches!(
         deployment.engine,
         EngineId::LlamaCpp | EngineId::Transformers | EngineId::TensorRtLlm
     ) && !deployment.on_cpu;
     let counted = runtime::counts_lora(deployment);
     let mut best: Option<(u64, Made, u64, usize)> = None;
-    for (at, layers) in stages.iter().enumerate() {
-        let mut allocations = stage(layers, at == 0, at + 1 == count);
+    for (at, (layers, first, last)) in stages.iter().enumerate() {
+        let mut allocations = stage(layers, *first, *last);
         let slots = runtime::lora(
             model,
             deployment,

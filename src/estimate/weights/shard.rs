@@ -107,6 +107,14 @@ pub fn stages(layers: u64, pp: u64) -> Vec<Range<u64>> {
         .collect()
 }
 
+/// The layers that llama.cpp puts on the GPU where it does not put all there, and whether the output layer is among them:
+/// it comes first, then the last of the others (llama.cpp of 2026, src/llama-model.cpp, `i_gpu_start`).
+pub fn offloaded(layers: u64, deployment: &Deployment) -> Option<(Range<u64>, bool)> {
+    let slots = deployment.gpu_layers.filter(|n| *n <= layers)?;
+    let begin = (layers + 1 - slots).min(layers);
+    Some((begin..layers, slots > 0))
+}
+
 /// Whether the engine would start with this division at all.
 ///
 /// # Errors

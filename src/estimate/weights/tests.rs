@@ -356,3 +356,27 @@ fn the_layers_of_a_vision_tower_are_split_by_figures_and_by_files() {
     // 16 heads are not divided by 32.
     assert_eq!(vision(32), 4 * split + whole);
 }
+
+#[test]
+fn llama_cpp_puts_the_output_layer_and_then_the_last_layers_on_the_gpu() {
+    let model = llama(json!({}));
+    let with = |gpu_layers| {
+        let deployment = Deployment {
+            gpu_layers,
+            ..Deployment::with_defaults(EngineId::LlamaCpp)
+        };
+        let cache = crate::estimate::kv::of(&model, &deployment).unwrap();
+        (of(&model, &deployment).unwrap().bytes, cache.layers.len())
+    };
+    let output = 2 * 4096 * 128_256;
+    let (all, layers) = with(None);
+    assert_eq!(layers, 32);
+    assert_eq!(with(Some(33)), (all, 32));
+    assert_eq!(with(Some(99)), (all, 32));
+    assert_eq!(with(Some(0)), (0, 0));
+    let (alone, none) = with(Some(1));
+    assert_eq!((alone / 1_000_000, none), (output / 1_000_000, 0));
+    let (half, sixteen) = with(Some(17));
+    assert_eq!(sixteen, 16);
+    assert!((half - alone).abs_diff((all - alone) / 2) < 1 << 20);
+}

@@ -2,6 +2,7 @@
 
 use super::fault::FileFault;
 use super::tree::{YamlNode, YamlValue, format_number};
+use crate::units::Bytes;
 use crate::wording::did_you_mean;
 use std::ops::RangeInclusive;
 
@@ -115,10 +116,18 @@ pub fn read_flag(key: &str, node: &YamlNode) -> Result<bool, FileFault> {
     }
 }
 
+/// Docker refuses a container with less, and takes 0 for no limit.
+const LEAST_MEMORY: u64 = 6 << 20;
+
 /// A size, kept as it was written.
 pub fn read_size(key: &str, node: &YamlNode) -> Result<String, FileFault> {
     let text = read_word(key, node)?;
-    match text.parse::<crate::units::Bytes>() {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(bytes)) if key == "memory" && (1..LEAST_MEMORY).contains(&bytes) => {
+            let bare = text.bytes().all(|b| b.is_ascii_digit()) && !node.secret;
+            let meant = bare.then(|| format!("did you mean `{text}GiB`?"));
+            Err(wrong_value(key, "at least 6MiB, as Docker asks", node).with_hint_if(meant))
+        }
         Ok(_) => Ok(text),
         Err(_) => Err(wrong_value(key, "a size such as 16GiB", node)),
     }

@@ -78,8 +78,8 @@ fn what_ran_out_of_memory_before_is_skipped_with_its_reason() {
     assert_eq!(
         why,
         [
-            "it ran out of memory on 2026-11-20",
-            "`in 128 out 128 batch 64 bench serve`, which takes no more, ran out of memory on 2026-11-20"
+            "it ran out of memory on 2026-11-20; --retry-oom tries it again",
+            "`in 128 out 128 batch 64 bench serve`, which takes no more, ran out of memory on 2026-11-20; --retry-oom tries it again"
         ]
     );
     assert!(plan.skipped.iter().all(|s| s.cause == RowCause::KnownOom));

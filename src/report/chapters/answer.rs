@@ -4,6 +4,7 @@
 //! what was measured, no change of a setting is advised.
 
 use super::Sources;
+use super::compare::{compare_runs, incomparable_sentence};
 use super::experiment::read_experiment;
 use super::figures::{SourcedFigures, gib_cell, reason_at_path};
 use super::load_line::read_load_line;
@@ -28,6 +29,7 @@ use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
 use crate::report::tables::format_in_unit;
 use crate::units::{Bytes, GIB, to_gib};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The gauge of documents that have no size of a device.
 const KV_POOL: &str = "KV pool";
@@ -56,7 +58,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     let advice = (material.load_lines.iter()).flat_map(|l| read_load_line(&l.document).advice);
     let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
     answer.actions.extend(advice.take(free).map(advice_action));
-    if sweeps_failed(material) {
+    if nothing_measured(material) {
         answer.state = AnswerState::Failed;
     }
     // What was asked for comes before the runs that it is made of; of several kinds the summary has the answers.
@@ -65,8 +67,15 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         ([], _) => {}
         (_, 1) => {
             let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
+            // Of what failed no figure promises anything.
+            answer.gauge = answer.gauge.filter(|_| !nothing_measured(material));
             let headroom = answer.gauge.as_ref().map(describe_headroom);
             answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
+            // The word is the gauge's: so is the colour, whatever the fullest run met besides.
+            let gauge = answer.gauge.as_ref().filter(|g| g.label != KV_POOL);
+            if let Some(gauge) = gauge.filter(|_| answer.state != AnswerState::Failed) {
+                answer.state = state_of_headroom(gauge.headroom_level()).0;
+            }
         }
         ([(_, name, first), ..], _) if answer.verdict.is_empty() => {
             answer.verdict = format!("{name}: {first}");
@@ -123,7 +132,8 @@ fn answer_of_documents(material: &Material) -> Answer {
     let (mut devices, mut pools) = (Vec::new(), Vec::new());
     for stored in &material.sweeps {
         let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-        let rows = sweep.cells.into_iter().map(|cell| cell.figures);
+        let measured = sweep.cells.into_iter().filter(SweepCell::is_done);
+        let rows = measured.map(|cell| cell.figures);
         for row in rows {
             pools.extend(kv_pool(row.kv_used_bytes, row.kv_pool_bytes));
             devices.extend(row.fullest_device);
@@ -334,7 +344,11 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     let p = &run.profile;
     let gauge = fullest.gauge;
     let headroom = gauge.headroom_level();
-    let (state, word) = state_of_headroom(headroom);
+    let preempted = p.vllm_internal_metrics.preemptions.filter(|n| *n > 0);
+    let (state, word) = state_of_headroom(match preempted {
+        Some(_) => headroom.max(Headroom::Tight),
+        None => headroom,
+    });
     let peak = peak_sentence(p, &gauge, fullest.page_cache);
     // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
@@ -349,9 +363,7 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
         _ => (state, format!("{word}: {peak}")),
     };
     (answer.state, answer.verdict) = (state, verdict);
-    let pool = &p.vllm_internal_metrics;
-    if let Some(n) = pool.preemptions.filter(|n| *n > 0) {
-        answer.state = answer.state.max(AnswerState::Tight);
+    if let Some(n) = preempted {
         answer.verdict.push_str(&format!(
             " The KV pool ran full: {}.",
             counted_noun(n as usize, "preemption")
@@ -378,6 +390,13 @@ fn with_host_memory(mut answer: Answer, p: &Profile) -> Answer {
             Bytes(gauge.total_bytes),
             gauge.used_percent()
         );
+        let nearer = ["Safe", "Tight"]
+            .into_iter()
+            .filter(|_| state > answer.state);
+        let rest = nearer.flat_map(|w| answer.verdict.strip_prefix(w)).next();
+        if let Some(rest) = rest {
+            answer.verdict = format!("{word}{rest}");
+        }
         answer.verdict.push_str(&sentence);
         answer.state = answer.state.max(state);
         let limits = [p.host_memory.as_ref().and_then(|h| h.limit_level.clone())];
@@ -669,7 +688,10 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
 /// Of two runs that are compared: how the peak moved, and the headroom of the second.
 fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) -> Answer {
     let mut answer = answer_of_run(after, fullest_device(after), sources, true);
-    let peak = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes;
+    let peak = |r: &ReportRun| match &r.profile.memory_breakdown {
+        all if all.per_gpu.len() > 1 => Some(fullest_device(r)?.gauge.used_bytes),
+        one => one.total_measured_bytes,
+    };
     if let Some((a, b)) = peak(before).zip(peak(after)) {
         let percent = (b as f64 - a as f64) / a.max(1) as f64 * 100.0;
         let moved = match b.cmp(&a) {
@@ -682,6 +704,12 @@ fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) 
             }
         };
         answer.verdict = format!("{moved} {}", answer.verdict);
+    }
+    if let Some(sentence) = incomparable_sentence(&compare_runs(before, after)) {
+        answer.verdict = format!("{sentence} {}", answer.verdict);
+        if answer.state == AnswerState::Safe {
+            answer.state = AnswerState::Unknown;
+        }
     }
     answer
 }
@@ -718,35 +746,95 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
     answer
 }
 
-/// Cells measured, and where the throughput was highest.
+/// What failed by which causes, cells measured, and where the throughput was highest.
 fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
+    let all = counted_noun(sweep.cells.len(), "cell");
     let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
-    let mut text = format!(
-        "{measured} of {} measured",
-        counted_noun(sweep.cells.len(), "cell")
-    );
-    // "Safe" behind it is of the measured cells alone.
-    let too_large = sweep.cells.iter().filter(|c| lacked_memory(c)).count();
-    if too_large > 0 {
-        text.push_str(&format!(", {too_large} need more memory than there is"));
+    let is_failed = |c: &&SweepCell| c.status == "failed";
+    let failed: Vec<&SweepCell> = sweep.cells.iter().filter(is_failed).collect();
+    let mut text = match failed.len() {
+        0 => format!("{measured} of {all} measured"),
+        n => {
+            let causes = count_causes(&failed);
+            let measured = match measured {
+                0 => "none".to_owned(),
+                measured => measured.to_string(),
+            };
+            format!("{n} of {all} failed: {causes}; {measured} measured")
+        }
+    };
+    let is_skipped = |c: &&SweepCell| c.status == "skipped" && lacked_memory(c);
+    let skipped: Vec<&SweepCell> = sweep.cells.iter().filter(is_skipped).collect();
+    if !skipped.is_empty() {
+        let limited = sweep.cells.iter();
+        let limited = limited.filter(|c| c.figures.limit_reached_bytes.is_some());
+        let limited: BTreeSet<&str> = limited.map(|c| c.group.as_str()).collect();
+        let more_than = match skipped.iter().all(|c| limited.contains(c.group.as_str())) {
+            true => "their limit",
+            false => "there is",
+        };
+        let n = skipped.len();
+        text.push_str(&format!(
+            ", {n} skipped for needing more memory than {more_than}"
+        ));
     }
-    let cells = (sweep.cells.iter()).filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
-    if let Some((cell, best)) = cells.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        let (cell, best) = (describe_cell(&sweep, cell), format_figure(best));
-        text.push_str(&format!("; best throughput: {best} tokens/s {cell}"));
+    let mut fastest: Vec<(&SweepCell, f64)> = (sweep.cells.iter())
+        .filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)))
+        .collect();
+    fastest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if let Some(best) = fastest.first().copied() {
+        let equal = fastest.iter().filter(|next| is_within_noise(best, **next));
+        let words = |(cell, value): &(&SweepCell, f64)| {
+            let (cell, value) = (describe_cell(&sweep, cell), format_figure(*value));
+            format!("{value} tokens/s {cell}")
+        };
+        let rest = equal.clone().skip(2).count();
+        let named: Vec<String> = equal.take(2).map(words).collect();
+        let noise = match named.len() {
+            1 => "",
+            _ => ", equal within noise",
+        };
+        text.push_str(&format!("; best throughput{noise}: {}", named.join("; ")));
+        if rest > 0 {
+            text.push_str(&format!("; {rest} more"));
+        }
     }
     text.push('.');
     Some(text)
 }
 
-/// Whether cells were tried and none of them was measured.
-fn sweeps_failed(material: &Material) -> bool {
+/// `2 oom, 1 timeout`, the most frequent first.
+fn count_causes(failed: &[&SweepCell]) -> String {
+    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+    for cell in failed {
+        let cause = cell.cause.as_deref().unwrap_or("cause unknown");
+        *causes.entry(cause).or_default() += 1;
+    }
+    let mut causes: Vec<(&str, usize)> = causes.into_iter().collect();
+    causes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let words = causes.iter().map(|(cause, n)| format!("{n} {cause}"));
+    words.collect::<Vec<_>>().join(", ").replace('_', " ")
+}
+
+/// Two runs of one cell without repeats differ by about this share.
+const NOISE: f64 = 0.01;
+
+/// Whether a throughput is no lower than the best by more than repeats differ.
+fn is_within_noise(best: (&SweepCell, f64), next: (&SweepCell, f64)) -> bool {
+    let spread = |cell: &SweepCell| cell.figures.tokens_per_second_stddev;
+    let spreads = spread(best.0).zip(spread(next.0));
+    best.1 - next.1 <= spreads.map_or(best.1 * NOISE, |(a, b)| a + b)
+}
+
+/// Whether there are sweeps of which cells were tried or skipped, and none was measured.
+fn nothing_measured(material: &Material) -> bool {
     let sweeps = material.sweeps.iter();
     let cells: Vec<SweepCell> = sweeps
         .flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
         .collect();
-    cells.iter().any(|c| c.status == "failed") && !cells.iter().any(SweepCell::is_done)
+    let in_vain = |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped");
+    cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done)
 }
 
 fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
@@ -767,8 +855,16 @@ fn load_line_sentence(stored: &StoredDocument) -> Option<String> {
         (None, Some(fails)) => format!("Does not sustain {fails}; fewer were not tried."),
         (None, None) => format!("Predicted: {}.", requests(line.prediction.concurrency?)),
     };
-    Some(match measured.limiting {
-        Some(limit) => format!("{text} Limited by {limit}."),
-        None => text,
-    })
+    let limit = match measured.limiting {
+        Some(limit) => format!(" Limited by {limit}."),
+        None if measured.fails_at.is_some() => " What limits it is not known.".to_owned(),
+        None => String::new(),
+    };
+    let early = match line.outcome {
+        RunEnd::Completed => "",
+        RunEnd::Interrupted => "Interrupted, so the line is not known. ",
+        _ => "Ended early, so the line is not known. ",
+    };
+    let early = if measured.closed { "" } else { early };
+    Some(format!("{early}{text}{limit}"))
 }

@@ -379,13 +379,18 @@ fn pool_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         let known = cell("KV pool, GiB", reserved, "total_gpu_kv_cache_gb");
         row("Reserved", known, "GiB".into());
     }
-    let tokens = cell(
-        "KV pool, tokens",
-        count(m.total_gpu_kv_cache_tokens),
-        "total_gpu_kv_cache_tokens",
-    );
-    row("Reserved", tokens, "tokens".into());
-    if let (Some(n), Some(size)) = (m.num_gpu_blocks, m.block_size) {
+    let blocks = m.num_gpu_blocks.zip(m.block_size);
+    let tokens = m.total_gpu_kv_cache_tokens;
+    let (tokens, key, unit) = match blocks.filter(|_| tokens.is_none()) {
+        Some((n, size)) => {
+            let unit = "tokens: blocks times their size";
+            (n.checked_mul(size), "num_gpu_blocks", unit)
+        }
+        None => (tokens, "total_gpu_kv_cache_tokens", "tokens"),
+    };
+    let tokens = cell("KV pool, tokens", count(tokens), key);
+    row("Reserved", tokens, unit.into());
+    if let Some((n, size)) = blocks {
         let blocks = cell("KV pool, blocks", Some(n as f64), "num_gpu_blocks");
         row("Reserved", blocks, format!("blocks of {size} tokens"));
     }

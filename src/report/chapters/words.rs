@@ -4,7 +4,7 @@ use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
 use crate::engine::shown_name;
-use crate::profile::{Profile, describe_cgroup, recording_name};
+use crate::profile::{Profile, SECOND_ENGINE, describe_cgroup, recording_name};
 use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::Material;
 use crate::units::Bytes;
@@ -124,6 +124,9 @@ pub(in crate::report) fn mode_label(profile: &Profile) -> &'static str {
             "started by plimsoll for several runs: its start-up was observed before this one"
         }
         Mode::Serving => "attached to an engine that was already serving",
+        Mode::Idle if (profile.findings.iter()).any(|f| f.code == SECOND_ENGINE) => {
+            "the bench loaded a second engine beside the one that serves"
+        }
         Mode::Idle => "idle container: the bench loaded the engine",
         Mode::Started => "started by plimsoll: the engine's start-up was observed",
     }

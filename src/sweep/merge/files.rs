@@ -43,15 +43,23 @@ pub(super) fn link_all(files: &[PathBuf], to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A folder that each run may have: with its number where several have it.
-pub(super) fn link_each(runs: &[&Path], name: &str, to: &Path) -> Result<(), Failure> {
+/// A folder that each run may have: with its number where several have it. Gives the names, by the
+/// paths of before.
+pub(super) fn link_each(
+    runs: &[&Path],
+    name: &str,
+    to: &Path,
+) -> Result<HashMap<PathBuf, PathBuf>, Failure> {
+    let mut names = HashMap::new();
     let mut there = of_that_name(runs, name);
     there.retain(|path| path.is_dir());
     for (i, path) in there.iter().enumerate() {
-        let folder = match there.len() {
-            1 => to.join(name),
-            _ => to.join(format!("{name}-{}", i + 1)),
+        let new = match there.len() {
+            1 => PathBuf::from(name),
+            _ => PathBuf::from(format!("{name}-{}", i + 1)),
         };
+        let folder = to.join(&new);
+        names.insert(path.clone(), new);
         let made = || -> io::Result<Vec<PathBuf>> {
             private::create_folder(&folder)?;
             let entries = fs::read_dir(path)?;
@@ -63,7 +71,7 @@ pub(super) fn link_each(runs: &[&Path], name: &str, to: &Path) -> Result<(), Fai
         })?;
         link_all(&files, &folder)?;
     }
-    Ok(())
+    Ok(names)
 }
 
 fn link(from: &Path, folder: &Path) -> io::Result<()> {

@@ -4,7 +4,7 @@ use super::super::folder::{CONFIG_FILE, Folder};
 use super::super::journal::{EngineStart, Journal};
 use super::*;
 use crate::matrix::samples::{cell, row, sweep};
-use crate::matrix::{Cell, OomMemory, PlanOptions, Shard, SweepDefinition, SweepPlan};
+use crate::matrix::{Cell, OomMemory, PlanOptions, RowPhase, Shard, SweepDefinition, SweepPlan};
 use proptest::prelude::*;
 
 fn now() -> jiff::Zoned {
@@ -49,6 +49,10 @@ fn run(results: &Path, plan: &SweepPlan, rows: impl Fn(&Cell) -> Option<CellRow>
             fs::write(paths.capture.join("capture.json"), cell.id.to_string()).unwrap();
             fs::write(&paths.profile, "{}").unwrap();
             row.profile = Some(folder.relative_path(&paths.profile));
+            if row.phase == Some(RowPhase::Start) {
+                fs::write(&start.profile, "{}").unwrap();
+                row.profile = Some(folder.relative_path(&start.profile));
+            }
             journal.write_end(&row).unwrap();
         }
     }
@@ -105,6 +109,30 @@ proptest! {
             fs::read(joined.paths.csv).unwrap()
         );
     }
+}
+
+/// Each run has a folder of its starts.
+#[test]
+fn rows_of_failed_starts_name_their_profiles_in_the_joined_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let failed = |cell: &Cell| {
+        let phase = Some(RowPhase::Start);
+        let row = row(cell, RowStatus::Failed);
+        Some(CellRow { phase, ..row })
+    };
+    let runs = ["a", "b"].map(|model| {
+        let mut stage = sweep(cells(&[model]));
+        stage.name = model.into();
+        run(dir.path(), &plan(&stage, None), failed)
+    });
+    let merged = merge_runs(&runs, &dir.path().join("all"), &now()).unwrap();
+    let paths = rows(&merged.results).into_values();
+    let paths: BTreeSet<String> = paths.map(|row| row.unwrap().profile.unwrap()).collect();
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    assert!(
+        paths.iter().all(|path| merged.folder.join(path).is_file()),
+        "{paths:?}"
+    );
 }
 
 #[test]

@@ -31,14 +31,9 @@ use sysfs::{AMD_VENDOR, Card, CardMemoryFiles};
 const PATIENCE: Duration = Duration::from_millis(5);
 /// How AMD's devices are called in CDI.
 pub const CDI_KIND: &str = "amd.com/gpu=";
-/// Message for a host without AMD GPUs.
-const NO_GPU: &str = "there is no AMD GPU on this host";
 
 fn no_gpu() -> Unusable {
-    Unusable {
-        message: NO_GPU.into(),
-        hint: Some("where there is one, its driver is not loaded: `modprobe amdgpu`"),
-    }
+    Unusable::new("there is no AMD GPU on this host, or its driver is not loaded")
 }
 
 /// Reads the AMD GPUs that a container can see.

@@ -45,17 +45,25 @@ pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
     Ok(NVML.get_or_init(|| nvml))
 }
 
+fn unusable(error: &NvmlError) -> String {
+    // Its own words would name the library that loads libraries.
+    match error {
+        NvmlError::LibloadingError(why) => format!("NVML cannot be used: {why}"),
+        why => format!("NVML cannot be used: {why}"),
+    }
+}
+
 fn load_library() -> Result<Nvml, Unusable> {
     let from = |path: &OsStr| Nvml::builder().lib_path(path).init();
     if let Some(path) = NAMED.get() {
         return from(path.as_os_str()).map_err(|e| Unusable {
-            message: format!("NVML cannot be used: {e}"),
+            message: unusable(&e),
             hint: Some("the library is the one that --nvml-lib or PLIMSOLL_NVML_LIBRARY names"),
         });
     }
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|p| !p.is_empty()) {
         return from(&path).map_err(|e| Unusable {
-            message: format!("NVML cannot be used: {e}"),
+            message: unusable(&e),
             hint: Some("the library is the one that PLIMSOLL_NVML_LIBRARY names"),
         });
     }
@@ -82,6 +90,6 @@ fn load_library() -> Result<Nvml, Unusable> {
             NvmlError::NoPermission => Some("run plimsoll as a user that may use /dev/nvidiactl"),
             _ => Some("run `nvidia-smi` on this host for details"),
         },
-        message: format!("NVML cannot be used: {e}"),
+        message: unusable(&e),
     })
 }

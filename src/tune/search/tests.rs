@@ -413,6 +413,11 @@ fn the_document_separates_measured_from_expected() {
     // All other values of all settings, each marked as measured or expected.
     assert_eq!(document.worth.len(), 3 + 3 + 2);
     assert!(document.worth.iter().any(|w| !w.measured));
+    // Of one start nothing is learnt about other values.
+    let one = tuned(&space, &model, &limits, 5, 1);
+    let one = Tuning::conclude_search(TuningHead::default(), &one, goal, WinnerFacts::default());
+    let mut worth = one.worth.iter();
+    assert!(worth.all(|w| w.change_percent.is_none() && w.remark.is_some()));
     assert_eq!(document.trials.len() + document.not_tried.len(), 48);
     assert_eq!(document.not_tried[0].reason, "the 9 starts were used");
     let text = serde_json::to_string(&document).unwrap();

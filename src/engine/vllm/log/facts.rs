@@ -205,6 +205,14 @@ pub fn findings_of(log: &VllmLog, sheet: &Sheet) -> Vec<Finding> {
             Some(quote),
         ));
     }
+    if let Some(quote) = &log.compiled_again {
+        findings.push(finding(
+            "compiled_again",
+            Severity::Info,
+            "what an earlier start compiled ahead of time did not load, so the engine compiled again; with VLLM_USE_AOT_COMPILE=0 it keeps parts that load",
+            Some(quote),
+        ));
+    }
     pool_findings(log, &mut findings);
     if log.settings.arguments_logged && log.settings.get(key::gpu_memory_utilization).is_none() {
         findings.push(finding(
@@ -320,22 +328,24 @@ fn pool_findings(log: &VllmLog, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Where the start had come to.
+/// How far the start had come. What it did next its log does not always say: `why` reads the traceback for that.
 fn reached_step(sheet: &Sheet) -> &'static str {
-    if sheet.passed(EngineStep::Ready) {
-        "while serving"
-    } else if sheet.passed(EngineStep::GraphsCaptured) || sheet.passed(EngineStep::KvCacheAllocated)
-    {
-        "while warming up"
-    } else if sheet.passed(EngineStep::Profiled) {
-        "when the KV cache was to be allocated"
-    } else if sheet.passed(EngineStep::WeightsLoaded) {
-        "while its memory was profiled"
-    } else if sheet.passed(EngineStep::LoadingWeights) {
-        "while it loaded weights"
-    } else {
-        "before it loaded weights"
-    }
+    let steps = [
+        (EngineStep::Ready, "after it was ready to serve"),
+        (
+            EngineStep::GraphsCaptured,
+            "after CUDA graphs were captured",
+        ),
+        (
+            EngineStep::KvCacheAllocated,
+            "after the KV pool was allocated",
+        ),
+        (EngineStep::Profiled, "after its memory was profiled"),
+        (EngineStep::WeightsLoaded, "after its weights were loaded"),
+        (EngineStep::LoadingWeights, "while it loaded weights"),
+    ];
+    let passed = steps.into_iter().find(|(step, _)| sheet.passed(*step));
+    passed.map_or("before it loaded weights", |(_, words)| words)
 }
 
 fn finding(

@@ -306,6 +306,12 @@ pub fn unscaled(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) 
         .get_or_insert_with(|| line.quote("scaling factor"));
 }
 
+/// A kept function that was compiled ahead of time does not load (vLLM 0.32, compilation/decorators.py).
+pub fn compiled_again(log: &mut VllmLog, line: &RankLine<'_>, _: &str, _: &mut Sheet) {
+    log.compiled_again
+        .get_or_insert_with(|| line.quote("Compiling model again"));
+}
+
 /// The target's weights are loaded: later loads are a draft model's.
 pub fn weights_loaded(log: &mut VllmLog, _: &RankLine<'_>, _: &str, _: &mut Sheet) {
     log.trouble.loaded_once = true;

@@ -88,6 +88,7 @@ pub struct VllmLog {
     /// GPUs of the `nvidia-smi` rows.
     gpus: usize,
     unscaled_fp8: Option<String>,
+    compiled_again: Option<String>,
     /// What the engine was doing when it first ran out of memory.
     lack_phase: Option<&'static str>,
     /// Engines with a banner seen: data-parallel engines each print one.

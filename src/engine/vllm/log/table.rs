@@ -3,9 +3,9 @@
 
 use super::VllmLog;
 use super::messages::{
-    attention, blocks, blocks_forced, blocks_of_engine, concurrency, kv_tokens, logo, model_name,
-    platform, preempted, quantized_for, server, server_version, smi_row, started_up,
-    startup_complete, statistics, unscaled, version, weights_loaded, world,
+    attention, blocks, blocks_forced, blocks_of_engine, compiled_again, concurrency, kv_tokens,
+    logo, model_name, platform, preempted, quantized_for, server, server_version, smi_row,
+    started_up, startup_complete, statistics, unscaled, version, weights_loaded, world,
 };
 use super::readings::RankLine;
 use super::settings::{Trust, read_arguments, read_banner, read_command, read_namespace};
@@ -292,6 +292,7 @@ pub const MESSAGES: &[Row<Target>] = &[
     row(", Preemptions: ", Flag, Read(statistics)),
     row(" MiB", Flag, Read(smi_row)),
     row("Using KV cache scaling factor 1.0 for fp8", Flag, Read(unscaled)),
+    row("Compiling model again due to a load failure", Flag, Read(compiled_again)),
     row("100% Completed", Flag, Read(weights_loaded)),
     row("Loading drafter model", Flag, Read(weights_loaded)),
 ];

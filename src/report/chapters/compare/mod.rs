@@ -5,7 +5,8 @@ mod sweeps;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::report) use runs::{pair_blocks, pair_sentence};
+pub(super) use runs::{compare_runs, incomparable_sentence};
+pub(in crate::report) use runs::{fullest_peaks, pair_blocks, pair_sentence};
 
 use super::Sources;
 use crate::engine::facts::Severity;
@@ -54,7 +55,7 @@ fn change_in_percent(a: Option<f64>, b: Option<f64>) -> TableCell {
 }
 
 /// The second less the first in percent of the first.
-fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+pub(in crate::report) fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     let (a, b) = a.zip(b)?;
     (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
 }

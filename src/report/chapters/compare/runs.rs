@@ -1,10 +1,10 @@
 //! Two runs side by side.
 
-use super::{ONE_SIDED, change_in_percent};
+use super::{ONE_SIDED, change, change_in_percent};
 use crate::capture::DeviceKind;
 use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
-use crate::compare::subject::{Kind, Subject};
+use crate::compare::subject::{Kind, Subject, Who};
 use crate::engine::facts::Severity;
 use crate::matrix::RowFigures;
 use crate::profile::Profile;
@@ -14,7 +14,7 @@ use crate::report::content::{
     ContentBlock, Grid, TableCell, note_block, number_column, text_column,
 };
 use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text};
-use crate::report::layout;
+use crate::report::layout::{self, counted_words};
 use crate::report::material::ReportRun;
 use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::{Bytes, GIB, to_gib};
@@ -25,15 +25,15 @@ const SMALLEST_CHANGE: f64 = 0.0005;
 /// Changes smaller than this share of the peak are drawn larger, on an axis that does not begin at zero.
 const SMALL_SHARE: f64 = 0.1;
 
+/// Settings that are unknown in one run and named.
+const MOST_NAMES: usize = 3;
+
 /// A limit above this many times the peak would flatten the bars.
 const FAR_LIMIT: f64 = 2.0;
 
 /// Two runs: what differs, and behind it where they ran.
 pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> (Vec<ContentBlock>, Vec<ContentBlock>) {
-    let pair = Pair::compare_subjects(
-        &Subject::subject_of_profile(&a.profile, &a.name),
-        &Subject::subject_of_profile(&b.profile, &b.name),
-    );
+    let pair = compare_runs(a, b);
     let mut blocks = pair_blocks(&pair);
     let memory = blocks.iter().position(is_memory_table);
     let drawn = change_waterfall(&pair, &a.profile, &b.profile).map(ContentBlock::Chart);
@@ -47,6 +47,13 @@ pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> (Vec<ContentBlock>, Ve
         }
     }
     (blocks, hosts(&a.profile, &b.profile))
+}
+
+pub(in crate::report::chapters) fn compare_runs(a: &ReportRun, b: &ReportRun) -> Pair {
+    Pair::compare_subjects(
+        &Subject::subject_of_profile(&a.profile, &a.name),
+        &Subject::subject_of_profile(&b.profile, &b.name),
+    )
 }
 
 fn is_memory_table(block: &ContentBlock) -> bool {
@@ -76,14 +83,36 @@ pub(in crate::report) fn pair_blocks(pair: &Pair) -> Vec<ContentBlock> {
     blocks
 }
 
-/// The peak of both in a sentence.
-pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
+/// `Not comparable: output_len differs: 64 and 128.`
+pub(in crate::report) fn incomparable_sentence(pair: &Pair) -> Option<String> {
+    let why = pair.incomparable.join("; ");
+    (!why.is_empty()).then(|| format!("Not comparable: {}.", why.trim_end_matches('.')))
+}
+
+/// The peaks of both, GiB, and whether they are those of the fullest of several GPUs.
+pub(in crate::report) fn fullest_peaks(pair: &Pair) -> ([Option<f64>; 2], bool) {
     let total = pair.components.iter().find(|r| r.kind == Kind::Total);
-    let both = total.and_then(|t| t.profile1_gb.zip(t.profile2_gb));
-    let Some((a, b)) = both else {
-        return "The peak is not known of both.".into();
+    let sums = total.map_or([None; 2], |t| [t.profile1_gb, t.profile2_gb]);
+    // Page cache is no reason to leave a container's total.
+    let fullest = |who: &Who, sum: Option<f64>| match &who.fullest_device {
+        Some(gauge) if gauge.label.starts_with("GPU") => sum.and(Some(to_gib(gauge.used_bytes))),
+        _ => sum,
     };
-    let moved = match pair.diff_pct {
+    let peaks = [
+        fullest(&pair.profile1, sums[0]),
+        fullest(&pair.profile2, sums[1]),
+    ];
+    (peaks, peaks != sums)
+}
+
+/// The peak of both in a sentence, behind what makes them not comparable.
+pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
+    let (peaks, is_fullest) = fullest_peaks(pair);
+    let mut text = incomparable_sentence(pair).map_or_else(String::new, |s| s + " ");
+    let [Some(a), Some(b)] = peaks else {
+        return text + "The peak is not known of both.";
+    };
+    let moved = match change(Some(a), Some(b)) {
         _ if a == b => "as much as A".to_owned(),
         Some(p) => format!(
             "{} GiB ({:.1} %) {} than A",
@@ -93,7 +122,14 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
         ),
         None => "and A nothing".to_owned(),
     };
-    let mut text = format!("At its peak B held {} GiB, {moved}", gib_text(b));
+    let (on, over) = match is_fullest {
+        true => (" on its fullest GPU", " over all GPUs"),
+        false => ("", ""),
+    };
+    text.push_str(&format!(
+        "At its peak B held {} GiB{on}, {moved}",
+        gib_text(b)
+    ));
     // What moved most, apart from the peak itself and the sum of the overhead.
     let parts = pair.components.iter().filter(|r| is_separate_part(pair, r));
     let most = parts
@@ -103,7 +139,7 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
     if let Some((moved, label)) = most {
         let sign = if moved > 0.0 { "+" } else { "-" };
         text.push_str(&format!(
-            "; {label} moved most ({sign}{} GiB)",
+            "; {label} moved most ({sign}{} GiB{over})",
             gib_text(moved.abs())
         ));
     }
@@ -122,17 +158,31 @@ fn is_separate_part(pair: &Pair, row: &PairRow) -> bool {
 }
 
 fn settings_blocks(pair: &Pair) -> Vec<ContentBlock> {
-    if pair.settings.is_empty() {
-        return vec![ContentBlock::Text(
-            "No setting that is known differs.".into(),
-        )];
-    }
-    let table = TableBuilder::of_items(&pair.settings)
+    let (known, one_sided): (Vec<_>, Vec<_>) =
+        (pair.settings.iter()).partition(|d| d.profile1.is_some() && d.profile2.is_some());
+    let table = TableBuilder::of_items(known)
         .words("setting", "setting", |d| &d.setting)
-        .cells("A", "a", |d| word_or_reason(d.profile1.as_ref(), "unknown"))
-        .cells("B", "b", |d| word_or_reason(d.profile2.as_ref(), "unknown"))
-        .grid("compare_settings", "Settings that differ");
-    vec![ContentBlock::Table(table)]
+        .words("A", "a", |d| d.profile1.as_deref().unwrap_or_default())
+        .words("B", "b", |d| d.profile2.as_deref().unwrap_or_default())
+        .grid_of_rows("compare_settings", "Settings that differ");
+    let mut blocks = vec![match table {
+        Some(table) => ContentBlock::Table(table),
+        None => ContentBlock::Text("No setting that is known of both differs.".into()),
+    }];
+    if !one_sided.is_empty() {
+        let names = one_sided
+            .iter()
+            .take(MOST_NAMES)
+            .map(|d| d.setting.as_str());
+        let mut names = names.collect::<Vec<_>>().join(", ");
+        if one_sided.len() > MOST_NAMES {
+            names.push_str(", …; `plimsoll compare --json` has all");
+        }
+        let count = counted_words(one_sided.len(), "setting is", "settings are");
+        let text = format!("{count} unknown in one of the two: {names}.");
+        blocks.push(ContentBlock::Text(text));
+    }
+    blocks
 }
 
 /// What is known of a host and of what measured on it.
@@ -334,7 +384,13 @@ fn memory_table(pair: &Pair) -> Grid {
         .words("B rests on", "b_source", |r| {
             r.profile2_source.as_deref().unwrap_or_default()
         })
-        .grid(MEMORY, "Memory at the peak")
+        .grid(
+            MEMORY,
+            match fullest_peaks(pair).1 {
+                true => "Memory at the peak, all GPUs together",
+                false => "Memory at the peak",
+            },
+        )
 }
 
 fn performance(pair: &Pair) -> Grid {

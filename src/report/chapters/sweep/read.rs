@@ -242,25 +242,39 @@ impl SweepCell {
 }
 
 /// Of several engines each is a value of its cells' settings, so that they are compared side by side. A cell that
-/// failed before its engine was recognised has the engine of its group, else of its container.
+/// failed before its engine was recognised has the engine of its group, else of its container; one that lacks the
+/// version only has it from its group, or as the only one of that name.
 fn note_engines(cells: &mut [SweepCell]) {
-    let container = |cell: &SweepCell| cell.settings.get("container").cloned();
-    let mut places: BTreeMap<(&str, Option<String>), String> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, String), BTreeSet<String>> = BTreeMap::new();
     for cell in cells.iter() {
-        if let Some(engine) = &cell.engine {
-            places.insert(("group", Some(cell.group.clone())), engine.clone());
-            places.insert(("container", container(cell)), engine.clone());
+        let Some(engine) = &cell.engine else { continue };
+        let version = cell.figures.engine_version.as_deref().unwrap_or_default();
+        let name = engine.strip_suffix(version).unwrap_or(engine).trim_end();
+        let container = cell.settings.get("container").cloned();
+        let keys = [("group", cell.group.clone()), ("name", name.to_owned())];
+        for key in keys.into_iter().chain(container.map(|c| ("container", c))) {
+            known.entry(key).or_default().insert(engine.clone());
         }
     }
-    let engines: BTreeSet<&String> = cells.iter().filter_map(|c| c.engine.as_ref()).collect();
-    if engines.len() < 2 {
+    let resolve = |cell: &SweepCell| {
+        let of = |what, key: Option<&String>| known.get(&(what, key?.clone()));
+        // A name comes before the same name with its version.
+        let of_group = of("group", Some(&cell.group)).and_then(BTreeSet::last);
+        let of_place = || of("container", cell.settings.get("container")).and_then(BTreeSet::last);
+        let of_name = of("name", cell.engine.as_ref()).filter(|all| all.len() == 2);
+        let found = match (&cell.engine, &cell.figures.engine_version) {
+            (Some(engine), Some(_)) => Some(engine),
+            (Some(_), None) => of_name.and_then(BTreeSet::last).or(of_group),
+            (None, _) => of_group.or_else(of_place),
+        };
+        found.cloned().unwrap_or_else(|| "unknown".into())
+    };
+    let engines: Vec<String> = cells.iter().map(resolve).collect();
+    let distinct: BTreeSet<&String> = engines.iter().filter(|e| *e != "unknown").collect();
+    if distinct.len() < 2 {
         return;
     }
-    for cell in cells {
-        let by_group = || places.get(&("group", Some(cell.group.clone()))).cloned();
-        let by_place = || places.get(&("container", Some(container(cell)?))).cloned();
-        let engine = cell.engine.clone().or_else(by_group).or_else(by_place);
-        let engine = engine.unwrap_or_else(|| "unknown".into());
+    for (cell, engine) in cells.iter_mut().zip(engines) {
         cell.settings.insert("engine".into(), engine);
     }
 }

@@ -4,7 +4,9 @@ use super::super::samples_tests::render_plain;
 use super::*;
 use crate::matrix::samples as matrix;
 use crate::matrix::{CellRow, RowCause, RowStatus};
+use crate::report::chapters::answer::answer_of_material;
 use crate::report::chart::{Chart, Plot};
+use crate::report::content::{Answer, AnswerState};
 use crate::report::material::StoredDocument;
 use crate::report::sweep::{CellOutcome, Results, json};
 use proptest::prelude::*;
@@ -168,6 +170,99 @@ fn several_engines_are_compared_side_by_side() {
         Some(vec!["engine sglang".into(), "engine vllm".into()])
     );
     assert!(render_plain(&chapters).contains("Swept: batch size: 1, 8; engine: sglang, vllm."));
+}
+
+/// A cell that failed early names its engine without a version: that is no second engine.
+#[test]
+fn a_lacking_version_makes_no_axis() {
+    let cell = |id: u32, version: Option<&str>| {
+        json!({"cell": id.to_string(), "group": format!("g{id}"), "model": "m", "engine": "vllm",
+            "status": if version.is_some() { "done" } else { "failed" },
+            "row": {"figures": {"engine_version": version, "tokens_per_second": 100.0}},
+            "load": {"batch_size": id}})
+    };
+    let swept = |third| {
+        let cells = [cell(1, Some("0.1.0")), cell(2, None), cell(3, Some(third))];
+        render_plain(&chapters(vec![json!({"name": "one", "cells": cells})]))
+    };
+    let one = swept("0.1.0");
+    assert!(one.contains("Swept: batch size: 1, 2, 3."), "{one}");
+    let two = swept("0.2.0");
+    assert!(two.contains("batch size / engine: 1 / vllm 0.1.0"), "{two}");
+}
+
+/// The answer to a sweep of these cells.
+fn answer_of(cells: &[Value]) -> Answer {
+    let material = Material {
+        sweeps: vec![StoredDocument {
+            name: "s".into(),
+            document: json!({"name": "s", "cells": cells}),
+        }],
+        ..Material::default()
+    };
+    answer_of_material(&material, &mut Sources::default()).unwrap()
+}
+
+#[test]
+fn what_failed_comes_first_and_promises_nothing() {
+    let cell = |batch: u32, status: &str, cause: Option<&str>, limit: Option<u64>| {
+        let device =
+            json!({"label": "Container", "used_bytes": 1u64 << 29, "total_bytes": 1u64 << 31});
+        let figures = json!({"tokens_per_second": 100 * batch, "fullest_device": device,
+            "limit_reached_bytes": limit});
+        json!({"cell": batch.to_string(), "group": "g", "model": "m", "status": status,
+            "row": {"cause": cause, "figures": figures}, "load": {"batch_size": batch}})
+    };
+    let timeout = |batch| cell(batch, "failed", Some("timeout"), None);
+    let all = answer_of(&[timeout(1), timeout(2)]);
+    assert_eq!(
+        all.verdict,
+        "2 of 2 cells failed: 2 timeout; none measured."
+    );
+    assert_eq!((all.state, all.gauge), (AnswerState::Failed, None));
+
+    let oom = |batch| cell(batch, "failed", Some("oom"), Some(1 << 28));
+    let done = |batch| cell(batch, "done", None, None);
+    let some = answer_of(&[timeout(1), oom(2), oom(3), done(4), done(5)]).verdict;
+    let words =
+        "3 of 5 cells failed: 2 oom, 1 timeout; 2 measured; best throughput: 500.0 tokens/s";
+    assert!(some.starts_with(words) && some.contains("Safe: "), "{some}");
+
+    let skipped = |batch| cell(batch, "skipped", Some("implied_oom"), None);
+    let limited = answer_of(&[oom(1), skipped(2)]).verdict;
+    assert!(
+        limited.ends_with("1 skipped for needing more memory than their limit."),
+        "{limited}"
+    );
+    let unlimited = answer_of(&[done(1), skipped(2)]).verdict;
+    let words = "1 of 2 cells measured, 1 skipped for needing more memory than there is;";
+    assert!(unlimited.starts_with(words), "{unlimited}");
+}
+
+#[test]
+fn the_best_of_a_sweep_is_beyond_the_noise() {
+    let cell = |seqs: u32, tokens: f64, stddev: Option<f64>| {
+        let figures = json!({"tokens_per_second": tokens, "tokens_per_second_stddev": stddev});
+        json!({"cell": seqs.to_string(), "group": seqs.to_string(), "model": "m", "status": "done",
+            "engine_args": ["--max-num-seqs", seqs.to_string()],
+            "row": {"figures": figures}, "load": {"batch_size": 1}})
+    };
+    for (stddev, best) in [
+        (
+            None,
+            "best throughput, equal within noise: 225.2 tokens/s with max num seqs 8 at batch 1; 225.1 tokens/s with max num seqs 2 at batch 1.",
+        ),
+        (
+            Some(0.01),
+            "best throughput: 225.2 tokens/s with max num seqs 8 at batch 1.",
+        ),
+        (Some(70.0), "with max num seqs 2 at batch 1; 1 more."),
+    ] {
+        let cells =
+            [(1, 100.0), (2, 225.1), (8, 225.2)].map(|(seqs, tokens)| cell(seqs, tokens, stddev));
+        let verdict = answer_of(&cells).verdict;
+        assert!(verdict.ends_with(best), "{verdict}");
+    }
 }
 
 #[test]
