@@ -177,7 +177,7 @@ async fn who_is_not_there_is_told_with_a_way_out() {
     assert_eq!(failure.code, ExitCode::Environment);
     assert!(
         failure.message.contains("there is no socket")
-            && failure.hints[0].starts_with("correct or unset DOCKER_HOST"),
+            && failure.hints[0].starts_with("correct that address"),
         "{failure:?}"
     );
 

@@ -90,10 +90,16 @@ fn no_daemon() {
         command.env("DOCKER_HOST", &host);
         Live::start(command).end().expect(3)
     };
-    ask().says(&["no socket", "docker.sock", "DOCKER_HOST"], "start docker");
+    ask().says(
+        &["no socket", "docker.sock", "DOCKER_HOST"],
+        "correct or unset DOCKER_HOST",
+    );
     // A daemon that died left its socket behind.
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("socket"));
-    ask().says(&["nothing listens", "docker.sock"], "start docker");
+    ask().says(
+        &["nothing listens", "docker.sock"],
+        "correct or unset DOCKER_HOST",
+    );
 }
 
 #[test]

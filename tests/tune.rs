@@ -2,7 +2,7 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Ended, Engine, Live, REFERENCE_IMAGE, plimsoll, read, run};
+use common::e2e::{Ended, Engine, Live, REFERENCE_IMAGE, plimsoll, read, run, wait_for};
 use common::sweeps;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -398,7 +398,7 @@ fn tune_starts_no_second_engine_with_a_flag_that_the_first_refused() {
         return;
     }
     let desk = Desk::new();
-    let ended = desk.run(5, &["--set", "maxnumseqs", "1", "2"], 4);
+    let ended = desk.run(5, &["--set", "maxnumseqs=1,2"], 4);
     assert!(
         ended.stderr.contains("the engine refuses `--maxnumseqs`"),
         "{}",
@@ -420,9 +420,11 @@ fn tune_that_is_stopped_keeps_what_it_measured() {
         return;
     }
     let desk = Desk::new();
-    let mut live = desk.start(5, &FAR_APART);
-    live.until("start 2: ");
-    live.until("short load, 2 concurrent");
+    let live = desk.start(5, &FAR_APART);
+    wait_for("a load of the second start", || {
+        let loads = live.stderr().matches("short load, 2 concurrent").count();
+        (loads > 1).then_some(())
+    });
     live.signal(Signal::INT);
     let ended = live.end().expect(130);
     assert!(ended.stderr.contains("--resume="), "{}", ended.stderr);

@@ -171,7 +171,10 @@ const ELSEWHERE: &str = "if it listens elsewhere, set DOCKER_HOST=unix:///path/t
 fn wrongly_named(what: &str, from: &str) -> Failure {
     let mend = match from {
         "DOCKER_HOST" => "correct or unset DOCKER_HOST",
-        _ => "correct that context, or choose another with `docker context use`",
+        _ if from.contains("context") => {
+            "correct that context, or choose another with `docker context use`"
+        }
+        _ => "correct that address",
     };
     Failure::environment(format!("no container runtime: {what}, which {from} names"))
         .hint(format!("{mend}; if it is right, start its daemon"))

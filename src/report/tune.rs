@@ -230,15 +230,19 @@ fn worth_table(tuning: &Tuning) -> Option<Grid> {
         .words("best", "best_value", |w| &w.best_value)
         .words("instead", "value", |w| &w.value)
         .figures("score, %", "change_percent", |w| {
-            percent_cell(w.change_percent, "it has no figures")
+            percent_cell(
+                w.change_percent,
+                w.remark.as_deref().unwrap_or("it has no figures"),
+            )
         })
         .words("from", "from", |w| match w.change_percent {
             _ if w.measured => "measured",
             Some(_) => "predicted",
             None => "not known",
         })
-        .words("remark", "remark", |w| {
-            w.remark.as_deref().unwrap_or_default()
+        .words("remark", "remark", |w| match w.change_percent {
+            Some(_) => w.remark.as_deref().unwrap_or_default(),
+            None => "",
         })
         .grid_of_rows(
             "tune_worth",

@@ -381,7 +381,7 @@ fn worth_of_settings(
             let (change_percent, remark) = match trial {
                 Some(trial) => measured_change(trial, winner, goal, limits),
                 None if !is_learnt => {
-                    let why = "not known: no start had another value of it";
+                    let why = "no start had another value of it";
                     (None, Some(why.to_owned()))
                 }
                 None => {
