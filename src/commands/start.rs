@@ -71,7 +71,7 @@ impl StartTarget {
         let mut targets = Vec::new();
         for launch in launches {
             let service = launch.service.clone().unwrap_or_default();
-            // Beside it may be what is no engine.
+            // Other services of the file may be no engines.
             let is_engine = launch.server().is_some_and(|s| s.reader.is_some());
             match StartTarget::of_launch(launch, engine.filter(|_| is_engine)) {
                 Ok(target) => targets.push(target),
@@ -88,7 +88,7 @@ impl StartTarget {
         Ok(targets)
     }
 
-    /// What a line of `docker run`, or a service, starts; a given engine wins over what is recognised.
+    /// What a line of `docker run`, or a service, starts; `--engine` wins over what is recognised.
     pub fn of_launch(
         line: launch::Launch,
         engine: Option<&String>,

@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 const RUNS: &str = "tune";
 /// The file of the answer.
 const ANSWER_FILE: &str = "tune.json";
-/// The beginning of why a search ended whose --budget was used.
+/// How the reason for the end begins where --budget is used up.
 const BUDGET_USED: &str = "the time";
 
 pub fn run_tune(console: &Console, args: TuneArgs) -> anyhow::Result<ExitCode> {
@@ -360,7 +360,7 @@ impl<'a> TuningQuestion<'a> {
         if ending.ended_by.starts_with(BUDGET_USED) {
             notes.push(format!("the search ended early: {}", ending.ended_by));
         }
-        // The starts of other parts are not this part's to tell.
+        // Other parts name their own starts.
         let is_cut_off = ending.outcome != RunEnd::Completed && args.machines.shard.is_none();
         match self.measure.unfinished_loads(search) {
             (starts @ 1.., loads) if is_cut_off => notes.push(format!(

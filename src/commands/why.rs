@@ -233,7 +233,7 @@ fn shown_log(named: &str) -> String {
     }
 }
 
-/// Nothing was in a log.
+/// The error for an empty log.
 pub(super) fn empty_log(named: &str) -> Failure {
     let name = shown_log(named);
     Failure::environment(format!("{name} is empty: nothing was read"))

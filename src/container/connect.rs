@@ -110,9 +110,10 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
             return failure;
         }
         let failure = wrongly_named(&format!("no Docker daemon answers at `{host}`"), from);
-        match is_remote {
-            true => failure.hint(BESIDE),
-            false => failure,
+        if is_remote {
+            failure.hint(BESIDE)
+        } else {
+            failure
         }
     })
 }

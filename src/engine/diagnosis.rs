@@ -487,7 +487,7 @@ impl<'a> Judge<'a> {
         if best.rule.tier() < 4 && self.is_served_after(best.life) {
             means.push_str("; a later start in this log serves");
         }
-        // A start prints its arguments first: what no other line places is not about these.
+        // Every start prints its arguments first: as the only mark before a failure they do not place it.
         let marked = best.phase.filter(|phase| *phase != "argparse");
         let own = best.rule.phase.as_deref().or(marked);
         let phase = own.or(best.cause.phase.as_deref()).or(best.phase);
@@ -813,7 +813,7 @@ impl<'a> Judge<'a> {
         let away = |line: &EvidenceLine| line.number.abs_diff(best.line.number);
         let is_near =
             |line: &&EvidenceLine| line.source == best.line.source && away(line) <= FIGURE_LINES;
-        // What another start of the engine printed is about that one.
+        // Figures of another start would be wrong here.
         let same_life = |lines: &'a [EvidenceLine]| {
             let lives = lines.iter().zip(&self.lives);
             let here = lives.filter(|(line, life)| {

@@ -239,9 +239,10 @@ fn known_oom(cell: Cell, options: &PlanOptions) -> SkippedCell {
     let known = options.known_oom.record_covering(&cell);
     let limit_bytes = known.and_then(|known| known.limit_bytes);
     let why = known.map_or(String::new(), |known| {
-        let which = match known.cell == cell.id {
-            true => "it".to_owned(),
-            false => format!("`{}`, which takes no more,", known.load.describe_load()),
+        let which = if known.cell == cell.id {
+            "it".to_owned()
+        } else {
+            format!("`{}`, which takes no more,", known.load.describe_load())
         };
         let limit = limit_bytes.map_or(String::new(), |limit| {
             format!(" at a limit of {}", Bytes(limit))

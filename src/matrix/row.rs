@@ -29,9 +29,9 @@ pub struct CellRow {
     /// When it ended, RFC 3339, UTC.
     pub ended: String,
     /// From its beginning to its end, seconds; the start of an engine that serves is not part of it,
-    /// a start in vain is: the journal has the starts by themselves.
+    /// a failed start is: the journal has the starts by themselves.
     pub took_s: f64,
-    /// Its profile, or that of the start in vain, relative to the folder of the sweep.
+    /// Its profile, or that of the failed start, relative to the folder of the sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Figures of the profile.

@@ -378,7 +378,7 @@ async fn launched(
         Ok(found) => found,
         Err(failure) => {
             context.stop.note_settled(&spec.name);
-            // The image is here: it is what is asked of Docker that it does not do.
+            // The image is here: Docker refuses a setting of the container.
             return Err(CellTrouble::new(
                 RowCause::Refused,
                 RowPhase::Start,

@@ -15,11 +15,11 @@ pub struct CellTrouble {
     pub phase: RowPhase,
     /// The same in a sentence.
     pub message: String,
-    /// The engine's start, where that was it and was captured.
+    /// The start that failed, where it was captured.
     pub start: Option<Box<FailedStart>>,
 }
 
-/// What is known of a start in vain: nothing that was measured of a load.
+/// What is known of a failed start.
 #[derive(Debug, Clone)]
 pub struct FailedStart {
     /// Its profile, relative to the folder of the sweep.

@@ -1,7 +1,7 @@
 //! The document of a tuning: the best settings, what each was worth, everything that was tried and what was not.
 
 use super::search::TuningSearch;
-use super::space::{SettingAxis, SettingSpace, describe_settings};
+use super::space::{SettingAxis, SettingSpace};
 use super::trial::{LoadFigures, MissedLimit, Trial, TuningGoal, TuningLimits};
 use crate::capture::RunEnd;
 use crate::compare::validate::ItemRow;
@@ -245,7 +245,7 @@ impl Tuning {
             }
         });
         let starts = trials.iter().filter(|t| !t.measured_before).count();
-        let mut tuning = Tuning {
+        Tuning {
             document: TUNING_DOCUMENT.into(),
             schema_version: TUNING_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
@@ -278,18 +278,7 @@ impl Tuning {
             trials: trials.to_vec(),
             not_tried: not_tried.collect(),
             notes: head.notes,
-        };
-        let equal = tuning.equal_to_best();
-        let equal: Vec<String> = equal
-            .iter()
-            .map(|t| describe_settings(&t.settings))
-            .collect();
-        if !equal.is_empty() {
-            let equal = equal.join("; ");
-            let note = format!("equal to the best within the noise of its repeats: {equal}");
-            tuning.notes.push(note);
         }
-        tuning
     }
 }
 

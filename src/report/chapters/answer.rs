@@ -67,7 +67,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         ([], _) => {}
         (_, 1) => {
             let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
-            // Of what failed no figure promises anything.
+            // Figures of a failed run are no headroom.
             answer.gauge = answer.gauge.filter(|_| !nothing_measured(material));
             let headroom = answer.gauge.as_ref().map(describe_headroom);
             answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
@@ -770,9 +770,10 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
         let limited = sweep.cells.iter();
         let limited = limited.filter(|c| c.figures.limit_reached_bytes.is_some());
         let limited: BTreeSet<&str> = limited.map(|c| c.group.as_str()).collect();
-        let more_than = match skipped.iter().all(|c| limited.contains(c.group.as_str())) {
-            true => "their limit",
-            false => "there is",
+        let more_than = if skipped.iter().all(|c| limited.contains(c.group.as_str())) {
+            "their limit"
+        } else {
+            "there is"
         };
         let n = skipped.len();
         text.push_str(&format!(

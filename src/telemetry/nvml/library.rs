@@ -46,7 +46,7 @@ pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
 }
 
 fn unusable(error: &NvmlError) -> String {
-    // Its own words would name the library that loads libraries.
+    // Displayed, the error names a Rust library, which helps nobody.
     match error {
         NvmlError::LibloadingError(why) => format!("NVML cannot be used: {why}"),
         why => format!("NVML cannot be used: {why}"),

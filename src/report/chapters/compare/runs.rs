@@ -122,9 +122,10 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
         ),
         None => "and A nothing".to_owned(),
     };
-    let (on, over) = match is_fullest {
-        true => (" on its fullest GPU", " over all GPUs"),
-        false => ("", ""),
+    let (on, over) = if is_fullest {
+        (" on its fullest GPU", " over all GPUs")
+    } else {
+        ("", "")
     };
     text.push_str(&format!(
         "At its peak B held {} GiB{on}, {moved}",
@@ -386,9 +387,10 @@ fn memory_table(pair: &Pair) -> Grid {
         })
         .grid(
             MEMORY,
-            match fullest_peaks(pair).1 {
-                true => "Memory at the peak, all GPUs together",
-                false => "Memory at the peak",
+            if fullest_peaks(pair).1 {
+                "Memory at the peak, all GPUs together"
+            } else {
+                "Memory at the peak"
             },
         )
 }
