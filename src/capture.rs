@@ -439,7 +439,7 @@ pub struct MemorySample {
     /// Host memory by kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSplit>,
-    /// Memory of the whole host, with the container's host memory beside GPUs.
+    /// Memory of the whole host, of a sample of host memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_host: Option<HostState>,
     /// Per-process memory where it was read at this tick (less often than every tick).

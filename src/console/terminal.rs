@@ -10,9 +10,14 @@ const PLAIN_WIDTH: usize = 88;
 /// A page wider than this is no longer read at a glance.
 const WIDEST: usize = 110;
 
-/// Cells for a summary on stdout.
+/// Cells for a summary on stdout: the terminal's, off a terminal those of `COLUMNS`.
 pub(super) fn stdout_width() -> usize {
-    terminal_size(&std::io::stdout()).map_or(PLAIN_WIDTH, |(_, columns)| columns.min(WIDEST))
+    let asked = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let columns = match terminal_size(&std::io::stdout()) {
+        Some((_, columns)) => columns,
+        None => asked().filter(|n| *n > 0).unwrap_or(PLAIN_WIDTH),
+    };
+    columns.min(WIDEST)
 }
 
 /// Rows and columns of a stream's terminal, 24 by 80 where it does not report them; `None` off a

@@ -229,6 +229,11 @@ impl Experiment {
         self.levels.iter().filter(|l| l.state == LevelState::Done)
     }
 
+    /// The levels that were tried and failed.
+    pub fn failed_levels(&self) -> impl Iterator<Item = &ExperimentLevel> {
+        self.levels.iter().filter(|l| l.state == LevelState::Failed)
+    }
+
     /// Why a figure of the levels is not known.
     pub fn reason_for_figure(&self, figure: &str) -> Option<&str> {
         self.not_measured.get(figure).map(String::as_str)

@@ -63,6 +63,20 @@ pub struct FullestDevice {
     pub gauge: MemoryGauge,
     /// Page cache at its peak, bytes: the kernel takes it back under pressure.
     pub page_cache: u64,
+    /// Its limit, bytes, where the host had less left than that limit leaves: then `gauge` ends where the host's memory
+    /// does.
+    pub unreachable_limit: Option<u64>,
+}
+
+impl FullestDevice {
+    /// With as much free as the host had left for all processes.
+    fn within_host(mut self, least_available: Option<u64>) -> FullestDevice {
+        if let Some(least) = least_available.filter(|least| *least < self.gauge.free_bytes()) {
+            self.unreachable_limit = Some(self.gauge.total_bytes);
+            self.gauge.total_bytes = self.gauge.used_bytes + least;
+        }
+        self
+    }
 }
 
 /// A device in words: `GPU 0`.
@@ -80,7 +94,7 @@ impl Profile {
         let known = devices.filter_map(|d| self.device_gauge(d));
         let share = |f: &FullestDevice| f.gauge.used_percent();
         let fullest = known.max_by(|a, b| share(a).total_cmp(&share(b)));
-        fullest.or_else(|| match self.gpu_info.devices.as_slice() {
+        let fullest = fullest.or_else(|| match self.gpu_info.devices.as_slice() {
             [only] => Some(FullestDevice {
                 index: only.index,
                 gauge: MemoryGauge {
@@ -90,9 +104,11 @@ impl Profile {
                     parts: BTreeMap::new(),
                 },
                 page_cache: 0,
+                unreachable_limit: None,
             }),
             _ => None,
-        })
+        });
+        Some(fullest?.within_host(self.memory_timeline.least_available_bytes))
     }
 
     /// What a device had in use at its peak, without what does not count against its limit.
@@ -118,6 +134,7 @@ impl Profile {
             index: d.gpu_id,
             gauge,
             page_cache: beside.iter().filter(cache).copied().map(bytes).sum(),
+            unreachable_limit: None,
         })
     }
 }

@@ -29,6 +29,9 @@ pub struct Timeline {
     pub median_gb: Option<f64>,
     /// 95th percentile of the samples, linear between neighbours.
     pub p95_gb: Option<f64>,
+    /// Least memory of the host that was available to all processes (`MemAvailable`), bytes; of container memory only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_available_bytes: Option<u64>,
     /// Samples of every device: what the statistics rest on.
     pub num_samples: u64,
     /// Interval between samples, seconds.
@@ -129,6 +132,9 @@ pub(super) fn build_timeline(
         mean_gb: arithmetic_mean(&sorted),
         median_gb: quantile_of_sorted(&sorted, 0.5),
         p95_gb: quantile_of_sorted(&sorted, 0.95),
+        least_available_bytes: (series.rows_of_device(0).iter())
+            .filter_map(|sample| Some(sample.whole_host?.available_bytes))
+            .min(),
         num_samples: points.len() as u64,
         sample_interval_s: capture.sampling.interval_ns as f64 / 1e9,
         under_load,

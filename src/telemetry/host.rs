@@ -124,6 +124,7 @@ impl MemoryBackend for HostBackend {
             used_bytes,
             kernel_peak_bytes,
             host,
+            whole_host: crate::host::read_state(),
             bench_client_bytes,
             ..MemorySample::default()
         });

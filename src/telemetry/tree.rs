@@ -162,6 +162,7 @@ impl MemoryBackend for TreeBackend {
                 swap_bytes: Some(sum.swap),
                 locked_bytes: Some(sum.locked),
             }),
+            whole_host: crate::host::read_state(),
             ..MemorySample::default()
         });
         Ok(())

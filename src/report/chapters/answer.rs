@@ -69,7 +69,9 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
             let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
             // Figures of a failed run are no headroom.
             answer.gauge = answer.gauge.filter(|_| !nothing_measured(material));
-            let headroom = answer.gauge.as_ref().map(describe_headroom);
+            let failed = has_failures(material);
+            let headroom = answer.gauge.as_ref();
+            let headroom = headroom.map(|gauge| describe_headroom(gauge, failed));
             answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
             // The word is the gauge's: so is the colour, whatever the fullest run met besides.
             let gauge = answer.gauge.as_ref().filter(|g| g.label != KV_POOL);
@@ -163,11 +165,26 @@ fn answer_of_documents(material: &Material) -> Answer {
     }
 }
 
-/// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.`
-fn describe_headroom(gauge: &MemoryGauge) -> String {
+/// Whether a cell of a sweep or a level of an experiment failed.
+fn has_failures(material: &Material) -> bool {
+    let levels = |stored: &StoredDocument| {
+        let experiment = read_experiment(&stored.document);
+        experiment.failed_levels().next().is_some()
+    };
+    let cells = |stored: &StoredDocument| {
+        let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
+        sweep.cells.iter().any(|cell| cell.status == "failed")
+    };
+    material.experiments.iter().any(levels) || material.sweeps.iter().any(cells)
+}
+
+/// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.` Of a test in part failed: `The others are safe: …`
+fn describe_headroom(gauge: &MemoryGauge, others_failed: bool) -> String {
+    let level = state_of_headroom(gauge.headroom_level()).1;
     let what = match gauge.label.as_str() {
-        KV_POOL => KV_POOL,
-        _ => state_of_headroom(gauge.headroom_level()).1,
+        KV_POOL => KV_POOL.to_owned(),
+        _ if others_failed => format!("The others are {}", level.to_lowercase()),
+        _ => level.to_owned(),
     };
     format!(
         "{what}: at most {} of {} in use ({:.0} %), {}.",
@@ -349,7 +366,7 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
         Some(_) => headroom.max(Headroom::Tight),
         None => headroom,
     });
-    let peak = peak_sentence(p, &gauge, fullest.page_cache);
+    let peak = peak_sentence(p, &gauge, fullest.page_cache, fullest.unreachable_limit);
     // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
@@ -369,7 +386,8 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
             counted_noun(n as usize, "preemption")
         ));
     }
-    answer.actions = find_actions(run, &gauge, headroom);
+    let host_is_full = fullest.unreachable_limit.is_some();
+    answer.actions = find_actions(run, &gauge, headroom, host_is_full);
     answer.gauge = Some(gauge);
     answer
 }
@@ -430,7 +448,12 @@ fn failure_of(p: &Profile) -> Option<&str> {
 }
 
 /// `peak 2.28 GiB of 4.00 GiB (57 %), 1.72 GiB free`, with the device where there are several.
-fn peak_sentence(p: &Profile, gauge: &MemoryGauge, page_cache: u64) -> String {
+fn peak_sentence(
+    p: &Profile,
+    gauge: &MemoryGauge,
+    page_cache: u64,
+    unreachable_limit: Option<u64>,
+) -> String {
     let on = match p.memory_breakdown.per_gpu.len() {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
@@ -441,8 +464,15 @@ fn peak_sentence(p: &Profile, gauge: &MemoryGauge, page_cache: u64) -> String {
         }
         _ => String::new(),
     };
+    // A few percent of the host are always in use by others.
+    let others = match unreachable_limit {
+        Some(limit) if limit - gauge.total_bytes > limit / 20 => {
+            format!(" Others on the host use the rest of {}.", Bytes(limit))
+        }
+        _ => String::new(),
+    };
     format!(
-        "peak {} of {}{on} ({:.0} %), {}.{cache}",
+        "peak {} of {}{on} ({:.0} %), {}.{others}{cache}",
         Bytes(gauge.used_bytes),
         Bytes(gauge.total_bytes),
         gauge.used_percent(),
@@ -477,6 +507,7 @@ fn fullest_lane(run: &ReportRun) -> Option<FullestDevice> {
         index: 0,
         gauge: MemoryGauge::fullest_of(gauges)?,
         page_cache: 0,
+        unreachable_limit: None,
     })
 }
 
@@ -563,7 +594,12 @@ fn advice_action(advice: String) -> Action {
 }
 
 /// What to change after a run that ended well.
-fn find_actions(run: &ReportRun, gauge: &MemoryGauge, headroom: Headroom) -> Vec<Action> {
+fn find_actions(
+    run: &ReportRun,
+    gauge: &MemoryGauge,
+    headroom: Headroom,
+    host_is_full: bool,
+) -> Vec<Action> {
     let p = &run.profile;
     let mut actions = Vec::new();
     let host = p
@@ -572,8 +608,10 @@ fn find_actions(run: &ReportRun, gauge: &MemoryGauge, headroom: Headroom) -> Vec
         .iter()
         .all(|d| d.kind == DeviceKind::HostCgroup);
     if host {
+        // A higher limit of the container adds nothing that the host has.
         let limits = p.gpu_info.devices.iter().map(|d| d.limit_level.clone());
-        actions.extend(raise_limit(p, limits, gauge).filter(|_| headroom != Headroom::Safe));
+        let raise = raise_limit(p, limits, gauge);
+        actions.extend(raise.filter(|_| headroom != Headroom::Safe && !host_is_full));
     } else if let Some(plan) = run.plan.as_ref().filter(|_| is_estimate_trusted(run)) {
         actions.extend(lower_share(plan, gauge, headroom));
         actions.extend(widen_pool(p, plan, gauge));
@@ -838,11 +876,23 @@ fn nothing_measured(material: &Material) -> bool {
     cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done)
 }
 
+/// `1 of 4 levels failed: 64 (oom).` and what the others show.
 fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
-    read_experiment(&stored.document)
-        .readings
+    let experiment = read_experiment(&stored.document);
+    let failed = experiment.failed_levels().map(|level| match &level.cause {
+        Some(cause) => format!("{} ({cause})", level.name),
+        None => level.name.clone(),
+    });
+    let failed: Vec<String> = failed.collect();
+    let failures = (!failed.is_empty()).then(|| {
+        let all = counted_noun(experiment.levels.len(), "level");
+        format!("{} of {all} failed: {}.", failed.len(), failed.join(", "))
+    });
+    let all: Vec<String> = failures
         .into_iter()
-        .next()
+        .chain(experiment.readings.into_iter().next())
+        .collect();
+    (!all.is_empty()).then(|| all.join(" "))
 }
 
 fn load_line_sentence(stored: &StoredDocument) -> Option<String> {
