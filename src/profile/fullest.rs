@@ -157,4 +157,26 @@ mod tests {
         let fullest = MemoryGauge::fullest_of(all).unwrap();
         assert_eq!(fullest.used_bytes, 3 << 30);
     }
+
+    #[test]
+    fn memory_that_others_on_the_host_use_is_not_free() {
+        let within = |least| {
+            let device = FullestDevice {
+                index: 0,
+                gauge: MemoryGauge {
+                    used_bytes: 1 << 30,
+                    total_bytes: 8 << 30,
+                    ..MemoryGauge::default()
+                },
+                page_cache: 0,
+                unreachable_limit: None,
+            };
+            let device = device.within_host(least);
+            (device.gauge.free_bytes() >> 30, device.unreachable_limit)
+        };
+        assert_eq!(within(None), (7, None));
+        // The limit is the nearer end.
+        assert_eq!(within(Some(20 << 30)), (7, None));
+        assert_eq!(within(Some(3 << 30)), (3, Some(8 << 30)));
+    }
 }
