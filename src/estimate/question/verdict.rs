@@ -74,7 +74,7 @@ impl From<Unknown> for Verdict {
 mod tests {
     use super::*;
     use crate::estimate::model::from_config;
-    use crate::estimate::{Gpu, Model, estimate};
+    use crate::estimate::{EngineId, Gpu, Model, estimate};
     use serde_json::json;
 
     /// Llama of 8 billion parameters: 15 GiB of bfloat16, 128 KiB a token.
