@@ -166,64 +166,42 @@ pub struct RequestedSettings {
     pub max_model_len: Option<u64>,
 }
 
-impl RequestedSettings {
-    /// Their names, in the order of [`RequestedSettings::named`].
-    pub const NAMES: [&'static str; 7] = [
-        "dtype",
-        "quantization",
-        "kv_cache_dtype",
-        "tensor_parallel_size",
-        "gpu_memory_utilization",
-        "max_model_len",
-        "enforce_eager",
-    ];
+macro_rules! requested_settings {
+    (options: $($option:ident)*; flags: $($flag:ident)*) => {
+        impl RequestedSettings {
+            /// Their names, in the order of [`RequestedSettings::named`].
+            pub const NAMES: &[&str] = &[$(stringify!($option),)* $(stringify!($flag),)*];
 
-    /// The same without those of these names.
-    pub fn without(&self, names: &[&str]) -> RequestedSettings {
-        let kept = |name: &str| !names.contains(&name);
-        RequestedSettings {
-            dtype: self.dtype.clone().filter(|_| kept("dtype")),
-            quantization: self.quantization.clone().filter(|_| kept("quantization")),
-            kv_cache_dtype: self
-                .kv_cache_dtype
-                .clone()
-                .filter(|_| kept("kv_cache_dtype")),
-            tensor_parallel_size: self
-                .tensor_parallel_size
-                .filter(|_| kept("tensor_parallel_size")),
-            enforce_eager: self.enforce_eager && kept("enforce_eager"),
-            gpu_memory_utilization: self
-                .gpu_memory_utilization
-                .filter(|_| kept("gpu_memory_utilization")),
-            max_model_len: self.max_model_len.filter(|_| kept("max_model_len")),
+            /// The same without those of these names.
+            pub fn without(&self, names: &[&str]) -> RequestedSettings {
+                let mut kept = self.clone();
+                $(if names.contains(&stringify!($option)) {
+                    kept.$option = None;
+                })*
+                $(if names.contains(&stringify!($flag)) {
+                    kept.$flag = false;
+                })*
+                kept
+            }
+
+            /// Those that are set, by name.
+            pub fn named(&self) -> Vec<(&'static str, String)> {
+                // Destructured, so that a new setting cannot be forgotten here.
+                let RequestedSettings { $($option,)* $($flag),* } = self;
+                let all = [
+                    $((stringify!($option), $option.as_ref().map(ToString::to_string)),)*
+                    $((stringify!($flag), $flag.then(|| "true".to_owned())),)*
+                ];
+                let set = all.into_iter();
+                set.filter_map(|(name, value)| Some((name, value?))).collect()
+            }
         }
-    }
+    };
+}
 
-    /// Those that are set, by name.
-    pub fn named(&self) -> Vec<(&'static str, String)> {
-        // Destructured, so that a new setting cannot be forgotten here.
-        let RequestedSettings {
-            dtype,
-            quantization,
-            kv_cache_dtype,
-            tensor_parallel_size,
-            enforce_eager,
-            gpu_memory_utilization,
-            max_model_len,
-        } = self;
-        let values = [
-            dtype.clone(),
-            quantization.clone(),
-            kv_cache_dtype.clone(),
-            tensor_parallel_size.map(|n| n.to_string()),
-            gpu_memory_utilization.map(|n| n.to_string()),
-            max_model_len.map(|n| n.to_string()),
-            enforce_eager.then(|| "true".to_owned()),
-        ];
-        let all = RequestedSettings::NAMES.into_iter().zip(values);
-        let set = all.filter_map(|(name, value)| Some((name, value?)));
-        set.collect()
-    }
+requested_settings! {
+    options: dtype quantization kv_cache_dtype tensor_parallel_size gpu_memory_utilization max_model_len;
+    flags: enforce_eager
 }
 
 /// The host.

@@ -554,8 +554,8 @@ fn calculated() -> Calculated {
     };
     c.set_claim(Item::Weights, weights);
     c.set_claim(Item::KvPool, kv_pool);
-    c.set_claim(Item::KvTokens, CalculatedFigure::without_band(Ok(436_904)));
-    c.set_claim(Item::CudaGraphs, CalculatedFigure::without_band(Ok(GIB)));
+    c.set_claim(Item::KvTokens, Ok(436_904).into());
+    c.set_claim(Item::CudaGraphs, Ok(GIB).into());
     c
 }
 
@@ -634,7 +634,7 @@ fn host_memory_is_not_held_against_a_gpu() {
         confidence: Confidence::unknown_confidence(),
     });
     let mut c = calculated();
-    c.set_claim(Item::Total, CalculatedFigure::without_band(Ok(GIB)));
+    c.set_claim(Item::Total, Ok(GIB).into());
     let run = RunValidation::validate_run(&profile, "a.json", &c);
     let of = |item| run.items.iter().find(|r| r.item == item).unwrap();
     assert!(

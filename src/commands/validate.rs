@@ -1,7 +1,7 @@
 //! `plimsoll validate`: measurements compared with `estimate`, over a folder of profiles.
 
 use crate::cli::{FailOn, ValidateArgs};
-use crate::compare::calculated::{Calculated, CalculatedFigure, Item};
+use crate::compare::calculated::{Calculated, Item};
 use crate::compare::deployment::{batch_of, deployment_of};
 use crate::compare::validate::{RunValidation, Skipped, Validation};
 use crate::console::Console;
@@ -85,7 +85,7 @@ fn calculate_plan(profile: &Profile, plan: &RunPlan, facts: String) -> Calculate
             .request(tokens)
             .map(|bytes| bytes.saturating_mul(sequences));
         let used = used.ok_or_else(|| "the cache of the model is not known".to_owned());
-        calculated.set_claim(Item::KvUsed, CalculatedFigure::without_band(used));
+        calculated.set_claim(Item::KvUsed, used.into());
     }
     calculated
 }

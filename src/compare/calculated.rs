@@ -86,9 +86,9 @@ pub struct CalculatedFigure {
     pub band: Option<(u64, u64)>,
 }
 
-impl CalculatedFigure {
-    /// Without a band.
-    pub fn without_band(value: Result<u64, String>) -> CalculatedFigure {
+// Without a band.
+impl From<Result<u64, String>> for CalculatedFigure {
+    fn from(value: Result<u64, String>) -> CalculatedFigure {
         CalculatedFigure { value, band: None }
     }
 }
@@ -129,7 +129,7 @@ impl Calculated {
         let term = |component: Component| {
             let term = terms.iter().find(|t| t.component == component);
             term.map_or_else(
-                || CalculatedFigure::without_band(Err(UNNAMED.into())),
+                || Err(UNNAMED.into()).into(),
                 |term| CalculatedFigure {
                     value: term.bytes.clone().map_err(|u| u.to_string()),
                     band: term.band.as_ref().map(|b| (b.low, b.high)),
@@ -139,42 +139,28 @@ impl Calculated {
         let mut weights = term(Component::Weights);
         if let Some(draft) = terms.iter().find(|t| t.component == Component::Draft) {
             weights = match (weights.value, &draft.bytes) {
-                (Ok(main), Ok(draft)) => {
-                    CalculatedFigure::without_band(Ok(main.saturating_add(*draft)))
-                }
-                (Ok(_), Err(why)) => CalculatedFigure::without_band(Err(why.to_string())),
-                (why, _) => CalculatedFigure::without_band(why),
-            };
+                (Ok(main), Ok(draft)) => Ok(main.saturating_add(*draft)),
+                (Ok(_), Err(why)) => Err(why.to_string()),
+                (why, _) => why,
+            }
+            .into();
         }
         let mut kv_pool = term(Component::KvCache);
         if let Ok((bytes, _)) = pool {
             kv_pool.value = Ok(bytes);
         }
         let kv_used = "the number of concurrent requests is known for the latency bench only";
+        let tokens = pool.map(|(_, tokens)| tokens);
+        let total = total.map(|bytes| bytes.saturating_add(outside));
         let claims = [
             (Item::Weights, weights),
             (Item::KvPool, kv_pool),
-            (
-                Item::KvTokens,
-                CalculatedFigure::without_band(
-                    pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string),
-                ),
-            ),
-            (
-                Item::KvUsed,
-                CalculatedFigure::without_band(Err(kv_used.into())),
-            ),
+            (Item::KvTokens, tokens.map_err(Unknown::to_string).into()),
+            (Item::KvUsed, Err(kv_used.to_owned()).into()),
             (Item::Activation, term(Component::Activation)),
             (Item::CudaGraphs, term(Component::CudaGraphs)),
             (Item::NonTorch, term(Component::NonTorch)),
-            (
-                Item::Total,
-                CalculatedFigure::without_band(
-                    total
-                        .map(|bytes| bytes.saturating_add(outside))
-                        .map_err(Unknown::to_string),
-                ),
-            ),
+            (Item::Total, total.map_err(Unknown::to_string).into()),
         ];
         Calculated {
             basis,
@@ -193,15 +179,16 @@ impl Calculated {
     pub fn claim_for(&self, item: Item) -> CalculatedFigure {
         if item == Item::Overhead {
             let parts = [Item::CudaGraphs, Item::NonTorch].map(|part| self.claim_for(part).value);
-            return CalculatedFigure::without_band(match parts {
+            return match parts {
                 [Ok(graphs), Ok(rest)] => {
                     Ok(graphs.saturating_add(rest).saturating_add(self.outside))
                 }
                 [Err(why), _] | [_, Err(why)] => Err(why),
-            });
+            }
+            .into();
         }
         let claim = self.claims.get(&item).cloned();
-        claim.unwrap_or_else(|| CalculatedFigure::without_band(Err(self.missing.clone())))
+        claim.unwrap_or_else(|| Err(self.missing.clone()).into())
     }
 }
 
@@ -318,9 +305,9 @@ mod tests {
     #[test]
     fn an_overhead_of_which_a_part_is_unknown_is_unknown() {
         let mut c = Calculated::nothing_calculated("no");
-        c.set_claim(Item::CudaGraphs, CalculatedFigure::without_band(Ok(5)));
+        c.set_claim(Item::CudaGraphs, Ok(5).into());
         assert_eq!(c.claim_for(Item::Overhead).value, Err("no".into()));
-        c.set_claim(Item::NonTorch, CalculatedFigure::without_band(Ok(6)));
+        c.set_claim(Item::NonTorch, Ok(6).into());
         assert_eq!(c.claim_for(Item::Overhead).value, Ok(11));
     }
 }

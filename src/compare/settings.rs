@@ -90,49 +90,34 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 
+    macro_rules! put {
+        ($($name:literal: $value:expr;)*) => { $(put_known(&mut all, $name, $value);)* };
+    }
     let metrics = &profile.vllm_internal_metrics;
-    put_known(&mut all, "max_model_len", metrics.max_model_len);
-    put_known(&mut all, "block_size", metrics.block_size);
-    put_known(
-        &mut all,
-        "gpu_memory_utilization",
-        metrics.gpu_memory_utilization,
-    );
-    put_known(
-        &mut all,
-        "attention_backend",
-        metrics.attention_backend.as_deref(),
-    );
-    put_known(&mut all, "model", profile.model_info.name.as_deref());
-    put_known(
-        &mut all,
-        "engine",
-        Some(&profile.engine_metadata.engine_type),
-    );
-    put_known(
-        &mut all,
-        "engine_version",
-        profile.engine_metadata.engine_version.as_deref(),
-    );
-
     let types = &profile.dtype_metadata;
-    put_known(&mut all, "weights_dtype", types.weights.as_deref());
-    put_known(&mut all, "activations_dtype", types.activations.as_deref());
-    put_known(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
-    put_known(&mut all, "quantization", types.quantization.as_deref());
-
     let load = &profile.parameters.workload;
-    put_known(&mut all, "bench", Some(&profile.parameters.bench));
-    put_known(
-        &mut all,
-        "input_len",
-        (load.input_len > 0).then_some(load.input_len),
-    );
-    put_known(&mut all, "output_len", Some(load.output_len));
-    put_known(&mut all, "batch_size", load.batch_size);
-    put_known(&mut all, "num_prompts", load.num_prompts);
-    put_known(&mut all, "max_concurrency", load.max_concurrency);
-    put_known(&mut all, "request_rate", load.request_rate);
+    put! {
+        "max_model_len": metrics.max_model_len;
+        "block_size": metrics.block_size;
+        "gpu_memory_utilization": metrics.gpu_memory_utilization;
+        "attention_backend": metrics.attention_backend.as_deref();
+        "model": profile.model_info.name.as_deref();
+        "engine": Some(&profile.engine_metadata.engine_type);
+        "engine_version": profile.engine_metadata.engine_version.as_deref();
+        "weights_dtype": types.weights.as_deref();
+        "activations_dtype": types.activations.as_deref();
+        "kv_cache_dtype": types.kv_cache.as_deref();
+        "quantization": types.quantization.as_deref();
+        "bench": Some(&profile.parameters.bench);
+        "input_len": (load.input_len > 0).then_some(load.input_len);
+        "output_len": Some(load.output_len);
+        "batch_size": load.batch_size;
+        "num_prompts": load.num_prompts;
+        "max_concurrency": load.max_concurrency;
+        "request_rate": load.request_rate;
+        "mode": variant_name(&profile.metadata.mode);
+        "image": Some(&profile.metadata.container.image);
+    }
 
     let devices = &profile.gpu_info.devices;
     let on_host = devices.iter().any(|d| d.kind == DeviceKind::HostCgroup);
@@ -145,15 +130,10 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     if !on_host {
         let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         names.dedup();
-        put_known(
-            &mut all,
-            "gpu",
-            (!names.is_empty()).then(|| names.join(", ")),
-        );
+        // Without a name it is not put in.
+        put_known(&mut all, "gpu", Some(names.join(", ")));
         put_known(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
     }
-    put_known(&mut all, "mode", variant_name(&profile.metadata.mode));
-    put_known(&mut all, "image", Some(&profile.metadata.container.image));
     tidy(&mut all);
     all
 }

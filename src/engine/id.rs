@@ -60,6 +60,11 @@ impl EngineId {
             .ok_or_else(|| UnknownEngine(name.to_owned()))
     }
 
+    /// Whether it sizes its cache as it is asked, not by what memory is free; it moves layers to the host by itself.
+    pub fn takes_what_is_asked(self) -> bool {
+        matches!(self, EngineId::LlamaCpp | EngineId::Transformers)
+    }
+
     /// Whether a text, such as an image or a word of a command, contains one of its names.
     pub fn is_named_in(self, text: &str) -> bool {
         let text = plain_name(text);

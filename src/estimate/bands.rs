@@ -25,20 +25,6 @@ struct Spread {
     source: &'static str,
 }
 
-/// What decides which spread holds.
-pub struct Known<'a> {
-    /// The deployment.
-    pub deployment: &'a Deployment,
-    /// Its settings.
-    pub settings: &'a Settings,
-    /// Its profile run.
-    pub activation: &'a Activation,
-    /// What PyTorch does not hold.
-    pub rest: NonTorch,
-    /// The forecast of the graphs counts in the cache's size.
-    pub forecast: u64,
-}
-
 impl Spread {
     fn band(self, bytes: u64) -> Band {
         let b = bytes as f64;
@@ -83,32 +69,37 @@ pub fn has_few_runs(deployment: &Deployment) -> bool {
 
 /// Whether no run of the engine was measured, here or by the user, so that no risk is low.
 pub fn has_no_runs(deployment: &Deployment) -> bool {
-    let sized_as_asked = matches!(
-        deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    );
+    let sized_as_asked = deployment.engine.takes_what_is_asked();
     sized_as_asked && deployment.own.non_torch.is_none()
 }
 
-/// Puts the bands that the table has into `terms`; a term that has a band keeps it.
-pub fn put(terms: &mut [Term], known: &Known) {
+/// Puts the bands that the table has into `terms`; a term that has a band keeps it. `forecast`: that of the graphs counts
+/// in the cache's size.
+pub fn put(
+    terms: &mut [Term],
+    deployment: &Deployment,
+    settings: &Settings,
+    peak: &Activation,
+    rest: NonTorch,
+    forecast: bool,
+) {
     for term in terms.iter_mut() {
         let Ok(bytes) = term.bytes else { continue };
-        if term.band.is_some() || known.deployment.engine != EngineId::Vllm {
+        if term.band.is_some() || deployment.engine != EngineId::Vllm {
             continue;
         }
         // All measurements are of NVIDIA's.
-        let gpu = engines::gpu_model(known.deployment);
+        let gpu = engines::gpu_model(deployment);
         let spread = match term.component {
             _ if gpu.is_some_and(|g| g.vendor != "NVIDIA") => None,
-            Component::Activation => activation(known),
-            Component::CudaGraphs => graphs(known),
-            Component::NonTorch => non_torch(known),
+            Component::Activation => activation(deployment, peak),
+            Component::CudaGraphs => graphs(deployment, settings),
+            Component::NonTorch => non_torch(deployment, rest.runs),
             Component::Weights | Component::KvCache | Component::Draft => None,
         };
         term.band = spread.map(|s| s.band(bytes));
     }
-    let pool = cache(terms, known);
+    let pool = cache(terms, deployment, settings, forecast);
     if let Some(term) = terms
         .iter_mut()
         .find(|t| t.component == Component::KvCache && t.band.is_none())
@@ -118,9 +109,8 @@ pub fn put(terms: &mut [Term], known: &Known) {
 }
 
 /// The profile run's peak.
-fn activation(known: &Known) -> Option<Spread> {
-    let a = known.activation;
-    let v = vllm::version(known.deployment);
+fn activation(deployment: &Deployment, a: &Activation) -> Option<Spread> {
+    let v = vllm::version(deployment);
     if a.encoding > a.forward.max(a.sampler).saturating_add(a.kept) {
         return spread(
             (0.2, 0.2),
@@ -137,7 +127,7 @@ fn activation(known: &Known) -> Option<Spread> {
             "built-in: vLLM 0.19 on H100, models that read images",
         );
     }
-    if speculation::tokens(known.deployment) > 0 {
+    if speculation::tokens(deployment) > 0 {
         return spread(
             (0.1, 0.2),
             (0.4, 0.4),
@@ -146,9 +136,9 @@ fn activation(known: &Known) -> Option<Spread> {
         );
     }
     // Where FlashInfer may have been installed, its sampler takes 14 bytes of each logit and not 38.
-    let open = known.deployment.flashinfer_sampler.is_none()
+    let open = deployment.flashinfer_sampler.is_none()
         && a.kind == Sampler::Sort
-        && !vllm::is_v0(known.deployment)
+        && !vllm::is_v0(deployment)
         && v < Version::new(0, 12, 0);
     if open {
         return spread(
@@ -183,11 +173,10 @@ fn activation(known: &Known) -> Option<Spread> {
 }
 
 /// CUDA graphs, on architectures left out.
-fn graphs(known: &Known) -> Option<Spread> {
-    if known.settings.eager {
+fn graphs(d: &Deployment, settings: &Settings) -> Option<Spread> {
+    if settings.eager {
         return None;
     }
-    let d = known.deployment;
     let hopper = engines::gpu_model(d).map(engines::generation) == Some(Generation::Hopper);
     if vllm::is_v0(d) {
         return spread(
@@ -214,9 +203,8 @@ fn graphs(known: &Known) -> Option<Spread> {
 }
 
 /// What PyTorch does not hold.
-fn non_torch(known: &Known) -> Option<Spread> {
-    let runs = known.rest.runs;
-    if runs == 0 && known.deployment.tp.max(known.deployment.pp) > 1 {
+fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
+    if runs == 0 && deployment.tp.max(deployment.pp) > 1 {
         return spread(
             (0.6, 1.2),
             (0.0, 0.0),
@@ -227,7 +215,7 @@ fn non_torch(known: &Known) -> Option<Spread> {
     if runs == 0 {
         return None;
     }
-    let (low, high, source) = match (known.deployment.tp, runs) {
+    let (low, high, source) = match (deployment.tp, runs) {
         (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
         (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),
         (_, 2..) => (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by NVLink"),
@@ -238,29 +226,27 @@ fn non_torch(known: &Known) -> Option<Spread> {
 
 /// The cache is what is left: its band is the other terms' together, as independent ones; wider where the log of a
 /// start would have to say what was asked for.
-fn cache(terms: &[Term], known: &Known) -> Option<Band> {
+fn cache(
+    terms: &[Term],
+    deployment: &Deployment,
+    settings: &Settings,
+    forecast: bool,
+) -> Option<Band> {
     let bytes = terms
         .iter()
         .find(|t| t.component == Component::KvCache)?
         .bytes
         .clone()
         .ok()?;
-    if known.deployment.kv_cache_memory.is_some() {
+    if deployment.kv_cache_memory.is_some() {
         return None;
     }
-    if matches!(
-        known.deployment.engine,
-        EngineId::Sglang | EngineId::TensorRtLlm
-    ) {
+    if matches!(deployment.engine, EngineId::Sglang | EngineId::TensorRtLlm) {
         // An unknown share may be up to 0.95 of the GPU.
-        let total = known
-            .deployment
-            .gpu
-            .as_ref()
-            .map_or(0.0, |g| g.total as f64);
-        let unsaid = known.deployment.memory_fraction.is_none()
-            && known.deployment.engine == EngineId::Sglang;
-        let more = (0.95 - known.settings.fraction).max(0.0) * total / GIB;
+        let gpu = deployment.gpu.as_ref();
+        let total = gpu.map_or(0.0, |g| g.total as f64);
+        let unsaid = deployment.memory_fraction.is_none() && deployment.engine == EngineId::Sglang;
+        let more = (0.95 - settings.fraction).max(0.0) * total / GIB;
         // Settings missing in these runs decided: the share, the build's batch and tokens, reservations.
         return spread(
             (0.0, if unsaid { more } else { 0.0 }),
@@ -273,17 +259,17 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     let (mut above, mut below) = (0.0f64, 0.0f64);
     // The most that can be left, beyond the cache: the weights at their lowest, and nothing else; a share that was
     // not given may be all of the GPU.
-    let gpu = known.deployment.gpu.as_ref();
-    let mut room = match known.deployment.memory_fraction {
+    let gpu = deployment.gpu.as_ref();
+    let mut room = match deployment.memory_fraction {
         Some(_) => 0.0,
-        None => gpu.map_or(0.0, |g| g.total as f64 * (1.0 - known.settings.fraction)),
+        None => gpu.map_or(0.0, |g| g.total as f64 * (1.0 - settings.fraction)),
     };
     let mut cases = u64::MAX;
     let mut source = "built-in: the other terms' bands together";
     for term in terms {
         let counted = match term.component {
             Component::KvCache | Component::Draft => false,
-            Component::CudaGraphs => known.forecast > 0,
+            Component::CudaGraphs => forecast,
             _ => true,
         };
         if !counted {
@@ -302,18 +288,18 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     }
     let (mut above, mut below) = (above.sqrt(), below.sqrt());
     // Of memory that is shared with the host, the host's own part moves the pool.
-    let shared = engines::gpu_model(known.deployment).and_then(|g| g.shares_host?.off);
+    let shared = engines::gpu_model(deployment).and_then(|g| g.shares_host?.off);
     if let Some(off) = shared {
         above += off * GIB;
         below += off * GIB;
         cases = cases.min(5);
     }
-    if known.deployment.pp > 1 {
+    if deployment.pp > 1 {
         // Two runs with two stages lay 1.3 GiB below what one GPU's terms leave.
         below += 2.0 * GIB;
         cases = cases.min(2);
     }
-    if !known.settings.batch_known || known.deployment.memory_fraction.is_none() {
+    if !settings.batch_known || deployment.memory_fraction.is_none() {
         // Defaults that were assumed: of 14 scattered logs nine in ten lie within this share of the cache.
         above = (above + 0.20 * bytes as f64).min(room);
         below += 0.25 * bytes as f64;

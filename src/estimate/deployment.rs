@@ -145,6 +145,20 @@ impl Deployment {
         }
     }
 
+    /// The same on other numbers of GPUs; experts stay spread where they are.
+    pub fn spread_over(&self, tp: u64, pp: u64) -> Deployment {
+        let ep = match self.ep {
+            2.. => tp.saturating_mul(self.dp),
+            _ => 1,
+        };
+        Deployment {
+            tp,
+            pp,
+            ep,
+            ..self.clone()
+        }
+    }
+
     /// GPUs that one replica takes.
     pub fn gpus(&self) -> u64 {
         self.tp.max(1) * self.pp.max(1) * self.dp.max(1)

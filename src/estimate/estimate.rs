@@ -14,7 +14,7 @@ use super::{
 };
 use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
-    fits::{self, Verdict, verdict},
+    fits::{self, verdict},
 };
 use serde_json::{Map, Value, json};
 
@@ -27,8 +27,6 @@ pub struct Estimate {
     pub terms: Vec<Term>,
     /// Bytes that one token adds on one GPU.
     pub kv_bytes_per_token: Result<u64, Unknown>,
-    /// Bytes that one sequence keeps besides on one GPU, whatever its length.
-    pub kv_bytes_per_sequence: u64,
     /// How the cache is laid out.
     pub layout: Result<Layout, Unknown>,
     /// The cache.
@@ -131,6 +129,13 @@ impl Estimate {
         parts.fold(request, |sum, (_, bytes)| sum.saturating_add(bytes))
     }
 
+    /// Whether the least that it can need is more than the engine lets itself take. An engine that moves layers to the
+    /// host's memory by itself is not kept from starting.
+    pub fn cannot_start(&self, deployment: &Deployment) -> bool {
+        let exceeds = |budget| self.least(deployment) > budget;
+        !deployment.engine.takes_what_is_asked() && self.budget.is_some_and(exceeds)
+    }
+
     /// Leaves open whether it fits, where the pool's interval holds both answers.
     fn doubt(&mut self) {
         let pool = self.term(Component::KvCache).and_then(|t| t.band.clone());
@@ -188,10 +193,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     if tp == 0 || deployment.pp == 0 || deployment.ep == 0 || deployment.dcp == 0 {
         return Err(Unknown::new("a parallel size of 0 is invalid"));
     }
-    let splits = !matches!(
-        deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    );
+    let splits = !deployment.engine.takes_what_is_asked();
     if splits && tp > 1 && model.heads > 0 && model.heads % tp != 0 {
         return Err(Unknown::new(format!(
             "tensor parallelism of {tp} does not divide the {} attention heads",
@@ -388,20 +390,15 @@ fn of_release(
         },
     ];
     deployment.own.put(&mut terms);
+    let forecast = unmodelled::forecasts(deployment);
+    let counted = forecast && graphs.is_some_and(|g| g.forecast > 0);
     bands::put(
         &mut terms,
-        &bands::Known {
-            deployment,
-            settings: &settings,
-            activation: &activation,
-            rest,
-            forecast: match deployment.engine {
-                EngineId::Vllm if vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs => {
-                    graphs.map_or(0, |g| g.forecast)
-                }
-                _ => 0,
-            },
-        },
+        deployment,
+        &settings,
+        &activation,
+        rest,
+        counted,
     );
     // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
     let beside = loaded
@@ -413,16 +410,6 @@ fn of_release(
     });
     let pool_bytes = pool.as_ref().ok().map(|p| p.bytes);
     let outside = rest.before.saturating_add(activation.warm_up);
-    let (fits, reason) = verdict(Verdict {
-        deployment,
-        settings: &settings,
-        budget,
-        before: rest.before,
-        warm_up: activation.warm_up,
-        for_cache: &for_cache,
-        max_concurrency: &max_concurrency,
-        total: &total,
-    });
     let from_files = loaded.as_ref().is_ok_and(|w| w.from_files);
     let unmodelled = unmodelled::of(model, deployment, &settings, &activation, from_files);
     let lacks_graphs = lacks_graphs(deployment, &settings);
@@ -435,7 +422,6 @@ fn of_release(
                 Err(why) => why.clone(),
                 Ok(_) => Unknown::new("the cache of the model is not known"),
             }),
-        kv_bytes_per_sequence: cache.as_ref().map_or(0, kv::Cache::bytes_per_sequence),
         settings,
         terms,
         layout,
@@ -445,15 +431,15 @@ fn of_release(
         budget,
         outside,
         warm_up: activation.warm_up,
-        fits,
-        reason,
+        fits: None,
+        reason: String::new(),
         lacks_graphs,
         unmodelled,
         host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes),
         warnings,
     };
+    (estimate.fits, estimate.reason) = verdict(&estimate, deployment, &for_cache, rest.before);
     // A GPU of an unknown kind has the bands of others.
-    let forecast = unmodelled::forecasts(deployment);
     let foreign = deployment.gpu.is_some()
         && engines::gpu_model(deployment).is_none()
         && !deployment.on_cpu
@@ -539,7 +525,6 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         .map(term)
         .to_vec(),
         kv_bytes_per_token: Err(wrong.clone()),
-        kv_bytes_per_sequence: 0,
         layout: Err(wrong.clone()),
         pool: Err(wrong.clone()),
         max_concurrency: Err(wrong.clone()),
@@ -634,10 +619,7 @@ fn for_cache(
     if let Some(bytes) = deployment.kv_cache_memory {
         return Ok(i128::from(bytes));
     }
-    if matches!(
-        deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    ) {
+    if deployment.engine.takes_what_is_asked() {
         return asked.map(i128::from).ok_or_else(|| {
             Unknown::new("the longest length is not known").hint("give --max-model-len")
         });
@@ -647,31 +629,27 @@ fn for_cache(
     };
     let counted = parts.rest.counted;
     let activation = parts.activation.as_ref().map_or(0, |bytes| *bytes);
+    let share = |bytes: i128| (bytes as f64 * settings.fraction) as i128;
+    let whole = |bytes: u64| i128::from(bytes);
+    let free = gpu.total.saturating_sub(gpu.in_use);
+    let taken = whole(parts.weights) + whole(activation) + whole(counted);
     let left = match deployment.engine {
+        // Part of the free memory before the weights.
         EngineId::Sglang => {
-            engines::sglang::for_cache(model, deployment, settings, parts.weights, counted)
+            let images = engines::sglang::image_cache(model, deployment);
+            share(whole(free.saturating_sub(counted))) - whole(parts.weights) - whole(images)
         }
-        EngineId::Tgi => {
-            engines::tgi::for_cache(deployment, settings, parts.weights, activation, counted)
-        }
-        EngineId::TensorRtLlm => engines::tensorrt_llm::for_cache(
-            deployment,
-            settings,
-            parts.weights,
-            activation,
-            counted,
-        ),
+        // Part of what is free after a prefill, besides the cache that the prefill had.
+        EngineId::Tgi => share(whole(free)) - taken,
+        // Part of what the engine, its activations and its buffers leave free.
+        EngineId::TensorRtLlm => share(whole(gpu.total) - whole(gpu.in_use) - taken),
         _ => {
-            let mut left = i128::from(budget)
-                - i128::from(parts.weights)
-                - i128::from(activation)
-                - i128::from(counted);
-            match vllm::rule(deployment) {
-                vllm::Rule::SnapshotAndGraphs => left -= i128::from(parts.forecast),
-                vllm::Rule::Absolute | vllm::Rule::FreeMemory => left -= i128::from(gpu.in_use),
-                vllm::Rule::Increase | vllm::Rule::Snapshot => {}
-            }
-            left
+            let besides = match vllm::rule(deployment) {
+                vllm::Rule::SnapshotAndGraphs => parts.forecast,
+                vllm::Rule::Absolute | vllm::Rule::FreeMemory => gpu.in_use,
+                vllm::Rule::Increase | vllm::Rule::Snapshot => 0,
+            };
+            whole(budget) - taken - whole(besides)
         }
     };
     // SGLang does not count it. Where even without it there is no room, that much is sure.

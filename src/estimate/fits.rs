@@ -1,25 +1,11 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineId, Unknown, Version,
-    engines::{self, Settings, vllm},
+    Deployment, EngineId, Estimate, Unknown, Version,
+    engines::{self, vllm},
     unmodelled,
 };
 use crate::wording::count_noun;
-
-/// What decides whether a deployment fits.
-pub(super) struct Verdict<'a> {
-    pub deployment: &'a Deployment,
-    pub settings: &'a Settings,
-    pub budget: Option<u64>,
-    /// Taken before the engine looks, bytes: a context, NCCL.
-    pub before: u64,
-    /// Taken after the pool was sized, outside the share, bytes.
-    pub warm_up: u64,
-    pub for_cache: &'a Result<i128, Unknown>,
-    pub max_concurrency: &'a Result<f64, Unknown>,
-    pub total: &'a Result<u64, Unknown>,
-}
 
 /// Bytes that must be free outside the engine's share. The context is that of an H100; a smaller GPU has a smaller one, of
 /// which a hundredth of the GPU is counted at most.
@@ -49,21 +35,23 @@ pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
     ))
 }
 
-/// Whether it fits, and why.
-pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
-    let Some(gpu) = &v.deployment.gpu else {
+/// Whether it fits, and why. `for_cache`: bytes that are left for the cache; `before`: taken before the engine looks.
+pub(super) fn verdict(
+    estimate: &Estimate,
+    deployment: &Deployment,
+    for_cache: &Result<i128, Unknown>,
+    before: u64,
+) -> (Option<bool>, String) {
+    let Some(gpu) = &deployment.gpu else {
         return (None, "the GPU is not known".into());
     };
     let gib = |b: f64| b / (1u64 << 30) as f64;
-    let left = match v.for_cache {
+    let left = match for_cache {
         Ok(left) => *left,
         Err(why) => return (None, why.what.clone()),
     };
-    if matches!(
-        v.deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    ) {
-        return match (v.total, v.budget) {
+    if deployment.engine.takes_what_is_asked() {
+        return match (&estimate.total, estimate.budget) {
             (Ok(total), Some(room)) => (
                 Some(*total <= room),
                 format!(
@@ -78,15 +66,15 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     }
     // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, also with
     // --kv-cache-memory-bytes), or runs out of memory where it looks at its own increase alone (V0).
-    let share = v.budget.unwrap_or(0);
+    let share = estimate.budget.unwrap_or(0);
     let free = gpu
         .total
         .saturating_sub(gpu.in_use)
-        .saturating_sub(v.before.min(gpu.total / 100));
-    let of_total = v.deployment.engine == EngineId::Vllm
-        && match vllm::rule(v.deployment) {
+        .saturating_sub(before.min(gpu.total / 100));
+    let of_total = deployment.engine == EngineId::Vllm
+        && match vllm::rule(deployment) {
             vllm::Rule::FreeMemory => false,
-            vllm::Rule::Absolute => vllm::version(v.deployment) >= Version::new(0, 9, 1),
+            vllm::Rule::Absolute => vllm::version(deployment) >= Version::new(0, 9, 1),
             _ => true,
         };
     if of_total && gpu.in_use > 0 && share > free {
@@ -100,22 +88,22 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
         );
     }
     // Of a GPU that others use, what is taken beside the share must find room as well.
-    let others = match vllm::rule(v.deployment) {
+    let others = match vllm::rule(deployment) {
         // They are within its share.
         vllm::Rule::Absolute => 0,
         _ => gpu.in_use,
     };
-    let outside = room_outside(v.before, v.warm_up, gpu.total);
-    let beside = (v.before.saturating_add(v.warm_up))
+    let outside = room_outside(before, estimate.warm_up, gpu.total);
+    let beside = (before.saturating_add(estimate.warm_up))
         .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
-    let shared = v.deployment.engine == EngineId::Vllm
-        && !vllm::is_v0(v.deployment)
+    let shared = deployment.engine == EngineId::Vllm
+        && !vllm::is_v0(deployment)
         && gpu.in_use > 0
-        && v.deployment.kv_cache_memory.is_none()
+        && deployment.kv_cache_memory.is_none()
         && beside > 0;
     // Bytes that were asked for are taken, whatever is there.
     let room = gpu.total.saturating_sub(gpu.in_use);
-    if let (Some(asked), Ok(total)) = (v.deployment.kv_cache_memory, v.total) {
+    if let (Some(asked), Ok(total)) = (deployment.kv_cache_memory, &estimate.total) {
         let needed = total.saturating_add(outside);
         if needed > room {
             return (
@@ -138,10 +126,10 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
             ),
         );
     }
-    match (v.max_concurrency, v.settings.max_model_len) {
+    match (&estimate.max_concurrency, estimate.settings.max_model_len) {
         (Ok(c), Some(longest)) if *c < 1.0 => (
             // SGLang starts with any pool, and refuses single requests that are longer.
-            (v.deployment.engine != EngineId::Sglang).then_some(false),
+            (deployment.engine != EngineId::Sglang).then_some(false),
             format!("the cache holds {c:.2} of one request of {longest} tokens"),
         ),
         (Ok(_), Some(_)) if shared => (

@@ -27,8 +27,6 @@ pub struct Fit {
     pub splits: f64,
     /// Runs that the fit is drawn from.
     pub runs: u64,
-    /// Architectures among them.
-    pub architectures: u64,
 }
 
 /// Measured: 29 runs of vLLM 0.19 on H100 in 8 architectures; 4.4 % mean error on an architecture left out, where
@@ -39,7 +37,6 @@ pub const MEASURED: Fit = Fit {
     experts: 0.135,
     splits: 1.156,
     runs: 29,
-    architectures: 8,
 };
 
 /// What vLLM forecasts, of the same runs: two captures of each kind, which come in steps of 2 MiB.
@@ -49,7 +46,6 @@ pub const FORECAST: Fit = Fit {
     experts: 0.144,
     splits: 0.240,
     runs: 29,
-    architectures: 8,
 };
 
 /// What the captures of V0 took, for each layer and 1,000 captures: 5 runs of 16-bit weights, 9 of bitsandbytes.
@@ -59,7 +55,7 @@ const V0_LAYER_BNB: f64 = 0.86;
 const LORA: f64 = 1.6;
 
 /// What graphs need.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Graphs {
     /// Bytes that a capture takes.
     pub bytes: u64,
@@ -83,19 +79,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
         return None;
     }
     if settings.eager {
-        return Some(Graphs {
-            bytes: 0,
-            forecast: 0,
-            captures: Captures {
-                piecewise: 0,
-                full: 0,
-                largest: 0,
-            },
-            splits: 0.0,
-            layers: 0,
-            routed: 0,
-            runs: 0,
-        });
+        return Some(Graphs::default());
     }
     let captures = vllm::captures(model, deployment, settings);
     let layers = model.mixers.len() as u64;
@@ -109,12 +93,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
         }
         return Some(Graphs {
             bytes: bytes(each * layers as f64 * count / 1000.0),
-            forecast: 0,
             captures,
-            splits: 0.0,
             layers,
             routed,
             runs: 14,
+            ..Graphs::default()
         });
     }
     let splits = split_accumulators(model, deployment, &captures);

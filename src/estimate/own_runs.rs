@@ -56,17 +56,10 @@ impl OwnRuns {
                 from: format!("the last start of this model, {}", run.timestamp),
             })
         });
+        let graphs = last.or_else(|| median(&entry?.cuda_graphs));
         OwnRuns {
             non_torch: entry.and_then(|e| median(&e.non_torch)),
-            cuda_graphs: last.or_else(|| median(&entry?.cuda_graphs)),
-        }
-        .without_graphs_if(deployment.eager == Some(true))
-    }
-
-    fn without_graphs_if(self, eager: bool) -> OwnRuns {
-        OwnRuns {
-            cuda_graphs: self.cuda_graphs.filter(|_| !eager),
-            ..self
+            cuda_graphs: graphs.filter(|_| deployment.eager != Some(true)),
         }
     }
 

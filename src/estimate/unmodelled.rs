@@ -498,7 +498,7 @@ pub(super) fn of(
     use Component::{Activation as Peak, CudaGraphs, KvCache, Weights};
     use Moves::{Either, Up};
     let d = deployment;
-    let served = !matches!(d.engine, EngineId::LlamaCpp | EngineId::Transformers);
+    let served = !d.engine.takes_what_is_asked();
     let mut all = d.unmodelled.clone();
     // llama.cpp divides the cells of its context among the slots; windows and states it keeps for each slot.
     let is_plain = |m: &Mixer| {
@@ -724,13 +724,7 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
         estimate.total = Err(why.clone());
     }
     let least = estimate.least(deployment);
-    let exceeds = estimate.budget.is_some_and(|budget| {
-        let moves_layers = matches!(
-            deployment.engine,
-            EngineId::LlamaCpp | EngineId::Transformers
-        );
-        !moves_layers && estimate.fits != Some(true) && least > budget
-    });
+    let exceeds = estimate.fits != Some(true) && estimate.cannot_start(deployment);
     let settled = settle(estimate.fits, &unmodelled, exceeds);
     if exceeds && (estimate.fits.is_none() || !unmodelled.is_empty()) || settled != estimate.fits {
         estimate.reason = match settled {

@@ -2,17 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-/// The cache's folder, by the variables that huggingface_hub reads.
+/// The cache's folder.
 pub(super) fn folder() -> Option<PathBuf> {
+    hf_place("HF_HUB_CACHE", "hub")
+}
+
+/// A file or folder of huggingface_hub, by the variables that it reads. `own`: the one that names this alone.
+pub(super) fn hf_place(own: &str, name: &str) -> Option<PathBuf> {
     let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
+        let value = std::env::var_os(name).filter(|v| !v.is_empty());
+        value.map(PathBuf::from)
     };
-    set("HF_HUB_CACHE")
-        .or_else(|| set("HF_HOME").map(|home| home.join("hub")))
-        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("huggingface/hub")))
-        .or_else(|| set("HOME").map(|home| home.join(".cache/huggingface/hub")))
+    let folder = || {
+        set("HF_HOME")
+            .or_else(|| Some(set("XDG_CACHE_HOME")?.join("huggingface")))
+            .or_else(|| Some(set("HOME")?.join(".cache/huggingface")))
+    };
+    set(own).or_else(|| Some(folder()?.join(name)))
 }
 
 /// The snapshot of `main` of an id; where there is no such ref, the only snapshot there is.

@@ -2,11 +2,12 @@
 //! only with `--online`.
 
 mod http;
-mod kept;
 
 pub use http::Limits;
 
+use super::cache::hf_place;
 use super::json;
+use crate::bounded::read_beginning;
 use crate::error::Failure;
 use crate::estimate::headers::{HeaderError, Headers, Stored, safetensors};
 use ::http::header::HeaderValue;
@@ -14,8 +15,8 @@ use ::http::uri::Scheme;
 use ::http::{StatusCode, Uri};
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{Http, Reply, Trouble};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::PathBuf;
 
 /// The hub where `HF_ENDPOINT` names none.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -23,11 +24,13 @@ const ENDPOINT: &str = "https://huggingface.co";
 const FIRST: u64 = 100_000;
 /// Headers that are asked for at once.
 const AT_ONCE: usize = 8;
+/// Grows where the fields of [`Facts`] change: what an older plimsoll kept is asked for again.
+const KEPT_VERSION: u32 = 2;
 /// Longest token that is one, bytes.
 const LONGEST_TOKEN: u64 = 4096;
 
 /// A model's files on a hub.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Facts {
     id: String,
     /// The hub.
@@ -132,7 +135,10 @@ impl Hub {
 
     /// What was kept of a model.
     pub fn kept(&self, id: &str, keep: &dyn Keep) -> Option<Facts> {
-        kept::read(&keep.get(&self.key(id))?, id, &self.name())
+        let text = keep.get(&self.key(id))?;
+        let (version, facts): (u32, Facts) = serde_json::from_str(&text).ok()?;
+        let ours = version == KEPT_VERSION && facts.id == id && facts.endpoint == self.name();
+        ours.then_some(facts)
     }
 
     /// Asks the hub, and keeps the answer.
@@ -148,7 +154,7 @@ impl Hub {
             );
         }
         let facts = self.asked(id)?;
-        if let Some(text) = kept::write(&facts) {
+        if let Ok(text) = serde_json::to_string(&(KEPT_VERSION, &facts)) {
             keep.put(&self.key(id), &text);
         }
         Ok(facts)
@@ -192,21 +198,8 @@ impl Hub {
 
 /// The token that `hf auth login` left.
 fn token_of_file() -> Option<String> {
-    use std::io::Read as _;
-    let set = |name: &str| {
-        let value = std::env::var_os(name).filter(|v| !v.is_empty());
-        value.map(PathBuf::from)
-    };
-    let path = set("HF_TOKEN_PATH")
-        .or_else(|| Some(set("HF_HOME")?.join("token")))
-        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("huggingface/token")))
-        .or_else(|| Some(set("HOME")?.join(".cache/huggingface/token")))?;
-    if !std::fs::metadata(&path).ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(LONGEST_TOKEN).read_to_string(&mut text).ok()?;
+    let path = hf_place("HF_TOKEN_PATH", "token")?;
+    let text = String::from_utf8(read_beginning(&path, LONGEST_TOKEN).ok()?).ok()?;
     Some(text.trim().to_owned()).filter(|t| !t.is_empty())
 }
 
@@ -250,14 +243,9 @@ impl Asking<'_> {
                 fields.entry("hf_quant_config").or_insert(quantised);
             }
         }
-        let (tensors, note) = match self.tensors(&revision).await {
-            Ok(Some(tensors)) => (Some(tensors), None),
-            Ok(None) => {
-                let note = "it has no model.safetensors and no index of such files on the hub: its weights are computed from its configuration";
-                (None, Some(note.to_owned()))
-            }
-            Err(failure) => return Err(failure),
-        };
+        let tensors = self.tensors(&revision).await?;
+        let note = "it has no model.safetensors and no index of such files on the hub: its weights are computed from its configuration";
+        let note = tensors.is_none().then(|| note.to_owned());
         let mut facts = Facts {
             id: self.id.to_owned(),
             endpoint: self.hub.name(),

@@ -2,10 +2,13 @@
 
 use crate::bounded;
 use crate::error::Failure;
+use regex::{Captures, Regex};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// Largest config.json that is read. The largest seen is 2.4 MB (each expert's quantisation by name).
 const MAX_BYTES: u64 = 32 << 20;
@@ -60,48 +63,15 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
 }
 
 /// The words that only Python writes, replaced outside of strings.
-fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['"', 'N', 'I', '-']) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        let word = ["NaN", "-Infinity", "Infinity"]
-            .into_iter()
-            .find(|w| from.starts_with(w));
-        let taken = match word {
-            Some(word) => {
-                out.push_str("null");
-                word.len()
-            }
-            None => {
-                let taken = if from.starts_with('"') {
-                    string(from)
-                } else {
-                    1
-                };
-                out.push_str(&from[..taken]);
-                taken
-            }
-        };
-        rest = &from[taken..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Bytes of the string that `text` begins with, quotes included.
-fn string(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
+fn plain(text: &str) -> Cow<'_, str> {
+    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN"#)
+            .expect("a constant pattern, compiled by a test")
+    });
+    WORDS.replace_all(text, |found: &Captures<'_>| match &found[0] {
+        string if string.starts_with('"') => string.to_owned(),
+        _ => "null".to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use crate::error::Failure;
 use crate::estimate::headers::Headers;
 use crate::wording::did_you_mean;
 use hub::{Facts, Hub, Keep};
+use relatives::Relative;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// What was found of a model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
     /// As it was asked for.
     pub name: String,
@@ -80,11 +81,9 @@ fn of_hub(name: &str, facts: Facts) -> Found {
         name: name.to_owned(),
         source: facts.source(),
         config: facts.config,
-        directory: None,
-        gguf: None,
         headers: facts.headers,
         note: facts.note,
-        quantization: None,
+        ..Found::default()
     }
 }
 
@@ -101,13 +100,9 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         return match path.extension().and_then(|e| e.to_str()) {
             Some("gguf") => Ok(Found {
                 name: wanted.to_owned(),
-                config: Value::Null,
-                directory: None,
                 gguf: Some(path.to_owned()),
                 source: wanted.to_owned(),
-                headers: None,
-                note: None,
-                quantization: None,
+                ..Found::default()
             }),
             _ => from_file(wanted, path),
         };
@@ -117,49 +112,34 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             return Ok(found);
         }
     }
-    if let Some(shipped) = shipped::named(wanted) {
-        let (mut config, source) = shipped.read()?;
-        set_own_length(&mut config, wanted);
-        return Ok(Found {
-            name: wanted.to_owned(),
-            config,
-            directory: None,
-            gguf: None,
-            source: format!("configs/models: {source}"),
-            headers: None,
-            note: None,
-            quantization: None,
-        });
+    let found = shipped::named(wanted).map(|shipped| (shipped, None));
+    let relative = || relatives::of(wanted).map(|(shipped, of)| (shipped, Some(of)));
+    let Some((shipped, relative)) = found.or_else(relative) else {
+        return Err(unknown(wanted));
+    };
+    let (mut config, source) = shipped.read()?;
+    // The longest sequence, where the named model has another than the one it shares the rest with.
+    if let Some(tokens) = relatives::own_length(wanted) {
+        config["max_position_embeddings"] = tokens.into();
     }
-    if let Some((shipped, relative)) = relatives::of(wanted) {
-        let (mut config, source) = shipped.read()?;
-        set_own_length(&mut config, wanted);
+    let note = |relative: &Relative| {
         let scheme = match &relative.quantization {
             Some(scheme) => format!(", quantised as `{scheme}` by its name"),
             None => String::new(),
         };
-        return Ok(Found {
-            name: wanted.to_owned(),
-            config,
-            directory: None,
-            gguf: None,
-            source: format!("configs/models: {source}"),
-            headers: None,
-            note: Some(format!(
-                "`{wanted}` is treated as a copy of {}{scheme}: give its folder to read its own files",
-                relative.name
-            )),
-            quantization: relative.quantization,
-        });
-    }
-    Err(unknown(wanted))
-}
-
-/// Sets the longest sequence where the named model has another than the one it shares the rest with.
-fn set_own_length(config: &mut Value, wanted: &str) {
-    if let Some(tokens) = relatives::own_length(wanted) {
-        config["max_position_embeddings"] = tokens.into();
-    }
+        format!(
+            "`{wanted}` is treated as a copy of {}{scheme}: give its folder to read its own files",
+            relative.name
+        )
+    };
+    Ok(Found {
+        name: wanted.to_owned(),
+        config,
+        source: format!("configs/models: {source}"),
+        note: relative.as_ref().map(note),
+        quantization: relative.and_then(|r| r.quantization),
+        ..Found::default()
+    })
 }
 
 /// A model by its config.json alone (`--config FILE`).
@@ -174,12 +154,8 @@ pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
     Ok(Found {
         name: name.to_owned(),
         config,
-        directory: None,
-        gguf: None,
         source: path.display().to_string(),
-        headers: None,
-        note: None,
-        quantization: None,
+        ..Found::default()
     })
 }
 
@@ -197,11 +173,8 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
         name: name.to_owned(),
         config,
         directory: Some(folder.to_owned()),
-        gguf: None,
         source: path.display().to_string(),
-        headers: None,
-        note: None,
-        quantization: None,
+        ..Found::default()
     }))
 }
 

@@ -195,14 +195,6 @@ columns! {
 }
 
 impl SampleColumns {
-    /// From samples of one device in order of time. More rows than a number of 32 bits counts (13
-    /// years at 100 ms) are left out.
-    pub fn from_samples(samples: impl IntoIterator<Item = MemorySample>) -> SampleColumns {
-        let mut columns = SampleColumns::default();
-        samples.into_iter().for_each(|s| columns.push(s));
-        columns
-    }
-
     /// The moment of the last sample.
     pub fn last_at(&self) -> Option<AtNs> {
         self.at.last().copied()
@@ -366,6 +358,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// From samples of one device in order of time.
+    fn columns_of(samples: impl IntoIterator<Item = MemorySample>) -> SampleColumns {
+        let mut columns = SampleColumns::default();
+        samples.into_iter().for_each(|s| columns.push(s));
+        columns
+    }
+
     fn figure() -> impl Strategy<Value = Option<u64>> {
         proptest::option::of(0u64..4)
     }
@@ -426,7 +425,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_put_in_comes_out(samples in proptest::collection::vec(sample(), 0..40)) {
-            let columns = SampleColumns::from_samples(samples.clone());
+            let columns = columns_of(samples.clone());
             let rows = columns.all_rows();
             prop_assert_eq!(rows.iter().collect::<Vec<_>>(), samples.clone());
             prop_assert_eq!(rows.last(), samples.last().cloned());
@@ -451,7 +450,7 @@ mod tests {
     #[test]
     fn a_day_of_steady_samples_takes_little() {
         let rows = 100_000;
-        let columns = SampleColumns::from_samples((0..rows).map(|k| MemorySample {
+        let columns = columns_of((0..rows).map(|k| MemorySample {
             at_ns: k * 100_000_000,
             used_bytes: 70 << 30,
             high_bytes: Some(70 << 30),

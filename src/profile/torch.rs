@@ -6,7 +6,8 @@ use super::measurements::GpuInfo;
 use super::observation::{CaptureObservation, load_kind};
 use super::series::MOST_BYTES;
 use super::unknown::{NullReasons, null_reasons};
-use crate::breakdown::{Component, Evidence, EvidenceSource};
+use super::witnesses::EvidenceCollector;
+use crate::breakdown::{Component, EvidenceSource};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::engine::LoadKind;
 use crate::engine::facts::{Finding, Severity};
@@ -110,30 +111,15 @@ pub fn file_mapped_bytes(o: &CaptureObservation<'_>, device: usize) -> i64 {
 }
 
 /// The probe's witnesses for one device.
-pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence> {
-    let Some((memory, d)) = probe_of_device(o, device) else {
-        return Vec::new();
+pub(super) fn add_probe_evidence(w: &mut EvidenceCollector<'_, '_>) {
+    let Some((memory, d)) = probe_of_device(w.o, w.device) else {
+        return;
     };
     let rss = memory.measured_by == MeasuredBy::Rss;
-    let mut found = Vec::new();
-    let mut add = |component, bytes: Option<i64>, source, quote: String| {
-        let possible = |b: &i64| b.unsigned_abs() <= MOST_BYTES;
-        let Some(bytes) = bytes.filter(possible) else {
-            return;
-        };
-        found.push(Evidence {
-            component,
-            gpu_id: device as u32,
-            bytes,
-            source,
-            quote,
-            used: true,
-        });
-    };
     let whole = |bytes: u64| i64::try_from(bytes).ok();
     let place = &d.device;
     let (weights, cache) = (whole(d.weights_bytes), whole(d.kv_cache_bytes));
-    add(
+    w.add(
         Component::ModelWeights,
         weights.filter(|b| *b > 0),
         EvidenceSource::TorchProbe,
@@ -143,7 +129,7 @@ pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence
         Some(tokens) => format!("{tokens} tokens of {} sequences", memory.load.batch_size),
         None => format!("{} sequences", memory.load.batch_size),
     };
-    add(
+    w.add(
         Component::KvCache,
         cache.filter(|_| memory.kv_cache.bytes > 0),
         EvidenceSource::TorchProbe,
@@ -161,27 +147,27 @@ pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence
             format!("torch probe: highest allocated on {place}, less loaded and KV cache"),
         )
     };
-    add(
+    w.add(
         Component::Activations,
         d.activation_peak_bytes,
         source,
         quote,
     );
     if rss {
-        return found;
+        return;
     }
     let reserved = d.peak_reserved_bytes.and_then(whole);
     let in_tensors = d
         .activation_peak_bytes
         .and_then(|a| a.checked_add(weights?)?.checked_add(cache?));
-    add(
+    w.add(
         Component::WarmupGrowth,
         reserved.zip(in_tensors).map(|(r, t)| r.saturating_sub(t)),
         EvidenceSource::TorchProbe,
         format!("torch probe: reserved by torch's allocator on {place} and in no tensor above"),
     );
     let outside = d.non_torch_bytes.zip(d.non_torch_before_load_bytes);
-    add(
+    w.add(
         Component::NonTorch,
         outside
             .map(|(end, before)| end.saturating_sub(before))
@@ -189,7 +175,6 @@ pub fn probe_evidence(o: &CaptureObservation<'_>, device: usize) -> Vec<Evidence
         EvidenceSource::TorchProbe,
         format!("torch probe: growth on {place} outside torch's allocator since before the load"),
     );
-    found
 }
 
 /// What the probe has to say.

@@ -85,29 +85,21 @@ pub(super) fn under_load(o: &CaptureObservation<'_>) -> Option<UnderLoad> {
     let after = between(top.window.to.saturating_add(1), o.rest_until(top))
         .map(|m| m.point.memory_gb)
         .reduce(f64::min);
-    let load = LoadSamples {
-        levels: points.iter().map(|m| m.point.memory_gb).collect(),
-        seconds: points.last()?.at_ns.saturating_sub(points.first()?.at_ns) as f64 / 1e9,
-        peak_gb,
-        kept_gb: after
-            .zip(before)
-            .map(|(after, before)| after - before.point.memory_gb),
-    };
-    UnderLoad::classify_load(&load)
-}
-
-/// What the samples of a load say.
-struct LoadSamples {
-    levels: Vec<f64>,
-    seconds: f64,
-    peak_gb: f64,
-    /// Of an engine that was there before and after: what it has more.
-    kept_gb: Option<f64>,
+    let levels: Vec<f64> = points.iter().map(|m| m.point.memory_gb).collect();
+    let seconds = points.last()?.at_ns.saturating_sub(points.first()?.at_ns) as f64 / 1e9;
+    let kept = after.zip(before);
+    let kept = kept.map(|(after, before)| after - before.point.memory_gb);
+    UnderLoad::classify_load(&levels, seconds, peak_gb, kept)
 }
 
 impl UnderLoad {
-    fn classify_load(load: &LoadSamples) -> Option<UnderLoad> {
-        let levels = load.levels.as_slice();
+    /// `kept_gb`: of an engine that was there before and after, what it has more.
+    fn classify_load(
+        levels: &[f64],
+        seconds: f64,
+        peak_gb: f64,
+        kept_gb: Option<f64>,
+    ) -> Option<UnderLoad> {
         let sorted = |levels: &[f64]| {
             let mut sorted = levels.to_vec();
             sorted.sort_by(f64::total_cmp);
@@ -116,7 +108,7 @@ impl UnderLoad {
         let all = sorted(levels);
         let min_gb = *all.first()?;
         let p95_gb = quantile_of_sorted(&all, 0.95)?;
-        let peak_gb = load.peak_gb.max(*all.last()?);
+        let peak_gb = peak_gb.max(*all.last()?);
         let percent = |gb: f64| {
             if peak_gb > 0.0 {
                 gb / peak_gb * 100.0
@@ -137,7 +129,7 @@ impl UnderLoad {
             .zip(rise(0.5))
             .map_or(0.0, |(floor, middle)| f64::min(floor, middle));
         let range_percent = percent(peak_gb - min_gb);
-        let kept = load.kept_gb.is_none_or(|gb| percent(gb) > KEPT_PERCENT);
+        let kept = kept_gb.is_none_or(|gb| percent(gb) > KEPT_PERCENT);
         let shape = if percent(growth) > GROWTH_PERCENT && kept {
             Shape::Growing
         } else if percent(peak_gb - p95_gb) > SPIKE_PERCENT {
@@ -147,7 +139,7 @@ impl UnderLoad {
         } else {
             Shape::Varying
         };
-        let long_enough = levels.len() >= FEWEST_SAMPLES && load.seconds >= SHORTEST_S;
+        let long_enough = levels.len() >= FEWEST_SAMPLES && seconds >= SHORTEST_S;
         Some(UnderLoad {
             num_samples: levels.len() as u64,
             min_gb,
@@ -166,13 +158,7 @@ mod tests {
     #[test]
     fn the_shape_is_derived_from_the_samples() {
         let of = |levels: &[f64], peak_gb, seconds, kept_gb| {
-            let levels = levels.to_vec();
-            UnderLoad::classify_load(&LoadSamples {
-                levels,
-                seconds,
-                peak_gb,
-                kept_gb,
-            })
+            UnderLoad::classify_load(levels, seconds, peak_gb, kept_gb)
         };
         let shape = |levels: &[f64], peak| of(levels, peak, 10.0, None).unwrap().shape.unwrap();
         let flat = [10.0; 40];

@@ -37,9 +37,9 @@ const BESIDE: &[(FactKey, &[FactKey])] = &[
 ];
 
 /// Collects evidence for one device in the order of trust.
-struct EvidenceCollector<'a, 'b> {
-    o: &'a CaptureObservation<'b>,
-    device: usize,
+pub(super) struct EvidenceCollector<'a, 'b> {
+    pub(super) o: &'a CaptureObservation<'b>,
+    pub(super) device: usize,
     ranks: EngineRanks,
     placement: &'a Placement,
     found: Vec<Evidence>,
@@ -65,7 +65,7 @@ pub fn collect_evidence(
             placement: &placement,
             found: Vec::new(),
         };
-        w.found = torch::probe_evidence(o, w.device);
+        torch::add_probe_evidence(&mut w);
         w.baseline(peak);
         w.runtime();
         // On the GPU it holds neither then.
@@ -88,7 +88,7 @@ pub fn collect_evidence(
 
 impl EvidenceCollector<'_, '_> {
     /// Keeps a figure that a device can hold. Engines and files may say anything.
-    fn add(
+    pub(super) fn add(
         &mut self,
         component: Component,
         bytes: impl Into<Option<i64>>,
@@ -251,15 +251,22 @@ impl EvidenceCollector<'_, '_> {
         match (self.o.capture.mode, self.o.is_host(self.device)) {
             (Mode::Serving, _) => None,
             (Mode::Started, true) => Some(0),
-            _ => self
-                .o
-                .baseline_sample(self.device)
-                .map(|s| self.o.engine_bytes(self.device, &s)),
+            _ => self.serving_baseline(),
         }
     }
 
+    /// The engine's memory just before a step.
+    fn before(&self, step: EngineStep) -> Option<i64> {
+        self.o.before_step(self.device, step)
+    }
+
+    /// The engine's memory once a step was passed.
+    fn after(&self, step: EngineStep) -> Option<i64> {
+        self.o.level_after_step(self.device, step)
+    }
+
     fn runtime(&mut self) {
-        let level = self.o.before_step(self.device, EngineStep::LoadingWeights);
+        let level = self.before(EngineStep::LoadingWeights);
         if let Some((floor, level)) = self.floor().zip(level) {
             self.measured(
                 Component::Runtime,
@@ -281,11 +288,8 @@ impl EvidenceCollector<'_, '_> {
                 );
             }
         }
-        let before = self.o.before_step(self.device, EngineStep::LoadingWeights);
-        if let Some((before, after)) = before.zip(
-            self.o
-                .level_after_step(self.device, EngineStep::WeightsLoaded),
-        ) {
+        let before = self.before(EngineStep::LoadingWeights);
+        if let Some((before, after)) = before.zip(self.after(EngineStep::WeightsLoaded)) {
             // Pages of files are page cache, and in no figure of an engine's memory.
             let mapped = torch::file_mapped_bytes(self.o, self.device);
             let quote = match mapped {
@@ -331,15 +335,9 @@ impl EvidenceCollector<'_, '_> {
             );
         }
         // `Profiled` begins the allocation, `WeightsLoaded` ends what came before it.
-        let before = (self.o)
-            .before_step(self.device, EngineStep::Profiled)
-            .or_else(|| {
-                self.o
-                    .level_after_step(self.device, EngineStep::WeightsLoaded)
-            });
-        let after = self
-            .o
-            .level_after_step(self.device, EngineStep::KvCacheAllocated);
+        let before = self.before(EngineStep::Profiled);
+        let before = before.or_else(|| self.after(EngineStep::WeightsLoaded));
+        let after = self.after(EngineStep::KvCacheAllocated);
         if let Some(growth) = before.zip(after).map(|(before, after)| after - before) {
             let claim = self
                 .found
@@ -366,10 +364,7 @@ impl EvidenceCollector<'_, '_> {
             Mode::Idle => self
                 .o
                 .level_before(self.device, top.warmup_at.or(top.bench_at)?),
-            Mode::Started => self
-                .o
-                .level_after_step(self.device, EngineStep::Ready)
-                .or_else(|| self.serving_baseline()),
+            Mode::Started => (self.after(EngineStep::Ready)).or_else(|| self.serving_baseline()),
             Mode::Serving => self.serving_baseline(),
         }
     }

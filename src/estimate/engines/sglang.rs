@@ -173,24 +173,14 @@ pub fn states(deployment: &Deployment, each: u64, rest: i128) -> i128 {
     (slots.max(0) + 1).saturating_mul(each)
 }
 
-/// Bytes for the cache, or nothing where weights take all: the free memory before the weights times the fraction,
-/// less the weights.
-pub fn for_cache(
-    model: &Model,
-    deployment: &Deployment,
-    settings: &Settings,
-    weights: u64,
-    before: u64,
-) -> i128 {
-    let Some(gpu) = &deployment.gpu else { return 0 };
-    let free = gpu.total.saturating_sub(before).saturating_sub(gpu.in_use);
+/// Bytes of the cache's budget that images' embeddings take.
+pub fn image_cache(model: &Model, deployment: &Deployment) -> u64 {
     let reads_images = model.config.get("vision_config").is_some() && !deployment.language_only;
-    let held = if reads_images && version(deployment) >= PREFILL_GRAPHS {
+    if reads_images && version(deployment) >= PREFILL_GRAPHS {
         IMAGE_CACHE
     } else {
         0
-    };
-    (free as f64 * settings.fraction) as i128 - i128::from(weights) - i128::from(held)
+    }
 }
 
 #[cfg(test)]

@@ -15,20 +15,3 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         ..Settings::with_defaults(model, deployment, 8192, 2048, if old { 64 } else { 32 })
     }
 }
-
-/// Bytes for the cache: a fraction of what the engine, its activations and its buffers leave free.
-pub fn for_cache(
-    deployment: &Deployment,
-    settings: &Settings,
-    weights: u64,
-    activation: u64,
-    non_torch: u64,
-) -> i128 {
-    let Some(gpu) = &deployment.gpu else { return 0 };
-    let free = i128::from(gpu.total)
-        - i128::from(gpu.in_use)
-        - i128::from(weights)
-        - i128::from(activation)
-        - i128::from(non_torch);
-    (free as f64 * settings.fraction) as i128
-}

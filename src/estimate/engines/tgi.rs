@@ -21,19 +21,3 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         ..Settings::with_defaults(model, deployment, 4096, 1, 1)
     }
 }
-
-/// Bytes for the cache: part of what is free after a prefill, besides the cache that the prefill had.
-pub fn for_cache(
-    deployment: &Deployment,
-    settings: &Settings,
-    weights: u64,
-    activation: u64,
-    non_torch: u64,
-) -> i128 {
-    let Some(gpu) = &deployment.gpu else { return 0 };
-    let total = gpu.total.saturating_sub(gpu.in_use);
-    (total as f64 * settings.fraction) as i128
-        - i128::from(weights)
-        - i128::from(activation)
-        - i128::from(non_torch)
-}

@@ -182,7 +182,7 @@ fn v0_tokens(v: Version, max_model_len: Option<u64>) -> u64 {
 }
 
 /// Sizes of CUDA graphs: how many are captured piece by piece, how many whole, and the largest in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Captures {
     /// Piece by piece, attention left out.
     pub piecewise: u64,

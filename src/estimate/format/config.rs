@@ -1,32 +1,9 @@
 //! The quantisation that a model's own configuration names: `quantization_config` and hf_quant_config.json.
 
-use super::super::{Model, Unknown};
+use super::super::Unknown;
 use super::modules::Patterns;
 use super::{Format, Scheme};
 use serde_json::{Map, Value};
-
-/// The quantisation in the model's configuration, where it has one.
-pub fn quantization(model: &Model) -> Option<&Value> {
-    let keys = [
-        "quantization_config",
-        "compression_config",
-        "hf_quant_config",
-    ];
-    let parents = [
-        Some(&model.config),
-        model.config.get("text_config"),
-        model.config.get("llm_config"),
-        model.config.get("language_config"),
-    ];
-    let stored = model.quantization.as_ref().filter(|v| !v.is_null());
-    stored.or_else(|| {
-        let mut all = parents
-            .into_iter()
-            .flatten()
-            .flat_map(|config| keys.iter().filter_map(|key| config.get(key)));
-        all.find(|v| !v.is_null())
-    })
-}
 
 /// Reads a `quantization_config`, or the content of hf_quant_config.json.
 ///

@@ -1,7 +1,6 @@
 //! A quantisation that is asked for against the one that a checkpoint has: engines refuse to start with another.
 
 use super::super::{EngineId, Model};
-use super::config;
 use serde_json::Value;
 
 /// Methods by the words of engines, those that read the same checkpoints in one line. What is in none is not judged.
@@ -23,7 +22,7 @@ pub fn of(model: &Model, engine: EngineId, requested: &str) -> Option<String> {
     if !matches!(engine, EngineId::Vllm | EngineId::Sglang) {
         return None;
     }
-    let stored = config::quantization(model)?;
+    let stored = model.quantization.as_ref()?;
     let own = stored.get("quant_method").and_then(Value::as_str);
     let own = own.or_else(|| stored.get("quantization").map(|_| "modelopt"))?;
     let family = |word: &str| {

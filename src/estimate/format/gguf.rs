@@ -102,11 +102,6 @@ impl Block {
         values.div_ceil(self.0.values).saturating_mul(self.0.bytes)
     }
 
-    /// Bits of a value.
-    pub fn bits(self) -> f64 {
-        self.0.bytes as f64 * 8.0 / self.0.values as f64
-    }
-
     /// What llama.cpp takes instead where the block does not divide a row.
     fn fitting(self, columns: u64) -> Block {
         let smaller = || Block::named(self.0.fallback.as_deref().unwrap_or("F16"));
@@ -129,7 +124,7 @@ pub struct FileType {
 }
 
 /// What llama.cpp's mixtures depend on of a model.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Mixture {
     /// Layers.
     pub layers: u64,

@@ -14,10 +14,11 @@ use crate::estimate::arithmetic::{product, sum};
 use serde::Deserialize;
 
 /// How the values of a matrix are kept. Groups are of inputs; 0 is a group as long as the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
     /// As the model's own type has them.
+    #[default]
     Plain,
     /// 8 bits, one scale for the matrix and one for its inputs.
     Fp8Tensor,
@@ -173,22 +174,8 @@ impl Format {
 
     /// Four bits or fewer: config.json leaves more open there than the files do.
     pub fn is_small(self) -> bool {
-        match self {
-            Format::Plain
-            | Format::Fp8Tensor
-            | Format::Fp8Channel
-            | Format::Fp8Block { .. }
-            | Format::Int8Channel
-            | Format::BnbInt8
-            | Format::Mxfp8 => false,
-            Format::Gptq { bits, .. } => bits < 8,
-            Format::Gguf(block) => block.bits() < 8.0,
-            Format::Awq { .. }
-            | Format::Nf4 { .. }
-            | Format::Mxfp4
-            | Format::WideMxfp4
-            | Format::Nvfp4 => true,
-        }
+        // Of a square of 256: whole blocks of any format.
+        self.bytes(256, 256, 1, 2).values < 256 * 256
     }
 
     /// As a person calls it.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Which tensor of a model is kept in which format.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Scheme {
     /// As a person calls it: `fp8, blocks of 128 x 128`.
     pub name: String,
@@ -67,24 +67,7 @@ impl Scheme {
         Scheme {
             name: base.label(),
             base,
-            experts_only: false,
-            experts: None,
-            ignored: Patterns::default(),
-            others: Vec::new(),
-            lm_head: false,
-            dynamic: false,
-            plain_mlps: 0,
-            padding: Padding::None,
-            file_type: None,
-            by_name: false,
-            warnings: Vec::new(),
-            mixture: Mixture {
-                layers: 0,
-                sharing: 1,
-                experts: 0,
-                tied: false,
-                mxfp4_experts: false,
-            },
+            ..Scheme::default()
         }
     }
 
@@ -95,7 +78,7 @@ impl Scheme {
     /// A quantisation that is not recognised.
     pub fn of(model: &Model, deployment: &Deployment) -> Result<Scheme, Unknown> {
         let requested = deployment.quantization.as_deref().map(str::trim);
-        let stored = config::quantization(model);
+        let stored = model.quantization.as_ref();
         let mut scheme = match requested.filter(|name| !name.is_empty()) {
             None => match stored {
                 Some(value) => config::read(value)?,

@@ -5,8 +5,10 @@ pub mod gguf_model;
 pub mod names;
 pub mod safetensors;
 
+use serde::{Deserialize, Serialize};
+
 /// A tensor as a file lists it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Stored {
     /// Its name in the file.
     pub name: String,
@@ -36,7 +38,7 @@ impl Stored {
 }
 
 /// The tensors of all files of a model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Headers {
     /// Each once.
     pub tensors: Vec<Stored>,

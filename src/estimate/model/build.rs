@@ -128,7 +128,8 @@ fn quantization(view: &View<'_>) -> Option<Value> {
     ];
     let found = names.iter().find_map(|name| view.anywhere(&[name]))?;
     // hf_quant_config.json has it one level deeper.
-    Some(found.get("quantization").unwrap_or(found).clone())
+    let found = found.get("quantization").unwrap_or(found);
+    Some(found.clone()).filter(|v| !v.is_null())
 }
 
 /// Values of one norm of width `n`.

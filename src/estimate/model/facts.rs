@@ -32,20 +32,12 @@ impl<'a> Facts<'a> {
         let hidden = v.needed(&["hidden_size", "n_embd", "d_model"])?;
         let layers = layers(v)?;
         let recurrent = matches!(family.pattern, Pattern::Mamba1 | Pattern::Mamba2);
-        let heads = if recurrent {
-            0
+        let (heads, head_dim, kv_heads) = if recurrent {
+            (0, 0, 0)
         } else {
-            v.needed(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?
-        };
-        let head_dim = if recurrent {
-            0
-        } else {
-            head_dim(v, family, hidden, heads)?
-        };
-        let kv_heads = if recurrent {
-            0
-        } else {
-            kv_heads(v, family, kind, heads)?
+            let heads = v.needed(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?;
+            let head_dim = head_dim(v, family, hidden, heads)?;
+            (heads, head_dim, kv_heads(v, family, kind, heads)?)
         };
         let facts = Facts {
             view,

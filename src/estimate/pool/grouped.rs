@@ -94,17 +94,7 @@ impl Grouped {
             block = block.max(tokens);
             let blocks = kept.ahead.saturating_add(if kept.prefixes { 2 } else { 1 });
             for state in &cache.states {
-                match kinds
-                    .iter_mut()
-                    .find(|k| k.bytes == state.bytes && matches!(k.bound, Bound::Blocks(_)))
-                {
-                    Some(kind) => kind.layers += 1,
-                    None => kinds.push(Kind {
-                        layers: 1,
-                        bytes: state.bytes,
-                        bound: Bound::Blocks(blocks),
-                    }),
-                }
+                add(&mut kinds, state.bytes, Bound::Blocks(blocks));
             }
         }
         let fewest = kinds.iter().map(|k| k.layers).min().unwrap_or(1).max(1);

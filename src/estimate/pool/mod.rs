@@ -85,10 +85,7 @@ impl Layout {
         if cache.layers.is_empty() && cache.states.is_empty() {
             return Err(Unknown::new("the model keeps no cache per token"));
         }
-        let cells = matches!(
-            deployment.engine,
-            EngineId::LlamaCpp | EngineId::Transformers
-        );
+        let cells = deployment.engine.takes_what_is_asked();
         let mut layout = match deployment.engine {
             EngineId::Vllm => Self::vllm(model, deployment, settings, cache)?,
             _ if cells && cache.is_bounded() => Self::cells(deployment, settings, cache),
@@ -231,11 +228,6 @@ impl Layout {
     /// How many requests of `tokens` a pool holds at once.
     pub fn concurrency(&self, pool: &Pool, tokens: u64) -> f64 {
         pool.blocks as f64 / self.blocks_of(tokens) as f64
-    }
-
-    /// Bytes per GPU for `requests` requests of `tokens` at once.
-    pub fn bytes_for(&self, requests: u64, tokens: u64) -> u64 {
-        self.bytes_of(tokens).saturating_mul(requests)
     }
 }
 

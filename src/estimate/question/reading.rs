@@ -2,7 +2,7 @@
 
 use super::longest;
 use crate::estimate::arithmetic::sum;
-use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown, bands, fits::room_outside};
+use crate::estimate::{Deployment, Estimate, Model, Unknown, bands, fits::room_outside};
 use serde::{Deserialize, Serialize};
 
 /// Figures of one estimate, bytes on the GPU that needs most.
@@ -142,10 +142,7 @@ impl Reading {
         let context = estimate.outside.saturating_sub(estimate.warm_up);
         reading.outside = room_outside(context, estimate.warm_up, gpu.total);
         // These take what is asked for: what they could take is the rest of the GPU.
-        let grows = matches!(
-            deployment.engine,
-            EngineId::LlamaCpp | EngineId::Transformers
-        );
+        let grows = deployment.engine.takes_what_is_asked();
         let (pool, concurrency) = if grows {
             let pool = budget.saturating_sub(besides);
             (pool, pool as f64 / request.max(1) as f64)

@@ -43,14 +43,7 @@ pub fn recommend(
         for count in tensor_sizes(model, MACHINE) {
             let with = Deployment {
                 gpu: Some(gpu.clone()),
-                tp: count,
-                pp: 1,
-                ep: if asked.ep > 1 {
-                    count.saturating_mul(asked.dp)
-                } else {
-                    1
-                },
-                ..asked.clone()
+                ..asked.spread_over(count, 1)
             };
             let reading = read(&with)?;
             let (Some(on), Some(risk)) = (reading.on, reading.risk(wanted)) else {

@@ -166,26 +166,13 @@ pub fn solve(
 pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
     let tensor = tensor_sizes(model, MACHINE);
     let widest = tensor.last().copied().unwrap_or(1);
-    let expert = |tp: u64| {
-        if asked.ep > 1 {
-            tp.saturating_mul(asked.dp)
-        } else {
-            1
-        }
-    };
-    let with = |tp: u64, pp: u64| Deployment {
-        tp,
-        pp,
-        ep: expert(tp),
-        ..asked.clone()
-    };
     let layers = model.mixers.len().max(1) as u64;
     let mut all = Vec::new();
     for tp in tensor {
         let is_staged = asked.engine == EngineId::Vllm || tp == widest;
         let most = if is_staged { layers } else { 1 };
         let stages = (1..=most).take_while(|pp| tp.saturating_mul(*pp) <= MOST_GPUS);
-        all.extend(stages.map(|pp| with(tp, pp)));
+        all.extend(stages.map(|pp| asked.spread_over(tp, pp)));
     }
     all.sort_by_key(|d| (d.tp.saturating_mul(d.pp), d.pp));
     all

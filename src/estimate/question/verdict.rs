@@ -1,6 +1,6 @@
 //! Whether an engine will start with a model, in one word and one sentence, and how sure that is.
 
-use crate::estimate::{Deployment, EngineId, Estimate, Unknown};
+use crate::estimate::{Deployment, Estimate, Unknown};
 use crate::units::Bytes;
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ impl Verdict {
         let answer = match estimate.fits {
             None => return Verdict::unknown(estimate.reason.clone()),
             Some(true) => Answer::Fits,
-            Some(false) if settled && cannot(deployment, estimate) => Answer::DoesNotFit,
+            Some(false) if settled && estimate.cannot_start(deployment) => Answer::DoesNotFit,
             Some(false) => Answer::MayNotFit,
         };
         let each = match deployment.gpus() {
@@ -70,22 +70,11 @@ impl From<Unknown> for Verdict {
     }
 }
 
-/// Whether the least that it can need is more than the engine lets itself take. An engine that
-/// moves layers to the host's memory by itself is not kept from starting.
-fn cannot(deployment: &Deployment, estimate: &Estimate) -> bool {
-    let moves_layers = matches!(
-        deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    );
-    let exceeds = |budget| estimate.least(deployment) > budget;
-    !moves_layers && estimate.budget.is_some_and(exceeds)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::estimate::model::from_config;
-    use crate::estimate::{Gpu, Model, estimate};
+    use crate::estimate::{EngineId, Gpu, Model, estimate};
     use serde_json::json;
 
     /// Llama of 8 billion parameters: 15 GiB of bfloat16, 128 KiB a token.

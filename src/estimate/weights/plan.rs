@@ -173,10 +173,7 @@ impl Context<'_> {
     }
 
     fn fuses(&self) -> bool {
-        !matches!(
-            self.deployment.engine,
-            EngineId::LlamaCpp | EngineId::Transformers
-        )
+        !self.deployment.engine.takes_what_is_asked()
     }
 
     /// The tables of positions. They are computed in 32 bits, from angles, cosines and sines.

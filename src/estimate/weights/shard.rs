@@ -130,11 +130,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         );
         return Err(Unknown::new(what).hint("take fewer stages"));
     }
-    if matches!(
-        deployment.engine,
-        EngineId::LlamaCpp | EngineId::Transformers
-    ) || model.heads == 0
-    {
+    if deployment.engine.takes_what_is_asked() || model.heads == 0 {
         return Ok(());
     }
     let fits = |n: u64| {
