@@ -2,7 +2,7 @@
 //! engines that can run without graphs by an A/B of both.
 
 use super::ablate::{ArmPlan, compare_arms};
-use super::load::{check_results, load_request, memory_source, publish_document, run_stoppable};
+use super::load::{check_results, load_request, publish_document, run_stoppable};
 use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
@@ -196,7 +196,7 @@ async fn tensorrt_llm(
             of: arms.len() as u32,
         }));
         let clock = Clock::start();
-        let memory = match memory_source(&load.memory_backend).open_backend(&clock, &found.facts) {
+        let memory = match load.memory_backend.open_backend(&clock, &found.facts) {
             Ok(backend) => Some(backend),
             Err(failure) => {
                 console.print_warning(&format!("memory is not read from the host: {failure}"));

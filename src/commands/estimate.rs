@@ -9,7 +9,7 @@ mod page;
 mod sharing;
 
 use crate::catalog;
-use crate::cli::{EstimateArgs, SolveWord};
+use crate::cli::EstimateArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::{self, Reading, Risk, What, table};
@@ -62,17 +62,17 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if args.recommend_gpu {
         return recommend(console, &args, &asked);
     }
-    if let Some(word) = args.solve {
+    if let Some(what) = args.solve {
         let sizes = ["tensor_parallel_size", "pipeline_parallel_size"];
         let parallel = sizes.iter().any(|s| args.settings.0.contains_key(*s));
-        if matches!(word, SolveWord::MinGpus) && parallel {
+        if what == What::MinGpus && parallel {
             return Err(Failure::usage(
                 "--solve min-gpus finds the tensor and pipeline parallel sizes itself",
             )
             .hint("leave --tensor-parallel-size and --pipeline-parallel-size out")
             .into());
         }
-        return solve(console, &args, &asked, what(word));
+        return solve(console, &args, &asked, what);
     }
     show_estimate(console, &args, &asked, &asked.deployment, None)
 }
@@ -89,16 +89,6 @@ pub(super) fn answer_for(asked: &Asked, estimate: &Estimate) -> (String, Vec<Str
 fn unknown(why: Unknown) -> Failure {
     let failure = Failure::environment(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)
-}
-
-fn what(word: SolveWord) -> What {
-    match word {
-        SolveWord::MaxConcurrency => What::MaxConcurrency,
-        SolveWord::MaxModelLen => What::MaxModelLen,
-        SolveWord::MaxBatch => What::MaxBatch,
-        SolveWord::MinGpus => What::MinGpus,
-        SolveWord::GpuMemoryUtilization => What::GpuMemoryUtilization,
-    }
 }
 
 fn data(console: &Console, value: &Value) -> anyhow::Result<()> {

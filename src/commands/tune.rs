@@ -14,7 +14,7 @@ use super::sweep::same_run;
 use super::sweep::slurm::{ShardWork, Submission, submit_shards};
 use super::validate::calculate;
 use crate::capture::RunEnd;
-use crate::cli::{GoalWord, TuneArgs, words_to_pass_on};
+use crate::cli::{TuneArgs, words_to_pass_on};
 use crate::collect::{self, StopSignal, engine_of_image, unless_stopped};
 use crate::compare::validate::RunValidation;
 use crate::console::Console;
@@ -95,11 +95,7 @@ async fn tune(
         args,
         choice: &choice,
         measure: &measure,
-        goal: match args.goal {
-            GoalWord::Throughput => TuningGoal::Throughput,
-            GoalWord::Cost => TuningGoal::Cost,
-            GoalWord::Concurrency => TuningGoal::Concurrency,
-        },
+        goal: args.goal,
         limits,
         max_starts: args
             .max_starts

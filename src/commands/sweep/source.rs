@@ -1,6 +1,6 @@
 //! Where a sweep's cells come from: its file, standard input, or flags in a file's place.
 
-use crate::cli::{SweepBench, SweepRunArgs};
+use crate::cli::SweepRunArgs;
 use crate::commands::config;
 use crate::error::Failure;
 use crate::matrix::{BenchWord, Cell, CellLoad, FlagMatrix, SweepDefinition};
@@ -18,7 +18,7 @@ pub fn read_source(args: &SweepRunArgs) -> Result<(SweepDefinition, Option<Strin
         sweep.name.clone_from(name);
     }
     // The flag is for cells that leave it open.
-    if let (Some(word), Some(_)) = (args.bench.map(bench_word), file) {
+    if let (Some(word), Some(_)) = (args.bench, file) {
         let cells = std::mem::take(&mut sweep.cells);
         sweep.cells = cells
             .into_iter()
@@ -38,17 +38,6 @@ fn with_bench(cell: Cell, word: BenchWord) -> Cell {
             },
         ),
         _ => cell,
-    }
-}
-
-/// The bench that a flag names.
-pub fn bench_word(word: SweepBench) -> BenchWord {
-    match word {
-        SweepBench::Auto => BenchWord::Auto,
-        SweepBench::Latency => BenchWord::Latency,
-        SweepBench::Throughput => BenchWord::Throughput,
-        SweepBench::Serve => BenchWord::Serve,
-        SweepBench::Builtin => BenchWord::Builtin,
     }
 }
 
@@ -73,7 +62,7 @@ fn of_flags(args: &SweepRunArgs) -> Result<SweepDefinition, Failure> {
         input_lens: args.input_len.clone(),
         output_lens: args.output_len.clone(),
         batch_sizes: args.batch_size.clone(),
-        bench: args.bench.map_or(BenchWord::Auto, bench_word),
+        bench: args.bench.unwrap_or_default(),
         architecture,
     };
     Ok(SweepDefinition {
