@@ -4,8 +4,8 @@ use super::loadline::percentile;
 use super::{ExperimentFlags, LOAD, LONGEST_INPUT, MachineArgs, percent, some_time};
 use crate::matrix::SettingValues;
 use crate::tune::TuningGoal;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Duration;
 

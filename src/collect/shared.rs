@@ -138,11 +138,6 @@ impl ServerLog {
         self.ended.borrow().clone()
     }
 
-    /// The output line that best explains why it failed to start.
-    pub fn root_cause(&self) -> Option<String> {
-        self.lock_state().parser.root_cause()
-    }
-
     /// Stops the run when the server ends.
     pub(super) async fn watch_end(self, stop: super::StopSignal) {
         let mut ended = self.ended.subscribe();

@@ -14,7 +14,7 @@ use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::report::ablation::ablation_report;
-use crate::store::{file_word, free_name, private};
+use crate::store::{file_word, free_path, private};
 use std::path::PathBuf;
 
 /// One setting to compare.
@@ -201,7 +201,11 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
             })?;
             let model = ablation.model.as_deref().unwrap_or(&ablation.container);
             let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S");
-            free_name(&folder, &format!("{}-ablation_{time}", file_word(model)))
+            free_path(
+                &folder,
+                &format!("{}-ablation_{time}", file_word(model)),
+                ".json",
+            )
         }
     };
     publish_document(console, ablation, ("comparison", &path), load.json, || {

@@ -22,7 +22,7 @@ use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
 use crate::report::graphs::graphs_report;
-use crate::store::{file_word, free_name, write_atomically};
+use crate::store::{file_word, free_path, write_atomically};
 use std::path::Path;
 
 pub fn run_cuda_graphs(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
@@ -167,7 +167,7 @@ async fn tensorrt_llm(
     );
     let path = match &load.output {
         Some(file) => file.clone(),
-        None => free_name(&load.results.dir, &stem),
+        None => free_path(&load.results.dir, &stem, ".json"),
     };
     let mut outcomes = Vec::new();
     for max_concurrency in arms {

@@ -27,11 +27,7 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     }
     if args.show_settings {
         let shown = launched::show_settings(&args)?;
-        if args.json {
-            data(console, &shown)?;
-        } else {
-            console.print_report(&report::settings_report(&shown))?;
-        }
+        console.show_document(args.json, &shown, || Ok(report::settings_report(&shown)))?;
         return Ok(ExitCode::Done);
     }
     let one = args.table || args.solve.is_some() || args.recommend_gpu;
@@ -89,11 +85,6 @@ pub(super) fn answer_for(asked: &Asked, estimate: &Estimate) -> (String, Vec<Str
 fn unknown(why: Unknown) -> Failure {
     let failure = Failure::environment(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)
-}
-
-fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
-    console.print_json(value)?;
-    Ok(())
 }
 
 /// Prints the page, or the document, of one deployment, after the answer of `--solve`.
@@ -174,7 +165,7 @@ fn print_page(
             );
         }
     }
-    data(console, &shown)
+    console.print_json(&shown)
 }
 
 fn no_gpu() -> Failure {

@@ -265,8 +265,7 @@ impl<'a> TuningQuestion<'a> {
         let sweep = SweepDefinition {
             name: self.choice.name.clone(),
             cells: self.all_cells(),
-            timeout: None,
-            health_timeout: None,
+            ..SweepDefinition::default()
         };
         let options = PlanOptions {
             fresh: false,
@@ -571,11 +570,8 @@ async fn what_does_not_fit(
         .collect();
     let plan = SweepPlan {
         name: choice.name.clone(),
-        fresh: false,
-        shard: None,
         groups,
-        skipped: Vec::new(),
-        verdicts: BTreeMap::new(),
+        ..SweepPlan::default()
     };
     let verdicts = ask_estimates(&plan, Some(runtime), options.memory, stop).await;
     let refused = plan

@@ -1,6 +1,6 @@
 //! A matrix from flags in a file's place.
 
-use super::cell::{BenchWord, Cell};
+use super::cell::{BenchWord, Cell, CellLoad};
 use super::expand::{
     AxisKey, AxisValue, CellTemplate, MAX_CELLS, Matrix, MatrixAxis, complete_axes,
 };
@@ -73,9 +73,10 @@ impl FlagMatrix {
             template: CellTemplate {
                 engine: engine.map(str::to_owned),
                 architecture: self.architecture.clone(),
-                bench: self.bench,
-
-                repeats: 1,
+                load: CellLoad {
+                    bench: self.bench,
+                    ..CellLoad::default()
+                },
                 ..CellTemplate::default()
             },
             axes,

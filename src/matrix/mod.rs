@@ -26,9 +26,7 @@ pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};
 pub use flags::FlagMatrix;
 pub use forecast::{EstimateBasis, Forecast, TimeEstimate};
 pub use oom::{OomMemory, OomRecord};
-pub use plan::{
-    CellGroup, PlanOptions, Shard, ShardError, SkippedCell, SweepDefinition, SweepPlan,
-};
+pub use plan::{CellGroup, PlanOptions, Shard, SkippedCell, SweepDefinition, SweepPlan};
 pub use resolved::resolved_yaml;
 pub use row::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};
 pub use vary::{MAX_COMBINATIONS, SettingValues, vary_settings};

@@ -164,14 +164,12 @@ impl<'a> TuningMeasure<'a> {
                 input_len: tokens(self.choice.lengths.input),
                 output_len: tokens(self.choice.lengths.output),
                 batch_size: Some(concurrency),
-                request_rate: None,
                 num_prompts: Some(if is_long { long } else { short }),
-                num_iters: None,
                 num_iters_warmup: self.flags.num_iters_warmup,
                 repeats: if is_long { self.flags.repeats } else { 1 },
                 // No load has prompts of another on the same engine: its cache of prefixes would answer for them.
                 seed: Some(seed.wrapping_add(place) % SEEDS),
-                short_prompts: None,
+                ..CellLoad::default()
             };
             Cell::new(server.clone(), load)
         };
@@ -458,11 +456,8 @@ impl<'a> TuningMeasure<'a> {
         let cells: Vec<&Cell> = groups.values().flat_map(|group| &group.cells).collect();
         let plan = SweepPlan {
             name: run.name.to_owned(),
-            fresh: false,
-            shard: None,
             groups: groups.values().cloned().collect(),
-            skipped: Vec::new(),
-            verdicts: BTreeMap::new(),
+            ..SweepPlan::default()
         };
         let path = run.folder.path();
         let mut known = Cells::read_file(path)?.unwrap_or_default();
