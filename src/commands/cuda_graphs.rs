@@ -11,7 +11,7 @@ use crate::collect::{
     unless_stopped,
 };
 use crate::compare::graph_report::{
-    ArmOutcome, GraphReport, GraphReportOrigin, GraphSettings, ProbeError, experiment_name,
+    ArmOutcome, GraphReport, GraphSettings, ProbeError, experiment_name,
 };
 use crate::compare::graphs::Thresholds;
 use crate::console::Console;
@@ -220,15 +220,18 @@ async fn tensorrt_llm(
     }
     let [a, b] =
         <[ArmOutcome; 2]>::try_from(outcomes).map_err(|_| anyhow::anyhow!("an arm is missing"))?;
-    let origin = GraphReportOrigin {
+    let head = GraphReport {
         timestamp: now.timestamp().to_string(),
         container: name,
         image: found.facts.image.clone(),
         model_name,
         model_path,
+        settings,
+        thresholds: thresholds(args),
+        ..GraphReport::default()
     };
     let failed = [&a, &b].into_iter().find_map(|o| o.probe.error.clone());
-    let report = GraphReport::report_of_arms(origin, settings, thresholds(args), [a, b]);
+    let report = GraphReport::report_of_arms(head, [a, b]);
     console.finish_drawing();
     publish_document(console, &report, ("results", &path), load.json, || {
         Ok(graphs_report(&report))
