@@ -8,6 +8,7 @@ use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong_value};
 use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
 use super::{Presets, patterns};
+use crate::engine::EngineId;
 use crate::launch::recipe::cache_mount;
 use crate::preset::{GpuRequest, Preset};
 use crate::wording::did_you_mean;
@@ -392,9 +393,9 @@ fn read_gpus(node: &YamlNode) -> Result<String, FileFault> {
 }
 
 fn known_engine(name: &str, at: NodePlace) -> Result<String, FileFault> {
-    super::engine_name(name)
-        .map(str::to_owned)
-        .map_err(|(message, hint)| FileFault::new(at, message).with_hint(hint))
+    EngineId::from_name(name)
+        .map(|engine| engine.name().to_owned())
+        .map_err(|unknown| FileFault::new(at, unknown.to_string()).with_hint(unknown.hint()))
 }
 
 fn read_engine(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
