@@ -1,6 +1,8 @@
 //! The command line: flags and help. Nothing else imports clap.
 
+use crate::collect::MemorySource;
 use crate::container::process_target::ProcessPlace;
+use crate::telemetry::BackendChoice;
 use crate::units::{parse_duration, some_time};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -24,14 +26,15 @@ mod start;
 mod sweep;
 mod target;
 mod tune;
+mod values;
 mod why;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
-pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
+pub use compare::{CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand, ModelsArgs, SchemaArgs, SchemaCommand};
-pub use estimate::{EstimateArgs, SolveWord};
+pub use estimate::EstimateArgs;
 pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
@@ -40,11 +43,9 @@ pub use replay::ReplayArgs;
 pub use report::ReportArgs;
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
-pub use sweep::{
-    MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs,
-};
+pub use sweep::{MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepCommand, SweepRunArgs};
 pub use target::{LogArgs, ProcessArgs};
-pub use tune::{GoalWord, TuneArgs};
+pub use tune::TuneArgs;
 pub use why::WhyArgs;
 pub use words::{HEALTH_TIMEOUT, flags_under_headings, words_to_pass_on};
 
@@ -377,7 +378,7 @@ pub struct LoadArgs {
 
     /// Source of memory readings: auto, nvml, amd, intel, host, or replay:FILE for a recording
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
-    pub memory_backend: BackendArg,
+    pub memory_backend: MemorySource,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
@@ -431,30 +432,6 @@ pub enum BenchChoice {
     None,
 }
 
-/// The memory backends that can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BackendWord {
-    /// NVML where the container uses an NVIDIA GPU that can be read, else its AMD or Intel GPUs, else host
-    Auto,
-    /// NVIDIA GPUs, through the driver's library
-    Nvml,
-    /// The container's AMD GPUs, through the kernel's files or AMD's tools
-    Amd,
-    /// The container's discrete Intel GPUs, through the kernel's account of open devices
-    Intel,
-    /// The container's host memory, through its cgroup
-    Host,
-}
-
-/// A live backend, or a recorded session in place of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BackendArg {
-    /// A live one.
-    Live(BackendWord),
-    /// What `record` has written, or a stored capture.
-    Replay(PathBuf),
-}
-
 /// `plimsoll record`
 #[derive(Debug, Args)]
 #[command(after_help = examples::RECORD)]
@@ -470,7 +447,7 @@ pub struct RecordArgs {
     pub process: ProcessArgs,
     /// Source of memory readings
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub memory_backend: BackendWord,
+    pub memory_backend: BackendChoice,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval)]
     pub interval: Duration,
@@ -661,12 +638,12 @@ fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
         .map_err(|_| format!("invalid address `{text}`: write it as 9400 or 127.0.0.1:9400"))
 }
 
-fn backend_arg(text: &str) -> Result<BackendArg, String> {
+fn backend_arg(text: &str) -> Result<MemorySource, String> {
     match text.strip_prefix("replay:") {
         Some("") => Err("name the recording: replay:FILE".into()),
-        Some(path) => Ok(BackendArg::Replay(path.into())),
-        None => BackendWord::from_str(text, true)
-            .map(BackendArg::Live)
+        Some(path) => Ok(MemorySource::Recorded(path.into())),
+        None => BackendChoice::from_str(text, true)
+            .map(MemorySource::Live)
             .map_err(|_| {
                 format!(
                     "invalid memory backend `{text}`: one of auto, nvml, amd, intel, host, replay:FILE"
@@ -701,10 +678,13 @@ mod tests {
 
     #[test]
     fn backends_and_addresses_are_read_as_people_write_them() {
-        assert_eq!(backend_arg("nvml"), Ok(BackendArg::Live(BackendWord::Nvml)));
+        assert_eq!(
+            backend_arg("nvml"),
+            Ok(MemorySource::Live(BackendChoice::Nvml))
+        );
         assert_eq!(
             backend_arg("replay:a b.jsonl"),
-            Ok(BackendArg::Replay("a b.jsonl".into()))
+            Ok(MemorySource::Recorded("a b.jsonl".into()))
         );
         assert!(backend_arg("replay:").is_err() && backend_arg("cuda").is_err());
         let address = |text| listen_address(text).map(|a| a.to_string());

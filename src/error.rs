@@ -110,6 +110,14 @@ impl Failure {
         self.source = Some(source.into());
         self
     }
+
+    /// The failure with its cause, in one sentence.
+    pub fn describe_with_cause(&self) -> String {
+        match &self.source {
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
+        }
+    }
 }
 
 /// An error and its causes in one sentence: the first message of an HTTP library alone explains little.

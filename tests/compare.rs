@@ -8,8 +8,8 @@ use plimsoll::breakdown::{Component, Part};
 use plimsoll::capture::RunEnd;
 use plimsoll::compare::ablation::{Ablation, ArmRuns, Run};
 use plimsoll::compare::graph_report::{
-    ArmOutcome, GraphReport, GraphReportOrigin, GraphSettings, HostMemory, ProbeError, ProbeMemory,
-    ProbeResult, StructureCount,
+    ArmOutcome, GraphReport, GraphSettings, HostMemory, ProbeError, ProbeMemory, ProbeResult,
+    StructureCount,
 };
 use plimsoll::compare::graphs::{GraphReading, Reading, Thresholds};
 use plimsoll::compare::{Comparison, Judgement, Row, compare_groups};
@@ -335,20 +335,23 @@ fn outcome(
 }
 
 fn report(arms: [ArmOutcome; 2], thresholds: Thresholds) -> GraphReport {
-    let origin = GraphReportOrigin {
-        timestamp: "2026-01-02T03:04:05Z".into(),
-        container: "trt".into(),
-        image: "tensorrt-llm:1.1.0".into(),
-        model_name: "Llama-8B".into(),
-        model_path: "/models/Llama-8B".into(),
-    };
     let settings = GraphSettings {
         max_batch_size: 32,
         max_draft_len: 4,
         max_concurrency_test: 16,
         max_seq_len: 2048,
     };
-    GraphReport::report_of_arms(origin, settings, thresholds, arms)
+    let head = GraphReport {
+        timestamp: "2026-01-02T03:04:05Z".into(),
+        container: "trt".into(),
+        image: "tensorrt-llm:1.1.0".into(),
+        model_name: "Llama-8B".into(),
+        model_path: "/models/Llama-8B".into(),
+        settings,
+        thresholds,
+        ..GraphReport::default()
+    };
+    GraphReport::report_of_arms(head, arms)
 }
 
 fn codes(report: &GraphReport) -> Vec<&str> {

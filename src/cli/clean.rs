@@ -1,6 +1,7 @@
 //! Flags of `clean`.
 
-use super::{BackendArg, MEASURING, OUTPUT, backend_arg, look_interval, some_text};
+use super::{MEASURING, OUTPUT, backend_arg, look_interval, some_text};
+use crate::collect::MemorySource;
 use crate::units::{parse_duration, some_time};
 use clap::Args;
 use std::time::Duration;
@@ -55,7 +56,7 @@ pub struct CleanArgs {
 
     /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
-    pub memory_backend: BackendArg,
+    pub memory_backend: MemorySource,
     /// Print JSON instead of text: every verdict with its evidence
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,

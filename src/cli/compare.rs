@@ -1,8 +1,9 @@
 //! Flags of `compare`, `validate` and `calibrate`.
 
 use super::{OUTPUT, ResultsArgs};
+use crate::compare::given::KvBasis;
 use crate::units::{Bytes, GIB};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 
 const CALCULATED: &str = "Calculated elsewhere";
@@ -32,7 +33,7 @@ pub struct CompareArgs {
     pub calc_overhead: Option<u64>,
     /// Meaning of --calc-kv
     #[arg(long, value_name = "WHAT", default_value = "pool", requires = "calc_kv", help_heading = CALCULATED)]
-    pub kv_basis: BasisChoice,
+    pub kv_basis: KvBasis,
     /// How large differences may be.
     #[command(flatten)]
     pub limits: Limits,
@@ -45,15 +46,6 @@ pub struct CompareArgs {
     /// Write the table to a CSV file, too
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub csv: Option<PathBuf>,
-}
-
-/// What a figure for the KV cache is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BasisChoice {
-    /// The pool as the engine reserves it
-    Pool,
-    /// What the requests used of it at most
-    Used,
 }
 
 /// How large differences may be.

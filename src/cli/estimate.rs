@@ -3,8 +3,9 @@
 use super::{share, size, some_text};
 use crate::engine::settings::{EstimateFlag, SETTINGS, Setting, ValueKind};
 use crate::error::Failure;
+use crate::estimate::question::What;
 use crate::units::{Bytes, ParseBytesError};
-use clap::{Arg, ArgAction, ArgGroup, Args, Parser, ValueEnum};
+use clap::{Arg, ArgAction, ArgGroup, Args, Parser};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -90,7 +91,7 @@ pub struct EstimateArgs {
     pub check_oom: bool,
     /// Find the limit of one setting with which it still fits
     #[arg(long, value_name = "WHAT", help_heading = "Question", conflicts_with_all = ["recommend_gpu", "table"], group = ONE_CASE)]
-    pub solve: Option<SolveWord>,
+    pub solve: Option<What>,
     /// List the GPUs, and how many, that are sufficient; the smallest first
     #[arg(
         long,
@@ -221,21 +222,6 @@ fn setting_value(kind: ValueKind, text: &str) -> Result<String, String> {
         ValueKind::Bytes => memory(text).map(|bytes| bytes.0.to_string()),
         ValueKind::Text | ValueKind::Switch => Ok(text.to_owned()),
     }
-}
-
-/// What can be solved for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SolveWord {
-    /// Requests of --max-model-len at once
-    MaxConcurrency,
-    /// The longest sequence, at --concurrency
-    MaxModelLen,
-    /// The largest --max-num-seqs whose sequences all fit
-    MaxBatch,
-    /// The fewest GPUs of this kind, by tensor parallelism, then pipeline parallelism
-    MinGpus,
-    /// The smallest share of the memory
-    GpuMemoryUtilization,
 }
 
 /// A count above 0.

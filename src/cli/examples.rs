@@ -17,7 +17,6 @@ Examples:
   plimsoll profile my-vllm                     a running container, by name
   plimsoll estimate Qwen/Qwen3-8B --gpu H100   before a start";
 
-/// Of `profile`.
 pub const PROFILE: &str = "\
 If an engine serves in the container, its own bench sends the load. In an idle container the bench loads the engine; --model names the model.
 
@@ -28,7 +27,6 @@ Examples:
   plimsoll profile --pid 4242 --log /var/log/vllm.log   without Docker
   plimsoll profile idle --model /models/tiny-llama --batch-size 4";
 
-/// Of `run`.
 pub const RUN: &str = "\
 The container is always stopped and removed at the end, except with --keep.
 
@@ -38,7 +36,6 @@ Examples:
   plimsoll run --preset reference --dry-run
   plimsoll run -- docker run --gpus all vllm/vllm-openai:latest --model org/m";
 
-/// Of `sweep`.
 pub const SWEEP: &str = "\
 Examples:
   plimsoll config init sweep.yaml
@@ -46,7 +43,6 @@ Examples:
   plimsoll sweep sweep.yaml --resume
   plimsoll sweep --container idle --model /models/tiny-llama --batch-size 1 4";
 
-/// Of `experiment`.
 pub const EXPERIMENT: &str = "\
 All levels run on one engine: in a running container (CONTAINER), or in one that is started (--image, --preset). \
 Requests, tables, a document and plots go to one folder.
@@ -56,7 +52,6 @@ Examples:
   plimsoll experiment seqlen my-vllm --seqlens 64 128 256
   plimsoll experiment mixed my-vllm --short 64 --long 256";
 
-/// Of `tune`.
 pub const TUNE: &str = "\
 Each combination of settings is one start of the engine: short loads, and long ones where these show that it may win. \
 What was measured in an earlier run is not measured again. No optimum is claimed: the answer lists what was not tried.
@@ -69,7 +64,6 @@ Examples:
 
 Exit codes: 0 answered, 2 usage, 3 environment, 4 nothing that was tried keeps the limits, 130 interrupted";
 
-/// Of `ablate`.
 pub const ABLATE: &str = "\
 The arms run in turn (A, B, A, B, …), --repeats times each; each run loads the engine again. \
 --timeout applies to each run, --output names the comparison. Differences are B minus A.
@@ -79,7 +73,6 @@ Examples:
   plimsoll ablate idle -m m --a '--max-num-seqs 8' --b '--max-num-seqs 64'
   plimsoll ablate idle -m m --a --enforce-eager --b '' --repeats 3";
 
-/// Of `cuda-graphs`.
 pub const CUDA_GRAPHS: &str = "\
 TensorRT-LLM: two engines are loaded, without and with max_concurrency; no request is \
 sent, and the flags of load and engine have no effect. vLLM: `ablate` of --enforce-eager.
@@ -89,7 +82,6 @@ Examples:
   plimsoll cuda-graphs trt --model-path /models/Llama-3.1-8B
   plimsoll cuda-graphs trt --model-path /models/Llama-3.1-8B --max-batch-size 32";
 
-/// Of `loadline`.
 pub const LOADLINE: &str = "\
 In each round plimsoll's own client keeps a fixed number of requests in progress; no prompt is repeated. \
 Latency limits: ttft, itl, tpot, e2e, each with a unit (us, ms, s) and an optional statistic.
@@ -99,7 +91,6 @@ Examples:
   plimsoll loadline my-vllm --slo ttft=500ms,itl.p99=50ms
   plimsoll loadline my-vllm --predict-only";
 
-/// Of `estimate`.
 pub const ESTIMATE: &str = "\
 Examples:
   plimsoll estimate Qwen/Qwen3-8B --gpu H100
@@ -112,7 +103,6 @@ Examples:
 
 Exit codes: 0 estimated, 3 not enough information (stderr names what is missing), 6 with --check-oom: it does not fit";
 
-/// Of `compare`.
 pub const COMPARE: &str = "\
 Every difference is the second minus the first. With --calc-*: profiles against calculated figures.
 
@@ -122,14 +112,12 @@ Examples:
   plimsoll compare after.json --against results/memory-profiles
   plimsoll compare before.json --calc-weights 14.96 --calc-kv 3.5";
 
-/// Of `validate`.
 pub const VALIDATE: &str = "\
 Examples:
   plimsoll validate results/
   plimsoll validate results/ --fail-on tolerance
   plimsoll validate results/ --json";
 
-/// Of `calibrate`.
 pub const CALIBRATE: &str = "\
 Without --output the database is in the user's state folder, where `estimate` reads it. Each run counts once.
 
@@ -138,7 +126,6 @@ Examples:
   plimsoll calibrate results/ --correlations
   plimsoll calibrate results/ --output overheads.json";
 
-/// Of `report`.
 pub const REPORT: &str = "\
 A folder is searched for profiles and for documents of sweeps, experiments and load lines. The report is written to the folder as report.html, or \
 beside a profile as <profile>-report.html. Earlier reports are overwritten, other files only with --force. If $GITHUB_STEP_SUMMARY is set, Markdown is written there, too.
@@ -148,7 +135,6 @@ Examples:
   plimsoll report results/ --format md,csv
   plimsoll report --compare before.json after.json -o change.md";
 
-/// Of `replay`.
 pub const REPLAY: &str = "\
 Shows a recording and measures nothing. To profile with a recording instead of a device: `plimsoll profile --memory-backend replay:FILE`.
 
@@ -157,14 +143,12 @@ Examples:
   plimsoll replay profile.json --from 2 --to 4
   plimsoll replay session.jsonl --speed 10";
 
-/// Of `derive`.
 pub const DERIVE: &str = "\
 Examples:
   plimsoll derive profile.json
   plimsoll derive profile.json --json
   plimsoll derive profile.json --output new.json";
 
-/// Of `demo`.
 pub const DEMO: &str = "\
 Shows derive, report, why and estimate. The run is of a simulated engine, the log of a real vLLM on a CPU. \
 The files stay in the folder `demo` of the results directory.
@@ -174,14 +158,12 @@ Examples:
   plimsoll demo --results-dir /tmp/plimsoll
   plimsoll demo --color never";
 
-/// Of `parse`.
 pub const PARSE: &str = "\
 Examples:
   plimsoll parse engine.log
   plimsoll parse engine.log --json
   docker logs my-vllm 2>&1 | plimsoll parse -";
 
-/// Of `why`.
 pub const WHY: &str = "\
 Examples:
   plimsoll why my-vllm
@@ -193,14 +175,12 @@ Examples:
 
 Exit codes: 0 a cause was found, 2 usage, 3 nothing could be read, 9 no cause was found";
 
-/// Of `top`.
 pub const TOP: &str = "\
 Examples:
   plimsoll top
   plimsoll top --once --json
   plimsoll top --replay session.jsonl";
 
-/// Of `watch`.
 pub const WATCH: &str = "\
 It reads, and changes nothing. docs/WATCH.md lists the metrics, alerts and a dashboard.
 
@@ -209,7 +189,6 @@ Examples:
   plimsoll watch --listen 9400
   plimsoll watch --json --profiles profiles";
 
-/// Of `clean`.
 pub const CLEAN: &str = "\
 Without --apply nothing is changed. Containers of plimsoll are found by their labels; others only if they are \
 named or selected. A container with the label plimsoll.protect is never stopped.
@@ -222,28 +201,24 @@ Examples:
 
 Exit codes: 0 nothing stuck, all cleaned, or a dry run; 2 usage; 3 no Docker; 8 not all could be cleaned";
 
-/// Of `gpus`.
 pub const GPUS: &str = "\
 Examples:
   plimsoll gpus
   plimsoll gpus --json
   plimsoll gpus --nvml-lib /usr/lib/wsl/lib/libnvidia-ml.so.1";
 
-/// Of `models`.
 pub const MODELS: &str = "\
 Examples:
   plimsoll models
   plimsoll models --search qwen3 moe
   plimsoll models --json";
 
-/// Of `record`.
 pub const RECORD: &str = "\
 Examples:
   plimsoll record -o session.jsonl
   plimsoll record -o session.jsonl --container my-vllm --duration 10s
   plimsoll record -o session.jsonl --pid 4242";
 
-/// Of `doctor`.
 pub const DOCTOR: &str = "\
 Examples:
   plimsoll doctor
@@ -252,14 +227,12 @@ Examples:
 
 Exit codes: 0 Docker answers, 3 it does not answer";
 
-/// Of `config`.
 pub const CONFIG: &str = "\
 Examples:
   plimsoll config init sweep.yaml
   plimsoll config check sweep.yaml
   plimsoll config schema";
 
-/// Of `schema`.
 pub const SCHEMA: &str = "\
 Examples:
   plimsoll schema > schema.json
@@ -268,7 +241,6 @@ Examples:
 
 Exit codes of `check`: 0 all are valid, 2 one is invalid";
 
-/// Of `completions`.
 pub const COMPLETIONS: &str = "\
 Where each shell reads it: docs/INSTALL.md.
 
@@ -277,7 +249,6 @@ Examples:
   plimsoll completions zsh > _plimsoll
   plimsoll completions fish > plimsoll.fish";
 
-/// Of `man`.
 pub const MAN: &str = "\
 Examples:
   plimsoll man | man -l -

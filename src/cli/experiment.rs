@@ -1,10 +1,11 @@
 //! Flags of `experiment`.
 
 use super::{
-    BackendArg, EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, STARTING,
-    StartArgs, SweepBench, backend_arg, parse_duration, sample_interval, size, some_text,
-    some_time,
+    EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, STARTING, StartArgs,
+    backend_arg, parse_duration, sample_interval, size, some_text, some_time,
 };
+use crate::collect::MemorySource;
+use crate::matrix::BenchWord;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -121,7 +122,7 @@ pub struct ExperimentFlags {
     pub seed: Option<u64>,
     /// Source of the load; only builtin has a row per request, and mixed prompts
     #[arg(long, value_name = "KIND", default_value = "builtin", help_heading = LOAD)]
-    pub bench: SweepBench,
+    pub bench: BenchWord,
 
     /// Settings of the engine.
     #[command(flatten)]
@@ -129,7 +130,7 @@ pub struct ExperimentFlags {
 
     /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
-    pub memory_backend: BackendArg,
+    pub memory_backend: MemorySource,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,

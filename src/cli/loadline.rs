@@ -1,9 +1,9 @@
 //! Flags of `loadline`.
 
 use super::{
-    BackendWord, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, sample_interval, size,
-    some_text,
+    LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, sample_interval, size, some_text,
 };
+use crate::telemetry::BackendChoice;
 use crate::units::{parse_duration, some_time};
 use clap::Args;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct LoadlineArgs {
 
     /// Source of memory readings
     #[arg(long, value_name = "NAME", default_value = "auto", help_heading = MEASURING)]
-    pub memory_backend: BackendWord,
+    pub memory_backend: BackendChoice,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,

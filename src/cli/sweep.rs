@@ -1,9 +1,11 @@
 //! The flags of `sweep` and `config`.
 
 use super::{
-    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, parse_duration, percent,
-    sample_interval, size, some_text, some_time,
+    MEASURING, OUTPUT, ResultsArgs, backend_arg, parse_duration, percent, sample_interval, size,
+    some_text, some_time,
 };
+use crate::collect::MemorySource;
+use crate::matrix::BenchWord;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -126,10 +128,10 @@ pub struct SweepRunArgs {
 
     /// Source of the load, if the file does not set it
     #[arg(long, value_name = "KIND", help_heading = MEASURING)]
-    pub bench: Option<SweepBench>,
+    pub bench: Option<BenchWord>,
     /// Source of memory readings: auto, nvml, amd, intel, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
-    pub memory_backend: BackendArg,
+    pub memory_backend: MemorySource,
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
@@ -206,21 +208,6 @@ pub struct MachineArgs {
     /// Run it on another machine with plimsoll: ssh://USER@HOST:PORT; user and port are optional
     #[arg(long, value_name = "URL", conflicts_with = "submit", help_heading = MACHINES)]
     pub docker_host: Option<String>,
-}
-
-/// Source of the load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SweepBench {
-    /// The engine's own client where a server is reused, its latency bench with --fresh
-    Auto,
-    /// The latency bench, a process for each cell
-    Latency,
-    /// The throughput bench, a process for each cell
-    Throughput,
-    /// The engine's own client
-    Serve,
-    /// plimsoll's own client
-    Builtin,
 }
 
 /// Schedulers that a sweep can be submitted to.

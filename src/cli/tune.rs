@@ -3,8 +3,9 @@
 use super::loadline::percentile;
 use super::{ExperimentFlags, LOAD, LONGEST_INPUT, MachineArgs, percent, some_time};
 use crate::matrix::SettingValues;
+use crate::tune::TuningGoal;
+use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ const SEARCH: &str = "Search";
 pub struct TuneArgs {
     /// What to maximize
     #[arg(long, value_name = "GOAL", default_value = "throughput", help_heading = SEARCH)]
-    pub goal: GoalWord,
+    pub goal: TuningGoal,
     /// Latency limits, as ttft=500ms,itl.p99=50ms; may be repeated
     #[arg(long, value_name = "LIMITS", help_heading = SEARCH)]
     pub slo: Vec<String>,
@@ -82,17 +83,6 @@ pub struct TuneArgs {
     pub machines: MachineArgs,
 }
 
-/// The goals that can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GoalWord {
-    /// Generated tokens per second
-    Throughput,
-    /// Generated tokens per second of each GPU: the price of a token falls as it rises
-    Cost,
-    /// Concurrent requests
-    Concurrency,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,7 +107,7 @@ mod tests {
         let args =
             parsed("idle --set max-num-seqs=16,64 --set tp=1,2 --goal cost --headroom 8%").unwrap();
         assert_eq!(args.flags.container(), Some("idle"));
-        assert_eq!((args.set.len(), args.goal), (2, GoalWord::Cost));
+        assert_eq!((args.set.len(), args.goal), (2, TuningGoal::Cost));
         assert_eq!((args.headroom, args.flags.repeats), (8.0, 3));
         assert_eq!(
             parsed("idle --resume").unwrap().resume,

@@ -3,7 +3,7 @@
 use super::follow::OomCount;
 use super::recorder::Recorder;
 use super::stop::StopSignal;
-use super::{CapturePlan, Collected, RunObservations, ending, explained, probe_engine};
+use super::{CapturePlan, Collected, RunObservations, ending, probe_engine};
 use crate::capture::{
     AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
@@ -218,7 +218,7 @@ impl LoadedCapture {
             ..placed
         });
         // The first reason counts; later failures are its consequence.
-        let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));
+        let failure = failure.filter(|f| capture.end == RunEnd::Failed(f.describe_with_cause()));
         Collected {
             capture,
             written,

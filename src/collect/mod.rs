@@ -161,7 +161,7 @@ impl RunningCapture {
             run.recorder.report_progress(Progress::StageFailed);
         }
         if let Some(failure) = &failure {
-            stop.stop_because(RunEnd::Failed(explained(failure)));
+            stop.stop_because(RunEnd::Failed(failure.describe_with_cause()));
         }
         recorder.mark_phase(Phase::Cooldown, None);
         if let Some(turn) = &plan.turn {
@@ -384,14 +384,6 @@ async fn pause_until(moment: tokio::time::Instant, stop: &StopSignal) {
     tokio::select! {
         () = tokio::time::sleep_until(moment) => {}
         () = stop.token().cancelled() => {}
-    }
-}
-
-/// A failure with its cause, in one sentence.
-fn explained(failure: &Failure) -> String {
-    match &failure.source {
-        Some(cause) => format!("{failure}: {cause}"),
-        None => failure.to_string(),
     }
 }
 

@@ -202,7 +202,7 @@ impl Recorder {
         write(writer);
         if let Some(failure) = writer.first_failure() {
             self.stop
-                .stop_because(RunEnd::Failed(super::explained(failure)));
+                .stop_because(RunEnd::Failed(failure.describe_with_cause()));
         }
     }
 

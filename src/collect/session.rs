@@ -122,7 +122,7 @@ impl CapturePlan {
 }
 
 /// Source of a run's memory samples.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemorySource {
     /// A backend of this host.
     Live(BackendChoice),

@@ -36,31 +36,19 @@ impl SharedRun {
 
 /// The sampled start-up of an engine.
 pub struct Startup {
-    clock: Clock,
-    run_id: String,
-    samples: Vec<MemorySample>,
-    began_ns: AtNs,
-    served_ns: AtNs,
+    /// Clock of its times.
+    pub(crate) clock: Clock,
+    /// The run that captured it.
+    pub(crate) run_id: String,
+    /// Memory until the engine served.
+    pub(crate) samples: Vec<MemorySample>,
+    /// The engine was started.
+    pub(crate) began_ns: AtNs,
+    /// The engine served.
+    pub(crate) served_ns: AtNs,
 }
 
 impl Startup {
-    /// The start-up captured by run `run_id` on `clock`, from `began_ns` until the engine served.
-    pub fn new(
-        clock: Clock,
-        run_id: String,
-        samples: Vec<MemorySample>,
-        began_ns: AtNs,
-        served_ns: AtNs,
-    ) -> Startup {
-        Startup {
-            clock,
-            run_id,
-            samples,
-            began_ns,
-            served_ns,
-        }
-    }
-
     /// Reports the start to a later capture.
     pub(super) fn recall_start(&self, recorder: &Recorder) -> SharedStart {
         let earlier = recorder.clock.zero_of(&self.clock);
@@ -148,11 +136,6 @@ impl ServerLog {
     /// How the server ended; `None` while it runs.
     pub fn end_reason(&self) -> Option<String> {
         self.ended.borrow().clone()
-    }
-
-    /// The output line that best explains why it failed to start.
-    pub fn root_cause(&self) -> Option<String> {
-        self.lock_state().parser.root_cause()
     }
 
     /// Stops the run when the server ends.

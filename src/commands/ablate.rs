@@ -1,8 +1,7 @@
 //! `plimsoll ablate`: two settings of one engine in an idle container, run in turn.
 
 use super::load::{
-    bench_kind, check_results, load_request, memory_source, open_results, publish_document,
-    run_stoppable,
+    bench_kind, check_results, load_request, open_results, publish_document, run_stoppable,
 };
 use crate::capture::RunEnd;
 use crate::cli::{AblateArgs, LoadArgs};
@@ -15,7 +14,7 @@ use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::report::ablation::ablation_report;
-use crate::store::{file_word, free_name, private};
+use crate::store::{file_word, free_path, private};
 use std::path::PathBuf;
 
 /// One setting to compare.
@@ -202,7 +201,11 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
             })?;
             let model = ablation.model.as_deref().unwrap_or(&ablation.container);
             let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S");
-            free_name(&folder, &format!("{}-ablation_{time}", file_word(model)))
+            free_path(
+                &folder,
+                &format!("{}-ablation_{time}", file_word(model)),
+                ".json",
+            )
         }
     };
     publish_document(console, ablation, ("comparison", &path), load.json, || {
@@ -221,8 +224,7 @@ async fn run_arm(
     let session =
         CaptureSession::begin_session(&stop.child_stop(), console.sink(), Some(load.timeout));
     let setup = session.inspect_once(&plan, known).await?;
-    let source = memory_source(&load.memory_backend);
-    let memory = session.open_memory(&plan, &source).await?;
+    let memory = session.open_memory(&plan, &load.memory_backend).await?;
     let model = setup.model.as_deref().unwrap_or(plan.attached.name());
     // `--output` names the comparison; the profiles get names of their own.
     let load = LoadArgs {

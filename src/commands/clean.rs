@@ -2,7 +2,7 @@
 
 mod service;
 
-use super::load::{backend_choice, run_until_stopped};
+use super::load::run_until_stopped;
 use crate::clean::activity::ActivityMemory;
 use crate::clean::apply::{ApplyOptions, apply_verdicts};
 use crate::clean::document::CleanDocument;
@@ -12,8 +12,8 @@ use crate::clean::survey::{SurveyOptions, Surveyor};
 use crate::clean::verdict::{
     CleanRequest, CleanVerdict, bind_names, judge_survey, unmatched_names,
 };
-use crate::cli::{BackendArg, CleanArgs};
-use crate::collect::{StopSignal, unless_stopped};
+use crate::cli::CleanArgs;
+use crate::collect::{MemorySource, StopSignal, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
@@ -58,7 +58,7 @@ fn chooses_unnamed(args: &CleanArgs) -> bool {
 
 /// What can be refused before anything is looked at.
 fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
-    if let BackendArg::Replay(_) = args.memory_backend {
+    if let MemorySource::Recorded(_) = args.memory_backend {
         return Err(replayed());
     }
     if args.idle.is_some() && args.containers.is_empty() && !chooses_unnamed(args) {
@@ -111,8 +111,8 @@ struct HostObserver {
 impl HostObserver {
     async fn open_surveyor(args: &CleanArgs) -> Result<HostObserver, Failure> {
         let memory = match &args.memory_backend {
-            BackendArg::Live(word) => backend_choice(*word),
-            BackendArg::Replay(_) => return Err(replayed()),
+            MemorySource::Live(choice) => *choice,
+            MemorySource::Recorded(_) => return Err(replayed()),
         };
         let options = SurveyOptions {
             memory,

@@ -1,7 +1,7 @@
 //! `plimsoll compare`: two profiles side by side, or profiles against given figures.
 
-use crate::cli::{BasisChoice, CompareArgs};
-use crate::compare::given::{ExternalFigures, GivenReport, KvBasis};
+use crate::cli::CompareArgs;
+use crate::compare::given::{ExternalFigures, GivenReport};
 use crate::compare::profiles::{FEWEST_REPEATS, Limit, Pair, find_median};
 use crate::compare::subject::Subject;
 use crate::console::Console;
@@ -21,10 +21,7 @@ pub fn run_compare(console: &Console, args: &CompareArgs) -> anyhow::Result<Exit
         kv: args.calc_kv,
         activations: args.calc_activations,
         overhead: args.calc_overhead,
-        basis: match args.kv_basis {
-            BasisChoice::Pool => KvBasis::Pool,
-            BasisChoice::Used => KvBasis::Used,
-        },
+        basis: args.kv_basis,
     };
     if !args.against.is_empty() {
         judge_by_baseline(console, args)

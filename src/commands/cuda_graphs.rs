@@ -2,7 +2,7 @@
 //! engines that can run without graphs by an A/B of both.
 
 use super::ablate::{ArmPlan, compare_arms};
-use super::load::{check_results, load_request, memory_source, publish_document, run_stoppable};
+use super::load::{check_results, load_request, publish_document, run_stoppable};
 use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
@@ -11,7 +11,7 @@ use crate::collect::{
     unless_stopped,
 };
 use crate::compare::graph_report::{
-    ArmOutcome, GraphReport, GraphReportOrigin, GraphSettings, ProbeError, experiment_name,
+    ArmOutcome, GraphReport, GraphSettings, ProbeError, experiment_name,
 };
 use crate::compare::graphs::Thresholds;
 use crate::console::Console;
@@ -22,7 +22,7 @@ use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
 use crate::report::graphs::graphs_report;
-use crate::store::{file_word, free_name, write_atomically};
+use crate::store::{file_word, free_path, write_atomically};
 use std::path::Path;
 
 pub fn run_cuda_graphs(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
@@ -167,7 +167,7 @@ async fn tensorrt_llm(
     );
     let path = match &load.output {
         Some(file) => file.clone(),
-        None => free_name(&load.results.dir, &stem),
+        None => free_path(&load.results.dir, &stem, ".json"),
     };
     let mut outcomes = Vec::new();
     for max_concurrency in arms {
@@ -196,7 +196,7 @@ async fn tensorrt_llm(
             of: arms.len() as u32,
         }));
         let clock = Clock::start();
-        let memory = match memory_source(&load.memory_backend).open_backend(&clock, &found.facts) {
+        let memory = match load.memory_backend.open_backend(&clock, &found.facts) {
             Ok(backend) => Some(backend),
             Err(failure) => {
                 console.print_warning(&format!("memory is not read from the host: {failure}"));
@@ -220,15 +220,18 @@ async fn tensorrt_llm(
     }
     let [a, b] =
         <[ArmOutcome; 2]>::try_from(outcomes).map_err(|_| anyhow::anyhow!("an arm is missing"))?;
-    let origin = GraphReportOrigin {
+    let head = GraphReport {
         timestamp: now.timestamp().to_string(),
         container: name,
         image: found.facts.image.clone(),
         model_name,
         model_path,
+        settings,
+        thresholds: thresholds(args),
+        ..GraphReport::default()
     };
     let failed = [&a, &b].into_iter().find_map(|o| o.probe.error.clone());
-    let report = GraphReport::report_of_arms(origin, settings, thresholds(args), [a, b]);
+    let report = GraphReport::report_of_arms(head, [a, b]);
     console.finish_drawing();
     publish_document(console, &report, ("results", &path), load.json, || {
         Ok(graphs_report(&report))

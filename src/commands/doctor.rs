@@ -44,11 +44,7 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
             }),
     );
     let document = DoctorDocument::of_checks(checks);
-    if args.json {
-        console.print_json(&document)?;
-    } else {
-        console.print_report(&doctor_report(&document))?;
-    }
+    console.show_document(args.json, &document, || Ok(doctor_report(&document)))?;
     Ok(if docker_ok {
         ExitCode::Done
     } else {
@@ -287,14 +283,9 @@ async fn check_memory(runtime: &Runtime, running: &[String]) -> Option<DoctorChe
 }
 
 fn failed_check(name: &str, failure: &Failure) -> DoctorCheck {
-    let cause = failure
-        .source
-        .as_ref()
-        .map(|s| format!(": {s}"))
-        .unwrap_or_default();
     DoctorCheck {
         name: name.into(),
-        found: format!("{failure}{cause}"),
+        found: failure.describe_with_cause(),
         ok: false,
         state: CheckState::Broken,
         hint: failure.hints.first().cloned(),

@@ -9,7 +9,7 @@ mod page;
 mod sharing;
 
 use crate::catalog;
-use crate::cli::{EstimateArgs, SolveWord};
+use crate::cli::EstimateArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::{self, Reading, Risk, What, table};
@@ -27,11 +27,7 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     }
     if args.show_settings {
         let shown = launched::show_settings(&args)?;
-        if args.json {
-            data(console, &shown)?;
-        } else {
-            console.print_report(&report::settings_report(&shown))?;
-        }
+        console.show_document(args.json, &shown, || Ok(report::settings_report(&shown)))?;
         return Ok(ExitCode::Done);
     }
     let one = args.table || args.solve.is_some() || args.recommend_gpu;
@@ -62,17 +58,17 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if args.recommend_gpu {
         return recommend(console, &args, &asked);
     }
-    if let Some(word) = args.solve {
+    if let Some(what) = args.solve {
         let sizes = ["tensor_parallel_size", "pipeline_parallel_size"];
         let parallel = sizes.iter().any(|s| args.settings.0.contains_key(*s));
-        if matches!(word, SolveWord::MinGpus) && parallel {
+        if what == What::MinGpus && parallel {
             return Err(Failure::usage(
                 "--solve min-gpus finds the tensor and pipeline parallel sizes itself",
             )
             .hint("leave --tensor-parallel-size and --pipeline-parallel-size out")
             .into());
         }
-        return solve(console, &args, &asked, what(word));
+        return solve(console, &args, &asked, what);
     }
     show_estimate(console, &args, &asked, &asked.deployment, None)
 }
@@ -89,21 +85,6 @@ pub(super) fn answer_for(asked: &Asked, estimate: &Estimate) -> (String, Vec<Str
 fn unknown(why: Unknown) -> Failure {
     let failure = Failure::environment(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)
-}
-
-fn what(word: SolveWord) -> What {
-    match word {
-        SolveWord::MaxConcurrency => What::MaxConcurrency,
-        SolveWord::MaxModelLen => What::MaxModelLen,
-        SolveWord::MaxBatch => What::MaxBatch,
-        SolveWord::MinGpus => What::MinGpus,
-        SolveWord::GpuMemoryUtilization => What::GpuMemoryUtilization,
-    }
-}
-
-fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
-    console.print_json(value)?;
-    Ok(())
 }
 
 /// Prints the page, or the document, of one deployment, after the answer of `--solve`.
@@ -184,7 +165,7 @@ fn print_page(
             );
         }
     }
-    data(console, &shown)
+    console.print_json(&shown)
 }
 
 fn no_gpu() -> Failure {

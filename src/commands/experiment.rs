@@ -18,7 +18,7 @@ use crate::matrix::{
     SweepPlan,
 };
 use crate::report::experiment::{LevelLine, level_line};
-use crate::sweep::folder::free_path;
+use crate::store::free_path;
 use crate::sweep::{
     Cells, Folder, Journal, OomFile, SweepContext, SweepOptions, SweepSession, SweepWork,
 };
@@ -65,8 +65,7 @@ async fn experiment(
         &SweepDefinition {
             name: format!("experiment-{}", levels.kind.as_str()),
             cells: cells.clone(),
-            timeout: None,
-            health_timeout: None,
+            ..SweepDefinition::default()
         },
         &PlanOptions {
             fresh: target.fresh,
@@ -172,7 +171,7 @@ fn new_folder(levels: &ExperimentLevels<'_>) -> Result<Folder, Failure> {
     let kind = levels.kind.as_str();
     let stem = format!("{kind}-{}", now.strftime("%Y%m%d_%H%M%S"));
     let experiments = levels.flags.results.dir.join("experiments");
-    Folder::create_at(&free_path(&experiments, &stem), &now).map_err(without_resume)
+    Folder::create_at(&free_path(&experiments, &stem, ""), &now).map_err(without_resume)
 }
 
 /// An experiment is not gone on with: it is short.

@@ -2,7 +2,7 @@
 
 use super::report::reading::report_of_profile;
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
-use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
+use crate::cli::{BenchChoice, EngineFlags, LoadArgs};
 use crate::collect::{Collected, MemorySource, StopSignal, derive_and_store};
 use crate::console::Console;
 use crate::engine::{EngineId, LoadKind};
@@ -110,19 +110,11 @@ pub fn engine_settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<St
     Ok((settings, extra_engine_args))
 }
 
-/// What reads the memory, by the flag.
-pub fn memory_source(flag: &BackendArg) -> MemorySource {
+/// What reads the memory for a command that cannot play a recording back. `what`: its name in the message.
+pub fn live_backend(flag: &MemorySource, what: &str) -> Result<BackendChoice, Failure> {
     match flag {
-        BackendArg::Live(word) => MemorySource::Live(backend_choice(*word)),
-        BackendArg::Replay(path) => MemorySource::Recorded(path.clone()),
-    }
-}
-
-/// The same for a command that cannot play a recording back. `what`: its name in the message.
-pub fn live_backend(flag: &BackendArg, what: &str) -> Result<BackendChoice, Failure> {
-    match flag {
-        BackendArg::Live(word) => Ok(backend_choice(*word)),
-        BackendArg::Replay(_) => Err(Failure::usage(format!(
+        MemorySource::Live(choice) => Ok(*choice),
+        MemorySource::Recorded(_) => Err(Failure::usage(format!(
             "{what} measures live: it cannot play a recording back"
         ))
         .hint("leave out `replay:`; `plimsoll replay FILE` plays one")),
@@ -133,17 +125,6 @@ pub fn live_backend(flag: &BackendArg, what: &str) -> Result<BackendChoice, Fail
 pub fn max_log_bytes(text: &str) -> Result<u64, Failure> {
     let parsed = text.parse::<Bytes>().map(|bytes| bytes.0);
     parsed.map_err(|e| Failure::usage(format!("--max-log: {e}")))
-}
-
-/// The backend that a word names.
-pub fn backend_choice(word: BackendWord) -> BackendChoice {
-    match word {
-        BackendWord::Auto => BackendChoice::Auto,
-        BackendWord::Nvml => BackendChoice::Nvml,
-        BackendWord::Amd => BackendChoice::Amd,
-        BackendWord::Intel => BackendChoice::Intel,
-        BackendWord::Host => BackendChoice::Host,
-    }
 }
 
 /// Whether results can be written at all, checked before anything takes its time.

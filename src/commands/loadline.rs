@@ -18,7 +18,7 @@ use crate::loadline::{
 use crate::profile::Profile;
 use crate::report::chapters::document_report;
 use crate::store;
-use crate::store::{file_word, free_name, private};
+use crate::store::{claim_folder, file_word, free_path, private};
 use rounds::RoundRunner;
 use std::path::{Path, PathBuf};
 
@@ -132,7 +132,7 @@ async fn loadline(
     };
     line.conclude_search(&look, search.search_outcome());
     console.finish_drawing();
-    let path = free_name(&folder, "loadline");
+    let path = free_path(&folder, "loadline", ".json");
     publish_document(console, &line, ("load line", &path), args.json, || {
         Ok(document_report("load_line", &line)?)
     })?;
@@ -165,19 +165,7 @@ fn new_folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
     private::create_folders(&all).map_err(unwritable)?;
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S");
     let stem = format!("{}-{time}", file_word(container));
-    // A second run in the same second gets a number.
-    for n in 1.. {
-        let folder = match n {
-            1 => all.join(&stem),
-            n => all.join(format!("{stem}-{n}")),
-        };
-        match private::create_folder(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => {}
-            Err(e) => return Err(unwritable(e)),
-        }
-    }
-    unreachable!("the loop returns")
+    claim_folder(&all, &stem).map_err(unwritable)
 }
 
 /// Removes the folder of a run that ends before it has results: it was made a moment ago, and

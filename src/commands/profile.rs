@@ -2,8 +2,7 @@
 
 use super::fit;
 use super::load::{
-    bench_kind, check_results, conclude_run, load_request, memory_source, open_results,
-    run_stoppable,
+    bench_kind, check_results, conclude_run, load_request, open_results, run_stoppable,
 };
 use super::why::{loops, print_why};
 use crate::capture::Mode;
@@ -142,9 +141,7 @@ async fn profile_container(
         console.write_data(describe_setup(&plan, &setup)?.as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let memory = session
-        .open_memory(&plan, &memory_source(&load.memory_backend))
-        .await?;
+    let memory = session.open_memory(&plan, &load.memory_backend).await?;
     let (paths, writer) = open_results(load, setup.model.as_deref().unwrap_or(&name))?;
     let capture = session.start_recording(plan, memory, writer)?;
     let collected = capture.collect_capture(Some(setup)).await;

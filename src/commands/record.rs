@@ -1,8 +1,8 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
-use super::load::{backend_choice, run_stoppable};
+use super::load::run_stoppable;
 use crate::capture::SamplingFacts;
-use crate::cli::{BackendWord, LogArgs, RecordArgs};
+use crate::cli::{LogArgs, RecordArgs};
 use crate::clock::Clock;
 use crate::collect::{StopSignal, find_running, unless_stopped};
 use crate::console::Console;
@@ -11,7 +11,8 @@ use crate::profile::DeviceGrowth;
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
 use crate::telemetry::{
-    self, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples, Stopped,
+    self, BackendChoice, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples,
+    Stopped,
 };
 use crate::wording::count_noun;
 use std::sync::mpsc::RecvTimeoutError;
@@ -127,7 +128,7 @@ async fn open_backend(
         .process
         .target(args.container.as_deref(), &LogArgs::default());
     match target {
-        None if args.memory_backend != BackendWord::Auto => Err(Failure::usage(
+        None if args.memory_backend != BackendChoice::Auto => Err(Failure::usage(
             "--memory-backend needs an engine, and none is named",
         )
         .hint("name it: --container NAME, --pid, --cgroup or --pod")),
@@ -137,7 +138,7 @@ async fn open_backend(
             let runtime = target.open_runtime(stop).await?;
             let found = unless_stopped(stop, find_running(&runtime, &target.wanted())).await?;
             telemetry::open_with_host(
-                backend_choice(args.memory_backend),
+                args.memory_backend,
                 &MeasuredContainer::of_container(&found.facts),
             )
         }

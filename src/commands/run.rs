@@ -1,9 +1,7 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
 use super::fit;
-use super::load::{
-    bench_kind, conclude_run, load_request, memory_source, open_results, run_stoppable,
-};
+use super::load::{bench_kind, conclude_run, load_request, open_results, run_stoppable};
 use super::start::{StartTarget, merged_preset};
 use crate::capture::{Mode, Request, RunEnd};
 use crate::cli::{RunArgs, WrittenForm};
@@ -402,9 +400,7 @@ impl Launched<'_> {
             ..attached.plan_capture(self.kind, self.request)
         };
         let _lock = attached.take_lock()?;
-        let memory = session
-            .open_memory(&plan, &memory_source(&load.memory_backend))
-            .await?;
+        let memory = session.open_memory(&plan, &load.memory_backend).await?;
         Ok(session
             .start_recording(plan, memory, writer)?
             .collect_capture(None)

@@ -14,7 +14,7 @@ use super::sweep::same_run;
 use super::sweep::slurm::{ShardWork, Submission, submit_shards};
 use super::validate::calculate;
 use crate::capture::RunEnd;
-use crate::cli::{GoalWord, TuneArgs, words_to_pass_on};
+use crate::cli::{TuneArgs, words_to_pass_on};
 use crate::collect::{self, StopSignal, engine_of_image, unless_stopped};
 use crate::compare::validate::RunValidation;
 use crate::console::Console;
@@ -35,12 +35,12 @@ use crate::sweep::{
     DeviceClaim, DeviceClaims, Folder, Journal, SweepHistory, SweepOptions, SweepSession, folder,
 };
 use crate::tune::{
-    NextCandidate, Trial, TrialState, Tuning, TuningGoal, TuningHead, TuningLimits, TuningSearch,
-    WinnerFacts, default_starts, refused_flag, starts_of_part,
+    BestSettings, NextCandidate, Trial, TrialState, Tuning, TuningGoal, TuningLimits, TuningSearch,
+    default_starts, refused_flag, starts_of_part,
 };
 use choice::{TuningChoice, named_file, read_choice};
 use hosts::{read_environments, refuse_mixed_hosts, refuse_other_host};
-use measure::{LoadShape, TuningMeasure, TuningRun};
+use measure::{TuningMeasure, TuningRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -90,22 +90,12 @@ async fn tune(
     };
     let choice = read_choice(console, args, limits, runtime.as_ref(), stop).await?;
     let candidates = choice.servers.len();
-    let shape = LoadShape {
-        num_prompts: flags.num_prompts,
-        repeats: flags.repeats,
-        warmup: flags.num_iters_warmup,
-        seed: flags.seed.unwrap_or(0),
-    };
-    let measure = TuningMeasure::new(&choice, limits, shape);
+    let measure = TuningMeasure::new(&choice, limits, flags);
     let asked = TuningQuestion {
         args,
         choice: &choice,
         measure: &measure,
-        goal: match args.goal {
-            GoalWord::Throughput => TuningGoal::Throughput,
-            GoalWord::Cost => TuningGoal::Cost,
-            GoalWord::Concurrency => TuningGoal::Concurrency,
-        },
+        goal: args.goal,
         limits,
         max_starts: args
             .max_starts
@@ -185,8 +175,8 @@ async fn tune(
         Ok(ended_by) => (ended_by, None),
         Err(failure) => ("the run ended before".to_owned(), Some(failure)),
     };
-    let ending = TuningEnding {
-        started: history
+    let ending = Tuning {
+        timestamp: history
             .sessions
             .first()
             .map_or(started, |s| s.started.clone()),
@@ -196,9 +186,9 @@ async fn tune(
             (None, Some(failure)) => RunEnd::Failed(failure.message.clone()),
             (None, None) => RunEnd::Completed,
         },
-        ended_by,
+        ..Tuning::default()
     };
-    let answer = asked.publish_answer(console, &search, &folder, ending)?;
+    let answer = asked.publish_answer(console, &search, &folder, ending, &ended_by)?;
     match failure {
         Some(failure) => Err(failure.hint(go_on(folder.path())).into()),
         None if answer.best.is_none() => Err(nothing_keeps_limits(&answer).into()),
@@ -257,14 +247,6 @@ struct TuningQuestion<'a> {
     max_starts: usize,
 }
 
-/// How a search ended.
-struct TuningEnding {
-    started: String,
-    took_s: f64,
-    outcome: RunEnd,
-    ended_by: String,
-}
-
 impl<'a> TuningQuestion<'a> {
     fn begin_search(&self, excluded: BTreeMap<usize, String>) -> TuningSearch<'a> {
         let goal = (self.goal, self.limits);
@@ -283,8 +265,7 @@ impl<'a> TuningQuestion<'a> {
         let sweep = SweepDefinition {
             name: self.choice.name.clone(),
             cells: self.all_cells(),
-            timeout: None,
-            health_timeout: None,
+            ..SweepDefinition::default()
         };
         let options = PlanOptions {
             fresh: false,
@@ -327,26 +308,28 @@ impl<'a> TuningQuestion<'a> {
             .hint("repeat the sweep file and the flags of the runs that `plimsoll sweep merge` joined here")
             .into());
         }
-        let ending = TuningEnding {
-            started: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
+        let ending = Tuning {
+            timestamp: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
             took_s: search.trials().iter().map(|t| t.took_s).sum(),
             outcome: RunEnd::Completed,
-            ended_by: "no part of the search started it; the reason is in `tune.json` of its part"
-                .into(),
+            ..Tuning::default()
         };
-        let answer = self.publish_answer(console, &search, &folder, ending)?;
+        let ended_by = "no part of the search started it; the reason is in `tune.json` of its part";
+        let answer = self.publish_answer(console, &search, &folder, ending, ended_by)?;
         match answer.best {
             None => Err(nothing_keeps_limits(&answer).into()),
             Some(_) => Ok(ExitCode::Done),
         }
     }
 
+    /// `ending`: its start, the time it took and how it ended; `ended_by`: the reason of what was not tried.
     fn publish_answer(
         &self,
         console: &Console,
         search: &TuningSearch<'_>,
         folder: &Folder,
-        ending: TuningEnding,
+        ending: Tuning,
+        ended_by: &str,
     ) -> anyhow::Result<Tuning> {
         console.finish_drawing();
         let (args, choice) = (self.args, self.choice);
@@ -354,11 +337,11 @@ impl<'a> TuningQuestion<'a> {
         let goal = (self.goal, self.limits);
         let winner = match search.winner() {
             Some(trial) => winner_facts(choice, trial, goal, engine.as_deref())?,
-            None => WinnerFacts::default(),
+            None => BestSettings::default(),
         };
         let mut notes = notes_on_trials(search);
-        if ending.ended_by.starts_with(BUDGET_USED) {
-            notes.push(format!("the search ended early: {}", ending.ended_by));
+        if ended_by.starts_with(BUDGET_USED) {
+            notes.push(format!("the search ended early: {ended_by}"));
         }
         // Other parts name their own starts.
         let is_cut_off = ending.outcome != RunEnd::Completed && args.machines.shard.is_none();
@@ -370,10 +353,7 @@ impl<'a> TuningQuestion<'a> {
             )),
             _ => {}
         }
-        let head = TuningHead {
-            started: ending.started,
-            took_s: ending.took_s,
-            outcome: ending.outcome,
+        let head = Tuning {
             model: common_text(choice, |server| server.model.clone()),
             place: common_text(choice, |server| server.place.place_name().to_owned()),
             engine,
@@ -385,10 +365,10 @@ impl<'a> TuningQuestion<'a> {
             lengths: choice.lengths,
             levels: choice.levels.clone(),
             repeats: args.flags.repeats,
-            ended_by: ending.ended_by,
             notes,
+            ..ending
         };
-        let answer = Tuning::conclude_search(head, search, goal, winner);
+        let answer = Tuning::conclude_search(head, ended_by, search, goal, winner);
         let path = folder.path().join(ANSWER_FILE);
         publish_document(console, &answer, ("answer", &path), args.flags.json, || {
             Ok(tune_report(&answer))
@@ -590,11 +570,8 @@ async fn what_does_not_fit(
         .collect();
     let plan = SweepPlan {
         name: choice.name.clone(),
-        fresh: false,
-        shard: None,
         groups,
-        skipped: Vec::new(),
-        verdicts: BTreeMap::new(),
+        ..SweepPlan::default()
     };
     let verdicts = ask_estimates(&plan, Some(runtime), options.memory, stop).await;
     let refused = plan
@@ -654,9 +631,9 @@ fn winner_facts(
     trial: &Trial,
     (goal, limits): (TuningGoal, &TuningLimits),
     engine: Option<&str>,
-) -> Result<WinnerFacts, Failure> {
+) -> Result<BestSettings, Failure> {
     let Some(server) = choice.servers.get(trial.candidate) else {
-        return Ok(WinnerFacts::default());
+        return Ok(BestSettings::default());
     };
     let (command, compose) = start_commands(server, engine)?;
     let measured = Trial::best_load(&trial.long_loads, goal, limits);
@@ -674,10 +651,11 @@ fn winner_facts(
                 .collect(),
         )
     });
-    Ok(WinnerFacts {
+    Ok(BestSettings {
         command: Some(command),
         compose,
         estimate: estimate.unwrap_or_default(),
+        ..BestSettings::default()
     })
 }
 

@@ -14,7 +14,8 @@ use crate::report::format::text::file_text;
 use crate::report::validation::validation_report;
 use crate::report::{self, material::RunPlan};
 use crate::store::{
-    ProfileFile, find_profiles, model_config, private, read_profile, write_atomically,
+    ProfileFile, find_profiles, model_config, numbered_name, private, read_profile,
+    write_atomically,
 };
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,9 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         Some(FailOn::Tolerance) => validation.judge_errors(None),
         None => {}
     }
-    if args.json {
-        console.print_json(&validation)?;
-    } else {
-        console.print_report(&validation_report(&validation))?;
-    }
+    console.show_document(args.json, &validation, || {
+        Ok(validation_report(&validation))
+    })?;
     if !args.json || args.output_dir.is_some() {
         store(console, args, &validation)?;
     }
@@ -214,14 +213,10 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
 /// Free file names: two reports of one second do not share theirs.
 fn free_names(folder: &Path, time: &str) -> (PathBuf, PathBuf) {
     let named = |n: u32| {
-        let end = if n == 1 {
-            String::new()
-        } else {
-            format!("-{n}")
-        };
+        let time = numbered_name(time, n);
         (
-            folder.join(format!("batch-summary-{time}{end}.txt")),
-            folder.join(format!("batch-validation-{time}{end}.csv")),
+            folder.join(format!("batch-summary-{time}.txt")),
+            folder.join(format!("batch-validation-{time}.csv")),
         )
     };
     (1..1000)

@@ -317,10 +317,7 @@ impl HostWatch<'_> {
                         self.keep_profile(&container.name, &profile);
                     }
                     Err(failure) => {
-                        let why = match &failure.source {
-                            Some(source) => format!("{failure}: {source}"),
-                            None => failure.to_string(),
-                        };
+                        let why = failure.describe_with_cause();
                         // It is tried again each minute, and reported once.
                         if self.ledger.record_unread(&container, &why) {
                             let name = &container.name;

@@ -15,7 +15,7 @@ pub const GRAPH_REPORT_VERSION: &str = "1.0";
 const STAND_IN: &str = "stand-in";
 
 /// What was asked for; the same for both arms but for the concurrency.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphSettings {
     /// Largest batch that graphs are captured for.
     pub max_batch_size: u32,
@@ -174,7 +174,7 @@ pub struct Overhead {
 }
 
 /// What the two arms say together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Analysis {
     /// Every witness, the one that the reading rests on first.
     pub overheads: Vec<Overhead>,
@@ -185,7 +185,7 @@ pub struct Analysis {
 }
 
 /// The document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphReport {
     /// `cuda_graphs`.
     pub document: String,
@@ -227,64 +227,39 @@ pub struct GraphReport {
     pub unknown: BTreeMap<String, String>,
 }
 
-/// Where the document was made.
-#[derive(Debug, Clone, Default)]
-pub struct GraphReportOrigin {
-    /// Start, RFC 3339, UTC.
-    pub timestamp: String,
-    /// The container's name.
-    pub container: String,
-    /// Its image.
-    pub image: String,
-    /// Name of the model.
-    pub model_name: String,
-    /// Its path in the container.
-    pub model_path: String,
-}
-
 impl GraphReport {
-    /// From the results of the two arms, the one without `max_concurrency` first.
-    pub fn report_of_arms(
-        origin: GraphReportOrigin,
-        settings: GraphSettings,
-        thresholds: Thresholds,
-        outcomes: [ArmOutcome; 2],
-    ) -> GraphReport {
+    /// From the results of the two arms, the one without `max_concurrency` first. `head` has what is known beside them:
+    /// where it was made, and what was asked for.
+    pub fn report_of_arms(head: GraphReport, outcomes: [ArmOutcome; 2]) -> GraphReport {
         let probes = || outcomes.iter().map(|o| &o.probe);
         let engine_version = probes().find_map(|p| p.tensorrt_llm.clone());
         let torch_version = probes().find_map(|p| p.torch.clone());
         let is_simulated = |v: &Option<String>| v.as_ref().is_some_and(|v| v.contains(STAND_IN));
         let mut unknown = BTreeMap::new();
-        let analysis = analysis(&outcomes, &thresholds, &mut unknown);
+        let analysis = analysis(&outcomes, &head.thresholds, &mut unknown);
         let mut findings = Vec::new();
         if is_simulated(&engine_version) || is_simulated(&torch_version) {
             findings.push(Finding::new_warning("simulated_engine", "TensorRT-LLM was simulated: the module in the container is a stand-in, so no figure is of a real engine",
             ));
         }
         for (i, outcome) in outcomes.iter().enumerate() {
-            find_arm_problems(outcome, &settings, &mut findings);
+            find_arm_problems(outcome, &head.settings, &mut findings);
             collect_arm_reasons(i, outcome, &mut unknown);
         }
         GraphReport {
             document: "cuda_graphs".into(),
             schema_version: GRAPH_REPORT_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
-            timestamp: origin.timestamp,
             simulated: is_simulated(&engine_version) || is_simulated(&torch_version),
-            container: origin.container,
-            image: origin.image,
             kv_cache_max_tokens: probes().find_map(|p| p.kv_cache_max_tokens),
             engine_version,
             torch_version,
-            model_name: origin.model_name,
-            model_path: origin.model_path,
             speculation: "NGram".into(),
-            settings,
-            thresholds,
             arms: outcomes.iter().map(arm).collect(),
             analysis,
             findings,
             unknown,
+            ..head
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const MIB: f64 = 1024.0 * 1024.0;
 
 /// Below the first an overhead is low, above the second it is a strong case.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Thresholds {
     /// MiB.
     pub low_mib: f64,

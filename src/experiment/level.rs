@@ -1,6 +1,5 @@
 //! One level: the results of its requests, and the memory it took.
 
-use super::record::{RequestRecord, of_runs};
 use super::{ExperimentKind, RequestedLoad};
 use crate::capture::RequestRow;
 use crate::engine::BenchResult;
@@ -516,11 +515,4 @@ pub(super) fn collect_notes(runs: &[&LevelRun]) -> Vec<String> {
             _ => format!("levels {}: {note}", levels.join(", ")),
         })
         .collect()
-}
-
-impl super::Experiment {
-    /// One row for each request of these runs.
-    pub fn request_records(&self, runs: &[LevelRun]) -> Vec<RequestRecord> {
-        of_runs(self, runs)
-    }
 }

@@ -101,27 +101,6 @@ impl RequestedLoad {
     }
 }
 
-/// What is known of an experiment beside its levels.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExperimentHead {
-    /// What was varied.
-    pub kind: ExperimentKind,
-    /// Start, RFC 3339, UTC.
-    pub started: String,
-    /// From its start to its end, seconds.
-    pub took_s: f64,
-    /// Whether it was stopped before its end.
-    pub interrupted: bool,
-    /// The model, as the engine knows it.
-    pub model: String,
-    /// The container's name, where it was there already.
-    pub container: Option<String>,
-    /// The image, where a container was started of it.
-    pub image: Option<String>,
-    /// What put the load on, as asked for.
-    pub bench: String,
-}
-
 /// The document.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
@@ -170,8 +149,9 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// From the levels as they were run; in the order of what is varied whatever theirs is.
-    pub fn experiment_of_runs(head: ExperimentHead, runs: &[LevelRun]) -> Experiment {
+    /// From the levels as they were run; in the order of what is varied whatever theirs is. `head` has what is known
+    /// beside the levels.
+    pub fn experiment_of_runs(head: Experiment, runs: &[LevelRun]) -> Experiment {
         let mut runs: Vec<&LevelRun> = runs.iter().collect();
         let place = |run: &&LevelRun| {
             let RequestedLoad { concurrency, .. } = run.asked;
@@ -201,14 +181,7 @@ impl Experiment {
             document: "experiment".into(),
             schema_version: EXPERIMENT_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
-            kind: head.kind,
-            timestamp: head.started,
-            took_s: head.took_s,
-            interrupted: head.interrupted,
             simulated: profiles().any(|p| p.metadata.simulated),
-            model: head.model,
-            container: head.container,
-            image: head.image,
             engine: first_known(|p| Some(&p.engine_metadata.engine_type)),
             engine_version: first_known(|p| p.engine_metadata.engine_version.as_deref()),
             bench: first_known(|p| Some(&p.parameters.bench)).unwrap_or(head.bench),
@@ -217,8 +190,8 @@ impl Experiment {
             devices,
             not_measured: level::not_measured(&runs, &levels),
             levels,
-            readings: Vec::new(),
             notes: level::collect_notes(&runs),
+            ..head
         };
         experiment.readings = reading::describe_results(&experiment);
         experiment

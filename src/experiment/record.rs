@@ -37,22 +37,24 @@ pub struct RequestRecord {
     pub error: Option<String>,
 }
 
-/// Rows of all runs, in the order of the levels and of the requests.
-pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<RequestRecord> {
-    let of = |level: &'_ ExperimentLevel| runs.iter().find(|r| r.name == level.name);
-    let levels = experiment.levels.iter().filter_map(|l| Some((l, of(l)?)));
-    levels
-        .flat_map(|(level, run)| {
-            // When the sequences of a batch were sent is not known.
-            let wall_start_ns = if run.requests.is_empty() {
-                0
-            } else {
-                run.wall_start_ns
-            };
-            let rows = run.request_rows().into_owned().into_iter();
-            rows.map(move |row| record_of_request(experiment, level, wall_start_ns, &row))
-        })
-        .collect()
+impl Experiment {
+    /// One row for each request of these runs, in the order of the levels and of the requests.
+    pub fn request_records(&self, runs: &[LevelRun]) -> Vec<RequestRecord> {
+        let of = |level: &'_ ExperimentLevel| runs.iter().find(|r| r.name == level.name);
+        let levels = self.levels.iter().filter_map(|l| Some((l, of(l)?)));
+        levels
+            .flat_map(|(level, run)| {
+                // When the sequences of a batch were sent is not known.
+                let wall_start_ns = if run.requests.is_empty() {
+                    0
+                } else {
+                    run.wall_start_ns
+                };
+                let rows = run.request_rows().into_owned().into_iter();
+                rows.map(move |row| record_of_request(self, level, wall_start_ns, &row))
+            })
+            .collect()
+    }
 }
 
 fn record_of_request(

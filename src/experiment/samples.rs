@@ -1,6 +1,6 @@
 //! Levels for tests, as an engine with a pool would leave them.
 
-use super::{ExperimentHead, ExperimentKind, LevelRun, LevelState, RequestedLoad};
+use super::{Experiment, ExperimentKind, LevelRun, LevelState, RequestedLoad};
 use crate::capture::{
     Capture, DeviceFacts, DeviceKind, ErrorKind, Request, RequestError, RequestRow, ShortPrompts,
 };
@@ -152,15 +152,16 @@ pub(crate) fn mixed_levels() -> Vec<LevelRun> {
 }
 
 /// What is known beside the levels.
-pub(crate) fn sample_head(kind: ExperimentKind) -> ExperimentHead {
-    ExperimentHead {
+pub(crate) fn sample_head(kind: ExperimentKind) -> Experiment {
+    Experiment {
         kind,
-        started: "2026-11-22T10:00:00Z".into(),
+        timestamp: "2026-11-22T10:00:00Z".into(),
         took_s: 12.5,
         interrupted: false,
         model: "org/tiny".into(),
         container: Some("llm".into()),
         image: None,
         bench: "builtin".into(),
+        ..Experiment::default()
     }
 }

@@ -13,84 +13,50 @@ pub struct Length {
 
 /// A mix of lengths; the seed decides which request gets which.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LengthMix(Vec<(Length, f64)>);
+pub struct LengthMix {
+    long: Length,
+    /// Tokens of a short prompt, and the share of such prompts, 0 to 1.
+    short: Option<(u32, f64)>,
+}
 
 impl LengthMix {
     /// The same for every request.
     pub fn fixed_length(input: u32, output: u32) -> LengthMix {
-        LengthMix(vec![(Length { input, output }, 1.0)])
-    }
-
-    /// Lengths with their weights; `Err` is the reason they are invalid.
-    pub fn weighted_mix(shares: Vec<(Length, f64)>) -> Result<LengthMix, String> {
-        let total: f64 = shares.iter().map(|(_, weight)| weight).sum();
-        let bad = shares
-            .iter()
-            .any(|(l, w)| l.input == 0 || l.output == 0 || !w.is_finite() || *w < 0.0);
-        if bad || !total.is_finite() || total <= 0.0 {
-            return Err("lengths must be at least 1, weights 0 or more and not all 0".into());
+        LengthMix {
+            long: Length { input, output },
+            short: None,
         }
-        Ok(LengthMix(shares))
-    }
-
-    /// `short:long:ratio`: prompt tokens and the share of short prompts (0 to 1), all with the same
-    /// output.
-    pub fn short_long(text: &str, output: u32) -> Result<LengthMix, String> {
-        let wrong = || format!("invalid mix `{text}`: write it as SHORT:LONG:SHARE OF SHORT");
-        let parts: Vec<&str> = text.split(':').collect();
-        let [short, long, ratio] = parts[..] else {
-            return Err(wrong());
-        };
-        let ratio: f64 = ratio.trim().parse().map_err(|_| wrong())?;
-        let length = |text: &str| {
-            let input = text.trim().parse().map_err(|_| wrong())?;
-            Ok::<_, String>(Length { input, output })
-        };
-        if !(0.0..=1.0).contains(&ratio) {
-            return Err(wrong());
-        }
-        LengthMix::weighted_mix(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
     }
 
     /// A mix of short prompts, with their share (0 to 1), and long ones.
     pub fn two_lengths((short, share): (u32, f64), long: u32, output: u32) -> LengthMix {
-        let length = |input: u32| Length {
-            input: input.max(1),
-            output: output.max(1),
-        };
-        // NaN becomes 0.
-        let share = share.clamp(0.0, 1.0).max(0.0);
-        LengthMix(vec![(length(short), share), (length(long), 1.0 - share)])
+        LengthMix {
+            long: Length {
+                input: long.max(1),
+                output: output.max(1),
+            },
+            // NaN becomes 0.
+            short: Some((short.max(1), share.clamp(0.0, 1.0).max(0.0))),
+        }
     }
 
     /// The prompt lengths as text: `256`, or `64:256:0.5` for a mix of two.
     pub fn input_text(&self) -> String {
-        match self.0.as_slice() {
-            [(only, _)] => only.input.to_string(),
-            [(short, share), (long, _)] => format!("{}:{}:{share}", short.input, long.input),
-            many => format!("{} lengths", many.len()),
+        let long = self.long.input;
+        match self.short {
+            None => long.to_string(),
+            Some((short, share)) => format!("{short}:{long}:{share}"),
         }
     }
 
     /// The lengths of request `number`.
     pub fn length_of(&self, seed: u64, number: u64) -> Length {
-        let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
-        let mut left = even_share(seed, number) * total;
-        for (length, weight) in &self.0 {
-            left -= weight;
-            if left < 0.0 {
-                return *length;
+        match self.short {
+            Some((input, share)) if even_share(seed, number) < share => {
+                Length { input, ..self.long }
             }
+            _ => self.long,
         }
-        // After rounding errors: the last possible length.
-        let possible = self.0.iter().rev().find(|(_, weight)| *weight > 0.0);
-        possible.map_or(
-            Length {
-                input: 1,
-                output: 1,
-            },
-            |(length, _)| *length,
-        )
     }
 }
 
@@ -119,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_mixture_comes_in_its_shares() {
-        let mixed = LengthMix::short_long("128:2048:0.9", 64).unwrap();
+        let mixed = LengthMix::two_lengths((128, 0.9), 2048, 64);
         let short = (0..10_000)
             .filter(|n| mixed.length_of(5, *n).input == 128)
             .count();
@@ -142,36 +108,10 @@ mod tests {
         }
         let order: Vec<u32> = (0..32).map(|n| half.length_of(9, n).input).collect();
         assert_ne!(order[..16], order[16..], "and in no order");
-        let same = LengthMix::two_lengths((128, 0.9), 2048, 64);
-        assert_eq!(same.length_of(5, 77), mixed.length_of(5, 77));
-        assert_eq!(same.input_text(), "128:2048:0.9");
-        let only_long = LengthMix::short_long("1:2:0", 1).unwrap();
-        assert!((0..1000).all(|n| only_long.length_of(0, n).input == 2));
-    }
-
-    #[test]
-    fn an_invalid_mixture_is_refused() {
-        for text in [
-            "",
-            "1:2",
-            "1:2:3",
-            "a:2:0.5",
-            "0:2:0.5",
-            "1:2:nan",
-            "1:2:0.5:4",
-        ] {
-            assert!(LengthMix::short_long(text, 1).is_err(), "{text}");
+        assert_eq!(mixed.input_text(), "128:2048:0.9");
+        for (share, only) in [(0.0, 2), (f64::NAN, 2), (1.0, 1)] {
+            let mix = LengthMix::two_lengths((1, share), 2, 1);
+            assert!((0..1000).all(|n| mix.length_of(0, n).input == only));
         }
-        assert!(LengthMix::weighted_mix(vec![]).is_err());
-        assert!(
-            LengthMix::weighted_mix(vec![(
-                Length {
-                    input: 1,
-                    output: 1
-                },
-                0.0
-            )])
-            .is_err()
-        );
     }
 }

@@ -261,11 +261,9 @@ impl<'a> LoadCurve<'a> {
             cause,
             phase,
             message: Some(message),
-            attempt: 0,
             ended: when.to_owned(),
-            took_s: 0.0,
-            profile: None,
             figures,
+            ..CellRow::default()
         })
     }
 }

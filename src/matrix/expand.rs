@@ -64,14 +64,8 @@ pub(super) struct CellTemplate {
     /// Behind all others.
     pub extra_args: Vec<String>,
     pub architecture: BTreeMap<String, f64>,
-    pub bench: BenchWord,
-
-    pub num_prompts: Option<u32>,
-    pub num_iters: Option<u32>,
-    pub num_iters_warmup: Option<u32>,
-    /// At least 1.
-    pub repeats: u32,
-    pub seed: Option<u64>,
+    /// What the axes leave as it is.
+    pub load: CellLoad,
 }
 
 /// Axes, and what is done to their product.
@@ -336,7 +330,6 @@ fn load_of(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> CellLo
         })
     };
     CellLoad {
-        bench: template.bench,
         input_len: number(AxisKey::InputLen).unwrap_or(DEFAULT_INPUT_LEN),
         output_len: number(AxisKey::OutputLen).unwrap_or(DEFAULT_OUTPUT_LEN),
         batch_size: number(AxisKey::BatchSize),
@@ -344,12 +337,8 @@ fn load_of(template: &CellTemplate, values: &[(&AxisKey, &AxisValue)]) -> CellLo
             AxisValue::Real(x) if **k == AxisKey::RequestRate => Some(*x),
             _ => None,
         }),
-        num_prompts: template.num_prompts,
-        num_iters: template.num_iters,
-        num_iters_warmup: template.num_iters_warmup,
-        repeats: template.repeats.max(1),
-        seed: template.seed,
-        short_prompts: None,
+        repeats: template.load.repeats.max(1),
+        ..template.load.clone()
     }
 }
 

@@ -12,7 +12,6 @@ mod variables;
 use super::cell::{Cell, CellId};
 use super::expand::MAX_CELLS;
 use super::plan::SweepDefinition;
-use crate::engine::EngineId;
 use crate::error::Failure;
 use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
@@ -91,14 +90,6 @@ pub fn read_at_most(
                 failure.hint(without(hint))
             })
     })
-}
-
-/// The engine of a name that people use, by its own name.
-pub(super) fn engine_name(name: &str) -> Result<&'static str, (String, String)> {
-    match EngineId::from_name(name) {
-        Ok(engine) => Ok(engine.name()),
-        Err(unknown) => Err((unknown.to_string(), unknown.hint())),
-    }
 }
 
 fn sweep(

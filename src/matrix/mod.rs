@@ -7,7 +7,6 @@ mod deployment;
 mod expand;
 mod figures;
 mod file;
-mod flags;
 mod forecast;
 mod oom;
 mod plan;
@@ -23,12 +22,9 @@ pub use coverage::{interpolate_cells, next_deciding_cell};
 pub use deployment::deployment;
 pub use expand::{MAX_CELLS, take_out_flag};
 pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};
-pub use flags::FlagMatrix;
 pub use forecast::{EstimateBasis, Forecast, TimeEstimate};
 pub use oom::{OomMemory, OomRecord};
-pub use plan::{
-    CellGroup, PlanOptions, Shard, ShardError, SkippedCell, SweepDefinition, SweepPlan,
-};
+pub use plan::{CellGroup, PlanOptions, Shard, SkippedCell, SweepDefinition, SweepPlan};
 pub use resolved::resolved_yaml;
 pub use row::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};
 pub use vary::{MAX_COMBINATIONS, SettingValues, vary_settings};

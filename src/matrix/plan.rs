@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A sweep as its file (or the flags in its place) means it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SweepDefinition {
     /// Its name: of the folder below the results directory.
     pub name: String,
@@ -53,7 +53,7 @@ pub struct SkippedCell {
 }
 
 /// What will be run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SweepPlan {
     /// Name of the sweep.
     pub name: String,
@@ -310,9 +310,9 @@ impl From<Shard> for String {
 }
 
 impl TryFrom<String> for Shard {
-    type Error = ShardError;
+    type Error = String;
 
-    fn try_from(text: String) -> Result<Shard, ShardError> {
+    fn try_from(text: String) -> Result<Shard, String> {
         text.parse()
     }
 }
@@ -320,34 +320,26 @@ impl TryFrom<String> for Shard {
 /// Parts are numbers that a person gives to machines; more than this is a slip of the finger.
 const MAX_SHARDS: u32 = 100_000;
 
-/// A text that names no part.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShardError {
-    /// Not two numbers.
-    #[error("`{0}` is no part of a sweep: write 2/4 for the second of four")]
-    Shape(String),
-    /// Not within its own number of parts.
-    #[error("part `{0}` does not exist: four parts are 1/4 to 4/4")]
-    Range(String),
-    /// More than anybody has.
-    #[error("`{0}` divides the sweep into more than {MAX_SHARDS} parts, the most: use fewer")]
-    Many(String),
-}
-
 impl FromStr for Shard {
-    type Err = ShardError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Shard, ShardError> {
+    fn from_str(text: &str) -> Result<Shard, String> {
         let number = |part: &str| part.trim().parse::<u32>().ok();
         let (index, of) = text
             .split_once('/')
             .and_then(|(index, of)| Some((number(index)?, number(of)?)))
-            .ok_or_else(|| ShardError::Shape(text.to_owned()))?;
+            .ok_or_else(|| {
+                format!("`{text}` is no part of a sweep: write 2/4 for the second of four")
+            })?;
         if index == 0 || index > of {
-            return Err(ShardError::Range(text.to_owned()));
+            return Err(format!(
+                "part `{text}` does not exist: four parts are 1/4 to 4/4"
+            ));
         }
         if of > MAX_SHARDS {
-            return Err(ShardError::Many(text.to_owned()));
+            return Err(format!(
+                "`{text}` divides the sweep into more than {MAX_SHARDS} parts, the most: use fewer"
+            ));
         }
         Ok(Shard { index, of })
     }

@@ -7,7 +7,7 @@ use crate::profile::MemoryGauge;
 use serde::{Deserialize, Serialize};
 
 /// The result of one cell. Journal, CSV and JSON hold the same rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CellRow {
     /// The cell.
     pub cell: CellId,
@@ -40,10 +40,11 @@ pub struct CellRow {
 }
 
 /// How a cell ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowStatus {
     /// Measured.
+    #[default]
     Done,
     /// Not measured: its figures lie between those of its neighbours.
     Interpolated,

@@ -150,11 +150,7 @@ fn claim_in(
 ) -> Result<RunPaths, Failure> {
     // A second run in the same second, or an `--output` used again, gets a number.
     for n in number..number.saturating_add(999) {
-        let name = if n == 1 {
-            stem.to_owned()
-        } else {
-            format!("{stem}-{n}")
-        };
+        let name = numbered_name(stem, n);
         let capture = folder.join(format!("{name}.capture"));
         let profile = match output {
             Some(file) => file.to_owned(),
@@ -251,18 +247,36 @@ fn write_failure(path: &Path, e: std::io::Error) -> Failure {
     }
 }
 
-/// The first name in `folder` that nothing has yet: `<stem>.json`, `<stem>-2.json`, ….
-pub fn free_name(folder: &Path, stem: &str) -> PathBuf {
-    let named = |n: u32| match n {
-        1 => folder.join(format!("{stem}.json")),
-        n => folder.join(format!("{stem}-{n}.json")),
-    };
+/// The name of the `n`th of one second: `stem`, `stem-2`, ….
+pub fn numbered_name(stem: &str, n: u32) -> String {
+    match n {
+        1 => stem.to_owned(),
+        n => format!("{stem}-{n}"),
+    }
+}
+
+/// The first path in `folder` that nothing has yet: `<stem><ending>`, `<stem>-2<ending>`, ….
+pub fn free_path(folder: &Path, stem: &str, ending: &str) -> PathBuf {
+    let named = |n: u32| folder.join(numbered_name(stem, n) + ending);
     // A folder with this many documents of one second is not in normal use; then the last is
     // overwritten.
     (1..1000)
         .map(named)
         .find(|path| !path.exists())
         .unwrap_or_else(|| named(1000))
+}
+
+/// Makes a new folder in `parent`: `<stem>`, or `<stem>-2` and so on where that is there.
+pub fn claim_folder(parent: &Path, stem: &str) -> std::io::Result<PathBuf> {
+    let mut n = 1;
+    loop {
+        let path = parent.join(numbered_name(stem, n));
+        match private::create_folder(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -363,9 +377,9 @@ mod document_tests {
     #[test]
     fn what_is_there_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();
-        let first = free_name(dir.path(), "a");
+        let first = free_path(dir.path(), "a", ".json");
         assert!(first.ends_with("a.json"));
         std::fs::write(first, "x").unwrap();
-        assert!(free_name(dir.path(), "a").ends_with("a-2.json"));
+        assert!(free_path(dir.path(), "a", ".json").ends_with("a-2.json"));
     }
 }

@@ -529,8 +529,13 @@ async fn observed(
             let samples = StoredCapture::open(&capture)
                 .and_then(|stored| Ok(stored.read_samples()?.collect()))
                 .unwrap_or_default();
-            let (id, clock) = (job.run_id.to_owned(), &session.clock);
-            let startup = Startup::new(clock.clone(), id, samples, began_ns, clock.now());
+            let startup = Startup {
+                clock: session.clock.clone(),
+                run_id: job.run_id.to_owned(),
+                samples,
+                began_ns,
+                served_ns: session.clock.now(),
+            };
             running.shared.startup = Some(Arc::new(startup));
             Ok(())
         }

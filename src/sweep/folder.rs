@@ -4,7 +4,8 @@ use super::journal::{JOURNAL_FILE, SweepHistory};
 use crate::error::Failure;
 use crate::matrix::{Cell, GroupId, Shard};
 use crate::store::{
-    FileLock, LockRefusal, RunPaths, bounded, claim_numbered, file_word, private, write_atomically,
+    FileLock, LockRefusal, RunPaths, bounded, claim_folder, claim_numbered, file_word, private,
+    write_atomically,
 };
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -49,22 +50,16 @@ impl Folder {
         let place = of_name(results, name);
         private::create_folders(&place).map_err(|e| cannot_write(&place, e))?;
         let stamp = time_stamp(now);
-        for n in 1..1000 {
-            let path = numbered_path(&place, &stamp, n);
-            match private::create_folder(&path) {
-                Ok(()) => {
-                    let lock = lock_folder(&path)?;
-                    return Folder::with_lock(path, stamp, lock);
-                }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(e) => return Err(cannot_write(&place, e)),
-            }
-        }
-        Err(Failure::environment(format!(
-            "`{}` holds a thousand runs that began in this second",
-            place.display()
-        ))
-        .hint("try again"))
+        let path = claim_folder(&place, &stamp).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Failure::environment(format!(
+                "`{}` holds a thousand runs that began in this second",
+                place.display()
+            ))
+            .hint("try again"),
+            _ => cannot_write(&place, e),
+        })?;
+        let lock = lock_folder(&path)?;
+        Folder::with_lock(path, stamp, lock)
     }
 
     /// A new run in a folder that the user names: it must be new, or empty.
@@ -225,20 +220,6 @@ impl ResultPaths {
             report: folder.join(format!("{REPORT}{stamp}.txt")),
             batch_csv: folder.join(format!("batch-bench-results-{stamp}.csv")),
         }
-    }
-}
-
-/// `stem` in a folder, with a number behind it where two of one second bear the name.
-pub fn free_path(parent: &Path, stem: &str) -> PathBuf {
-    let mut paths = (1..1000).map(|n| numbered_path(parent, stem, n));
-    let free = paths.find(|path| !path.exists());
-    free.unwrap_or_else(|| numbered_path(parent, stem, 1000))
-}
-
-fn numbered_path(parent: &Path, stem: &str, n: u32) -> PathBuf {
-    match n {
-        1 => parent.join(stem),
-        n => parent.join(format!("{stem}-{n}")),
     }
 }
 

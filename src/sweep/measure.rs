@@ -68,14 +68,10 @@ impl CellAttempt<'_> {
             cell: self.cell.id.clone(),
             group: self.cell.group.clone(),
             status: RowStatus::Done,
-            cause: None,
-            phase: None,
-            message: None,
             attempt: self.number,
             ended: now_rfc3339(),
             took_s: self.began.elapsed().as_secs_f64(),
-            profile: None,
-            figures: RowFigures::default(),
+            ..CellRow::default()
         }
     }
 }

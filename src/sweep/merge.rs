@@ -11,7 +11,8 @@ use super::outputs;
 use crate::error::Failure;
 use crate::matrix::{CellId, CellRow, RowStatus};
 use crate::report::sweep::Results;
-use crate::store::{private, write_atomically};
+use crate::store::{free_path, private, write_atomically};
+pub use files::numbered_files;
 use files::{CellFiles, link_all, link_each, same_texts};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -97,7 +98,7 @@ pub fn default_output(dirs: &[PathBuf], now: &jiff::Zoned) -> PathBuf {
     let beside = dirs.first().and_then(|dir| fs::canonicalize(dir).ok());
     let parent = beside.as_deref().and_then(Path::parent);
     let parent = parent.unwrap_or(Path::new("."));
-    folder::free_path(parent, &format!("merged-{}", folder::time_stamp(now)))
+    free_path(parent, &format!("merged-{}", folder::time_stamp(now)), "")
 }
 
 /// Reads every run before anything is written.

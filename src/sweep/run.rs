@@ -12,7 +12,7 @@ use super::trouble::CellTrouble;
 use crate::error::Failure;
 use crate::matrix::{
     Cell, CellGroup, CellId, CellRow, EnginePlace, Forecast, GroupId, OomMemory, OomRecord,
-    RowCause, RowFigures, RowStatus, SweepPlan,
+    RowCause, RowStatus, SweepPlan,
 };
 use crate::preset::Preset;
 use crate::sync::lock_data;
@@ -244,13 +244,9 @@ fn untried(cell: &Cell, status: RowStatus, cause: RowCause, message: String) -> 
         group: cell.group.clone(),
         status,
         cause: Some(cause),
-        phase: None,
         message: Some(message),
-        attempt: 0,
         ended: now_rfc3339(),
-        took_s: 0.0,
-        profile: None,
-        figures: RowFigures::default(),
+        ..CellRow::default()
     }
 }
 

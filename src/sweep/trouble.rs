@@ -49,10 +49,7 @@ impl FailedStart {
 impl CellTrouble {
     /// A failure that means this cause.
     pub fn new(cause: RowCause, phase: RowPhase, failure: &Failure) -> CellTrouble {
-        let mut message = failure.to_string();
-        if let Some(source) = &failure.source {
-            message.push_str(&format!(": {source}"));
-        }
+        let mut message = failure.describe_with_cause();
         if let Some(hint) = failure.hints.first() {
             message.push_str(&format!(" ({hint})"));
         }

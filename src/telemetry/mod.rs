@@ -39,8 +39,6 @@ use crate::error::Failure;
 use gpus::{ContainerGpuRequest, GpuRequestItem};
 use host::HostBackend;
 use nvml::{NvmlBackend, Unusable};
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 use tree::TreeBackend;
 
@@ -133,41 +131,6 @@ pub enum BackendChoice {
     Intel,
     /// The container's host memory (its cgroup).
     Host,
-}
-
-impl BackendChoice {
-    /// The accepted names.
-    pub const NAMES: [&'static str; 5] = ["auto", "nvml", "amd", "intel", "host"];
-}
-
-impl fmt::Display for BackendChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            BackendChoice::Auto => "auto",
-            BackendChoice::Nvml => "nvml",
-            BackendChoice::Amd => "amd",
-            BackendChoice::Intel => "intel",
-            BackendChoice::Host => "host",
-        })
-    }
-}
-
-impl FromStr for BackendChoice {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "auto" => Ok(BackendChoice::Auto),
-            "nvml" => Ok(BackendChoice::Nvml),
-            "amd" => Ok(BackendChoice::Amd),
-            "intel" => Ok(BackendChoice::Intel),
-            "host" => Ok(BackendChoice::Host),
-            other => Err(format!(
-                "invalid memory backend `{other}`: one of {}",
-                Self::NAMES.join(", ")
-            )),
-        }
-    }
 }
 
 /// The facts of the container that reading its memory needs.
@@ -446,26 +409,5 @@ fn unusable(why: Unusable, no_request: bool) -> Failure {
         None if no_request => failure
             .hint("give the container a GPU (`docker run --gpus all`), or measure its host memory: `--memory-backend host`"),
         None => failure.hint("to measure the container's host memory instead: `--memory-backend host`"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_of_a_backend_parses_and_prints() {
-        for name in BackendChoice::NAMES {
-            assert_eq!(
-                name.parse::<BackendChoice>().map(|c| c.to_string()),
-                Ok(name.to_owned())
-            );
-        }
-        assert!(
-            "cuda"
-                .parse::<BackendChoice>()
-                .unwrap_err()
-                .contains("auto, nvml, amd, intel, host")
-        );
     }
 }

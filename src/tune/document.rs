@@ -17,54 +17,6 @@ pub const TUNING_VERSION: &str = "1.0";
 /// The value of `document`.
 pub const TUNING_DOCUMENT: &str = "tune";
 
-/// What is known of a tuning beside its trials.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TuningHead {
-    /// Start, RFC 3339, UTC.
-    pub started: String,
-    /// Worked on it in all, seconds.
-    pub took_s: f64,
-    /// How it ended.
-    pub outcome: RunEnd,
-    /// The model, where all candidates have one.
-    pub model: Option<String>,
-    /// Container or image, where all candidates have one.
-    pub place: Option<String>,
-    /// The engine and its version, by the trials.
-    pub engine: Option<String>,
-    /// Its version.
-    pub engine_version: Option<String>,
-    /// Whether an engine or a device is simulated.
-    pub simulated: bool,
-    /// Random seed of the search and of the prompts.
-    pub seed: u64,
-    /// Starts at most.
-    pub max_starts: u32,
-    /// Time at most, seconds.
-    pub budget_s: Option<f64>,
-    /// Length of every request.
-    pub lengths: TokenLengths,
-    /// Concurrent requests of the loads.
-    pub levels: Vec<u32>,
-    /// Repeats of a long load.
-    pub repeats: u32,
-    /// Why the search ended before all candidates were tried, a clause.
-    pub ended_by: String,
-    /// What must be known of the figures, sentences.
-    pub notes: Vec<String>,
-}
-
-/// What to start the winner with, and how far the memory estimate was off for it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct WinnerFacts {
-    /// The line that starts it.
-    pub command: Option<String>,
-    /// A Compose file of the same.
-    pub compose: Option<String>,
-    /// The estimate against its measurement.
-    pub estimate: Vec<ItemRow>,
-}
-
 /// Which settings serve most within the limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tuning {
@@ -218,12 +170,14 @@ impl Tuning {
             .collect()
     }
 
-    /// Draws the conclusions of a search.
+    /// Draws the conclusions of a search. `head` has what is known beside the trials, `ended_by` why the search ended
+    /// before all candidates were tried, a clause, and `winner` how it is started and its estimate.
     pub fn conclude_search(
-        head: TuningHead,
+        head: Tuning,
+        ended_by: &str,
         search: &TuningSearch<'_>,
         (goal, limits): (TuningGoal, &TuningLimits),
-        winner: WinnerFacts,
+        winner: BestSettings,
     ) -> Tuning {
         let space = search.space();
         let trials = search.trials();
@@ -240,7 +194,7 @@ impl Tuning {
             let excluded = search.excluded().get(&candidate);
             UntriedSettings {
                 settings: space.values_of(candidate),
-                reason: excluded.unwrap_or(&head.ended_by).clone(),
+                reason: excluded.map_or_else(|| ended_by.to_owned(), String::clone),
                 predicted_score: search.predicted_score(candidate),
             }
         });
@@ -249,25 +203,11 @@ impl Tuning {
             document: TUNING_DOCUMENT.into(),
             schema_version: TUNING_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
-            timestamp: head.started,
-            took_s: head.took_s,
-            outcome: head.outcome,
-            simulated: head.simulated,
-            model: head.model,
-            place: head.place,
-            engine: head.engine,
-            engine_version: head.engine_version,
             goal,
             objectives: limits.objectives.clone(),
             headroom_percent: limits.headroom_percent,
-            seed: head.seed,
-            lengths: head.lengths,
-            levels: head.levels,
-            repeats: head.repeats,
             settings: space.axes.clone(),
             candidates: space.candidates.len() as u64,
-            max_starts: head.max_starts,
-            budget_s: head.budget_s,
             starts: u32::try_from(starts).unwrap_or(u32::MAX),
             worth: match search.winner() {
                 Some(winner) => worth_of_settings(search, winner, goal, limits),
@@ -277,7 +217,7 @@ impl Tuning {
             nearest,
             trials: trials.to_vec(),
             not_tried: not_tried.collect(),
-            notes: head.notes,
+            ..head
         }
     }
 }
@@ -286,21 +226,19 @@ fn best_settings(
     trial: &Trial,
     goal: TuningGoal,
     limits: &TuningLimits,
-    facts: WinnerFacts,
+    winner: BestSettings,
 ) -> Option<BestSettings> {
     let (load, score) = Trial::best_load(&trial.long_loads, goal, limits)?;
     let score = score.score;
     Some(BestSettings {
         settings: trial.settings.clone(),
-        command: facts.command,
-        compose: facts.compose,
         score,
         spread_percent: spread_percent(load),
         free_percent: load.free_percent(),
         load: load.clone(),
         predicted_score: trial.predicted_score,
         prediction_error_percent: trial.predicted_score.map(|p| (p - score) / score * 100.0),
-        estimate: facts.estimate,
+        ..winner
     })
 }
 

@@ -8,8 +8,7 @@ pub mod surrogate;
 pub mod trial;
 
 pub use document::{
-    BestSettings, NearestSettings, SettingWorth, TUNING_DOCUMENT, Tuning, TuningHead,
-    UntriedSettings, WinnerFacts,
+    BestSettings, NearestSettings, SettingWorth, TUNING_DOCUMENT, Tuning, UntriedSettings,
 };
 pub use search::{NextCandidate, PlannedLoad, TuningSearch, default_starts, starts_of_part};
 pub use space::{DEFAULT_VALUE, SettingAxis, SettingSpace, describe_settings, settings_of_server};

@@ -107,13 +107,12 @@ impl<'a> ExperimentLevels<'a> {
             input_len: asked.prompt_tokens,
             output_len: asked.output_tokens,
             batch_size: Some(asked.concurrency),
-            request_rate: None,
             num_prompts: Some(asked.requests),
-            num_iters: None,
             num_iters_warmup: self.flags.num_iters_warmup,
             repeats: asked.repeats,
             seed,
             short_prompts: asked.short_prompts,
+            ..CellLoad::default()
         }
     }
 }

@@ -5,7 +5,7 @@ use super::levels::ExperimentLevels;
 use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::experiment::{Experiment, ExperimentHead, LevelRun, LevelState};
+use crate::experiment::{Experiment, LevelRun, LevelState};
 use crate::matrix::{Cell, CellRow, EnginePlace, RowPhase, RowStatus};
 use crate::report::chapters::document_report;
 use crate::report::chart::Chart;
@@ -57,9 +57,9 @@ pub fn write_results(
         let is = matches!(place, EnginePlace::Container(_));
         (is == container).then(|| place.place_name().to_owned())
     };
-    let head = ExperimentHead {
+    let head = Experiment {
         kind: levels.kind,
-        started: (history.sessions.first())
+        timestamp: (history.sessions.first())
             .map(|s| s.started.clone())
             .unwrap_or_default(),
         took_s: history.worked_s(),
@@ -70,6 +70,7 @@ pub fn write_results(
         bench: cells
             .first()
             .map_or_else(String::new, |c| c.load.bench.as_str().into()),
+        ..Experiment::default()
     };
     let experiment = Experiment::experiment_of_runs(head, &runs);
     let report = document_report("experiment", &experiment)?;

@@ -5,7 +5,6 @@ use crate::cli::{ExperimentFlags, HEALTH_TIMEOUT, STARTING, flags_under_headings
 use crate::collect::{AttachedEngine, CaptureSession, StopSignal};
 use crate::commands::load::engine_settings;
 use crate::commands::start::{StartTarget, merged_preset};
-use crate::commands::sweep::source::bench_word;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::engine::LoadKind;
@@ -87,7 +86,7 @@ async fn attached(
             .hint("--model MODEL, an id or a path inside the container"));
         }
     };
-    let asked = bench_word(flags.bench);
+    let asked = flags.bench;
     if probe && asked == BenchWord::Builtin {
         console.print_note(&format!(
             "engine {} has no server in this container: its probe runs instead, a process for each level",
@@ -156,7 +155,7 @@ async fn resolve_started(
             engine_args,
             ..server
         },
-        bench: bench_word(flags.bench),
+        bench: flags.bench,
         fresh: false,
     })
 }

@@ -6,7 +6,7 @@ use crate::cli::LoadlineArgs;
 use crate::collect::{
     AttachedEngine, CapturePlan, CaptureSession, Concluded, MemorySource, Setup, StopSignal,
 };
-use crate::commands::load::{backend_choice, max_log_bytes};
+use crate::commands::load::max_log_bytes;
 use crate::console::Console;
 use crate::error::Failure;
 use crate::loadline::RoundObservation;
@@ -63,7 +63,7 @@ impl<'a> RoundRunner<'a> {
             args,
             stop,
             folder,
-            memory: MemorySource::Live(backend_choice(args.memory_backend)),
+            memory: MemorySource::Live(args.memory_backend),
             max_log: max_log_bytes(&args.max_log)?,
             setup: None,
             seed: args.seed.unwrap_or_else(now),

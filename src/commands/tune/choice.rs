@@ -50,7 +50,7 @@ pub async fn read_choice(
     runtime: Option<&Runtime>,
     stop: &StopSignal,
 ) -> Result<TuningChoice, Failure> {
-    if args.flags.bench != crate::cli::SweepBench::Builtin {
+    if args.flags.bench != BenchWord::Builtin {
         return Err(unmeasured_limits("this bench", limits));
     }
     let ((name, servers, levels, lengths), text) = match (named_file(args), runtime) {

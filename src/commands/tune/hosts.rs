@@ -2,7 +2,7 @@
 
 use crate::bounded;
 use crate::error::Failure;
-use crate::sweep::folder;
+use crate::sweep::{folder, merge::numbered_files};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,20 +42,7 @@ fn same_kind(envs: impl Iterator<Item = Value>) -> Result<(), Failure> {
 
 /// What a run's hosts were: one, or each of those that were joined.
 pub fn read_environments(run: &Path) -> Vec<Value> {
-    let (stem, ending) = folder::ENV_FILE
-        .split_once('.')
-        .unwrap_or((folder::ENV_FILE, ""));
-    let entries = std::fs::read_dir(run).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path()).filter(|path| {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        let middle = name
-            .strip_prefix(stem)
-            .and_then(|rest| rest.strip_suffix(&format!(".{ending}")));
-        middle.is_some_and(|middle| middle.is_empty() || middle.starts_with('-'))
-    });
+    let paths = numbered_files(&[run], folder::ENV_FILE).into_iter();
     let read = |path: PathBuf| bounded::parse_json(&bounded::read_document(&path).ok()?).ok();
     paths.filter_map(read).collect()
 }

@@ -3,6 +3,7 @@
 use super::choice::TuningChoice;
 use super::hosts::refuse_mixed_hosts;
 use crate::capture::ContainerFacts;
+use crate::cli::ExperimentFlags;
 use crate::commands::sweep::watch::BoardWatcher;
 use crate::console::{BoardWords, Console};
 use crate::error::Failure;
@@ -31,19 +32,6 @@ const SHORT_PART: u32 = 4;
 /// Seeds are less than this: benches take no more than 32 bits.
 const SEEDS: u64 = 1 << 32;
 
-/// How each load is made.
-#[derive(Debug, Clone, Copy)]
-pub struct LoadShape {
-    /// Requests of a long load, where the user sets them.
-    pub num_prompts: Option<u32>,
-    /// Repeats of a long load.
-    pub repeats: u32,
-    /// Requests before those that are measured.
-    pub warmup: Option<u32>,
-    /// Of the prompts.
-    pub seed: u64,
-}
-
 /// A row and the folder of the run that it is of.
 #[derive(Debug, Clone)]
 struct KnownRow {
@@ -57,7 +45,7 @@ struct KnownRow {
 pub struct TuningMeasure<'a> {
     choice: &'a TuningChoice,
     limits: &'a TuningLimits,
-    shape: LoadShape,
+    flags: &'a ExperimentFlags,
     rows: Mutex<HashMap<CellId, KnownRow>>,
     /// Profiles are read once.
     figures: Mutex<HashMap<CellId, LoadFigures>>,
@@ -80,12 +68,12 @@ impl<'a> TuningMeasure<'a> {
     pub fn new(
         choice: &'a TuningChoice,
         limits: &'a TuningLimits,
-        shape: LoadShape,
+        flags: &'a ExperimentFlags,
     ) -> TuningMeasure<'a> {
         TuningMeasure {
             choice,
             limits,
-            shape,
+            flags,
             rows: Mutex::default(),
             figures: Mutex::default(),
             starts: Mutex::default(),
@@ -160,6 +148,7 @@ impl<'a> TuningMeasure<'a> {
         let Some(server) = self.choice.servers.get(candidate) else {
             return Vec::new();
         };
+        let seed = self.flags.seed.unwrap_or(0);
         let levels = self.choice.levels.iter();
         let all = levels
             .clone()
@@ -167,7 +156,7 @@ impl<'a> TuningMeasure<'a> {
             .chain(levels.map(|l| (*l, true)));
         let cell = |((concurrency, is_long), place): ((u32, bool), u64)| {
             let enough = concurrency.saturating_mul(WAVES).max(FEWEST);
-            let long = self.shape.num_prompts.unwrap_or(enough).max(concurrency);
+            let long = self.flags.num_prompts.unwrap_or(enough).max(concurrency);
             let short = (long / SHORT_PART).max(concurrency);
             let tokens = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
             let load = CellLoad {
@@ -175,14 +164,12 @@ impl<'a> TuningMeasure<'a> {
                 input_len: tokens(self.choice.lengths.input),
                 output_len: tokens(self.choice.lengths.output),
                 batch_size: Some(concurrency),
-                request_rate: None,
                 num_prompts: Some(if is_long { long } else { short }),
-                num_iters: None,
-                num_iters_warmup: self.shape.warmup,
-                repeats: if is_long { self.shape.repeats } else { 1 },
+                num_iters_warmup: self.flags.num_iters_warmup,
+                repeats: if is_long { self.flags.repeats } else { 1 },
                 // No load has prompts of another on the same engine: its cache of prefixes would answer for them.
-                seed: Some(self.shape.seed.wrapping_add(place) % SEEDS),
-                short_prompts: None,
+                seed: Some(seed.wrapping_add(place) % SEEDS),
+                ..CellLoad::default()
             };
             Cell::new(server.clone(), load)
         };
@@ -469,11 +456,8 @@ impl<'a> TuningMeasure<'a> {
         let cells: Vec<&Cell> = groups.values().flat_map(|group| &group.cells).collect();
         let plan = SweepPlan {
             name: run.name.to_owned(),
-            fresh: false,
-            shard: None,
             groups: groups.values().cloned().collect(),
-            skipped: Vec::new(),
-            verdicts: BTreeMap::new(),
+            ..SweepPlan::default()
         };
         let path = run.folder.path();
         let mut known = Cells::read_file(path)?.unwrap_or_default();

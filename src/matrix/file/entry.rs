@@ -1,6 +1,6 @@
 //! One entry of `models:` with the defaults below it, as a matrix.
 
-use super::super::cell::BenchWord;
+use super::super::cell::{BenchWord, CellLoad};
 use super::super::expand::{AxisKey, AxisValue, CellTemplate, Matrix, MatrixAxis, complete_axes};
 use super::super::taken::{self, ArgumentFlag};
 use super::fault::FileFault;
@@ -8,6 +8,7 @@ use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong_value};
 use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
 use super::{Presets, patterns};
+use crate::engine::EngineId;
 use crate::launch::recipe::cache_mount;
 use crate::preset::{GpuRequest, Preset};
 use crate::wording::did_you_mean;
@@ -112,13 +113,10 @@ pub fn read_entry(
 ) -> Result<ModelEntry, FileFault> {
     let own = GivenKeys::sort_keys("an entry of `models`", node, keys::ENTRY)?;
     let given = own.over(defaults);
-    let mut template = CellTemplate {
-        repeats: 1,
-        ..CellTemplate::default()
-    };
+    let mut template = CellTemplate::default();
     let place = read_place(&own, &given, defaults, node.at, presets, &mut template)?;
     read_engine(&given, &mut template)?;
-    read_load(&given, &mut template)?;
+    read_load(&given, &mut template.load)?;
     for name in keys::ARCHITECTURE {
         if let Some(value) = given.value_of(name) {
             let number = scalars::read_positive(name, value)?;
@@ -171,7 +169,7 @@ pub fn read_entry(
         preset.model = None;
     }
     patterns::check_zips(&zips, &axes)?;
-    complete_axes(&mut axes, template.bench);
+    complete_axes(&mut axes, template.load.bench);
     let (exclude, exclude_at) = patterns::read_exclude(&given, &template)?
         .into_iter()
         .unzip();
@@ -395,9 +393,9 @@ fn read_gpus(node: &YamlNode) -> Result<String, FileFault> {
 }
 
 fn known_engine(name: &str, at: NodePlace) -> Result<String, FileFault> {
-    super::engine_name(name)
-        .map(str::to_owned)
-        .map_err(|(message, hint)| FileFault::new(at, message).with_hint(hint))
+    EngineId::from_name(name)
+        .map(|engine| engine.name().to_owned())
+        .map_err(|unknown| FileFault::new(at, unknown.to_string()).with_hint(unknown.hint()))
 }
 
 fn read_engine(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
@@ -454,9 +452,9 @@ fn has_a_key(at: NodePlace, flag: &str, own: &str) -> FileFault {
         .with_hint("what is given there is also kept with the results")
 }
 
-fn read_load(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), FileFault> {
+fn read_load(given: &GivenKeys<'_>, load: &mut CellLoad) -> Result<(), FileFault> {
     if let Some(value) = given.value_of("bench") {
-        template.bench = scalars::read_choice("bench", value, &BenchWord::ALL)?;
+        load.bench = scalars::read_choice("bench", value, &BenchWord::ALL)?;
     }
     let number = |name: &str, from: u64, to: u64| -> Result<Option<u32>, FileFault> {
         let value = given.value_of(name);
@@ -466,16 +464,16 @@ fn read_load(given: &GivenKeys<'_>, template: &mut CellTemplate) -> Result<(), F
         Ok(number.and_then(|n| u32::try_from(n).ok()))
     };
     let any = u64::from(u32::MAX);
-    template.num_prompts = number("num_prompts", 1, any)?;
-    template.num_iters = number("num_iters", 1, any)?;
-    template.num_iters_warmup = number("num_iters_warmup", 0, any)?;
-    template.repeats = number("repeats", 1, 1000)?.unwrap_or(1);
-    template.seed = given
+    load.num_prompts = number("num_prompts", 1, any)?;
+    load.num_iters = number("num_iters", 1, any)?;
+    load.num_iters_warmup = number("num_iters_warmup", 0, any)?;
+    load.repeats = number("repeats", 1, 1000)?.unwrap_or(1);
+    load.seed = given
         .value_of("seed")
         .map(|v| scalars::read_whole("seed", v, 0..=u64::MAX))
         .transpose()?;
     match given.placed_value("request_rates") {
-        Some((at, _)) if template.bench.in_process() => Err(no_rate(at, template.bench)),
+        Some((at, _)) if load.bench.in_process() => Err(no_rate(at, load.bench)),
         _ => Ok(()),
     }
 }

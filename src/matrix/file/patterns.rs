@@ -184,8 +184,8 @@ pub fn read_include(
                 if matches!(value.value, YamlValue::List(_)) {
                     return Err(wrong_value(name, "one value in `include`", value));
                 }
-                if key == AxisKey::RequestRate && template.bench.in_process() {
-                    return Err(no_rate(value.at, template.bench));
+                if key == AxisKey::RequestRate && template.load.bench.in_process() {
+                    return Err(no_rate(value.at, template.load.bench));
                 }
                 if let AxisKey::Argument(flag) = &key {
                     let opposite = AxisKey::Argument(flag.opposite_flag());

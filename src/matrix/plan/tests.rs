@@ -130,7 +130,7 @@ fn parts_are_read_as_people_write_them() {
         ("5/4", "does not exist"),
         ("1/999999999", "more than"),
     ] {
-        let e = text.parse::<Shard>().unwrap_err().to_string();
+        let e = text.parse::<Shard>().unwrap_err();
         assert!(e.contains(word) && e.contains(text), "{e}");
     }
 }

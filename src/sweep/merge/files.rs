@@ -51,7 +51,7 @@ pub(super) fn link_each(
     to: &Path,
 ) -> Result<HashMap<PathBuf, PathBuf>, Failure> {
     let mut names = HashMap::new();
-    let mut there = of_that_name(runs, name);
+    let mut there = numbered_files(runs, name);
     there.retain(|path| path.is_dir());
     for (i, path) in there.iter().enumerate() {
         let new = match there.len() {
@@ -94,7 +94,7 @@ fn link(from: &Path, folder: &Path) -> io::Result<()> {
 
 /// A file that each run has: once where all are alike, else one for each, with its number.
 pub(super) fn same_texts(runs: &[&Path], name: &str, to: &Path) -> Result<(), Failure> {
-    let paths = of_that_name(runs, name);
+    let paths = numbered_files(runs, name);
     let texts: Vec<Vec<u8>> = paths
         .iter()
         .filter_map(|p| bounded::read_document(p).ok())
@@ -113,7 +113,7 @@ pub(super) fn same_texts(runs: &[&Path], name: &str, to: &Path) -> Result<(), Fa
 }
 
 /// What runs have by this name, and joined runs by this name and a number.
-fn of_that_name(runs: &[&Path], name: &str) -> Vec<PathBuf> {
+pub fn numbered_files(runs: &[&Path], name: &str) -> Vec<PathBuf> {
     let (stem, ending) = halves(name);
     let number = |path: &Path| -> Option<u32> {
         let rest = path.file_name()?.to_str()?.strip_prefix(stem)?;

@@ -1,6 +1,6 @@
 //! The search against a latency model: 48 settings, an optimum that the seed draws, noise.
 
-use super::super::document::{Tuning, TuningHead, WinnerFacts};
+use super::super::document::{BestSettings, Tuning};
 use super::super::trial::{RepeatFigures, TrialState};
 use super::*;
 use crate::loadline::Objectives;
@@ -384,8 +384,8 @@ fn a_goal_that_nothing_meets_names_the_part_and_how_far_it_is() {
     let search = tuned(&space, &Model::of_seed(1), &limits, 1, 4);
     assert!(search.winner().is_none());
     let goal = (TuningGoal::Throughput, &limits);
-    let head = TuningHead::default();
-    let document = Tuning::conclude_search(head, &search, goal, WinnerFacts::default());
+    let (head, winner) = (Tuning::default(), BestSettings::default());
+    let document = Tuning::conclude_search(head, "", &search, goal, winner);
     assert_eq!(document.best, None);
     let missed = &document.nearest.unwrap().missed[0];
     assert_eq!((missed.part.as_str(), missed.limit), ("ttft p95", 5.0));
@@ -401,12 +401,12 @@ fn the_document_separates_measured_from_expected() {
     let (space, limits) = (space(), limits(&[]));
     let model = Model::of_seed(5);
     let search = tuned(&space, &model, &limits, 5, 9);
-    let head = TuningHead {
-        ended_by: "the 9 starts were used".into(),
-        ..TuningHead::default()
+    let conclude = |search: &TuningSearch<'_>| {
+        let (head, winner) = (Tuning::default(), BestSettings::default());
+        let goal = (TuningGoal::Throughput, &limits);
+        Tuning::conclude_search(head, "the 9 starts were used", search, goal, winner)
     };
-    let goal = (TuningGoal::Throughput, &limits);
-    let document = Tuning::conclude_search(head, &search, goal, WinnerFacts::default());
+    let document = conclude(&search);
     let best = document.best.clone().unwrap();
     assert_eq!(best.load.repeats.len(), 3);
     assert!(best.spread_percent.unwrap() < 10.0);
@@ -415,7 +415,7 @@ fn the_document_separates_measured_from_expected() {
     assert!(document.worth.iter().any(|w| !w.measured));
     // Of one start nothing is learnt about other values.
     let one = tuned(&space, &model, &limits, 5, 1);
-    let one = Tuning::conclude_search(TuningHead::default(), &one, goal, WinnerFacts::default());
+    let one = conclude(&one);
     let mut worth = one.worth.iter();
     assert!(worth.all(|w| w.change_percent.is_none() && w.remark.is_some()));
     assert_eq!(document.trials.len() + document.not_tried.len(), 48);
