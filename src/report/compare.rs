@@ -1,6 +1,5 @@
 //! Two profiles side by side: as a report, and as a table for spreadsheets.
 
-use super::RenderError;
 use super::chapters::{change, fullest_peaks, pair_blocks, pair_sentence};
 use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
@@ -118,10 +117,7 @@ pub(super) fn describe_profile(who: &Who) -> String {
 }
 
 /// The table for spreadsheets.
-///
-/// # Errors
-/// Why it could not be written.
-pub fn pair_csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
+pub fn pair_csv(pair: &Pair) -> Vec<u8> {
     let head = [
         "component",
         "unit",

@@ -30,7 +30,7 @@ const REQUEST: [&str; 13] = [
 ];
 
 /// One row for each request.
-pub fn requests_csv(records: &[RequestRecord]) -> Result<Vec<u8>, RenderError> {
+pub fn requests_csv(records: &[RequestRecord]) -> Vec<u8> {
     let row = |r: &RequestRecord| {
         vec![
             r.request_id.clone(),
@@ -115,7 +115,7 @@ const LEVEL: [RequestColumn; 25] = [
 ];
 
 /// One row for each level, and beside each whether it was simulated.
-pub fn summary_csv(e: &Experiment) -> Result<Vec<u8>, RenderError> {
+pub fn summary_csv(e: &Experiment) -> Vec<u8> {
     let mut head: Vec<&str> = LEVEL.iter().map(|(name, _)| *name).collect();
     head.extend(["profile", "backend", "model", "simulated"]);
     let row = |level: &ExperimentLevel| {

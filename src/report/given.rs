@@ -1,6 +1,5 @@
 //! Profiles against figures that were calculated elsewhere: as a report, and for spreadsheets.
 
-use super::RenderError;
 use super::compare::describe_profile;
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, note_block};
 use super::figures::{
@@ -133,10 +132,7 @@ fn summary_chapter(report: &GivenReport) -> Chapter {
 }
 
 /// The table for spreadsheets.
-///
-/// # Errors
-/// Why it could not be written.
-pub fn given_csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
+pub fn given_csv(report: &GivenReport) -> Vec<u8> {
     let head = [
         "profile",
         "component",

@@ -107,7 +107,7 @@ fn name_of(word: &str, stem: &str, named: bool) -> String {
 pub(super) fn write_report(
     console: &Console,
     report: &Report,
-    formats: &[&'static dyn ReportFormat],
+    formats: &[&'static ReportFormat],
     place: &ReportPlace,
     args: &ReportArgs,
 ) -> anyhow::Result<()> {

@@ -39,6 +39,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use compare::{change, fullest_peaks, pair_blocks, pair_sentence};
 pub use correlations::correlations_report;
+pub(super) use sweep::read::FIGURES as SWEEP_FIGURES;
 pub(super) use words::outcome_label;
 
 /// Makes a chapter of what was read, and notes the sources of its figures.

@@ -1,11 +1,10 @@
 //! A report as text: what answers the first questions for a terminal, and all of it for mail.
 
 use super::columns::{ColumnOrder, WIDE};
-use super::{File, ReportFormat, figures, words};
+use super::{figures, words};
 use crate::breakdown::Component;
 use crate::engine::facts::Severity;
 use crate::profile::MemoryGauge;
-use crate::report::RenderError;
 use crate::report::chart::palette::component_colour;
 use crate::report::content::{
     Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Note, Report, TableCell,
@@ -34,22 +33,6 @@ pub enum PageDetail {
     Essential,
     /// Everything, the answer at the beginning: for a file.
     Full,
-}
-
-/// One text.
-pub struct Text;
-
-impl ReportFormat for Text {
-    fn format_name(&self) -> &'static str {
-        "txt"
-    }
-
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        Ok(vec![File {
-            stem: "report".into(),
-            bytes: file_text(report).into_bytes(),
-        }])
-    }
 }
 
 /// The whole report as a file of text.
