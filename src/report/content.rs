@@ -199,6 +199,22 @@ impl Chapter {
         }
     }
 
+    /// A chapter of a report; none where it would be empty.
+    pub(super) fn of_parts(
+        id: &str,
+        title: impl Into<String>,
+        blocks: Vec<ContentBlock>,
+        details: Vec<ContentBlock>,
+    ) -> Vec<Chapter> {
+        if blocks.is_empty() && details.is_empty() {
+            return Vec::new();
+        }
+        vec![Chapter {
+            details,
+            ..Chapter::of_blocks(id, title, blocks)
+        }]
+    }
+
     /// A chapter without details.
     pub fn of_blocks(id: &str, title: impl Into<String>, blocks: Vec<ContentBlock>) -> Chapter {
         Chapter {
@@ -225,6 +241,15 @@ pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) ->
         code: Some(code.to_owned()),
         message: message.into(),
         quote: None,
+    })
+}
+
+/// Lines as they are, folded.
+pub(super) fn folded_block(title: impl Into<String>, text: impl Into<String>) -> ContentBlock {
+    ContentBlock::Listing(Listing {
+        title: title.into(),
+        text: text.into(),
+        folded: true,
     })
 }
 
@@ -359,10 +384,10 @@ impl TableCell {
         }
     }
 
-    /// The same with its source.
+    /// The same with its source; what is not known has none.
     pub fn from(self, source: SourceId) -> TableCell {
         TableCell {
-            source: Some(source),
+            source: Some(source).filter(|_| !self.text.is_empty()),
             ..self
         }
     }

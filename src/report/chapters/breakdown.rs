@@ -4,19 +4,19 @@ use super::Sources;
 use super::figures::{
     SourcedFigures, find_part, gib_cell, gib_text, percent_cell, reason_at_path, why_part,
 };
+use super::places::of_device;
 use super::words;
 use super::words::{confidence_level, is_low_confidence};
 use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
-use crate::profile::device_label;
-use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, Note, TableCell, facts_block, number_column, share_column,
     text_column as column,
 };
-use crate::report::layout::{counted_noun, grouped_count};
+use crate::report::layout::{counted_noun, grouped_count, join_sentences};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;
 use std::collections::BTreeSet;
@@ -52,12 +52,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
         let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no source accounts for is unexplained, and negative where the sources report more than was measured.";
         details.push(ContentBlock::Text(text.into()));
     }
-    vec![Chapter {
-        id: "breakdown".into(),
-        title: "Memory breakdown".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("breakdown", "Memory breakdown", blocks, details)
 }
 
 /// Of a run that failed before its peak was measured: what is known until then, in place of rows without a figure.
@@ -151,7 +146,7 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         }
         for d in &p.memory_breakdown.per_gpu {
             let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
-            let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
+            let of = of_device(p, d.gpu_id);
             let label = if many {
                 format!("{}, {of}", run.name)
             } else {
@@ -176,24 +171,19 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted_noun(left_out, "run")));
     }
     notes.extend(far.map(|limit| format!("The {limit} is off the scale.")));
-    Some(Chart {
-        id: "breakdown".into(),
-        title: "Memory at the peak".into(),
-        note: (!notes.is_empty()).then(|| notes.join(" ")),
-        simulated: words::simulated_parts(material).is_some(),
-        plot: Plot::Bars(Bars {
-            axis: ChartAxis {
-                title: "memory at the peak".into(),
-                unit: "GiB".into(),
-                ..ChartAxis::default()
-            },
-            parts: kinds
-                .iter()
-                .map(|c| BarPart::part_of_component(*c))
-                .collect(),
-            bars: all,
-        }),
-    })
+    let parts = kinds.iter().map(|c| BarPart::part_of_component(*c));
+    let plot = Plot::Bars(Bars {
+        axis: ChartAxis::new_axis("memory at the peak", "GiB", Scale::FromZero),
+        parts: parts.collect(),
+        bars: all,
+    });
+    Some(Chart::new_chart(
+        "breakdown",
+        "Memory at the peak",
+        join_sentences(notes),
+        words::simulated_parts(material).is_some(),
+        plot,
+    ))
 }
 
 fn bar(
@@ -233,13 +223,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         share_column("% of the peak", "percent"),
     ];
     for d in &devices {
-        let facts = run
-            .profile
-            .gpu_info
-            .devices
-            .iter()
-            .find(|f| f.index == d.gpu_id);
-        let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
+        let of = of_device(&run.profile, d.gpu_id);
         columns.push(number_column(
             format!("{of}, GiB"),
             &format!("device_{}_gib", d.gpu_id),

@@ -20,12 +20,11 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     };
     if material.runs.is_empty() {
         let text = "No cost: it needs profiles, and only other documents were given. Name the folder with the profiles, too.";
-        return vec![Chapter {
-            id: "cost".into(),
-            title: "Cost".into(),
-            blocks: vec![ContentBlock::Text(text.into())],
-            ..Chapter::default()
-        }];
+        return vec![Chapter::of_blocks(
+            "cost",
+            "Cost",
+            vec![ContentBlock::Text(text.into())],
+        )];
     }
     let many = material.runs.len() > 1;
     let money = |what: &str| match material.currency.as_str() {
@@ -61,12 +60,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     }));
     let text = "The price is for whole GPUs during the load; a load that does not fill the engine makes tokens expensive.";
     blocks.push(ContentBlock::Text(text.into()));
-    vec![Chapter {
-        id: "cost".into(),
-        title: "Cost".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("cost", "Cost", blocks, Vec::new())
 }
 
 /// GPUs that are paid for: those that were measured.

@@ -64,12 +64,7 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
             counted_noun(left, "finding")
         )));
     }
-    vec![Chapter {
-        id: "findings".into(),
-        title: "Findings".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("findings", "Findings", blocks, Vec::new())
 }
 
 /// The runs that have a finding.

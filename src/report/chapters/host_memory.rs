@@ -21,11 +21,7 @@ pub(super) fn write_host_memory_chapter(material: &Material, _: &mut Sources) ->
         }
         blocks.push(block);
     }
-    let chapter = Chapter::of_blocks("host_memory", "Host memory", blocks);
-    (!chapter.blocks.is_empty())
-        .then_some(chapter)
-        .into_iter()
-        .collect()
+    Chapter::of_parts("host_memory", "Host memory", blocks, Vec::new())
 }
 
 /// What is known of it, a line each.

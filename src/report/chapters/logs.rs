@@ -1,7 +1,7 @@
 //! The words of the engine and of the bench, folded: what the figures were read from.
 
 use super::Sources;
-use crate::report::content::{Chapter, ContentBlock, Listing};
+use crate::report::content::{Chapter, ContentBlock, folded_block};
 use crate::report::material::{Material, ReportRun};
 
 /// Characters of a log in a report of one run; of several each has its share.
@@ -11,7 +11,7 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
     let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
     let many = material.runs.len() > 1;
     let most = MOST / shown.len().max(1);
-    let mut blocks = Vec::new();
+    let mut details = Vec::new();
     for run in shown {
         let logs = &run.profile.raw_logs;
         for (title, text) in [
@@ -21,28 +21,17 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             if text.trim().is_empty() {
                 continue;
             }
-            blocks.push(ContentBlock::Listing(Listing {
-                title: super::of_run(title, run, many),
-                text: cut_middle(text, most),
-                folded: true,
-            }));
+            let title = super::of_run(title, run, many);
+            details.push(folded_block(title, cut_middle(text, most)));
         }
         if logs.omitted_bytes > 0 {
-            blocks.push(ContentBlock::Text(format!(
+            details.push(ContentBlock::Text(format!(
                 "{} bytes between beginning and end are left out of the profile; the capture has them in log.txt.",
                 logs.omitted_bytes
             )));
         }
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter {
-        id: "logs".into(),
-        title: "Logs".into(),
-        details: blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("logs", "Logs", Vec::new(), details)
 }
 
 /// Beginning and end: engines report their memory first, and why they died last.

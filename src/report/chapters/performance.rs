@@ -52,15 +52,7 @@ pub(super) fn write_performance_chapter(
             }
         }
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter {
-        id: "performance".into(),
-        title: "Latency and throughput".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("performance", "Latency and throughput", blocks, details)
 }
 
 /// The means over the repeats, with their spread.

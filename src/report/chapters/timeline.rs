@@ -33,12 +33,8 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
     if blocks.is_empty() {
         return Vec::new();
     }
-    vec![Chapter {
-        id: "timeline".into(),
-        title: "Memory timeline".into(),
-        blocks,
-        details: vec![ContentBlock::Table(statistics(material, sources))],
-    }]
+    let details = vec![ContentBlock::Table(statistics(material, sources))];
+    Chapter::of_parts("timeline", "Memory timeline", blocks, details)
 }
 
 /// What saw the peak: the least exact witness of all devices.

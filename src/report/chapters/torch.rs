@@ -26,10 +26,7 @@ pub(super) fn write_torch_chapter(material: &Material, _: &mut Sources) -> Vec<C
             blocks.extend(layer_blocks(layers, i, many));
         }
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter::of_blocks("process", "Inside the process", blocks)]
+    Chapter::of_parts("process", "Inside the process", blocks, Vec::new())
 }
 
 fn measured_by(run: &ReportRun, memory: &TorchMemory, many: bool) -> String {
