@@ -244,6 +244,16 @@ pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) ->
     })
 }
 
+/// A note that has no word for programs, either.
+pub(super) fn plain_note(severity: Severity, message: impl Into<String>) -> ContentBlock {
+    ContentBlock::Note(Note {
+        severity,
+        code: None,
+        message: message.into(),
+        quote: None,
+    })
+}
+
 /// Lines as they are, folded.
 pub(super) fn folded_block(title: impl Into<String>, text: impl Into<String>) -> ContentBlock {
     ContentBlock::Listing(Listing {
@@ -258,14 +268,23 @@ pub fn facts_block<L: Into<String>, V: Into<String>>(
     id: &str,
     facts: impl IntoIterator<Item = (L, V)>,
 ) -> ContentBlock {
+    ContentBlock::Table(facts_grid(id, "", facts))
+}
+
+/// Labels and their values under a caption.
+pub(super) fn facts_grid<L: Into<String>, V: Into<String>>(
+    id: impl Into<String>,
+    caption: impl Into<String>,
+    facts: impl IntoIterator<Item = (L, V)>,
+) -> Grid {
     let row =
         |(label, value): (L, V)| vec![TableCell::text_cell(label), TableCell::text_cell(value)];
-    ContentBlock::Table(Grid {
+    Grid {
         id: id.into(),
-        caption: String::new(),
+        caption: caption.into(),
         columns: vec![text_column("", "fact"), text_column("", "value")],
         rows: facts.into_iter().map(row).collect(),
-    })
+    }
 }
 
 /// What to know when reading the figures.
@@ -408,6 +427,30 @@ pub struct FigureSource {
     pub confidence: Option<String>,
     /// Every witness, the one that is used first.
     pub witnesses: Vec<SourceDetail>,
+}
+
+impl FigureSource {
+    /// Of a figure that rests on one witness, whose value it is.
+    pub(super) fn of_one(
+        title: impl Into<String>,
+        value: impl Into<String>,
+        kind: impl Into<String>,
+        quote: impl Into<String>,
+    ) -> FigureSource {
+        let value = value.into();
+        FigureSource {
+            title: title.into(),
+            value: value.clone(),
+            confidence: None,
+            witnesses: vec![SourceDetail {
+                kind: kind.into(),
+                value,
+                quote: quote.into(),
+                place: None,
+                used: true,
+            }],
+        }
+    }
 }
 
 /// One witness of a figure.

@@ -2,18 +2,16 @@
 
 use super::Sources;
 use crate::report::content::{Chapter, ContentBlock, folded_block};
-use crate::report::material::{Material, ReportRun};
+use crate::report::material::Material;
 
 /// Characters of a log in a report of one run; of several each has its share.
 const MOST: usize = 128 * 1024;
 
 pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
-    let many = material.runs.len() > 1;
-    let most = MOST / shown.len().max(1);
+    let most = MOST / material.shown_runs().count().max(1);
     let mut details = Vec::new();
-    for run in shown {
-        let logs = &run.profile.raw_logs;
+    for at in material.shown_runs() {
+        let logs = &at.run.profile.raw_logs;
         for (title, text) in [
             ("The engine's log", &logs.engine),
             ("The bench's output", &logs.bench),
@@ -21,8 +19,7 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             if text.trim().is_empty() {
                 continue;
             }
-            let title = super::of_run(title, run, many);
-            details.push(folded_block(title, cut_middle(text, most)));
+            details.push(folded_block(at.title(title), cut_middle(text, most)));
         }
         if logs.omitted_bytes > 0 {
             details.push(ContentBlock::Text(format!(
