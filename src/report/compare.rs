@@ -13,10 +13,7 @@ use crate::units::GIB;
 
 /// The report: what differs in the request, then in the results, and whether a limit is kept.
 pub fn pair_report(pair: &Pair) -> Report {
-    let mut answer = Answer {
-        verdict: pair_sentence(pair),
-        ..Answer::default()
-    };
+    let mut answer = Answer::of_verdict(AnswerState::Unknown, pair_sentence(pair));
     if let Some(limit) = &pair.limit {
         let labels = |keys: &[String]| {
             let rows = (pair.components.iter()).filter(|r| keys.contains(&r.component));

@@ -50,6 +50,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// A verdict without gauge and figures.
+    pub(super) fn of_verdict(state: AnswerState, verdict: impl Into<String>) -> Answer {
+        Answer {
+            state,
+            verdict: verdict.into(),
+            ..Answer::default()
+        }
+    }
+
     /// Every gauge, that of the device first.
     pub fn gauges(&self) -> impl Iterator<Item = &MemoryGauge> {
         self.gauge.iter().chain(&self.host_gauge)

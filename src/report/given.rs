@@ -42,10 +42,7 @@ fn answer_of_given(report: &GivenReport) -> Answer {
             }
             None => "Nothing could be compared.".into(),
         };
-        return Answer {
-            verdict,
-            ..Answer::default()
-        };
+        return Answer::of_verdict(AnswerState::Unknown, verdict);
     };
     let (state, mut verdict) = if limit.exceeded.is_empty() {
         let text = format!(
@@ -65,11 +62,7 @@ fn answer_of_given(report: &GivenReport) -> Answer {
         let unknown = limit.not_judged.join(", ");
         verdict.push_str(&format!(" Not judged, as not measured: {unknown}."));
     }
-    Answer {
-        state,
-        verdict,
-        ..Answer::default()
-    }
+    Answer::of_verdict(state, verdict)
 }
 
 fn profile_chapter(i: usize, p: &GivenProfile) -> Chapter {

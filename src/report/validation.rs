@@ -70,11 +70,7 @@ fn answer_of_validation(validation: &Validation) -> Answer {
         );
         verdict.push_str(&text);
     }
-    Answer {
-        state,
-        verdict,
-        ..Answer::default()
-    }
+    Answer::of_verdict(state, verdict)
 }
 
 fn answer_of_limit(limit: &ErrorLimit) -> (AnswerState, String) {

@@ -4,7 +4,8 @@ use super::Sources;
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
 use crate::report::content::{
-    Answer, Chapter, ContentBlock, FigureSource, Report, SourceDetail, SourceId, TableCell,
+    Answer, AnswerState, Chapter, ContentBlock, FigureSource, Report, SourceDetail, SourceId,
+    TableCell,
 };
 use crate::report::figures::cell_by;
 use crate::report::layout::{counted_noun, unsigned_zero};
@@ -36,19 +37,17 @@ pub(super) fn write_correlations_chapter(
 pub fn correlations_report(found: &Correlations) -> Report {
     let mut sources = Sources::default();
     let blocks = correlation_blocks(found, true, &mut sources);
+    let verdict = format!(
+        "{} over the runs, {} within a run.",
+        counted_noun(found.across_runs.len(), "correlation"),
+        found.within_runs.len()
+    );
     Report {
         title: format!(
             "Correlations in {}",
             counted_noun(found.profiles as usize, "profile")
         ),
-        answer: Some(Answer {
-            verdict: format!(
-                "{} over the runs, {} within a run.",
-                counted_noun(found.across_runs.len(), "correlation"),
-                found.within_runs.len()
-            ),
-            ..Answer::default()
-        }),
+        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
         chapters: vec![Chapter::of_blocks("correlations", "Correlations", blocks)],
         sources: sources.all,
         ..Report::default()
