@@ -172,7 +172,7 @@ impl StoredRun {
 
     fn of_profile(path: &Path, profile: Box<Profile>) -> StoredRun {
         let timeline = match read_beside(path, &profile, STRETCHES) {
-            Some(beside) => beside.timeline,
+            Some((timeline, _)) => timeline,
             None => lanes::of_profile(&profile),
         };
         StoredRun {

@@ -16,7 +16,7 @@ use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, facts_grid, note_block, number_column, share_column,
     text_column as column,
 };
-use crate::report::layout::{counted_noun, grouped_count, join_sentences};
+use crate::report::layout::{counted_noun, distinct_items, grouped_count, join_sentences};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;
 use std::collections::BTreeSet;
@@ -412,13 +412,8 @@ fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
 /// What kinds of witnesses a part rests on.
 fn rests_on(run: &ReportRun, component: Component) -> String {
     let used = run.profile.evidence.iter();
-    let mut words: Vec<&str> = Vec::new();
-    for e in used.filter(|e| e.used && e.component == component) {
-        let word = source_word(e.source);
-        if !words.contains(&word) {
-            words.push(word);
-        }
-    }
+    let used = used.filter(|e| e.used && e.component == component);
+    let words = distinct_items(used.map(|e| source_word(e.source)));
     if words.is_empty() {
         source_word(crate::breakdown::EvidenceSource::Residual).into()
     } else {

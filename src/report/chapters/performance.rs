@@ -8,7 +8,7 @@ use crate::profile::{LatencyStats, RepeatResult};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
 };
-use crate::report::layout::{counted_noun, format_figure};
+use crate::report::layout::{counted_noun, distinct_items, format_figure};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -44,13 +44,9 @@ pub(super) fn write_performance_chapter(
         blocks.push(ContentBlock::Text(sentence(run, stats)));
         blocks.extend(percentiles(&mut figures, stats, at).map(ContentBlock::Table));
         details.push(ContentBlock::Table(repeats(&mut figures, stats, at)));
-        let mut notes: Vec<&str> = Vec::new();
-        for note in stats.repeats.iter().flat_map(|r| &r.notes) {
-            if !notes.contains(&note.as_str()) {
-                notes.push(note);
-                blocks.push(ContentBlock::Text(format!("Note: {note}.")));
-            }
-        }
+        let notes = distinct_items(stats.repeats.iter().flat_map(|r| &r.notes));
+        let notes = notes.into_iter().map(|note| format!("Note: {note}."));
+        blocks.extend(notes.map(ContentBlock::Text));
     }
     Chapter::of_parts("performance", "Latency and throughput", blocks, details)
 }

@@ -12,6 +12,7 @@ use super::{
     ChartTimeline, MemoryLayer, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use crate::breakdown::Component;
+use crate::report::layout::distinct_items;
 
 /// Size of the words of phases and events.
 const SIZE: f64 = 11.0;
@@ -402,12 +403,8 @@ pub fn limit_words(lane: &TimelineLane, unit: &str) -> Option<String> {
 
 /// What the colours of layers are, above; where it ends.
 fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> f64 {
-    let mut shown: Vec<Component> = Vec::new();
-    for component in timeline.lanes.iter().flat_map(|l| l.shown_components()) {
-        if !shown.contains(&component) {
-            shown.push(component);
-        }
-    }
+    let each = timeline.lanes.iter().flat_map(|l| l.shown_components());
+    let mut shown = distinct_items(each);
     // What no layer explains is above all layers.
     shown.sort_by_key(|c| *c == Component::Unexplained);
     let entries: Vec<(Sign, String)> = shown

@@ -9,7 +9,7 @@ use crate::report::chart::palette::component_colour;
 use crate::report::content::{
     Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Note, Report, TableCell,
 };
-use crate::report::layout::{Align, text_width, truncate_text};
+use crate::report::layout::{Align, distinct_items, text_width, truncate_text};
 use crate::report::page::{ColumnFit, StyledCell, TextOptions, TextPage, TextTable, paint_text};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
@@ -483,12 +483,7 @@ pub(super) fn missing_reasons(grid: &Grid) -> BTreeMap<String, String> {
         if let Some(name) = name_of(row).filter(|_| one_row) {
             return (why, name);
         }
-        let mut columns: Vec<String> = Vec::new();
-        for (_, title) in cells {
-            if !columns.contains(&title) {
-                columns.push(title);
-            }
-        }
+        let columns = distinct_items(cells.into_iter().map(|(_, title)| title));
         match columns.len() {
             0..=3 => (why, columns.join("; ")),
             n => (why, format!("{} and {} other columns", columns[0], n - 1)),
