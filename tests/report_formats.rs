@@ -87,8 +87,8 @@ fn without_code(markdown: &str) -> String {
 }
 
 /// The formats whose files are texts.
-fn texts() -> impl Iterator<Item = &'static dyn ReportFormat> {
-    ALL.iter().copied().filter(|f| f.format_name() != "png")
+fn texts() -> impl Iterator<Item = &'static ReportFormat> {
+    ALL.iter().filter(|f| f.format_name() != "png")
 }
 
 fn without_spans(line: &str) -> String {

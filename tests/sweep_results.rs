@@ -246,7 +246,7 @@ fn what_only_pretends_is_said_wherever_it_is() {
 
 /// The table, as a data frame reads it: a map of columns for each cell.
 fn table(results: &Results) -> Vec<HashMap<String, String>> {
-    let bytes = csv::render_csv(results).unwrap();
+    let bytes = csv::render_csv(results);
     let mut reader = ::csv::Reader::from_reader(&bytes[..]);
     reader.deserialize().map(|r| r.unwrap()).collect()
 }

@@ -6,10 +6,10 @@ use crate::compare::profiles::{FEWEST_REPEATS, Limit, Pair, find_median};
 use crate::compare::subject::Subject;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::report;
 use crate::report::compare::pair_report;
 use crate::report::content::Report;
 use crate::report::given::given_report;
-use crate::report::{self, RenderError};
 use crate::store::{ProfileFile, find_profiles, read_profile, write_atomically};
 use crate::wording::count_noun;
 use serde::Serialize;
@@ -179,12 +179,11 @@ fn show(
     args: &CompareArgs,
     document: &impl Serialize,
     report: impl FnOnce() -> Report,
-    csv: impl FnOnce() -> Result<Vec<u8>, RenderError>,
+    csv: impl FnOnce() -> Vec<u8>,
 ) -> anyhow::Result<()> {
-    let table = args.csv.as_ref().map(|_| csv()).transpose()?;
     console.show_document(args.json, document, || Ok(report()))?;
-    if let Some((file, table)) = args.csv.as_ref().zip(table) {
-        write_atomically(file, &table)?;
+    if let Some(file) = &args.csv {
+        write_atomically(file, &csv())?;
         console.print_note(&format!("table: {}", file.display()));
     }
     Ok(())

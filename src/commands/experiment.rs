@@ -17,7 +17,7 @@ use crate::matrix::{
     BenchWord, Cell, CellId, CellRow, Forecast, OomMemory, PlanOptions, RowStatus, SweepDefinition,
     SweepPlan,
 };
-use crate::report::experiment::{LevelLine, level_line};
+use crate::report::experiment::level_line;
 use crate::store::free_path;
 use crate::sweep::{
     Cells, Folder, Journal, OomFile, SweepContext, SweepOptions, SweepSession, SweepWork,
@@ -202,16 +202,8 @@ fn level_lines(
     let kind = levels.kind;
     move |cell, row| {
         let (name, asked) = names.get(&cell.id).cloned().unwrap_or_default();
-        let figures = &row.figures;
         let detail = match row.status {
-            RowStatus::Done => level_line(&LevelLine {
-                completed: figures.completed,
-                asked,
-                mean_latency_s: figures.mean_latency_ms.map(|ms| ms / 1e3),
-                tokens_per_s: figures.tokens_per_second,
-                peak_bytes: figures.peak_bytes,
-                kv_used_bytes: figures.kv_used_bytes,
-            }),
+            RowStatus::Done => level_line(&row.figures, asked),
             _ => {
                 let cause = row.cause.map_or("unknown", |c| c.as_str());
                 let message = row.message.as_deref().unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::error::{ExitCode, Failure};
 use crate::profile::{self, Profile};
 use crate::report::chart::ChartTimeline;
 use crate::report::lanes::{self, CaptureLog};
-use crate::report::terminal::{self, RunHeader, TimelineView};
+use crate::report::terminal::{self, TimelineView};
 use crate::store::{ProfileFile, Recording, StoredCapture, bounded, find_profiles, read_profile};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCo
     let stored = StoredRun::read_path(&args.path)?;
     let timeline = of_device(stored.timeline, &stored.profile, args.device)?;
     let view = window(&timeline, args)?;
-    let about = RunHeader::describe_run(&stored.name, &stored.profile);
+    let about = terminal::describe_run(&stored.name, &stored.profile);
     match args.speed {
         Some(speed) if console.draws_pages() => run_until_stopped(console, None, async |stop| {
             play(console, (&timeline, &about, view), speed, stop).await
@@ -46,7 +46,7 @@ pub fn run_replay(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCo
 /// Draws the run as it went on, `speed` times as fast.
 async fn play(
     console: &Console,
-    (timeline, about, view): (&ChartTimeline, &RunHeader, TimelineView),
+    (timeline, about, view): (&ChartTimeline, &[(String, String)], TimelineView),
     speed: f64,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
@@ -172,7 +172,7 @@ impl StoredRun {
 
     fn of_profile(path: &Path, profile: Box<Profile>) -> StoredRun {
         let timeline = match read_beside(path, &profile, STRETCHES) {
-            Some(beside) => beside.timeline,
+            Some((timeline, _)) => timeline,
             None => lanes::of_profile(&profile),
         };
         StoredRun {

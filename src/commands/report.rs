@@ -57,13 +57,13 @@ fn about(args: &ReportArgs) -> Vec<(String, String)> {
 }
 
 /// The formats that were asked for, each once; else what the output's name ends in; else HTML.
-fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn ReportFormat>, Failure> {
+fn formats(args: &ReportArgs) -> Result<Vec<&'static ReportFormat>, Failure> {
     if args.format.is_empty() {
         let file = args.output.as_deref().filter(|o| !o.is_dir());
         let ending = file.and_then(Path::extension).and_then(|e| e.to_str());
         return Ok(vec![known(ending.unwrap_or("html"))?]);
     }
-    let mut all: Vec<&'static dyn ReportFormat> = Vec::new();
+    let mut all: Vec<&'static ReportFormat> = Vec::new();
     for word in &args.format {
         let found = known(word.trim())?;
         if !all.iter().any(|f| f.format_name() == found.format_name()) {
@@ -73,7 +73,7 @@ fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn ReportFormat>, Failure>
     Ok(all)
 }
 
-fn known(word: &str) -> Result<&'static dyn ReportFormat, Failure> {
+fn known(word: &str) -> Result<&'static ReportFormat, Failure> {
     format::by_name(&word.to_lowercase()).ok_or_else(|| {
         let names: Vec<&str> = format::ALL.iter().map(|f| f.format_name()).collect();
         Failure::usage(format!("unknown report format `{word}`"))

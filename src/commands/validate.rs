@@ -204,7 +204,7 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
     let (summary, table) = free_names(&folder, &time);
     let page = file_text(&validation_report(validation));
     write_atomically(&summary, page.as_bytes())?;
-    write_atomically(&table, &report::validation::validation_csv(validation)?)?;
+    write_atomically(&table, &report::validation::validation_csv(validation))?;
     console.print_note(&format!("summary: {}", summary.display()));
     console.print_note(&format!("table: {}", table.display()));
     Ok(())

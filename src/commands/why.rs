@@ -17,7 +17,7 @@ use crate::engine::lines::for_each_line;
 use crate::engine::recognise;
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
-use crate::report::why::{WhyDocument, report_of_diagnosis};
+use crate::report::why::{WHY_DOCUMENT, WhyDocument, report_of_diagnosis};
 use crate::store::{StoredCapture, bounded};
 pub use checked::check_advice;
 use container::facts_of;
@@ -92,7 +92,11 @@ pub fn run_why(console: &Console, args: &WhyArgs) -> anyhow::Result<ExitCode> {
             console.print_report(&report_of_diagnosis(name, found))?;
         }
     } else if let [(name, found, _)] = all.as_slice() {
-        console.print_json(&WhyDocument::of_diagnosis(name, found))?;
+        console.print_json(&WhyDocument {
+            document: WHY_DOCUMENT.into(),
+            subject: name.clone(),
+            diagnosis: found.clone(),
+        })?;
     } else {
         let services = all
             .iter()

@@ -1,6 +1,8 @@
 //! An A/B run as a report: arms, memory part by part, latency and throughput.
 
-use super::content::{Answer, Chapter, ContentBlock, Grid, Report, TableCell, note_block};
+use super::content::{
+    Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, note_block,
+};
 use super::figures::{cell_by, change_cell, percent_text};
 use super::layout::{counted_noun, format_figure, unsigned_zero};
 use super::tables::TableBuilder;
@@ -73,10 +75,7 @@ fn answer_of_ablation(ablation: &Ablation) -> Option<Answer> {
     };
     let arms = [&ablation.a, &ablation.b].into_iter();
     let gauges = arms.filter_map(|arm| arm.fullest_device.clone());
-    let answer = Answer {
-        verdict,
-        ..Answer::default()
-    };
+    let answer = Answer::of_verdict(AnswerState::Unknown, verdict);
     Some(answer.with_gauge(MemoryGauge::fullest_of(gauges)))
 }
 

@@ -1,6 +1,6 @@
 //! What was learned of overheads, as a report.
 
-use super::content::{Answer, Chapter, ContentBlock, Grid, Report};
+use super::content::{Answer, AnswerState, Chapter, ContentBlock, Grid, Report};
 use super::figures::{count_cell, gib_cell};
 use super::layout::counted_noun;
 use super::tables::TableBuilder;
@@ -35,10 +35,7 @@ pub fn calibration_report(calibration: &Calibration, skipped: &[(String, u64)]) 
     );
     Report {
         title: format!("Learned from {runs}"),
-        answer: Some(Answer {
-            verdict,
-            ..Answer::default()
-        }),
+        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
         chapters,
         ..Report::default()
     }

@@ -1,6 +1,5 @@
 //! Two profiles side by side: as a report, and as a table for spreadsheets.
 
-use super::RenderError;
 use super::chapters::{change, fullest_peaks, pair_blocks, pair_sentence};
 use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
@@ -14,10 +13,7 @@ use crate::units::GIB;
 
 /// The report: what differs in the request, then in the results, and whether a limit is kept.
 pub fn pair_report(pair: &Pair) -> Report {
-    let mut answer = Answer {
-        verdict: pair_sentence(pair),
-        ..Answer::default()
-    };
+    let mut answer = Answer::of_verdict(AnswerState::Unknown, pair_sentence(pair));
     if let Some(limit) = &pair.limit {
         let labels = |keys: &[String]| {
             let rows = (pair.components.iter()).filter(|r| keys.contains(&r.component));
@@ -118,10 +114,7 @@ pub(super) fn describe_profile(who: &Who) -> String {
 }
 
 /// The table for spreadsheets.
-///
-/// # Errors
-/// Why it could not be written.
-pub fn pair_csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
+pub fn pair_csv(pair: &Pair) -> Vec<u8> {
     let head = [
         "component",
         "unit",

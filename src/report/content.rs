@@ -50,6 +50,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// A verdict without gauge and figures.
+    pub(super) fn of_verdict(state: AnswerState, verdict: impl Into<String>) -> Answer {
+        Answer {
+            state,
+            verdict: verdict.into(),
+            ..Answer::default()
+        }
+    }
+
     /// Every gauge, that of the device first.
     pub fn gauges(&self) -> impl Iterator<Item = &MemoryGauge> {
         self.gauge.iter().chain(&self.host_gauge)
@@ -199,6 +208,22 @@ impl Chapter {
         }
     }
 
+    /// A chapter of a report; none where it would be empty.
+    pub(super) fn of_parts(
+        id: &str,
+        title: impl Into<String>,
+        blocks: Vec<ContentBlock>,
+        details: Vec<ContentBlock>,
+    ) -> Vec<Chapter> {
+        if blocks.is_empty() && details.is_empty() {
+            return Vec::new();
+        }
+        vec![Chapter {
+            details,
+            ..Chapter::of_blocks(id, title, blocks)
+        }]
+    }
+
     /// A chapter without details.
     pub fn of_blocks(id: &str, title: impl Into<String>, blocks: Vec<ContentBlock>) -> Chapter {
         Chapter {
@@ -228,19 +253,47 @@ pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) ->
     })
 }
 
+/// A note that has no word for programs, either.
+pub(super) fn plain_note(severity: Severity, message: impl Into<String>) -> ContentBlock {
+    ContentBlock::Note(Note {
+        severity,
+        code: None,
+        message: message.into(),
+        quote: None,
+    })
+}
+
+/// Lines as they are, folded.
+pub(super) fn folded_block(title: impl Into<String>, text: impl Into<String>) -> ContentBlock {
+    ContentBlock::Listing(Listing {
+        title: title.into(),
+        text: text.into(),
+        folded: true,
+    })
+}
+
 /// Labels and their values.
 pub fn facts_block<L: Into<String>, V: Into<String>>(
     id: &str,
     facts: impl IntoIterator<Item = (L, V)>,
 ) -> ContentBlock {
+    ContentBlock::Table(facts_grid(id, "", facts))
+}
+
+/// Labels and their values under a caption.
+pub(super) fn facts_grid<L: Into<String>, V: Into<String>>(
+    id: impl Into<String>,
+    caption: impl Into<String>,
+    facts: impl IntoIterator<Item = (L, V)>,
+) -> Grid {
     let row =
         |(label, value): (L, V)| vec![TableCell::text_cell(label), TableCell::text_cell(value)];
-    ContentBlock::Table(Grid {
+    Grid {
         id: id.into(),
-        caption: String::new(),
+        caption: caption.into(),
         columns: vec![text_column("", "fact"), text_column("", "value")],
         rows: facts.into_iter().map(row).collect(),
-    })
+    }
 }
 
 /// What to know when reading the figures.
@@ -359,10 +412,10 @@ impl TableCell {
         }
     }
 
-    /// The same with its source.
+    /// The same with its source; what is not known has none.
     pub fn from(self, source: SourceId) -> TableCell {
         TableCell {
-            source: Some(source),
+            source: Some(source).filter(|_| !self.text.is_empty()),
             ..self
         }
     }
@@ -383,6 +436,30 @@ pub struct FigureSource {
     pub confidence: Option<String>,
     /// Every witness, the one that is used first.
     pub witnesses: Vec<SourceDetail>,
+}
+
+impl FigureSource {
+    /// Of a figure that rests on one witness, whose value it is.
+    pub(super) fn of_one(
+        title: impl Into<String>,
+        value: impl Into<String>,
+        kind: impl Into<String>,
+        quote: impl Into<String>,
+    ) -> FigureSource {
+        let value = value.into();
+        FigureSource {
+            title: title.into(),
+            value: value.clone(),
+            confidence: None,
+            witnesses: vec![SourceDetail {
+                kind: kind.into(),
+                value,
+                quote: quote.into(),
+                place: None,
+                used: true,
+            }],
+        }
+    }
 }
 
 /// One witness of a figure.

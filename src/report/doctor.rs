@@ -1,7 +1,7 @@
 //! What `doctor` found of this host, as a document and as a report.
 
 use super::content::{
-    Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Note, Report,
+    Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Report, plain_note,
 };
 use super::layout::counted_noun;
 use super::tables::TableBuilder;
@@ -113,16 +113,13 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
         .grid("checks", "");
     let mut blocks = vec![ContentBlock::Table(table)];
     blocks.extend(checks.iter().filter_map(|check| {
-        Some(ContentBlock::Note(Note {
-            severity: match check.state {
-                CheckState::Ok => Severity::Info,
-                CheckState::Missing => Severity::Warning,
-                CheckState::Broken => Severity::Error,
-            },
-            code: None,
-            message: format!("{}: {}", check.name, check.remedy()?),
-            quote: None,
-        }))
+        let severity = match check.state {
+            CheckState::Ok => Severity::Info,
+            CheckState::Missing => Severity::Warning,
+            CheckState::Broken => Severity::Error,
+        };
+        let text = format!("{}: {}", check.name, check.remedy()?);
+        Some(plain_note(severity, text))
     }));
     let broken: Vec<&DoctorCheck> = (checks.iter())
         .filter(|c| c.state == CheckState::Broken)

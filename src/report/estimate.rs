@@ -203,12 +203,8 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
         "Estimated memory",
         estimate_blocks(page),
     )];
-    chapters.push(Chapter {
-        id: "kv_cache".into(),
-        title: "KV cache".into(),
-        blocks: vec![facts_block("kv_cache_facts", cache_facts(page))],
-        ..Chapter::default()
-    });
+    let facts = facts_block("kv_cache_facts", cache_facts(page));
+    chapters.push(Chapter::of_blocks("kv_cache", "KV cache", vec![facts]));
     let shared = page.shared.as_ref().map(sharing::shared_chapter);
     chapters.splice(0..0, shared);
     let (mut shown, mut behind) = (Vec::new(), page.terms.iter().map(explain_term).collect());
@@ -216,15 +212,16 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
         std::mem::swap(&mut shown, &mut behind);
     }
     chapters.push(Chapter {
-        id: "formulas".into(),
-        title: "Formulas".into(),
-        blocks: shown.concat(),
         details: behind.concat(),
+        ..Chapter::of_blocks("formulas", "Formulas", shown.concat())
     });
-    let warnings = page.warnings.iter();
-    let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
-    let warnings = Chapter::of_blocks("warnings", "To know", warnings.collect());
-    chapters.extend(Some(warnings).filter(|c| !c.blocks.is_empty()));
+    let warnings = warning_blocks(&page.warnings);
+    chapters.extend(Chapter::of_parts(
+        "warnings",
+        "To know",
+        warnings,
+        Vec::new(),
+    ));
     let gpus = page.gpus.as_ref().map(|g| format!(" on {g}"));
     Report {
         title: format!(
@@ -239,15 +236,26 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
     }
 }
 
+fn warning_blocks(warnings: &[String]) -> Vec<ContentBlock> {
+    let notes = warnings.iter().cloned();
+    let notes = notes.map(|text| note_block(Severity::Warning, "estimate", text));
+    notes.collect()
+}
+
+/// The terms together; `None` where one is unknown.
+fn sum_of_terms(page: &EstimatePage) -> Option<u64> {
+    page.terms.iter().try_fold(0u64, |sum, term| {
+        sum.checked_add(*term.bytes.as_ref().ok()?)
+    })
+}
+
 /// Whether it fits, how full the GPU is, and what makes it fit.
 pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
     let (state, verdict) = match &page.shared {
         Some(shared) => sharing::verdict_of_sharing(shared),
         None => verdict_of_estimate(page),
     };
-    let used: Option<u64> = page.terms.iter().try_fold(0u64, |sum, term| {
-        sum.checked_add(*term.bytes.as_ref().ok()?)
-    });
+    let used = sum_of_terms(page);
     let gauge = page.gpu.as_ref().zip(used).map(|(gpu, used)| {
         let mut parts = BTreeMap::new();
         for term in &page.terms {
@@ -302,16 +310,21 @@ fn part_of_term(component: Component) -> Part {
     }
 }
 
+/// Why something is unknown, and what would make it known.
+fn with_hint(why: &Unknown) -> String {
+    match &why.hint {
+        Some(hint) => format!("{why}: {hint}"),
+        None => why.to_string(),
+    }
+}
+
 fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
     let unknown = |text: String| (AnswerState::Unknown, text);
     let reading = match &page.reading {
         Known::Value(reading) => reading,
         Known::Missing(why) => {
-            let hint = why
-                .hint
-                .as_ref()
-                .map_or(String::new(), |h| format!(": {h}"));
-            return unknown(format!("Unknown whether it fits: {why}{hint}"));
+            let why = with_hint(why);
+            return unknown(format!("Unknown whether it fits: {why}"));
         }
     };
     let Some(risk) = reading.risk(page.concurrency) else {
@@ -498,15 +511,10 @@ fn of_one_chapter(
     verdict: String,
     warnings: &[String],
 ) -> Report {
-    let warnings = warnings.iter();
-    let warnings = warnings.map(|w| note_block(Severity::Warning, "estimate", w.clone()));
-    let blocks = blocks.into_iter().chain(warnings);
+    let blocks = blocks.into_iter().chain(warning_blocks(warnings));
     Report {
         title: title.into(),
-        answer: Some(Answer {
-            verdict,
-            ..Answer::default()
-        }),
+        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
         chapters: vec![Chapter::of_blocks("choices", chapter, blocks.collect())],
         ..Report::default()
     }
@@ -661,9 +669,7 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
         }
     }
     blocks.extend(unknown.into_iter().map(|(why, names)| {
-        let hint = why.hint.as_ref().map(|h| format!(": {h}"));
-        let hint = hint.unwrap_or_default();
-        ContentBlock::Text(format!("{}: {why}{hint}", names.join(", ")))
+        ContentBlock::Text(format!("{}: {}", names.join(", "), with_hint(why)))
     }));
     blocks
 }
@@ -698,9 +704,7 @@ fn terms_table(page: &EstimatePage) -> Grid {
             TableCell::text_cell(from),
         ]);
     }
-    let sum = page.terms.iter().try_fold(0u64, |sum, term| {
-        sum.checked_add(*term.bytes.as_ref().ok()?)
-    });
+    let sum = sum_of_terms(page);
     rows.push(vec![
         TableCell::text_cell("total"),
         sum.map_or_else(|| TableCell::text_cell("unknown"), gib),

@@ -8,6 +8,7 @@ use super::RenderError;
 use super::json::json_bytes;
 use super::spreadsheet::{figure_cell, write_table};
 use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
+use crate::matrix::RowFigures;
 use crate::units::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ const REQUEST: [&str; 13] = [
 ];
 
 /// One row for each request.
-pub fn requests_csv(records: &[RequestRecord]) -> Result<Vec<u8>, RenderError> {
+pub fn requests_csv(records: &[RequestRecord]) -> Vec<u8> {
     let row = |r: &RequestRecord| {
         vec![
             r.request_id.clone(),
@@ -115,7 +116,7 @@ const LEVEL: [RequestColumn; 25] = [
 ];
 
 /// One row for each level, and beside each whether it was simulated.
-pub fn summary_csv(e: &Experiment) -> Result<Vec<u8>, RenderError> {
+pub fn summary_csv(e: &Experiment) -> Vec<u8> {
     let mut head: Vec<&str> = LEVEL.iter().map(|(name, _)| *name).collect();
     head.extend(["profile", "backend", "model", "simulated"]);
     let row = |level: &ExperimentLevel| {
@@ -131,18 +132,17 @@ pub fn summary_csv(e: &Experiment) -> Result<Vec<u8>, RenderError> {
     write_table(&head, &e.levels.iter().map(row).collect::<Vec<_>>())
 }
 
-/// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
-/// line, as it ends.
-pub fn level_line(figures: &LevelLine) -> String {
+/// `completed 9/16, latency 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
+/// line, as it ends. `asked`: how many requests were asked for.
+pub fn level_line(figures: &RowFigures, asked: u64) -> String {
     let or =
         |what: &str, text: Option<String>| text.unwrap_or_else(|| format!("{what} not measured"));
     let bytes =
         |what: &str, bytes: Option<u64>| or(what, bytes.map(|b| format!("{what} {}", Bytes(b))));
-    let latency = figures.mean_latency_s.map(|s| format!("latency {s:.3} s"));
-    let speed = figures.tokens_per_s.map(|t| format!("{t:.1} tok/s"));
-    let completed = figures
-        .completed
-        .map(|n| format!("completed {n}/{}", figures.asked));
+    let latency = figures.mean_latency_ms.map(|ms| ms / 1e3);
+    let latency = latency.map(|s| format!("latency {s:.3} s"));
+    let speed = figures.tokens_per_second.map(|t| format!("{t:.1} tok/s"));
+    let completed = figures.completed.map(|n| format!("completed {n}/{asked}"));
     [
         or("completed:", completed),
         or("latency", latency),
@@ -151,21 +151,4 @@ pub fn level_line(figures: &LevelLine) -> String {
         bytes("KV used", figures.kv_used_bytes),
     ]
     .join(", ")
-}
-
-/// Figures of the line that is printed as a level ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct LevelLine {
-    /// Requests that were answered whole.
-    pub completed: Option<u64>,
-    /// Requests asked for.
-    pub asked: u64,
-    /// Mean latency, seconds.
-    pub mean_latency_s: Option<f64>,
-    /// Generated tokens per second of all requests together.
-    pub tokens_per_s: Option<f64>,
-    /// Peak of all devices, bytes.
-    pub peak_bytes: Option<u64>,
-    /// KV in use at most, bytes.
-    pub kv_used_bytes: Option<u64>,
 }

@@ -1,6 +1,5 @@
 //! Profiles against figures that were calculated elsewhere: as a report, and for spreadsheets.
 
-use super::RenderError;
 use super::compare::describe_profile;
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, note_block};
 use super::figures::{
@@ -43,10 +42,7 @@ fn answer_of_given(report: &GivenReport) -> Answer {
             }
             None => "Nothing could be compared.".into(),
         };
-        return Answer {
-            verdict,
-            ..Answer::default()
-        };
+        return Answer::of_verdict(AnswerState::Unknown, verdict);
     };
     let (state, mut verdict) = if limit.exceeded.is_empty() {
         let text = format!(
@@ -66,11 +62,7 @@ fn answer_of_given(report: &GivenReport) -> Answer {
         let unknown = limit.not_judged.join(", ");
         verdict.push_str(&format!(" Not judged, as not measured: {unknown}."));
     }
-    Answer {
-        state,
-        verdict,
-        ..Answer::default()
-    }
+    Answer::of_verdict(state, verdict)
 }
 
 fn profile_chapter(i: usize, p: &GivenProfile) -> Chapter {
@@ -133,10 +125,7 @@ fn summary_chapter(report: &GivenReport) -> Chapter {
 }
 
 /// The table for spreadsheets.
-///
-/// # Errors
-/// Why it could not be written.
-pub fn given_csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
+pub fn given_csv(report: &GivenReport) -> Vec<u8> {
     let head = [
         "profile",
         "component",

@@ -1,6 +1,8 @@
 //! The cost of CUDA graphs as a report: both arms, then what they show together.
 
-use super::content::{Answer, Chapter, ContentBlock, Report, TableCell, facts_block, note_block};
+use super::content::{
+    Answer, AnswerState, Chapter, ContentBlock, Report, TableCell, facts_block, note_block,
+};
 use super::figures::cell_by;
 use super::tables::TableBuilder;
 use crate::compare::graph_report::{GraphArm, GraphReport, MemoryMb};
@@ -31,10 +33,10 @@ pub fn graphs_report(report: &GraphReport) -> Report {
             report.container, report.speculation
         ),
         simulated: (report.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        answer: Some(Answer {
-            verdict: reading_text(report),
-            ..Answer::default()
-        }),
+        answer: Some(Answer::of_verdict(
+            AnswerState::Unknown,
+            reading_text(report),
+        )),
         chapters,
         ..Report::default()
     }

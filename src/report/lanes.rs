@@ -4,6 +4,7 @@ use super::chart::envelope::Envelope;
 use super::chart::{
     ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
+use super::layout::join_sentences;
 use crate::breakdown::{Component, Part};
 use crate::capture::{AtNs, Capture, DeviceFacts, ExecRole, MemorySample, Mode, Phase, RunEnd};
 use crate::engine::facts::{EngineStep, StepMark};
@@ -145,7 +146,7 @@ pub fn of_capture(
         .fold(f64::INFINITY, f64::min);
     let timeline = ChartTimeline {
         title: "Memory timeline".into(),
-        note: join_sentences([thinned.then_some(THINNED), undivided]),
+        note: join_sentences(thinned.then_some(THINNED).into_iter().chain(undivided)),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
         range_s: (
@@ -185,7 +186,7 @@ fn skip_idle_begin(timeline: ChartTimeline) -> ChartTimeline {
     phases.retain(|p| p.to_s > from);
     ChartTimeline {
         range_s: (from, end),
-        note: join_sentences([Some(skipped.as_str()), timeline.note.as_deref()]),
+        note: join_sentences([skipped].into_iter().chain(timeline.note)),
         phases,
         ..timeline
     }
@@ -279,11 +280,6 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         lanes,
         ..ChartTimeline::default()
     })
-}
-
-fn join_sentences(all: [Option<&str>; 2]) -> Option<String> {
-    let all: Vec<&str> = all.into_iter().flatten().collect();
-    (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// What a lane shows. The order is that of the lanes.

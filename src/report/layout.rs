@@ -203,6 +203,17 @@ pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
+/// Each once, in the order in which they first come.
+pub(super) fn distinct_items<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
+}
+
 /// A moment without the parts of its second: `2026-11-23T09:42:27Z`.
 pub fn format_moment(timestamp: &str) -> String {
     match timestamp.split_once('.') {

@@ -1,19 +1,14 @@
 //! Tables as CSV, harmless to spreadsheets. Unknown is empty, never 0.
 
-use super::RenderError;
-
 /// A table: its head, then its rows.
-///
-/// # Errors
-/// None: it writes to memory.
-pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Result<Vec<u8>, RenderError> {
+pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Vec<u8> {
     let mut table = csv_line(head.iter().map(|name| (*name).to_owned()));
     for row in rows {
         table.push_str(&csv_line(
             row.iter().map(|cell| harmless_field(cell.clone())),
         ));
     }
-    Ok(table.into_bytes())
+    table.into_bytes()
 }
 
 /// One line. A field is quoted where it holds what separates fields, also where that is `;` or a
@@ -74,7 +69,7 @@ mod tests {
         let rows = [["=1+1", "@x", "-0.5", "+cmd|'/c'!A0", "plain"]
             .map(str::to_owned)
             .to_vec()];
-        let text = write_table(&["a", "b", "c", "d", "e"], &rows).unwrap();
+        let text = write_table(&["a", "b", "c", "d", "e"], &rows);
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "a,b,c,d,e\n'=1+1,'@x,-0.5,'+cmd|'/c'!A0,plain\n");
     }
@@ -84,7 +79,7 @@ mod tests {
         let rows = [["x;=1+1", "y\t@z", "a;\"=1", "a; b=c", "a,\"b\"", "-0.5"]
             .map(str::to_owned)
             .to_vec()];
-        let text = write_table(&["a", "b", "c", "d", "e", "f"], &rows).unwrap();
+        let text = write_table(&["a", "b", "c", "d", "e", "f"], &rows);
         let text = String::from_utf8(text).unwrap();
         assert_eq!(
             text,

@@ -7,7 +7,9 @@ use super::content::{
     note_block,
 };
 use super::figures::{cell_by, count_cell, figure_cell, gib_cell, percent_cell};
-use super::layout::{counted_noun, format_duration, format_figure, format_moment};
+use super::layout::{
+    capitalize_first, counted_noun, format_duration, format_figure, format_moment,
+};
 use super::tables::{TableBuilder, format_in_unit};
 use crate::engine::facts::Severity;
 use crate::engine::shown_name;
@@ -101,11 +103,7 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
     let Some(best) = &tuning.best else {
         let mut verdict = describe_nearest(tuning);
         verdict.push('.');
-        return Answer {
-            state: AnswerState::Failed,
-            verdict: super::layout::capitalize_first(&verdict),
-            ..Answer::default()
-        };
+        return Answer::of_verdict(AnswerState::Failed, capitalize_first(&verdict));
     };
     let gauge = best.load.fullest_device.clone();
     let state = match gauge.as_ref().map(|gauge| gauge.headroom_level()) {

@@ -1,6 +1,5 @@
 //! Measured against calculated over many runs: the report, and the table for spreadsheets.
 
-use super::RenderError;
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, TableCell};
 use super::figures::{cell_by, gib_cell, percent_cell};
 use super::layout::{counted_noun, grouped_count};
@@ -71,11 +70,7 @@ fn answer_of_validation(validation: &Validation) -> Answer {
         );
         verdict.push_str(&text);
     }
-    Answer {
-        state,
-        verdict,
-        ..Answer::default()
-    }
+    Answer::of_verdict(state, verdict)
 }
 
 fn answer_of_limit(limit: &ErrorLimit) -> (AnswerState, String) {
@@ -200,10 +195,7 @@ fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
 }
 
 /// The table for spreadsheets: a row for each item of each run.
-///
-/// # Errors
-/// Why it could not be written.
-pub fn validation_csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
+pub fn validation_csv(validation: &Validation) -> Vec<u8> {
     let head = [
         "file",
         "run_id",

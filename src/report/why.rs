@@ -24,38 +24,11 @@ pub struct WhyDocument {
 /// The kind of [`WhyDocument`].
 pub const WHY_DOCUMENT: &str = "why";
 
-impl WhyDocument {
-    /// Of a container or log.
-    pub fn of_diagnosis(subject: &str, diagnosis: &Diagnosis) -> WhyDocument {
-        WhyDocument {
-            document: WHY_DOCUMENT.into(),
-            subject: subject.into(),
-            diagnosis: diagnosis.clone(),
-        }
-    }
-}
-
 /// The report on why `subject` failed.
 pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
-    let evidence = found
-        .evidence
-        .iter()
-        .map(|line| (line.source.clone(), line.quote.clone()));
-    let evidence = (!found.evidence.is_empty()).then(|| {
-        Chapter::of_blocks(
-            "evidence",
-            "Evidence",
-            vec![facts_block("evidence", evidence)],
-        )
-    });
+    let evidence = found.evidence.iter();
+    let evidence = evidence.map(|line| (line.source.clone(), line.quote.clone()));
     let figures = (found.numbers.iter()).map(|(name, value)| describe_figure(name, value));
-    let figures = (!found.numbers.is_empty()).then(|| {
-        Chapter::of_blocks(
-            "figures",
-            "Figures, as printed",
-            vec![facts_block("figures", figures)],
-        )
-    });
     let readings = found.last_readings.iter().map(|reading| {
         let before = format!(
             "{:.1} s before the end, {}",
@@ -63,10 +36,11 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
         );
         (before, Bytes(reading.used_bytes).to_string())
     });
-    let readings = (!found.last_readings.is_empty()).then(|| {
-        let block = facts_block("last_readings", readings);
-        Chapter::of_blocks("last_readings", "Memory before the end", vec![block])
-    });
+    let tables = [
+        facts_chapter("evidence", "Evidence", evidence.collect()),
+        facts_chapter("figures", "Figures, as printed", figures.collect()),
+        facts_chapter("last_readings", "Memory before the end", readings.collect()),
+    ];
     let also: Vec<String> = found
         .also
         .iter()
@@ -91,9 +65,7 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
             actions: actions.collect(),
             ..Answer::default()
         }),
-        chapters: (evidence.into_iter().chain(figures))
-            .chain(readings)
-            .chain(further.into_iter().flatten())
+        chapters: (tables.into_iter().chain(further).flatten())
             .filter(|chapter| {
                 chapter
                     .all_blocks()
@@ -102,6 +74,10 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
             .collect(),
         ..Report::default()
     }
+}
+
+fn facts_chapter(id: &str, title: &str, facts: Vec<(String, String)>) -> Option<Chapter> {
+    (!facts.is_empty()).then(|| Chapter::of_blocks(id, title, vec![facts_block(id, facts)]))
 }
 
 /// How full the GPU or the limit was, by the figures of the message that decides.

@@ -23,7 +23,7 @@ pub fn results_report(results: &Results) -> Result<Report, Failure> {
 
 /// Writes all of them; what an earlier part of the sweep wrote is replaced.
 pub fn write_results(paths: &ResultPaths, results: &Results) -> Result<(), Failure> {
-    let table = csv::render_csv(results).map_err(unrendered)?;
+    let table = csv::render_csv(results);
     write_atomically(&paths.csv, &table)?;
     write_atomically(&paths.batch_csv, &table)?;
     let document = json_bytes(&json::results_document(results)).map_err(unrendered)?;

@@ -99,9 +99,9 @@ fn store(
     let records = experiment.request_records(runs);
     for (name, bytes) in [
         ("experiment.json", json_bytes(experiment)?),
-        ("requests.csv", page::requests_csv(&records)?),
+        ("requests.csv", page::requests_csv(&records)),
         ("requests.json", page::requests_json(experiment, &records)?),
-        ("summary.csv", page::summary_csv(experiment)?),
+        ("summary.csv", page::summary_csv(experiment)),
         ("report.txt", file_text(report).into_bytes()),
     ] {
         write_atomically(&folder.path().join(name), &bytes)?;

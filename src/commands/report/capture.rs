@@ -16,28 +16,13 @@ const MOST_WORDS: usize = 200;
 /// Shorter words stand everywhere.
 const SHORTEST: usize = 12;
 
-/// What was read beside a profile.
-#[derive(Debug, Default)]
-pub(in crate::commands) struct CaptureExtras {
-    pub(in crate::commands) timeline: ChartTimeline,
-    pub(super) places: BTreeMap<String, String>,
-}
-
-impl CaptureExtras {
-    pub(super) fn with_timeline(timeline: ChartTimeline) -> CaptureExtras {
-        CaptureExtras {
-            timeline,
-            places: BTreeMap::new(),
-        }
-    }
-}
-
-/// Reads the capture of a profile; `None` where it is not there or not whole.
+/// Reads the capture of a profile: its timeline, and where the words of the profile's figures stand. `None` where it is
+/// not there or not whole.
 pub(in crate::commands) fn read_beside(
     file: &Path,
     profile: &Profile,
     most: usize,
-) -> Option<CaptureExtras> {
+) -> Option<(ChartTimeline, BTreeMap<String, String>)> {
     let stored = StoredCapture::open(file).ok()?;
     let samples = stored.read_samples().ok()?;
     let mut reader = CaptureReader::new(&stored.capture, profile);
@@ -49,12 +34,10 @@ pub(in crate::commands) fn read_beside(
         steps: reader.steps(),
         findings: reader.placed_findings(),
     };
-    Some(CaptureExtras {
-        timeline: of_capture(&stored.capture, samples, &log, profile, most),
-        places: (reader.found.into_iter())
-            .map(|(words, (place, _))| (words, place))
-            .collect(),
-    })
+    let timeline = of_capture(&stored.capture, samples, &log, profile, most);
+    let places = reader.found.into_iter();
+    let places = places.map(|(words, (place, _))| (words, place));
+    Some((timeline, places.collect()))
 }
 
 /// Goes through the log once: the engine's milestones, and where quoted words stand.

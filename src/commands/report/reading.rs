@@ -1,6 +1,6 @@
 //! Reading what a report is made of: profiles and documents in folders, each with its capture.
 
-use super::capture::{CaptureExtras, read_beside};
+use super::capture::read_beside;
 use crate::cli::ReportArgs;
 use crate::commands::validate::calculate;
 use crate::compare::validate::RunValidation;
@@ -14,7 +14,7 @@ use crate::store::{
     ProfileFile, StoredCapture, bounded, find_profiles, parse_document, parse_profile,
     read_document, read_profile,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
@@ -82,15 +82,8 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
     for file in files.files {
         let shown = file.display().to_string();
         let failure = match read_profile(&file) {
-            Ok(ProfileFile::Profile(profile)) => {
-                found.push((file, profile));
-                continue;
-            }
-            Ok(ProfileFile::Older(document)) => {
-                material.older.push(StoredDocument {
-                    name: shown,
-                    document: *document,
-                });
+            Ok(read) => {
+                add_profile(read, &file, found, material);
                 continue;
             }
             Err(failure) => failure,
@@ -118,22 +111,24 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
     Ok(())
 }
 
+fn add_profile(read: ProfileFile, file: &Path, found: &mut Vec<FoundRun>, material: &mut Material) {
+    match read {
+        ProfileFile::Profile(profile) => found.push((file.to_owned(), profile)),
+        ProfileFile::Older(document) => material.older.push(StoredDocument {
+            name: file.display().to_string(),
+            document: *document,
+        }),
+    }
+}
+
 /// One document on standard input, as a command with `--json` prints it.
 fn read_stdin(found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), Failure> {
     let name = "standard input";
     let bytes = bounded::read_stream_document(std::io::stdin().lock())
         .map_err(|e| Failure::usage("cannot read standard input").caused_by(e))?;
     let failure = match parse_profile(Path::new(name), &bytes) {
-        Ok(ProfileFile::Profile(profile)) => {
-            found.push((PathBuf::from(name), profile));
-            return Ok(());
-        }
-        Ok(ProfileFile::Older(document)) => {
-            let name = name.into();
-            material.older.push(StoredDocument {
-                name,
-                document: *document,
-            });
+        Ok(read) => {
+            add_profile(read, Path::new(name), found, material);
             return Ok(());
         }
         Err(failure) => failure,
@@ -230,11 +225,11 @@ fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
     let all = found.into_iter().zip(names).enumerate();
     all.map(|(i, ((file, profile), name))| {
         let in_full = i < IN_FULL;
-        let CaptureExtras { timeline, places } = if in_full {
+        let (timeline, places) = if in_full {
             read_beside(&file, &profile, stretches)
-                .unwrap_or_else(|| CaptureExtras::with_timeline(lanes::of_profile(&profile)))
+                .unwrap_or_else(|| (lanes::of_profile(&profile), BTreeMap::new()))
         } else {
-            CaptureExtras::default()
+            Default::default()
         };
         let shown = file.display().to_string();
         let (calculated, plan) = calculate(&profile, &file);

@@ -66,25 +66,18 @@ impl ReportPlace {
 /// In the folder that was named, or beside the file.
 fn beside(paths: &[PathBuf]) -> ReportPlace {
     let first = paths.first().map_or(Path::new("."), PathBuf::as_path);
-    if first == Path::new("-") {
-        return ReportPlace::Folder {
-            folder: ".".into(),
-            stem: "report".into(),
-            named: false,
-        };
-    }
     let capture = first.extension().is_some_and(|e| e == "capture");
-    if first.is_dir() && !capture {
-        return ReportPlace::Folder {
-            folder: first.to_owned(),
-            stem: "report".into(),
-            named: false,
-        };
-    }
     let parent = first.parent().filter(|p| !p.as_os_str().is_empty());
     let name = first.file_stem().map(|s| s.to_string_lossy().into_owned());
+    let (folder, name) = if first == Path::new("-") {
+        (Path::new("."), None)
+    } else if first.is_dir() && !capture {
+        (first, None)
+    } else {
+        (parent.unwrap_or(Path::new(".")), name)
+    };
     ReportPlace::Folder {
-        folder: parent.unwrap_or(Path::new(".")).to_owned(),
+        folder: folder.to_owned(),
         stem: match name.filter(|_| paths.len() == 1) {
             Some(name) => format!("{name}-report"),
             None => "report".into(),
@@ -107,7 +100,7 @@ fn name_of(word: &str, stem: &str, named: bool) -> String {
 pub(super) fn write_report(
     console: &Console,
     report: &Report,
-    formats: &[&'static dyn ReportFormat],
+    formats: &[&'static ReportFormat],
     place: &ReportPlace,
     args: &ReportArgs,
 ) -> anyhow::Result<()> {
@@ -115,43 +108,35 @@ pub(super) fn write_report(
     let mut markdown: Vec<File> = Vec::new();
     let brief = report.brief_report();
     for format in formats {
-        let is_brief = format.format_name() == "md" && !args.full;
+        let name = format.format_name();
+        let is_brief = name == "md" && !args.full;
         let files = format
             .render_files(if is_brief { &brief } else { report })
             .map_err(|e| Failure::bug(e.to_string()).caused_by(e))?;
         if files.is_empty() {
-            console.print_warning(&format!(
-                "nothing here can be shown as {}",
-                format.format_name()
-            ));
+            console.print_warning(&format!("nothing here can be shown as {name}"));
         }
-        if format.format_name() == "md" {
+        if name == "md" {
             markdown.extend(files.iter().cloned());
         }
         match place {
-            ReportPlace::Stdout => {
-                let [file] = files.as_slice() else {
-                    return Err(several(format.format_name(), files.len()).into());
-                };
-                console.write_data(&file.bytes)?;
-            }
-            ReportPlace::File(path) => {
-                let [file] = files.as_slice() else {
-                    return Err(several(format.format_name(), files.len()).into());
-                };
-                all.push((path.clone(), file.bytes.clone()));
-            }
             ReportPlace::Folder {
                 folder,
                 stem,
                 named,
             } => all.extend(files.into_iter().map(|file| {
-                let name = name_of(&file.stem, stem, *named);
-                (
-                    folder.join(format!("{name}.{}", format.format_name())),
-                    file.bytes,
-                )
+                let file_name = name_of(&file.stem, stem, *named);
+                (folder.join(format!("{file_name}.{name}")), file.bytes)
             })),
+            one => {
+                let [file] = files.as_slice() else {
+                    return Err(several(name, files.len()).into());
+                };
+                match one {
+                    ReportPlace::File(path) => all.push((path.clone(), file.bytes.clone())),
+                    _ => console.write_data(&file.bytes)?,
+                }
+            }
         }
     }
     if let ReportPlace::Folder { folder, .. } = place {

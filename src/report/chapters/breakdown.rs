@@ -1,22 +1,22 @@
 //! Where every byte of the peak goes: bars for each device, and the parts with what they rest on.
 
-use super::Sources;
 use super::figures::{
     SourcedFigures, find_part, gib_cell, gib_text, percent_cell, reason_at_path, why_part,
 };
+use super::places::of_device;
 use super::words;
 use super::words::{confidence_level, is_low_confidence};
+use super::{ShownRun, Sources};
 use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::compare::subject::source_word;
 use crate::engine::facts::Severity;
-use crate::profile::device_label;
-use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, Grid, Note, TableCell, facts_block, number_column, share_column,
+    Chapter, ContentBlock, Grid, TableCell, facts_grid, note_block, number_column, share_column,
     text_column as column,
 };
-use crate::report::layout::{counted_noun, grouped_count};
+use crate::report::layout::{counted_noun, distinct_items, grouped_count, join_sentences};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;
 use std::collections::BTreeSet;
@@ -33,35 +33,30 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     if runs.is_empty() {
         return Vec::new();
     }
-    let many = runs.len() > 1;
     let (mut blocks, mut details) = (Vec::new(), Vec::new());
     blocks.extend(breakdown_bars(material, sources).map(ContentBlock::Chart));
-    for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
-        let mut figures = SourcedFigures { sources, run, many };
-        if let Some(known) = known_before_failure(run, many) {
+    for at in material.shown_runs() {
+        let mut figures = at.figures(sources);
+        if let Some(known) = known_before_failure(at) {
             blocks.push(known);
         } else {
-            blocks.push(ContentBlock::Table(parts_table(&mut figures, i)));
-            blocks.push(ContentBlock::Text(overhead_text(run, many)));
+            blocks.push(ContentBlock::Table(parts_table(&mut figures, at)));
+            blocks.push(ContentBlock::Text(overhead_text(at)));
         }
-        blocks.push(ContentBlock::Table(pool_table(&mut figures, i)));
+        blocks.push(ContentBlock::Table(pool_table(&mut figures, at)));
     }
-    blocks.extend(runs.iter().filter_map(torn).map(ContentBlock::Note));
+    blocks.extend(runs.iter().filter_map(torn));
     let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
     if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
         let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no source accounts for is unexplained, and negative where the sources report more than was measured.";
         details.push(ContentBlock::Text(text.into()));
     }
-    vec![Chapter {
-        id: "breakdown".into(),
-        title: "Memory breakdown".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("breakdown", "Memory breakdown", blocks, details)
 }
 
 /// Of a run that failed before its peak was measured: what is known until then, in place of rows without a figure.
-fn known_before_failure(run: &ReportRun, many: bool) -> Option<ContentBlock> {
+fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
+    let run = at.run;
     let p = &run.profile;
     p.metadata.outcome.failure()?;
     if p.memory_breakdown.total_measured_bytes.is_some() {
@@ -95,29 +90,18 @@ fn known_before_failure(run: &ReportRun, many: bool) -> Option<ContentBlock> {
         let text = gib.map(|gib| format!("{} GiB, reported by the engine", gib_text(gib)));
         facts.extend(text.map(|text| (component.display_label().to_owned(), text)));
     }
-    let title = super::of_run("Known before the failure", run, many);
-    let mut block = facts_block("known_before_failure", facts);
-    if let ContentBlock::Table(grid) = &mut block {
-        grid.caption = title;
-        grid.id = match many {
-            true => format!("known_before_failure_{}", run.name),
-            false => "known_before_failure".into(),
-        };
-        if grid.rows.is_empty() {
-            return None;
-        }
-    }
-    Some(block)
+    let id = match at.many {
+        true => format!("known_before_failure_{}", run.name),
+        false => "known_before_failure".into(),
+    };
+    let grid = facts_grid(id, at.title("Known before the failure"), facts);
+    (!grid.rows.is_empty()).then_some(ContentBlock::Table(grid))
 }
 
 /// A document that was changed by hand.
-fn torn(run: &ReportRun) -> Option<Note> {
-    Some(Note {
-        severity: Severity::Error,
-        code: Some("parts_do_not_sum".into()),
-        message: run.find_contradiction()?,
-        quote: None,
-    })
+fn torn(run: &ReportRun) -> Option<ContentBlock> {
+    let message = run.find_contradiction()?;
+    Some(note_block(Severity::Error, "parts_do_not_sum", message))
 }
 
 /// A bar for each device of each run; of many runs one for each run.
@@ -151,7 +135,7 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         }
         for d in &p.memory_breakdown.per_gpu {
             let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
-            let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
+            let of = of_device(p, d.gpu_id);
             let label = if many {
                 format!("{}, {of}", run.name)
             } else {
@@ -176,24 +160,19 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted_noun(left_out, "run")));
     }
     notes.extend(far.map(|limit| format!("The {limit} is off the scale.")));
-    Some(Chart {
-        id: "breakdown".into(),
-        title: "Memory at the peak".into(),
-        note: (!notes.is_empty()).then(|| notes.join(" ")),
-        simulated: words::simulated_parts(material).is_some(),
-        plot: Plot::Bars(Bars {
-            axis: ChartAxis {
-                title: "memory at the peak".into(),
-                unit: "GiB".into(),
-                ..ChartAxis::default()
-            },
-            parts: kinds
-                .iter()
-                .map(|c| BarPart::part_of_component(*c))
-                .collect(),
-            bars: all,
-        }),
-    })
+    let parts = kinds.iter().map(|c| BarPart::part_of_component(*c));
+    let plot = Plot::Bars(Bars {
+        axis: ChartAxis::new_axis("memory at the peak", "GiB", Scale::FromZero),
+        parts: parts.collect(),
+        bars: all,
+    });
+    Some(Chart::new_chart(
+        "breakdown",
+        "Memory at the peak",
+        join_sentences(notes),
+        words::simulated_parts(material).is_some(),
+        plot,
+    ))
 }
 
 fn bar(
@@ -220,8 +199,8 @@ fn bar(
 }
 
 /// The parts of one run, each with what it rests on; the devices in columns where there are several.
-fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
-    let (run, many) = (figures.run, figures.many);
+fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
+    let run = at.run;
     let b = &run.profile.memory_breakdown;
     let devices: Vec<_> = match b.per_gpu.len() {
         2..=MOST_COLUMNS => b.per_gpu.iter().collect(),
@@ -233,13 +212,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         share_column("% of the peak", "percent"),
     ];
     for d in &devices {
-        let facts = run
-            .profile
-            .gpu_info
-            .devices
-            .iter()
-            .find(|f| f.index == d.gpu_id);
-        let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device_label);
+        let of = of_device(&run.profile, d.gpu_id);
         columns.push(number_column(
             format!("{of}, GiB"),
             &format!("device_{}_gib", d.gpu_id),
@@ -320,15 +293,16 @@ fn parts_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         rows.push(row);
     }
     Grid {
-        id: super::numbered_id("parts", i, many),
-        caption: super::of_run("The peak in parts", run, many),
+        id: at.id("parts"),
+        caption: at.title("The peak in parts"),
         columns,
         rows,
     }
 }
 
 /// The sum of what is neither baseline nor weights, KV cache or activations.
-fn overhead_text(run: &ReportRun, many: bool) -> String {
+fn overhead_text(at: ShownRun<'_>) -> String {
+    let run = at.run;
     let b = &run.profile.memory_breakdown;
     let parts: Vec<&str> = (b.components.iter())
         .filter(|p| p.component.is_overhead() && p.bytes != 0)
@@ -341,7 +315,7 @@ fn overhead_text(run: &ReportRun, many: bool) -> String {
     } else {
         "Overhead and unknown parts"
     };
-    let what = super::of_run(what, run, many);
+    let what = at.title(what);
     match b.framework_overhead_gb.zip(b.overhead_percentage) {
         Some((gib, percent)) => format!(
             "{what}: {} GiB, {percent:.1} % of the peak: {}.",
@@ -356,9 +330,8 @@ fn overhead_text(run: &ReportRun, many: bool) -> String {
 }
 
 /// The KV pool: what is reserved and what the load used of it are two figures.
-fn pool_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
-    let (run, many) = (figures.run, figures.many);
-    let p = &run.profile;
+fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
+    let p = &at.run.profile;
     let m = &p.vllm_internal_metrics;
     let engine = "the engine's own word";
     let path = |key: &str| format!("vllm_internal_metrics.{key}");
@@ -425,8 +398,8 @@ fn pool_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
         row("Preemptions", n, String::new());
     }
     Grid {
-        id: super::numbered_id("kv_pool", i, many),
-        caption: super::of_run("KV cache pool", run, many),
+        id: at.id("kv_pool"),
+        caption: at.title("KV cache pool"),
         columns: vec![
             column("figure", "figure"),
             number_column("value", "value"),
@@ -439,13 +412,8 @@ fn pool_table(figures: &mut SourcedFigures<'_>, i: usize) -> Grid {
 /// What kinds of witnesses a part rests on.
 fn rests_on(run: &ReportRun, component: Component) -> String {
     let used = run.profile.evidence.iter();
-    let mut words: Vec<&str> = Vec::new();
-    for e in used.filter(|e| e.used && e.component == component) {
-        let word = source_word(e.source);
-        if !words.contains(&word) {
-            words.push(word);
-        }
-    }
+    let used = used.filter(|e| e.used && e.component == component);
+    let words = distinct_items(used.map(|e| source_word(e.source)));
     if words.is_empty() {
         source_word(crate::breakdown::EvidenceSource::Residual).into()
     } else {

@@ -1,80 +1,64 @@
 //! Measured against calculated: item by item for one run, group by group for many.
 
-use super::Sources;
 use super::figures::gib_text;
 use super::words;
-use super::words::is_low_confidence;
+use super::{ShownRun, Sources};
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ItemRow, RunValidation, Validation};
 use crate::engine::facts::Severity;
-use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Segment};
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell, number_column,
+    Chapter, ContentBlock, FigureSource, Grid, SourceId, TableCell, number_column, plain_note,
     text_column as column,
 };
-use crate::report::figures::percent_text;
-use crate::report::layout::counted_noun;
-use crate::report::layout::grouped_count;
-use crate::report::material::{Material, ReportRun};
+use crate::report::figures::{cell_by, percent_text};
+use crate::report::layout::{counted_noun, grouped_count};
+use crate::report::material::Material;
+use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::GIB;
 
 pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
-    let many = material.runs.len() > 1;
     let validations: Vec<&RunValidation> = (material.runs.iter())
         .filter_map(|r| r.calculated.as_ref())
         .collect();
-    if validations.is_empty() {
-        return Vec::new();
-    }
     let compared = |v: &RunValidation| v.items.iter().any(|r| r.within_tolerance.is_some());
     let mut blocks = Vec::new();
-    for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
-        let Some(found) = run.calculated.as_ref() else {
+    for at in material.shown_runs() {
+        let Some(found) = at.run.calculated.as_ref() else {
             continue;
         };
         if !compared(found) {
-            blocks.push(ContentBlock::Text(nothing(run, found)));
+            blocks.push(ContentBlock::Text(nothing(at, found)));
             continue;
         }
-        blocks.extend(
-            calculated_bars(run, found, i, many, material, sources).map(ContentBlock::Chart),
-        );
-        blocks.push(ContentBlock::Table(items_table(
-            run, found, i, many, sources,
-        )));
+        let simulated = words::simulated_parts(material).is_some();
+        blocks.extend(calculated_bars(at, found, simulated, sources).map(ContentBlock::Chart));
+        blocks.push(ContentBlock::Table(items_table(at, found, sources)));
         if !found.basis.is_empty() {
-            blocks.push(ContentBlock::Text(format!(
-                "Calculated from: {}.",
-                found.basis
-            )));
+            let text = format!("Calculated from: {}.", found.basis);
+            blocks.push(ContentBlock::Text(text));
         }
     }
-    if many && validations.iter().any(|v| compared(v)) {
+    if material.runs.len() > 1 && validations.iter().any(|v| compared(v)) {
         let all = Validation::validate_runs(validations.into_iter().cloned().collect(), Vec::new());
         blocks.push(ContentBlock::Table(groups(&all, sources)));
-        blocks.extend(all.recommendations.into_iter().map(|message| {
-            ContentBlock::Note(Note {
-                severity: Severity::Info,
-                code: None,
-                message,
-                quote: None,
-            })
-        }));
+        let advice = all.recommendations.into_iter();
+        blocks.extend(advice.map(|text| plain_note(Severity::Info, text)));
     }
-    vec![Chapter {
-        id: "calculated".into(),
-        title: "Measured against calculated".into(),
-        details: blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts(
+        "calculated",
+        "Measured against calculated",
+        Vec::new(),
+        blocks,
+    )
 }
 
 /// Why nothing could be held against the measurement.
-fn nothing(run: &ReportRun, found: &RunValidation) -> String {
+fn nothing(at: ShownRun<'_>, found: &RunValidation) -> String {
     let why = found.items.iter().find_map(|r| r.unknown.as_deref());
     format!(
         "{}: nothing could be compared: {}.",
-        run.name,
+        at.run.name,
         why.unwrap_or("neither side has a figure")
     )
 }
@@ -87,70 +71,45 @@ fn format_item(item: Item, value: f64) -> (f64, String, &'static str) {
     }
 }
 
-fn items_table(
-    run: &ReportRun,
-    found: &RunValidation,
-    i: usize,
-    many: bool,
-    sources: &mut Sources,
-) -> Grid {
+fn items_table(at: ShownRun<'_>, found: &RunValidation, sources: &mut Sources) -> Grid {
     let rows = found.items.iter().map(|r| {
         let why = || r.unknown.clone().unwrap_or_else(|| "not known".into());
-        let measured = match r.measured.filter(|v| v.is_finite()) {
-            Some(value) => {
+        let mut figure =
+            |value: Option<f64>,
+             source: fn(ShownRun, &RunValidation, &ItemRow, f64) -> FigureSource| {
+                let Some(value) = value.filter(|v| v.is_finite()) else {
+                    return TableCell::missing_cell(why());
+                };
                 let (number, text, _) = format_item(r.item, value);
-                TableCell::number_cell(number, text)
-                    .from(sources.note_source(of_measured(run, r, value, many)))
-            }
-            None => TableCell::missing_cell(why()),
+                let id = sources.note_source(source(at, found, r, value));
+                TableCell::number_cell(number, text).from(id)
+            };
+        let measured = figure(r.measured, of_measured);
+        let calculated = figure(r.calculated.map(|c| c as f64), of_calculated);
+        let off = TableCell {
+            source: calculated.source.filter(|_| r.error_pct.is_some()),
+            ..cell_by(r.error_pct, &why(), percent_text)
         };
-        let (calculated, source) = match r.calculated {
-            Some(value) => {
-                let (number, text, _) = format_item(r.item, value as f64);
-                let id = sources.note_source(of_calculated(run, found, r, value, many));
-                (TableCell::number_cell(number, text).from(id), Some(id))
-            }
-            None => (TableCell::missing_cell(why()), None),
-        };
-        let off = match r.error_pct {
-            Some(off) => TableCell {
-                source,
-                ..TableCell::number_cell(off, percent_text(off))
-            },
-            None => TableCell::missing_cell(why()),
-        };
-        let word = |known: Option<bool>, yes: &str, no: &str| match known {
-            Some(true) => TableCell::text_cell(yes),
-            Some(false) => TableCell::text_cell(no),
-            None => {
-                TableCell::missing_cell("the calculation gives no band, or one side is unknown")
-            }
-        };
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let no_band = "the calculation gives no band, or one side is unknown";
+        let grade = r.grade.map(|grade| {
+            let (word, percent) = (grade.display_label().to_lowercase(), r.tolerance_pct);
+            let within = yes(r.within_tolerance == Some(true));
+            format!("{word}, within {percent} %: {within}")
+        });
         vec![
             TableCell::text_cell(r.item.display_label()),
             measured,
             calculated,
             TableCell::text_cell(format_item(r.item, 0.0).2),
             off,
-            match r.grade {
-                Some(grade) => TableCell::text_cell(format!(
-                    "{}, within {} %: {}",
-                    grade.display_label().to_lowercase(),
-                    r.tolerance_pct,
-                    if r.within_tolerance == Some(true) {
-                        "yes"
-                    } else {
-                        "no"
-                    }
-                )),
-                None => TableCell::missing_cell(why()),
-            },
-            word(r.in_band, "yes", "no"),
+            word_or_reason(grade, &why()),
+            word_or_reason(r.in_band.map(yes), no_band),
         ]
     });
     Grid {
-        id: super::numbered_id("against", i, many),
-        caption: super::of_run("Per GPU, the one that has most", run, many),
+        id: at.id("against"),
+        caption: at.title("Per GPU, the one that has most"),
         columns: vec![
             column("item", "item"),
             number_column("measured", "measured"),
@@ -164,67 +123,37 @@ fn items_table(
     }
 }
 
-fn of_measured(run: &ReportRun, r: &ItemRow, value: f64, many: bool) -> FigureSource {
+fn of_measured(at: ShownRun<'_>, _: &RunValidation, r: &ItemRow, value: f64) -> FigureSource {
     let (_, text, unit) = format_item(r.item, value);
-    let value = format!("{text} {unit}");
-    FigureSource {
-        title: super::of_run(
-            &format!("{}, measured, per GPU", r.item.display_label()),
-            run,
-            many,
-        ),
-        value: value.clone(),
-        confidence: None,
-        witnesses: vec![SourceDetail {
-            kind: r
-                .measured_source
-                .clone()
-                .unwrap_or_else(|| "measured".into()),
-            value,
-            quote: "the witnesses stand in the breakdown, under the same part".into(),
-            place: None,
-            used: true,
-        }],
-    }
+    let title = format!("{}, measured, per GPU", r.item.display_label());
+    let kind = r.measured_source.as_deref().unwrap_or("measured");
+    let quote = "the witnesses stand in the breakdown, under the same part";
+    FigureSource::of_one(at.title(&title), format!("{text} {unit}"), kind, quote)
 }
 
-fn of_calculated(
-    run: &ReportRun,
-    found: &RunValidation,
-    r: &ItemRow,
-    value: u64,
-    many: bool,
-) -> FigureSource {
-    let (_, text, unit) = format_item(r.item, value as f64);
-    let value = format!("{text} {unit}");
+fn of_calculated(at: ShownRun<'_>, found: &RunValidation, r: &ItemRow, value: f64) -> FigureSource {
+    let (_, text, unit) = format_item(r.item, value);
+    let title = format!("{}, calculated", r.item.display_label());
+    let quote = format!(
+        "calculated from {}; `plimsoll estimate --explain` shows the formula",
+        found.basis
+    );
     FigureSource {
-        title: super::of_run(
-            &format!("{}, calculated", r.item.display_label()),
-            run,
-            many,
-        ),
-        value: value.clone(),
-        confidence: Some("high_calculated".into()).filter(|c: &String| !is_low_confidence(c)),
-        witnesses: vec![SourceDetail {
-            kind: "the estimator".into(),
-            value,
-            quote: format!(
-                "calculated from {}; `plimsoll estimate --explain` shows the formula",
-                found.basis
-            ),
-            place: None,
-            used: true,
-        }],
+        confidence: Some("high_calculated".into()),
+        ..FigureSource::of_one(
+            at.title(&title),
+            format!("{text} {unit}"),
+            "the estimator",
+            quote,
+        )
     }
 }
 
 /// Two bars an item: what was measured above what was calculated.
 fn calculated_bars(
-    run: &ReportRun,
+    at: ShownRun<'_>,
     found: &RunValidation,
-    i: usize,
-    many: bool,
-    material: &Material,
+    simulated: bool,
     sources: &mut Sources,
 ) -> Option<Chart> {
     let mut all = Vec::new();
@@ -244,78 +173,72 @@ fn calculated_bars(
                 ..Bar::default()
             });
         };
-        bar("measured", 0, measured, of_measured(run, r, measured, many));
-        let source = of_calculated(run, found, r, calculated, many);
-        bar("calculated", 1, calculated as f64, source);
+        let calculated = calculated as f64;
+        bar("measured", 0, measured, of_measured(at, found, r, measured));
+        bar(
+            "calculated",
+            1,
+            calculated,
+            of_calculated(at, found, r, calculated),
+        );
     }
-    (!all.is_empty()).then(|| Chart {
-        id: super::numbered_id("measured_calculated", i, many),
-        title: super::of_run("Measured against calculated", run, many),
-        note: Some("Items that only one side knows have no bars.".into()),
-        simulated: words::simulated_parts(material).is_some(),
-        plot: Plot::Bars(Bars {
-            axis: ChartAxis {
-                title: "per GPU".into(),
-                unit: "GiB".into(),
-                ..ChartAxis::default()
-            },
-            parts: ["measured", "calculated"].map(BarPart::plain_part).into(),
-            bars: all,
-        }),
+    let bars = Bars {
+        axis: ChartAxis::new_axis("per GPU", "GiB", Scale::FromZero),
+        parts: ["measured", "calculated"].map(BarPart::plain_part).into(),
+        bars: all,
+    };
+    (!bars.bars.is_empty()).then(|| {
+        let note = Some("Items that only one side knows have no bars.".into());
+        let title = at.title("Measured against calculated");
+        Chart::new_chart(
+            at.id("measured_calculated"),
+            title,
+            note,
+            simulated,
+            Plot::Bars(bars),
+        )
     })
 }
 
 /// How far off the items are over the runs of each group.
 fn groups(all: &Validation, sources: &mut Sources) -> Grid {
-    let mut rows = Vec::new();
-    for group in &all.groups {
+    let items = all
+        .groups
+        .iter()
+        .flat_map(|g| g.items.iter().map(move |i| (g, i)));
+    let rows = items.map(|(group, item)| {
         let name = match group.by.as_str() {
             "all" => "all runs".to_owned(),
             by => format!("{by} {}", group.name),
         };
-        for item in &group.items {
-            let id = sources.note_source(FigureSource {
-                title: format!("{}, {name}", item.item.display_label()),
-                value: format!("{} compared", counted_noun(item.n as usize, "run")),
-                confidence: None,
-                witnesses: vec![SourceDetail {
-                    kind: "statistics over the runs".into(),
-                    value: format!("{} compared", counted_noun(item.n as usize, "run")),
-                    quote: "calculated less measured, percent of what was measured, run by run"
-                        .into(),
-                    place: None,
-                    used: true,
-                }],
-            });
-            let cell = |value: Option<f64>| match value.filter(|v| v.is_finite()) {
-                Some(value) => TableCell::number_cell(value, percent_text(value)).from(id),
-                None => {
-                    TableCell::missing_cell("no error has a percentage: nothing was measured there")
-                }
-            };
-            rows.push(vec![
-                TableCell::text_cell(&name),
-                TableCell::text_cell(item.item.display_label()),
-                TableCell::number_cell(item.n as f64, item.n.to_string()).from(id),
-                cell(item.median_error_pct),
-                cell(item.mean_abs_error_pct),
-                cell(item.max_abs_error_pct),
-                TableCell::text_cell(format!("{} of {}", item.within_tolerance, item.n)),
-            ]);
-        }
-    }
-    Grid {
-        id: "against-groups".into(),
-        caption: "How far off, over all runs and by kind".into(),
-        columns: vec![
-            column("runs", "runs"),
-            column("item", "item"),
-            number_column("compared", "n"),
-            number_column("median, %", "median_error_percent"),
-            number_column("mean size, %", "mean_abs_error_percent"),
-            number_column("largest, %", "max_abs_error_percent"),
-            column("within tolerance", "within_tolerance"),
-        ],
-        rows,
-    }
+        let title = format!("{}, {name}", item.item.display_label());
+        let value = format!("{} compared", counted_noun(item.n as usize, "run"));
+        let quote = "calculated less measured, percent of what was measured, run by run";
+        let source = FigureSource::of_one(title, value, "statistics over the runs", quote);
+        (name, item, sources.note_source(source))
+    });
+    let rows: Vec<_> = rows.collect();
+    let cell = |value: Option<f64>, id: SourceId| {
+        let why = "no error has a percentage: nothing was measured there";
+        cell_by(value.filter(|v| v.is_finite()), why, percent_text).from(id)
+    };
+    TableBuilder::of_items(&rows)
+        .words("runs", "runs", |(name, ..)| name)
+        .words("item", "item", |(_, i, _)| i.item.display_label())
+        .figures("compared", "n", |(_, i, id)| {
+            TableCell::number_cell(i.n as f64, i.n.to_string()).from(*id)
+        })
+        .figures("median, %", "median_error_percent", |(_, i, id)| {
+            cell(i.median_error_pct, *id)
+        })
+        .figures("mean size, %", "mean_abs_error_percent", |(_, i, id)| {
+            cell(i.mean_abs_error_pct, *id)
+        })
+        .figures("largest, %", "max_abs_error_percent", |(_, i, id)| {
+            cell(i.max_abs_error_pct, *id)
+        })
+        .words("within tolerance", "within_tolerance", |(_, i, _)| {
+            format!("{} of {}", i.within_tolerance, i.n)
+        })
+        .grid("against-groups", "How far off, over all runs and by kind")
 }

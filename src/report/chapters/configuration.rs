@@ -3,11 +3,10 @@
 use super::Sources;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
-use crate::report::content::{
-    Chapter, ContentBlock, Grid, Listing, TableCell, note_block, text_column as column,
-};
+use crate::report::content::{Chapter, ContentBlock, Grid, folded_block, note_block};
 use crate::report::layout::counted_noun;
 use crate::report::material::{Material, ReportRun};
+use crate::report::tables::{TableBuilder, word_or_reason};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs that get a column of their own.
@@ -25,12 +24,7 @@ pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) 
         }
         runs => details.push(ContentBlock::Table(side_by_side(runs))),
     }
-    vec![Chapter {
-        id: "configuration".into(),
-        title: "Configuration".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("configuration", "Configuration", blocks, details)
 }
 
 /// The settings that are not in force as asked for.
@@ -52,42 +46,25 @@ fn note_differences(run: &ReportRun) -> Option<ContentBlock> {
 fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
     let c = &run.profile.configuration;
     let names: BTreeSet<&String> = c.requested.keys().chain(c.effective.keys()).collect();
-    let cell = |of: &BTreeMap<String, String>, name: &str, why: &str| match of.get(name) {
-        Some(value) => TableCell::text_cell(value),
-        None => TableCell::missing_cell(why),
-    };
-    let rows: Vec<Vec<TableCell>> = (names.into_iter())
-        .map(|name| {
-            let differs = c.differences.iter().any(|d| d.setting == *name);
-            vec![
-                TableCell::text_cell(name),
-                cell(&c.requested, name, "not asked for: left to the engine"),
-                cell(
-                    &c.effective,
-                    name,
-                    "neither the engine's log nor its endpoints have it",
-                ),
-                TableCell::text_cell(if differs { "differs" } else { "" }),
-            ]
+    let not_asked = "not asked for: left to the engine";
+    let not_reported = "neither the engine's log nor its endpoints have it";
+    let differs = |name: &String| c.differences.iter().any(|d| d.setting == *name);
+    let table = TableBuilder::of_items(names)
+        .words("setting", "setting", |n| n)
+        .cells("asked for", "requested", |n| {
+            word_or_reason(c.requested.get(n), not_asked)
         })
-        .collect();
-    if rows.is_empty() {
-        blocks.push(ContentBlock::Text(
-            "No setting was asked for, and the engine reported none.".into(),
-        ))
-    } else {
-        blocks.push(ContentBlock::Table(Grid {
-            id: "settings".into(),
-            caption: "Settings of the engine".into(),
-            columns: vec![
-                column("setting", "setting"),
-                column("asked for", "requested"),
-                column("in force", "effective"),
-                column("", "differs"),
-            ],
-            rows,
-        }))
-    }
+        .cells("in force", "effective", |n| {
+            word_or_reason(c.effective.get(n), not_reported)
+        })
+        .words("", "differs", |n| if differs(n) { "differs" } else { "" })
+        .grid_of_rows("settings", "Settings of the engine");
+    blocks.push(match table {
+        Some(table) => ContentBlock::Table(table),
+        None => {
+            ContentBlock::Text("No setting was asked for, and the engine reported none.".into())
+        }
+    });
     let container = &run.profile.metadata.container;
     let extra = &run.profile.parameters.extra_engine_args;
     let mut text = container.argv.join("\n");
@@ -95,22 +72,13 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         text.push_str("\n\nFurther arguments of the engine:\n");
         text.push_str(&extra.join("\n"));
     }
-    if !text.trim().is_empty() {
-        blocks.push(ContentBlock::Listing(Listing {
-            title: "Command of the container".into(),
-            text,
-            folded: true,
-        }));
-    }
     let env: Vec<String> = (container.env.iter())
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    if !env.is_empty() {
-        blocks.push(ContentBlock::Listing(Listing {
-            title: "Environment of the container".into(),
-            text: env.join("\n"),
-            folded: true,
-        }));
+    for (title, text) in [("Command", text), ("Environment", env.join("\n"))] {
+        if !text.trim().is_empty() {
+            blocks.push(folded_block(format!("{title} of the container"), text));
+        }
     }
 }
 
@@ -130,39 +98,20 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
         values.any(|v| Some(v) != one)
     };
     names.sort_by_key(|name| (!differs(name), settings::position_of(name)));
-    let columns = runs.len() <= MOST_COLUMNS;
-    let rows = names.into_iter().map(|name| {
-        let mut row = vec![
-            TableCell::text_cell(name),
-            TableCell::text_cell(if differs(name) { "differs" } else { "" }),
-        ];
-        let cell = |value: Option<&String>| match value {
-            Some(value) => TableCell::text_cell(value),
-            None => TableCell::missing_cell("this run does not have it"),
-        };
-        if columns {
-            row.extend(all.iter().map(|s| cell(s.get(name))));
-        } else {
-            row.push(TableCell::text_cell(distinct_values(&all, name)));
-        }
-        row
-    });
-    let mut heads = vec![column("setting", "setting"), column("", "differs")];
-    if columns {
-        heads.extend(
-            runs.iter()
-                .enumerate()
-                .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
-        )
+    let mut table = TableBuilder::of_items(names)
+        .words("setting", "setting", |n| n)
+        .words("", "differs", |n| if differs(n) { "differs" } else { "" });
+    if runs.len() > MOST_COLUMNS {
+        let title = "values, and in how many runs";
+        table = table.words(title, "values", |n| distinct_values(&all, n));
     } else {
-        heads.push(column("values, and in how many runs", "values"))
+        for (i, (run, settings)) in runs.iter().zip(&all).enumerate() {
+            table = table.cells(&run.name, &format!("run_{}", i + 1), |n| {
+                word_or_reason(settings.get(n), "this run does not have it")
+            });
+        }
     }
-    Grid {
-        id: "settings".into(),
-        caption: "Settings in force, else asked for".into(),
-        columns: heads,
-        rows: rows.collect(),
-    }
+    table.grid("settings", "Settings in force, else asked for")
 }
 
 /// The values of a setting over many runs, the commonest first.

@@ -4,11 +4,13 @@ use super::Sources;
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
 use crate::report::content::{
-    Answer, Chapter, ContentBlock, FigureSource, Grid, Report, SourceDetail, TableCell,
-    number_column, text_column,
+    Answer, AnswerState, Chapter, ContentBlock, FigureSource, Report, SourceDetail, SourceId,
+    TableCell,
 };
+use crate::report::figures::cell_by;
 use crate::report::layout::{counted_noun, unsigned_zero};
 use crate::report::material::Material;
+use crate::report::tables::TableBuilder;
 
 pub(super) fn write_correlations_chapter(
     material: &Material,
@@ -26,33 +28,26 @@ pub(super) fn write_correlations_chapter(
     let details = if is_known || enough {
         correlation_blocks(&found, enough, sources)
     } else {
-        return Vec::new();
+        Vec::new()
     };
-    vec![Chapter {
-        id: "correlations".into(),
-        title: "Correlations".into(),
-        details,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("correlations", "Correlations", Vec::new(), details)
 }
 
 /// The report of correlations alone.
 pub fn correlations_report(found: &Correlations) -> Report {
     let mut sources = Sources::default();
     let blocks = correlation_blocks(found, true, &mut sources);
+    let verdict = format!(
+        "{} over the runs, {} within a run.",
+        counted_noun(found.across_runs.len(), "correlation"),
+        found.within_runs.len()
+    );
     Report {
         title: format!(
             "Correlations in {}",
             counted_noun(found.profiles as usize, "profile")
         ),
-        answer: Some(Answer {
-            verdict: format!(
-                "{} over the runs, {} within a run.",
-                counted_noun(found.across_runs.len(), "correlation"),
-                found.within_runs.len()
-            ),
-            ..Answer::default()
-        }),
+        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
         chapters: vec![Chapter::of_blocks("correlations", "Correlations", blocks)],
         sources: sources.all,
         ..Report::default()
@@ -64,32 +59,38 @@ fn correlation_blocks(
     across: bool,
     sources: &mut Sources,
 ) -> Vec<ContentBlock> {
-    let mut rows = Vec::new();
-    if across {
-        let across = found.across_runs.iter();
-        rows.extend(across.map(|c| correlation_row("over the runs", c, sources)));
-    }
-    let within = found.within_runs.iter();
-    rows.extend(within.map(|c| correlation_row("within a run", c, sources)));
-    let table = Grid {
-        id: "correlations".into(),
-        caption: "Coefficients from -1 to 1; within runs the median over them".into(),
-        columns: vec![
-            text_column("points of", "points"),
-            text_column("figure", "x"),
-            text_column("with", "y"),
-            number_column("points", "n"),
-            number_column("along a line (Pearson)", "pearson"),
-            number_column("in order (Spearman)", "spearman"),
-        ],
-        rows,
+    let across = found.across_runs.iter().filter(|_| across);
+    let all = (across.map(|c| ("over the runs", c)))
+        .chain(found.within_runs.iter().map(|c| ("within a run", c)));
+    let rows = all.map(|(of, c)| (of, c, sources.note_source(source_of(of, c))));
+    let rows: Vec<_> = rows.collect();
+    let cell = |value: Option<f64>, c: &Correlation, id: SourceId| {
+        let why = c.unknown.as_deref().unwrap_or("no data");
+        cell_by(value, why, |v| unsigned_zero(format!("{v:.2}"))).from(id)
     };
+    let table = TableBuilder::of_items(&rows)
+        .words("points of", "points", |(of, ..)| *of)
+        .words("figure", "x", |(_, c, _)| &c.x)
+        .words("with", "y", |(_, c, _)| &c.y)
+        .figures("points", "n", |(_, c, id)| {
+            TableCell::number_cell(c.n as f64, c.n.to_string()).from(*id)
+        })
+        .figures("along a line (Pearson)", "pearson", |(_, c, id)| {
+            cell(c.pearson, c, *id)
+        })
+        .figures("in order (Spearman)", "spearman", |(_, c, id)| {
+            cell(c.spearman, c, *id)
+        })
+        .grid(
+            "correlations",
+            "Coefficients from -1 to 1; within runs the median over them",
+        );
     let text = "That two figures move together does not mean that one makes the other.";
     vec![ContentBlock::Table(table), ContentBlock::Text(text.into())]
 }
 
-fn correlation_row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<TableCell> {
-    let id = sources.note_source(FigureSource {
+fn source_of(of: &str, c: &Correlation) -> FigureSource {
+    FigureSource {
         title: format!("{} with {}, {of}", c.x, c.y),
         value: format!("{} points of {}", c.n, counted_noun(c.runs as usize, "run")),
         confidence: None,
@@ -103,17 +104,5 @@ fn correlation_row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<Tabl
             place: None,
             used: true,
         }],
-    });
-    let cell = |value: Option<f64>| match value {
-        Some(value) => TableCell::number_cell(value, unsigned_zero(format!("{value:.2}"))).from(id),
-        None => TableCell::missing_cell(c.unknown.clone().unwrap_or_else(|| "no data".into())),
-    };
-    vec![
-        TableCell::text_cell(of),
-        TableCell::text_cell(&c.x),
-        TableCell::text_cell(&c.y),
-        TableCell::number_cell(c.n as f64, c.n.to_string()).from(id),
-        cell(c.pearson),
-        cell(c.spearman),
-    ]
+    }
 }

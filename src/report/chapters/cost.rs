@@ -8,7 +8,7 @@ use crate::capture::DeviceKind;
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, Note, SourceDetail, TableCell, number_column,
+    Chapter, ContentBlock, FigureSource, Grid, TableCell, note_block, number_column,
     text_column as column,
 };
 use crate::report::layout::{format_figure, unsigned_zero};
@@ -20,12 +20,11 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     };
     if material.runs.is_empty() {
         let text = "No cost: it needs profiles, and only other documents were given. Name the folder with the profiles, too.";
-        return vec![Chapter {
-            id: "cost".into(),
-            title: "Cost".into(),
-            blocks: vec![ContentBlock::Text(text.into())],
-            ..Chapter::default()
-        }];
+        return vec![Chapter::of_blocks(
+            "cost",
+            "Cost",
+            vec![ContentBlock::Text(text.into())],
+        )];
     }
     let many = material.runs.len() > 1;
     let money = |what: &str| match material.currency.as_str() {
@@ -34,12 +33,8 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     };
     let mut blocks = Vec::new();
     if let Some(what) = words::simulated_parts(material) {
-        blocks.push(ContentBlock::Note(Note {
-            severity: Severity::Warning,
-            code: Some("simulated".into()),
-            message: format!("{what}: such a cost does not describe a real deployment"),
-            quote: None,
-        }));
+        let text = format!("{what}: such a cost does not describe a real deployment");
+        blocks.push(note_block(Severity::Warning, "simulated", text));
     }
     let rows = material.runs.iter().map(|run| {
         let mut figures = SourcedFigures { sources, run, many };
@@ -61,12 +56,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     }));
     let text = "The price is for whole GPUs during the load; a load that does not fill the engine makes tokens expensive.";
     blocks.push(ContentBlock::Text(text.into()));
-    vec![Chapter {
-        id: "cost".into(),
-        title: "Cost".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("cost", "Cost", blocks, Vec::new())
 }
 
 /// GPUs that are paid for: those that were measured.
@@ -94,18 +84,12 @@ fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
     let tokens = positive(stats.and_then(|s| s.tokens_per_second), tokens_path);
     let requests = positive(stats.and_then(|s| s.requests_per_second), requests_path);
     let gpus = billed_gpus(p);
-    let given = figures.sources.note_source(FigureSource {
-        title: "Price of a GPU's hour".into(),
-        value: price.to_string(),
-        confidence: None,
-        witnesses: vec![SourceDetail {
-            kind: "given".into(),
-            value: price.to_string(),
-            quote: format!("--gpu-hour-price {price}"),
-            place: None,
-            used: true,
-        }],
-    });
+    let given = figures.sources.note_source(FigureSource::of_one(
+        "Price of a GPU's hour",
+        price.to_string(),
+        "given",
+        format!("--gpu-hour-price {price}"),
+    ));
     let counted = match &gpus {
         Ok(n) => {
             let text = n.to_string();

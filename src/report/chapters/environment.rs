@@ -3,155 +3,95 @@
 use super::Sources;
 use super::words;
 use crate::profile::Profile;
-use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, text_column as column};
+use crate::report::content::{Chapter, ContentBlock};
 use crate::report::layout::{format_duration, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
+use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::Bytes;
 
-/// A fact of a run, or why it is not known.
-type EnvironmentFact = (&'static str, Result<String, &'static str>);
+/// A fact of a run, and why it is not known where it is not.
+type EnvironmentFact = (&'static str, Option<String>, &'static str);
 
 pub(super) fn write_environment_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
-    let Some(first) = shown.first() else {
+    if shown.is_empty() {
         return Vec::new();
-    };
-    let all: Vec<Vec<EnvironmentFact>> = shown
-        .iter()
-        .map(|r| environment_facts(&r.profile))
-        .collect();
-    let many = shown.len() > 1;
-    let mut columns = vec![column("fact", "fact")];
-    if many {
-        columns.extend(
-            shown
-                .iter()
-                .enumerate()
-                .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
-        )
-    } else {
-        columns.push(column("value", "value"))
     }
-    let rows = environment_facts(&first.profile)
-        .into_iter()
-        .enumerate()
-        .map(|(i, (label, _))| {
-            let mut row = vec![TableCell::text_cell(label)];
-            row.extend(all.iter().map(|facts| match facts.get(i) {
-                Some((_, Ok(text))) => TableCell::text_cell(text),
-                Some((_, Err(why))) => TableCell::missing_cell(*why),
-                None => TableCell::missing_cell("not known"),
-            }));
-            row
+    let all = shown.iter().map(|r| environment_facts(&r.profile));
+    let all: Vec<_> = all.collect();
+    let mut table = TableBuilder::of_items(0..all[0].len()).words("fact", "fact", |i| all[0][i].0);
+    for (n, (run, facts)) in shown.iter().zip(&all).enumerate() {
+        let (title, key) = match shown.len() {
+            1 => ("value", "value".to_owned()),
+            _ => (run.name.as_str(), format!("run_{}", n + 1)),
+        };
+        table = table.cells(title, &key, |i| {
+            let (_, text, why) = &facts[i];
+            word_or_reason(text.as_deref(), why)
         });
-    vec![Chapter {
-        id: "environment".into(),
-        title: "Environment".into(),
-        details: vec![ContentBlock::Table(Grid {
-            id: "environment".into(),
-            caption: "Where it ran and how it was read".into(),
-            columns,
-            rows: rows.collect(),
-        })],
-        ..Chapter::default()
-    }]
+    }
+    let grid = table.grid("environment", "Where it ran and how it was read");
+    let details = vec![ContentBlock::Table(grid)];
+    Chapter::of_parts("environment", "Environment", Vec::new(), details)
 }
 
 /// Every fact in the same order for every run.
 fn environment_facts(p: &Profile) -> Vec<EnvironmentFact> {
     let m = &p.metadata;
     let (host, container, backend) = (&m.host, &m.container, &m.memory_backend);
-    let known = |text: &str, why: &'static str| match text {
-        "" => Err(why),
-        text => Ok(text.to_owned()),
-    };
-    let or = |text: Option<String>, why: &'static str| text.ok_or(why);
-    let devices = p
-        .gpu_info
-        .devices
-        .iter()
-        .map(|d| format!("{} ({})", d.name, d.id));
+    let known = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
+    let size = |bytes: Option<u64>| bytes.map(|b| Bytes(b).to_string());
+    let no_daemon = "not reported by the daemon";
+    let devices = p.gpu_info.devices.iter();
+    let devices: Vec<String> = devices.map(|d| format!("{} ({})", d.name, d.id)).collect();
+    let version = backend.version.as_ref().map(|v| format!(", {v}"));
+    let why = m.outcome.failure().map(|why| format!(": {why}"));
+    let ended = words::outcome_label(&m.outcome).to_owned() + &why.unwrap_or_default();
+    let program = format!("{}, schema {}", p.profiler_version, p.schema_version);
     vec![
-        ("run", known(&m.run_id, "not in the profile")),
-        (
-            "plimsoll",
-            Ok(format!(
-                "{}, schema {}",
-                p.profiler_version, p.schema_version
-            )),
-        ),
-        ("host", known(&host.hostname, "unknown")),
-        (
-            "kernel",
-            known(&format!("{} {}", host.kernel, host.arch), "unknown"),
-        ),
-        ("processors", Ok(host.cpus.to_string())),
+        ("run", known(&m.run_id), "not in the profile"),
+        ("plimsoll", Some(program), ""),
+        ("host", known(&host.hostname), "unknown"),
+        ("kernel", Some(format!("{} {}", host.kernel, host.arch)), ""),
+        ("processors", Some(host.cpus.to_string()), ""),
         (
             "host memory",
-            or(
-                host.memory_bytes.map(|b| Bytes(b).to_string()),
-                "not reported by the kernel",
-            ),
+            size(host.memory_bytes),
+            "not reported by the kernel",
         ),
-        (
-            "Docker",
-            or(host.docker_version.clone(), "not reported by the daemon"),
-        ),
-        ("container", known(&container.name, "it has no name")),
-        (
-            "image",
-            known(&container.image, "not reported by the daemon"),
-        ),
-        (
-            "image id",
-            known(&container.image_id, "not reported by the daemon"),
-        ),
+        ("Docker", host.docker_version.clone(), no_daemon),
+        ("container", known(&container.name), "it has no name"),
+        ("image", known(&container.image), no_daemon),
+        ("image id", known(&container.image_id), no_daemon),
         (
             "memory limit",
-            or(
-                container.memory_limit_bytes.map(|b| Bytes(b).to_string()),
-                "the container has no limit of its own",
-            ),
+            size(container.memory_limit_bytes),
+            "the container has no limit of its own",
         ),
-        (
-            "/dev/shm",
-            or(
-                container.shm_size_bytes.map(|b| Bytes(b).to_string()),
-                "not reported by the daemon",
-            ),
-        ),
-        ("engine", Ok(words::engine_label(p))),
+        ("/dev/shm", size(container.shm_size_bytes), no_daemon),
+        ("engine", Some(words::engine_label(p)), ""),
         (
             "recognised by",
-            known(&p.engine_metadata.evidence, "unknown"),
+            known(&p.engine_metadata.evidence),
+            "unknown",
         ),
-        ("mode", Ok(words::mode_label(p).to_owned())),
+        ("mode", Some(words::mode_label(p).to_owned()), ""),
         (
             "devices",
-            known(
-                &devices.collect::<Vec<_>>().join(", "),
-                "no device was measured",
-            ),
+            known(&devices.join(", ")),
+            "no device was measured",
         ),
         (
             "memory backend",
-            Ok(match &backend.version {
-                Some(version) => format!("{}, {version}", backend.name),
-                None => backend.name.clone(),
-            }),
+            Some(backend.name.clone() + &version.unwrap_or_default()),
+            "",
         ),
-        ("chosen because", known(&backend.reason, "unknown")),
-        ("sampling", Ok(sampling(p))),
-        ("log", Ok(log(p))),
-        ("started", known(&m.timestamp, "unknown")),
-        ("took", Ok(format_duration(m.duration_s))),
-        (
-            "ended",
-            Ok(match m.outcome.failure() {
-                Some(why) => format!("{}: {why}", words::outcome_label(&m.outcome)),
-                None => words::outcome_label(&m.outcome).to_owned(),
-            }),
-        ),
+        ("chosen because", known(&backend.reason), "unknown"),
+        ("sampling", Some(sampling(p)), ""),
+        ("log", Some(log(p)), ""),
+        ("started", known(&m.timestamp), "unknown"),
+        ("took", Some(format_duration(m.duration_s)), ""),
+        ("ended", Some(ended), ""),
     ]
 }
 

@@ -148,13 +148,13 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     for (fig, title, figures) in pictures {
         let chart = level_curves(levels, joined, across, title, &figures);
         blocks.extend(chart.map(|plot| {
-            ContentBlock::Chart(Chart {
-                id: format!("{prefix}{fig}_vs_{word}"),
-                title: format!("{} over {across}", capitalize_first(title)),
-                note: not_drawn(levels),
-                simulated: experiment.simulated,
-                plot: Plot::Curves(plot),
-            })
+            ContentBlock::Chart(Chart::new_chart(
+                format!("{prefix}{fig}_vs_{word}"),
+                format!("{} over {across}", capitalize_first(title)),
+                not_drawn(levels),
+                experiment.simulated,
+                Plot::Curves(plot),
+            ))
         }));
     }
     blocks.push(ContentBlock::Table(levels_table(experiment, across, &id)));
@@ -209,12 +209,8 @@ fn level_curves(
 ) -> Option<Curves> {
     let curve = |(_, figure): &&LevelFigure| {
         let dot = |level: &ExperimentLevel| {
-            Some(Dot {
-                x: level.x,
-                y: level_value(level, figure)?,
-                range: None,
-                label: Some(level.name.clone()),
-            })
+            let y = level_value(level, figure)?;
+            Some(Dot::new_dot(level.x, y, Some(level.name.clone())))
         };
         let mut points: Vec<Dot> = levels.iter().filter_map(dot).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));

@@ -200,18 +200,11 @@ impl SourcedFigures<'_> {
         kind: &str,
         (quote, path): (String, &str),
     ) -> SourceId {
-        self.noted(FigureSource {
-            title: self.title(title.to_owned()),
-            value: value.clone(),
-            confidence: None,
-            witnesses: vec![SourceDetail {
-                kind: kind.into(),
-                value,
-                quote,
-                place: Some(format!("profile, {path}")),
-                used: true,
-            }],
-        })
+        let mut source = FigureSource::of_one(self.title(title.to_owned()), value, kind, quote);
+        for witness in &mut source.witnesses {
+            witness.place = Some(format!("profile, {path}"));
+        }
+        self.noted(source)
     }
 
     /// A part of the peak as a cell in GiB.

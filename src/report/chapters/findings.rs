@@ -2,7 +2,7 @@
 
 use super::Sources;
 use crate::engine::facts::{Finding, Severity};
-use crate::report::content::{Chapter, ContentBlock, Note};
+use crate::report::content::{Chapter, ContentBlock, Note, plain_note};
 use crate::report::layout::counted_noun;
 use crate::report::material::Material;
 
@@ -51,12 +51,8 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
     });
     let mut blocks: Vec<ContentBlock> = notes.collect();
     if blocks.is_empty() {
-        blocks.push(ContentBlock::Note(Note {
-            severity: Severity::Info,
-            code: None,
-            message: "nothing was found that the figures must be read with".into(),
-            quote: None,
-        }));
+        let text = "nothing was found that the figures must be read with";
+        blocks.push(plain_note(Severity::Info, text));
     }
     if left > 0 {
         blocks.push(ContentBlock::Text(format!(
@@ -64,12 +60,7 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
             counted_noun(left, "finding")
         )));
     }
-    vec![Chapter {
-        id: "findings".into(),
-        title: "Findings".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("findings", "Findings", blocks, Vec::new())
 }
 
 /// The runs that have a finding.

@@ -3,29 +3,21 @@
 use super::Sources;
 use crate::capture::LimitLevel;
 use crate::profile::{HostMemoryUse, HostPoint, describe_cgroup};
-use crate::report::content::{Chapter, ContentBlock, facts_block};
+use crate::report::content::{Chapter, ContentBlock, facts_grid};
 use crate::report::material::Material;
 use crate::units::Bytes;
 
 pub(super) fn write_host_memory_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
-    for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
-        let Some(found) = &run.profile.host_memory else {
+    for at in material.shown_runs() {
+        let Some(found) = &at.run.profile.host_memory else {
             continue;
         };
-        let mut block = facts_block("host_memory", host_facts(found));
-        if let ContentBlock::Table(grid) = &mut block {
-            grid.id = super::numbered_id("host_memory", i, many);
-            grid.caption = super::of_run("The container's host memory at its peak", run, many);
-        }
-        blocks.push(block);
+        let title = at.title("The container's host memory at its peak");
+        let grid = facts_grid(at.id("host_memory"), title, host_facts(found));
+        blocks.push(ContentBlock::Table(grid));
     }
-    let chapter = Chapter::of_blocks("host_memory", "Host memory", blocks);
-    (!chapter.blocks.is_empty())
-        .then_some(chapter)
-        .into_iter()
-        .collect()
+    Chapter::of_parts("host_memory", "Host memory", blocks, Vec::new())
 }
 
 /// What is known of it, a line each.

@@ -1,19 +1,17 @@
 //! The words of the engine and of the bench, folded: what the figures were read from.
 
 use super::Sources;
-use crate::report::content::{Chapter, ContentBlock, Listing};
-use crate::report::material::{Material, ReportRun};
+use crate::report::content::{Chapter, ContentBlock, folded_block};
+use crate::report::material::Material;
 
 /// Characters of a log in a report of one run; of several each has its share.
 const MOST: usize = 128 * 1024;
 
 pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let shown: Vec<&ReportRun> = material.runs.iter().filter(|r| r.in_full).collect();
-    let many = material.runs.len() > 1;
-    let most = MOST / shown.len().max(1);
-    let mut blocks = Vec::new();
-    for run in shown {
-        let logs = &run.profile.raw_logs;
+    let most = MOST / material.shown_runs().count().max(1);
+    let mut details = Vec::new();
+    for at in material.shown_runs() {
+        let logs = &at.run.profile.raw_logs;
         for (title, text) in [
             ("The engine's log", &logs.engine),
             ("The bench's output", &logs.bench),
@@ -21,28 +19,16 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             if text.trim().is_empty() {
                 continue;
             }
-            blocks.push(ContentBlock::Listing(Listing {
-                title: super::of_run(title, run, many),
-                text: cut_middle(text, most),
-                folded: true,
-            }));
+            details.push(folded_block(at.title(title), cut_middle(text, most)));
         }
         if logs.omitted_bytes > 0 {
-            blocks.push(ContentBlock::Text(format!(
+            details.push(ContentBlock::Text(format!(
                 "{} bytes between beginning and end are left out of the profile; the capture has them in log.txt.",
                 logs.omitted_bytes
             )));
         }
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter {
-        id: "logs".into(),
-        title: "Logs".into(),
-        details: blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("logs", "Logs", Vec::new(), details)
 }
 
 /// Beginning and end: engines report their memory first, and why they died last.

@@ -33,12 +33,14 @@ mod words;
 
 use super::content::{Chapter, ContentBlock, FigureSource, Report, SourceId};
 use super::material::{Material, ReportRun};
+use figures::SourcedFigures;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use compare::{change, fullest_peaks, pair_blocks, pair_sentence};
 pub use correlations::correlations_report;
+pub(super) use sweep::read::FIGURES as SWEEP_FIGURES;
 pub(super) use words::outcome_label;
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
@@ -177,12 +179,52 @@ pub fn document_report(kind: &str, document: &impl Serialize) -> serde_json::Res
     ))
 }
 
-/// A word for links: with the number of its run where there are several.
-fn numbered_id(word: &str, i: usize, many: bool) -> String {
-    if many {
-        format!("{word}-{}", i + 1)
-    } else {
-        word.to_owned()
+/// A run that is shown in full.
+#[derive(Clone, Copy)]
+struct ShownRun<'a> {
+    run: &'a ReportRun,
+    /// Its place among all runs.
+    i: usize,
+    /// Whether there are several.
+    many: bool,
+}
+
+impl Material {
+    /// The runs that are shown in full.
+    fn shown_runs(&self) -> impl Iterator<Item = ShownRun<'_>> {
+        let many = self.runs.len() > 1;
+        let all = self.runs.iter().enumerate();
+        let shown = all.filter(|(_, run)| run.in_full);
+        shown.map(move |(i, run)| ShownRun { run, i, many })
+    }
+}
+
+impl<'a> ShownRun<'a> {
+    /// A word for links: with the number of the run where there are several.
+    fn id(self, word: &str) -> String {
+        if self.many {
+            format!("{word}-{}", self.i + 1)
+        } else {
+            word.to_owned()
+        }
+    }
+
+    /// A title: with the name of the run where there are several.
+    fn title(self, title: &str) -> String {
+        if self.many {
+            format!("{title}: {}", self.run.name)
+        } else {
+            title.to_owned()
+        }
+    }
+
+    /// Its figures, whose sources are noted.
+    fn figures(self, sources: &'a mut Sources) -> SourcedFigures<'a> {
+        SourcedFigures {
+            sources,
+            run: self.run,
+            many: self.many,
+        }
     }
 }
 
@@ -192,14 +234,5 @@ fn of_run_text(sentence: String, run: &ReportRun, many: bool) -> String {
         format!("{}: {sentence}", run.name)
     } else {
         sentence
-    }
-}
-
-/// A title: with the name of its run where there are several.
-fn of_run(title: &str, run: &ReportRun, many: bool) -> String {
-    if many {
-        format!("{title}: {}", run.name)
-    } else {
-        title.to_owned()
     }
 }

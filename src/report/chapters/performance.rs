@@ -1,14 +1,14 @@
 //! What the bench measured: latency percentiles, throughput, each repeat.
 
-use super::Sources;
 use super::figures::{SourcedFigures, reason_at_path};
 use super::words::{latency_unit, tokens_unit};
+use super::{ShownRun, Sources};
 use crate::profile::stats::{Spread, arithmetic_mean};
 use crate::profile::{LatencyStats, RepeatResult};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
 };
-use crate::report::layout::{counted_noun, format_figure};
+use crate::report::layout::{counted_noun, distinct_items, format_figure};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -25,9 +25,9 @@ pub(super) fn write_performance_chapter(
     material: &Material,
     sources: &mut Sources,
 ) -> Vec<Chapter> {
-    let many = material.runs.len() > 1;
     let (mut blocks, mut details) = (Vec::new(), Vec::new());
-    for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
+    for at in material.shown_runs() {
+        let run = at.run;
         let p = &run.profile;
         let Some(stats) = &p.latency_stats else {
             if !matches!(p.parameters.bench.as_str(), "" | "none") {
@@ -40,27 +40,15 @@ pub(super) fn write_performance_chapter(
             }
             continue;
         };
-        let mut figures = SourcedFigures { sources, run, many };
+        let mut figures = at.figures(sources);
         blocks.push(ContentBlock::Text(sentence(run, stats)));
-        blocks.extend(percentiles(&mut figures, stats, i).map(ContentBlock::Table));
-        details.push(ContentBlock::Table(repeats(&mut figures, stats, i)));
-        let mut notes: Vec<&str> = Vec::new();
-        for note in stats.repeats.iter().flat_map(|r| &r.notes) {
-            if !notes.contains(&note.as_str()) {
-                notes.push(note);
-                blocks.push(ContentBlock::Text(format!("Note: {note}.")));
-            }
-        }
+        blocks.extend(percentiles(&mut figures, stats, at).map(ContentBlock::Table));
+        details.push(ContentBlock::Table(repeats(&mut figures, stats, at)));
+        let notes = distinct_items(stats.repeats.iter().flat_map(|r| &r.notes));
+        let notes = notes.into_iter().map(|note| format!("Note: {note}."));
+        blocks.extend(notes.map(ContentBlock::Text));
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter {
-        id: "performance".into(),
-        title: "Latency and throughput".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("performance", "Latency and throughput", blocks, details)
 }
 
 /// The means over the repeats, with their spread.
@@ -117,7 +105,11 @@ type LatencyKind = (
 );
 
 /// Latency and its kin in the columns that the bench gives, means over the repeats.
-fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> Option<Grid> {
+fn percentiles(
+    figures: &mut SourcedFigures<'_>,
+    stats: &LatencyStats,
+    at: ShownRun<'_>,
+) -> Option<Grid> {
     let end_to_end = stats.repeats.iter().any(|r| !r.result.e2el_ms.is_empty());
     let latency: LatencyKind = if end_to_end {
         ("Latency, end to end", "e2el_ms", |r| &r.result.e2el_ms)
@@ -190,8 +182,8 @@ fn percentiles(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize)
             .map(|c| number_column(*c, &format!("{c}_ms"))),
     );
     Some(Grid {
-        id: super::numbered_id("latency", i, figures.many),
-        caption: super::of_run("Latency, means over the repeats", figures.run, figures.many),
+        id: at.id("latency"),
+        caption: at.title("Latency, means over the repeats"),
         columns: heads,
         rows,
     })
@@ -219,8 +211,7 @@ static REPEAT_FIGURES: [RepeatFigure; 8] = [
 ];
 
 /// Each repeat on its own line.
-fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> Grid {
-    let (run, many) = (figures.run, figures.many);
+fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, at: ShownRun<'_>) -> Grid {
     let mut table =
         TableBuilder::of_items(&stats.repeats).words("repeat", "repeat", |r| r.repeat.to_string());
     for (n, (title, key, in_profile, value)) in REPEAT_FIGURES.iter().enumerate() {
@@ -236,7 +227,7 @@ fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> 
         };
         table = table.figures(title, key, |r| {
             let Some(value) = known(r) else {
-                return TableCell::missing_cell(reason_at_path(&run.profile, &path));
+                return TableCell::missing_cell(reason_at_path(&at.run.profile, &path));
             };
             let shown = format_in_unit(value, unit);
             let id = figures.of_key(
@@ -247,8 +238,5 @@ fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, i: usize) -> 
             TableCell::number_cell(value, shown).from(id)
         });
     }
-    table.grid(
-        super::numbered_id("repeats", i, many),
-        super::of_run("Each repeat", run, many),
-    )
+    table.grid(at.id("repeats"), at.title("Each repeat"))
 }

@@ -35,15 +35,7 @@ pub(super) fn write_summary_chapter(material: &Material, sources: &mut Sources) 
     }
     let unread = material.unread.iter();
     blocks.extend(unread.map(|s| note_block(Severity::Warning, "unread", s.clone())));
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter {
-        id: "summary".into(),
-        title: "Summary".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("summary", "Summary", blocks, Vec::new())
 }
 
 /// The engine with its version, and the attention backend that it reports.

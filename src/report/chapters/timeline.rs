@@ -1,7 +1,6 @@
 //! Memory timeline: the samples as they came, phases and events, and what the range means.
 
 use super::Sources;
-use super::figures::SourcedFigures;
 use crate::breakdown::PeakSource;
 use crate::profile::{Shape, UnderLoad};
 use crate::report::chart::ChartTimeline;
@@ -12,33 +11,26 @@ use crate::report::layout::{format_duration, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
 
 pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
-    let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
-    for (i, run) in material.runs.iter().enumerate() {
-        if !run.in_full {
-            continue;
-        }
+    for at in material.shown_runs() {
+        let run = at.run;
         if !run.timeline.lanes.is_empty() {
             blocks.push(ContentBlock::Timeline(ChartTimeline {
-                id: super::numbered_id("timeline", i, many),
-                title: super::of_run(&run.timeline.title, run, many),
+                id: at.id("timeline"),
+                title: at.title(&run.timeline.title),
                 ..run.timeline.clone()
             }));
         }
         let moved = run.profile.memory_timeline.under_load.as_ref();
         let sentences = moved.map(under_load).into_iter();
         let sentences = sentences.chain(peak_witness(run)).chain(final_state(run));
-        blocks.extend(sentences.map(|s| ContentBlock::Text(super::of_run_text(s, run, many))));
+        blocks.extend(sentences.map(|s| ContentBlock::Text(super::of_run_text(s, run, at.many))));
     }
     if blocks.is_empty() {
         return Vec::new();
     }
-    vec![Chapter {
-        id: "timeline".into(),
-        title: "Memory timeline".into(),
-        blocks,
-        details: vec![ContentBlock::Table(statistics(material, sources))],
-    }]
+    let details = vec![ContentBlock::Table(statistics(material, sources))];
+    Chapter::of_parts("timeline", "Memory timeline", blocks, details)
 }
 
 /// What saw the peak: the least exact witness of all devices.
@@ -77,12 +69,12 @@ fn under_load(u: &UnderLoad) -> String {
 
 /// Statistics over the samples, run by run.
 fn statistics(material: &Material, sources: &mut Sources) -> Grid {
-    let many = material.runs.len() > 1;
     let kind = "statistics over all samples";
-    let rows = material.runs.iter().filter(|r| r.in_full).map(|run| {
+    let rows = material.shown_runs().map(|at| {
+        let run = at.run;
         let t = &run.profile.memory_timeline;
         let mut row = vec![TableCell::text_cell(&run.name)];
-        let mut f = SourcedFigures { sources, run, many };
+        let mut f = at.figures(sources);
         row.extend(
             [
                 ("lowest sample, GiB", t.min_gb, "memory_timeline.min_gb"),

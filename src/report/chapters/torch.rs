@@ -1,7 +1,7 @@
 //! What a probe in the engine's process measured: its own account, operators and layers.
 
-use super::Sources;
 use super::figures::reason_at_path;
+use super::{ShownRun, Sources};
 use crate::engine::torch_probe::{Layer, LayerProfile, MeasuredBy, Operator, TorchMemory};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, facts_block};
 use crate::report::figures::{cell_by, count_cell};
@@ -14,33 +14,25 @@ use crate::units::{Bytes, signed_text, to_gib};
 const ROWS: usize = 6;
 
 pub(super) fn write_torch_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let many = material.runs.len() > 1;
     let mut blocks = Vec::new();
-    for (i, run) in material.runs.iter().enumerate().filter(|(_, r)| r.in_full) {
+    for at in material.shown_runs() {
+        let run = at.run;
         if let Some(memory) = &run.profile.torch_memory {
-            let id = super::numbered_id("process", i, many);
-            blocks.push(ContentBlock::Text(measured_by(run, memory, many)));
-            blocks.push(facts_block(&id, process_facts(run, memory)));
+            let by = super::of_run_text(measured_by(memory).into(), run, at.many);
+            blocks.push(ContentBlock::Text(by));
+            blocks.push(facts_block(&at.id("process"), process_facts(run, memory)));
         }
         if let Some(layers) = &run.profile.layer_profile {
-            blocks.extend(layer_blocks(layers, i, many));
+            blocks.extend(layer_blocks(layers, at));
         }
     }
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    vec![Chapter::of_blocks("process", "Inside the process", blocks)]
+    Chapter::of_parts("process", "Inside the process", blocks, Vec::new())
 }
 
-fn measured_by(run: &ReportRun, memory: &TorchMemory, many: bool) -> String {
-    let by = match memory.measured_by {
+fn measured_by(memory: &TorchMemory) -> &'static str {
+    match memory.measured_by {
         MeasuredBy::CudaAllocator => "Measured by torch's allocator.",
         MeasuredBy::Rss => "Measured on CPU, by resident memory.",
-    };
-    if many {
-        format!("{}: {by}", run.name)
-    } else {
-        by.to_owned()
     }
 }
 
@@ -108,7 +100,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// Operators and layers that take most.
-fn layer_blocks(profile: &LayerProfile, i: usize, many: bool) -> Vec<ContentBlock> {
+fn layer_blocks(profile: &LayerProfile, at: ShownRun<'_>) -> Vec<ContentBlock> {
     let tokens = counted_noun(profile.tokens as usize, "token");
     let mut blocks = Vec::new();
     for (word, most, operators) in [
@@ -118,7 +110,7 @@ fn layer_blocks(profile: &LayerProfile, i: usize, many: bool) -> Vec<ContentBloc
         if operators.is_empty() {
             continue;
         }
-        let id = super::numbered_id(&format!("operators_{word}"), i, many);
+        let id = at.id(&format!("operators_{word}"));
         let caption = format!("Operators of {most} (torch.profiler, {tokens})");
         blocks.push(ContentBlock::Table(operators_table(id, caption, operators)));
         blocks.extend(more_text(operators.len(), "layer_profile"));
@@ -137,10 +129,7 @@ fn layer_blocks(profile: &LayerProfile, i: usize, many: bool) -> Vec<ContentBloc
         })
         .figures("inner", "inner_gib", |layer| bytes_cell(layer.inner_bytes))
         .figures("peak", "peak_gib", |layer| bytes_cell(layer.peak_bytes))
-        .grid(
-            super::numbered_id("layers", i, many),
-            "Largest layers (one pass over the prompt)",
-        );
+        .grid(at.id("layers"), "Largest layers (one pass over the prompt)");
     blocks.push(ContentBlock::Table(grid));
     blocks.extend(more_text(profile.layers.len(), "layer_profile.layers"));
     blocks

@@ -4,7 +4,7 @@ use super::curves::axis_words;
 use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{Ink, PartFill};
-use super::pen::{Anchor, ChartMark, SvgWriter};
+use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Bar, Bars, Scale};
@@ -81,17 +81,9 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     for (i, bar) in bars.bars.iter().enumerate() {
         let y = first + rows.every * i as f64;
         let name = harmless_text(&bar.label);
-        let middle = y + rows.above + rows.thick / 2.0;
-        let ink = pen.paint_for(Ink::Text);
-        let shown = fit_text(&name, rows.letters, label + 0.5);
-        pen.draw_text(
-            (left - 10.0, middle + rows.letters * 0.35),
-            rows.letters,
-            Anchor::End,
-            &ink,
-            &shown,
-            &name,
-        );
+        let line = y + rows.above + rows.thick / 2.0 + rows.letters * 0.35;
+        let room = (rows.letters, label + 0.5);
+        pen.draw_fitted((left - 10.0, line), room, Anchor::End, Ink::Text, &name);
         let row = BarRow {
             bars,
             bar,
@@ -111,12 +103,9 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
         if rows.thick >= 12.0 {
             let wide = text_width(&sums[i], rows.letters);
             let at = beyond(&ruler, end, bar, wide);
-            halo(
-                pen,
-                (at, middle + rows.letters * 0.35),
-                rows.letters,
-                &sums[i],
-            );
+            pen.with_halo(Ink::Ground, |pen| {
+                pen.draw_words((at, line), rows.letters, Anchor::Start, Ink::Text, &sums[i]);
+            });
         }
         if common.is_none() {
             row.draw_limit(pen, rows.above >= 12.0);
@@ -224,10 +213,10 @@ impl BarRow<'_> {
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
             let d = format!(
                 "{}h{}v{}h-{}Z",
-                super::pen::path_step('M', (x, self.y)),
-                super::pen::format_number(shown),
-                super::pen::format_number(self.thick),
-                super::pen::format_number(shown)
+                path_step('M', (x, self.y)),
+                format_number(shown),
+                format_number(self.thick),
+                format_number(shown)
             );
             pen.draw_path(&d, &attributes);
         }
@@ -263,27 +252,11 @@ impl BarRow<'_> {
             return;
         };
         let x = self.ruler.place_of(value);
-        let (from, to) = (self.y - 3.0, self.y + self.thick + 3.0);
-        let words = harmless_text(words);
-        let mark = ChartMark {
-            label: words.clone(),
-            value: value_with_unit(value, self.unit),
-            number: Some(value),
-            unit: self.unit,
-            ..ChartMark::default()
-        };
-        let stroke = pen.paint_for(Ink::Text);
-        pen.marked_path(
-            &format!(
-                "{}V{}",
-                super::pen::path_step('M', (x, from)),
-                super::pen::format_number(to)
-            ),
-            &format!(r#"stroke="{stroke}" stroke-width="2""#),
-            &mark,
-        );
+        let ends = (self.y - 3.0, self.y + self.thick + 3.0);
+        let mark = ChartMark::of_figure(&harmless_text(words), value, self.unit);
+        draw_limit_line(pen, x, ends, r#"stroke-width="2""#, &mark);
         if labelled {
-            beside(pen, x, self.y - 5.0, 10.0, &words);
+            beside(pen, x, self.y - 5.0, 10.0, &mark.label);
         }
     }
 }
@@ -407,25 +380,22 @@ fn limit_of_all(
     (top, bottom): (f64, f64),
 ) {
     let x = ruler.place_of(value);
-    let words = harmless_text(words);
-    let mark = ChartMark {
-        label: words.clone(),
-        value: value_with_unit(value, unit),
-        number: Some(value),
-        unit,
-        ..ChartMark::default()
-    };
+    let mark = ChartMark::of_figure(&harmless_text(words), value, unit);
+    let attributes = r#"stroke-width="1.6" stroke-dasharray="6 3""#;
+    draw_limit_line(pen, x, (top - 8.0, bottom), attributes, &mark);
+    beside(pen, x, top - 12.0, 12.0, &mark.label);
+}
+
+fn draw_limit_line(
+    pen: &mut SvgWriter,
+    x: f64,
+    (from, to): (f64, f64),
+    attributes: &str,
+    mark: &ChartMark<'_>,
+) {
     let stroke = pen.paint_for(Ink::Text);
-    pen.marked_path(
-        &format!(
-            "{}V{}",
-            super::pen::path_step('M', (x, top - 8.0)),
-            super::pen::format_number(bottom)
-        ),
-        &format!(r#"stroke="{stroke}" stroke-width="1.6" stroke-dasharray="6 3""#),
-        &mark,
-    );
-    beside(pen, x, top - 12.0, 12.0, &words);
+    let d = format!("{}V{}", path_step('M', (x, from)), format_number(to));
+    pen.marked_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#), mark);
 }
 
 /// Words over a line at `x`, kept within the picture.
@@ -435,16 +405,6 @@ fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, words: &str) {
     let x = x.clamp(SIDE + half, (WIDTH - SIDE - half).max(SIDE + half));
     let ink = pen.paint_for(Ink::Text);
     pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, words);
-}
-
-/// Words that may stand on lines.
-fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, words: &str) {
-    let ground = pen.paint_for(Ink::Ground);
-    pen.open_group(&format!(
-        r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
-    ));
-    pen.draw_words(at, size, Anchor::Start, Ink::Text, words);
-    pen.close_group();
 }
 
 fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named_above: bool) {

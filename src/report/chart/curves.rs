@@ -5,7 +5,7 @@ use super::legend::{self, Sign, dash_pattern, marker_path};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
-use super::scale::{AxisScale, scaled_value, value_with_unit};
+use super::scale::{AxisScale, range_of, scaled_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Curve, Curves, Dot};
 use crate::report::layout::with_unit;
@@ -49,10 +49,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
         top + 24.0
     };
     let plot_bottom = plot_top + HEIGHT;
-    let heights = heights(curves).fold(
-        (f64::INFINITY, f64::NEG_INFINITY),
-        |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
-    );
+    let heights = range_of(heights(curves)).unwrap_or_default();
     let y = AxisScale::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
     let ticks = y
         .ticks
@@ -60,26 +57,15 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
         .map(|t| text_width(&t.1, 11.0))
         .fold(0.0, f64::max);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
-    let across = kept.iter().fold(
-        (f64::INFINITY, f64::NEG_INFINITY),
-        |(l, h): (f64, f64), v| (l.min(v.0), h.max(v.0)),
-    );
+    let across = range_of(kept.iter().map(|at| at.0)).unwrap_or_default();
     let x = if curves.x_names.is_empty() {
         AxisScale::new(curves.x.scale, across, (left, right), 12, true)
     } else {
         named_ruler(&curves.x_names, across, (left, right))
     };
 
-    let shown = fit_text(&y_words, 12.0, WIDTH - 2.0 * SIDE);
-    let muted = pen.paint_for(Ink::Muted);
-    pen.draw_text(
-        (SIDE, top + 9.0),
-        12.0,
-        Anchor::Start,
-        &muted,
-        &shown,
-        &y_words,
-    );
+    let room = (12.0, WIDTH - 2.0 * SIDE);
+    pen.draw_fitted((SIDE, top + 9.0), room, Anchor::Start, Ink::Muted, &y_words);
     for (value, words) in &y.ticks {
         let at = y.place_of(*value);
         pen.draw_line((left, at), (right, at), Ink::Grid, "");
@@ -246,13 +232,7 @@ fn draw_levels(
         .collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at, value, words) in &levels {
-        let mark = ChartMark {
-            label: words.clone(),
-            value: value_with_unit(*value, unit),
-            number: Some(*value),
-            unit,
-            ..ChartMark::default()
-        };
+        let mark = ChartMark::of_figure(words, *value, unit);
         let stroke = pen.paint_for(Ink::Text);
         pen.marked_path(
             &format!("{}H{}", path_step('M', (left, *at)), format_number(right)),
@@ -270,15 +250,17 @@ fn draw_levels(
             (at + 12.0).max(free + 13.0).min(WIDTH)
         };
         free = line.max(at);
-        let shown = fit_text(&words, 11.0, (right - left) * 0.6);
-        let wide = text_width(&shown, 11.0);
         // High throughput at high latency is at the right, where most points of a Pareto chart are.
-        let (from, to) = if curves.front.is_empty() {
-            halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &words);
-            (right - 4.0 - wide, right)
-        } else {
-            halo(pen, (left + 4.0, line), 11.0, Anchor::Start, &shown, &words);
-            (left, left + 8.0 + wide)
+        let is_right = curves.front.is_empty();
+        let (x, anchor) = match is_right {
+            true => (right - 4.0, Anchor::End),
+            false => (left + 4.0, Anchor::Start),
+        };
+        let room = (11.0, (right - left) * 0.6);
+        let wide = draw_over_lines(pen, (x, line), room, anchor, &words);
+        let (from, to) = match is_right {
+            true => (right - 4.0 - wide, right),
+            false => (left, left + 8.0 + wide),
         };
         taken.push((from, line - 10.0, to, line + 3.0));
     }
@@ -286,13 +268,16 @@ fn draw_levels(
 }
 
 /// Words over lines.
-fn halo(pen: &mut SvgWriter, at: (f64, f64), size: f64, anchor: Anchor, shown: &str, whole: &str) {
-    let (ground, ink) = (pen.paint_for(Ink::Ground), pen.paint_for(Ink::Text));
-    pen.open_group(&format!(
-        r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
-    ));
-    pen.draw_text(at, size, anchor, &ink, shown, whole);
-    pen.close_group();
+fn draw_over_lines(
+    pen: &mut SvgWriter,
+    at: (f64, f64),
+    room: (f64, f64),
+    anchor: Anchor,
+    words: &str,
+) -> f64 {
+    pen.with_halo(Ink::Ground, |pen| {
+        pen.draw_fitted(at, room, anchor, Ink::Text, words)
+    })
 }
 
 /// The line through the points, broken where one has no place.
@@ -518,7 +503,7 @@ fn name_points(
         };
         if let Some((at, line)) = places.into_iter().find(fits) {
             taken.push((at, line - 9.0, at + wide, line + 3.0));
-            halo(pen, (at, line), SIZE, Anchor::Start, &shown, &whole);
+            draw_over_lines(pen, (at, line), (SIZE, 150.0), Anchor::Start, &whole);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{self, Ink};
 use super::pen::{Anchor, ChartMark, FillPattern, SvgWriter, format_number};
-use super::scale::{AxisScale, scaled_value, value_with_unit};
+use super::scale::{AxisScale, range_of, scaled_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing};
 use super::{Heat, Scale, Square};
 
@@ -34,19 +34,17 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
     let top = draw_colour_key(pen, heat, &shades, &unit, top);
 
     let titles = (harmless_text(&heat.x.0), harmless_text(&heat.y.0));
-    let squares = Squares::new(heat, columns, rows, top + 20.0);
-    let muted = pen.paint_for(Ink::Muted);
-    let shown = fit_text(&titles.1, 12.0, WIDTH - 2.0 * SIDE);
-    pen.draw_text(
+    let squares = Squares::new(heat, &shades, &unit, (columns, rows), top + 20.0);
+    let room = (12.0, WIDTH - 2.0 * SIDE);
+    pen.draw_fitted(
         (SIDE, top + 8.0),
-        12.0,
+        room,
         Anchor::Start,
-        &muted,
-        &shown,
+        Ink::Muted,
         &titles.1,
     );
     for row in 0..rows {
-        squares.name_row(pen, heat, row);
+        squares.name_row(pen, row);
     }
     let each = |draw: &mut dyn FnMut(&Square, (usize, usize))| {
         for (row, line) in heat.squares.iter().enumerate() {
@@ -58,11 +56,11 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
             }
         }
     };
-    each(&mut |square, place| squares.draw_heat(pen, heat, &shades, square, place, &unit));
+    each(&mut |square, place| squares.draw_heat(pen, square, place));
     pen.open_group(r#"pointer-events="none""#);
-    each(&mut |square, place| squares.write_value(pen, heat, &shades, square, place));
+    each(&mut |square, place| squares.write_value(pen, square, place));
     pen.close_group();
-    let below = squares.name_columns(pen, heat, columns);
+    let below = squares.name_columns(pen, columns);
     let bottom = axis_words(pen, &titles.0, "", (squares.middle(columns), below + 16.0));
     DrawnPlot {
         bottom,
@@ -83,10 +81,8 @@ impl Shades {
     fn shades_of_heat(heat: &Heat) -> Shades {
         let scale = heat.figure.scale;
         let figures = heat.squares.iter().flatten().filter_map(|s| s.value);
-        let range = figures.filter_map(|v| scaled_value(scale, v)).fold(
-            (f64::INFINITY, f64::NEG_INFINITY),
-            |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
-        );
+        let range = range_of(figures.filter_map(|v| scaled_value(scale, v)));
+        let range = range.unwrap_or((f64::INFINITY, f64::NEG_INFINITY));
         // Colours distinguish squares, so they begin at the lowest whatever the axis.
         let largest = range.0.abs().max(range.1.abs());
         let differ = range.0 < range.1 && range.1 - range.0 >= largest * LEAST_SPREAD;
@@ -134,13 +130,12 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     let mut at = SIDE;
     let middle = top + 10.0;
     if shades.any() {
-        let ink = pen.paint_for(Ink::Text);
         let figure = harmless_text(&heat.figure.title);
         let mut put = |pen: &mut SvgWriter, words: &str, room: f64| {
-            let shown = fit_text(words, 12.0, room);
-            pen.draw_text((at, middle), 12.0, Anchor::Start, &ink, &shown, words);
-            if !shown.is_empty() {
-                at += text_width(&shown, 12.0) + 8.0;
+            let room = (12.0, room);
+            match pen.draw_fitted((at, middle), room, Anchor::Start, Ink::Text, words) {
+                0.0 => {}
+                wide => at += wide + 8.0,
             }
             at
         };
@@ -151,7 +146,7 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
             pen.draw_rect((low, top), (STEP, 13.0), &fill);
             let words = format!("{}, {NO_DIFFERENCE}", value_with_unit(shades.range.1, unit));
             let beside = low + STEP + 8.0;
-            pen.draw_text((beside, middle), 12.0, Anchor::Start, &ink, &words, &words);
+            pen.draw_words((beside, middle), 12.0, Anchor::Start, Ink::Text, &words);
             at = beside + text_width(&words, 12.0);
         }
         if shades.ruler.is_some() {
@@ -162,9 +157,8 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
             }
             let high = low + STEP * STEPS as f64 + 8.0;
             let words = value_with_unit(shades.range.1, unit);
-            let shown = fit_text(&words, 12.0, BOUND);
-            pen.draw_text((high, middle), 12.0, Anchor::Start, &ink, &shown, &words);
-            at = high + text_width(&shown, 12.0);
+            let room = (12.0, BOUND);
+            at = high + pen.draw_fitted((high, middle), room, Anchor::Start, Ink::Text, &words);
         }
     }
     let void = |s: &Square| {
@@ -189,7 +183,10 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
 }
 
 /// Where squares stand.
-struct Squares {
+struct Squares<'a> {
+    heat: &'a Heat,
+    shades: &'a Shades,
+    unit: &'a str,
     left: f64,
     top: f64,
     wide: f64,
@@ -198,8 +195,14 @@ struct Squares {
     letters: f64,
 }
 
-impl Squares {
-    fn new(heat: &Heat, columns: usize, rows: usize, top: f64) -> Squares {
+impl<'a> Squares<'a> {
+    fn new(
+        heat: &'a Heat,
+        shades: &'a Shades,
+        unit: &'a str,
+        (columns, rows): (usize, usize),
+        top: f64,
+    ) -> Squares<'a> {
         let named = heat.y.1.iter().map(|l| text_width(&harmless_text(l), 12.0));
         let label = named.fold(0.0, f64::max).min(LABEL);
         let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
@@ -215,6 +218,9 @@ impl Squares {
         let high = high.min((wide * 1.2).max(8.0));
         let letters = (high * 0.5).clamp(7.0, 13.0).min((wide * 0.42).max(8.5));
         Squares {
+            heat,
+            shades,
+            unit,
             left,
             top,
             wide,
@@ -239,21 +245,14 @@ impl Squares {
     }
 
     /// The coloured square.
-    fn draw_heat(
-        &self,
-        pen: &mut SvgWriter,
-        heat: &Heat,
-        shades: &Shades,
-        square: &Square,
-        place: (usize, usize),
-        unit: &str,
-    ) {
+    fn draw_heat(&self, pen: &mut SvgWriter, square: &Square, place: (usize, usize)) {
+        let (heat, unit) = (self.heat, self.unit);
         let (at, size) = self.place_of_square(place);
         let value = square
             .value
             .and_then(|v| scaled_value(heat.figure.scale, v));
         let fill = match value {
-            Some(value) => shades.colour(value).0,
+            Some(value) => self.shades.colour(value).0,
             None => pen.pattern_url(FillPattern::Void),
         };
         let setting = |(title, values): &(String, Vec<String>), n: usize| {
@@ -282,18 +281,11 @@ impl Squares {
     }
 
     /// Its content.
-    fn write_value(
-        &self,
-        pen: &mut SvgWriter,
-        heat: &Heat,
-        shades: &Shades,
-        square: &Square,
-        place: (usize, usize),
-    ) {
+    fn write_value(&self, pen: &mut SvgWriter, square: &Square, place: (usize, usize)) {
         let (at, size) = self.place_of_square(place);
         let value = square
             .value
-            .and_then(|v| scaled_value(heat.figure.scale, v));
+            .and_then(|v| scaled_value(self.heat.figure.scale, v));
         let text = harmless_text(&square.text);
         let words = match value {
             Some(value) if text.is_empty() => value_with_unit(value, ""),
@@ -316,16 +308,14 @@ impl Squares {
         let middle = (at.0 + size.0 / 2.0, at.1 + size.1 / 2.0 + letters * 0.36);
         match value {
             Some(value) => {
-                let ink = shades.colour(value).1;
+                let ink = self.shades.colour(value).1;
                 pen.draw_text(middle, letters, Anchor::Middle, ink, &shown, &words);
             }
             None => {
-                let (band, ink) = (pen.paint_for(Ink::Band), pen.paint_for(Ink::Text));
-                pen.open_group(&format!(
-                    r#"stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
-                ));
-                pen.draw_text(middle, letters, Anchor::Middle, &ink, &shown, &words);
-                pen.close_group();
+                let ink = pen.paint_for(Ink::Text);
+                pen.with_halo(Ink::Band, |pen| {
+                    pen.draw_text(middle, letters, Anchor::Middle, &ink, &shown, &words);
+                });
             }
         }
     }
@@ -335,37 +325,26 @@ impl Squares {
         self.left + self.wide * columns as f64 / 2.0
     }
 
-    fn name_row(&self, pen: &mut SvgWriter, heat: &Heat, row: usize) {
+    fn name_row(&self, pen: &mut SvgWriter, row: usize) {
         let letters = (self.high * 0.8).clamp(7.0, 12.0);
         // Rows lower than their words name every other one.
         let every = (letters / self.high).ceil().max(1.0) as usize;
         if row % every != 0 {
             return;
         }
-        let label = heat
-            .y
-            .1
-            .get(row)
-            .map(|l| harmless_text(l))
-            .unwrap_or_default();
-        let shown = fit_text(&label, letters, LABEL);
-        let ink = pen.paint_for(Ink::Text);
+        let label = self.heat.y.1.get(row);
+        let label = label.map(|l| harmless_text(l)).unwrap_or_default();
         let middle = self.top + self.high * (row as f64 + 0.5) + letters * 0.3;
-        let at = (self.left - 9.0, middle);
-        pen.draw_text(at, letters, Anchor::End, &ink, &shown, &label);
+        let (at, room) = ((self.left - 9.0, middle), (letters, LABEL));
+        pen.draw_fitted(at, room, Anchor::End, Ink::Text, &label);
     }
 
     /// Labels of the columns; where they end. Those that are wider than a square are turned.
-    fn name_columns(&self, pen: &mut SvgWriter, heat: &Heat, columns: usize) -> f64 {
+    fn name_columns(&self, pen: &mut SvgWriter, columns: usize) -> f64 {
         const SIZE: f64 = 11.0;
         let bottom = self.top + self.high * self.rows as f64;
-        let labels: Vec<String> = heat
-            .x
-            .1
-            .iter()
-            .take(columns)
-            .map(|l| harmless_text(l))
-            .collect();
+        let labels = self.heat.x.1.iter().take(columns);
+        let labels: Vec<String> = labels.map(|l| harmless_text(l)).collect();
         let widest = labels
             .iter()
             .map(|l| text_width(l, SIZE))
@@ -379,17 +358,15 @@ impl Squares {
         } else {
             1
         };
-        let ink = pen.paint_for(Ink::Text);
         for (column, label) in labels.iter().enumerate().step_by(every) {
             let x = self.left + self.wide * (column as f64 + 0.5);
             if turned {
-                let shown = fit_text(label, SIZE, 110.0);
                 let (x, y) = (format_number(x + SIZE * 0.35), format_number(bottom + 7.0));
                 pen.open_group(&format!(r#"transform="translate({x} {y}) rotate(-90)""#));
-                pen.draw_text((0.0, 0.0), SIZE, Anchor::End, &ink, &shown, label);
+                pen.draw_fitted((0.0, 0.0), (SIZE, 110.0), Anchor::End, Ink::Text, label);
                 pen.close_group();
             } else {
-                pen.draw_text((x, bottom + 15.0), SIZE, Anchor::Middle, &ink, label, label);
+                pen.draw_words((x, bottom + 15.0), SIZE, Anchor::Middle, Ink::Text, label);
             }
         }
         bottom

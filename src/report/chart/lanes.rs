@@ -6,12 +6,13 @@ use super::legend::{Sign, draw_legend};
 use super::lettering::{escape_text, fit_text, harmless_text, harmless_unit, text_width};
 use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
-use super::scale::{AxisScale, finite_value, time_ruler, value_with_unit};
+use super::scale::{AxisScale, finite_value, range_of, time_ruler, value_with_unit};
 use super::svg::{ChartStyle, DrawnPlot, SIDE, WIDTH, draw_nothing};
 use super::{
     ChartTimeline, MemoryLayer, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
 use crate::breakdown::Component;
+use crate::report::layout::distinct_items;
 
 /// Size of the words of phases and events.
 const SIZE: f64 = 11.0;
@@ -43,7 +44,7 @@ pub fn draw_lanes(
 
     let top = draw_layer_legend(pen, timeline, top);
     let phases = PhaseNames::place_phases(timeline, &x, right);
-    let events = PlacedNames::place_names(event_names(timeline, &x), (left, right));
+    let events = PlacedNames::place_events(timeline, &x, (left, right));
     let event_top = top + if phases.placed.is_empty() { 0.0 } else { LINE };
     let lanes_top = event_top + LINE * events.lines as f64 + if events.any { 12.0 } else { 6.0 };
     let lanes_bottom = lanes.iter().map(|l| l.below).fold(0.0, f64::max) + lanes_top;
@@ -149,13 +150,9 @@ impl<'a> LaneDrawing<'a> {
     fn new(lane: &'a TimelineLane, range: (f64, f64), places: (f64, f64)) -> LaneDrawing<'a> {
         let stretches = thinned(&lane.stretches, range);
         let limit = lane.limit_place().filter(|l| !l.1);
-        let (low, high) = stretches
-            .iter()
-            .map(|s| (s.low, s.high))
-            .chain(limit.map(|(value, _)| (value, value)))
-            .fold((0.0, 0.0), |(l, h): (f64, f64), (low, high)| {
-                (l.min(low), h.max(high))
-            });
+        let seen = stretches.iter().flat_map(|s| [s.low, s.high]);
+        let all = seen.chain(limit.map(|l| l.0)).chain([0.0]);
+        let (low, high) = range_of(all).unwrap_or_default();
         let (above, below) = places;
         let most = if below - above > 80.0 { 5 } else { 2 };
         let high = match lane.unit.as_str() {
@@ -292,18 +289,18 @@ impl<'a> LaneDrawing<'a> {
         line: f64,
     ) {
         let named = crate::report::layout::with_unit(label, unit);
-        let (ink, ground) = (pen.paint_for(Ink::Text), pen.paint_for(Ink::Ground));
-        let shown = fit_text(&named, 12.0, (right - left) * 0.55);
-        pen.open_group(&format!(r#"stroke="{ground}" {HALO}"#));
-        pen.draw_text((left, line), 12.0, Anchor::Start, &ink, &shown, &named);
         let limit = limit_words(self.lane, unit);
         let far = self.lane.limit_place().is_some_and(|l| l.1);
         let end = if far { right - 10.0 } else { right };
-        if let Some(words) = &limit {
-            pen.draw_words((end, line), SIZE, Anchor::End, Ink::Text, words);
-        }
-        pen.close_group();
+        pen.with_halo(Ink::Ground, |pen| {
+            let room = (12.0, (right - left) * 0.55);
+            pen.draw_fitted((left, line), room, Anchor::Start, Ink::Text, &named);
+            if let Some(words) = &limit {
+                pen.draw_words((end, line), SIZE, Anchor::End, Ink::Text, words);
+            }
+        });
         if far {
+            let ink = pen.paint_for(Ink::Text);
             let d = format!("{}l3.5 -8l3.5 8Z", path_step('M', (right - 7.0, line)));
             pen.draw_path(&d, &format!(r#"fill="{ink}""#));
         }
@@ -406,12 +403,8 @@ pub fn limit_words(lane: &TimelineLane, unit: &str) -> Option<String> {
 
 /// What the colours of layers are, above; where it ends.
 fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> f64 {
-    let mut shown: Vec<Component> = Vec::new();
-    for component in timeline.lanes.iter().flat_map(|l| l.shown_components()) {
-        if !shown.contains(&component) {
-            shown.push(component);
-        }
-    }
+    let each = timeline.lanes.iter().flat_map(|l| l.shown_components());
+    let mut shown = distinct_items(each);
     // What no layer explains is above all layers.
     shown.sort_by_key(|c| *c == Component::Unexplained);
     let entries: Vec<(Sign, String)> = shown
@@ -427,9 +420,6 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
         draw_legend(pen, &entries, top) + 2.0
     }
 }
-
-/// A phase or an event goes through words that stand on nothing.
-const HALO: &str = r#"stroke-width="3" paint-order="stroke" stroke-linejoin="round""#;
 
 /// No more stretches than can be distinguished across the picture.
 fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
@@ -453,8 +443,7 @@ fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
 }
 
 fn extremes(stretches: &[Stretch]) -> Option<(f64, f64)> {
-    let each = stretches.iter().map(|s| (s.low, s.high));
-    each.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    range_of(stretches.iter().flat_map(|s| [s.low, s.high]))
 }
 
 /// A point of a lane: its place, its moment, and what was seen there.
@@ -690,51 +679,46 @@ impl PhaseNames {
 /// Phases in the list under the picture.
 const MOST_LISTED: usize = 24;
 
-/// A name that wants a place: where its moment is, and the words.
-struct NameRequest {
-    at: f64,
-    words: String,
-    ink: Ink,
-}
-
-fn event_names(timeline: &ChartTimeline, x: &AxisScale) -> Vec<NameRequest> {
-    let name_request = |event: &&TimelineEvent| NameRequest {
-        at: x.place_of(event.at_s),
-        words: harmless_text(&event.label),
-        ink: if event.bad { Ink::Bad } else { Ink::Text },
-    };
-    visible_events(timeline).iter().map(name_request).collect()
-}
+/// Room for the name of an event.
+const EVENT_ROOM: f64 = 190.0;
 
 /// Names in lines, none over another.
 struct PlacedNames {
-    placed: Vec<(f64, usize, String, NameRequest)>,
+    /// Each with where it begins, its line and its colour.
+    placed: Vec<(f64, usize, String, Ink)>,
     lines: usize,
     left_out: usize,
     any: bool,
 }
 
 impl PlacedNames {
-    fn place_names(requests: Vec<NameRequest>, (left, right): (f64, f64)) -> PlacedNames {
+    fn place_events(
+        timeline: &ChartTimeline,
+        x: &AxisScale,
+        (left, right): (f64, f64),
+    ) -> PlacedNames {
+        let events = visible_events(timeline);
         let mut free = [left; MOST_LINES];
         let mut names = PlacedNames {
             placed: Vec::new(),
             lines: 0,
             left_out: 0,
-            any: !requests.is_empty(),
+            any: !events.is_empty(),
         };
-        for request in requests {
-            let shown = fit_text(&request.words, SIZE, 190.0);
+        for event in events {
+            let words = harmless_text(&event.label);
+            let shown = fit_text(&words, SIZE, EVENT_ROOM);
             let wide = text_width(&shown, SIZE);
             if shown.is_empty() {
                 continue;
             }
-            let start = (request.at + 2.0).min(right - wide);
+            let start = (x.place_of(event.at_s) + 2.0).min(right - wide);
             match free.iter().position(|f| *f <= start) {
                 Some(line) => {
                     free[line] = start + wide + 8.0;
                     names.lines = names.lines.max(line + 1);
-                    names.placed.push((start, line, shown, request));
+                    let ink = if event.bad { Ink::Bad } else { Ink::Text };
+                    names.placed.push((start, line, words, ink));
                 }
                 None => names.left_out += 1,
             }
@@ -743,10 +727,9 @@ impl PlacedNames {
     }
 
     fn draw(&self, pen: &mut SvgWriter, top: f64) {
-        for (start, line, shown, request) in &self.placed {
+        for (start, line, words, ink) in &self.placed {
             let at = (*start, top + LINE * (*line as f64 + 1.0) - 4.0);
-            let fill = pen.paint_for(request.ink);
-            pen.draw_text(at, SIZE, Anchor::Start, &fill, shown, &request.words);
+            pen.draw_fitted(at, (SIZE, EVENT_ROOM), Anchor::Start, *ink, words);
         }
     }
 }

@@ -22,6 +22,7 @@ mod timeline;
 use super::content::SourceId;
 use crate::breakdown::Component;
 pub use lanes::limit_words;
+pub(super) use lettering::escape_text;
 pub use timeline::{
     ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };

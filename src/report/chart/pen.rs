@@ -1,7 +1,8 @@
 //! Writes the elements of a picture: coordinates rounded, colours after the look, words escaped.
 
-use super::lettering::{FAMILY, escape_text, harmless_text};
+use super::lettering::{FAMILY, escape_text, fit_text, harmless_text, text_width};
 use super::palette::{Ink, paint_for};
+use super::scale::value_with_unit;
 use super::svg::ChartStyle;
 use crate::report::content::SourceId;
 use std::fmt::Write as _;
@@ -100,14 +101,9 @@ impl SvgWriter {
     }
 
     /// A rectangle.
-    pub fn draw_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), fill: &str) {
-        self.put_arguments(format_args!(
-            r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}"/>"#,
-            format_number(x),
-            format_number(y),
-            format_number(w.max(0.0)),
-            format_number(h.max(0.0)),
-        ));
+    pub fn draw_rect(&mut self, at: (f64, f64), size: (f64, f64), fill: &str) {
+        self.begin_rect(at, size, fill);
+        self.out.push_str("/>");
     }
 
     /// A rectangle with a tooltip.
@@ -118,15 +114,19 @@ impl SvgWriter {
         fill: &str,
         mark: &ChartMark<'_>,
     ) {
-        self.put_arguments(format_args!(
-            r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}""#,
-            format_number(at.0),
-            format_number(at.1),
-            format_number(size.0.max(0.0)),
-            format_number(size.1.max(0.0)),
-        ));
+        self.begin_rect(at, size, fill);
         self.draw_mark(mark);
         self.out.push_str("</rect>");
+    }
+
+    fn begin_rect(&mut self, (x, y): (f64, f64), (w, h): (f64, f64), fill: &str) {
+        self.put_arguments(format_args!(
+            r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}""#,
+            format_number(x),
+            format_number(y),
+            format_number(w.max(0.0)),
+            format_number(h.max(0.0)),
+        ));
     }
 
     /// A path with a tooltip. `attributes` must be well formed.
@@ -180,6 +180,32 @@ impl SvgWriter {
             self.put_arguments(format_args!("<title>{}</title>", escape_text(whole)));
         }
         self.put_arguments(format_args!("{}</text>", escape_text(shown)));
+    }
+
+    /// Words in a colour of the palette, cut to the room behind their size; how wide they are. The uncut text is their
+    /// tooltip.
+    pub fn draw_fitted(
+        &mut self,
+        at: (f64, f64),
+        (size, room): (f64, f64),
+        anchor: Anchor,
+        ink: Ink,
+        words: &str,
+    ) -> f64 {
+        let (fill, shown) = (self.paint_for(ink), fit_text(words, size, room));
+        self.draw_text(at, size, anchor, &fill, &shown, words);
+        text_width(&shown, size)
+    }
+
+    /// Draws words that may stand on lines: with a ground around their letters.
+    pub fn with_halo<T>(&mut self, ground: Ink, draw: impl FnOnce(&mut SvgWriter) -> T) -> T {
+        let ground = self.paint_for(ground);
+        self.open_group(&format!(
+            r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
+        ));
+        let drawn = draw(self);
+        self.close_group();
+        drawn
     }
 
     /// Words in a colour of the palette.
@@ -285,6 +311,19 @@ impl SvgWriter {
         let written = self.out.write_fmt(text);
         // Writing to a string cannot fail.
         debug_assert!(written.is_ok());
+    }
+}
+
+impl<'a> ChartMark<'a> {
+    /// A figure with its unit.
+    pub fn of_figure(label: &str, value: f64, unit: &'a str) -> ChartMark<'a> {
+        ChartMark {
+            label: label.to_owned(),
+            value: value_with_unit(value, unit),
+            number: Some(value),
+            unit,
+            ..ChartMark::default()
+        }
     }
 }
 

@@ -19,6 +19,12 @@ pub fn scaled_value(scale: Scale, value: f64) -> Option<f64> {
     finite_value(value).filter(|v| scale != Scale::Log2 || *v > 1e-200)
 }
 
+/// The lowest and the highest; `None` of nothing.
+pub fn range_of(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let each = values.into_iter().map(|v| (v, v));
+    each.reduce(|(low, high), (v, _)| (low.min(v), high.max(v)))
+}
+
 /// A figure in words for reading at a mark.
 pub fn value_with_unit(value: f64, unit: &str) -> String {
     let figure = match value.abs() {

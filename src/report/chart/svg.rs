@@ -166,8 +166,7 @@ impl Heading<'_> {
         pen.open_group(r#"font-weight="700""#);
         for line in wrap_lines(&title, TITLE * 1.08, room, 2) {
             bottom += 20.0;
-            let ink = pen.paint_for(Ink::Text);
-            pen.draw_text((SIDE, bottom), TITLE, Anchor::Start, &ink, &line, &line);
+            pen.draw_words((SIDE, bottom), TITLE, Anchor::Start, Ink::Text, &line);
         }
         pen.close_group();
         bottom = bottom.max(28.0);

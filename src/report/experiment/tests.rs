@@ -28,7 +28,7 @@ fn runs() -> Vec<LevelRun> {
 #[test]
 fn nothing_unknown_is_written_as_nought() {
     let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs());
-    let summary = String::from_utf8(summary_csv(&e).unwrap()).unwrap();
+    let summary = String::from_utf8(summary_csv(&e)).unwrap();
     let mut table = csv::Reader::from_reader(summary.as_bytes());
     let column = |name: &str, row: &csv::StringRecord, head: &csv::StringRecord| {
         let at = head.iter().position(|h| h == name).unwrap();
@@ -53,7 +53,7 @@ fn a_spreadsheet_contains_no_formula() {
     let e = Experiment::experiment_of_runs(sample_head(ExperimentKind::Concurrency), &runs);
     let mut records = e.request_records(&runs);
     records[0].model = "=cmd|' /C calc'!A0".into();
-    let text = String::from_utf8(requests_csv(&records).unwrap()).unwrap();
+    let text = String::from_utf8(requests_csv(&records)).unwrap();
     assert!(text.contains(",'=cmd|"), "{text}");
     let head = text.lines().next().unwrap();
     assert!(head.starts_with("request_id,level,seq_prompt,seq_generate,total_latency_s"));
@@ -67,19 +67,19 @@ fn a_spreadsheet_contains_no_formula() {
 
 #[test]
 fn the_line_of_a_level_names_what_was_not_measured() {
-    let full = LevelLine {
+    let full = RowFigures {
         completed: Some(31),
-        asked: 32,
-        mean_latency_s: Some(0.4121),
-        tokens_per_s: Some(77.54),
+        mean_latency_ms: Some(412.1),
+        tokens_per_second: Some(77.54),
         peak_bytes: Some(3 << 29),
         kv_used_bytes: Some(12 << 20),
+        ..RowFigures::default()
     };
     assert_eq!(
-        level_line(&full),
+        level_line(&full, 32),
         "completed 31/32, latency 0.412 s, 77.5 tok/s, peak 1.50 GiB, KV used 12.00 MiB"
     );
-    let empty = level_line(&LevelLine::default());
+    let empty = level_line(&RowFigures::default(), 0);
     assert_eq!(
         empty,
         "completed: not measured, latency not measured, throughput not measured, peak not measured, KV used not measured"

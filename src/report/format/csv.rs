@@ -1,40 +1,29 @@
 //! A report's tables as CSV: a file each. Figures are unrounded, and what is not known is empty.
 
+use super::File;
 use super::words::{self, UsedNames};
-use super::{File, ReportFormat};
-use crate::report::RenderError;
 use crate::report::content::{Chapter, ContentBlock, Grid, Report, TableCell, TableColumn};
 use crate::report::spreadsheet;
 
 /// A file for each table.
-pub struct Csv;
-
-impl ReportFormat for Csv {
-    fn format_name(&self) -> &'static str {
-        "csv"
-    }
-
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        let mut names = UsedNames::default();
-        let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
-        let grids = blocks.filter_map(|block| match block {
-            ContentBlock::Table(grid) => Some(grid),
-            _ => None,
-        });
-        grids
-            .map(|grid| {
-                Ok(File {
-                    stem: names.take_name(&grid.id),
-                    bytes: grid_csv(grid, report.simulated.as_deref())?,
-                })
-            })
-            .collect()
-    }
+pub(super) fn render_tables(report: &Report) -> Vec<File> {
+    let mut names = UsedNames::default();
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
+    let grids = blocks.filter_map(|block| match block {
+        ContentBlock::Table(grid) => Some(grid),
+        _ => None,
+    });
+    grids
+        .map(|grid| File {
+            stem: names.take_name(&grid.id),
+            bytes: grid_csv(grid, report.simulated.as_deref()),
+        })
+        .collect()
 }
 
 /// The last argument: what of the report is simulated. A table travels alone, so each row of it carries that, unless it has a
 /// column for that.
-fn grid_csv(grid: &Grid, simulated: Option<&str>) -> Result<Vec<u8>, RenderError> {
+fn grid_csv(grid: &Grid, simulated: Option<&str>) -> Vec<u8> {
     const SIMULATED: &str = "simulated";
     let simulated = simulated.filter(|_| grid.columns.iter().all(|c| c.key != SIMULATED));
     let mut heads: Vec<String> = grid.columns.iter().map(column_head).collect();

@@ -9,8 +9,6 @@ mod markup;
 mod table;
 
 use super::words::UsedNames;
-use super::{File, ReportFormat};
-use crate::report::RenderError;
 use crate::report::chart::palette;
 use crate::report::content::{FigureSource, Report};
 use base64::Engine as _;
@@ -41,22 +39,7 @@ static STYLE: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// One file that works from the disk.
-pub struct Html;
-
-impl ReportFormat for Html {
-    fn format_name(&self) -> &'static str {
-        "html"
-    }
-
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        Ok(vec![File {
-            stem: "report".into(),
-            bytes: page(report).into_bytes(),
-        }])
-    }
-}
-
-fn page(report: &Report) -> String {
+pub(super) fn page(report: &Report) -> String {
     let mut html = Markup::default();
     let mut names = UsedNames::default();
     // Names of the page's own elements.

@@ -5,9 +5,8 @@
 //! backslash does not stop it: an invisible space (U+200B) does.
 
 use super::text::{figure_text, gauge_bar, gauge_words, missing_reasons};
-use super::{File, ReportFormat, figures, words};
+use super::{figures, words};
 use crate::engine::facts::Severity;
-use crate::report::RenderError;
 use crate::report::content::{
     Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
 };
@@ -35,22 +34,7 @@ const ROWS: usize = 1000;
 const ROWS_OF_WORDS: usize = 20;
 
 /// One document.
-pub struct Markdown;
-
-impl ReportFormat for Markdown {
-    fn format_name(&self) -> &'static str {
-        "md"
-    }
-
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        Ok(vec![File {
-            stem: "report".into(),
-            bytes: markdown_text(report).into_bytes(),
-        }])
-    }
-}
-
-fn markdown_text(report: &Report) -> String {
+pub(super) fn markdown_text(report: &Report) -> String {
     let mut parts = vec![format!("# {}\n", inert(&report.title))];
     if let Some(what) = &report.simulated {
         parts.push(format!(

@@ -5,21 +5,39 @@ mod csv;
 mod figures;
 pub mod html;
 mod markdown;
-mod png;
-mod svg;
+mod pictures;
 pub mod text;
 mod words;
 
 use super::RenderError;
 use super::content::Report;
 
+type RenderFiles = fn(&Report) -> Result<Vec<File>, RenderError>;
+
 /// A format of reports.
-pub trait ReportFormat: Sync {
+#[derive(Debug)]
+pub struct ReportFormat {
+    name: &'static str,
+    render: RenderFiles,
+}
+
+impl ReportFormat {
+    const fn new(name: &'static str, render: RenderFiles) -> ReportFormat {
+        ReportFormat { name, render }
+    }
+
     /// The word of `--format`, and the extension of its files.
-    fn format_name(&self) -> &'static str;
+    pub fn format_name(&self) -> &'static str {
+        self.name
+    }
 
     /// The files of the report. The same report gives the same bytes.
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError>;
+    ///
+    /// # Errors
+    /// A picture that cannot be drawn.
+    pub fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+        (self.render)(report)
+    }
 }
 
 /// A file of a report.
@@ -31,19 +49,25 @@ pub struct File {
     pub bytes: Vec<u8>,
 }
 
+/// The only file of a report.
+fn single_file(text: String) -> Vec<File> {
+    vec![File {
+        stem: "report".into(),
+        bytes: text.into_bytes(),
+    }]
+}
+
 /// Every format.
-pub static ALL: &[&dyn ReportFormat] = &[
-    &html::Html,
-    &markdown::Markdown,
-    &text::Text,
-    &csv::Csv,
-    &svg::Svg,
-    &png::Png,
+pub static ALL: &[ReportFormat] = &[
+    ReportFormat::new("html", |r| Ok(single_file(html::page(r)))),
+    ReportFormat::new("md", |r| Ok(single_file(markdown::markdown_text(r)))),
+    ReportFormat::new("txt", |r| Ok(single_file(text::file_text(r)))),
+    ReportFormat::new("csv", |r| Ok(csv::render_tables(r))),
+    ReportFormat::new("svg", |r| Ok(pictures::render_svg(r))),
+    ReportFormat::new("png", pictures::render_png),
 ];
 
 /// The format called `name`.
-pub fn by_name(name: &str) -> Option<&'static dyn ReportFormat> {
-    ALL.iter()
-        .copied()
-        .find(|format| format.format_name() == name)
+pub fn by_name(name: &str) -> Option<&'static ReportFormat> {
+    ALL.iter().find(|format| format.name == name)
 }

@@ -1,16 +1,15 @@
 //! A report as text: what answers the first questions for a terminal, and all of it for mail.
 
 use super::columns::{ColumnOrder, WIDE};
-use super::{File, ReportFormat, figures, words};
+use super::{figures, words};
 use crate::breakdown::Component;
 use crate::engine::facts::Severity;
 use crate::profile::MemoryGauge;
-use crate::report::RenderError;
 use crate::report::chart::palette::component_colour;
 use crate::report::content::{
     Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Note, Report, TableCell,
 };
-use crate::report::layout::{Align, text_width, truncate_text};
+use crate::report::layout::{Align, distinct_items, text_width, truncate_text};
 use crate::report::page::{ColumnFit, StyledCell, TextOptions, TextPage, TextTable, paint_text};
 use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
@@ -34,22 +33,6 @@ pub enum PageDetail {
     Essential,
     /// Everything, the answer at the beginning: for a file.
     Full,
-}
-
-/// One text.
-pub struct Text;
-
-impl ReportFormat for Text {
-    fn format_name(&self) -> &'static str {
-        "txt"
-    }
-
-    fn render_files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
-        Ok(vec![File {
-            stem: "report".into(),
-            bytes: file_text(report).into_bytes(),
-        }])
-    }
 }
 
 /// The whole report as a file of text.
@@ -500,12 +483,7 @@ pub(super) fn missing_reasons(grid: &Grid) -> BTreeMap<String, String> {
         if let Some(name) = name_of(row).filter(|_| one_row) {
             return (why, name);
         }
-        let mut columns: Vec<String> = Vec::new();
-        for (_, title) in cells {
-            if !columns.contains(&title) {
-                columns.push(title);
-            }
-        }
+        let columns = distinct_items(cells.into_iter().map(|(_, title)| title));
         match columns.len() {
             0..=3 => (why, columns.join("; ")),
             n => (why, format!("{} and {} other columns", columns[0], n - 1)),

@@ -1,16 +1,17 @@
 //! The plan of a sweep: as a report before anything is run, and as a document.
 
+use super::json::joined;
 use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
-    BenchWord, Cell, CellGroup, CellId, CellLoad, Forecast, GroupId, RowCause, ServerConfig, Shard,
-    SweepPlan, TimeEstimate,
+    BenchWord, Cell, CellGroup, CellLoad, Forecast, GroupId, RowCause, SkippedCell, SweepPlan,
+    TimeEstimate,
 };
 use crate::report::RenderError;
 use crate::report::content::{Chapter, ContentBlock, Report, facts_block};
-use crate::report::layout::counted_noun;
-use crate::report::layout::format_duration;
-use serde::Serialize;
+use crate::report::json::json_bytes;
+use crate::report::layout::{counted_noun, format_duration};
+use serde_json::json;
 
 /// At most this many groups, and skipped cells, are on the page unless all are asked for.
 const SHOWN: usize = 100;
@@ -250,102 +251,46 @@ fn more_text(all: usize, shown: usize, what: &str) -> Option<String> {
     (all > shown).then(|| format!("and {}", counted_noun(all - shown, &format!("more {what}"))))
 }
 
-#[derive(Serialize)]
-struct PlanDocument<'a> {
-    document: &'static str,
-    schema_version: &'static str,
-    plimsoll_version: &'static str,
-    name: &'a str,
-    fresh: bool,
-    shard: Option<Shard>,
-    cells: usize,
-    starts: usize,
-    estimated_s: f64,
-    /// What the estimate rests on.
-    estimate: String,
-    groups: Vec<GroupDocument<'a>>,
-    skipped: Vec<SkipDocument<'a>>,
-}
-
-#[derive(Serialize)]
-struct GroupDocument<'a> {
-    group: &'a GroupId,
-    #[serde(flatten)]
-    server: ServerConfig,
-    starts: usize,
-    estimated_s: f64,
-    /// Whether it fits by the estimate, where that was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fit: Option<&'a Verdict>,
-    cells: Vec<PlanCellDocument<'a>>,
-}
-
-#[derive(Serialize)]
-struct PlanCellDocument<'a> {
-    cell: &'a CellId,
-    #[serde(flatten)]
-    load: &'a CellLoad,
-}
-
-#[derive(Serialize)]
-struct SkipDocument<'a> {
-    cell: &'a CellId,
-    group: &'a GroupId,
-    model: &'a str,
-    load: &'a CellLoad,
-    cause: RowCause,
-    why: &'a str,
-}
-
-fn group_document<'a>(
-    group: &'a CellGroup,
-    plan: &'a SweepPlan,
-    forecast: &Forecast,
-) -> GroupDocument<'a> {
-    let cell = |cell: &'a Cell| PlanCellDocument {
-        cell: &cell.id,
-        load: &cell.load,
-    };
-    GroupDocument {
-        group: &group.id,
-        server: group.server.redacted(),
-        starts: group.engine_starts(plan.fresh),
-        estimated_s: forecast.estimate_group(group, plan.fresh).seconds,
-        fit: plan.verdicts.get(&group.id),
-        cells: group.cells.iter().map(cell).collect(),
-    }
-}
-
 /// The document, with every cell.
 pub fn plan_json(plan: &SweepPlan, forecast: &Forecast) -> Result<Vec<u8>, RenderError> {
     let estimate = forecast.estimate_plan(plan);
-    crate::report::json::json_bytes(&PlanDocument {
-        document: "sweep_plan",
-        schema_version: "1",
-        plimsoll_version: env!("CARGO_PKG_VERSION"),
-        name: &plan.name,
-        fresh: plan.fresh,
-        shard: plan.shard,
-        cells: plan.planned_cells().count(),
-        starts: plan.engine_starts(),
-        estimated_s: estimate.seconds,
-        estimate: estimate.basis.describe_basis(),
-        groups: plan
-            .groups
-            .iter()
-            .map(|g| group_document(g, plan, forecast))
-            .collect(),
-        skipped: plan
-            .skipped
-            .iter()
-            .map(|skip| SkipDocument {
-                cell: &skip.cell.id,
-                group: &skip.cell.group,
-                model: &skip.cell.server.model,
-                load: &skip.cell.load,
-                cause: skip.cause,
-                why: &skip.why,
-            })
-            .collect(),
-    })
+    let group = |g: &CellGroup| {
+        let cell = |c: &Cell| joined([json!({"cell": c.id}), json!(c.load)]);
+        let cells: Vec<_> = g.cells.iter().map(cell).collect();
+        let mut rest = json!({
+            "starts": g.engine_starts(plan.fresh),
+            "estimated_s": forecast.estimate_group(g, plan.fresh).seconds,
+        });
+        // Whether it fits by the estimate, where that was asked.
+        if let Some(fit) = plan.verdicts.get(&g.id) {
+            rest["fit"] = json!(fit);
+        }
+        rest["cells"] = json!(cells);
+        joined([json!({"group": g.id}), json!(g.server.redacted()), rest])
+    };
+    let skip = |skip: &SkippedCell| {
+        json!({
+            "cell": skip.cell.id,
+            "group": skip.cell.group,
+            "model": skip.cell.server.model,
+            "load": skip.cell.load,
+            "cause": skip.cause,
+            "why": skip.why,
+        })
+    };
+    json_bytes(&json!({
+        "document": "sweep_plan",
+        "schema_version": "1",
+        "plimsoll_version": env!("CARGO_PKG_VERSION"),
+        "name": plan.name,
+        "fresh": plan.fresh,
+        "shard": plan.shard,
+        "cells": plan.planned_cells().count(),
+        "starts": plan.engine_starts(),
+        "estimated_s": estimate.seconds,
+        // What the estimate rests on.
+        "estimate": estimate.basis.describe_basis(),
+        "groups": plan.groups.iter().map(group).collect::<Vec<_>>(),
+        "skipped": plan.skipped.iter().map(skip).collect::<Vec<_>>(),
+    }))
 }

@@ -13,7 +13,7 @@ use super::layout::{
 };
 use super::page::TextOptions;
 use super::page::TextPage;
-pub use about::RunHeader;
+pub use about::describe_run;
 use columns::{ColumnRange, Span, is_known, lane_columns};
 
 /// What of a timeline is shown.
@@ -44,7 +44,7 @@ const BANDS: usize = 4;
 /// The page.
 pub fn render_timeline(
     timeline: &ChartTimeline,
-    about: &RunHeader,
+    about: &[(String, String)],
     view: TimelineView,
     options: TextOptions,
 ) -> String {
@@ -64,7 +64,7 @@ pub fn render_timeline(
     if timeline.simulated {
         page.write_line("SIMULATED: the engine or a device is simulated");
     }
-    for (label, value) in &about.facts {
+    for (label, value) in about {
         page.write_sentence(0, &format!("{label}: {value}"));
     }
     let memory: Vec<&TimelineLane> = timeline.lanes.iter().filter(|l| l.unit == "GiB").collect();

@@ -81,9 +81,7 @@ fn run() -> ChartTimeline {
 }
 
 fn page_of(timeline: &ChartTimeline, view: TimelineView, options: TextOptions) -> String {
-    let about = RunHeader {
-        facts: vec![("run".into(), "results/a.json".into())],
-    };
+    let about = [("run".into(), "results/a.json".into())];
     render_timeline(timeline, &about, view, options)
 }
 

@@ -34,12 +34,7 @@ pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec
             (vec![note], Vec::new())
         }
     };
-    vec![Chapter {
-        id: "compare".into(),
-        title: "Side by side".into(),
-        blocks,
-        details,
-    }]
+    Chapter::of_parts("compare", "Side by side", blocks, details)
 }
 
 /// Of a difference of figures that are not both known.

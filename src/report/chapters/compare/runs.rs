@@ -14,7 +14,7 @@ use crate::report::content::{
     ContentBlock, Grid, TableCell, note_block, number_column, text_column,
 };
 use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text};
-use crate::report::layout::{self, counted_words};
+use crate::report::layout::{self, counted_words, join_sentences};
 use crate::report::material::ReportRun;
 use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::{Bytes, GIB, to_gib};
@@ -321,7 +321,7 @@ fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
     Some(Chart {
         id: "compare_memory".into(),
         title: "Memory at the peak, from A to B".into(),
-        note: (!notes.is_empty()).then(|| notes.join(" ")),
+        note: join_sentences(notes),
         simulated: pair.profile1.simulated || pair.profile2.simulated,
         plot: Plot::Bars(Bars {
             axis: chart::ChartAxis::new_axis("memory", "GiB", scale),

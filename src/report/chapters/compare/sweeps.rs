@@ -7,7 +7,7 @@ use crate::report::chapters::sweep::read::{
     CellFigure, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
 use crate::report::chapters::sweep::{list_few, order_values};
-use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
+use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::note_block;
 use crate::report::content::{ContentBlock, Grid};
 use crate::report::figures::change_cell;
@@ -232,61 +232,35 @@ fn settings_table(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
 fn against(matched: &Matched<'_>, figure: &CellFigure) -> Option<Chart> {
     let both = matched.both(figure);
     let highest = both.iter().map(|(a, b, _)| a.max(*b)).reduce(f64::max)?;
-    let dots = both.iter().map(|(a, b, cell)| Dot {
-        x: *a,
-        y: *b,
-        range: None,
-        label: Some(format!(
-            "{}, {} ({})",
-            cell.model,
-            cell.load_words(),
-            cell.id
-        )),
+    let dots = both.iter().map(|(a, b, cell)| {
+        let label = format!("{}, {} ({})", cell.model, cell.load_words(), cell.id);
+        Dot::new_dot(*a, *b, Some(label))
     });
     let axis = |letter: &str| {
         let title = format!("{} in {letter}", figure.title);
-        chart::ChartAxis::new_axis(title, figure.unit, Scale::FromZero)
+        ChartAxis::new_axis(title, figure.unit, Scale::FromZero)
     };
-    let equal = [0.0, highest].map(|v| Dot {
-        x: v,
-        y: v,
-        ..Dot::default()
-    });
+    let equal = [0.0, highest].map(|v| Dot::new_dot(v, v, None));
     let without = matched.pairs.len() - both.len();
-    Some(Chart {
-        id: format!("compare_{}", figure.key),
-        title: format!(
-            "{} of the same cells, B against A",
-            layout::capitalize_first(figure.title)
-        ),
-        note: (without > 0).then(|| {
-            format!(
-                "{} not drawn: not measured in both.",
-                counted_words(without, "cell is", "cells are")
-            )
-        }),
-        simulated: matched
-            .pairs
-            .iter()
-            .any(|(a, b)| a.simulated || b.simulated),
-        plot: Plot::Curves(Curves {
-            x: axis("A"),
-            y: axis("B"),
-            curves: vec![
-                Curve {
-                    label: "cells".into(),
-                    points: dots.collect(),
-                    joined: false,
-                },
-                Curve {
-                    label: "B as A".into(),
-                    points: equal.to_vec(),
-                    joined: true,
-                },
-            ],
-            ..Curves::default()
-        }),
-    })
+    let note = (without > 0).then(|| {
+        let cells = counted_words(without, "cell is", "cells are");
+        format!("{cells} not drawn: not measured in both.")
+    });
+    let what = layout::capitalize_first(figure.title);
+    let title = format!("{what} of the same cells, B against A");
+    let mut pairs = matched.pairs.iter();
+    let simulated = pairs.any(|(a, b)| a.simulated || b.simulated);
+    let plot = Plot::Curves(Curves {
+        x: axis("A"),
+        y: axis("B"),
+        curves: vec![
+            Curve::new_curve("cells", dots.collect(), false),
+            Curve::new_curve("B as A", equal.to_vec(), true),
+        ],
+        ..Curves::default()
+    });
+    let id = format!("compare_{}", figure.key);
+    Some(Chart::new_chart(id, title, note, simulated, plot))
 }
 
 fn cells_table(matched: &Matched<'_>) -> Grid {

@@ -5,7 +5,7 @@ use crate::loadline::verdict::concurrency_reached;
 use crate::loadline::{Loadline, LoadlineRound, Metric, Objective};
 use crate::report::chart::front::{describe_front, pareto_front};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
-use crate::report::layout::{capitalize_first, counted_words};
+use crate::report::layout::{capitalize_first, counted_words, join_sentences};
 
 /// What is across in all charts but the first.
 const ACROSS: &str = "requests in flight";
@@ -127,32 +127,21 @@ impl LoadLineCharts<'_> {
             let rounds = counted_words(missing, "round is", "rounds are");
             format!("{rounds} not drawn, for lack of this figure.")
         });
-        let notes: Vec<String> = [front, missing].into_iter().flatten().collect();
-        Chart {
-            id: format!("{}_{id}", self.id),
-            title,
-            note: (!notes.is_empty()).then(|| notes.join(" ")),
-            simulated: self.line.simulated,
-            plot: Plot::Curves(plot),
-        }
+        let note = join_sentences(front.into_iter().chain(missing));
+        let id = format!("{}_{id}", self.id);
+        Chart::new_chart(id, title, note, self.line.simulated, Plot::Curves(plot))
     }
 
     /// Throughput against latency.
     fn pareto(&self, latency: &RoundCurve) -> Option<Chart> {
         let dot = |round: &LoadlineRound| {
-            Some(Dot {
-                x: round.seen.result.output_tokens_per_second?,
-                y: (latency.value)(round)?,
-                range: None,
-                label: Some(format!("{} in flight", round.concurrency)),
-            })
+            let x = round.seen.result.output_tokens_per_second?;
+            let label = format!("{} in flight", round.concurrency);
+            Some(Dot::new_dot(x, (latency.value)(round)?, Some(label)))
         };
         let curves = [("sustained", true), ("not sustained", false)];
-        let curves = curves.map(|(label, held)| Curve {
-            label: label.into(),
-            points: self.points(Some(held), dot),
-            joined: held,
-        });
+        let curves =
+            curves.map(|(label, held)| Curve::new_curve(label, self.points(Some(held), dot), held));
         let curves = drawn(curves.into());
         let count: usize = curves.iter().map(|c| c.points.len()).sum();
         if count < 2 {
@@ -173,14 +162,7 @@ impl LoadLineCharts<'_> {
 
     /// A figure over requests in flight, its limit, and the predicted load line.
     fn over_load(&self, figure: &RoundCurve) -> Option<Chart> {
-        let dot = |round: &LoadlineRound| {
-            Some(Dot {
-                x: round.concurrency.into(),
-                y: (figure.value)(round)?,
-                range: None,
-                label: Some(format!("round {}", round.number)),
-            })
-        };
+        let dot = |round: &LoadlineRound| round_dot(round, (figure.value)(round));
         let (held, failed) = (self.points(Some(true), dot), self.points(Some(false), dot));
         let heights = held.iter().chain(&failed).map(|d| d.y);
         let heights = heights.chain(figure.limit.iter().map(|l| l.0));
@@ -194,12 +176,7 @@ impl LoadLineCharts<'_> {
             Curve::new_curve("not sustained", failed, false),
         ];
         if let Some(x) = self.line.prediction.concurrency {
-            let x = x as f64;
-            let ends = [0.0, highest].map(|y| Dot {
-                x,
-                y,
-                ..Dot::default()
-            });
+            let ends = [0.0, highest].map(|y| Dot::new_dot(x as f64, y, None));
             curves.push(Curve::new_curve("predicted load line", ends.to_vec(), true));
         }
         let plot = Curves {
@@ -215,26 +192,17 @@ impl LoadLineCharts<'_> {
 
     /// How many of the requests ran at once, and how many waited long: what the check for queueing counts.
     fn queueing(&self) -> Option<Chart> {
-        let dot = |value: fn(&LoadlineRound) -> Option<f64>| {
-            move |round: &LoadlineRound| {
-                Some(Dot {
-                    x: round.concurrency.into(),
-                    y: value(round)?,
-                    range: None,
-                    label: Some(format!("round {}", round.number)),
-                })
-            }
+        let points = |value: fn(&LoadlineRound) -> Option<f64>| {
+            self.points(None, |r| round_dot(r, value(r)))
         };
-        let at_once = self.points(
-            None,
-            dot(|r| concurrency_reached(&r.seen, r.concurrency.into()).map(|n| n as f64)),
-        );
-        let long = self.points(None, dot(|r| r.seen.queued_long.map(|n| n as f64)));
+        let at_once =
+            points(|r| concurrency_reached(&r.seen, r.concurrency.into()).map(|n| n as f64));
+        let long = points(|r| r.seen.queued_long.map(|n| n as f64));
         if at_once.is_empty() && long.is_empty() {
             return None;
         }
         let missing = self.line.rounds.len() - at_once.len().max(long.len());
-        let sent = self.points(None, dot(|r| Some(r.concurrency.into())));
+        let sent = points(|r| Some(r.concurrency.into()));
         let plot = Curves {
             x: axis(ACROSS, ""),
             y: axis("requests", ""),
@@ -248,6 +216,12 @@ impl LoadLineCharts<'_> {
         let title = format!("Queueing over {ACROSS}");
         Some(self.chart("queueing", title, missing, plot))
     }
+}
+
+/// A point over the requests in flight of a round.
+fn round_dot(round: &LoadlineRound, y: Option<f64>) -> Option<Dot> {
+    let label = format!("round {}", round.number);
+    Some(Dot::new_dot(round.concurrency.into(), y?, Some(label)))
 }
 
 fn drawn(mut curves: Vec<Curve>) -> Vec<Curve> {

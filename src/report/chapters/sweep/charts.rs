@@ -6,7 +6,7 @@ use super::read::{CellFigure, KV_USED, LATENCY, PEAK, SweepCell, SweepDocument, 
 use crate::report::chart::front::{describe_front, is_on_front, pareto_front};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Heat, Plot, Scale, Square};
 use crate::report::layout::{
-    capitalize_first, counted_words, format_figure, join_sentences, unsigned_zero,
+    capitalize_first, counted_words, distinct_items, format_figure, join_sentences, unsigned_zero,
 };
 use std::collections::HashMap;
 
@@ -170,12 +170,7 @@ fn heat_map(
             }
             None => {
                 // Each reason once: `oom`, `oom / timeout`.
-                let mut words: Vec<String> = Vec::new();
-                for word in cells.iter().map(|c| c.failure_reason()) {
-                    if !words.contains(&word) {
-                        words.push(word);
-                    }
-                }
+                let mut words = distinct_items(cells.iter().map(|c| c.failure_reason()));
                 words.truncate(3);
                 words.join(" / ")
             }

@@ -12,7 +12,9 @@ use super::Sources;
 use crate::breakdown::Component;
 use crate::engine::facts::{Finding, Severity};
 use crate::report::content::{Chapter, ContentBlock, note_block};
-use crate::report::layout::{counted_words, format_duration, format_moment, grouped_count};
+use crate::report::layout::{
+    counted_words, distinct_items, format_duration, format_moment, grouped_count,
+};
 use crate::report::material::Material;
 use axes::varying_axes;
 pub(super) use axes::{describe_cell, order_values};
@@ -131,12 +133,8 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
         ("several_engines", "engines", |c| c.engine.as_ref()),
     ];
     for (code, what, pick) in words {
-        let mut distinct: Vec<String> = Vec::new();
-        for word in cells.iter().filter(|c| c.is_done()).filter_map(|c| pick(c)) {
-            if !distinct.contains(word) {
-                distinct.push(word.to_owned());
-            }
-        }
+        let done = cells.iter().filter(|c| c.is_done());
+        let distinct = distinct_items(done.filter_map(|c| pick(c)).cloned());
         if distinct.len() > 1 {
             let text = format!("{what}: {}", list_few(&distinct));
             blocks.push(note_block(Severity::Info, code, text));

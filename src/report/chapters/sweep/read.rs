@@ -8,7 +8,7 @@ use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
 };
 use crate::report::tables::ItemFigure;
-use crate::units::GIB;
+use crate::units::{gib_signed, to_gib};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,19 +64,19 @@ pub(crate) type CellFigure = ItemFigure<RowFigures>;
 /// Every figure of the table, in its order.
 #[rustfmt::skip]
 pub(crate) static FIGURES: [CellFigure; 15] = [
-    ItemFigure::new("peak_gib", "peak", "GiB", |f| gib(f.peak_bytes)),
+    ItemFigure::new("peak_gib", "peak", "GiB", |f| f.peak_bytes.map(to_gib)),
     // As the bench of the cell counts them.
     ItemFigure::new("tokens_per_second", "throughput", "tokens/s", |f| f.tokens_per_second),
     ItemFigure::new("mean_latency_ms", "mean latency", "ms", |f| f.mean_latency_ms),
     ItemFigure::new("ttft_mean_ms", "mean time to first token", "ms", |f| f.ttft_mean_ms),
-    ItemFigure::new("model_weights_gib", "weights", "GiB", |f| gib(f.model_weights_bytes)),
-    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| gib(f.kv_pool_bytes)),
+    ItemFigure::new("model_weights_gib", "weights", "GiB", |f| f.model_weights_bytes.map(to_gib)),
+    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| f.kv_pool_bytes.map(to_gib)),
     ItemFigure::new("kv_pool_tokens", "KV pool", "tokens", |f| f.kv_pool_tokens.map(|n| n as f64)),
     // What the load used of the KV pool at most.
-    ItemFigure::new("kv_used_gib", "KV used", "GiB", |f| gib(f.kv_used_bytes)),
-    ItemFigure::new("activations_gib", "activations", "GiB", |f| gib(f.activations_bytes)),
-    ItemFigure::new("overhead_gib", "overhead", "GiB", |f| gib(f.overhead_bytes)),
-    ItemFigure::new("unexplained_gib", "unexplained", "GiB", |f| f.unexplained_bytes.map(|b| b as f64 / GIB)),
+    ItemFigure::new("kv_used_gib", "KV used", "GiB", |f| f.kv_used_bytes.map(to_gib)),
+    ItemFigure::new("activations_gib", "activations", "GiB", |f| f.activations_bytes.map(to_gib)),
+    ItemFigure::new("overhead_gib", "overhead", "GiB", |f| f.overhead_bytes.map(to_gib)),
+    ItemFigure::new("unexplained_gib", "unexplained", "GiB", |f| f.unexplained_bytes.map(gib_signed)),
     ItemFigure::new("requests_per_second", "requests", "1/s", |f| f.requests_per_second),
     ItemFigure::new("tpot_mean_ms", "mean time per further token", "ms", |f| f.tpot_mean_ms),
     ItemFigure::new("requests_completed", "requests done", "", |f| f.completed.map(|n| n as f64)),
@@ -93,11 +93,6 @@ pub(crate) const LATENCY: &CellFigure = &FIGURES[2];
 pub(crate) const TTFT: &CellFigure = &FIGURES[3];
 /// What the load used of the KV pool.
 pub(crate) const KV_USED: &CellFigure = &FIGURES[7];
-
-/// Bytes in GiB.
-pub(crate) fn gib(bytes: Option<u64>) -> Option<f64> {
-    bytes.map(|b| b as f64 / GIB)
-}
 
 /// Settings of one cell that are read.
 const SETTINGS: usize = 200;

@@ -5,8 +5,8 @@ mod alike;
 mod tests;
 mod version;
 
-use super::Sources;
-use super::sweep::read::{CellFigure, gib};
+use super::sweep::read::CellFigure;
+use super::{Sources, change};
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
@@ -15,6 +15,7 @@ use crate::report::figures::cell_by;
 use crate::report::layout::{counted_words, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
+use crate::units::to_gib;
 use alike::{Alike, changed_settings, group_alike_runs};
 
 /// A figure that moved by more is reported, percent.
@@ -31,10 +32,10 @@ const NAMED: usize = 6;
 static WATCHED: [CellFigure; 6] = [
     ItemFigure::new("kv_pool_tokens", "KV pool", "tokens", |f| f.kv_pool_tokens.map(|n| n as f64)),
     // By the engine's word, else as the breakdown found it.
-    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| gib(f.kv_pool_bytes.or(f.kv_cache_bytes))),
-    ItemFigure::new("peak_gib", "Peak", "GiB", |f| gib(f.peak_bytes)),
-    ItemFigure::new("weights_gib", "Weights", "GiB", |f| gib(f.model_weights_bytes)),
-    ItemFigure::new("overhead_gib", "Identified overhead", "GiB", |f| gib(f.overhead_bytes)),
+    ItemFigure::new("kv_pool_gib", "KV pool", "GiB", |f| f.kv_pool_bytes.or(f.kv_cache_bytes).map(to_gib)),
+    ItemFigure::new("peak_gib", "Peak", "GiB", |f| f.peak_bytes.map(to_gib)),
+    ItemFigure::new("weights_gib", "Weights", "GiB", |f| f.model_weights_bytes.map(to_gib)),
+    ItemFigure::new("overhead_gib", "Identified overhead", "GiB", |f| f.overhead_bytes.map(to_gib)),
     ItemFigure::new("tokens_per_second", "Throughput", "tokens/s", |f| f.tokens_per_second),
 ];
 
@@ -73,12 +74,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
         &trends,
         material.runs.len() - whole.len(),
     ));
-    vec![Chapter {
-        id: "trend".into(),
-        title: "Over versions and time".into(),
-        blocks,
-        ..Chapter::default()
-    }]
+    Chapter::of_parts("trend", "Over versions and time", blocks, Vec::new())
 }
 
 /// What the runs are put in order by.
@@ -349,7 +345,7 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
             continue;
         };
         titles.push(watched.title);
-        let Some(percent) = percent_change(before, after).filter(|p| p.abs() > MOVED) else {
+        let Some(percent) = change(Some(before), Some(after)).filter(|p| p.abs() > MOVED) else {
             continue;
         };
         let verb = if percent < 0.0 { "shrank" } else { "grew" };
@@ -392,11 +388,6 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
         }
     }
     sentences
-}
-
-/// The change in percent of the first; none of nothing.
-fn percent_change(before: f64, after: f64) -> Option<f64> {
-    (before != 0.0).then(|| (after - before) / before.abs() * 100.0)
 }
 
 fn format_figure(watched: &CellFigure, value: f64) -> String {

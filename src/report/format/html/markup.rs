@@ -2,6 +2,7 @@
 //! that. A template engine would save little, does not notice a missing escape, and finds its mistakes only when it runs.
 
 use super::super::words;
+use crate::report::chart::escape_text;
 
 /// HTML under construction.
 #[derive(Debug, Default)]
@@ -16,13 +17,13 @@ impl Markup {
 
     /// A text of one line.
     pub fn write_text(&mut self, text: &str) -> &mut Markup {
-        escape(&words::one_line(text), &mut self.0);
+        self.0.push_str(&escape_text(&words::one_line(text)));
         self
     }
 
     /// A text of many lines.
     pub fn write_listing(&mut self, text: &str) -> &mut Markup {
-        escape(&words::clean_listing(text), &mut self.0);
+        self.0.push_str(&escape_text(&words::clean_listing(text)));
         self
     }
 
@@ -64,19 +65,6 @@ impl Markup {
     /// All of it.
     pub fn into_text(self) -> String {
         self.0
-    }
-}
-
-fn escape(text: &str, to: &mut String) {
-    for c in text.chars() {
-        match c {
-            '&' => to.push_str("&amp;"),
-            '<' => to.push_str("&lt;"),
-            '>' => to.push_str("&gt;"),
-            '"' => to.push_str("&quot;"),
-            '\'' => to.push_str("&#39;"),
-            c => to.push(c),
-        }
     }
 }
 
