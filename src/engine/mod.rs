@@ -34,7 +34,7 @@ pub mod vllm;
 
 pub use bench::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, NO_PROBE, PlanError, PlannedFile,
-    ReadError, ignored_notes,
+    ReadError,
 };
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
 pub use id::{EngineId, UnknownEngine, shown_name};

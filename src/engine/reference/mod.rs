@@ -27,6 +27,9 @@ pub fn labelled(container: &ContainerFacts) -> bool {
 /// Name of its program.
 const PROGRAM: &str = "reference-engine";
 
+/// The mark of its lines on milestones and progress.
+const PHASE: &str = "reference-engine phase=";
+
 /// The pool's size in bytes is on its `/metrics` but is not read from there: the measurement is
 /// calibrated against this engine, so its memory must be measured.
 const NAMES: Names = Names {
@@ -145,17 +148,6 @@ fn program_words(facts: &ContainerFacts) -> Option<Vec<String>> {
             let at = command.argv.iter().position(|w| basename(w) == PROGRAM)?;
             Some(command.argv.split_off(at + 1))
         })
-}
-
-/// `k=v` words of a phase line.
-fn phase_line(line: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
-    let at = line.find("reference-engine phase=")?;
-    Some(
-        line[at..]
-            .split_whitespace()
-            .skip(1)
-            .filter_map(|w| w.split_once('=')),
-    )
 }
 
 #[cfg(test)]
