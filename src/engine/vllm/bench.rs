@@ -57,11 +57,12 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
 /// The environment of an engine within the bench. Its sockets and compiled kernels go where the
 /// result goes, and go with it: in the container's `/tmp` they would stay.
 fn own_engine(result_path: &str) -> Vec<(String, String)> {
-    let mut env = super::debug_log();
-    if let Some((folder, _)) = result_path.rsplit_once('/') {
-        env.push(("TMPDIR".to_owned(), folder.to_owned()));
-    }
-    env
+    let folder = result_path.rsplit_once('/').map(|(folder, _)| folder);
+    let variables = super::DEBUG_LOG.iter().copied();
+    variables
+        .chain(folder.map(|folder| ("TMPDIR", folder)))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 fn check(job: &BenchJob<'_>) -> Result<(), PlanError> {
