@@ -30,7 +30,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
         // An entrypoint runs the command that follows it.
         let other = argv.get(at + 1).map(|w| basename(w));
         let last = argv.iter().rposition(begins)?;
-        (!other.is_some_and(|w| TOOLS.contains(&w))).then_some(last + 1)
+        (other.is_none_or(|w| !TOOLS.contains(&w))).then_some(last + 1)
     };
     let of_flags = || ServerCommand::of_flags(&facts.argv, "--");
     ServerCommand::find(facts, flags_at).or_else(|| of_flags().filter(|_| ours))
