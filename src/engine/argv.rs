@@ -131,7 +131,8 @@ impl Flags {
                 flags.positionals.push(word.to_owned());
                 continue;
             }
-            let (mut name, mut values, mut negated) = split(word, grammar);
+            let (mut name, mut values) = split(word, grammar);
+            let mut negated = false;
             let mut takes = grammar.takes(&name);
             if takes.is_none() {
                 if let Some(positive) = name.strip_prefix("no_") {
@@ -209,7 +210,7 @@ fn is_flag(word: &str) -> bool {
 }
 
 /// Name and value of a flag that may carry its value after `=`.
-fn split(word: &str, grammar: &Grammar) -> (String, Vec<String>, bool) {
+fn split(word: &str, grammar: &Grammar) -> (String, Vec<String>) {
     let (head, value) = match word.split_once('=') {
         Some((head, value)) => (head, Some(value.to_owned())),
         None => (word, None),
@@ -225,7 +226,7 @@ fn split(word: &str, grammar: &Grammar) -> (String, Vec<String>, bool) {
         }
         None => grammar.short_name(head.trim_start_matches('-')),
     };
-    (name, value.or(glued).into_iter().collect(), false)
+    (name, value.or(glued).into_iter().collect())
 }
 
 #[cfg(test)]

@@ -124,13 +124,134 @@ fn check(valid: bool, otherwise: &str) -> Result<(), PlanError> {
     valid.then_some(()).ok_or_else(refusal)
 }
 
-/// Notes on what was requested and `bench` does not have.
-pub fn ignored_notes<'a>(
-    bench: &'a str,
-    requested: &'a [(&'a str, bool)],
-) -> impl Iterator<Item = String> + 'a {
-    let requested = requested.iter().filter(|(_, requested)| *requested);
-    requested.map(move |(what, _)| format!("{bench} has no {what}; it was ignored"))
+/// A part of what is requested: its name in notes, and whether it was asked for.
+pub type RequestedPart = (&'static str, fn(&BenchJob<'_>) -> bool);
+
+/// A fixed batch.
+pub const BATCH_SIZE: RequestedPart = ("batch size", |job| job.workload.batch_size.is_some());
+/// Measured iterations.
+pub const ITERATIONS: RequestedPart = ("number of iterations", |job| {
+    job.workload.num_iters.is_some()
+});
+/// Requests of a bench that has iterations.
+pub const PROMPTS: RequestedPart = ("number of prompts", |job| {
+    job.workload.num_prompts.is_some()
+});
+/// The most requests at once.
+pub const CONCURRENCY: RequestedPart =
+    ("concurrency", |job| job.workload.max_concurrency.is_some());
+/// Requests per second.
+pub const REQUEST_RATE: RequestedPart = ("request rate", |job| job.workload.request_rate.is_some());
+/// A warm-up; one of nothing needs no bench that has it.
+pub const WARMUP: RequestedPart = ("warm-up", |job| {
+    job.workload.num_iters_warmup.is_some_and(|n| n > 0)
+});
+
+/// A bench's command line in the making. Flags that the installed bench lacks are not passed.
+pub struct BenchLine<'a> {
+    job: &'a BenchJob<'a>,
+    /// The bench, as notes call it.
+    bench: String,
+    knows: &'a dyn Fn(&str) -> bool,
+    /// The words so far.
+    pub argv: Vec<String>,
+    unknown: Vec<String>,
+    /// [`BenchPlan::notes`] so far.
+    pub notes: Vec<String>,
+}
+
+impl<'a> BenchLine<'a> {
+    /// The line that begins with `program`; `bench` is what notes call it, `knows` whether it has a
+    /// flag.
+    pub fn new(
+        job: &'a BenchJob<'a>,
+        bench: String,
+        program: &[&str],
+        knows: &'a dyn Fn(&str) -> bool,
+    ) -> BenchLine<'a> {
+        BenchLine {
+            job,
+            bench,
+            knows,
+            argv: program.iter().map(|word| (*word).to_owned()).collect(),
+            unknown: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether the installed bench has a flag.
+    pub fn knows(&self, flag: &str) -> bool {
+        (self.knows)(flag)
+    }
+
+    /// A flag that the request cannot do without.
+    pub fn need(&mut self, flag: &str, value: impl ToString) {
+        if !self.ours(flag, value) {
+            self.unknown.push(flag.to_owned());
+        }
+    }
+
+    /// The same without a value.
+    pub fn need_switch(&mut self, flag: &str) {
+        if !self.our_switch(flag) {
+            self.unknown.push(flag.to_owned());
+        }
+    }
+
+    /// A flag for a value that the user set, if any.
+    pub fn asked(&mut self, flag: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.need(flag, value);
+        }
+    }
+
+    /// The same with a value of ours where the user has none.
+    pub fn asked_or(&mut self, flag: &str, value: Option<u32>, ours: u32) {
+        match value {
+            Some(value) => self.need(flag, value),
+            None => {
+                self.ours(flag, ours);
+            }
+        }
+    }
+
+    /// A flag that only improves the bench; left out where it is unknown.
+    pub fn ours(&mut self, flag: &str, value: impl ToString) -> bool {
+        let known = self.our_switch(flag);
+        self.argv.extend(known.then(|| value.to_string()));
+        known
+    }
+
+    /// The same without a value.
+    pub fn our_switch(&mut self, flag: &str) -> bool {
+        let known = self.knows(flag);
+        self.argv.extend(known.then(|| flag.to_owned()));
+        known
+    }
+
+    /// Notes what was requested of what the bench does not have.
+    pub fn no_effect(&mut self, parts: &[RequestedPart]) {
+        for (part, _) in parts.iter().filter(|(_, requested)| requested(self.job)) {
+            let note = format!("{} has no {part}; it was ignored", self.bench);
+            self.notes.push(note);
+        }
+    }
+
+    /// The plan of this line. `command` is what an error calls the bench.
+    pub fn finish(self, command: &str, result_path: String) -> Result<BenchPlan, PlanError> {
+        if !self.unknown.is_empty() {
+            return Err(PlanError::UnknownFlags {
+                bench: command.to_owned(),
+                flags: self.unknown.join(", "),
+            });
+        }
+        Ok(BenchPlan {
+            argv: self.argv,
+            result_path,
+            notes: self.notes,
+            ..BenchPlan::default()
+        })
+    }
 }
 
 /// A command to run inside the container.
@@ -257,6 +378,89 @@ pub enum BenchProgress {
     },
 }
 
+/// What an output line says of a bench's progress, by a text in it.
+pub enum ProgressSign {
+    /// A line that begins so begins the part.
+    Begins(&'static str, BenchProgress),
+    /// A line with the text begins the part.
+    Holds(&'static str, BenchProgress),
+    /// The bar of this name begins the part while it is at 0, and says nothing afterwards.
+    AtZero(&'static str, BenchProgress),
+    /// The bar of this name begins the measured part at 0, and reports its steps afterwards.
+    Steps(&'static str),
+    /// A bar without a name reports steps.
+    UnnamedSteps,
+}
+
+/// Reads one output line by the first of the signs that it has.
+pub fn progress_of(line: &str, signs: &[ProgressSign]) -> Option<BenchProgress> {
+    // A bar redraws itself after a carriage return: only its last state counts.
+    let mut states = line.rsplit(['\r', '\n']).map(str::trim);
+    let line = states.find(|state| !state.is_empty())?;
+    // Bars go to stderr and can be glued to what stdout left unfinished.
+    let bar_of = |name: &str| Some(&line[line.rfind(name)? + name.len()..]);
+    for sign in signs {
+        match sign {
+            ProgressSign::Begins(text, part) if line.starts_with(text) => return Some(*part),
+            ProgressSign::Holds(text, part) if line.contains(text) => return Some(*part),
+            ProgressSign::Begins(..) | ProgressSign::Holds(..) => {}
+            ProgressSign::AtZero(name, part) => {
+                if let Some(bar) = bar_of(name) {
+                    return (bar_counts(bar)?.0 == 0).then_some(*part);
+                }
+            }
+            ProgressSign::Steps(name) => {
+                if let Some(bar) = bar_of(name) {
+                    return Some(match bar_counts(bar)? {
+                        (0, _) => BenchProgress::Measuring,
+                        (done, of) => BenchProgress::Step { done, of },
+                    });
+                }
+            }
+            ProgressSign::UnnamedSteps => {
+                let (done, of) = bar_counts(line)?;
+                return Some(BenchProgress::Step { done, of });
+            }
+        }
+    }
+    None
+}
+
+/// ` 20%|██        | 1/5 [00:00<00:02,  1.91it/s]` → 1 of 5.
+fn bar_counts(bar: &str) -> Option<(u64, u64)> {
+    let (percent, rest) = bar.split_once('%')?;
+    percent.trim().parse::<u8>().ok()?;
+    let counts = rest.rsplit_once('|')?.1.split('[').next()?;
+    let (done, of) = counts.trim().split_once('/')?;
+    Some((done.trim().parse().ok()?, of.trim().parse().ok()?))
+}
+
+/// `key=value` words of a line of plimsoll's own programs, from `mark` on, which ends in `phase=`.
+pub fn phase_words<'a>(line: &'a str, mark: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let text = line.find(mark).map_or("", |at| &line[at..]);
+    let words = text.split_whitespace().skip(1);
+    words.filter_map(|word| word.split_once('='))
+}
+
+/// Reads one such line: the part that each phase begins, and the phase that reports `n=` of `of=`.
+pub fn phase_progress(
+    line: &str,
+    mark: &str,
+    parts: &[(&str, BenchProgress)],
+    step: &str,
+) -> Option<BenchProgress> {
+    let word = |key: &str| phase_words(line, mark).find_map(|(k, v)| (k == key).then_some(v));
+    let phase = word("phase")?;
+    if phase == step {
+        return Some(BenchProgress::Step {
+            done: word("n")?.parse().ok()?,
+            of: word("of")?.parse().ok()?,
+        });
+    }
+    let part = parts.iter().find(|(name, _)| *name == phase);
+    part.map(|(_, part)| *part)
+}
+
 /// A result file's JSON object.
 pub type Object = Map<String, Value>;
 
@@ -286,9 +490,25 @@ pub fn required(object: &Object, key: &'static str) -> Result<Option<f64>, ReadE
 }
 
 /// Whether a text is a percentile's number, 0 to 100.
-pub fn is_percent(text: &str) -> bool {
+fn is_percent(text: &str) -> bool {
     text.parse::<f64>()
         .is_ok_and(|p| (0.0..=100.0).contains(&p))
+}
+
+/// Percentiles by name, `p50` or `50`, times `scale` as milliseconds, and the median; what a bench
+/// writes beside them (`average`) is left out.
+pub fn percentiles(object: Option<&Value>, scale: f64) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    for (name, value) in object.and_then(Value::as_object).into_iter().flatten() {
+        let percent = name.strip_prefix(['p', 'P']).unwrap_or(name);
+        if let (true, Some(value)) = (is_percent(percent), figure(value)) {
+            found.insert(format!("p{percent}"), value * scale);
+        }
+    }
+    if let Some(median) = found.get("p50").copied() {
+        found.insert("median".to_owned(), median);
+    }
+    found
 }
 
 /// Reads a client's serving result; latencies in milliseconds. `total` is its key for total tokens

@@ -15,6 +15,7 @@
 //! A series is what one engine object captures. It is printed once by the executor that only
 //! estimates the KV pool, again by the final one, and by a draft model's engine as well.
 
+use super::log::figures::after;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -227,10 +228,6 @@ fn graph(line: &str) -> Option<(Graph, bool)> {
         Some(rest) => Some((Graph::read(rest)?, true)),
         None => Some((Graph::read(of(&["Skipping CUDA graph warmup"])?)?, false)),
     }
-}
-
-fn after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
-    text.split_once(words).map(|(_, rest)| rest)
 }
 
 /// The number that a text begins with, and what follows it.

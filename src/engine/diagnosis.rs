@@ -395,20 +395,10 @@ impl<'a> Judge<'a> {
         }
         // Of several rows that a line has, the first counts.
         for (index, row) in TABLE.phases.iter().enumerate().rev() {
-            for at in row
-                .mark
-                .iter()
-                .flat_map(|sign| judge.lines_with(sign))
-                .collect::<Vec<_>>()
-            {
+            for at in judge.lines_with_any(&row.mark) {
                 judge.marks[at] = Some(row);
             }
-            for at in row
-                .frame
-                .iter()
-                .flat_map(|sign| judge.lines_with(sign))
-                .collect::<Vec<_>>()
-            {
+            for at in judge.lines_with_any(&row.frame) {
                 if !is_quiet(&lines[at]) {
                     judge.frames[at] = Some(index);
                 }
@@ -437,10 +427,13 @@ impl<'a> Judge<'a> {
         lines.iter().copied().filter(holds).collect()
     }
 
+    /// The same of several signs.
+    fn lines_with_any(&self, signs: &[String]) -> Vec<usize> {
+        signs.iter().flat_map(|s| self.lines_with(s)).collect()
+    }
+
     fn has_any(&self, signs: &[String], from: usize) -> bool {
-        signs
-            .iter()
-            .any(|sign| self.lines_with(sign).iter().any(|at| *at >= from))
+        self.lines_with_any(signs).iter().any(|at| *at >= from)
     }
 
     fn judge(&self, count: usize) -> Diagnosis {
@@ -689,21 +682,19 @@ impl<'a> Judge<'a> {
 
     /// Whether the engine came to serve requests.
     fn is_served(&self) -> bool {
-        let serving = |row: &&PhaseMark| matches!(row.phase.as_str(), "serving" | "http_bind");
-        self.marks
-            .iter()
-            .copied()
-            .flatten()
-            .any(|row| serving(&row))
+        (0..self.marks.len()).any(|at| self.serves_at(at))
+    }
+
+    /// Whether a line of progress shows that it serves.
+    fn serves_at(&self, at: usize) -> bool {
+        let phase = self.marks[at].map(|row| row.phase.as_str());
+        matches!(phase, Some("serving" | "http_bind"))
     }
 
     /// Whether a start after this one came to serve, and is the last.
     fn is_served_after(&self, life: usize) -> bool {
         let last = self.lives.last().copied().unwrap_or(0);
-        let serving = |at: usize| {
-            let phase = self.marks[at].map(|row| row.phase.as_str());
-            self.lives[at] == last && matches!(phase, Some("serving" | "http_bind"))
-        };
+        let serving = |at: usize| self.lives[at] == last && self.serves_at(at);
         life < last && (0..self.lines.len()).any(serving)
     }
 

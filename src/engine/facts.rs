@@ -26,6 +26,11 @@ pub enum FactValue {
 }
 
 impl FactValue {
+    /// A count that fits.
+    pub fn count(count: u64) -> Option<FactValue> {
+        i64::try_from(count).ok().map(FactValue::Int)
+    }
+
     /// A figure or count; `None` for everything else.
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -43,6 +48,15 @@ impl FactValue {
             other => other.number().into_iter().collect(),
         }
     }
+}
+
+/// The entries of a record or a row whose values are known.
+pub fn known_entries<const N: usize>(
+    entries: [(&str, Option<FactValue>); N],
+) -> BTreeMap<String, FactValue> {
+    let entries = entries.into_iter();
+    let known = entries.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    known.collect()
 }
 
 impl std::fmt::Display for FactValue {
@@ -84,6 +98,19 @@ pub struct Fact {
 }
 
 impl Fact {
+    /// What ranks print one by one: one figure as itself, more of them as a list.
+    pub fn of_ranks(facts: &[Fact]) -> Option<Fact> {
+        let value = match facts {
+            [] => return None,
+            [one] => one.value.clone(),
+            all => FactValue::List(all.iter().filter_map(|f| f.value.number()).collect()),
+        };
+        let mut quote: Vec<String> = facts.iter().flat_map(|f| f.quote.clone()).collect();
+        quote.dedup();
+        quote.truncate(64);
+        Some(Fact::new(value, quote, facts[0].at_ns))
+    }
+
     /// A fact with the lines that show it.
     pub fn new(value: FactValue, quote: Vec<String>, at_ns: Option<AtNs>) -> Fact {
         Fact {

@@ -34,7 +34,7 @@ pub mod vllm;
 
 pub use bench::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, NO_PROBE, PlanError, PlannedFile,
-    ReadError, ignored_notes,
+    ReadError,
 };
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
 pub use id::{EngineId, UnknownEngine, shown_name};
@@ -44,6 +44,7 @@ use facts::LogReport;
 use limits::LoadLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use settings::arguments_of;
 use std::collections::BTreeMap;
 
 /// A fresh parser for `engine`'s log, with or without a carrier's wrapping.
@@ -104,6 +105,16 @@ pub struct EngineDescription {
     pub own_log_marks: &'static [&'static str],
     /// The words before [`ServePlan::cmd`] where no image's entrypoint supplies them.
     pub program: &'static [&'static str],
+    /// The words that make an image of it serve, with places for `{model}` and `{port}`.
+    pub serve: &'static str,
+    /// The whole command of its server, where it is not `program` and `serve`.
+    pub serve_alone: Option<&'static str>,
+    /// Variables for a server that plimsoll starts, with the same places.
+    pub serve_env: &'static [(&'static str, &'static str)],
+    /// Whether such a server is given the requested settings.
+    pub serve_settings: bool,
+    /// The path that answers 200 once it serves.
+    pub health_path: &'static str,
     /// Protocol of plimsoll's load client for this engine's servers.
     pub dialect: Dialect,
     /// The default load generators: for a serving container, and for an idle one. An engine without
@@ -130,8 +141,25 @@ impl EngineDescription {
         log_marks: &[],
         own_log_marks: &[],
         program: &[],
+        serve: "",
+        serve_alone: None,
+        serve_env: &[],
+        serve_settings: true,
+        health_path: "/health",
         dialect: Dialect::Completions,
         default_loads: (LoadKind::Serve, LoadKind::Latency),
+    };
+}
+
+/// Methods that read a field of an engine's description.
+macro_rules! described {
+    ($($field:ident: $kind:ty;)*) => {
+        $(
+            #[doc = concat!("[`EngineDescription::", stringify!($field), "`].")]
+            fn $field(&self) -> $kind {
+                self.description().$field
+            }
+        )*
     };
 }
 
@@ -140,9 +168,24 @@ pub trait Engine: Sync {
     /// What is constant about it.
     fn description(&self) -> &'static EngineDescription;
 
-    /// [`EngineDescription::name`].
-    fn name(&self) -> &'static str {
-        self.description().name
+    described! {
+        name: &'static str;
+        aliases: &'static [&'static str];
+        simulated: bool;
+        without_graphs: Option<&'static [&'static str]>;
+        estimated_as: Option<EngineId>;
+        load_limits: LoadLimits;
+        release_images: &'static [&'static str];
+        takes_all_gpus: bool;
+        default_port: u16;
+        endpoints: &'static [&'static str];
+        identity: &'static [(&'static str, &'static str)];
+        queue_histogram: Option<&'static str>;
+        log_marks: &'static [&'static str];
+        own_log_marks: &'static [&'static str];
+        dialect: Dialect;
+        program: &'static [&'static str];
+        health_path: &'static str;
     }
 
     /// The name that people read.
@@ -151,61 +194,11 @@ pub trait Engine: Sync {
         description.shown.unwrap_or(description.name)
     }
 
-    /// [`EngineDescription::aliases`].
-    fn aliases(&self) -> &'static [&'static str] {
-        self.description().aliases
-    }
-
-    /// [`EngineDescription::simulated`].
-    fn simulated(&self) -> bool {
-        self.description().simulated
-    }
-
-    /// [`EngineDescription::without_graphs`].
-    fn without_graphs(&self) -> Option<&'static [&'static str]> {
-        self.description().without_graphs
-    }
-
-    /// [`EngineDescription::estimated_as`].
-    fn estimated_as(&self) -> Option<EngineId> {
-        self.description().estimated_as
-    }
-
-    /// [`EngineDescription::load_limits`].
-    fn load_limits(&self) -> LoadLimits {
-        self.description().load_limits
-    }
-
-    /// [`EngineDescription::release_images`].
-    fn release_images(&self) -> &'static [&'static str] {
-        self.description().release_images
-    }
-
-    /// [`EngineDescription::takes_all_gpus`].
-    fn takes_all_gpus(&self) -> bool {
-        self.description().takes_all_gpus
-    }
-
     /// Recognises the engine in a container by command, image and labels.
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition>;
 
     /// Settings in the command and environment of process 1.
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
-
-    /// [`EngineDescription::default_port`].
-    fn default_port(&self) -> u16 {
-        self.description().default_port
-    }
-
-    /// [`EngineDescription::endpoints`].
-    fn endpoints(&self) -> &'static [&'static str] {
-        self.description().endpoints
-    }
-
-    /// [`EngineDescription::identity`].
-    fn identity(&self) -> &'static [(&'static str, &'static str)] {
-        self.description().identity
-    }
 
     /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
     /// data that other clients need.
@@ -213,23 +206,8 @@ pub trait Engine: Sync {
         self.endpoints().iter().copied().find(|p| *p == "/metrics")
     }
 
-    /// [`EngineDescription::queue_histogram`].
-    fn queue_histogram(&self) -> Option<&'static str> {
-        self.description().queue_histogram
-    }
-
     /// Reads the endpoints' replies.
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
-
-    /// [`EngineDescription::log_marks`].
-    fn log_marks(&self) -> &'static [&'static str] {
-        self.description().log_marks
-    }
-
-    /// [`EngineDescription::own_log_marks`].
-    fn own_log_marks(&self) -> &'static [&'static str] {
-        self.description().own_log_marks
-    }
 
     /// What the log of a running engine lacks about memory, and how to enable it: one sentence.
     /// `on_gpu`: its memory is a GPU's.
@@ -249,11 +227,6 @@ pub trait Engine: Sync {
     fn default_bench(&self, serving: bool) -> LoadKind {
         let (for_server, for_idle) = self.description().default_loads;
         if serving { for_server } else { for_idle }
-    }
-
-    /// [`EngineDescription::dialect`].
-    fn dialect(&self) -> Dialect {
-        self.description().dialect
     }
 
     /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
@@ -293,12 +266,9 @@ pub trait Engine: Sync {
         None
     }
 
-    /// Command and environment that make a container of this engine serve (`plimsoll run`).
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan;
-
-    /// [`EngineDescription::program`].
-    fn program(&self) -> &'static [&'static str] {
-        self.description().program
+    /// [`EngineDescription::serve`], where it depends on the model.
+    fn serve_words(&self, _model: &str) -> &'static str {
+        self.description().serve
     }
 
     /// How the command of its server begins, also where its images' entrypoint supplies that.
@@ -310,26 +280,9 @@ pub trait Engine: Sync {
         }
     }
 
-    /// The whole command of a server in a container that waits idly.
-    fn serve_argv(&self, job: &ServeJob<'_>) -> Vec<String> {
-        let program = self.program().iter().map(|w| (*w).to_owned());
-        program.chain(self.serve(job).cmd).collect()
-    }
-
     /// Commands that check for a model in a serving container, and that fetch it; `None` where the server does so itself.
     fn pull_commands(&self, _model: &str) -> Option<[Vec<String>; 2]> {
         None
-    }
-
-    /// The path that answers 200 once it serves.
-    fn health_path(&self) -> &'static str {
-        let job = ServeJob {
-            model: "",
-            port: self.default_port(),
-            settings: &RequestedSettings::default(),
-            extra_engine_args: &[],
-        };
-        self.serve(&job).health_path
     }
 
     /// Entrypoint and command that make a container of its image wait idly.
@@ -345,6 +298,24 @@ pub struct Recognition {
     pub evidence: String,
     /// Whether process 1 is the engine's server. False for an idle container with the engine in it.
     pub serving: bool,
+}
+
+impl Recognition {
+    /// Process 1 is the engine's server.
+    pub fn serving(evidence: impl Into<String>) -> Recognition {
+        Recognition {
+            evidence: evidence.into(),
+            serving: true,
+        }
+    }
+
+    /// The engine is there, and `process`, a clause, says what process 1 is.
+    pub fn present(evidence: &str, process: &str) -> Recognition {
+        Recognition {
+            evidence: format!("{evidence}; {process}"),
+            serving: false,
+        }
+    }
 }
 
 /// What command and environment of a server say. `None` is the engine's default.
@@ -444,6 +415,49 @@ pub struct ServePlan {
     pub env: Vec<(String, String)>,
     /// Path that answers 200 once the engine serves.
     pub health_path: &'static str,
+}
+
+impl EngineId {
+    /// Command and environment that make a container of this engine serve (`plimsoll run`).
+    pub fn serve(self, job: &ServeJob<'_>) -> ServePlan {
+        self.plan_server(job, self.serve_words(job.model))
+    }
+
+    /// The whole command of a server in a container that waits idly.
+    pub fn serve_argv(self, job: &ServeJob<'_>) -> Vec<String> {
+        if let Some(words) = self.description().serve_alone {
+            return self.plan_server(job, words).cmd;
+        }
+        let program = self.program().iter().map(|w| (*w).to_owned());
+        program.chain(self.serve(job).cmd).collect()
+    }
+
+    fn plan_server(self, job: &ServeJob<'_>, words: &str) -> ServePlan {
+        let engine = self.description();
+        let port = job.port.to_string();
+        // The model last: its name may contain anything.
+        let fill = |text: &str| text.replace("{port}", &port).replace("{model}", job.model);
+        let mut cmd: Vec<String> = words.split_whitespace().map(fill).collect();
+        let variables = engine.serve_env.iter();
+        let mut env: Vec<(String, String)> = variables
+            .map(|(name, value)| ((*name).to_owned(), fill(value)))
+            .collect();
+        let settings = arguments_of(self, job.settings).into_iter();
+        for words in settings.filter(|_| engine.serve_settings) {
+            match words[0].split_once('=') {
+                Some((name, value)) if !name.starts_with('-') => {
+                    env.push((name.to_owned(), value.to_owned()));
+                }
+                _ => cmd.extend(words),
+            }
+        }
+        cmd.extend(job.extra_engine_args.iter().cloned());
+        ServePlan {
+            cmd,
+            env,
+            health_path: engine.health_path,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use super::argv::basename;
 use super::command::{Command, commands};
-#[cfg(test)]
 use crate::capture::ContainerFacts;
 
 /// Programs that may have a server's command among their arguments without running it.
@@ -33,7 +32,7 @@ const ABOUT: &[&str] = &[
 ];
 
 /// Whether a command only mentions other commands.
-pub fn only_mentions_commands(argv: &[String]) -> bool {
+fn only_mentions_commands(argv: &[String]) -> bool {
     argv.first().is_some_and(|w| TALKERS.contains(&basename(w)))
 }
 
@@ -48,13 +47,61 @@ pub fn image_name(image: &str) -> &str {
     basename(repository).split(':').next().unwrap_or_default()
 }
 
-/// The command of a process 1 that is flags only, with `dash` in front of the first: some runtimes
-/// report an image's entrypoint apart.
-pub fn flags_alone(argv: &[String], dash: &str) -> Option<Command> {
-    argv.first()?.starts_with(dash).then(|| Command {
-        argv: argv.to_vec(),
-        ..Command::default()
-    })
+/// A server's command within process 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCommand {
+    /// The simple command it is part of.
+    pub command: Command,
+    /// Index of the first word after the server's name.
+    pub flags_at: usize,
+}
+
+impl ServerCommand {
+    /// The first of process 1's commands that runs the server: `flags_at` finds where its flags
+    /// begin.
+    pub fn find(
+        facts: &ContainerFacts,
+        flags_at: impl Fn(&[String]) -> Option<usize>,
+    ) -> Option<ServerCommand> {
+        let all = commands(&facts.argv, &facts.env).into_iter();
+        let mut run = all.filter(|command| !only_mentions_commands(&command.argv));
+        run.find_map(|command| {
+            let flags_at = flags_at(&command.argv)?;
+            Some(ServerCommand { command, flags_at })
+        })
+    }
+
+    /// A process 1 that is flags only, with `dash` in front of the first: some runtimes report an
+    /// image's entrypoint apart.
+    pub fn of_flags(argv: &[String], dash: &str) -> Option<ServerCommand> {
+        argv.first()?.starts_with(dash).then(|| ServerCommand {
+            command: Command {
+                argv: argv.to_vec(),
+                ..Command::default()
+            },
+            flags_at: 0,
+        })
+    }
+
+    /// The words after the server's name.
+    pub fn flags(&self) -> &[String] {
+        &self.command.argv[self.flags_at..]
+    }
+
+    /// The word before its flags: the end of the server's name. `None` where process 1 is flags
+    /// only.
+    pub fn last_word(&self) -> Option<&str> {
+        let at = self.flags_at.checked_sub(1)?;
+        self.command.argv.get(at).map(String::as_str)
+    }
+
+    /// How it was recognised, as a sentence.
+    pub fn evidence(&self, facts: &ContainerFacts) -> String {
+        match self.last_word() {
+            Some(word) => format!("process 1 runs `{}`", basename(word)),
+            None => format!("image `{}` was given a server's flags", facts.image),
+        }
+    }
 }
 
 /// Whether an image is named after an engine: the words of its name include one of `names` and none
@@ -141,10 +188,12 @@ mod tests {
     #[test]
     fn an_entrypoint_that_is_reported_apart() {
         let given = words(&["--model", "m"]);
-        assert_eq!(flags_alone(&given, "--").map(|c| c.argv), Some(given));
-        assert_eq!(flags_alone(&words(&["-m", "x"]), "--"), None);
-        assert!(flags_alone(&words(&["-m", "x"]), "-").is_some());
-        assert_eq!(flags_alone(&[], "-"), None);
+        let of_flags = ServerCommand::of_flags;
+        let server = of_flags(&given, "--").unwrap();
+        assert_eq!((server.flags(), server.last_word()), (&given[..], None));
+        assert_eq!(of_flags(&words(&["-m", "x"]), "--"), None);
+        assert!(of_flags(&words(&["-m", "x"]), "-").is_some());
+        assert_eq!(of_flags(&[], "-"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::facts::LogReport;
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{AtNs, ContainerFacts, Probe};
 
@@ -13,6 +13,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     aliases: &["toy-serve"],
     endpoints: &["/health"],
     log_marks: &["toy-serve:"],
+    serve: "toy-serve {model}",
     ..EngineDescription::UNKNOWN
 };
 
@@ -56,14 +57,6 @@ impl Engine for Toy {
 
     fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
         Err(ReadError::Missing("a bench"))
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        ServePlan {
-            cmd: vec!["toy-serve".to_owned(), job.model.to_owned()],
-            env: Vec::new(),
-            health_path: "/health",
-        }
     }
 }
 

@@ -10,8 +10,7 @@ use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob,
-    ServePlan, ServerSettings,
+    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -91,6 +90,8 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     log_marks: MARKS,
     program: &["llama-server"],
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
+    // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
+    serve_env: &[("LLAMA_ARG_LOG_VERBOSITY", "4")],
     ..EngineDescription::UNKNOWN
 };
 
@@ -141,7 +142,12 @@ impl Engine for LlamaCpp {
         bench::progress(kind, line)
     }
 
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
+    fn serve_words(&self, model: &str) -> &'static str {
+        // A path or a `.gguf` ending names a file; anything else is a repository to download from.
+        if model.ends_with(".gguf") || model.starts_with('/') {
+            "-m {model} --host 0.0.0.0 --port {port}"
+        } else {
+            "-hf {model} --host 0.0.0.0 --port {port}"
+        }
     }
 }

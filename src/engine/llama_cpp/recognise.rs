@@ -3,33 +3,25 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{flags_alone, image_is, of_process, only_mentions_commands};
+use crate::engine::process::{ServerCommand, image_is, of_process};
 
 /// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
 const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
 
-/// The server that process 1 is, if it is one: its command, and the index of its first flag.
-pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
     let image = image_is(&facts.image, IMAGES);
-    for command in commands(&facts.argv, &facts.env) {
-        if let Some(at) = server_words(&command.argv, image) {
-            return Some((command, at));
-        }
-    }
     // Only the images for serving have the server as their entrypoint.
     let tag = basename(&facts.image)
         .rsplit_once(':')
         .map_or("", |(_, t)| t);
     let entrypoint = image && tag.starts_with("server");
-    let command = flags_alone(&facts.argv, "-").filter(|_| entrypoint)?;
-    Some((command, 0))
+    let of_flags = || ServerCommand::of_flags(&facts.argv, "-");
+    ServerCommand::find(facts, |argv| flags_at(argv, image))
+        .or_else(|| of_flags().filter(|_| entrypoint))
 }
 
-fn server_words(argv: &[String], image: bool) -> Option<usize> {
-    if only_mentions_commands(argv) {
-        return None;
-    }
+fn flags_at(argv: &[String], image: bool) -> Option<usize> {
     (0..argv.len()).find_map(|i| {
         let next = argv.get(i + 1).map(String::as_str);
         match basename(&argv[i]) {
@@ -46,24 +38,12 @@ fn server_words(argv: &[String], image: bool) -> Option<usize> {
 
 /// Whether the container is llama.cpp's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
-    if let Some((command, at)) = server(facts) {
-        let evidence = match at {
-            0 => format!("image `{}` was given a server's flags", facts.image),
-            _ => format!("process 1 runs `{}`", basename(&command.argv[at - 1])),
-        };
-        return Some(Recognition {
-            evidence,
-            serving: true,
-        });
+    if let Some(server) = server(facts) {
+        return Some(Recognition::serving(server.evidence(facts)));
     }
-    image_is(&facts.image, IMAGES).then(|| Recognition {
-        evidence: format!(
-            "image `{}` is named after llama.cpp; {}",
-            facts.image,
-            of_process(&facts.argv)
-        ),
-        serving: false,
-    })
+    let evidence = format!("image `{}` is named after llama.cpp", facts.image);
+    image_is(&facts.image, IMAGES)
+        .then(|| Recognition::present(&evidence, &of_process(&facts.argv)))
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::arguments_of;
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
 /// Its short flags, and switches before which a word may follow that is not theirs.
@@ -91,9 +90,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut settings = ServerSettings::default();
     let server = recognise::server(facts);
     let mut given = Flags::default();
-    if let Some((command, at)) = server {
-        given = Flags::read(&command.argv[at..], &GRAMMAR);
-        env.extend(command.env);
+    if let Some(server) = server {
+        given = Flags::read(server.flags(), &GRAMMAR);
+        env.extend(server.command.env);
     }
     for (name, value) in env {
         match name.strip_prefix("LLAMA_ARG_") {
@@ -125,32 +124,11 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// Arguments for an image with the server as its entrypoint.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    // A path or a `.gguf` ending names a file; anything else is a repository to download from.
-    let flag = if job.model.ends_with(".gguf") || job.model.starts_with('/') {
-        "-m"
-    } else {
-        "-hf"
-    };
-    let mut cmd: Vec<String> = [flag, job.model, "--host", "0.0.0.0", "--port"]
-        .map(str::to_owned)
-        .to_vec();
-    cmd.push(job.port.to_string());
-    cmd.extend(arguments_of(EngineId::LlamaCpp, job.settings).concat());
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    ServePlan {
-        cmd,
-        // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
-        env: vec![("LLAMA_ARG_LOG_VERBOSITY".to_owned(), "4".to_owned())],
-        health_path: "/health",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
+    use crate::engine::{EngineId, ServeJob};
 
     #[test]
     fn flags_and_variables() {
@@ -190,7 +168,7 @@ mod tests {
             max_model_len: Some(2048),
             ..RequestedSettings::default()
         };
-        let plan = serve(&ServeJob {
+        let plan = EngineId::LlamaCpp.serve(&ServeJob {
             model: "/m.gguf",
             port: 8081,
             settings: &settings,

@@ -37,12 +37,14 @@ impl Default for AutoParser {
 impl AutoParser {
     /// A parser that has read nothing.
     pub fn new() -> AutoParser {
-        let candidates = EngineId::ALL.iter().filter(|e| !e.log_marks().is_empty());
+        let marks = |engine: &EngineId| [engine.log_marks(), engine.own_log_marks()].concat();
+        let candidates = EngineId::ALL.iter().map(|engine| (engine, marks(engine)));
         AutoParser {
             candidates: candidates
-                .map(|engine| Candidate {
+                .filter(|(_, marks)| !marks.is_empty())
+                .map(|(engine, marks)| Candidate {
                     engine: *engine,
-                    marks: Words::new(engine.log_marks()),
+                    marks: Words::new(&marks),
                     own: (!engine.own_log_marks().is_empty())
                         .then(|| Words::new(engine.own_log_marks())),
                     lines: 0,

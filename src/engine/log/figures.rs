@@ -1,5 +1,7 @@
 //! Reading figures out of a sentence: numbers with commas, signs and units.
 
+use crate::units::GIB;
+
 /// A number as it was printed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Number {
@@ -69,6 +71,17 @@ pub fn number_after(text: &str, needle: &str) -> Option<Number> {
     number(after(text, needle)?).map(|(n, _)| n)
 }
 
+/// A whole number that `text` begins with, and the text after it; more than any count is none.
+pub fn whole(text: &str) -> Option<(u64, &str)> {
+    let (n, rest) = number(text)?;
+    (n.whole && (0.0..9e15).contains(&n.value)).then_some((n.value as u64, rest))
+}
+
+/// The whole number after `needle`.
+pub fn whole_after(text: &str, needle: &str) -> Option<u64> {
+    whole(after(text, needle)?).map(|(n, _)| n)
+}
+
 /// A count that `text` begins with and that something follows: one that ends its line may have been
 /// cut off.
 pub fn complete_count(text: &str) -> Option<u64> {
@@ -115,7 +128,7 @@ pub fn gib_after(text: &str, needle: &str) -> Option<f64> {
 pub fn decimal_gb(text: &str) -> Option<f64> {
     let (n, rest) = number(text)?;
     let is_gb = rest.trim_start().starts_with("GB");
-    is_gb.then_some(n.value * (1e9 / 1_073_741_824.0))
+    is_gb.then_some(n.value * (1e9 / GIB))
 }
 
 /// `a/b` of a text such as `(78.66/79.19 GiB)`: both numbers as printed.

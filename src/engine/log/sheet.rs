@@ -35,14 +35,7 @@ impl Sheet {
     /// Sets a fact; a later line replaces an earlier one. `needle` is the part of the line that
     /// must stay visible in a shortened quote.
     pub fn set(&mut self, key: FactKey, value: FactValue, line: &Line<'_>, needle: &str) {
-        self.facts.insert(
-            key,
-            Fact {
-                value,
-                quote: vec![line.quote(needle)],
-                at_ns: line.at,
-            },
-        );
+        self.facts.insert(key, line.fact(value, needle));
     }
 
     /// Sets a fact unless it is known.
@@ -306,7 +299,16 @@ impl Sheet {
 
     /// What the engine was doing last, in one word.
     pub fn phase(&self) -> &'static str {
-        phase_after(&self.steps)
+        match self.steps.iter().map(|m| m.step).max() {
+            None | Some(EngineStep::Started) => "start",
+            Some(EngineStep::LoadingWeights) => "loading_weights",
+            Some(EngineStep::WeightsLoaded) => "profiling",
+            Some(EngineStep::Profiled) => "kv_cache_allocation",
+            Some(EngineStep::KvCacheAllocated) => "graph_capture",
+            Some(EngineStep::GraphsCaptured) => "start_of_server",
+            Some(EngineStep::Ready) => "serving",
+            Some(EngineStep::Stopping) => "stopping",
+        }
     }
 
     /// The engine restarts in the same log: discards the earlier state except the root cause.
@@ -371,20 +373,6 @@ impl Sheet {
             *fact = fresh();
         }
         fact
-    }
-}
-
-/// What an engine with these milestones is doing, in one word.
-pub fn phase_after(steps: &[StepMark]) -> &'static str {
-    match steps.iter().map(|m| m.step).max() {
-        None | Some(EngineStep::Started) => "start",
-        Some(EngineStep::LoadingWeights) => "loading_weights",
-        Some(EngineStep::WeightsLoaded) => "profiling",
-        Some(EngineStep::Profiled) => "kv_cache_allocation",
-        Some(EngineStep::KvCacheAllocated) => "graph_capture",
-        Some(EngineStep::GraphsCaptured) => "start_of_server",
-        Some(EngineStep::Ready) => "serving",
-        Some(EngineStep::Stopping) => "stopping",
     }
 }
 

@@ -7,6 +7,7 @@ use super::heads::begins_message;
 use super::sheet::Sheet;
 use super::words::Words;
 use crate::engine::facts::{EngineStep, FactKey, FactValue};
+use crate::units::GIB;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A value in a message. `H` is its destination, which differs from engine to engine.
@@ -166,7 +167,7 @@ impl<H: Copy> Row<H> {
             Form::Bytes => gib(from).is_none().then_some(count(number(from)?.0)),
             Form::BytesAsGib => {
                 let (n, _) = number(from).filter(|(n, _)| n.whole && n.value >= 0.0)?;
-                Some(FactValue::Float(n.value / 1_073_741_824.0))
+                Some(FactValue::Float(n.value / GIB))
             }
             Form::Positive | Form::Whole => {
                 let least = f64::from(u8::from(matches!(self.form, Form::Positive)));

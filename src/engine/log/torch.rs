@@ -4,8 +4,11 @@
 //! `MiB` count in 1024.
 
 use super::Line;
-use super::figures::{after, gib, gib_after};
+use super::figures::{after, gib};
 use super::sheet::Sheet;
+use super::table::Form::Gib;
+use super::table::Put::{self, First};
+use super::table::{Row, read_values};
 use crate::engine::facts::{FactValue, key};
 
 /// Out-of-memory messages of the libraries under an engine; see [`lack`].
@@ -89,46 +92,26 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     true
 }
 
+/// Figures by the words before them; of several words for one the first counts.
+#[rustfmt::skip]
+const FIGURES: &[Row<Put<()>>] = &[
+    Row::new("Tried to allocate ", Gib, First(key::oom_requested_gib)),
+    Row::new("Requested               : ", Gib, First(key::oom_requested_gib)),
+    Row::new("Device limit            : ", Gib, First(key::device_limit_gib)),
+    Row::new("Of the allocated memory ", Gib, First(key::torch_allocated_gib)),
+    Row::new("Currently allocated     : ", Gib, First(key::torch_allocated_gib)),
+    Row::new(" of which ", Gib, First(key::cuda_free_gib)),
+    Row::new("Free (according to CUDA): ", Gib, First(key::cuda_free_gib)),
+    Row::new("is allocated by PyTorch, and ", Gib, First(key::torch_reserved_unallocated_gib)),
+    // Its memory in use as PyTorch before 2.1 has it.
+    Row::new("total capacity; ", Gib, First(key::torch_allocated_gib)),
+];
+
 /// Only the figures of an out-of-memory error. A debug string contains newlines as `\n`; a message
 /// that an excerpt cuts off yields its remaining figures.
 pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    for (key, signs) in [
-        (
-            key::oom_requested_gib,
-            ["Tried to allocate ", "Requested               : "],
-        ),
-        (
-            key::device_limit_gib,
-            ["Device limit            : ", "\u{0}"],
-        ),
-        (
-            key::torch_allocated_gib,
-            ["Of the allocated memory ", "Currently allocated     : "],
-        ),
-        (
-            key::cuda_free_gib,
-            [" of which ", "Free (according to CUDA): "],
-        ),
-        (
-            key::torch_reserved_unallocated_gib,
-            ["is allocated by PyTorch, and ", "\u{0}"],
-        ),
-        (
-            // Its memory in use as PyTorch before 2.1 has it.
-            key::torch_allocated_gib,
-            ["total capacity; ", "\u{0}"],
-        ),
-    ] {
-        if let Some((sign, value)) = signs
-            .iter()
-            .find_map(|sign| Some((sign, gib_after(text, sign)?)))
-        {
-            if sheet.get(key).is_none() {
-                sheet.figure(key, value, line, sign);
-            }
-        }
-    }
+    read_values(FIGURES, text, line, sheet);
     // `capacty` is PyTorch's own spelling from 2.1 to 2.2; 1.13 has `(GPU 0; 23.69 GiB total`.
     for sign in ["total capacity of ", "total capacty of ", "(GPU "] {
         let Some(rest) = after(text, sign) else {

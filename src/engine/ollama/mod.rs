@@ -8,11 +8,9 @@ mod settings;
 use super::limits::{LoadLimits, Resource};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, EngineId, LoadKind,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
-    llama_cpp,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings, llama_cpp,
 };
 use crate::capture::{ContainerFacts, Probe};
-use std::sync::LazyLock;
 
 /// Words in Ollama's own lines.
 const OWN_MARKS: &[&str] = &[
@@ -58,9 +56,15 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     default_port: 11434,
     endpoints: endpoints::PATHS,
     identity: &[("/", "Ollama is running")],
+    // Its runner prints llama.cpp's lines, which count as Ollama's too.
+    log_marks: llama_cpp::MARKS,
     own_log_marks: OWN_MARKS,
     program: &["ollama"],
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
+    // It loads a model when a request names it.
+    serve: "serve",
+    serve_env: &[("OLLAMA_HOST", "0.0.0.0:{port}")],
+    health_path: "/api/version",
     ..EngineDescription::UNKNOWN
 };
 
@@ -84,15 +88,6 @@ impl Engine for Ollama {
         endpoints::read(probes)
     }
 
-    fn log_marks(&self) -> &'static [&'static str] {
-        // Its runner prints llama.cpp's lines, which count as Ollama's too.
-        static ALL: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-            let all = OWN_MARKS.iter().chain(llama_cpp::MARKS);
-            all.copied().collect()
-        });
-        &ALL
-    }
-
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<log::OllamaLogParser>::default()
     }
@@ -104,10 +99,6 @@ impl Engine for Ollama {
 
     fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
         Err(ReadError::Missing("a bench: Ollama has none"))
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
     }
 
     fn pull_commands(&self, model: &str) -> Option<[Vec<String>; 2]> {

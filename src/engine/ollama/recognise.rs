@@ -3,46 +3,29 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, of_process, only_mentions_commands};
+use crate::engine::process::{ServerCommand, image_is, of_process};
 
 const IMAGES: &[&str] = &["ollama"];
 
 /// The server that process 1 is, if it is one.
-pub fn server(facts: &ContainerFacts) -> Option<Command> {
-    let serves = |c: &Command| {
-        !only_mentions_commands(&c.argv)
-            && c.argv
-                .windows(2)
-                .any(|w| basename(&w[0]) == "ollama" && matches!(w[1].as_str(), "serve" | "start"))
-    };
-    let found = commands(&facts.argv, &facts.env).into_iter().find(serves);
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    let serves =
+        |w: &[String]| basename(&w[0]) == "ollama" && matches!(w[1].as_str(), "serve" | "start");
+    let flags_at = |argv: &[String]| Some(argv.windows(2).position(serves)? + 2);
     // Some runtimes report an image's entrypoint apart.
     let apart = facts.argv == ["serve"] && image_is(&facts.image, IMAGES);
-    found.or_else(|| {
-        apart.then(|| Command {
-            argv: facts.argv.clone(),
-            ..Command::default()
-        })
-    })
+    let of_word = || ServerCommand::of_flags(&facts.argv, "serve");
+    ServerCommand::find(facts, flags_at).or_else(|| of_word().filter(|_| apart))
 }
 
 /// Whether the container is Ollama's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if server(facts).is_some() {
-        return Some(Recognition {
-            evidence: "process 1 runs `ollama serve`".to_owned(),
-            serving: true,
-        });
+        return Some(Recognition::serving("process 1 runs `ollama serve`"));
     }
-    image_is(&facts.image, IMAGES).then(|| Recognition {
-        evidence: format!(
-            "image `{}` is named after Ollama; {}",
-            facts.image,
-            of_process(&facts.argv)
-        ),
-        serving: false,
-    })
+    let evidence = format!("image `{}` is named after Ollama", facts.image);
+    image_is(&facts.image, IMAGES)
+        .then(|| Recognition::present(&evidence, &of_process(&facts.argv)))
 }
 
 #[cfg(test)]

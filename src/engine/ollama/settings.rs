@@ -2,8 +2,9 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::settings::{arguments_of, variables};
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
+use crate::engine::ServerSettings;
+use crate::engine::settings::variables;
+use std::collections::BTreeMap;
 
 /// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
@@ -17,7 +18,7 @@ const FOREIGN_ENV: &[&str] = &[
 /// Settings of the server that process 1 is; of an idle container its environment, too.
 pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
-    env.extend(recognise::server(facts).map(|c| c.env).unwrap_or_default());
+    env.extend(recognise::server(facts).map_or_else(BTreeMap::new, |s| s.command.env));
     let mut settings = ServerSettings::default();
     if let Some(value) = env.get("OLLAMA_HOST") {
         (settings.host, settings.port) = address(value);
@@ -43,21 +44,6 @@ fn address(text: &str) -> (Option<String>, Option<u16>) {
     });
     let host = host.trim_matches(['[', ']']);
     (Some(host.to_owned()).filter(|h| !h.is_empty()), port)
-}
-
-/// What makes an Ollama image serve. It loads a model when a request names it.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let mut cmd = vec!["serve".to_owned()];
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    let mut env = vec![("OLLAMA_HOST".to_owned(), format!("0.0.0.0:{}", job.port))];
-    let variables = arguments_of(EngineId::Ollama, job.settings).concat();
-    let pairs = variables.iter().filter_map(|v| v.split_once('='));
-    env.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    ServePlan {
-        cmd,
-        env,
-        health_path: "/api/version",
-    }
 }
 
 #[cfg(test)]

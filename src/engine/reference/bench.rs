@@ -1,8 +1,10 @@
 //! The reference engine's benches: command line and progress.
 
-use super::{PROGRAM, phase_line};
-use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, ignored_notes};
+use super::{PHASE, PROGRAM};
+use crate::engine::bench::{
+    BATCH_SIZE, BenchLine, NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS, phase_progress,
+};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
 
 /// Plans a bench. Memory flags reach it as extra engine arguments.
 pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
@@ -12,97 +14,61 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     }
     job.check_lengths()?;
     let result_path = job.result_path("json");
-    let mut argv = [&format!("/{PROGRAM}"), "bench", job.kind.as_str()]
-        .map(str::to_owned)
-        .to_vec();
-    let mut put = |flag: &str, value: Option<String>| {
-        argv.extend(value.into_iter().flat_map(|v| [flag.to_owned(), v]));
-    };
-    let number = |given: Option<u32>, ours: u32| Some(given.unwrap_or(ours).to_string());
+    let bench = format!("the {} bench", job.kind.as_str());
+    let program = format!("/{PROGRAM}");
+    let words = [program.as_str(), "bench", job.kind.as_str()];
+    let mut line = BenchLine::new(job, bench, &words, &|_| true);
     if job.kind == BenchKind::Serve {
-        put(
-            "--model",
-            Some(job.served_model_name.unwrap_or(job.model).to_owned()),
-        );
-        put("--base-url", Some(format!("http://127.0.0.1:{}", job.port)));
+        line.need("--model", job.served_model_name.unwrap_or(job.model));
+        line.need("--base-url", format!("http://127.0.0.1:{}", job.port));
     } else {
-        put("--model", Some(job.model.to_owned()));
+        line.need("--model", job.model);
     }
-    put("--input-len", Some(load.input_len.to_string()));
-    put("--output-len", Some(load.output_len.to_string()));
+    line.need("--input-len", load.input_len);
+    line.need("--output-len", load.output_len);
     match job.kind {
         BenchKind::Latency => {
-            put("--batch-size", load.batch_size.map(|v| v.to_string()));
-            put(
-                "--num-iters-warmup",
-                number(load.num_iters_warmup, NUM_WARMUPS),
-            );
-            put("--num-iters", number(load.num_iters, NUM_ITERS));
+            line.asked("--batch-size", load.batch_size);
+            line.asked_or("--num-iters-warmup", load.num_iters_warmup, NUM_WARMUPS);
+            line.asked_or("--num-iters", load.num_iters, NUM_ITERS);
         }
         BenchKind::Throughput => {
-            put("--num-prompts", number(load.num_prompts, NUM_PROMPTS));
-            put(
-                "--num-warmups",
-                load.num_iters_warmup.map(|v| v.to_string()),
-            );
+            line.asked_or("--num-prompts", load.num_prompts, NUM_PROMPTS);
+            line.asked("--num-warmups", load.num_iters_warmup);
         }
         BenchKind::Serve => {
-            put("--num-prompts", number(load.num_prompts, NUM_PROMPTS));
-            put(
-                "--max-concurrency",
-                load.max_concurrency.map(|v| v.to_string()),
-            );
-            put("--request-rate", load.request_rate.map(|v| v.to_string()));
-            put("--num-warmups", number(load.num_iters_warmup, NUM_WARMUPS));
+            line.asked_or("--num-prompts", load.num_prompts, NUM_PROMPTS);
+            line.asked("--max-concurrency", load.max_concurrency);
+            line.asked("--request-rate", load.request_rate);
+            line.asked_or("--num-warmups", load.num_iters_warmup, NUM_WARMUPS);
         }
         // Refused above.
         BenchKind::Probe => {}
     }
-    put("--output-json", Some(result_path.clone()));
-    let mut notes = Vec::new();
-    if job.kind != BenchKind::Latency && load.batch_size.is_some() {
-        let bench = format!("the {} bench", job.kind.as_str());
-        notes.extend(ignored_notes(&bench, &[("batch size", true)]));
+    line.need("--output-json", &result_path);
+    if job.kind != BenchKind::Latency {
+        line.no_effect(&[BATCH_SIZE]);
     }
     if *job.settings != Default::default() {
-        notes.push("the reference engine has no dtype, quantization or other such settings; they were ignored".to_owned());
+        line.notes.push("the reference engine has no dtype, quantization or other such settings; they were ignored".to_owned());
     }
     if job.kind != BenchKind::Serve {
-        argv.extend(job.extra_engine_args.iter().cloned());
+        line.argv.extend(job.extra_engine_args.iter().cloned());
     } else if !job.extra_engine_args.is_empty() {
-        notes.push(
+        line.notes.push(
             "the server is already running; extra engine arguments have no effect".to_owned(),
         );
     }
-    Ok(BenchPlan {
-        argv,
-        result_path,
-        notes,
-        ..BenchPlan::default()
-    })
+    line.finish(PROGRAM, result_path)
 }
 
 /// Reads one output line.
 pub fn progress(line: &str) -> Option<BenchProgress> {
-    let mut phase = "";
-    let (mut done, mut of) = (None, None);
-    for (key, value) in phase_line(line)? {
-        match key {
-            "phase" => phase = value,
-            "n" => done = value.parse().ok(),
-            "of" => of = value.parse().ok(),
-            _ => {}
-        }
-    }
-    match phase {
-        "warmup_start" => Some(BenchProgress::Warmup),
-        "bench_start" => Some(BenchProgress::Measuring),
-        "bench_iteration" => Some(BenchProgress::Step {
-            done: done?,
-            of: of?,
-        }),
-        _ => None,
-    }
+    let parts = [
+        ("warmup_start", BenchProgress::Warmup),
+        ("bench_start", BenchProgress::Measuring),
+    ];
+    phase_progress(line, PHASE, &parts, "bench_iteration")
 }
 
 #[cfg(test)]

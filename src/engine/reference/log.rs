@@ -1,9 +1,10 @@
 //! The reference engine's log: milestones and errors. It omits sizes on purpose, so that memory is
 //! found by measurement only.
 
-use super::phase_line;
+use super::PHASE;
 use crate::capture::AtNs;
 use crate::engine::LogParser;
+use crate::engine::bench::phase_words;
 use crate::engine::facts::{EngineStep, Finding, LogReport, Severity, StepMark};
 
 /// Milestones kept: a container that restarts forever must not fill memory.
@@ -48,7 +49,7 @@ impl LogParser for ReferenceLogParser {
         }
         let text = String::from_utf8_lossy(&line[begin..]);
         let quote = || text.trim_end().chars().take(MAX_QUOTE).collect::<String>();
-        if let Some(phase) = phase_line(&text).and_then(|mut words| words.next()) {
+        if let Some(phase) = phase_words(&text, PHASE).next() {
             let step = match phase.1 {
                 "start" => EngineStep::Started,
                 "loading_weights" => EngineStep::LoadingWeights,

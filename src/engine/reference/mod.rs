@@ -12,7 +12,7 @@ use super::limits::{LoadLimits, Resource};
 use super::vllm::{Names, read_bench_result, read_endpoints};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -26,6 +26,9 @@ pub fn labelled(container: &ContainerFacts) -> bool {
 
 /// Name of its program.
 const PROGRAM: &str = "reference-engine";
+
+/// The mark of its lines on milestones and progress.
+const PHASE: &str = "reference-engine phase=";
 
 /// The pool's size in bytes is on its `/metrics` but is not read from there: the measurement is
 /// calibrated against this engine, so its memory must be measured.
@@ -44,6 +47,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     endpoints: &["/health", "/version", "/v1/models", "/metrics"],
     log_marks: &["reference-engine "],
     program: &["/reference-engine"],
+    serve: "serve --model {model} --port {port}",
     ..EngineDescription::UNKNOWN
 };
 
@@ -122,19 +126,6 @@ impl Engine for Reference {
         // The image contains only the engine.
         (None, vec!["idle".to_owned()])
     }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        let mut cmd = ["serve", "--model", job.model, "--port"]
-            .map(str::to_owned)
-            .to_vec();
-        cmd.push(job.port.to_string());
-        cmd.extend(job.extra_engine_args.iter().cloned());
-        ServePlan {
-            cmd,
-            env: Vec::new(),
-            health_path: "/health",
-        }
-    }
 }
 
 /// The words after the program's name in process 1's command.
@@ -147,20 +138,10 @@ fn program_words(facts: &ContainerFacts) -> Option<Vec<String>> {
         })
 }
 
-/// `k=v` words of a phase line.
-fn phase_line(line: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
-    let at = line.find("reference-engine phase=")?;
-    Some(
-        line[at..]
-            .split_whitespace()
-            .skip(1)
-            .filter_map(|w| w.split_once('=')),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{EngineId, ServeJob};
 
     fn facts(argv: &[&str]) -> ContainerFacts {
         ContainerFacts {
@@ -220,7 +201,7 @@ mod tests {
             extra_engine_args: &extra,
         };
         assert_eq!(
-            Reference.serve(&job).cmd.join(" "),
+            EngineId::Reference.serve(&job).cmd.join(" "),
             "serve --model toy --port 8000 --weights 1GiB"
         );
     }

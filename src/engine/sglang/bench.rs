@@ -4,11 +4,17 @@
 //! model of their own. Since 0.5.15 the code is in `sglang.benchmark`; 0.5.23 removed the old names
 //! of the latter two.
 
-use crate::engine::bench::{NUM_PROMPTS, NUM_WARMUPS};
-use crate::engine::settings::arguments_of;
-use crate::engine::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, EngineId, PlanError, ignored_notes,
+use crate::engine::bench::ProgressSign::{self, Begins, Holds, UnnamedSteps};
+use crate::engine::bench::{
+    BATCH_SIZE, BenchLine, CONCURRENCY, ITERATIONS, NUM_PROMPTS, NUM_WARMUPS, PROMPTS,
+    REQUEST_RATE, RequestedPart, progress_of,
 };
+use crate::engine::settings::arguments_of;
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, EngineId, PlanError};
+
+const WARMUPS: RequestedPart = ("number of warm-up iterations", |job| {
+    job.workload.num_iters_warmup.is_some()
+});
 
 /// Old and new module of a bench.
 fn modules(kind: BenchKind) -> (&'static str, &'static str) {
@@ -40,51 +46,14 @@ pub fn question_again(kind: BenchKind, first: &str) -> Option<Vec<String>> {
     gone.then(|| ask(modules(kind).1))
 }
 
-/// A command line in the making.
-struct Words<'a> {
-    help: Option<&'a str>,
-    argv: Vec<String>,
-    unknown: Vec<&'static str>,
-    notes: Vec<String>,
-}
-
-impl Words<'_> {
-    fn knows(&self, flag: &str) -> bool {
-        self.help.is_none_or(|help| {
-            help.match_indices(flag).any(|(at, _)| {
-                let next = help[at + flag.len()..].chars().next();
-                next.is_none_or(|c| !(c.is_alphanumeric() || c == '-' || c == '_'))
-            })
+/// Whether a help text lists a flag; without one, those of 0.5 are assumed.
+fn knows(help: Option<&str>, flag: &str) -> bool {
+    help.is_none_or(|help| {
+        help.match_indices(flag).any(|(at, _)| {
+            let next = help[at + flag.len()..].chars().next();
+            next.is_none_or(|c| !(c.is_alphanumeric() || c == '-' || c == '_'))
         })
-    }
-
-    /// A flag that the request cannot do without.
-    fn need(&mut self, flag: &'static str, value: impl ToString) {
-        if !self.ours(flag, value) {
-            self.unknown.push(flag);
-        }
-    }
-
-    /// A flag for a value that the user set, if any.
-    fn asked(&mut self, flag: &'static str, value: Option<impl ToString>) {
-        if let Some(value) = value {
-            self.need(flag, value);
-        }
-    }
-
-    /// A flag that only improves the bench.
-    fn ours(&mut self, flag: &'static str, value: impl ToString) -> bool {
-        let known = self.knows(flag);
-        if known {
-            self.argv.extend([flag.to_owned(), value.to_string()]);
-        }
-        known
-    }
-
-    fn no_effect(&mut self, kind: BenchKind, asked: &[(&str, bool)]) {
-        let bench = format!("SGLang's {} bench", kind.as_str());
-        self.notes.extend(ignored_notes(&bench, asked));
-    }
+    })
 }
 
 /// Plans a bench. `help` is the help output of the installed bench.
@@ -98,14 +67,11 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     let renamed = help.is_some_and(|h| h.contains(&format!("usage: {file}.py")));
     let module = if renamed { new } else { old };
     let result_path = job.result_path("jsonl");
-    let mut w = Words {
-        help,
-        argv: ["python3", "-m", module].map(str::to_owned).to_vec(),
-        unknown: Vec::new(),
-        notes: Vec::new(),
-    };
+    let bench = format!("SGLang's {} bench", job.kind.as_str());
+    let knows = |flag: &str| knows(help, flag);
+    let mut line = BenchLine::new(job, bench, &["python3", "-m", module], &knows);
     if help.is_none() {
-        w.notes.push(format!(
+        line.notes.push(format!(
             "the flags of the installed `{module}` could not be read; those of 0.5 are assumed"
         ));
     }
@@ -114,149 +80,95 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
             return Err(job.no_such_bench("sglang", crate::engine::NO_PROBE));
         }
         BenchKind::Latency => {
-            w.need("--model-path", job.model);
-            w.need("--batch-size", load.batch_size.unwrap_or(1));
-            w.need("--input-len", load.input_len);
-            w.need("--output-len", load.output_len);
-            w.need("--result-filename", &result_path);
-            w.no_effect(
-                job.kind,
-                &[
-                    ("number of iterations", load.num_iters.is_some()),
-                    (
-                        "number of warm-up iterations",
-                        load.num_iters_warmup.is_some(),
-                    ),
-                    ("number of prompts", load.num_prompts.is_some()),
-                    ("concurrency", load.max_concurrency.is_some()),
-                    ("request rate", load.request_rate.is_some()),
-                ],
-            );
+            line.need("--model-path", job.model);
+            line.need("--batch-size", load.batch_size.unwrap_or(1));
+            line.need("--input-len", load.input_len);
+            line.need("--output-len", load.output_len);
+            line.need("--result-filename", &result_path);
+            line.no_effect(&[ITERATIONS, WARMUPS, PROMPTS, CONCURRENCY, REQUEST_RATE]);
         }
         BenchKind::Throughput => {
-            w.need("--model-path", job.model);
-            random(&mut w, job);
-            w.need("--num-prompts", load.num_prompts.unwrap_or(NUM_PROMPTS));
-            w.need("--result-filename", &result_path);
-            w.no_effect(
-                job.kind,
-                &[
-                    ("batch size", load.batch_size.is_some()),
-                    ("number of iterations", load.num_iters.is_some()),
-                    ("concurrency", load.max_concurrency.is_some()),
-                    ("request rate", load.request_rate.is_some()),
-                ],
-            );
+            line.need("--model-path", job.model);
+            random(job, help, &mut line);
+            line.need("--num-prompts", load.num_prompts.unwrap_or(NUM_PROMPTS));
+            line.need("--result-filename", &result_path);
+            line.no_effect(&[BATCH_SIZE, ITERATIONS, CONCURRENCY, REQUEST_RATE]);
         }
         BenchKind::Serve => {
-            w.need("--backend", "sglang");
+            line.need("--backend", "sglang");
             // Not the server's published port: the bench runs inside the server's container.
-            w.need("--host", "127.0.0.1");
-            w.need("--port", job.port);
+            line.need("--host", "127.0.0.1");
+            line.need("--port", job.port);
             // It loads the tokenizer of this name; the backend's requests need no name.
-            w.need("--model", job.model);
-            random(&mut w, job);
-            w.need("--num-prompts", load.num_prompts.unwrap_or(NUM_PROMPTS));
-            w.asked("--max-concurrency", load.max_concurrency);
-            w.asked("--request-rate", load.request_rate);
-            match load.num_iters_warmup {
-                Some(n) => w.need("--warmup-requests", n),
-                None => {
-                    w.ours("--warmup-requests", NUM_WARMUPS);
-                }
-            }
-            w.need("--output-file", &result_path);
+            line.need("--model", job.model);
+            random(job, help, &mut line);
+            line.need("--num-prompts", load.num_prompts.unwrap_or(NUM_PROMPTS));
+            line.asked("--max-concurrency", load.max_concurrency);
+            line.asked("--request-rate", load.request_rate);
+            line.asked_or("--warmup-requests", load.num_iters_warmup, NUM_WARMUPS);
+            line.need("--output-file", &result_path);
             if *job.settings != Default::default() || !job.extra_engine_args.is_empty() {
-                w.notes.push(
+                line.notes.push(
                     "the server is already running; engine settings have no effect".to_owned(),
                 );
             }
-            w.no_effect(
-                job.kind,
-                &[
-                    ("batch size", load.batch_size.is_some()),
-                    ("number of iterations", load.num_iters.is_some()),
-                ],
-            );
+            line.no_effect(&[BATCH_SIZE, ITERATIONS]);
         }
     }
     if job.kind != BenchKind::Serve {
-        w.argv
+        line.argv
             .extend(arguments_of(EngineId::Sglang, job.settings).concat());
-        w.argv.extend(job.extra_engine_args.iter().cloned());
+        line.argv.extend(job.extra_engine_args.iter().cloned());
     }
-    if !w.unknown.is_empty() {
-        return Err(PlanError::UnknownFlags {
-            bench: format!("python3 -m {module}"),
-            flags: w.unknown.join(", "),
-        });
-    }
-    Ok(BenchPlan {
-        argv: w.argv,
-        result_path,
-        notes: w.notes,
-        ..BenchPlan::default()
-    })
+    line.finish(&format!("python3 -m {module}"), result_path)
 }
 
 /// Random prompts of the requested lengths. `random` takes its words from a data set that it
 /// downloads; `random-ids`, if available, needs none.
-fn random(w: &mut Words<'_>, job: &BenchJob<'_>) {
-    let offline = w.help.is_some_and(|h| h.contains("random-ids"));
+fn random(job: &BenchJob<'_>, help: Option<&str>, line: &mut BenchLine<'_>) {
+    let offline = help.is_some_and(|h| h.contains("random-ids"));
     let name = if offline { "random-ids" } else { "random" };
-    w.need("--dataset-name", name);
+    line.need("--dataset-name", name);
     if !offline {
-        w.notes.push(
+        line.notes.push(
             "`--dataset-name random` takes its words from a data set that SGLang downloads"
                 .to_owned(),
         );
     }
-    w.need("--random-input-len", job.workload.input_len);
-    w.need("--random-output-len", job.workload.output_len);
+    line.need("--random-input-len", job.workload.input_len);
+    line.need("--random-output-len", job.workload.output_len);
     // Its default draws lengths between one token and the requested ones.
-    w.need("--random-range-ratio", "1.0");
-    w.asked("--seed", job.workload.seed);
+    line.need("--random-range-ratio", "1.0");
+    line.asked("--seed", job.workload.seed);
 }
+
+#[rustfmt::skip]
+const SERVE: &[ProgressSign] = &[
+    MAIN_RUN,
+    Begins("Starting warmup with", BenchProgress::Warmup),
+    Begins("Starting initial single prompt", BenchProgress::Warmup),
+    UnnamedSteps,
+];
+
+const OWN_MODEL: &[ProgressSign] = &[
+    MAIN_RUN,
+    Begins("Warmup ...", BenchProgress::Warmup),
+    Begins("Warmup...", BenchProgress::Warmup),
+    // What follows the warm-up of one batch, and what many prompts begin with.
+    Begins("Benchmark ...", BenchProgress::Measuring),
+    Begins("Benchmark...", BenchProgress::Measuring),
+    UnnamedSteps,
+];
+
+const MAIN_RUN: ProgressSign = Holds("Starting main benchmark run", BenchProgress::Measuring);
 
 /// Reads one output line.
 pub fn progress(kind: BenchKind, line: &str) -> Option<BenchProgress> {
-    let line = line
-        .rsplit(['\r', '\n'])
-        .map(str::trim)
-        .find(|l| !l.is_empty())?;
-    if line.contains("Starting main benchmark run") {
-        return Some(BenchProgress::Measuring);
-    }
-    let begins = |word: &str| line.starts_with(word);
-    match kind {
-        BenchKind::Serve | BenchKind::Probe => {
-            if begins("Starting warmup with") || begins("Starting initial single prompt") {
-                return Some(BenchProgress::Warmup);
-            }
-        }
-        BenchKind::Latency | BenchKind::Throughput => {
-            if begins("Warmup ...") || begins("Warmup...") {
-                return Some(BenchProgress::Warmup);
-            }
-            // What follows the warm-up of one batch, and what many prompts begin with.
-            if begins("Benchmark ...") || begins("Benchmark...") {
-                return Some(BenchProgress::Measuring);
-            }
-        }
-    }
-    let (percent, rest) = line.split_once('%')?;
-    percent.trim().parse::<u8>().ok()?;
-    let (done, of) = rest
-        .rsplit_once('|')?
-        .1
-        .split('[')
-        .next()?
-        .trim()
-        .split_once('/')?;
-    Some(BenchProgress::Step {
-        done: done.trim().parse().ok()?,
-        of: of.trim().parse().ok()?,
-    })
+    let signs = match kind {
+        BenchKind::Serve | BenchKind::Probe => SERVE,
+        BenchKind::Latency | BenchKind::Throughput => OWN_MODEL,
+    };
+    progress_of(line, signs)
 }
 
 #[cfg(test)]

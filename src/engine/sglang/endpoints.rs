@@ -5,6 +5,7 @@ use crate::engine::ProbeFacts;
 use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
 use crate::engine::sglang::log::server_args::ARGUMENTS;
+use crate::units::GIB;
 use serde_json::Value;
 
 /// Paths to ask: the newer and the older name of each.
@@ -17,8 +18,6 @@ pub const PATHS: &[&str] = &[
     "/v1/models",
     "/metrics",
 ];
-
-const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {

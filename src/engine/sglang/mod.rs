@@ -10,8 +10,7 @@ mod settings;
 use super::limits::{LoadLimits, Resource};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
-    ServerSettings,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -80,9 +79,10 @@ const DESCRIPTION: EngineDescription = EngineDescription {
         ("/get_server_info", "mem_fraction_static"),
     ],
     queue_histogram: Some("sglang:queue_time_seconds"),
-    log_marks: MARKS,
     // Its lines also name modules of vLLM, some of which it uses.
     own_log_marks: MARKS,
+    // Its images start nothing by themselves.
+    serve: "python3 -m sglang.launch_server --model-path {model} --host 0.0.0.0 --port {port}",
     ..EngineDescription::UNKNOWN
 };
 
@@ -128,9 +128,5 @@ impl Engine for Sglang {
 
     fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
         bench::progress(kind, line)
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
     }
 }

@@ -3,8 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, is_idle, of_process, only_mentions_commands};
+use crate::engine::process::{ServerCommand, image_is, is_idle, of_process};
 
 /// Names of its images: `lmsysorg/sglang`, `rocm/sgl-dev`.
 const IMAGES: &[&str] = &["sglang", "sgl-dev"];
@@ -12,20 +11,12 @@ const IMAGES: &[&str] = &["sglang", "sgl-dev"];
 /// Variables that SGLang's images set or it alone reads.
 const OWN_ENV: &[&str] = &["SGL_MODEL_GATEWAY", "SGLANG_USE_AITER", "SGLANG_LOG_MS"];
 
-/// The server that process 1 is, if it is one: its command, and the index of its first flag.
-pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
-    for command in commands(&facts.argv, &facts.env) {
-        if let Some(at) = server_words(&command.argv) {
-            return Some((command, at));
-        }
-    }
-    None
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    ServerCommand::find(facts, flags_at)
 }
 
-fn server_words(argv: &[String]) -> Option<usize> {
-    if only_mentions_commands(argv) {
-        return None;
-    }
+fn flags_at(argv: &[String]) -> Option<usize> {
     // Any wrapper may come first: an init, `numactl`, the entrypoint of NVIDIA's images.
     (0..argv.len()).find_map(|i| {
         let word = argv[i].as_str();
@@ -42,13 +33,11 @@ fn server_words(argv: &[String]) -> Option<usize> {
 
 /// Whether the container is SGLang's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
-    if let Some((command, at)) = server(facts) {
+    if let Some(server) = server(facts) {
         // Only the last two words: earlier ones may contain anything, even a secret.
-        let words = command.argv[at.saturating_sub(2)..at].join(" ");
-        return Some(Recognition {
-            evidence: format!("process 1 runs `{words}`"),
-            serving: true,
-        });
+        let at = server.flags_at;
+        let words = server.command.argv[at.saturating_sub(2)..at].join(" ");
+        return Some(Recognition::serving(format!("process 1 runs `{words}`")));
     }
     let evidence = if image_is(&facts.image, IMAGES) {
         format!("image `{}` is named after SGLang", facts.image)
@@ -59,10 +48,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         }
         format!("variable `{name}` is SGLang's own")
     };
-    Some(Recognition {
-        evidence: format!("{evidence}; {}", of_process(&facts.argv)),
-        serving: false,
-    })
+    Some(Recognition::present(&evidence, &of_process(&facts.argv)))
 }
 
 #[cfg(test)]

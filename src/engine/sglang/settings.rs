@@ -2,9 +2,9 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{arguments_of, variables};
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::variables;
 use std::sync::LazyLock;
 
 /// Spellings of one flag; the right one is the word that other engines have for it.
@@ -36,17 +36,14 @@ const FOREIGN_ENV: &[&str] = &[
 pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     let mut settings = ServerSettings::default();
-    if let Some((command, at)) = recognise::server(facts) {
-        let command_words = command.argv;
-        let flags = Flags::read(&command_words[at..], &GRAMMAR);
-        env.extend(command.env);
+    if let Some(server) = recognise::server(facts) {
+        let flags = Flags::read(server.flags(), &GRAMMAR);
         settings.port = flags.value("port").and_then(|p| p.parse().ok());
         settings.host = flags.value("host").map(str::to_owned);
         // `sglang serve MODEL`: the first word, unless it is a flag.
-        let serve = at > 0 && command_words.get(at - 1).is_some_and(|w| w == "serve");
-        let first = command_words
-            .get(at)
-            .filter(|w| serve && !w.starts_with('-'));
+        let serve = server.last_word() == Some("serve");
+        let first = server.flags().first();
+        let first = first.filter(|w| serve && !w.starts_with('-'));
         settings.model = flags
             .value("model")
             .or(first.map(String::as_str))
@@ -54,6 +51,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
         settings.needs_api_key = flags.value("api_key").is_some_and(|v| !v.is_empty());
         settings.values.extend(flags.texts(SECRET));
+        env.extend(server.command.env);
         // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
         if settings.values.contains_key("enable_dp_attention") {
             if let Some(size) = settings.values.remove("data_parallel_size") {
@@ -66,31 +64,11 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// The command that makes an SGLang image serve: its images start nothing by themselves.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let mut cmd = ["python3", "-m", "sglang.launch_server", "--model-path"]
-        .map(str::to_owned)
-        .to_vec();
-    cmd.extend([
-        job.model.to_owned(),
-        "--host".to_owned(),
-        "0.0.0.0".to_owned(),
-        "--port".to_owned(),
-        job.port.to_string(),
-    ]);
-    cmd.extend(arguments_of(EngineId::Sglang, job.settings).concat());
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    ServePlan {
-        cmd,
-        env: Vec::new(),
-        health_path: "/health",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
+    use crate::engine::{EngineId, ServeJob};
 
     #[test]
     fn spellings_and_secrets() {
@@ -137,7 +115,7 @@ mod tests {
             assert_eq!(s.values.get(key).map(String::as_str), Some(value), "{key}");
         }
         assert!(!s.values.contains_key("PATH") && !s.values.contains_key("data_parallel_size"));
-        let plan = serve(&ServeJob {
+        let plan = EngineId::Sglang.serve(&ServeJob {
             model: "org/m",
             port: 31000,
             settings: &RequestedSettings::default(),

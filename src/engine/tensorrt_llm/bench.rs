@@ -1,8 +1,12 @@
 //! The command lines of TensorRT-LLM's benches, and how far one is.
 
-use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::bench::ProgressSign::{self, Holds};
+use crate::engine::bench::{
+    BATCH_SIZE, BenchLine, CONCURRENCY, ITERATIONS, NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS, PROMPTS,
+    REQUEST_RATE, WARMUP, progress_of,
+};
 use crate::engine::vllm::read_bench_progress;
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, ignored_notes};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
 
 /// Writes a file of random requests, then executes the bench that reads it: `trtllm-bench` takes
 /// its load from a file only, and its own tool for such files has moved between releases.
@@ -25,29 +29,21 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     job.check_model()?;
     job.check_lengths()?;
     job.check_counts()?;
-    Ok(match job.kind {
+    match job.kind {
         BenchKind::Serve => serve(job),
         BenchKind::Latency | BenchKind::Throughput => own_copy(job),
-        BenchKind::Probe => {
-            return Err(job.no_such_bench("tensorrt_llm", crate::engine::NO_PROBE));
-        }
-    })
-}
-
-/// A command line in the making.
-#[derive(Default)]
-struct Words(Vec<String>);
-
-impl Words {
-    fn put(&mut self, flag: &str, value: Option<impl ToString>) {
-        if let Some(value) = value {
-            self.0.extend([flag.to_owned(), value.to_string()]);
-        }
+        BenchKind::Probe => Err(job.no_such_bench("tensorrt_llm", crate::engine::NO_PROBE)),
     }
 }
 
+/// A line whose bench is not asked for its flags.
+fn line_of<'a>(job: &'a BenchJob<'a>, program: &[&str]) -> BenchLine<'a> {
+    let bench = format!("the {} bench of TensorRT-LLM", job.kind.as_str());
+    BenchLine::new(job, bench, program, &|_| true)
+}
+
 /// `trtllm-bench`, which loads the model itself.
-fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
+fn own_copy(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
     let result_path = job.result_path("json");
     let requests_path = format!("{}/requests.jsonl", job.folder());
@@ -58,11 +54,7 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
         load.num_prompts.unwrap_or(NUM_PROMPTS)
     };
     let warmups = load.num_iters_warmup.unwrap_or(NUM_WARMUPS);
-    let mut words = Words(
-        ["python3", "-c", WITH_REQUESTS, &requests_path]
-            .map(str::to_owned)
-            .to_vec(),
-    );
+    let mut line = line_of(job, &["python3", "-c", WITH_REQUESTS, &requests_path]);
     let numbers = [
         // The warm-up uses the same file.
         u64::from(requests.max(warmups)),
@@ -70,134 +62,102 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
         load.output_len.into(),
         load.seed.unwrap_or(0),
     ];
-    words.0.extend(numbers.iter().map(u64::to_string));
-    words.0.push("trtllm-bench".to_owned());
-    words.put("--model", Some(job.model));
+    line.argv.extend(numbers.iter().map(u64::to_string));
+    line.argv.push("trtllm-bench".to_owned());
+    line.need("--model", job.model);
     if job.model.starts_with('/') {
-        words.put("--model_path", Some(job.model));
+        line.need("--model_path", job.model);
     }
-    words.0.push(job.kind.as_str().to_owned());
-    words.put("--dataset", Some(requests_path));
-    words.put("--backend", Some("pytorch"));
-    words.put("--num_requests", Some(requests));
-    words.put("--warmup", Some(warmups));
-    let concurrency = if latency {
-        load.batch_size
+    line.argv.push(job.kind.as_str().to_owned());
+    line.need("--dataset", requests_path);
+    line.need("--backend", "pytorch");
+    line.need("--num_requests", requests);
+    line.need("--warmup", warmups);
+    if latency {
+        line.asked("--concurrency", load.batch_size);
     } else {
-        load.max_concurrency
-    };
-    words.put("--concurrency", concurrency);
-    if !latency {
-        words.0.push("--streaming".to_owned());
+        line.asked("--concurrency", load.max_concurrency);
+        line.need_switch("--streaming");
     }
     let settings = job.settings;
-    words.put("--tp", settings.tensor_parallel_size);
-    words.put(
+    line.asked("--tp", settings.tensor_parallel_size);
+    line.asked(
         "--kv_cache_free_gpu_mem_fraction",
         settings.gpu_memory_utilization,
     );
-    words.put("--max_seq_len", settings.max_model_len);
-    words.put("--report_json", Some(&result_path));
-    words.0.extend(job.extra_engine_args.iter().cloned());
-    let mut notes = vec![
+    line.asked("--max_seq_len", settings.max_model_len);
+    line.need("--report_json", &result_path);
+    line.argv.extend(job.extra_engine_args.iter().cloned());
+    line.notes.push(
         "trtllm-bench loads a copy of the model of its own: beside a running server both must fit"
             .to_owned(),
-    ];
-    notes.extend(ignored(
-        job,
-        &[
-            ("dtype", settings.dtype.is_some()),
-            ("quantization", settings.quantization.is_some()),
-            ("KV cache type", settings.kv_cache_dtype.is_some()),
-            ("eager mode", settings.enforce_eager),
-            ("request rate", load.request_rate.is_some()),
-            ("batch size", !latency && load.batch_size.is_some()),
-            ("number of prompts", latency && load.num_prompts.is_some()),
-            ("concurrency", latency && load.max_concurrency.is_some()),
-        ],
-    ));
-    BenchPlan {
-        argv: words.0,
-        result_path,
-        notes,
-        ..BenchPlan::default()
+    );
+    line.no_effect(&[
+        ("dtype", |job| job.settings.dtype.is_some()),
+        ("quantization", |job| job.settings.quantization.is_some()),
+        ("KV cache type", |job| job.settings.kv_cache_dtype.is_some()),
+        ("eager mode", |job| job.settings.enforce_eager),
+        REQUEST_RATE,
+    ]);
+    if latency {
+        line.no_effect(&[PROMPTS, CONCURRENCY]);
+    } else {
+        line.no_effect(&[BATCH_SIZE]);
     }
+    line.finish("trtllm-bench", result_path)
 }
 
 /// The client against the running server, a descendant of vLLM's.
-fn serve(job: &BenchJob<'_>) -> BenchPlan {
+fn serve(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
     let module = "tensorrt_llm.serve.scripts.benchmark_serving";
-    let mut words = Words(["python3", "-m", module].map(str::to_owned).to_vec());
-    words.put("--backend", Some("openai"));
-    words.put("--base-url", Some(format!("http://127.0.0.1:{}", job.port)));
-    words.put("--endpoint", Some("/v1/completions"));
+    let mut line = line_of(job, &["python3", "-m", module]);
+    line.need("--backend", "openai");
+    line.need("--base-url", format!("http://127.0.0.1:{}", job.port));
+    line.need("--endpoint", "/v1/completions");
     // Requests ask by the server's name for it; the tokenizer lies where the model does.
-    words.put("--model", Some(job.served_model_name.unwrap_or(job.model)));
-    words.put("--tokenizer", Some(job.model));
-    words.put("--dataset-name", Some("random"));
+    line.need("--model", job.served_model_name.unwrap_or(job.model));
+    line.need("--tokenizer", job.model);
+    line.need("--dataset-name", "random");
     // Without this it downloads texts to cut the prompts from.
-    words.0.push("--random-ids".to_owned());
-    words.put("--random-input-len", Some(load.input_len));
-    words.put("--random-output-len", Some(load.output_len));
-    words.put(
-        "--num-prompts",
-        Some(load.num_prompts.unwrap_or(NUM_PROMPTS)),
-    );
-    words.put("--max-concurrency", load.max_concurrency);
-    words.put("--request-rate", load.request_rate);
-    words.put("--seed", load.seed);
-    words.0.push("--ignore-eos".to_owned());
-    words.put("--percentile-metrics", Some("ttft,tpot,itl,e2el"));
-    words.put("--metric-percentiles", Some("50,90,95,99"));
+    line.need_switch("--random-ids");
+    line.need("--random-input-len", load.input_len);
+    line.need("--random-output-len", load.output_len);
+    line.need("--num-prompts", load.num_prompts.unwrap_or(NUM_PROMPTS));
+    line.asked("--max-concurrency", load.max_concurrency);
+    line.asked("--request-rate", load.request_rate);
+    line.asked("--seed", load.seed);
+    line.need_switch("--ignore-eos");
+    line.need("--percentile-metrics", "ttft,tpot,itl,e2el");
+    line.need("--metric-percentiles", "50,90,95,99");
     if job
         .extra_engine_args
         .iter()
         .any(|a| a == "--trust-remote-code" || a == "--trust_remote_code")
     {
-        words.0.push("--trust-remote-code".to_owned());
+        line.need_switch("--trust-remote-code");
     }
-    words.0.push("--save-result".to_owned());
-    words.put("--result-dir", Some(job.folder()));
-    words.put("--result-filename", Some(job.result_name("json")));
-    let notes = ignored(
-        job,
-        &[
-            ("warm-up", load.num_iters_warmup.is_some_and(|n| n > 0)),
-            ("batch size", load.batch_size.is_some()),
-            ("number of iterations", load.num_iters.is_some()),
-        ],
-    );
-    BenchPlan {
-        argv: words.0,
-        result_path: job.result_path("json"),
-        notes,
-        ..BenchPlan::default()
-    }
+    line.need_switch("--save-result");
+    line.need("--result-dir", job.folder());
+    line.need("--result-filename", job.result_name("json"));
+    line.no_effect(&[WARMUP, BATCH_SIZE, ITERATIONS]);
+    line.finish(module, job.result_path("json"))
 }
 
-fn ignored(job: &BenchJob<'_>, requested: &[(&str, bool)]) -> Vec<String> {
-    let bench = format!("the {} bench of TensorRT-LLM", job.kind.as_str());
-    ignored_notes(&bench, requested).collect()
-}
+const OWN_COPY: &[ProgressSign] = &[
+    Holds("Warmup done", BenchProgress::Measuring),
+    Holds("Setting up for warmup", BenchProgress::Warmup),
+    Holds("Running warmup", BenchProgress::Warmup),
+    // Where no warm-up was requested.
+    Holds("Ready to start benchmark", BenchProgress::Measuring),
+];
 
 /// The part that the line begins, or the step it reports.
 pub fn progress(kind: BenchKind, line: &str) -> Option<BenchProgress> {
-    if kind == BenchKind::Serve {
-        return read_bench_progress(kind, line);
+    match kind {
+        BenchKind::Serve => read_bench_progress(kind, line),
+        _ => progress_of(line, OWN_COPY),
     }
-    for (sign, part) in [
-        ("Warmup done", BenchProgress::Measuring),
-        ("Setting up for warmup", BenchProgress::Warmup),
-        ("Running warmup", BenchProgress::Warmup),
-        // Where no warm-up was requested.
-        ("Ready to start benchmark", BenchProgress::Measuring),
-    ] {
-        if line.contains(sign) {
-            return Some(part);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

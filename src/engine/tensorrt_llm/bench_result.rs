@@ -1,7 +1,7 @@
 //! The result files of TensorRT-LLM's benches: the report of `trtllm-bench`, and the client's,
 //! which has vLLM's keys.
 
-use crate::engine::bench::{figure, is_percent};
+use crate::engine::bench::{figure, percentiles};
 use crate::engine::vllm::read_bench_result;
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     let mean_latency_ms = of_all("avg_request_latency_ms");
     Ok(BenchResult {
         mean_latency_ms,
-        latency_percentiles_ms: percentiles(performance.get("request_latency_percentiles_ms")),
+        latency_percentiles_ms: percentiles(performance.get("request_latency_percentiles_ms"), 1.0),
         duration_s: Some(duration_ms / 1e3),
         completed,
         requests_per_second: of_all("request_throughput_req_s"),
@@ -45,28 +45,11 @@ fn of(object: &Value, key: &str) -> Option<f64> {
     figure(object.get(key)?)
 }
 
-/// `p50` … `p99`, in the report's own unit, milliseconds; `minimum`, `maximum` and `average` are
-/// no percentiles.
-fn percentiles(object: Option<&Value>) -> BTreeMap<String, f64> {
-    let mut found = BTreeMap::new();
-    let entries = object.and_then(Value::as_object);
-    for (name, value) in entries.into_iter().flatten() {
-        let percent = name.strip_prefix(['p', 'P']).unwrap_or_default();
-        if let (true, Some(ms)) = (is_percent(percent), figure(value)) {
-            found.insert(format!("p{percent}"), ms);
-        }
-    }
-    if let Some(median) = found.get("p50").copied() {
-        found.insert("median".to_owned(), median);
-    }
-    found
-}
-
 fn streamed(metrics: Option<&Value>, mean: &str, percent: &str) -> BTreeMap<String, f64> {
     let Some(metrics) = metrics else {
         return BTreeMap::new();
     };
-    let mut found = percentiles(metrics.get(percent));
+    let mut found = percentiles(metrics.get(percent), 1.0);
     if let Some(ms) = of(metrics, mean) {
         found.insert("mean".to_owned(), ms);
     }

@@ -12,8 +12,7 @@ pub use log::TrtLlmLogParser;
 use super::limits::{LoadLimits, Resource};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
-    ServerSettings,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -64,6 +63,8 @@ const DESCRIPTION: EngineDescription = EngineDescription {
         "\"gpuMemUsage\"",
         "\"kvCacheStats\"",
     ],
+    // Its images' entrypoint only runs its arguments.
+    serve: "trtllm-serve serve {model} --host 0.0.0.0 --port {port}",
     ..EngineDescription::UNKNOWN
 };
 
@@ -106,9 +107,5 @@ impl Engine for TensorRtLlm {
 
     fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
         bench::progress(kind, line)
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
     }
 }

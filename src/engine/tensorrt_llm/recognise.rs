@@ -4,8 +4,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_name, is_about, is_idle, not_by_name, only_mentions_commands};
+use crate::engine::process::{ServerCommand, image_name, is_about, is_idle, not_by_name};
 
 /// Modules and files that are the server.
 const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
@@ -19,56 +18,37 @@ const SUBCOMMANDS: &[&str] = &["serve"];
 /// Subcommands of `trtllm-serve` that hold no model's memory, or not as one server.
 const OTHERS: &[&str] = &["disaggregated", "mm_embedding_serve"];
 
-/// The server's command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerCommand {
-    /// The simple command it is part of.
-    pub command: Command,
-    /// Index of the first word after the server's name.
-    pub flags_at: usize,
-    /// Whether it is Triton, which takes the model from its repository and not from the command.
-    pub triton: bool,
-}
-
 /// The server that process 1 is, if it is one.
 pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
-    commands(&facts.argv, &facts.env)
-        .into_iter()
-        .find_map(|command| server_words(command, &facts.image))
+    ServerCommand::find(facts, |argv| flags_at(argv, &facts.image))
 }
 
-fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
-    let argv = &command.argv;
-    if only_mentions_commands(argv) {
-        return None;
-    }
+/// Whether it is Triton, which takes the model from its repository and not from the command.
+pub fn is_triton(server: &ServerCommand) -> bool {
+    server
+        .last_word()
+        .is_some_and(|word| TRITON.contains(&basename(word)))
+}
+
+fn flags_at(argv: &[String], image: &str) -> Option<usize> {
     // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may come first.
-    let (flags_at, triton) = (0..argv.len()).find_map(|i| {
+    let at = (0..argv.len()).find_map(|i| {
         let next = argv.get(i + 1).map(String::as_str);
         match basename(&argv[i]) {
             "trtllm-serve" => {
                 let skip = usize::from(next.is_some_and(|w| SUBCOMMANDS.contains(&w)));
-                Some((i + 1 + skip, false))
+                Some(i + 1 + skip)
             }
-            "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some((i + 2, false)),
+            "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some(i + 2),
             // Triton serves many backends; only an image or a script identifies this one.
             word if TRITON.contains(&word) && (is_own_triton(image) || word != "tritonserver") => {
-                Some((i + 1, true))
+                Some(i + 1)
             }
             _ => None,
         }
     })?;
-    if argv
-        .get(flags_at)
-        .is_some_and(|w| OTHERS.contains(&w.as_str()))
-    {
-        return None;
-    }
-    Some(ServerCommand {
-        command,
-        flags_at,
-        triton,
-    })
+    let is_other = argv.get(at).is_some_and(|w| OTHERS.contains(&w.as_str()));
+    (!is_other).then_some(at)
 }
 
 /// Whether the container is TensorRT-LLM's.
@@ -81,21 +61,15 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             .filter(|w| !w.starts_with('-') && !w.contains('='))
             .collect();
         let mut evidence = format!("process 1 runs `{}`", words.join(" "));
-        if server.triton {
+        if is_triton(&server) {
             evidence.push_str(" of an image with the TensorRT-LLM backend");
         }
-        return Some(Recognition {
-            evidence,
-            serving: true,
-        });
+        return Some(Recognition::serving(evidence));
     }
     let image = &facts.image;
     if image_is_trtllm(image) {
-        let process = not_by_name(&facts.argv);
-        return Some(Recognition {
-            evidence: format!("image `{image}` is named after TensorRT-LLM; {process}"),
-            serving: false,
-        });
+        let evidence = format!("image `{image}` is named after TensorRT-LLM");
+        return Some(Recognition::present(&evidence, &not_by_name(&facts.argv)));
     }
     // NIM's images run vLLM or TensorRT-LLM inside; the profile's name shows which.
     let profile = facts

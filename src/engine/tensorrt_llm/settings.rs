@@ -3,9 +3,9 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{arguments_of, name_commonly, variables};
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{name_commonly, variables};
 use std::sync::LazyLock;
 
 /// The flags of `trtllm-serve serve` by what they take, of releases 0.18 to 1.2.
@@ -54,18 +54,19 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     let mut settings = ServerSettings::default();
     if let Some(server) = server {
-        env.extend(server.command.env.clone());
-        let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
+        let flags = Flags::read(server.flags(), &GRAMMAR);
+        let triton = recognise::is_triton(&server);
+        env.extend(server.command.env);
         settings.values.extend(flags.texts(&[]));
-        let port = if server.triton { "http_port" } else { "port" };
+        let port = if triton { "http_port" } else { "port" };
         settings.port = flags.value(port).and_then(|p| p.parse().ok());
         // Bound to itself, the server is reached from inside its container only.
         settings.host = match flags.value("host") {
             Some(host) => Some(host.to_owned()),
-            None if server.triton => None,
+            None if triton => None,
             None => Some("localhost".to_owned()),
         };
-        if !server.triton {
+        if !triton {
             settings.model = flags.positionals.first().cloned();
         }
         if let Some(model) = &settings.model {
@@ -79,32 +80,11 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// The serving command for a TensorRT-LLM image: its entrypoint only runs its arguments.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let mut cmd = [
-        "trtllm-serve",
-        "serve",
-        job.model,
-        "--host",
-        "0.0.0.0",
-        "--port",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    cmd.push(job.port.to_string());
-    cmd.extend(arguments_of(EngineId::TensorRtLlm, job.settings).concat());
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    ServePlan {
-        cmd,
-        env: Vec::new(),
-        health_path: "/health",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
+    use crate::engine::{EngineId, ServeJob};
 
     fn settings(argv: &[&str]) -> ServerSettings {
         read(&ContainerFacts {
@@ -176,7 +156,7 @@ mod tests {
             gpu_memory_utilization: Some(0.8),
             ..RequestedSettings::default()
         };
-        let plan = serve(&ServeJob {
+        let plan = EngineId::TensorRtLlm.serve(&ServeJob {
             model: "m",
             port: 8000,
             settings: &requested,

@@ -11,8 +11,7 @@ pub use log::TgiLogParser;
 use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchResult, Dialect, Engine, EngineDescription, EngineId,
-    LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
-    ServerSettings,
+    LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -86,6 +85,7 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     program: &["text-generation-launcher"],
     dialect: Dialect::Tgi,
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
+    serve: "--model-id {model} --port {port}",
     ..EngineDescription::UNKNOWN
 };
 
@@ -119,10 +119,6 @@ impl Engine for Tgi {
 
     fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
         Err(ReadError::Missing("a result: TGI's bench writes none"))
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
     }
 }
 

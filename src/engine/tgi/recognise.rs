@@ -3,10 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{
-    flags_alone, image_name, is_about, is_idle, not_by_name, only_mentions_commands,
-};
+use crate::engine::process::{ServerCommand, image_name, is_about, is_idle, not_by_name};
 
 /// Programs that are the server, or start it.
 const PROGRAMS: &[&str] = &[
@@ -21,57 +18,30 @@ const TOOLS: &[&str] = &["text-generation-benchmark"];
 /// A variable that only TGI reads.
 const OWN_ENV: &str = "TGI_WIGGLE_ROOM";
 
-/// The server's command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerCommand {
-    /// The simple command it is part of.
-    pub command: Command,
-    /// Index of the first flag.
-    pub flags_at: usize,
-}
-
 /// The server that process 1 is, if it is one.
 pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
-    let all = commands(&facts.argv, &facts.env);
     let ours = image_is_tgi(&facts.image);
-    for command in all {
-        if only_mentions_commands(&command.argv) {
-            continue;
-        }
-        let begins = |word: &str| {
-            // Amazon's images start it by a script of a common name.
-            PROGRAMS.contains(&basename(word)) || (ours && basename(word) == "entrypoint.sh")
-        };
-        if let Some(at) = command.argv.iter().position(|w| begins(w)) {
-            // An entrypoint runs the command that follows it.
-            let other = command.argv[at + 1..].first().map(|w| basename(w));
-            if other.is_some_and(|w| TOOLS.contains(&w)) {
-                continue;
-            }
-            let last = command.argv.iter().rposition(|w| begins(w)).unwrap_or(at);
-            return Some(ServerCommand {
-                command,
-                flags_at: last + 1,
-            });
-        }
-    }
-    let command = flags_alone(&facts.argv, "--").filter(|_| ours)?;
-    Some(ServerCommand {
-        command,
-        flags_at: 0,
-    })
+    let begins = |word: &String| {
+        // Amazon's images start it by a script of a common name.
+        PROGRAMS.contains(&basename(word)) || (ours && basename(word) == "entrypoint.sh")
+    };
+    let flags_at = |argv: &[String]| {
+        let at = argv.iter().position(begins)?;
+        // An entrypoint runs the command that follows it.
+        let other = argv.get(at + 1).map(|w| basename(w));
+        let last = argv.iter().rposition(begins)?;
+        (other.is_none_or(|w| !TOOLS.contains(&w))).then_some(last + 1)
+    };
+    let of_flags = || ServerCommand::of_flags(&facts.argv, "--");
+    ServerCommand::find(facts, flags_at).or_else(|| of_flags().filter(|_| ours))
 }
 
 /// Whether the container is TGI's.
 pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if let Some(server) = server(facts) {
-        let evidence = match server.flags_at.checked_sub(1) {
-            Some(at) => format!("process 1 runs `{}`", basename(&server.command.argv[at])),
-            None => format!("image `{}` was given a server's flags", facts.image),
-        };
         // A router or launcher script followed by a shell is an interactive session.
-        let flags = &server.command.argv[server.flags_at..];
-        let serving = flags.first().is_none_or(|w| w.starts_with('-'));
+        let serving = (server.flags().first()).is_none_or(|w| w.starts_with('-'));
+        let evidence = server.evidence(facts);
         return Some(Recognition { evidence, serving });
     }
     let evidence = if image_is_tgi(&facts.image) {
@@ -81,11 +51,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     } else {
         return None;
     };
-    let process = not_by_name(&facts.argv);
-    Some(Recognition {
-        evidence: format!("{evidence}; {process}"),
-        serving: false,
-    })
+    Some(Recognition::present(&evidence, &not_by_name(&facts.argv)))
 }
 
 /// Whether an image is named as TGI's are: `text-generation-inference`, Amazon's

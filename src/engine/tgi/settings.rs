@@ -2,9 +2,9 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{arguments_of, name_commonly};
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::name_commonly;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -92,8 +92,8 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut flags = Flags::default();
     let serves = server.is_some();
     if let Some(server) = server {
-        env.extend(server.command.env.clone());
-        flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
+        flags = Flags::read(server.flags(), &GRAMMAR);
+        env.extend(server.command.env);
     }
     let mut values = BTreeMap::new();
     // Amazon's entrypoint hands these on as flags.
@@ -160,23 +160,11 @@ fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> 
     }
 }
 
-/// Arguments that make a TGI image serve.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let mut cmd = vec!["--model-id".to_owned(), job.model.to_owned()];
-    cmd.extend(["--port".to_owned(), job.port.to_string()]);
-    cmd.extend(arguments_of(EngineId::Tgi, job.settings).concat());
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    ServePlan {
-        cmd,
-        env: Vec::new(),
-        health_path: "/health",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
+    use crate::engine::{EngineId, ServeJob};
 
     fn settings(argv: &[&str], env: &[(&str, &str)]) -> ServerSettings {
         read(&ContainerFacts {
@@ -253,7 +241,7 @@ mod tests {
             max_model_len: Some(4096),
             ..RequestedSettings::default()
         };
-        let plan = serve(&ServeJob {
+        let plan = EngineId::Tgi.serve(&ServeJob {
             model: "m",
             port: 80,
             settings: &requested,

@@ -1,5 +1,6 @@
 //! The probe as a bench: which Python can run it, its command line, progress and result.
 
+use crate::engine::bench::{BenchLine, phase_progress};
 use crate::engine::torch_probe::TorchReport;
 use crate::engine::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, PlanError, PlannedFile, ReadError,
@@ -98,81 +99,58 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
         name: SCRIPT_NAME.to_owned(),
         bytes: SCRIPT.to_vec(),
     }];
-    let mut argv = vec![python.executable];
-    let mut put = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
-    put(&[&format!("{workdir}/{SCRIPT_NAME}"), &result_path]);
-    put(&["--model", job.model]);
+    let bench = "the transformers probe".to_owned();
+    let mut line = BenchLine::new(job, bench, &[&python.executable], &|_| true);
+    line.argv.push(format!("{workdir}/{SCRIPT_NAME}"));
+    line.argv.push(result_path.clone());
+    line.need("--model", job.model);
     match &load.prompt {
         Some(prompt) => {
             files.push(PlannedFile {
                 name: PROMPT_NAME.to_owned(),
                 bytes: prompt.clone().into_bytes(),
             });
-            put(&["--prompt-file", &format!("{workdir}/{PROMPT_NAME}")]);
+            line.need("--prompt-file", format!("{workdir}/{PROMPT_NAME}"));
         }
-        None => put(&["--prompt-tokens", &load.input_len.to_string()]),
+        None => line.need("--prompt-tokens", load.input_len),
     }
-    put(&["--max-tokens", &load.output_len.to_string()]);
-    put(&["--batch-size", &load.batch_size.unwrap_or(1).to_string()]);
-    put(&[
-        "--warmup",
-        &load.num_iters_warmup.unwrap_or(WARMUPS).to_string(),
-    ]);
-    put(&[
-        "--iterations",
-        &load.num_iters.unwrap_or(ITERATIONS).to_string(),
-    ]);
-    if let Some(dtype) = &job.settings.dtype {
-        put(&["--dtype", dtype]);
-    }
-    if let Some(seed) = load.seed {
-        put(&["--seed", &seed.to_string()]);
-    }
+    line.need("--max-tokens", load.output_len);
+    line.need("--batch-size", load.batch_size.unwrap_or(1));
+    line.asked_or("--warmup", load.num_iters_warmup, WARMUPS);
+    line.asked_or("--iterations", load.num_iters, ITERATIONS);
+    line.asked("--dtype", job.settings.dtype.as_ref());
+    line.asked("--seed", load.seed);
     if load.per_layer {
-        put(&["--per-layer"]);
+        line.need_switch("--per-layer");
     }
-    argv.extend(job.extra_engine_args.iter().cloned());
+    line.argv.extend(job.extra_engine_args.iter().cloned());
 
-    let mut notes = Vec::new();
     let known = crate::capture::RequestedSettings {
         dtype: job.settings.dtype.clone(),
         ..Default::default()
     };
     if *job.settings != known {
-        notes.push("of the engine settings the transformers probe knows the type of the weights alone (--dtype); the others were ignored".to_owned());
+        line.notes.push("of the engine settings the transformers probe knows the type of the weights alone (--dtype); the others were ignored".to_owned());
     }
     Ok(BenchPlan {
-        argv,
         // Output is needed when it is printed, not later.
         env: vec![("PYTHONUNBUFFERED".to_owned(), "1".to_owned())],
-        result_path,
-        notes,
         files,
+        ..line.finish(SCRIPT_NAME, result_path)?
     })
 }
 
-/// `k=v` words of a line of the probe.
-pub(super) fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
-    let at = line.find("plimsoll-probe phase=");
-    let text = at.map_or("", |at| &line[at..]);
-    text.split_whitespace()
-        .skip(1)
-        .filter_map(|w| w.split_once('='))
-}
+/// The mark of the probe's lines.
+pub(super) const PHASE: &str = "plimsoll-probe phase=";
 
 /// Reads one output line.
 pub fn progress(line: &str) -> Option<BenchProgress> {
-    let word = |key: &str| words(line).find(|w| w.0 == key).map(|w| w.1);
-    match word("phase")? {
-        "warmup" => Some(BenchProgress::Warmup),
-        "measure" => Some(BenchProgress::Measuring),
-        "measured" => Some(BenchProgress::Over),
-        "iteration" => Some(BenchProgress::Step {
-            done: word("n")?.parse().ok()?,
-            of: word("of")?.parse().ok()?,
-        }),
-        _ => None,
-    }
+    let parts = [
+        ("warmup", BenchProgress::Warmup),
+        ("measure", BenchProgress::Measuring),
+        ("measured", BenchProgress::Over),
+    ];
+    phase_progress(line, PHASE, &parts, "iteration")
 }
 
 /// The newest form of the file that is understood.

@@ -7,7 +7,8 @@
 //! | `Paged cache initialized: self.max_batch_tokens = N, …` | `max_batch_tokens` |
 //! | `MemoryError: Memory footprint … is more than available memory …`, PyTorch's own words | `oom` |
 
-use super::bench::words;
+use super::bench::PHASE;
+use crate::engine::bench::phase_words;
 use crate::engine::facts::{EngineStep, key};
 use crate::engine::log::figures::number_after;
 use crate::engine::log::sheet::Sheet;
@@ -115,7 +116,7 @@ fn probe(message: &str, whole: &Line<'_>, sheet: &mut Sheet) {
         }
         return;
     }
-    let words: BTreeMap<&str, &str> = words(message).collect();
+    let words: BTreeMap<&str, &str> = phase_words(message, PHASE).collect();
     let phase = words.get("phase").copied();
     let Some((_, step)) = PHASES.iter().copied().find(|(name, _)| phase == Some(name)) else {
         return;

@@ -10,8 +10,7 @@ use super::command::commands;
 use super::torch_probe::TorchReport;
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob,
-    ServePlan, ServerSettings,
+    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 use log::TransformersLogParser;
@@ -29,6 +28,9 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     ],
     // The probe would load the model a second time next to a server.
     default_loads: (LoadKind::Builtin, LoadKind::Probe),
+    // The model is a word since 5; before, requests alone named it.
+    serve: "transformers serve {model} --host 0.0.0.0 --port {port}",
+    serve_settings: false,
     ..EngineDescription::UNKNOWN
 };
 
@@ -42,10 +44,7 @@ impl Engine for Transformers {
 
     /// Only its own server is recognised: any image with Python may hold the library.
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        serve_words(facts).map(|_| Recognition {
-            evidence: "process 1 runs `transformers serve`".to_owned(),
-            serving: true,
-        })
+        serve_words(facts).map(|_| Recognition::serving("process 1 runs `transformers serve`"))
     }
 
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
@@ -94,27 +93,6 @@ impl Engine for Transformers {
 
     fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
         bench::progress(line)
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        // The model is a word since 5; before, requests alone named it.
-        let mut cmd = [
-            "transformers",
-            "serve",
-            job.model,
-            "--host",
-            "0.0.0.0",
-            "--port",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        cmd.push(job.port.to_string());
-        cmd.extend(job.extra_engine_args.iter().cloned());
-        ServePlan {
-            cmd,
-            env: Vec::new(),
-            health_path: "/health",
-        }
     }
 }
 

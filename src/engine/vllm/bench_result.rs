@@ -1,10 +1,9 @@
 //! The result files of vLLM's benches, in the keys of every release since 0.4.
 
-use crate::engine::bench::{Object, count, figure, is_percent, number, required, served};
+use crate::engine::bench::{Object, count, figure, number, percentiles, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 /// Reads a result file.
 pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
@@ -24,21 +23,10 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
 /// Seconds in, milliseconds out.
 fn latency(object: &Object) -> Result<BenchResult, ReadError> {
     let mean = required(object, "avg_latency")?;
-    let mut percentiles = BTreeMap::new();
-    if let Some(Value::Object(given)) = object.get("percentiles") {
-        for (percent, value) in given {
-            if let (true, Some(seconds)) = (is_percent(percent), figure(value)) {
-                percentiles.insert(format!("p{percent}"), seconds * 1e3);
-            }
-        }
-    }
-    if let Some(median) = percentiles.get("p50").copied() {
-        percentiles.insert("median".to_owned(), median);
-    }
     let latencies = milliseconds(object.get("latencies"));
     Ok(BenchResult {
         mean_latency_ms: mean.map(|s| s * 1e3),
-        latency_percentiles_ms: percentiles,
+        latency_percentiles_ms: percentiles(object.get("percentiles"), 1e3),
         // The iterations follow each other without a pause.
         duration_s: (!latencies.is_empty()).then(|| latencies.iter().sum::<f64>() / 1e3),
         latencies_ms: latencies,

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 macro_rules! fixture {
     ($name:literal) => {

@@ -18,16 +18,13 @@ use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
-    ServerSettings,
+    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
 /// Makes an engine that we start report its memory components, which releases 0.11 to 0.25 print at
 /// this level only. Settings of the container, a preset or `--env` take precedence.
-fn debug_log() -> Vec<(String, String)> {
-    vec![("VLLM_LOGGING_LEVEL".to_owned(), "DEBUG".to_owned())]
-}
+const DEBUG_LOG: &[(&str, &str)] = &[("VLLM_LOGGING_LEVEL", "DEBUG")];
 
 /// `gpu_memory_utilization` of a release, where no flag sets it (vllm/config/cache.py).
 pub const fn default_utilization(major: u32, minor: u32) -> f64 {
@@ -140,6 +137,12 @@ const DESCRIPTION: EngineDescription = EngineDescription {
         "[cpu_worker.py:",
         "[arg_utils.py:",
     ],
+    // Not the bare word: images up to 0.10 start the module, which accepts only the flag; later ones
+    // start `vllm serve`, which accepts both.
+    serve: "--model {model} --port {port}",
+    // Some releases refuse `--model` here.
+    serve_alone: Some("vllm serve {model} --port {port}"),
+    serve_env: DEBUG_LOG,
     ..EngineDescription::UNKNOWN
 };
 
@@ -206,16 +209,5 @@ impl Engine for Vllm {
 
     fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
         progress::read(kind, line)
-    }
-
-    fn serve_argv(&self, job: &ServeJob<'_>) -> Vec<String> {
-        // `vllm serve` takes the model as its first word; some releases refuse `--model` there.
-        let cmd = self.serve(job).cmd;
-        let words = ["vllm", "serve", job.model].map(str::to_owned);
-        words.into_iter().chain(cmd.into_iter().skip(2)).collect()
-    }
-
-    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
-        settings::serve(job)
     }
 }

@@ -1,82 +1,42 @@
 //! Progress of a `vllm bench` from its output: plain lines and tqdm bars.
 
+use crate::engine::bench::ProgressSign::{self, AtZero, Begins, Holds, Steps, UnnamedSteps};
+use crate::engine::bench::progress_of;
 use crate::engine::{BenchKind, BenchProgress};
+
+const LATENCY: &[ProgressSign] = &[
+    Begins("Warming up...", BenchProgress::Warmup),
+    AtZero("Warmup iterations:", BenchProgress::Warmup),
+    Steps("Bench iterations:"),
+];
+
+const THROUGHPUT: &[ProgressSign] = &[
+    // Adding and rendering prompts is in the measured time already.
+    AtZero("Rendering prompts:", BenchProgress::Measuring),
+    AtZero("Adding requests:", BenchProgress::Measuring),
+    Steps("Processed prompts:"),
+];
+
+#[rustfmt::skip]
+const SERVE: &[ProgressSign] = &[
+    // Some releases end the first sentence and begin the second on one line.
+    Holds("Starting main benchmark run", BenchProgress::Measuring),
+    Begins("Starting initial single prompt test run", BenchProgress::Warmup),
+    Begins("Warming up with ", BenchProgress::Warmup),
+    // The bar of the warm-up requests looks the same: steps count only after the measured part has
+    // begun.
+    UnnamedSteps,
+];
 
 /// The part that the line begins, or the step it reports.
 pub fn read(kind: BenchKind, line: &str) -> Option<BenchProgress> {
-    // A bar redraws itself after a carriage return: only its last state counts.
-    let line = line
-        .rsplit(['\r', '\n'])
-        .map(str::trim)
-        .find(|l| !l.is_empty())?;
-    match kind {
-        BenchKind::Latency => latency(line),
-        BenchKind::Throughput => throughput(line),
-        BenchKind::Serve => serve(line),
-        BenchKind::Probe => None,
-    }
-}
-
-fn latency(line: &str) -> Option<BenchProgress> {
-    if line.starts_with("Warming up...") {
-        return Some(BenchProgress::Warmup);
-    }
-    if let Some(bar) = after(line, "Warmup iterations:") {
-        return (bar?.0 == 0).then_some(BenchProgress::Warmup);
-    }
-    measuring_or_step(after(line, "Bench iterations:")?)
-}
-
-fn throughput(line: &str) -> Option<BenchProgress> {
-    // Adding and rendering prompts is in the measured time already.
-    for bar in ["Rendering prompts:", "Adding requests:"] {
-        if let Some(bar) = after(line, bar) {
-            return (bar?.0 == 0).then_some(BenchProgress::Measuring);
-        }
-    }
-    measuring_or_step(after(line, "Processed prompts:")?)
-}
-
-fn serve(line: &str) -> Option<BenchProgress> {
-    // Some releases end the first sentence and begin the second on one line.
-    if line.contains("Starting main benchmark run") {
-        return Some(BenchProgress::Measuring);
-    }
-    if line.starts_with("Starting initial single prompt test run")
-        || line.starts_with("Warming up with ")
-    {
-        return Some(BenchProgress::Warmup);
-    }
-    // The bar has no name. That of the warm-up requests looks the same: steps count only after
-    // the measured part has begun.
-    if !line.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let (done, of) = fraction(line)?;
-    Some(BenchProgress::Step { done, of })
-}
-
-/// Progress of the bar with this name; outer `None`: another bar, inner: an unreadable one.
-fn after(line: &str, name: &str) -> Option<Option<(u64, u64)>> {
-    // Bars go to stderr and can be glued to what stdout left unfinished.
-    let at = line.rfind(name)?;
-    Some(fraction(&line[at + name.len()..]))
-}
-
-fn measuring_or_step(bar: Option<(u64, u64)>) -> Option<BenchProgress> {
-    match bar? {
-        (0, _) => Some(BenchProgress::Measuring),
-        (done, of) => Some(BenchProgress::Step { done, of }),
-    }
-}
-
-/// ` 20%|██        | 1/5 [00:00<00:02,  1.91it/s]` → 1 of 5.
-fn fraction(bar: &str) -> Option<(u64, u64)> {
-    let (percent, rest) = bar.split_once('%')?;
-    percent.trim().parse::<u8>().ok()?;
-    let counts = rest.rsplit_once('|')?.1.split('[').next()?;
-    let (done, of) = counts.trim().split_once('/')?;
-    Some((done.trim().parse().ok()?, of.trim().parse().ok()?))
+    let signs = match kind {
+        BenchKind::Latency => LATENCY,
+        BenchKind::Throughput => THROUGHPUT,
+        BenchKind::Serve => SERVE,
+        BenchKind::Probe => return None,
+    };
+    progress_of(line, signs)
 }
 
 #[cfg(test)]

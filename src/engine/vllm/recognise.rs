@@ -3,8 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::command::{Command, commands};
-use crate::engine::process::{flags_alone, image_is, is_idle, of_process, only_mentions_commands};
+use crate::engine::process::{ServerCommand, image_is, is_idle, of_process};
 
 /// Modules that are servers when run with `python -m`.
 const MODULES: &[&str] = &[
@@ -37,52 +36,31 @@ const OWN_ENV: &[&str] = &[
     "VLLM_ENABLE_V1_MULTIPROCESSING",
 ];
 
-/// The server's command: its environment, whether it names its model first, and its flags.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerCommand {
-    /// The simple command it is part of.
-    pub command: Command,
-    /// Index of the first word after `vllm serve` or the module.
-    pub flags_at: usize,
-    /// `vllm serve`, which takes the model as its first word; the module takes `--model` only.
-    pub positional_model: bool,
-}
-
 /// The server that process 1 is, if it is one.
 pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
-    for command in commands(&facts.argv, &facts.env) {
-        if let Some((flags_at, positional_model)) = server_words(&command.argv) {
-            return Some(ServerCommand {
-                command,
-                flags_at,
-                positional_model,
-            });
-        }
-    }
-    let command = flags_alone(&facts.argv, "--").filter(|_| image_is_vllm(&facts.image))?;
-    Some(ServerCommand {
-        command,
-        flags_at: 0,
-        positional_model: true,
-    })
+    let of_flags = || ServerCommand::of_flags(&facts.argv, "--");
+    ServerCommand::find(facts, flags_at)
+        .or_else(|| of_flags().filter(|_| image_is_vllm(&facts.image)))
 }
 
-fn server_words(argv: &[String]) -> Option<(usize, bool)> {
-    if only_mentions_commands(argv) {
-        return None;
-    }
+/// Whether its first word may be the model: the modules take `--model` only.
+pub fn takes_model_first(server: &ServerCommand) -> bool {
+    server.last_word().is_none_or(|word| word == "serve")
+}
+
+fn flags_at(argv: &[String]) -> Option<usize> {
     // Any wrapper may come first: an init, `numactl`, a profiler, an entrypoint script.
     (0..argv.len()).find_map(|i| {
         let word = argv[i].as_str();
         let next = argv.get(i + 1).map(String::as_str);
         let after = argv.get(i + 2).map(String::as_str);
         match (word, next) {
-            (program, Some("serve")) if basename(program) == "vllm" => Some((i + 2, true)),
+            (program, Some("serve")) if basename(program) == "vllm" => Some(i + 2),
             ("-m", Some("vllm" | "vllm.entrypoints.cli.main")) if after == Some("serve") => {
-                Some((i + 3, true))
+                Some(i + 3)
             }
-            ("-m", Some(module)) if MODULES.contains(&module) => Some((i + 2, false)),
-            (file, _) if FILES.iter().any(|f| file.ends_with(f)) => Some((i + 1, false)),
+            ("-m", Some(module)) if MODULES.contains(&module) => Some(i + 2),
+            (file, _) if FILES.iter().any(|f| file.ends_with(f)) => Some(i + 1),
             _ => None,
         }
     })
@@ -93,14 +71,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if let Some(server) = server(facts) {
         // Only the last two words: earlier ones may contain anything, even a secret in a variable.
         let words = &server.command.argv[server.flags_at.saturating_sub(2)..server.flags_at];
-        let evidence = match words.last() {
-            Some(_) => format!("process 1 runs `{}`", words.join(" ")),
-            None => format!("image `{}` was given a server's flags", facts.image),
-        };
-        return Some(Recognition {
-            evidence,
-            serving: true,
-        });
+        return Some(Recognition::serving(match words {
+            [] => server.evidence(facts),
+            words => format!("process 1 runs `{}`", words.join(" ")),
+        }));
     }
     let evidence = if image_is_vllm(&facts.image) {
         format!("image `{}` is named after vLLM", facts.image)
@@ -114,11 +88,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         }
         format!("variable `{name}` is vLLM's own")
     };
-    let process = of_process(&facts.argv);
-    Some(Recognition {
-        evidence: format!("{evidence}; {process}"),
-        serving: false,
-    })
+    Some(Recognition::present(&evidence, &of_process(&facts.argv)))
 }
 
 fn image_is_vllm(image: &str) -> bool {

@@ -2,9 +2,9 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{arguments_of, variables};
-use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::variables;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -44,8 +44,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut settings = ServerSettings::default();
     if let Some(server) = server {
         env.extend(server.command.env.clone());
-        let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
-        read_flags(&flags, server.positional_model, &mut settings);
+        let flags = Flags::read(server.flags(), &GRAMMAR);
+        let takes_model = recognise::takes_model_first(&server);
+        read_flags(&flags, takes_model, &mut settings);
     }
     settings.needs_api_key |= env.get("VLLM_API_KEY").is_some_and(|v| !v.is_empty());
     let kept = variables(env, &["VLLM_"], FOREIGN_ENV);
@@ -122,32 +123,11 @@ fn plain_integer(text: &str) -> String {
     parsed.map_or_else(|| text.to_owned(), |n| n.to_string())
 }
 
-/// Arguments that make a vLLM image serve.
-///
-/// Uses `--model M` rather than the bare word: images up to 0.10 start the module, which accepts
-/// only the flag; later ones start `vllm serve`, which accepts both.
-pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let mut cmd = vec![
-        "--model".to_owned(),
-        job.model.to_owned(),
-        "--port".to_owned(),
-        job.port.to_string(),
-    ];
-    cmd.extend(arguments_of(EngineId::Vllm, job.settings).concat());
-    cmd.extend(job.extra_engine_args.iter().cloned());
-    ServePlan {
-        cmd,
-        // From 0.11 to 0.25 the parts of the memory are logged at this level only. A preset's
-        // value and --env win.
-        env: super::debug_log(),
-        health_path: "/health",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
+    use crate::engine::{EngineId, ServeJob};
 
     fn settings(argv: &[&str]) -> ServerSettings {
         read(&ContainerFacts {
@@ -338,7 +318,7 @@ mod tests {
             gpu_memory_utilization: Some(0.5),
             ..RequestedSettings::default()
         };
-        let plan = serve(&ServeJob {
+        let plan = EngineId::Vllm.serve(&ServeJob {
             model: "m",
             port: 8000,
             settings: &settings,

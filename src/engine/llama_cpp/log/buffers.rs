@@ -5,9 +5,9 @@
 //! caches of a model with sliding windows), but compute buffers are reserved in several passes and
 //! the last one counts.
 
-use crate::engine::facts::{FactKey, FactValue, key};
+use crate::engine::facts::{FactKey, FactValue, key, known_entries};
 use crate::engine::log::Line;
-use crate::engine::log::figures::{after, gib, gib_after, number};
+use crate::engine::log::figures::{after, gib, gib_after, number, number_before};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
@@ -184,15 +184,18 @@ impl Buffers {
         let Some((total, tail)) = value.strip_prefix('=').and_then(gib) else {
             return false;
         };
-        let count = |word: &str| count_before(tail, word);
+        // `(  1024 cells`
+        let count = |word: &str| {
+            let n = number_before(tail, word).filter(|n| n.whole && n.value >= 0.0)?;
+            Some(n.value as u64)
+        };
         if let Some(r) = typed(tail, "R") {
             self.in_context(sheet);
             let s = typed(tail, "S").map(|(gib, _)| gib);
             let mut state = BTreeMap::from([("r_gib".to_owned(), FactValue::Float(r.0))]);
             state.extend(s.map(|v| ("s_gib".to_owned(), FactValue::Float(v))));
-            if let Some(cells) = count(" cells").and_then(|n| i64::try_from(n).ok()) {
-                state.insert("cells".to_owned(), FactValue::Int(cells));
-            }
+            let cells = count(" cells").and_then(FactValue::count);
+            state.extend(cells.map(|cells| ("cells".to_owned(), cells)));
             let key = self.key(key::recurrent_state);
             sheet.set(key, FactValue::Record(state), line, "size");
             return true;
@@ -279,17 +282,12 @@ impl Buffers {
 
 impl Cache {
     fn row(&self) -> BTreeMap<String, FactValue> {
-        let tokens = self.cells.and_then(|n| i64::try_from(n).ok());
-        let entries = [
+        known_entries([
             ("size", Some(FactValue::Float(self.gib))),
-            ("tokens", tokens.map(FactValue::Int)),
+            ("tokens", self.cells.and_then(FactValue::count)),
             ("k", self.k.map(FactValue::Float)),
             ("v", self.v.map(FactValue::Float)),
-        ];
-        let entries = entries.into_iter();
-        entries
-            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-            .collect()
+        ])
     }
 }
 
@@ -308,15 +306,6 @@ fn typed<'a>(text: &'a str, name: &str) -> Option<(f64, &'a str)> {
     let inside = after(text, &format!(" {name} ("))?;
     let (kind, rest) = inside.split_once(')')?;
     Some((gib_after(rest, ":")?, kind.trim()))
-}
-
-/// `(  1024 cells` → 1024.
-fn count_before(text: &str, word: &str) -> Option<u64> {
-    let head = text.split_once(word)?.0;
-    head.rsplit(|c: char| !c.is_ascii_digit())
-        .next()?
-        .parse()
-        .ok()
 }
 
 /// ` 2/2 seqs` → 2; with only ` 2 seqs` the number of streams is unknown.

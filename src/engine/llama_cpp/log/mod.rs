@@ -537,14 +537,13 @@ impl Messages for LlamaCpp {
                 sheet.conclude(key, fact);
             }
         };
-        let int = |n: u64| i64::try_from(n).ok().map(FactValue::Int);
         if sheet.get(key::kv_cache_gib).is_none() {
             copy(sheet, key::kv_total_gib, key::kv_cache_gib, None);
         }
         if sheet.get(key::kv_cache_gib).is_some() || sheet.get(key::kv_total_gib).is_some() {
             if sheet.get(key::n_ctx).is_some() {
                 copy(sheet, key::n_ctx, key::kv_cache_tokens, None);
-            } else if let Some(tokens) = self.buffers.tokens().and_then(int) {
+            } else if let Some(tokens) = self.buffers.tokens().and_then(FactValue::count) {
                 copy(sheet, key::kv_total_gib, key::kv_cache_tokens, Some(tokens));
             }
         }
@@ -553,7 +552,7 @@ impl Messages for LlamaCpp {
             (key::swa_tokens, self.swa_cells),
         ] {
             let tokens = cells.and_then(|n| n.checked_mul(self.buffers.streams()));
-            if let Some(tokens) = tokens.and_then(int) {
+            if let Some(tokens) = tokens.and_then(FactValue::count) {
                 copy(sheet, key::kv_total_gib, key, Some(tokens));
             }
         }
@@ -571,7 +570,7 @@ impl Messages for LlamaCpp {
                     sheet,
                     key::n_ctx_slot,
                     key::kv_cache_tokens,
-                    int(tokens as u64),
+                    FactValue::count(tokens as u64),
                 );
             }
         }

@@ -9,17 +9,11 @@ use std::sync::LazyLock;
 /// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The settings, at a start.
     Arguments,
-    /// Communication is set up.
     Init,
-    /// A model begins to load.
     LoadBegin,
-    /// A model is loaded.
     LoadEnd,
-    /// The type of the cache.
     KvDtype,
-    /// A pool, or a part of one.
     Kv,
     /// A pool of no memory.
     KvSkipped,
@@ -29,7 +23,6 @@ pub enum Kind {
     SwaSum,
     /// The lengths of its parts.
     Windows,
-    /// States of a recurrent model.
     Mamba,
     /// More tokens were requested than fit.
     Profiled,
@@ -41,29 +34,18 @@ pub enum Kind {
     PoolEnd,
     /// The scheduler's closing line.
     Limits,
-    /// Graphs.
     Capture,
-    /// Progress of a capture.
     Bar,
     /// The attention backend, where the arguments leave it open.
     Attention,
-    /// The cache in host memory.
     HostCache,
-    /// It serves.
     Ready,
-    /// A request was retracted.
     Retract,
-    /// A batch.
     Batch,
-    /// A logged request.
     RequestLog,
-    /// Out of memory.
     NotEnough,
-    /// GPUs with unequal free memory.
     Unbalanced,
-    /// Shutdown.
     Stop,
-    /// A child process died.
     ChildDied,
 }
 

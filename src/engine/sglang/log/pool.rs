@@ -2,9 +2,9 @@
 //! draft model's.
 
 use super::ranks::{ByRank, RankId, Shape};
-use crate::engine::facts::{Fact, FactKey, FactValue, key};
+use crate::engine::facts::{Fact, FactKey, FactValue, key, known_entries};
 use crate::engine::log::Line;
-use crate::engine::log::figures::{after, complete_count, gib_after, number_after};
+use crate::engine::log::figures::{after, complete_count, gib_after, whole_after};
 use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
 
@@ -196,10 +196,7 @@ fn counted(parts: &[Part], sum: Option<&Part>) -> Counted {
 /// `swa size: {n}, full size: {m}`, `full_layer_tokens={m}, swa_layer_tokens={n}`: full, then swa.
 /// The second number may end its line.
 pub fn windows(rest: &str) -> Option<(u64, u64)> {
-    let count = |needle: &str| {
-        let n = number_after(rest, needle)?;
-        (n.whole && n.value >= 0.0).then_some(n.value as u64)
-    };
+    let count = |needle: &str| whole_after(rest, needle);
     let full = count("full size: ").or_else(|| count("full_layer_tokens="));
     let swa = count("swa size: ").or_else(|| count("swa_layer_tokens="));
     full.zip(swa)
@@ -224,8 +221,8 @@ pub fn conclude(
         let mut fewest = |key, c: &Counted| {
             if let (Some(tokens), Some(part)) = (c.tokens, c.parts.first()) {
                 if least.get(&key).is_none_or(|(n, _)| tokens < *n) {
-                    if let Ok(value) = i64::try_from(tokens) {
-                        least.insert(key, (tokens, part.fact(FactValue::Int(value))));
+                    if let Some(value) = FactValue::count(tokens) {
+                        least.insert(key, (tokens, part.fact(value)));
                     }
                 }
             }
@@ -272,18 +269,13 @@ fn table(pool: &Counted, windows: Option<(u64, u64)>) -> Fact {
         });
         let label = Some(p.label.to_ascii_lowercase()).filter(|l| !l.is_empty());
         let name = label.or(by_length.map(str::to_owned));
-        let tokens = p.tokens.and_then(|t| i64::try_from(t).ok());
-        let entries = [
-            ("tokens", tokens.map(FactValue::Int)),
+        known_entries([
+            ("tokens", p.tokens.and_then(FactValue::count)),
             ("k", p.k.map(FactValue::Float)),
             ("v", p.v.map(FactValue::Float)),
             ("size", p.size.map(FactValue::Float)),
             ("pool", name.map(FactValue::Text)),
-        ];
-        let entries = entries.into_iter();
-        entries
-            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-            .collect()
+        ])
     };
     let quotes = pool.parts.iter().map(|p| p.quote.clone()).collect();
     let rows = FactValue::Rows(pool.parts.iter().map(row).collect());

@@ -4,8 +4,7 @@ use crate::engine::facts::{Fact, FactKey, FactValue, key};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::sheet::Sheet;
-
-pub const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+use crate::units::GIB;
 
 /// Figures of one kind kept.
 const MOST: usize = 1024;
@@ -19,29 +18,22 @@ pub const ALLOCATED: [&str; 3] = [
 
 /// A figure that each rank prints, without its number.
 #[derive(Default)]
-struct Printed(Vec<(f64, String, Option<i64>)>);
+struct Printed(Vec<Fact>);
 
 impl Printed {
     fn add(&mut self, value: f64, line: &Line<'_>, needle: &str) {
         if self.0.len() >= MOST {
             self.0.remove(0);
         }
-        self.0.push((value, line.quote(needle), line.at));
+        self.0.push(line.fact(FactValue::Float(value), needle));
     }
 
     /// One figure as itself, of several at most the last `most` as a list.
     fn write(&self, key: FactKey, most: usize, sheet: &mut Sheet) {
         let last = &self.0[self.0.len().saturating_sub(most)..];
-        let value = match last {
-            [] => return,
-            [(one, _, _)] => FactValue::Float(*one),
-            all => FactValue::List(all.iter().map(|(v, _, _)| *v).collect()),
-        };
-        let mut quote: Vec<String> = last.iter().map(|(_, q, _)| q.clone()).collect();
-        quote.dedup();
-        quote.truncate(64);
-        let at_ns = last.first().and_then(|(_, _, at)| *at);
-        sheet.conclude(key, Fact::new(value, quote, at_ns));
+        if let Some(fact) = Fact::of_ranks(last) {
+            sheet.conclude(key, fact);
+        }
     }
 }
 
@@ -123,7 +115,7 @@ fn amount(text: &str) -> Option<(f64, &str)> {
     let rest = rest.trim_start();
     let (scale, rest) = match (rest.strip_prefix("KB"), rest.strip_prefix("B ")) {
         (Some(_), _) => (1024.0 * 1024.0, &rest[2..]),
-        (_, Some(_)) => (BYTES_PER_GIB, &rest[1..]),
+        (_, Some(_)) => (GIB, &rest[1..]),
         _ => return None,
     };
     Some((n.value / scale, rest))

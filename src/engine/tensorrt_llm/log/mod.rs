@@ -34,12 +34,13 @@ mod table;
 mod trouble;
 
 use crate::engine::facts::{EngineStep, FactValue, Severity, key};
-use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
+use crate::engine::log::figures::{self, after, gib, gib_after, number, number_after, whole_after};
 use crate::engine::log::heads::{text_after_any, text_after_sign};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::{first_word, read_values};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
+use crate::units::GIB;
 use serde_json::Value;
 use std::sync::LazyLock;
 use table::TABLE;
@@ -280,14 +281,12 @@ fn begins(text: &str) -> bool {
 
 /// The rank in a record's prefix: `[TRT-LLM] [RANK 1] [E]`, `[batchmgr][RANK 0]`.
 fn rank_of(text: &str) -> Option<u64> {
-    let n = number_after(text, "[RANK ")?;
-    (n.whole && (0.0..MOST_RANKS).contains(&n.value)).then_some(n.value as u64)
+    whole_after(text, "[RANK ").filter(|rank| (*rank as f64) < MOST_RANKS)
 }
 
 /// A whole number that `text` begins with.
 fn whole(text: &str) -> Option<u64> {
-    let (n, _) = number(text)?;
-    (n.whole && (0.0..9e15).contains(&n.value)).then_some(n.value as u64)
+    figures::whole(text).map(|(n, _)| n)
 }
 
 /// Messages of a server that serves. Triton's are in quotes.
@@ -331,12 +330,7 @@ fn read_metrics(line: &Line<'_>, sheet: &mut Sheet) -> bool {
         ("/pinnedMemUsage", key::pinned_mem_usage_gib),
     ] {
         if let Some(bytes) = last.pointer(pointer).and_then(Value::as_u64) {
-            sheet.figure(
-                key,
-                bytes as f64 / memory::BYTES_PER_GIB,
-                line,
-                &pointer[1..],
-            );
+            sheet.figure(key, bytes as f64 / GIB, line, &pointer[1..]);
         }
     }
     for (pointer, key) in [

@@ -2,12 +2,12 @@
 //! what it allocated. The PyTorch backend makes a small pool to profile with and then the final
 //! one; a draft model has its own manager; every rank prints the same, without its number.
 
-use super::memory::BYTES_PER_GIB;
 use super::whole;
-use crate::engine::facts::{EngineStep, Fact, FactKey, FactValue, Severity, key};
+use crate::engine::facts::{EngineStep, Fact, FactKey, FactValue, Severity, key, known_entries};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::sheet::Sheet;
+use crate::units::GIB;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pools and announcements kept.
@@ -189,7 +189,7 @@ impl Pools {
     /// Until 0.9 bytes and tokens are on separate lines.
     pub fn bytes(&mut self, line: &Line<'_>, rest: &str, rank: Option<u64>) {
         if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
-            let size = bytes.value / BYTES_PER_GIB;
+            let size = bytes.value / GIB;
             self.add(rank, Some(size), None, None, line, "Allocate ");
         }
     }
@@ -293,18 +293,13 @@ impl Pools {
         }
         self.doubt(&target, sheet);
         if let Some(pool) = self.estimation.iter().rev().find(|p| !p.draft) {
-            let entries = [
+            let blocks = pool.blocks.as_ref();
+            let blocks = blocks.and_then(|(blocks, _)| FactValue::count(*blocks));
+            let record = known_entries([
                 ("kv_cache_gib", pool.gib.map(FactValue::Float)),
-                ("kv_cache_tokens", pool.tokens.and_then(int)),
-                (
-                    "num_gpu_blocks",
-                    pool.blocks.as_ref().and_then(|(b, _)| int(*b)),
-                ),
-            ];
-            let record: BTreeMap<String, FactValue> = entries
-                .into_iter()
-                .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-                .collect();
+                ("kv_cache_tokens", pool.tokens.and_then(FactValue::count)),
+                ("num_gpu_blocks", blocks),
+            ]);
             let fact = Fact::new(FactValue::Record(record), pool.quote.clone(), pool.at);
             sheet.conclude(key::estimation_pool, fact);
         }
@@ -381,7 +376,7 @@ impl Pools {
             .rev()
             .filter(|a| a.rank == last.rank && windows.insert(a.window))
             .fold(0, |sum: u64, a| sum.saturating_add(a.blocks));
-        if let Some(value) = int(blocks).filter(|_| !self.draft) {
+        if let Some(value) = FactValue::count(blocks).filter(|_| !self.draft) {
             let fact = Fact::new(value, vec![last.quote.clone()], None);
             sheet.conclude(key::num_gpu_blocks, fact);
         }
@@ -393,45 +388,26 @@ fn per_token(pool: &Pool) -> Option<f64> {
     Some(pool.gib? / tokens as f64)
 }
 
-fn int(value: u64) -> Option<FactValue> {
-    i64::try_from(value).ok().map(FactValue::Int)
-}
-
-/// A figure of a pool and its lines.
-type Figure = (FactValue, Vec<String>);
-
 /// One figure as itself, one of each rank as a list.
 fn write(pools: &[&Pool], [gib, tokens, blocks]: [FactKey; 3], sheet: &mut Sheet) {
-    let mut put = |key: FactKey, values: Vec<Figure>| {
-        let at_ns = pools.first().and_then(|p| p.at);
-        let mut quote: Vec<String> = Vec::new();
-        for line in values.iter().flat_map(|(_, q)| q) {
-            if quote.last() != Some(line) && quote.len() < 64 {
-                quote.push(line.clone());
-            }
+    let at_ns = pools.first().and_then(|p| p.at);
+    let mut put = |key: FactKey, of: &dyn Fn(&Pool) -> Option<(FactValue, Vec<String>)>| {
+        let figures = pools.iter().filter_map(|pool| of(pool));
+        let facts: Vec<Fact> = figures
+            .map(|(value, quote)| Fact::new(value, quote, at_ns))
+            .collect();
+        if let Some(fact) = Fact::of_ranks(&facts) {
+            sheet.conclude(key, fact);
         }
-        let value = match values.as_slice() {
-            [] => return,
-            [(one, _)] => one.clone(),
-            all => FactValue::List(all.iter().filter_map(|(v, _)| v.number()).collect()),
-        };
-        sheet.conclude(key, Fact::new(value, quote, at_ns));
     };
-    let of = |value: &dyn Fn(&Pool) -> Option<Figure>| -> Vec<_> {
-        pools.iter().filter_map(|p| value(p)).collect()
-    };
-    put(
-        gib,
-        of(&|p| Some((FactValue::Float(p.gib?), p.quote.clone()))),
-    );
-    put(tokens, of(&|p| Some((int(p.tokens?)?, p.quote.clone()))));
-    put(
-        blocks,
-        of(&|p| {
-            let (blocks, quote) = p.blocks.as_ref()?;
-            Some((int(*blocks)?, vec![quote.clone()]))
-        }),
-    );
+    put(gib, &|p| Some((FactValue::Float(p.gib?), p.quote.clone())));
+    put(tokens, &|p| {
+        Some((FactValue::count(p.tokens?)?, p.quote.clone()))
+    });
+    put(blocks, &|p| {
+        let (blocks, quote) = p.blocks.as_ref()?;
+        Some((FactValue::count(*blocks)?, vec![quote.clone()]))
+    });
 }
 
 /// `{8194: (352, 0), 512: (40, 0)} …` → 392.

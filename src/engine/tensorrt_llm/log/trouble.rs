@@ -9,6 +9,7 @@ use crate::engine::log::sheet::Sheet;
 use crate::engine::log::sheet::{Weight, is_exception};
 use crate::engine::log::text::bare;
 use crate::engine::log::torch;
+use crate::units::GIB;
 
 /// Longest refusal, lines.
 const MOST_LINES: u32 = 200;
@@ -130,12 +131,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
             sheet.out_of_memory(line, needle);
             if let Some((n, rest)) = number(&text[at + needle.len()..]) {
                 if rest.starts_with(" bytes)") {
-                    sheet.figure(
-                        key::oom_requested_gib,
-                        n.value / 1_073_741_824.0,
-                        line,
-                        needle,
-                    );
+                    sheet.figure(key::oom_requested_gib, n.value / GIB, line, needle);
                 }
             }
             return true;

@@ -26,7 +26,7 @@ mod table;
 mod trouble;
 
 use crate::engine::facts::{EngineStep, Fact, FactKey, FactValue, Severity, key};
-use crate::engine::log::figures::{after, decimal_gb, number, number_after};
+use crate::engine::log::figures::{after, decimal_gb, number, whole, whole_after};
 use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::{counts, read_values};
@@ -39,7 +39,7 @@ use table::TABLE;
 pub type TgiLogParser = SheetParser<TgiMessages>;
 
 /// More shards than any host has GPUs; a higher rank is invalid.
-const MOST_SHARDS: f64 = 4096.0;
+const MOST_SHARDS: u64 = 4096;
 
 /// Every sign of the tables of this log.
 #[cfg(test)]
@@ -188,11 +188,11 @@ impl TgiMessages {
     }
 
     fn blocks(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
-        let Some((blocks, rest)) = count(rest) else {
+        let Some((blocks, rest)) = whole(rest) else {
             return;
         };
         sheet.count(key::num_gpu_blocks, blocks, line, "KV-cache blocks");
-        if let Some((size, _)) = after(rest, "size: ").and_then(count) {
+        if let Some((size, _)) = after(rest, "size: ").and_then(whole) {
             sheet.count(key::block_size, size, line, "KV-cache blocks");
             if let Some(tokens) = blocks.checked_mul(size) {
                 sheet.count(key::kv_cache_tokens_rank0, tokens, line, "KV-cache blocks");
@@ -211,7 +211,7 @@ impl TgiMessages {
 
     fn warmed_up(&mut self, line: &Line<'_>, rest: &str, sheet: &mut Sheet) {
         let sign = "Setting max batch total tokens to ";
-        if let Some((tokens, _)) = count(rest) {
+        if let Some((tokens, _)) = whole(rest) {
             sheet.count(key::max_batch_total_tokens, tokens, line, sign);
             pool_of_blocks(sheet);
             if line.text.contains("text_generation_router") {
@@ -263,14 +263,7 @@ impl TgiMessages {
 }
 
 fn rank(text: &str) -> Option<u64> {
-    let n = number_after(text, "rank=")?;
-    (n.whole && (0.0..MOST_SHARDS).contains(&n.value)).then_some(n.value as u64)
-}
-
-/// A whole number at the beginning of `text`.
-fn count(text: &str) -> Option<(u64, &str)> {
-    let (n, rest) = number(text)?;
-    (n.whole && n.value >= 0.0).then_some((n.value as u64, rest))
+    whole_after(text, "rank=").filter(|rank| *rank < MOST_SHARDS)
 }
 
 /// Once a pool of blocks was announced and the router named the tokens that it uses: they are the

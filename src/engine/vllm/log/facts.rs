@@ -9,9 +9,8 @@ use crate::engine::facts::{
 use crate::engine::log::Messages;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::vllm::default_utilization_of;
+use crate::units::GIB;
 use std::collections::BTreeMap;
-
-const GIB: f64 = 1_073_741_824.0;
 
 /// Readings that replace a figure that was not printed by itself.
 const STAND_INS: &[(FactKey, FactKey)] = &[

@@ -12,7 +12,7 @@ mod settings;
 mod table;
 mod trouble;
 
-use crate::engine::facts::{EngineStep, FactKey, FactValue, key};
+use crate::engine::facts::{EngineStep, FactValue, key};
 use crate::engine::log::figures::{after, number};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::Row;
@@ -254,34 +254,20 @@ impl VllmLog {
                         self.settings.set(key, value, trust, line, needle);
                     }
                 }
-                Target::PerRank(key) => self.add(key, value(), line, needle, true, true),
-                Target::Common(key) => self.add(key, value(), line, needle, false, true),
+                Target::PerRank(key) => self.readings.add(key, value(), line, needle, true, true),
+                Target::Common(key) => self.readings.add(key, value(), line, needle, false, true),
                 Target::First(key) => {
                     if self.readings.of(key).is_empty() {
-                        self.add(key, value(), line, needle, false, true);
+                        self.readings.add(key, value(), line, needle, false, true);
                     }
                 }
                 Target::Replace(key) => {
                     if let Some(value) = value() {
                         self.readings.forget(key);
-                        self.add(key, Some(value), line, needle, true, true);
+                        self.readings.add(key, value, line, needle, true, true);
                     }
                 }
             }
-        }
-    }
-
-    fn add(
-        &mut self,
-        key: FactKey,
-        value: Option<FactValue>,
-        line: &RankLine<'_>,
-        needle: &str,
-        per_rank: bool,
-        once: bool,
-    ) {
-        if let Some(value) = value {
-            (self.readings).add(key, value, line, needle, per_rank, once);
         }
     }
 

@@ -77,15 +77,16 @@ impl Readings {
     pub fn add(
         &mut self,
         key: FactKey,
-        value: FactValue,
+        value: impl Into<Option<FactValue>>,
         line: &RankLine<'_>,
         needle: &str,
         per_rank: bool,
         once: bool,
     ) {
-        if !value.number().is_some_and(f64::is_finite) {
+        let is_figure = |value: &FactValue| value.number().is_some_and(f64::is_finite);
+        let Some(value) = value.into().filter(is_figure) else {
             return;
-        }
+        };
         let figures = self.by_key.entry(key).or_default();
         figures.per_rank |= per_rank;
         let readings = &mut figures.readings;
