@@ -29,7 +29,7 @@ pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::{ReplayBackend, Upset};
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
 pub use samples::Samples;
-pub use survey::{BackendSurvey, survey_backends};
+pub use survey::survey_backends;
 
 use crate::capture::{
     BackendFacts, CallCost, ContainerFacts, DeviceEvent, DeviceFacts, MemorySample,
@@ -38,9 +38,7 @@ use crate::clock::Clock;
 use crate::error::Failure;
 use gpus::{ContainerGpuRequest, GpuRequestItem};
 use host::HostBackend;
-use nvml::{NvmlBackend, Unusable};
-use std::fmt;
-use std::str::FromStr;
+use nvml::NvmlBackend;
 use std::time::Duration;
 use tree::TreeBackend;
 
@@ -133,41 +131,6 @@ pub enum BackendChoice {
     Intel,
     /// The container's host memory (its cgroup).
     Host,
-}
-
-impl BackendChoice {
-    /// The accepted names.
-    pub const NAMES: [&'static str; 5] = ["auto", "nvml", "amd", "intel", "host"];
-}
-
-impl fmt::Display for BackendChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            BackendChoice::Auto => "auto",
-            BackendChoice::Nvml => "nvml",
-            BackendChoice::Amd => "amd",
-            BackendChoice::Intel => "intel",
-            BackendChoice::Host => "host",
-        })
-    }
-}
-
-impl FromStr for BackendChoice {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "auto" => Ok(BackendChoice::Auto),
-            "nvml" => Ok(BackendChoice::Nvml),
-            "amd" => Ok(BackendChoice::Amd),
-            "intel" => Ok(BackendChoice::Intel),
-            "host" => Ok(BackendChoice::Host),
-            other => Err(format!(
-                "invalid memory backend `{other}`: one of {}",
-                Self::NAMES.join(", ")
-            )),
-        }
-    }
 }
 
 /// The facts of the container that reading its memory needs.
@@ -286,11 +249,8 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
         Err(why) => why,
     };
     open_graphics(BackendChoice::Auto, &all_graphics()).map_err(|others| {
-        let failure = Failure::environment(format!(
-            "no GPU can be read: {}; {}",
-            why.message, others.message
-        ));
-        why.hint.into_iter().fold(failure, Failure::hint)
+        let message = format!("no GPU can be read: {}; {}", why.message, others.message);
+        Failure { message, ..why }
     })
 }
 
@@ -306,7 +266,7 @@ fn all_graphics() -> MeasuredContainer {
 fn open_graphics(
     choice: BackendChoice,
     target: &MeasuredContainer,
-) -> Result<Box<dyn MemoryBackend>, Unusable> {
+) -> Result<Box<dyn MemoryBackend>, Failure> {
     let roots = amd::Roots::from_environment();
     let why = match choice {
         BackendChoice::Intel => None,
@@ -318,7 +278,7 @@ fn open_graphics(
     match intel::IntelBackend::open_backend(target, &roots) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(intel) => Err(match why {
-            Some(amd) if intel::is_here(&roots) => Unusable {
+            Some(amd) if intel::is_here(&roots) => Failure {
                 message: format!("{}; {}", amd.message, intel.message),
                 ..amd
             },
@@ -436,36 +396,17 @@ fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBack
     }
 }
 
-fn unusable(why: Unusable, no_request: bool) -> Failure {
-    let failure = Failure::environment(format!(
+fn unusable(mut why: Failure, no_request: bool) -> Failure {
+    why.message = format!(
         "the GPUs of the container cannot be measured: {}",
         why.message
-    ));
-    match why.hint {
-        Some(hint) => failure.hint(hint),
-        None if no_request => failure
-            .hint("give the container a GPU (`docker run --gpus all`), or measure its host memory: `--memory-backend host`"),
-        None => failure.hint("to measure the container's host memory instead: `--memory-backend host`"),
+    );
+    if !why.hints.is_empty() {
+        return why;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_of_a_backend_parses_and_prints() {
-        for name in BackendChoice::NAMES {
-            assert_eq!(
-                name.parse::<BackendChoice>().map(|c| c.to_string()),
-                Ok(name.to_owned())
-            );
-        }
-        assert!(
-            "cuda"
-                .parse::<BackendChoice>()
-                .unwrap_err()
-                .contains("auto, nvml, amd, intel, host")
-        );
-    }
+    why.hint(if no_request {
+        "give the container a GPU (`docker run --gpus all`), or measure its host memory: `--memory-backend host`"
+    } else {
+        "to measure the container's host memory instead: `--memory-backend host`"
+    })
 }
