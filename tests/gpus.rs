@@ -278,7 +278,7 @@ fn play(path: &Path) -> (Vec<MemorySample>, plimsoll::capture::BackendFacts) {
     };
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(replay), &clock, options).unwrap();
-    let samples = samples.iter().collect();
+    let samples = samples.iter().flatten().collect();
     (samples, sampler.stop_thread().backend)
 }
 

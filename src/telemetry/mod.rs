@@ -19,7 +19,6 @@ mod pace;
 mod process;
 mod replay;
 mod sampler;
-mod samples;
 mod survey;
 pub mod toolkit;
 mod tree;
@@ -28,7 +27,6 @@ pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::{ReplayBackend, Upset};
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
-pub use samples::Samples;
 pub use survey::survey_backends;
 
 use crate::capture::{
