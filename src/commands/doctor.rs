@@ -51,11 +51,11 @@ fn results_disk() -> Option<DoctorCheck> {
     let free = free_space(folder)?;
     let found = format!("{} free for `{}`", Bytes(free), folder.display());
     Some(if free >= FREE_FOR_RESULTS {
-        DoctorCheck::good("disk", found)
+        DoctorCheck::good_check("disk", found)
     } else {
         DoctorCheck {
             hint: Some("name another disk with --results-dir or PLIMSOLL_RESULTS_DIR".into()),
-            ..DoctorCheck::lacking("disk", found)
+            ..DoctorCheck::lacking_check("disk", found)
         }
     })
 }
@@ -72,7 +72,7 @@ fn platform() -> DoctorCheck {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    DoctorCheck::good("platform", found)
+    DoctorCheck::good_check("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
@@ -95,12 +95,12 @@ async fn docker(table: &DoctorTable, checks: &mut Vec<DoctorCheck>) -> bool {
         v.api,
         describe_features(&features)
     );
-    checks.push(DoctorCheck::good("docker", found));
+    checks.push(DoctorCheck::good_check("docker", found));
     if !runtime.may_run_commands().await {
         let found = "only answers questions: commands in containers are refused";
         checks.push(DoctorCheck {
             hint: Some(format!("what is lost: {LOST_WITHOUT_COMMANDS}")),
-            ..DoctorCheck::lacking("docker socket", found.into())
+            ..DoctorCheck::lacking_check("docker socket", found.into())
         });
     }
     checks.extend(nvidia_runtime(table, &features));
@@ -140,13 +140,13 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
         }
     }
     if !described.is_empty() {
-        return DoctorCheck::good("engines", described.join("\n"));
+        return DoctorCheck::good_check("engines", described.join("\n"));
     }
     let found = format!("none in {} running containers", running.len());
     let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
     DoctorCheck {
         hint: Some(hint.into()),
-        ..DoctorCheck::good("engines", found)
+        ..DoctorCheck::good_check("engines", found)
     }
 }
 
@@ -201,24 +201,24 @@ fn nvidia_runtime(table: &DoctorTable, features: &DaemonFeatures) -> Option<Doct
     let found = format!("runtimes: {}", features.runtimes.join(", "));
     let is_known = features.runtimes.iter().any(|runtime| runtime == "nvidia");
     if is_known || features.has_cdi {
-        return Some(DoctorCheck::good(NAME, found));
+        return Some(DoctorCheck::good_check(NAME, found));
     }
     // Where the toolkit is missing, that comes first.
     let mend = table.mend("nvidia_runtime");
     Some(DoctorCheck {
         mend: mend.filter(|_| toolkit.lack.is_none()),
-        ..DoctorCheck::lacking(NAME, format!("none; {found}"))
+        ..DoctorCheck::lacking_check(NAME, format!("none; {found}"))
     })
 }
 
 /// Drivers and toolkits of the GPUs that are on this host.
 fn toolkits(table: &DoctorTable) -> Vec<DoctorCheck> {
     let check = |part: HostPart| match part.lack {
-        None if part.found == "none" => DoctorCheck::lacking(&part.name, part.found),
-        None => DoctorCheck::good(&part.name, part.found),
+        None if part.found == "none" => DoctorCheck::lacking_check(&part.name, part.found),
+        None => DoctorCheck::good_check(&part.name, part.found),
         Some(lack) => DoctorCheck {
             mend: table.mend(lack),
-            ..DoctorCheck::lacking(&part.name, part.found)
+            ..DoctorCheck::lacking_check(&part.name, part.found)
         },
     };
     survey_toolkits().into_iter().map(check).collect()
@@ -238,7 +238,7 @@ async fn check_memory(runtime: &Runtime, running: &[String]) -> Option<DoctorChe
         match telemetry::open_backend(BackendChoice::Host, &target) {
             Ok(_) => {
                 let found = format!("readable, as that of {}", found.facts.name);
-                return Some(DoctorCheck::good(NAME, found));
+                return Some(DoctorCheck::good_check(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }
@@ -278,7 +278,7 @@ mod tests {
             .caused_by("permission denied while connecting to the socket of the daemon")
             .hint("add yourself to the group `docker`, or set DOCKER_HOST");
         let document = DoctorDocument::of_checks(vec![
-            DoctorCheck::good(
+            DoctorCheck::good_check(
                 "engines",
                 "one (vllm, idle)\ntwo (reference, serving, simulated)".into(),
             ),

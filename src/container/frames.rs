@@ -11,7 +11,7 @@ use std::pin::Pin;
 pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
 
 /// A frame's stream and bytes.
-pub(super) fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
+pub(super) fn stream_parts(frame: &LogOutput) -> (Stream, &[u8]) {
     let stream = match frame {
         LogOutput::StdErr { .. } => Stream::Stderr,
         LogOutput::StdOut { .. } | LogOutput::StdIn { .. } => Stream::Stdout,
@@ -23,7 +23,7 @@ pub(super) fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
 /// The same of a command's frame; `None` for a remnant of a broken connection (a console frame, as our commands have
 /// no terminal).
 pub(super) fn frame_parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
-    Some(parts(frame)).filter(|(stream, _)| *stream != Stream::Console)
+    Some(stream_parts(frame)).filter(|(stream, _)| *stream != Stream::Console)
 }
 
 /// Delivers output that arrives after stopping is no longer possible.

@@ -1,6 +1,6 @@
 //! A container's log: its history, and following it across restarts without gaps or duplicates.
 
-use super::frames::parts;
+use super::frames::stream_parts;
 use super::lines::{LogAssembler, LogEntry};
 use super::observed::{LineReplay, ObservedLines, SECOND_NS, latest_time};
 use super::{Runtime, checked_name, daemon_answer, is_not_found};
@@ -100,7 +100,7 @@ impl Runtime {
             };
             let failure = match frame {
                 Ok(Some(Ok(frame))) => {
-                    let (stream, bytes) = parts(&frame);
+                    let (stream, bytes) = stream_parts(&frame);
                     let mut stop = false;
                     assembler.feed_frame(stream, bytes, |entry| {
                         if lines.is_new(&entry, &mut replay) {
@@ -205,7 +205,7 @@ impl Runtime {
                 tokio::select! {
                     frame = timeout(patience, frames.next()) => match frame {
                         Ok(Some(Ok(frame))) => {
-                            let (stream, bytes) = parts(&frame);
+                            let (stream, bytes) = stream_parts(&frame);
                             assembler.feed_frame(stream, bytes, |entry| take(entry, &mut lines, &mut log));
                         }
                         Ok(Some(Err(e))) => break FollowEnd::Failed(e),
@@ -365,7 +365,7 @@ impl Runtime {
             let mut frames = docker.logs(&facts.id, Some(log_options(false, lines.since_ns())));
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
-                let (stream, bytes) = parts(&frame);
+                let (stream, bytes) = stream_parts(&frame);
                 assembler.feed_frame(stream, bytes, |entry| missed.push(entry));
             }
             assembler.finish_entries(|entry| missed.push(entry));
@@ -407,7 +407,7 @@ impl Runtime {
                 let Ok(frame) = frame else {
                     return false;
                 };
-                let (stream, bytes) = parts(&frame);
+                let (stream, bytes) = stream_parts(&frame);
                 assembler.feed_frame(stream, bytes, |entry| take(entry.wall_ns));
             }
             assembler.finish_entries(|entry| take(entry.wall_ns));

@@ -48,7 +48,7 @@ pub struct DoctorCheck {
 
 impl DoctorCheck {
     /// Of something that is as it should be.
-    pub fn good(name: &str, found: String) -> DoctorCheck {
+    pub fn good_check(name: &str, found: String) -> DoctorCheck {
         DoctorCheck {
             name: name.into(),
             found,
@@ -60,11 +60,11 @@ impl DoctorCheck {
     }
 
     /// Of something without which profiling can do.
-    pub fn lacking(name: &str, found: String) -> DoctorCheck {
+    pub fn lacking_check(name: &str, found: String) -> DoctorCheck {
         DoctorCheck {
             ok: false,
             state: CheckState::Missing,
-            ..DoctorCheck::good(name, found)
+            ..DoctorCheck::good_check(name, found)
         }
     }
 

@@ -32,10 +32,10 @@ fn without_needless_hints(mut all: Vec<DoctorCheck>) -> Vec<DoctorCheck> {
 
 fn check_gpus(name: &str, survey: Result<String, Failure>) -> DoctorCheck {
     match survey {
-        Ok(found) => DoctorCheck::good(name, found),
+        Ok(found) => DoctorCheck::good_check(name, found),
         Err(why) => DoctorCheck {
             hint: why.hints.into_iter().next(),
-            ..DoctorCheck::lacking(name, format!("none: {}", why.message))
+            ..DoctorCheck::lacking_check(name, format!("none: {}", why.message))
         },
     }
 }
@@ -44,13 +44,13 @@ fn check_gpus(name: &str, survey: Result<String, Failure>) -> DoctorCheck {
 fn check_host() -> DoctorCheck {
     const NAME: &str = "backend host (cgroup)";
     match cgroup::find_cgroup(std::process::id(), "") {
-        Ok(found) => DoctorCheck::good(NAME, found.version.name().to_owned()),
+        Ok(found) => DoctorCheck::good_check(NAME, found.version.name().to_owned()),
         Err(_) => DoctorCheck {
             state: CheckState::Broken,
             hint: Some(
                 "inside a container, run plimsoll with --pid=host and --cgroupns=host".into(),
             ),
-            ..DoctorCheck::lacking(NAME, "none: no memory cgroup is visible here".into())
+            ..DoctorCheck::lacking_check(NAME, "none: no memory cgroup is visible here".into())
         },
     }
 }
