@@ -7,7 +7,7 @@ use super::verdict::{CleanRequest, CleanVerdict, VerdictSubject, named_ids};
 use crate::container::written::quoted;
 use crate::profile::MemoryGauge;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Version of the document; it grows by keys, and changes its number when one changes its meaning.
 pub const VERSION: u32 = 1;
