@@ -167,7 +167,7 @@ fn sampling(seconds: u64) -> Vec<(u64, Duration)> {
         else {
             return per_sample;
         };
-        let reader = std::thread::spawn(move || samples.iter().count());
+        let reader = std::thread::spawn(move || samples.iter().flatten().count());
         let start = Instant::now();
         std::thread::sleep(Duration::from_secs(length));
         let wall = start.elapsed();
@@ -465,6 +465,7 @@ fn run(trace: &[MemorySample], edges: &[i64], interval: u64, probes: bool) -> Ve
     let _ = handle.set(sampler.handle());
     let mut seen: Vec<u64> = samples
         .iter()
+        .flatten()
         .flat_map(|s| [s.used_bytes, s.high_bytes.unwrap_or(0)])
         .collect();
     drop(sampler);

@@ -93,7 +93,7 @@ fn run(target: &MeasuredContainer, options: SamplerOptions, client: bool, length
     if client {
         sampler.handle().set_bench_client(target.init_pid);
     }
-    let reader = std::thread::spawn(move || samples.iter().count());
+    let reader = std::thread::spawn(move || samples.iter().flatten().count());
     let start = Instant::now();
     std::thread::sleep(length);
     let cpu = cpu_of_sampler().unwrap_or_default().as_secs_f64() / start.elapsed().as_secs_f64();

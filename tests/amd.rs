@@ -690,7 +690,7 @@ fn the_sampler_runs_on_it() {
     };
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(backend), &Clock::start(), options).unwrap();
-    let some: Vec<MemorySample> = samples.iter().take(30).collect();
+    let some: Vec<MemorySample> = samples.iter().flatten().take(30).collect();
     let stopped = sampler.stop_thread();
     assert_eq!(
         stopped.sampling.failed_readings, 0,

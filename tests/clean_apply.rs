@@ -12,6 +12,7 @@ use plimsoll::clean::survey::{SurveyOptions, Surveyor};
 use plimsoll::clean::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use plimsoll::container::leftovers::Owner;
 use plimsoll::container::processes::ProcessId;
+use plimsoll::container::teardown::Patience;
 use plimsoll::container::{OWNER_LABEL, PROTECT_LABEL, RUN_LABEL, Runtime, launch};
 use plimsoll::progress::Sink;
 use plimsoll::store::ContainerLock;
@@ -30,10 +31,12 @@ const IGNORES: &str = "trap '' TERM; echo up; while true; do sleep 0.1; done";
 
 fn options() -> ApplyOptions {
     ApplyOptions {
-        grace: Duration::from_secs(2),
-        kill_wait: Duration::from_secs(5),
+        patience: Patience {
+            grace: Duration::from_secs(2),
+            kill_wait: Duration::from_secs(5),
+            retry_after: Duration::from_secs(2),
+        },
         settle: Duration::from_secs(10),
-        retry_after: Duration::from_secs(2),
         side_by_side: 8,
     }
 }

@@ -10,6 +10,7 @@ use plimsoll::clean::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use plimsoll::clean::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use plimsoll::clock::Clock;
 use plimsoll::container::leftovers::boot_id;
+use plimsoll::container::teardown::Patience;
 use plimsoll::container::{OWNER_LABEL, RUN_LABEL, Runtime};
 use plimsoll::telemetry::{Wanted, open_host};
 use stage::{Stage, staged};
@@ -120,7 +121,7 @@ impl Cast {
             advice: None,
         };
         let options = ApplyOptions {
-            grace: Duration::from_secs(5),
+            patience: Patience::for_grace(Duration::from_secs(5)),
             settle: Duration::from_secs(3),
             ..ApplyOptions::default()
         };

@@ -203,8 +203,8 @@ fn memory_is_told_by_container_and_strangers_are_named() {
             "{gpu:?}"
         );
         let busy = |c: &TestContainer| {
-            let seen = seen.observations.iter().find(|o| o.container == c.id);
-            seen.unwrap().gpu_busy_pct
+            let seen = seen.observations.iter().find(|o| o.id == c.id);
+            seen.unwrap().gpu_percent
         };
         assert_eq!(busy(&ours), Some(97));
     });
@@ -389,24 +389,19 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         assert_eq!(health(&hung.id), first, "one look says nothing of before");
         assert!(!checks || matches!(health(&failing.id), EngineHealth::Ill { .. }));
         assert_eq!(health(&other.id), EngineHealth::Unknown);
-        let did = |id: &str| {
-            seen.observations
-                .iter()
-                .find(|o| o.container == id)
-                .unwrap()
-        };
-        assert_eq!(did(&well.id).requests_running, Some(0));
-        assert_eq!(did(&well.id).requests_total, Some(0));
+        let did = |id: &str| seen.observations.iter().find(|o| o.id == id).unwrap();
+        assert_eq!(did(&well.id).requests_now, Some(0));
+        assert_eq!(did(&well.id).requests, Some(0));
         assert!(did(&well.id).started_ns.is_some() && did(&well.id).last_log_ns.is_some());
         assert_eq!(
-            did(&well.id).gpu_busy_pct,
+            did(&well.id).gpu_percent,
             Some(0),
             "it holds no memory on a GPU"
         );
         assert!(
             did(&other.id).last_log_ns > did(&other.id).started_ns.map(|ns| ns - 5_000_000_000)
         );
-        assert_eq!(did(&other.id).requests_running, None);
+        assert_eq!(did(&other.id).requests_now, None);
         assert_eq!(did(&failing.id).last_log_ns, None, "it never said anything");
         // One that only just started is not asked.
         let seen = block_on(look(SurveyOptions::default()));

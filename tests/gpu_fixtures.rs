@@ -321,11 +321,10 @@ fn recorded_cgroups_lead_to_their_containers() {
     for case in &cases {
         let expected: Vec<String> =
             serde_json::from_value(case["ids_outer_to_inner"].clone()).unwrap();
-        let told: Vec<String> = containers_of(case["cgroup"].as_str().unwrap())
-            .into_iter()
-            .map(|c| format!("{}:{}", c.runtime, c.id))
-            .collect();
-        assert_eq!(told, expected, "{case}");
+        // Each has its runtime before it.
+        let ids = expected.iter().filter_map(|id| Some(id.split_once(':')?.1));
+        let told = containers_of(case["cgroup"].as_str().unwrap());
+        assert_eq!(told, ids.collect::<Vec<_>>(), "{case}");
     }
     assert!(cases.len() >= 30, "{}", cases.len());
 }

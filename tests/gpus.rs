@@ -7,7 +7,7 @@ use common::e2e::{Ended, Live, plimsoll, wait_for};
 use common::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
-use plimsoll::live::metrics::FAMILIES;
+use plimsoll::live::metrics::{FAMILIES, PREFIX};
 use plimsoll::store::Recording;
 use plimsoll::telemetry::{MemorySampler, ReplayBackend, SamplerOptions};
 use serde_json::Value;
@@ -278,7 +278,7 @@ fn play(path: &Path) -> (Vec<MemorySample>, plimsoll::capture::BackendFacts) {
     };
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(replay), &clock, options).unwrap();
-    let samples = samples.iter().collect();
+    let samples = samples.iter().flatten().collect();
     (samples, sampler.stop_thread().backend)
 }
 
@@ -533,7 +533,7 @@ fn the_page_lists_every_metric() {
         let total = if family.is_counter { "_total" } else { "" };
         let labels: Vec<String> = family.labels.iter().map(|l| format!("`{l}`")).collect();
         let (name, labels, help) = (family.name, labels.join(", "), family.help);
-        format!("| `{name}{total}` | {labels} | {help} |\n")
+        format!("| `{PREFIX}_{name}{total}` | {labels} | {help} |\n")
     });
     let table =
         "| metric | labels | what |\n|---|---|---|\n".to_owned() + &rows.collect::<String>();

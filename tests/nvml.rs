@@ -444,14 +444,13 @@ fn the_sampler_follows_a_gpu_over_time() {
         let (sampler, samples) =
             MemorySampler::start_thread(backend, &stage.clock, options).unwrap();
         let give_up = Instant::now() + Duration::from_secs(30);
-        let mut highest = 0;
-        loop {
-            let sample = samples.recv_timeout(give_up - Instant::now()).unwrap();
-            highest = highest
-                .max(sample.used_bytes)
-                .max(sample.high_bytes.unwrap_or(0));
-            if sample.used_bytes == 71000 * MIB {
-                break;
+        let (mut highest, mut ended) = (0, false);
+        while !ended {
+            for sample in samples.recv_timeout(give_up - Instant::now()).unwrap() {
+                highest = highest
+                    .max(sample.used_bytes)
+                    .max(sample.high_bytes.unwrap_or(0));
+                ended |= sample.used_bytes == 71000 * MIB;
             }
         }
         let stopped = sampler.stop_thread();

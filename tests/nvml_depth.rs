@@ -136,7 +136,7 @@ fn a_gpu_lost_in_the_middle_is_a_gap_and_an_event() {
             MemorySampler::start_thread(backend, &stage.clock, options).unwrap();
         std::thread::sleep(Duration::from_millis(900));
         let facts = sampler.stop_thread().sampling;
-        assert!(samples.iter().count() >= 3);
+        assert!(samples.iter().flatten().count() >= 3);
         assert_eq!(facts.events.len(), 1, "told once: {:?}", facts.events);
         assert_eq!(facts.events[0].code, "gpu_lost");
         assert!(

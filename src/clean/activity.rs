@@ -1,8 +1,8 @@
 //! Since when containers do nothing, remembered in a file that runs share: what a service has seen
 //! helps whoever asks later.
 
-use super::history::{ActivityHistory, LookTime, ObservedContainer};
-use super::survey::{ActivityObservation, HostLook};
+use super::history::{ActivityHistory, LookTime};
+use super::survey::HostLook;
 use crate::container::leftovers::boot_id;
 use crate::store::{SharedFile, bounded};
 use rustix::time::{ClockId, clock_gettime};
@@ -35,8 +35,7 @@ impl ActivityMemory {
     }
 
     fn add_look(&mut self, at: &LookTime, look: &mut HostLook) {
-        let observed: Vec<_> = look.observations.iter().map(observed_container).collect();
-        let mut activities = self.history.add_look(at, &observed);
+        let mut activities = self.history.add_look(at, &look.observations);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
         }
@@ -56,21 +55,11 @@ fn current_moment() -> LookTime {
     }
 }
 
-fn observed_container(observation: &ActivityObservation) -> ObservedContainer {
-    ObservedContainer {
-        id: observation.container.clone(),
-        started_ns: observation.started_ns,
-        gpu_percent: observation.gpu_busy_pct.map(f64::from),
-        requests: observation.requests_total,
-        requests_now: observation.requests_running,
-        last_log_ns: observation.last_log_ns,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clean::facts::{ContainerLook, Survey};
+    use crate::clean::history::ObservedContainer;
 
     const SECOND: i64 = 1_000_000_000;
 
@@ -84,12 +73,12 @@ mod tests {
                 containers: vec![container("a"), container("b")],
                 ..Survey::default()
             },
-            observations: vec![ActivityObservation {
-                container: "a".into(),
+            observations: vec![ObservedContainer {
+                id: "a".into(),
                 started_ns: Some(SECOND),
-                gpu_busy_pct: Some(0),
-                requests_running: Some(0),
-                requests_total: Some(requests),
+                gpu_percent: Some(0),
+                requests_now: Some(0),
+                requests: Some(requests),
                 last_log_ns: Some(5 * SECOND),
             }],
         }

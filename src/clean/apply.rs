@@ -25,14 +25,11 @@ use tokio_util::sync::CancellationToken;
 /// How long each part of an act may take, and how many go on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApplyOptions {
-    /// From asking a container to stop until it is killed.
-    pub grace: Duration,
-    /// From SIGKILL until it is given up; for a single process also from SIGTERM to SIGKILL.
-    pub kill_wait: Duration,
+    /// Of an end. The time from SIGKILL until it is given up is, for a single process, also that from SIGTERM to
+    /// SIGKILL.
+    pub patience: Patience,
     /// How long memory and cgroup may take to be given back.
     pub settle: Duration,
-    /// From trouble with the daemon to the one further attempt.
-    pub retry_after: Duration,
     /// Acts at a time.
     pub side_by_side: usize,
 }
@@ -40,21 +37,9 @@ pub struct ApplyOptions {
 impl Default for ApplyOptions {
     fn default() -> Self {
         ApplyOptions {
-            grace: Duration::from_secs(60),
-            kill_wait: Duration::from_secs(10),
+            patience: Patience::for_grace(Duration::from_secs(60)),
             settle: Duration::from_secs(60),
-            retry_after: Duration::from_secs(30),
             side_by_side: 8,
-        }
-    }
-}
-
-impl ApplyOptions {
-    fn patience(&self) -> Patience {
-        Patience {
-            grace: self.grace,
-            kill_wait: self.kill_wait,
-            retry_after: self.retry_after,
         }
     }
 }

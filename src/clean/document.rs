@@ -7,7 +7,7 @@ use super::verdict::{CleanRequest, CleanVerdict, VerdictSubject, named_ids};
 use crate::container::written::quoted;
 use crate::profile::MemoryGauge;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Version of the document; it grows by keys, and changes its number when one changes its meaning.
 pub const VERSION: u32 = 1;
@@ -56,7 +56,15 @@ impl<'a> CleanDocument<'a> {
             apply_command: apply_command(ask),
             verdicts: verdicts
                 .iter()
-                .map(|v| VerdictEntry::new(survey, &named, v))
+                .map(|verdict| {
+                    let evidence = evidence_for(survey, &verdict.of);
+                    VerdictEntry {
+                        verdict,
+                        named: is_of(&named, verdict),
+                        gpu_bytes: evidence.and_then(Evidence::gpu_bytes),
+                        evidence,
+                    }
+                })
                 .collect(),
             outcomes: outcomes.unwrap_or_default(),
             blind: &survey.blind,
@@ -76,23 +84,6 @@ pub struct VerdictEntry<'a> {
     pub gpu_bytes: Option<u64>,
     /// The facts; null where what it is of was gone.
     pub evidence: Option<Evidence<'a>>,
-}
-
-impl<'a> VerdictEntry<'a> {
-    /// A verdict, with what the survey has about it. `named`: ids of containers.
-    fn new(
-        survey: &'a Survey,
-        named: &BTreeSet<String>,
-        verdict: &'a CleanVerdict,
-    ) -> VerdictEntry<'a> {
-        let evidence = evidence_for(survey, &verdict.of);
-        VerdictEntry {
-            verdict,
-            named: is_of(named, verdict),
-            gpu_bytes: evidence.and_then(Evidence::gpu_bytes),
-            evidence,
-        }
-    }
 }
 
 /// The facts of what a verdict is of.

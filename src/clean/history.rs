@@ -15,22 +15,21 @@ use std::collections::BTreeMap;
 const GAP_NS: i64 = 300 * SECOND_NS;
 /// A container that was not seen for this time is forgotten, nanoseconds.
 const FORGET_NS: i64 = 24 * 3600 * SECOND_NS;
-/// A GPU below this does nothing that matters, percent.
-const IDLE_PERCENT: f64 = 1.0;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// One container at one look.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What shows at one look whether a running container does anything. `None` is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedContainer {
     /// Full id.
     pub id: String,
     /// When it was started last, nanoseconds since the epoch. Where that is not known, nothing is
     /// known of its past either.
     pub started_ns: Option<i64>,
-    /// Utilisation of the busiest of its GPUs, percent; 0 for one without a GPU.
-    pub gpu_percent: Option<f64>,
-    /// Requests that its engine counted so far.
+    /// Utilisation of the busiest of the GPUs that it holds memory on, percent, whoever keeps it busy; 0 where it
+    /// holds memory on none.
+    pub gpu_percent: Option<u32>,
+    /// Requests that its engine counted so far, or a figure that changes with every request.
     pub requests: Option<u64>,
     /// Requests that run or wait now.
     pub requests_now: Option<u64>,
@@ -124,7 +123,7 @@ impl ActivityHistory {
             log_since_ns: log_since(at_ns, container, before),
         };
         let activity = Activity {
-            gpu_idle_s: container.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
+            gpu_idle_s: container.gpu_percent.map(|_| {
                 // Busy at this look is busy now.
                 entry
                     .gpu_since_ns
@@ -151,7 +150,7 @@ fn gpu_since(
     container: &ObservedContainer,
     before: Option<&ContainerHistory>,
 ) -> Option<i64> {
-    if !container.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
+    if container.gpu_percent != Some(0) {
         return None;
     }
     let bridged = before.filter(|b| {

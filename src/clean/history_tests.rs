@@ -23,7 +23,7 @@ fn idle() -> ObservedContainer {
     ObservedContainer {
         id: "a".into(),
         started_ns: Some(at(-3600)),
-        gpu_percent: Some(0.0),
+        gpu_percent: Some(0),
         requests: Some(7),
         requests_now: Some(0),
         last_log_ns: Some(at(-600)),
@@ -134,7 +134,7 @@ fn the_lines_that_our_own_looks_write_are_no_work() {
 #[test]
 fn work_of_any_kind_begins_the_time_anew() {
     let busy = ObservedContainer {
-        gpu_percent: Some(40.0),
+        gpu_percent: Some(40),
         ..idle()
     };
     let looks =
@@ -164,7 +164,6 @@ fn what_is_not_known_is_never_idle() {
     for blank in [
         |s: &mut ObservedContainer| s.started_ns = None,
         |s: &mut ObservedContainer| s.gpu_percent = None,
-        |s: &mut ObservedContainer| s.gpu_percent = Some(f64::NAN),
         |s: &mut ObservedContainer| s.requests = None,
         |s: &mut ObservedContainer| s.requests_now = None,
     ] {
@@ -290,10 +289,7 @@ fn looks() -> impl Strategy<Value = Vec<(i64, ObservedContainer)>> {
     let one = (
         prop_oneof![4 => 1..120i64, 1 => 290..310i64, 1 => 300..9000i64],
         proptest::option::weighted(0.97, prop_oneof![9 => Just(-3600i64), 1 => Just(-1800i64)]),
-        proptest::option::weighted(
-            unknown,
-            prop_oneof![6 => Just(0.0), 1 => Just(0.9), 1 => 1.0..100.0],
-        ),
+        proptest::option::weighted(unknown, prop_oneof![7 => Just(0u32), 1 => 1..100u32]),
         proptest::option::weighted(unknown, prop_oneof![6 => Just(0u64), 1 => 1..4u64]),
         any::<bool>(),
         proptest::option::weighted(unknown, prop_oneof![8 => Just(0u64), 1 => 1..3u64]),
@@ -327,7 +323,7 @@ proptest! {
         let since = |seconds: i64| Some(u64::try_from(now - seconds).unwrap());
         for (when, container) in &looks {
             let restarted = container.started_ns != last.started_ns;
-            if restarted || container.gpu_percent.is_none_or(|p| p >= IDLE_PERCENT) {
+            if restarted || container.gpu_percent != Some(0) {
                 prop_assert!(idle.gpu_idle_s <= since(*when), "{idle:?}");
             }
             let came = container.requests.is_some() && container.requests != last.requests;

@@ -2,7 +2,7 @@
 //! where they were before the engine started, or that of a look before the end without what was
 //! ended.
 
-use crate::capture::{DeviceKind, MemorySample, ProcessMemory};
+use crate::capture::{DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::error::Failure;
 use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend, Wanted};
@@ -56,15 +56,6 @@ enum GateScope {
     Ended(IsOwnProcess),
 }
 
-/// Memory that was not given back.
-#[derive(Debug)]
-pub struct HeldMemory {
-    /// What and by whom; a sentence.
-    pub words: String,
-    /// Where.
-    pub devices: Vec<HeldDevice>,
-}
-
 /// A device above its level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldDevice {
@@ -74,6 +65,17 @@ pub struct HeldDevice {
     pub more_bytes: Option<u64>,
     /// Who is on it, as far as the driver lists.
     pub processes: Vec<ProcessMemory>,
+}
+
+impl HeldDevice {
+    /// One that cannot be read any more.
+    pub fn unread(id: String) -> HeldDevice {
+        HeldDevice {
+            id,
+            more_bytes: None,
+            processes: Vec::new(),
+        }
+    }
 }
 
 impl MemoryGate {
@@ -187,13 +189,13 @@ impl MemoryGate {
         })
     }
 
-    /// Waits until every device is back at its level; at the deadline names who holds what is
-    /// missing. A container that is gone holds nothing. Cut short by `cancel`, it reports nothing.
+    /// Waits until every device is back at its level; at the deadline gives those that are not,
+    /// with who is on them. A container that is gone holds nothing. Cut short by `cancel`, it reports nothing.
     pub async fn wait_until_back(
         &mut self,
         deadline: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(), HeldMemory> {
+    ) -> Result<(), Vec<HeldDevice>> {
         let until = Instant::now() + deadline;
         let detail = matches!(self.scope, GateScope::Ended(_));
         let mut good = 0;
@@ -211,73 +213,62 @@ impl MemoryGate {
             }
             let late = Instant::now() >= until + LIST_PATIENCE;
             if Instant::now() >= until && (good == 0 && whole || late) {
-                return Err(self.describe_held(samples, deadline));
+                return Err(self.held_devices(samples));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Who holds which memory, by the last reading.
-    fn describe_held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> HeldMemory {
+    /// The devices that are not at their level, by the last reading.
+    fn held_devices(&mut self, mut samples: Vec<MemorySample>) -> Vec<HeldDevice> {
         if let GateScope::Container(_) = self.scope {
             samples = self.read_samples(true);
         }
         let devices = self.backend.devices();
         let id_of = |i: usize| devices.get(i).map_or_else(String::new, |d| d.id.clone());
-        let mut parts = Vec::new();
         let mut held = Vec::new();
-        for s in &mut samples {
-            let Some(more) = self.bytes_above_level(s).filter(|more| *more > TOLERANCE) else {
-                continue;
-            };
-            // An older list names holders, and proves nothing.
-            if s.processes.is_none() {
-                s.processes = self.lists.get(&s.device).cloned();
-            }
-            let device = devices.iter().find(|d| d.index == s.device);
-            let place = match (device, &self.scope) {
-                (Some(d), _) if d.kind == DeviceKind::Gpu => format!("on {}", d.id),
-                (_, GateScope::Container(name)) => format!("in container `{name}`"),
-                _ => "on a device".to_owned(),
-            };
-            parts.push(format!("{} {place}{}", Bytes(more), holders(s)));
-            held.push(HeldDevice {
-                id: id_of(s.device as usize),
-                more_bytes: Some(more),
-                processes: s.processes.clone().unwrap_or_default(),
-            });
-        }
-        let since = match self.scope {
-            GateScope::Container(_) => "before the engine started",
-            GateScope::Ended(_) => "what others held before",
-        };
-        let mut words = if parts.is_empty() {
-            String::new()
-        } else {
-            format!(
-                "{} more than {since}, {} s after its end",
-                parts.join(", "),
-                deadline.as_secs()
-            )
-        };
-        if let GateScope::Ended(_) = self.scope {
-            let unread = self.unread(&samples).into_iter().map(id_of);
-            for id in unread.chain(self.lost.iter().cloned()) {
-                if !words.is_empty() {
-                    words.push_str("; ");
-                }
-                words.push_str(&format!("{id} cannot be read any more"));
+        for s in &samples {
+            let more = self.bytes_above_level(s).filter(|more| *more > TOLERANCE);
+            if more.is_some() {
+                // An older list names holders, and proves nothing.
+                let processes = s.processes.as_ref().or(self.lists.get(&s.device));
                 held.push(HeldDevice {
-                    id,
-                    more_bytes: None,
-                    processes: Vec::new(),
+                    id: id_of(s.device as usize),
+                    more_bytes: more,
+                    processes: processes.cloned().unwrap_or_default(),
                 });
             }
         }
-        HeldMemory {
-            words,
-            devices: held,
+        if let GateScope::Ended(_) = self.scope {
+            let unread = self.unread(&samples).into_iter().map(id_of);
+            let unread = unread.chain(self.lost.iter().cloned());
+            held.extend(unread.map(HeldDevice::unread));
         }
+        held
+    }
+
+    /// What is held on the devices of a container and by whom, so long after its end: a sentence.
+    pub fn describe_held(&self, held: &[HeldDevice], waited: Duration) -> String {
+        if held.is_empty() {
+            return String::new();
+        }
+        let devices = self.backend.devices();
+        let parts = held.iter().map(|held| {
+            let is_gpu = |d: &DeviceFacts| d.id == held.id && d.kind == DeviceKind::Gpu;
+            let place = match &self.scope {
+                GateScope::Container(name) if !devices.iter().any(is_gpu) => {
+                    format!("in container `{name}`")
+                }
+                _ => format!("on {}", held.id),
+            };
+            let more = Bytes(held.more_bytes.unwrap_or_default());
+            format!("{more} {place}{}", holders(&held.processes))
+        });
+        format!(
+            "{} more than before the engine started, {} s after its end",
+            parts.collect::<Vec<_>>().join(", "),
+            waited.as_secs()
+        )
     }
 }
 
@@ -298,8 +289,8 @@ fn used_without_cache(sample: &MemorySample) -> u64 {
 }
 
 /// Who is on a device: the largest first.
-fn holders(sample: &MemorySample) -> String {
-    let mut processes: Vec<&ProcessMemory> = sample.processes.iter().flatten().collect();
+fn holders(processes: &[ProcessMemory]) -> String {
+    let mut processes: Vec<&ProcessMemory> = processes.iter().collect();
     processes.sort_by_key(|p| std::cmp::Reverse(p.used_bytes));
     let words: Vec<String> = processes
         .iter()
@@ -326,7 +317,7 @@ fn holders(sample: &MemorySample) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::capture::{BackendFacts, DeviceFacts};
+    use crate::capture::BackendFacts;
     use crate::telemetry::ReadingError;
 
     /// Two GPUs, whose readings in turn are bytes in use; `None`: that one cannot be read.
@@ -384,9 +375,9 @@ pub(crate) mod tests {
         // What the first one held before is unknown.
         assert!(wait([20 * GIB, GIB]).await.is_ok());
         let held = wait([0, 9 * GIB]).await.unwrap_err();
-        let ids: Vec<&str> = held.devices.iter().map(|d| d.id.as_str()).collect();
-        assert_eq!(ids, ["GPU-1"], "{}", held.words);
-        assert_eq!(held.devices[0].more_bytes, Some(8 * GIB));
+        let ids: Vec<&str> = held.iter().map(|d| d.id.as_str()).collect();
+        assert_eq!(ids, ["GPU-1"], "{held:?}");
+        assert_eq!(held[0].more_bytes, Some(8 * GIB));
     }
 
     #[test]
@@ -398,17 +389,14 @@ pub(crate) mod tests {
             container_id: container.map(str::to_owned),
             ..ProcessMemory::default()
         };
-        let sample = MemorySample {
-            processes: Some(vec![
-                process(7, Some(1 << 30), None),
-                process(8, Some(2 << 30), Some("0123456789abcdef")),
-            ]),
-            ..MemorySample::default()
-        };
+        let processes = [
+            process(7, Some(1 << 30), None),
+            process(8, Some(2 << 30), Some("0123456789abcdef")),
+        ];
         assert_eq!(
-            holders(&sample),
+            holders(&processes),
             " (held by pid 8 (python3 in container 0123456789ab) 2.00 GiB, pid 7 (python3) 1.00 GiB)"
         );
-        assert_eq!(holders(&MemorySample::default()), "");
+        assert_eq!(holders(&[]), "");
     }
 }

@@ -7,6 +7,7 @@ mod devices;
 mod processes;
 
 use super::facts::{ContainerLook, EngineHealth, ProcessLook, RunMark, Survey};
+use super::history::ObservedContainer;
 use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
 use crate::container::freezer;
@@ -64,25 +65,7 @@ pub struct HostLook {
     /// The facts.
     pub survey: Survey,
     /// What each running container did, where that was asked for.
-    pub observations: Vec<ActivityObservation>,
-}
-
-/// What shows at one moment whether a running container does anything. `None` is not known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ActivityObservation {
-    /// The container's full id.
-    pub container: String,
-    /// When it started, nanoseconds since the Unix epoch.
-    pub started_ns: Option<i64>,
-    /// The busiest of the GPUs that it holds memory on, percent, whoever keeps it busy; 0 where it
-    /// holds memory on none.
-    pub gpu_busy_pct: Option<u32>,
-    /// Requests that its engine works on.
-    pub requests_running: Option<u64>,
-    /// A figure that changes with every request that its engine gets.
-    pub requests_total: Option<u64>,
-    /// When its log had its last line, nanoseconds since the Unix epoch.
-    pub last_log_ns: Option<i64>,
+    pub observations: Vec<ObservedContainer>,
 }
 
 /// Looks at the host, and remembers what only several looks show.
@@ -377,7 +360,7 @@ impl Surveyor {
         containers: &[ContainerDetails],
         looks: &[ContainerLook],
         reading: &GpuReading,
-    ) -> Vec<ActivityObservation> {
+    ) -> Vec<ObservedContainer> {
         if !self.options.activity {
             return Vec::new();
         }

@@ -31,13 +31,9 @@ pub fn judge_survey(survey: &Survey, ask: &CleanRequest) -> Vec<CleanVerdict> {
     containers
 }
 
-/// The names that choose nothing, because no container or more than one has them: a sentence each.
-pub fn unmatched_names(survey: &Survey, ask: &CleanRequest) -> Vec<String> {
-    let sentences = ask
-        .names
-        .iter()
-        .map(|name| choice::why_unmatched(survey, name));
-    sentences.flatten().collect()
+/// Why a name chooses nothing, where no container or more than one has it: a sentence.
+pub fn why_unmatched(survey: &Survey, name: &str) -> Option<String> {
+    choice::why_unmatched(survey, name)
 }
 
 /// The containers that the user named, by their ids.

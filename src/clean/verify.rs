@@ -2,7 +2,7 @@
 
 use super::apply::{ActOutcome, ActResult, process_identity};
 use super::facts::{ContainerLook, ProcessLook, Survey};
-use super::memory::{DeviceLevel, HeldDevice, HeldMemory, MemoryGate, TOLERANCE};
+use super::memory::{DeviceLevel, HeldDevice, MemoryGate, TOLERANCE};
 use super::verdict::{CleanAct, VerdictSubject};
 use crate::capture::{ContainerFacts, ProcessMemory};
 use crate::container::leftovers::Owner;
@@ -189,7 +189,7 @@ pub(super) async fn verify_memory(
         return;
     }
     if let Err(held) = held {
-        for device in &held.devices {
+        for device in &held {
             blame(survey, &mut ended, device, settle);
         }
     }
@@ -207,22 +207,12 @@ async fn wait_until_gone(
     ended: &[(&mut ActOutcome, VerifyTarget)],
     settle: Duration,
     cancel: &CancellationToken,
-) -> Result<(), HeldMemory> {
+) -> Result<(), Vec<HeldDevice>> {
     let targets: Vec<VerifyTarget> = ended.iter().map(|(_, t)| t.clone()).collect();
     let is_own = Box::new(move |p: &ProcessMemory| targets.iter().any(|t| t.holds_memory(p)));
     match MemoryGate::after_end(levels, is_own) {
         Ok(mut gate) => gate.wait_until_back(settle, cancel).await,
-        Err(failure) => Err(HeldMemory {
-            words: failure.message,
-            devices: levels
-                .keys()
-                .map(|id| HeldDevice {
-                    id: id.clone(),
-                    more_bytes: None,
-                    processes: Vec::new(),
-                })
-                .collect(),
-        }),
+        Err(_) => Err(levels.keys().cloned().map(HeldDevice::unread).collect()),
     }
 }
 

@@ -252,7 +252,8 @@ impl MemoryWatch {
         let samples = std::thread::Builder::new()
             .name("samples".into())
             .spawn(move || {
-                let counted = samples.iter().filter(|s| (s.device as usize) < counted);
+                let samples = samples.iter().flatten();
+                let counted = samples.filter(|s| (s.device as usize) < counted);
                 counted.map(thin).collect()
             })
             .map_err(|e| Failure::environment("cannot start a thread").caused_by(e))?;

@@ -13,8 +13,8 @@ use crate::progress::{Progress, Sink};
 use crate::redact::{KeyBlock, Redactor};
 use crate::store::CaptureWriter;
 use crate::sync::lock_data;
-use crate::telemetry::{SamplerHandle, Samples};
-use std::sync::mpsc::RecvTimeoutError;
+use crate::telemetry::SamplerHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -154,7 +154,10 @@ impl Recorder {
     }
 
     /// Writes the samples from `samples` until the channel closes.
-    pub fn drain_samples(self: &Arc<Self>, samples: Samples) -> std::io::Result<JoinHandle<()>> {
+    pub fn drain_samples(
+        self: &Arc<Self>,
+        samples: Receiver<Vec<MemorySample>>,
+    ) -> std::io::Result<JoinHandle<()>> {
         let recorder = Arc::clone(self);
         std::thread::Builder::new()
             .name("samples".into())
@@ -171,24 +174,24 @@ impl Recorder {
                         recorder
                             .write_capture(&mut recorder.lock_state(), CaptureWriter::flush_files);
                     }
-                    let sample = match samples.recv_timeout(FLUSH_EVERY) {
-                        Ok(sample) => sample,
+                    let read = match samples.recv_timeout(FLUSH_EVERY) {
+                        Ok(read) => read,
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return,
                     };
-                    recorder.record_sample(&sample);
-                    if sample.device != 0 {
-                        continue;
-                    }
-                    // Page cache is no use of the engine's; it is not read with each sample.
-                    split = sample.host.or(split);
-                    peak = split
-                        .unwrap_or_default()
-                        .held_of(sample.used_bytes)
-                        .max(peak);
-                    if sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
-                        shown = sample.at_ns;
-                        (recorder.progress)(Progress::Memory(std::mem::take(&mut peak)));
+                    for sample in read {
+                        recorder.record_sample(&sample);
+                        if sample.device != 0 {
+                            continue;
+                        }
+                        // Page cache is no use of the engine's; it is not read with each sample.
+                        split = sample.host.or(split);
+                        let held = split.unwrap_or_default().held_of(sample.used_bytes);
+                        peak = held.max(peak);
+                        if sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
+                            shown = sample.at_ns;
+                            (recorder.progress)(Progress::Memory(std::mem::take(&mut peak)));
+                        }
                     }
                 }
             })

@@ -9,13 +9,12 @@ use crate::clean::document::CleanDocument;
 use crate::clean::facts::Survey;
 use crate::clean::scope;
 use crate::clean::survey::{SurveyOptions, Surveyor};
-use crate::clean::verdict::{
-    CleanRequest, CleanVerdict, bind_names, judge_survey, unmatched_names,
-};
+use crate::clean::verdict::{CleanRequest, CleanVerdict, bind_names, judge_survey, why_unmatched};
 use crate::cli::CleanArgs;
 use crate::collect::{MemorySource, StopSignal, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
+use crate::container::teardown::Patience;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::report::cleaning::{CleanFindings, OUTCOMES, clean_report};
@@ -85,11 +84,7 @@ fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
 /// Refuses a name that means no container, or more than one.
 fn check_names(survey: &Survey, ask: &CleanRequest) -> Result<(), Failure> {
     for name in &ask.names {
-        let alone = CleanRequest {
-            names: vec![name.clone()],
-            ..CleanRequest::default()
-        };
-        let Some(problem) = unmatched_names(survey, &alone).into_iter().next() else {
+        let Some(problem) = why_unmatched(survey, name) else {
             continue;
         };
         let names = survey.containers.iter().map(|c| c.name.as_str());
@@ -143,7 +138,7 @@ fn replayed() -> Failure {
 
 fn apply_options(args: &CleanArgs) -> ApplyOptions {
     ApplyOptions {
-        grace: args.grace,
+        patience: Patience::for_grace(args.grace),
         settle: args.settle_timeout,
         ..ApplyOptions::default()
     }

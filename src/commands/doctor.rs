@@ -12,7 +12,7 @@ use crate::container::{LOST_WITHOUT_COMMANDS, Runtime};
 use crate::error::{ExitCode, Failure};
 use crate::report::doctor::{CheckState, DoctorCheck, DoctorDocument, doctor_report};
 use crate::sweep::preflight::free_space;
-use crate::telemetry::{BackendChoice, BackendSurvey, MeasuredContainer};
+use crate::telemetry::{BackendChoice, MeasuredContainer};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
 use mends::DoctorTable;
@@ -27,22 +27,7 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
     let docker_ok = async_runtime()?.block_on(docker(&table, &mut checks));
     checks.extend(results_disk());
     checks.extend(toolkits(&table));
-    checks.extend(
-        telemetry::survey_backends()
-            .into_iter()
-            .map(|survey| DoctorCheck {
-                state: match survey {
-                    BackendSurvey { usable: true, .. } => CheckState::Ok,
-                    BackendSurvey { optional: true, .. } => CheckState::Missing,
-                    _ => CheckState::Broken,
-                },
-                name: survey.name,
-                found: survey.found,
-                ok: survey.usable,
-                hint: survey.hint,
-                mend: None,
-            }),
-    );
+    checks.extend(telemetry::survey_backends());
     let document = DoctorDocument::of_checks(checks);
     console.show_document(args.json, &document, || Ok(doctor_report(&document)))?;
     Ok(if docker_ok {
@@ -50,27 +35,6 @@ pub fn run_doctor(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCo
     } else {
         ExitCode::Environment
     })
-}
-
-/// Something that is as it should be.
-fn good_check(name: &str, found: String) -> DoctorCheck {
-    DoctorCheck {
-        name: name.into(),
-        found,
-        ok: true,
-        state: CheckState::Ok,
-        hint: None,
-        mend: None,
-    }
-}
-
-/// Something without which profiling can do.
-fn lacking_check(name: &str, found: String) -> DoctorCheck {
-    DoctorCheck {
-        ok: false,
-        state: CheckState::Missing,
-        ..good_check(name, found)
-    }
 }
 
 /// Below this much free space a longer run may not be stored.
@@ -83,11 +47,11 @@ fn results_disk() -> Option<DoctorCheck> {
     let free = free_space(folder)?;
     let found = format!("{} free for `{}`", Bytes(free), folder.display());
     Some(if free >= FREE_FOR_RESULTS {
-        good_check("disk", found)
+        DoctorCheck::good_check("disk", found)
     } else {
         DoctorCheck {
             hint: Some("name another disk with --results-dir or PLIMSOLL_RESULTS_DIR".into()),
-            ..lacking_check("disk", found)
+            ..DoctorCheck::lacking_check("disk", found)
         }
     })
 }
@@ -104,7 +68,7 @@ fn platform() -> DoctorCheck {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    good_check("platform", found)
+    DoctorCheck::good_check("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
@@ -127,12 +91,12 @@ async fn docker(table: &DoctorTable, checks: &mut Vec<DoctorCheck>) -> bool {
         v.api,
         describe_features(&features)
     );
-    checks.push(good_check("docker", found));
+    checks.push(DoctorCheck::good_check("docker", found));
     if !runtime.may_run_commands().await {
         let found = "only answers questions: commands in containers are refused";
         checks.push(DoctorCheck {
             hint: Some(format!("what is lost: {LOST_WITHOUT_COMMANDS}")),
-            ..lacking_check("docker socket", found.into())
+            ..DoctorCheck::lacking_check("docker socket", found.into())
         });
     }
     checks.extend(nvidia_runtime(table, &features));
@@ -172,13 +136,13 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
         }
     }
     if !described.is_empty() {
-        return good_check("engines", described.join("\n"));
+        return DoctorCheck::good_check("engines", described.join("\n"));
     }
     let found = format!("none in {} running containers", running.len());
     let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
     DoctorCheck {
         hint: Some(hint.into()),
-        ..good_check("engines", found)
+        ..DoctorCheck::good_check("engines", found)
     }
 }
 
@@ -233,24 +197,24 @@ fn nvidia_runtime(table: &DoctorTable, features: &DaemonFeatures) -> Option<Doct
     let found = format!("runtimes: {}", features.runtimes.join(", "));
     let is_known = features.runtimes.iter().any(|runtime| runtime == "nvidia");
     if is_known || features.has_cdi {
-        return Some(good_check(NAME, found));
+        return Some(DoctorCheck::good_check(NAME, found));
     }
     // Where the toolkit is missing, that comes first.
     let mend = table.mend("nvidia_runtime");
     Some(DoctorCheck {
         mend: mend.filter(|_| toolkit.lack.is_none()),
-        ..lacking_check(NAME, format!("none; {found}"))
+        ..DoctorCheck::lacking_check(NAME, format!("none; {found}"))
     })
 }
 
 /// Drivers and toolkits of the GPUs that are on this host.
 fn toolkits(table: &DoctorTable) -> Vec<DoctorCheck> {
     let check = |part: HostPart| match part.lack {
-        None if part.found == "none" => lacking_check(&part.name, part.found),
-        None => good_check(&part.name, part.found),
+        None if part.found == "none" => DoctorCheck::lacking_check(&part.name, part.found),
+        None => DoctorCheck::good_check(&part.name, part.found),
         Some(lack) => DoctorCheck {
             mend: table.mend(lack),
-            ..lacking_check(&part.name, part.found)
+            ..DoctorCheck::lacking_check(&part.name, part.found)
         },
     };
     survey_toolkits().into_iter().map(check).collect()
@@ -270,7 +234,7 @@ async fn check_memory(runtime: &Runtime, running: &[String]) -> Option<DoctorChe
         match telemetry::open_backend(BackendChoice::Host, &target) {
             Ok(_) => {
                 let found = format!("readable, as that of {}", found.facts.name);
-                return Some(good_check(NAME, found));
+                return Some(DoctorCheck::good_check(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }
@@ -305,7 +269,7 @@ mod tests {
             .caused_by("permission denied while connecting to the socket of the daemon")
             .hint("add yourself to the group `docker`, or set DOCKER_HOST");
         let document = DoctorDocument::of_checks(vec![
-            good_check(
+            DoctorCheck::good_check(
                 "engines",
                 "one (vllm, idle)\ntwo (reference, serving, simulated)".into(),
             ),

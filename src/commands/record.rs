@@ -1,7 +1,7 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
 use super::load::run_stoppable;
-use crate::capture::SamplingFacts;
+use crate::capture::{MemorySample, SamplingFacts};
 use crate::cli::{LogArgs, RecordArgs};
 use crate::clock::Clock;
 use crate::collect::{StopSignal, find_running, unless_stopped};
@@ -11,11 +11,10 @@ use crate::profile::DeviceGrowth;
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
 use crate::telemetry::{
-    self, BackendChoice, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Samples,
-    Stopped,
+    self, BackendChoice, MeasuredContainer, MemoryBackend, MemorySampler, SamplerOptions, Stopped,
 };
 use crate::wording::count_noun;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Between two times that everything is handed to the system: what a crash loses at most.
@@ -148,7 +147,7 @@ async fn open_backend(
 /// Writes the samples that come until there are no more; the file, and how many there were.
 fn write_samples(
     mut writer: RecordingWriter,
-    samples: &Samples,
+    samples: &Receiver<Vec<MemorySample>>,
 ) -> Result<(RecordingWriter, u64, DeviceGrowth), Failure> {
     let (mut count, mut flushed) = (0, Instant::now());
     let mut growth = DeviceGrowth::default();
@@ -158,10 +157,12 @@ fn write_samples(
             writer.flush_file()?;
         }
         match samples.recv_timeout(FLUSH_EVERY) {
-            Ok(sample) => {
-                writer.write_sample(&sample)?;
-                growth.add_sample(&sample);
-                count += 1;
+            Ok(read) => {
+                for sample in read {
+                    writer.write_sample(&sample)?;
+                    growth.add_sample(&sample);
+                    count += 1;
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok((writer, count, growth)),

@@ -2,12 +2,13 @@
 
 use super::again::is_transient;
 use super::identity::is_forwarded;
-use super::{DaemonVersion, Runtime};
+use super::{DaemonVersion, Runtime, RuntimeState, Source};
 use crate::error::Failure;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -307,17 +308,21 @@ async fn greet(
     };
     let api = format!("{}.{}", used.0, used.1);
     let docker = docker.with_request_modifier(versioned(format!("/v{api}")));
-    Ok(Runtime::new(
-        docker,
-        DaemonVersion {
+    let shared = RuntimeState {
+        version: DaemonVersion {
             server,
             api,
             podman,
         },
         remote_host,
-        socket.map(Path::to_owned),
+        socket: socket.map(Path::to_owned),
         forwarded,
-    ))
+        ..RuntimeState::default()
+    };
+    Ok(Runtime {
+        source: Source::Daemon(docker),
+        shared: Arc::new(shared),
+    })
 }
 
 fn parse_api(version: &str) -> Option<(u32, u32)> {

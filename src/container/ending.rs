@@ -134,17 +134,14 @@ impl Ending<'_> {
                 .copied()
                 .filter(|p| kill || !asked.contains(p))
                 .collect();
-            let done = tracker.send_signal(&due, signal);
+            let refused = tracker.send_signal(&due, signal);
             asked.extend(due.iter().copied());
             // Without permission to signal it (plimsoll without root): let the container's root do
             // it.
-            if !done.refused_inside.is_empty() && report_at.elapsed() >= Duration::from_millis(500)
-            {
+            if !refused.is_empty() && report_at.elapsed() >= Duration::from_millis(500) {
                 report_at = Instant::now();
                 let mut argv = shell(KILL_PIDS, signal);
-                argv.extend(
-                    (done.refused_inside.iter()).map(|p| format!("{}:{}", p.pid, p.started)),
-                );
+                argv.extend(refused.iter().map(|p| format!("{}:{}", p.pid, p.started)));
                 self.runtime.lines_inside(self.container, argv).await;
             }
             sleep(LOOK).await;

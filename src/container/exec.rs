@@ -57,14 +57,6 @@ pub struct Output {
     pub cut: bool,
 }
 
-impl Output {
-    /// Standard output of a command that ended with 0 within its limit.
-    pub fn successful_output(self) -> Option<Vec<u8>> {
-        let whole = !self.over_limit && !self.cut;
-        (self.end == ExecEnd::Exited(0) && whole).then_some(self.stdout)
-    }
-}
-
 impl Runtime {
     /// Runs a command; `sink` receives its output in whole lines (and the repaints of progress
     /// bars) as they arrive. `Err` only if the daemon refuses; the command's own end is in the

@@ -10,15 +10,20 @@ use std::pin::Pin;
 /// A command's output as it arrives.
 pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
 
-/// A frame's stream and bytes; `None` for a remnant of a broken connection (a console frame, as our
-/// commands have no terminal).
-pub(super) fn frame_parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
+/// A frame's stream and bytes.
+pub(super) fn stream_parts(frame: &LogOutput) -> (Stream, &[u8]) {
     let stream = match frame {
         LogOutput::StdErr { .. } => Stream::Stderr,
-        LogOutput::Console { .. } => return None,
-        _ => Stream::Stdout,
+        LogOutput::StdOut { .. } | LogOutput::StdIn { .. } => Stream::Stdout,
+        LogOutput::Console { .. } => Stream::Console,
     };
-    Some((stream, frame.as_ref()))
+    (stream, frame.as_ref())
+}
+
+/// The same of a command's frame; `None` for a remnant of a broken connection (a console frame, as our commands have
+/// no terminal).
+pub(super) fn frame_parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
+    Some(stream_parts(frame)).filter(|(stream, _)| *stream != Stream::Console)
 }
 
 /// Delivers output that arrives after stopping is no longer possible.

@@ -9,7 +9,7 @@ use crate::redact::Secrets;
 use bollard::errors::Error;
 use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
-    HostConfig, PortMap,
+    HostConfig, ImageInspect, PortMap,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -130,17 +130,9 @@ impl Runtime {
         &self,
         image: &str,
     ) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        match self
-            .ask_again(|| async { self.daemon()?.inspect_image(image).await })
-            .await
-        {
-            Ok(found) => {
-                let labels = found.config.and_then(|c| c.labels).unwrap_or_default();
-                Ok(Some(labels.into_iter().collect()))
-            }
-            Err(e) if is_not_found(&e) => Ok(None),
-            Err(e) => Err(daemon_failure(format!("cannot inspect image `{image}`"), e)),
-        }
+        let found = self.inspect_image(image).await?;
+        let labels_of = |image: ImageInspect| image.config.and_then(|c| c.labels);
+        Ok(found.map(|image| labels_of(image).unwrap_or_default().into_iter().collect()))
     }
 
     /// The entrypoint of an image; `None` if it is not on this machine or not known.
@@ -151,17 +143,17 @@ impl Runtime {
 
     /// Id of an image; `None` if it is not on this machine.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
-        match self
-            .ask_again(|| async { self.daemon()?.inspect_image(image).await })
-            .await
-        {
-            Ok(found) => Ok(Some(found.id.unwrap_or_default())),
+        let found = self.inspect_image(image).await?;
+        Ok(found.map(|image| image.id.unwrap_or_default()))
+    }
+
+    async fn inspect_image(&self, image: &str) -> Result<Option<ImageInspect>, Failure> {
+        let asked = self.ask_again(|| async { self.daemon()?.inspect_image(image).await });
+        match asked.await {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if is_not_found(&e) => Ok(None),
             // Docker answers 400 for an invalid name: no such image either.
-            Err(e)
-                if is_not_found(&e) || daemon_answer(&e).is_some_and(|(code, _)| code == 400) =>
-            {
-                Ok(None)
-            }
+            Err(e) if daemon_answer(&e).is_some_and(|(code, _)| code == 400) => Ok(None),
             Err(e) => Err(daemon_failure(format!("cannot inspect image `{image}`"), e)),
         }
     }

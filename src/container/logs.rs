@@ -1,10 +1,11 @@
 //! A container's log: its history, and following it across restarts without gaps or duplicates.
 
+use super::frames::stream_parts;
 use super::lines::{LogAssembler, LogEntry};
 use super::observed::{LineReplay, ObservedLines, SECOND_NS, latest_time};
 use super::{Runtime, checked_name, daemon_answer, is_not_found};
 use crate::capture::{ContainerFacts, LogFacts, Stream};
-use bollard::container::LogOutput;
+use crate::clock::wall_now_ns;
 use bollard::errors::Error;
 use bollard::query_parameters::{LogsOptions, LogsOptionsBuilder};
 use futures::StreamExt;
@@ -61,7 +62,7 @@ impl Runtime {
         mut sink: impl FnMut(i64, Stream, String) -> ControlFlow<()> + Send,
     ) -> LogHistory {
         if let Some(process) = self.process() {
-            return process.log_history(cap_bytes, cancel, sink).await;
+            return process.log.read_history(cap_bytes, cancel, sink).await;
         }
         let mut history = LogHistory::default();
         let from = from_ns.unwrap_or_else(|| life_began(facts));
@@ -99,7 +100,7 @@ impl Runtime {
             };
             let failure = match frame {
                 Ok(Some(Ok(frame))) => {
-                    let (stream, bytes) = parts(&frame);
+                    let (stream, bytes) = stream_parts(&frame);
                     let mut stop = false;
                     assembler.feed_frame(stream, bytes, |entry| {
                         if lines.is_new(&entry, &mut replay) {
@@ -169,7 +170,7 @@ impl Runtime {
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
         if let Some(process) = self.process() {
-            return process.log_follow(lines.from_ns, cancel, sink).await;
+            return process.log.follow_lines(lines.from_ns, cancel, sink).await;
         }
         let mut log = LogFacts {
             whole_seconds: lines.whole_seconds(),
@@ -204,7 +205,7 @@ impl Runtime {
                 tokio::select! {
                     frame = timeout(patience, frames.next()) => match frame {
                         Ok(Some(Ok(frame))) => {
-                            let (stream, bytes) = parts(&frame);
+                            let (stream, bytes) = stream_parts(&frame);
                             assembler.feed_frame(stream, bytes, |entry| take(entry, &mut lines, &mut log));
                         }
                         Ok(Some(Err(e))) => break FollowEnd::Failed(e),
@@ -364,7 +365,7 @@ impl Runtime {
             let mut frames = docker.logs(&facts.id, Some(log_options(false, lines.since_ns())));
             while let Some(frame) = frames.next().await {
                 let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
-                let (stream, bytes) = parts(&frame);
+                let (stream, bytes) = stream_parts(&frame);
                 assembler.feed_frame(stream, bytes, |entry| missed.push(entry));
             }
             assembler.finish_entries(|entry| missed.push(entry));
@@ -406,7 +407,7 @@ impl Runtime {
                 let Ok(frame) = frame else {
                     return false;
                 };
-                let (stream, bytes) = parts(&frame);
+                let (stream, bytes) = stream_parts(&frame);
                 assembler.feed_frame(stream, bytes, |entry| take(entry.wall_ns));
             }
             assembler.finish_entries(|entry| take(entry.wall_ns));
@@ -434,7 +435,7 @@ fn give(
     sink: &mut impl FnMut(i64, Stream, String),
 ) {
     log.whole_seconds = lines.whole_seconds();
-    let written_ns = written(entry.wall_ns, now_ns());
+    let written_ns = written(entry.wall_ns, wall_now_ns());
     entry.each_line(|line| {
         log.lines += 1;
         log.bytes += line.len() as u64 + 1;
@@ -455,10 +456,6 @@ fn written(stamp_ns: i64, now_ns: i64) -> i64 {
     } else {
         stamp_ns
     }
-}
-
-fn now_ns() -> i64 {
-    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 enum FollowEnd {
@@ -492,15 +489,6 @@ fn log_options(follow: bool, since_ns: i64) -> LogsOptions {
         .timestamps(true)
         .since(since)
         .build()
-}
-
-fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
-    let stream = match frame {
-        LogOutput::StdErr { .. } => Stream::Stderr,
-        LogOutput::StdOut { .. } | LogOutput::StdIn { .. } => Stream::Stdout,
-        LogOutput::Console { .. } => Stream::Console,
-    };
-    (stream, frame.as_ref())
 }
 
 /// Errors after which following again makes sense: broken connections, and podman's late headers.

@@ -169,29 +169,6 @@ impl Runtime {
         connect::to_host(host, "the command line").await
     }
 
-    fn new(
-        docker: Docker,
-        version: DaemonVersion,
-        remote_host: Option<String>,
-        socket: Option<PathBuf>,
-        forwarded: bool,
-    ) -> Self {
-        let shared = RuntimeState {
-            version,
-            remote_host,
-            socket,
-            forwarded,
-            routes: Mutex::default(),
-            timeouts: Mutex::default(),
-            away: again::Away::default(),
-            read_only: AtomicBool::new(false),
-        };
-        Runtime {
-            source: Source::Daemon(docker),
-            shared: Arc::new(shared),
-        }
-    }
-
     /// Reads one engine by its processes, without a daemon. Nothing can be changed through it.
     pub fn of_process(target: ProcessTarget) -> Runtime {
         Runtime {

@@ -49,7 +49,7 @@ impl Runtime {
         let patience = Patience::for_grace(Duration::ZERO);
         let done = self.tear_down(id, true, patience, &mut may, &never).await;
         match done.torn {
-            Torn::Gone { .. } | Torn::Ended { .. } | Torn::Left(_) => Ok(()),
+            Torn::Over { .. } | Torn::Left(_) => Ok(()),
             Torn::Failed(why) => Err(Failure::environment(why)),
         }
     }
@@ -71,7 +71,7 @@ impl Runtime {
         let patience = Patience::for_grace(grace);
         let done = self.tear_down(id, true, patience, &mut may, &never).await;
         match done.torn {
-            Torn::Gone { .. } | Torn::Ended { .. } => Ok(()),
+            Torn::Over { .. } => Ok(()),
             Torn::Left(why) | Torn::Failed(why) => Err(Failure::environment(why)),
         }
     }

@@ -5,10 +5,9 @@ use super::environment::{NOT_KEPT, is_kept};
 use super::events::ContainerNotice;
 use super::inside::Inside;
 use super::inspect::InspectedContainer;
-use super::logs::LogHistory;
 use super::process_log::{LogSource, ProcessLog};
 use super::processes::{HostView, ProcessId, Stat, all_pids, parse_cgroup, pids_in};
-use crate::capture::{ContainerFacts, ContainerState, LogFacts, Stream};
+use crate::capture::{ContainerFacts, ContainerState};
 use crate::clock::wall_now_ns;
 use crate::error::Failure;
 use crate::redact::Secrets;
@@ -16,11 +15,9 @@ use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Where the kubelet links the log of each container: `POD_NAMESPACE_CONTAINER-ID.log`.
 const KUBELET_LOGS: &str = "/var/log/containers";
@@ -47,7 +44,7 @@ pub struct ProcessTarget {
     /// The last part of its cgroup's path; empty where others are in that cgroup too, so that only the process tree is its own.
     id: String,
     name: String,
-    log: ProcessLog,
+    pub(super) log: ProcessLog,
 }
 
 impl ProcessTarget {
@@ -215,24 +212,6 @@ impl ProcessTarget {
             action: "die".to_owned(),
             ..ContainerNotice::default()
         }
-    }
-
-    pub(super) async fn log_history(
-        &self,
-        cap_bytes: u64,
-        cancel: &CancellationToken,
-        sink: impl FnMut(i64, Stream, String) -> ControlFlow<()> + Send,
-    ) -> LogHistory {
-        self.log.read_history(cap_bytes, cancel, sink).await
-    }
-
-    pub(super) async fn log_follow(
-        &self,
-        from_ns: i64,
-        cancel: &CancellationToken,
-        sink: impl FnMut(i64, Stream, String) + Send,
-    ) -> LogFacts {
-        self.log.follow_lines(from_ns, cancel, sink).await
     }
 }
 

@@ -310,15 +310,6 @@ pub struct Tracker {
     strangers: bool,
 }
 
-/// What a signal did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Signalled {
-    /// Processes that got it.
-    pub sent: Vec<ProcessId>,
-    /// Processes that we may not signal from here, numbered as in their container.
-    pub refused_inside: Vec<ProcessId>,
-}
-
 impl Tracker {
     /// Remembers what runs in the container now. To be called before the exec is started.
     pub fn before_exec(view: HostView, mark: &str) -> Self {
@@ -426,43 +417,31 @@ impl Tracker {
         self.root.map(ProcessId::is_alive)
     }
 
-    /// Signals these processes, as far as they are still who they were.
-    pub fn send_signal(&self, ids: &[ProcessId], signal: Signal) -> Signalled {
-        let mut done = Signalled::default();
-        for id in ids {
-            match self.signal_one(*id, signal) {
-                Ok(true) => done.sent.push(*id),
-                Ok(false) => {}
-                Err(()) => {
-                    let inside = |pid| ProcessId { pid, ..*id };
-                    done.refused_inside.extend(pid_inside(id.pid).map(inside));
-                }
-            }
-        }
-        done
+    /// Signals these processes, as far as they are still who they were. Returns those that we may not signal from here,
+    /// numbered as in their container.
+    pub fn send_signal(&self, ids: &[ProcessId], signal: Signal) -> Vec<ProcessId> {
+        let refused = ids.iter().filter(|id| !self.signal_one(**id, signal));
+        let inside = refused.filter_map(|id| {
+            let pid = pid_inside(id.pid)?;
+            Some(ProcessId { pid, ..*id })
+        });
+        inside.collect()
     }
 
-    /// `Ok(false)`: it is gone. `Err`: we may not signal it.
-    fn signal_one(&self, id: ProcessId, signal: Signal) -> Result<bool, ()> {
-        let Some(pid) = i32::try_from(id.pid)
-            .ok()
-            .filter(|p| *p > 1)
-            .and_then(Pid::from_raw)
-        else {
-            return Ok(false);
+    /// False where we may not signal it; one that is gone needs no signal.
+    fn signal_one(&self, id: ProcessId, signal: Signal) -> bool {
+        let pid = i32::try_from(id.pid).ok().filter(|p| *p > 1);
+        let Some(pid) = pid.and_then(Pid::from_raw) else {
+            return true;
         };
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
-            return Ok(false);
+            return true;
         };
         // The descriptor holds whoever has the number now; only then is it checked who that is.
         if !id.is_alive() || !self.view.holds_pid(id.pid) {
-            return Ok(false);
+            return true;
         }
-        match pidfd_send_signal(&fd, signal) {
-            Ok(()) => Ok(true),
-            Err(rustix::io::Errno::PERM) => Err(()),
-            Err(_) => Ok(false),
-        }
+        pidfd_send_signal(&fd, signal) != Err(rustix::io::Errno::PERM)
     }
 
     fn is_marked(&self, pid: u32) -> bool {

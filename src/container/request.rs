@@ -21,10 +21,6 @@ pub struct ExecRequest {
     pub run_id: String,
     /// Longest time that the command may take.
     pub deadline: Option<Duration>,
-    /// User, when not the container's.
-    pub user: Option<String>,
-    /// Working directory, when not the container's.
-    pub working_dir: Option<String>,
     /// What the command reads from its standard input; without it there is none.
     pub stdin: Option<Input>,
     /// Receives the host pids of the command's live processes, soon after the start and then about
@@ -78,8 +74,6 @@ pub(super) fn exec_options(request: &ExecRequest, mark: &str) -> CreateExecOptio
         attach_stderr: Some(true),
         env: Some(env),
         cmd: Some(request.argv.clone()),
-        user: request.user.clone(),
-        working_dir: request.working_dir.clone(),
         ..Default::default()
     }
 }

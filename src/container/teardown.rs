@@ -79,14 +79,9 @@ pub enum ContainerStatus {
 /// How an end came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Torn {
-    /// There is no such container any more. `by_us`: because of what was done here.
-    Gone {
-        /// Whether it was ended or removed here.
-        by_us: bool,
-    },
-    /// It has ended and stays. `by_us`: it ran until it was stopped here.
-    Ended {
-        /// Whether it was stopped here.
+    /// It has ended. `by_us`: it was stopped or removed here.
+    Over {
+        /// Whether because of what was done here.
         by_us: bool,
     },
     /// It was left alone, for this reason.
@@ -286,7 +281,7 @@ impl<'a> TeardownRun<'a> {
         }
         let facts = match state {
             ContainerStatus::Gone => {
-                return Ok(Torn::Gone {
+                return Ok(Torn::Over {
                     by_us: self.stopped || self.asked_removal,
                 });
             }
@@ -296,7 +291,7 @@ impl<'a> TeardownRun<'a> {
         if self.remove {
             self.remove(&facts).await
         } else {
-            Ok(Torn::Ended {
+            Ok(Torn::Over {
                 by_us: self.stopped,
             })
         }
@@ -434,12 +429,12 @@ impl<'a> TeardownRun<'a> {
         match timeout(REMOVE_LIMIT, asked).await {
             Ok(Ok(())) => {
                 self.steps.push("removed".into());
-                Ok(Torn::Gone { by_us: true })
+                Ok(Torn::Over { by_us: true })
             }
             // It was there a moment ago: whether it is gone is looked at, not believed.
             Ok(Err(e)) if is_not_found(&e) => match self.read_facts().await? {
                 Some(_) => Err(trouble(error_words("cannot remove it", e))),
-                None => Ok(Torn::Gone {
+                None => Ok(Torn::Over {
                     by_us: self.stopped || self.asked_removal,
                 }),
             },
@@ -500,7 +495,7 @@ impl<'a> TeardownRun<'a> {
         let until = Instant::now() + self.patience.kill_wait;
         while Instant::now() < until && !self.cancel.is_cancelled() {
             match self.read_facts().await {
-                Ok(None) => return Ok(Torn::Gone { by_us: true }),
+                Ok(None) => return Ok(Torn::Over { by_us: true }),
                 Ok(Some(facts)) if facts.state.status == "removing" => sleep(LOOK).await,
                 Ok(Some(_)) | Err(_) => break,
             }

@@ -1,5 +1,6 @@
 //! Files of Compose: the services in it that start something.
 
+use super::docker::lists_word;
 use super::{Launch, LaunchEntrypoint};
 use crate::engine::command::split_words;
 use crate::preset::GpuRequest;
@@ -259,8 +260,7 @@ impl Reader<'_> {
         let get = |key: &str| service.get(key);
         let keys = service.as_mapping().into_iter().flatten();
         let keys = keys.filter_map(|(key, _)| key.as_str());
-        let other =
-            keys.filter(|k| !k.starts_with("x-") && !KEYS.split_whitespace().any(|o| o == *k));
+        let other = keys.filter(|k| !k.starts_with("x-") && !lists_word(KEYS, k));
         self.launch.left_out = other.map(str::to_owned).collect();
         self.launch.after = match get("depends_on") {
             Some(Value::Mapping(map)) => map.keys().filter_map(scalar).collect(),

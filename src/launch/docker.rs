@@ -9,38 +9,12 @@ use crate::preset::GpuRequest;
 use crate::units::Bytes;
 
 /// Flags without a value; every other takes one (docker/cli, cli/command/container/opts.go).
-const SWITCHES: &[&str] = &[
-    "detach",
-    "disable-content-trust",
-    "help",
-    "init",
-    "interactive",
-    "no-healthcheck",
-    "oom-kill-disable",
-    "privileged",
-    "publish-all",
-    "quiet",
-    "read-only",
-    "rm",
-    "sig-proxy",
-    "tty",
-    "use-api-socket",
-];
+const SWITCHES: &str = "detach disable-content-trust help init interactive no-healthcheck oom-kill-disable privileged \
+    publish-all quiet read-only rm sig-proxy tty use-api-socket";
 
 /// Those that only Podman has.
-const PODMAN_SWITCHES: &[&str] = &[
-    "replace",
-    "rmi",
-    "rootfs",
-    "no-hosts",
-    "no-hostname",
-    "env-host",
-    "http-proxy",
-    "tls-verify",
-    "unsetenv-all",
-    "read-only-tmpfs",
-    "passwd",
-];
+const PODMAN_SWITCHES: &str = "replace rmi rootfs no-hosts no-hostname env-host http-proxy tls-verify unsetenv-all \
+    read-only-tmpfs passwd";
 
 /// Flags with a value.
 const VALUES: &str = "add-host annotation attach blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns \
@@ -53,24 +27,20 @@ const VALUES: &str = "add-host annotation attach blkio-weight blkio-weight-devic
     publish pull restart runtime security-opt shm-size stop-signal stop-timeout storage-opt sysctl tmpfs ulimit user userns \
     uts volume volume-driver volumes-from workdir";
 
-/// The short flags.
-const SHORT: &[(char, &str)] = &[
-    ('d', "detach"),
-    ('i', "interactive"),
-    ('t', "tty"),
-    ('P', "publish-all"),
-    ('q', "quiet"),
-    ('a', "attach"),
-    ('c', "cpu-shares"),
-    ('e', "env"),
-    ('h', "hostname"),
-    ('l', "label"),
-    ('m', "memory"),
-    ('p', "publish"),
-    ('u', "user"),
-    ('v', "volume"),
-    ('w', "workdir"),
-];
+/// The short flags, each before its long one.
+const SHORT: &str = "d-detach i-interactive t-tty P-publish-all q-quiet a-attach c-cpu-shares e-env h-hostname l-label \
+    m-memory p-publish u-user v-volume w-workdir";
+
+/// Whether a list of words has this one.
+pub(super) fn lists_word(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|listed| listed == word)
+}
+
+/// The long name of a short flag; empty where there is none.
+fn long_flag(letter: char) -> &'static str {
+    let names = |word: &'static str| word.strip_prefix(letter)?.strip_prefix('-');
+    SHORT.split_whitespace().find_map(names).unwrap_or("")
+}
 
 /// What the words of a line start: a container, or a program of this host.
 pub fn read_line(words: &[String]) -> Launch {
@@ -190,9 +160,9 @@ fn read_run(words: &[String], command: &Command, podman: bool) -> Launch {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (long, None),
             };
-            let switch = SWITCHES.contains(&name) || podman && PODMAN_SWITCHES.contains(&name);
+            let switch = lists_word(SWITCHES, name) || podman && lists_word(PODMAN_SWITCHES, name);
             if !switch {
-                if !VALUES.split_whitespace().any(|v| v == name) {
+                if !lists_word(VALUES, name) {
                     launch
                         .unknown_flags
                         .push(format!("--{name} of the container"));
@@ -205,11 +175,8 @@ fn read_run(words: &[String], command: &Command, podman: bool) -> Launch {
             }
         } else if word.len() > 1 && word.starts_with('-') {
             for (i, letter) in word[1..].char_indices() {
-                let name = SHORT
-                    .iter()
-                    .find(|(l, _)| *l == letter)
-                    .map_or("", |(_, n)| n);
-                if SWITCHES.contains(&name) {
+                let name = long_flag(letter);
+                if lists_word(SWITCHES, name) {
                     continue;
                 }
                 let glued = &word[1 + i + letter.len_utf8()..];

@@ -8,10 +8,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
+/// Stands before every name, with an underscore.
+pub const PREFIX: &str = "plimsoll";
+
 /// A family of metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricFamily {
-    /// Name, without the `_total` of a counter's lines.
+    /// Name, without [`PREFIX`] and the `_total` of a counter's lines.
     pub name: &'static str,
     /// Whether it only grows.
     pub is_counter: bool,
@@ -54,36 +57,36 @@ const fn counter(
 /// All families. `gpu` is a GPU's UUID, and empty for the host's memory.
 #[rustfmt::skip]
 pub const FAMILIES: &[MetricFamily] = &[
-    gauge("plimsoll_scan_timestamp_seconds", &[], "When these figures were read, since the Unix epoch"),
-    gauge("plimsoll_scan_problems", &[], "Sources that could not be read in this scan"),
-    gauge("plimsoll_gpu_simulated", GPU, "1 where the GPUs are simulated: their figures say nothing about hardware"),
-    gauge("plimsoll_gpu_memory_total_bytes", GPU, "Memory of the GPU"),
-    gauge("plimsoll_gpu_memory_used_bytes", GPU, "In use, without what the driver reserves where it reports that apart"),
-    gauge("plimsoll_gpu_headroom_bytes", GPU, "Total less used and reserved"),
-    gauge("plimsoll_gpu_memory_bytes", &["gpu", "name", "container", "component"], "By owner: processes (of a container, or of none), unattributed (no known process), reserved (by the driver)"),
-    gauge("plimsoll_gpu_power_watts", GPU, "Power draw"),
-    gauge("plimsoll_gpu_utilization_ratio", GPU, "Share of the time in which the GPU was busy, 0 to 1"),
-    gauge("plimsoll_gpu_temperature_celsius", GPU, "Temperature"),
-    gauge("plimsoll_gpu_clock_core_hertz", GPU, "Clock of the cores"),
-    gauge("plimsoll_gpu_clock_memory_hertz", GPU, "Clock of the memory"),
-    gauge("plimsoll_host_memory_total_bytes", &[], "Memory of the host"),
-    gauge("plimsoll_host_memory_available_bytes", &[], "What the host can still give without swapping"),
-    gauge("plimsoll_host_swap_used_bytes", &[], "Swap in use"),
-    gauge("plimsoll_container_info", &["container", "engine", "model", "version", "simulated"], "1 for each container with an engine; labels are empty where unknown"),
-    gauge("plimsoll_container_running", CONTAINER, "1 while it runs, else 0; no line while the daemon does not answer"),
-    gauge("plimsoll_container_serving", CONTAINER, "1 where its engine answers, else 0"),
-    gauge("plimsoll_container_breakdown_bytes", &["container", "gpu", "component"], "Parts of its memory when they were last read; those of one device sum to what was in use"),
-    gauge("plimsoll_container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines; gpu is empty where it is on several)"),
-    gauge("plimsoll_container_memory_peak_bytes", ON_DEVICE, "Highest use seen since its start, without page cache"),
-    gauge("plimsoll_container_memory_limit_bytes", CONTAINER, "Smallest limit on its host memory, its own or of a level above"),
-    gauge("plimsoll_container_headroom_bytes", CONTAINER, "That limit less what it holds without page cache"),
-    gauge("plimsoll_container_memory_growth_bytes_per_second", ON_DEVICE, "How fast its use grows, 0 where it does not; from 10 minutes on"),
-    gauge("plimsoll_container_kv_usage_ratio", CONTAINER, "Share of the KV pool in use, 0 to 1"),
-    gauge("plimsoll_container_requests", &["container", "state"], "Requests: running, waiting"),
-    counter("plimsoll_container_preemptions", CONTAINER, "Preemptions since its engine started"),
-    counter("plimsoll_container_starts", CONTAINER, "Starts that were seen"),
-    counter("plimsoll_container_deaths", &["container", "cause"], "Deaths by cause, as `why` names it"),
-    gauge("plimsoll_container_last_death_timestamp_seconds", &["container", "cause"], "When it last died, since the Unix epoch"),
+    gauge("scan_timestamp_seconds", &[], "When these figures were read, since the Unix epoch"),
+    gauge("scan_problems", &[], "Sources that could not be read in this scan"),
+    gauge("gpu_simulated", GPU, "1 where the GPUs are simulated: their figures say nothing about hardware"),
+    gauge("gpu_memory_total_bytes", GPU, "Memory of the GPU"),
+    gauge("gpu_memory_used_bytes", GPU, "In use, without what the driver reserves where it reports that apart"),
+    gauge("gpu_headroom_bytes", GPU, "Total less used and reserved"),
+    gauge("gpu_memory_bytes", &["gpu", "name", "container", "component"], "By owner: processes (of a container, or of none), unattributed (no known process), reserved (by the driver)"),
+    gauge("gpu_power_watts", GPU, "Power draw"),
+    gauge("gpu_utilization_ratio", GPU, "Share of the time in which the GPU was busy, 0 to 1"),
+    gauge("gpu_temperature_celsius", GPU, "Temperature"),
+    gauge("gpu_clock_core_hertz", GPU, "Clock of the cores"),
+    gauge("gpu_clock_memory_hertz", GPU, "Clock of the memory"),
+    gauge("host_memory_total_bytes", &[], "Memory of the host"),
+    gauge("host_memory_available_bytes", &[], "What the host can still give without swapping"),
+    gauge("host_swap_used_bytes", &[], "Swap in use"),
+    gauge("container_info", &["container", "engine", "model", "version", "simulated"], "1 for each container with an engine; labels are empty where unknown"),
+    gauge("container_running", CONTAINER, "1 while it runs, else 0; no line while the daemon does not answer"),
+    gauge("container_serving", CONTAINER, "1 where its engine answers, else 0"),
+    gauge("container_breakdown_bytes", &["container", "gpu", "component"], "Parts of its memory when they were last read; those of one device sum to what was in use"),
+    gauge("container_memory_bytes", &["container", "gpu", "component"], "Now: gpu (on this GPU), host (charged to its cgroup), of it host_anon, host_file, host_shmem and host_swap, kv_pool and kv_used (on one device of each of its engines; gpu is empty where it is on several)"),
+    gauge("container_memory_peak_bytes", ON_DEVICE, "Highest use seen since its start, without page cache"),
+    gauge("container_memory_limit_bytes", CONTAINER, "Smallest limit on its host memory, its own or of a level above"),
+    gauge("container_headroom_bytes", CONTAINER, "That limit less what it holds without page cache"),
+    gauge("container_memory_growth_bytes_per_second", ON_DEVICE, "How fast its use grows, 0 where it does not; from 10 minutes on"),
+    gauge("container_kv_usage_ratio", CONTAINER, "Share of the KV pool in use, 0 to 1"),
+    gauge("container_requests", &["container", "state"], "Requests: running, waiting"),
+    counter("container_preemptions", CONTAINER, "Preemptions since its engine started"),
+    counter("container_starts", CONTAINER, "Starts that were seen"),
+    counter("container_deaths", &["container", "cause"], "Deaths by cause, as `why` names it"),
+    gauge("container_last_death_timestamp_seconds", &["container", "cause"], "When it last died, since the Unix epoch"),
 ];
 
 /// One scrape in both formats.
@@ -109,7 +112,7 @@ impl MetricsPage {
         for container in &scan.containers {
             write_container(scan, container, &mut lines);
         }
-        let mut registry = Registry::default();
+        let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(lines));
         let mut page = MetricsPage::default();
         // Writing to a string cannot fail.
@@ -169,29 +172,21 @@ impl Collector for MetricLines {
     }
 }
 
-fn bytes(count: Option<u64>) -> Option<f64> {
-    count.map(|b| b as f64)
+fn number(count: Option<u64>) -> Option<f64> {
+    count.map(|n| n as f64)
 }
 
 fn write_host(scan: &MemoryScan, lines: &mut MetricLines) {
-    lines.add("plimsoll_scan_timestamp_seconds", &[], scan.timestamp);
-    lines.add("plimsoll_scan_problems", &[], scan.notes.len() as f64);
+    lines.add("scan_timestamp_seconds", &[], scan.timestamp);
+    lines.add("scan_problems", &[], scan.notes.len() as f64);
     if let Some(host) = &scan.host {
-        lines.add(
-            "plimsoll_host_memory_total_bytes",
-            &[],
-            host.total_bytes as f64,
-        );
-        lines.add(
-            "plimsoll_host_memory_available_bytes",
-            &[],
-            host.available_bytes as f64,
-        );
-        lines.add(
-            "plimsoll_host_swap_used_bytes",
-            &[],
-            bytes(host.swap_used_bytes),
-        );
+        for (name, held) in [
+            ("host_memory_total_bytes", Some(host.total_bytes)),
+            ("host_memory_available_bytes", Some(host.available_bytes)),
+            ("host_swap_used_bytes", host.swap_used_bytes),
+        ] {
+            lines.add(name, &[], number(held));
+        }
     }
 }
 
@@ -200,42 +195,30 @@ fn write_gpu(scan: &MemoryScan, gpu: &GpuLook, lines: &mut MetricLines) {
     let simulated = scan.backend.as_ref().is_some_and(|b| b.simulated);
     let hertz = |mhz: Option<u32>| mhz.map(|m| f64::from(m) * 1e6);
     for (name, value) in [
-        ("plimsoll_gpu_simulated", simulated.then_some(1.0)),
-        ("plimsoll_gpu_memory_total_bytes", bytes(gpu.total_bytes)),
-        ("plimsoll_gpu_memory_used_bytes", bytes(gpu.used_bytes)),
-        ("plimsoll_gpu_headroom_bytes", bytes(gpu.free_bytes())),
-        ("plimsoll_gpu_power_watts", gpu.power_w),
+        ("gpu_simulated", simulated.then_some(1.0)),
+        ("gpu_memory_total_bytes", number(gpu.total_bytes)),
+        ("gpu_memory_used_bytes", number(gpu.used_bytes)),
+        ("gpu_headroom_bytes", number(gpu.free_bytes())),
+        ("gpu_power_watts", gpu.power_w),
         (
-            "plimsoll_gpu_utilization_ratio",
+            "gpu_utilization_ratio",
             gpu.utilization_pct.map(|p| f64::from(p) / 100.0),
         ),
-        (
-            "plimsoll_gpu_temperature_celsius",
-            gpu.temperature_c.map(f64::from),
-        ),
-        ("plimsoll_gpu_clock_core_hertz", hertz(gpu.clock_gfx_mhz)),
-        ("plimsoll_gpu_clock_memory_hertz", hertz(gpu.clock_mem_mhz)),
+        ("gpu_temperature_celsius", gpu.temperature_c.map(f64::from)),
+        ("gpu_clock_core_hertz", hertz(gpu.clock_gfx_mhz)),
+        ("gpu_clock_memory_hertz", hertz(gpu.clock_mem_mhz)),
     ] {
         lines.add(name, &labels, value);
     }
     let mut owner = |container: &str, component: &str, held: Option<u64>| {
         let [uuid, name] = labels;
-        lines.add(
-            "plimsoll_gpu_memory_bytes",
-            &[uuid, name, container, component],
-            bytes(held),
-        );
+        let labels = [uuid, name, container, component];
+        lines.add("gpu_memory_bytes", &labels, number(held));
     };
     for tenant in &gpu.tenants {
-        let container = tenant
-            .container_name
-            .as_deref()
-            .or(tenant.container_id.as_deref());
-        owner(
-            container.unwrap_or(""),
-            "processes",
-            Some(tenant.used_bytes),
-        );
+        let container = (tenant.container_name.as_deref()).or(tenant.container_id.as_deref());
+        let held = Some(tenant.used_bytes);
+        owner(container.unwrap_or(""), "processes", held);
     }
     owner("", "unattributed", gpu.unattributed_bytes);
     owner("", "reserved", gpu.reserved_bytes);
@@ -248,34 +231,24 @@ fn write_record(scan: &MemoryScan, name: &str, record: &ContainerRecord, lines: 
     let life = &record.life;
     let known = |text: &Option<String>| text.clone().unwrap_or_default();
     let simulated = record.simulated.to_string();
-    lines.add(
-        "plimsoll_container_info",
-        &[
-            name,
-            &known(&record.engine),
-            &known(&life.model),
-            &known(&life.engine_version),
-            &simulated,
-        ],
-        1.0,
-    );
+    let (engine, model) = (known(&record.engine), known(&life.model));
+    let version = known(&life.engine_version);
+    let labels = [name, &engine, &model, &version, &simulated];
+    lines.add("container_info", &labels, 1.0);
     if running.is_some() || scan.all_listed {
         let is_running = flag(running.is_some());
-        lines.add("plimsoll_container_running", &[name], is_running);
-        lines.add("plimsoll_container_serving", &[name], flag(serving));
+        lines.add("container_running", &[name], is_running);
+        lines.add("container_serving", &[name], flag(serving));
     }
-    lines.add("plimsoll_container_starts", &[name], record.starts as f64);
+    lines.add("container_starts", &[name], record.starts as f64);
     for (cause, deaths) in &record.deaths {
-        lines.add("plimsoll_container_deaths", &[name, cause], *deaths as f64);
+        lines.add("container_deaths", &[name, cause], *deaths as f64);
     }
     if let Some(death) = &record.last_death {
         let cause = death.cause.as_deref().unwrap_or("unknown");
         let at = death.at_ns as f64 / 1e9;
-        lines.add(
-            "plimsoll_container_last_death_timestamp_seconds",
-            &[name, cause],
-            at,
-        );
+        let labels = [name, cause];
+        lines.add("container_last_death_timestamp_seconds", &labels, at);
     }
     if running.is_none() {
         return;
@@ -284,25 +257,15 @@ fn write_record(scan: &MemoryScan, name: &str, record: &ContainerRecord, lines: 
         let key = serde_json::to_value(part.component).unwrap_or_default();
         let key = key.as_str().unwrap_or_default();
         let labels = [name, &part.device, key];
-        lines.add(
-            "plimsoll_container_breakdown_bytes",
-            &labels,
-            part.bytes as f64,
-        );
+        lines.add("container_breakdown_bytes", &labels, part.bytes as f64);
     }
     for (device, peak) in &life.peak_bytes {
-        lines.add(
-            "plimsoll_container_memory_peak_bytes",
-            &[name, device],
-            *peak as f64,
-        );
+        let labels = [name, device];
+        lines.add("container_memory_peak_bytes", &labels, *peak as f64);
     }
     for (device, rate) in &life.growth_per_s {
-        lines.add(
-            "plimsoll_container_memory_growth_bytes_per_second",
-            &[name, device],
-            *rate,
-        );
+        let labels = [name, device];
+        lines.add("container_memory_growth_bytes_per_second", &labels, *rate);
     }
 }
 
@@ -329,39 +292,29 @@ fn write_container(scan: &MemoryScan, container: &ContainerScan, lines: &mut Met
         ("kv_used", only, container.kv_used_bytes),
     ];
     for (component, gpu, held) in on_gpus.chain(others) {
-        lines.add(
-            "plimsoll_container_memory_bytes",
-            &[name, gpu, component],
-            bytes(held),
-        );
+        let labels = [name, gpu, component];
+        lines.add("container_memory_bytes", &labels, number(held));
     }
-    let (limit, free) = (container.host_limit_bytes, container.headroom_bytes());
-    lines.add(
-        "plimsoll_container_memory_limit_bytes",
-        &[name],
-        bytes(limit),
-    );
-    lines.add("plimsoll_container_headroom_bytes", &[name], bytes(free));
-    lines.add(
-        "plimsoll_container_kv_usage_ratio",
-        &[name],
-        container.kv_usage,
-    );
+    for (metric, value) in [
+        (
+            "container_memory_limit_bytes",
+            number(container.host_limit_bytes),
+        ),
+        (
+            "container_headroom_bytes",
+            number(container.headroom_bytes()),
+        ),
+        ("container_kv_usage_ratio", container.kv_usage),
+        ("container_preemptions", number(container.preemptions)),
+    ] {
+        lines.add(metric, &[name], value);
+    }
     for (state, count) in [
         ("running", container.requests_running),
         ("waiting", container.requests_waiting),
     ] {
-        lines.add(
-            "plimsoll_container_requests",
-            &[name, state],
-            count.map(|n| n as f64),
-        );
+        lines.add("container_requests", &[name, state], number(count));
     }
-    lines.add(
-        "plimsoll_container_preemptions",
-        &[name],
-        container.preemptions.map(|n| n as f64),
-    );
 }
 
 #[cfg(test)]

@@ -95,12 +95,6 @@ pub struct TopScreen {
     color: bool,
 }
 
-/// A piece of a GPU's bar.
-struct Segment {
-    component: Component,
-    bytes: u64,
-}
-
 impl TopScreen {
     /// An empty screen.
     pub fn with_color(color: bool) -> TopScreen {
@@ -323,7 +317,7 @@ impl TopScreen {
     }
 
     /// What holds a GPU's memory: the parts of each container where they are known, then others.
-    fn segments(&self, gpu: &GpuLook) -> Vec<Segment> {
+    fn segments(&self, gpu: &GpuLook) -> Vec<(Component, u64)> {
         let mut segments = Vec::new();
         for tenant in &gpu.tenants {
             let record = self
@@ -345,10 +339,7 @@ impl TopScreen {
                 let bytes = u64::try_from(part.bytes).unwrap_or(0).min(left);
                 if own && bytes > 0 && part.component != Component::Unexplained {
                     left -= bytes;
-                    segments.push(Segment {
-                        component: part.component,
-                        bytes,
-                    });
+                    segments.push((part.component, bytes));
                 }
             }
             let of = self
@@ -365,14 +356,7 @@ impl TopScreen {
             } else {
                 Component::Baseline
             };
-            segments.push(Segment {
-                component: Component::KvCache,
-                bytes: pool,
-            });
-            segments.push(Segment {
-                component: rest,
-                bytes: left - pool,
-            });
+            segments.extend([(Component::KvCache, pool), (rest, left - pool)]);
         }
         // Where the driver lists no processes, the holders are unknown.
         let held = gpu
@@ -381,15 +365,12 @@ impl TopScreen {
             .fold(0, |sum: u64, t| sum.saturating_add(t.used_bytes));
         let unknown = gpu.used_bytes.unwrap_or(0).saturating_sub(held);
         let unattributed = gpu.unattributed_bytes.unwrap_or(unknown);
-        segments.push(Segment {
-            component: Component::Unexplained,
-            bytes: unattributed,
-        });
-        segments.push(Segment {
-            component: Component::DriverReserved,
-            bytes: gpu.reserved_bytes.unwrap_or(0),
-        });
-        segments.retain(|s| s.bytes > 0);
+        let reserved = gpu.reserved_bytes.unwrap_or(0);
+        segments.extend([
+            (Component::Unexplained, unattributed),
+            (Component::DriverReserved, reserved),
+        ]);
+        segments.retain(|(_, bytes)| *bytes > 0);
         segments
     }
 
@@ -400,10 +381,10 @@ impl TopScreen {
         let cell_of =
             |bytes: u64| (bytes.min(total) as f64 / total as f64 * cells as f64).round() as usize;
         let (mut spans, mut at, mut sum) = (Vec::new(), 0, 0_u64);
-        for segment in self.segments(gpu) {
-            sum = sum.saturating_add(segment.bytes);
+        for (component, bytes) in self.segments(gpu) {
+            sum = sum.saturating_add(bytes);
             let end = cell_of(sum);
-            spans.push(self.piece(segment.component, end.saturating_sub(at)));
+            spans.push(self.piece(component, end.saturating_sub(at)));
             at = end.max(at);
         }
         spans.push(Span::styled(
@@ -434,7 +415,7 @@ impl TopScreen {
             .gpus
             .iter()
             .flat_map(|gpu| self.segments(gpu))
-            .map(|s| s.component)
+            .map(|(component, _)| component)
         {
             if !named.contains(&component) {
                 named.push(component);
@@ -461,28 +442,19 @@ impl TopScreen {
             return;
         }
         let wide = area.width >= 100;
-        let mut heads = vec![
-            "CONTAINER",
-            "ENGINE",
-            "STATE",
-            "ON GPUS",
-            "HOST MEM",
-            "HEADROOM",
-            "KV %",
-            "RUN",
-            "WAIT",
-        ];
-        let mut widths = vec![
-            Constraint::Fill(3),
-            Constraint::Max(10),
-            Constraint::Length(7),
-            Constraint::Length(10),
-            Constraint::Length(10),
-            Constraint::Length(10),
-            Constraint::Length(4),
-            Constraint::Length(4),
-            Constraint::Length(4),
-        ];
+        let (mut heads, mut widths): (Vec<_>, Vec<_>) = [
+            ("CONTAINER", Constraint::Fill(3)),
+            ("ENGINE", Constraint::Max(10)),
+            ("STATE", Constraint::Length(7)),
+            ("ON GPUS", Constraint::Length(10)),
+            ("HOST MEM", Constraint::Length(10)),
+            ("HEADROOM", Constraint::Length(10)),
+            ("KV %", Constraint::Length(4)),
+            ("RUN", Constraint::Length(4)),
+            ("WAIT", Constraint::Length(4)),
+        ]
+        .into_iter()
+        .unzip();
         if wide {
             heads.push("LAST MINUTES");
             widths.push(Constraint::Length(HISTORY_CELLS as u16));

@@ -100,71 +100,28 @@ const NUMBERS: [Option<EscapeNotation>; 5] = [
     Some(|c| of_bytes(c, |b| format!("\\{b:03o}"))),
 ];
 
-/// What is replaced besides in JSON: slashes (PHP, and by number), what HTML would read (Go), and
-/// all that .NET distrusts.
-const IN_JSON: [&[(char, &str)]; 5] = [
-    &[('/', "\\/")],
-    &[('/', "\\u002f")],
-    &[('/', "\\u002F")],
-    &[('&', "\\u0026"), ('<', "\\u003c"), ('>', "\\u003e")],
-    &[
-        ('&', "\\u0026"),
-        ('<', "\\u003C"),
-        ('>', "\\u003E"),
-        ('\'', "\\u0027"),
-        ('+', "\\u002B"),
-        ('`', "\\u0060"),
-    ],
+/// What is replaced besides in JSON, a character and what stands for it in turn: slashes (PHP, and by number), what
+/// HTML would read (Go), and all that .NET distrusts.
+const IN_JSON: [&str; 5] = [
+    r"/ \/",
+    r"/ \u002f",
+    r"/ \u002F",
+    r"& \u0026 < \u003c > \u003e",
+    r"& \u0026 < \u003C > \u003E ' \u0027 + \u002B ` \u0060",
 ];
 
 /// What is replaced elsewhere: in a shell's quotes, in YAML's, and in HTML with both quotes, one or none.
-const REPLACED: [&[(char, &str)]; 10] = [
-    &[('\'', "'\\''")],
-    &[('\'', "'\"'\"'")],
-    &[('\'', "''")],
-    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-    ],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-        ('\'', "&#39;"),
-    ],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-        ('\'', "&#x27;"),
-    ],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-        ('\'', "&apos;"),
-    ],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&#34;"),
-        ('\'', "&#39;"),
-    ],
-    &[
-        ('&', "&amp;"),
-        ('<', "&lt;"),
-        ('>', "&gt;"),
-        ('"', "&quot;"),
-        ('\'', "&#x27;"),
-        ('/', "&#x2F;"),
-    ],
+const REPLACED: [&str; 10] = [
+    r"' '\''",
+    r#"' '"'"'"#,
+    "' ''",
+    "& &amp; < &lt; > &gt;",
+    r#"& &amp; < &lt; > &gt; " &quot;"#,
+    r#"& &amp; < &lt; > &gt; " &quot; ' &#39;"#,
+    r#"& &amp; < &lt; > &gt; " &quot; ' &#x27;"#,
+    r#"& &amp; < &lt; > &gt; " &quot; ' &apos;"#,
+    r#"& &amp; < &lt; > &gt; " &#34; ' &#39;"#,
+    r#"& &amp; < &lt; > &gt; " &quot; ' &#x27; / &#x2F;"#,
 ];
 
 /// The value as each encoder writes it.
@@ -223,11 +180,13 @@ fn encoded(value: &str, kept: impl Fn(u8) -> bool, other: impl Fn(u8) -> String)
     out
 }
 
-fn replaced(value: &str, pairs: &[(char, &str)]) -> String {
+/// With each character of `pairs`, words in turn with what stands for them, replaced.
+fn replaced(value: &str, pairs: &str) -> String {
+    let words: Vec<&str> = pairs.split(' ').collect();
     let mut out = String::new();
     for c in value.chars() {
-        match pairs.iter().find(|pair| pair.0 == c) {
-            Some((_, other)) => out.push_str(other),
+        match words.chunks(2).find(|pair| pair[0].starts_with(c)) {
+            Some(pair) => out.push_str(pair[1]),
             None => out.push(c),
         }
     }

@@ -47,6 +47,27 @@ pub struct DoctorCheck {
 }
 
 impl DoctorCheck {
+    /// Of something that is as it should be.
+    pub fn good_check(name: &str, found: String) -> DoctorCheck {
+        DoctorCheck {
+            name: name.into(),
+            found,
+            ok: true,
+            state: CheckState::Ok,
+            hint: None,
+            mend: None,
+        }
+    }
+
+    /// Of something without which profiling can do.
+    pub fn lacking_check(name: &str, found: String) -> DoctorCheck {
+        DoctorCheck {
+            ok: false,
+            state: CheckState::Missing,
+            ..DoctorCheck::good_check(name, found)
+        }
+    }
+
     /// What to do about it, with the command.
     fn remedy(&self) -> Option<String> {
         match (&self.hint, &self.mend) {

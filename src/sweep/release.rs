@@ -66,13 +66,14 @@ pub async fn end_engine(
     drop(lock);
     let mut gate = gate.filter(|_| own_engine)?;
     // After Ctrl-C the memory is not waited for.
-    let waited = gate.wait_until_back(context.options.settle_timeout, context.stop.token());
+    let patience = context.options.settle_timeout;
+    let waited = gate.wait_until_back(patience, context.stop.token());
     let held = waited.await.err()?;
     let failure = Failure::new(
         ExitCode::Environment,
         format!(
             "the last engine ended, but its memory was not freed: {}. `plimsoll clean` shows what holds it",
-            held.words
+            gate.describe_held(&held, patience)
         ),
     );
     context.watcher.warning(&failure.message);

@@ -12,29 +12,20 @@ use std::path::{Path, PathBuf};
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Prefixes of container ids in cgroup names, and the runtime that writes them. The monitors next
-/// to containers (`libpod-conmon-…`) have other names and are not listed.
-const PREFIXES: [(&str, &str); 6] = [
-    ("docker", "docker"),
-    ("cri-containerd", "containerd"),
-    ("containerd", "containerd"),
-    ("nerdctl", "nerdctl"),
-    ("crio", "crio"),
-    ("libpod", "podman"),
+/// Prefixes of container ids in cgroup names. The monitors next to containers (`libpod-conmon-…`) have other names
+/// and are not listed.
+const PREFIXES: [&str; 6] = [
+    "docker",
+    "cri-containerd",
+    "containerd",
+    "nerdctl",
+    "crio",
+    "libpod",
 ];
 
-/// A container, as named by a cgroup.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ContainerRef {
-    /// `docker`, `containerd`, `podman`, …; `unknown` if the name contains only an id.
-    pub runtime: &'static str,
-    /// Its id.
-    pub id: String,
-}
-
-/// The containers of a process with this `/proc/PID/cgroup`, the outermost first. The host's daemon
+/// Ids of the containers of a process with this `/proc/PID/cgroup`, the outermost first. The host's daemon
 /// knows only the outermost of nested ones.
-pub fn containers_of(membership: &str) -> Vec<ContainerRef> {
+pub fn containers_of(membership: &str) -> Vec<String> {
     // Hybrid hosts have the id in the v1 lines only: every line is checked, and the longest result
     // wins.
     let mut best = Vec::new();
@@ -52,59 +43,42 @@ pub fn containers_of(membership: &str) -> Vec<ContainerRef> {
 
 /// The container of a process with this `/proc/PID/cgroup`; of nested ones its own.
 pub fn innermost_container(membership: &str) -> Option<String> {
-    containers_of(membership)
-        .pop()
-        .map(|container| container.id)
+    containers_of(membership).pop()
 }
 
-fn in_path(path: &str) -> Vec<ContainerRef> {
+fn in_path(path: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut before: [&str; 2] = [""; 2];
-    let mut kubernetes = false;
     for part in path.split('/').filter(|p| !p.is_empty()) {
-        if let Some((runtime, id)) = container_named(part, before, kubernetes) {
-            let id = id.to_owned();
-            found.push(ContainerRef { runtime, id });
-        }
-        kubernetes |= part.starts_with("kubepods");
+        found.extend(container_named(part, before).map(str::to_owned));
         before = [before[1], part];
     }
     found
 }
 
 /// The container that one component of a path names; `before` are the two components before it.
-fn container_named<'a>(
-    part: &'a str,
-    before: [&str; 2],
-    kubernetes: bool,
-) -> Option<(&'static str, &'a str)> {
+fn container_named<'a>(part: &'a str, before: [&str; 2]) -> Option<&'a str> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     if let Some(name) = name.strip_prefix("lxc.payload.") {
-        return (!name.is_empty()).then_some(("lxc", name));
+        return (!name.is_empty()).then_some(name);
     }
     // `kubepods-….slice:cri-containerd:<id>`, where two cgroup drivers were mixed up.
     let separator = if name.contains(':') { ':' } else { '-' };
     if let Some((prefix, id)) = name.rsplit_once(separator) {
         if is_id(id) {
             let prefix = prefix.rsplit(':').next().unwrap_or(prefix);
-            let known = PREFIXES.iter().find(|(p, _)| *p == prefix);
-            return known.map(|(_, runtime)| (*runtime, id));
+            return PREFIXES.contains(&prefix).then_some(id);
         }
     }
     if is_id(name) {
-        let runtime = match before[1] {
-            "docker" => "docker",
-            pod if kubernetes && pod.starts_with("pod") => "kubepods",
-            _ => "unknown",
-        };
-        return Some((runtime, name));
+        return Some(name);
     }
     // Fargate: the task's id, then the task's id and the container's number.
     let fargate = before[0] == "ecs"
         && name.rsplit_once('-').is_some_and(|(task, number)| {
             task == before[1] && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
         });
-    fargate.then_some(("ecs", name))
+    fargate.then_some(name)
 }
 
 /// 64 lower-case hexadecimal digits; shorter names are not specific to containers.
@@ -115,46 +89,21 @@ fn is_id(text: &str) -> bool {
             .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Whether the driver's pids can be looked up in our `/proc`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PidView {
-    /// We see the host's pids.
-    Host,
-    /// We see those of the container runtime, though it may itself run in a container.
-    Runtime,
-    /// Neither: a pid could be any process.
-    Own,
-}
-
-impl PidView {
-    /// Why nothing can be attributed; `None` when it can.
-    pub fn refusal(self) -> Option<&'static str> {
-        (self == PidView::Own).then_some(
-            "memory is attributed to no process or container, because plimsoll runs in a pid namespace of its own: start it on the host, or its container with --pid=host",
-        )
-    }
-
-    /// The view of this process. `target` (pid of process 1, and id) is a container reported by the
-    /// runtime: if that pid is in the container here too, we see the runtime's pids.
-    pub fn of_this_process(target: Option<(u32, &str)>) -> PidView {
-        Self::below(Path::new("/proc"), target)
-    }
-
-    fn below(proc: &Path, target: Option<(u32, &str)>) -> PidView {
-        let ours = std::fs::read_link(proc.join("self/ns/pid"));
-        if ours.is_ok_and(|link| link.as_os_str() == HOST_PID_NAMESPACE) {
-            return PidView::Host;
-        }
-        let proven = target.is_some_and(|(pid, id)| {
+/// Why nothing can be attributed: the driver's pids are not those of this `/proc`. `None`: they are the host's, or those
+/// of the container runtime, which may itself run in a container. `target` (pid of process 1, and id) is a container
+/// reported by the runtime: if that pid is in the container here too, we see the runtime's pids.
+fn refusal(proc: &Path, target: Option<(u32, &str)>) -> Option<&'static str> {
+    let ours = std::fs::read_link(proc.join("self/ns/pid"));
+    let of_host = ours.is_ok_and(|link| link.as_os_str() == HOST_PID_NAMESPACE);
+    let of_runtime = || {
+        target.is_some_and(|(pid, id)| {
             std::fs::read_to_string(proc.join(format!("{pid}/cgroup")))
                 .is_ok_and(|text| cgroup::names_container(&text, id))
-        });
-        if proven {
-            PidView::Runtime
-        } else {
-            PidView::Own
-        }
-    }
+        })
+    };
+    (!of_host && !of_runtime()).then_some(
+        "memory is attributed to no process or container, because plimsoll runs in a pid namespace of its own: start it on the host, or its container with --pid=host",
+    )
 }
 
 /// What is cached about a process.
@@ -165,7 +114,7 @@ struct CachedProcess {
     started: Option<u64>,
     name: Option<String>,
     /// `None` if they could not be read.
-    containers: Option<Vec<ContainerRef>>,
+    containers: Option<Vec<String>>,
     /// Whether it is in the target container, whatever form that container's id has.
     in_target: bool,
     round: u64,
@@ -174,10 +123,11 @@ struct CachedProcess {
 }
 
 /// Assigns processes to containers, with a cache.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Attribution {
     proc: PathBuf,
-    view: PidView,
+    /// Why it attributes nothing.
+    refusal: Option<&'static str>,
     /// The profiled container: id and its cgroup, where that is visible.
     target: Option<(String, Option<PathBuf>)>,
     /// First process of the profiled engine, where no cgroup is its own.
@@ -202,15 +152,10 @@ impl Attribution {
         });
         Attribution {
             proc: "/proc".into(),
-            view: PidView::of_this_process(target),
+            refusal: refusal(Path::new("/proc"), target),
             target: group,
             root: target.filter(|(_, id)| id.is_empty()).map(|(pid, _)| pid),
-            known: HashMap::new(),
-            round: 0,
-            reading: 0,
-            members: None,
-            text: String::new(),
-            buffer: Vec::new(),
+            ..Attribution::default()
         }
     }
 
@@ -219,21 +164,14 @@ impl Attribution {
         let target = (!container_id.is_empty()).then(|| (container_id.to_owned(), None));
         Attribution {
             proc: proc.to_owned(),
-            view: PidView::Host,
             target,
-            root: None,
-            known: HashMap::new(),
-            round: 0,
-            reading: 0,
-            members: None,
-            text: String::new(),
-            buffer: Vec::new(),
+            ..Attribution::default()
         }
     }
 
     /// Why it attributes nothing; `None` when it does.
     pub fn refusal(&self) -> Option<&'static str> {
-        self.view.refusal()
+        self.refusal
     }
 
     /// Starts a device reading: a process on several devices is looked up once for all of them.
@@ -386,7 +324,7 @@ fn assign_container(
         return (None, None);
     };
     // The host's runtime knows the outermost of nested containers only.
-    let container = containers.first().map(|c| c.id.clone());
+    let container = containers.first().cloned();
     (container, target.map(|_| false))
 }
 

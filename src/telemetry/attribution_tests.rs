@@ -7,65 +7,55 @@ use std::fs;
 const A: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
 const B: &str = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
 
-fn listed_containers(membership: &str) -> Vec<String> {
-    containers_of(membership)
-        .into_iter()
-        .map(|c| format!("{}:{}", c.runtime, c.id))
-        .collect()
-}
-
 #[test]
 fn every_runtime_names_its_containers_in_its_way() {
     let pod = "pod01234567_89ab_cdef_0123_456789abcdef";
     for (membership, expected) in [
         (
             format!("0::/system.slice/docker-{A}.scope"),
-            vec![format!("docker:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("9:memory:/docker/{A}\n0::/system.slice/containerd.service"),
-            vec![format!("docker:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("12:rdma:/\n9:memory:/docker/{A}/docker/{B}\n0::/docker/{A}"),
-            vec![format!("docker:{A}"), format!("docker:{B}")],
+            vec![A.to_owned(), B.to_owned()],
         ),
         (
             format!("0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{A}.scope"),
-            vec![format!("docker:{A}")],
+            vec![A.to_owned()],
         ),
-        (
-            format!("0::/../docker-{A}.scope"),
-            vec![format!("docker:{A}")],
-        ),
+        (format!("0::/../docker-{A}.scope"), vec![A.to_owned()]),
         (
             format!("0::/system.slice/docker-{A}.scope (deleted)"),
-            vec![format!("docker:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("0::/docker/{A}/system.slice/cron.service"),
-            vec![format!("docker:{A}")],
+            vec![A.to_owned()],
         ),
-        (format!("0::/jobs/{A}"), vec![format!("unknown:{A}")]),
-        (format!("4:memory:/{A}"), vec![format!("unknown:{A}")]),
+        (format!("0::/jobs/{A}"), vec![A.to_owned()]),
+        (format!("4:memory:/{A}"), vec![A.to_owned()]),
         (
             format!("0::/machine.slice/libpod-{A}.scope/container"),
-            vec![format!("podman:{A}")],
+            vec![A.to_owned()],
         ),
         (format!("0::/machine.slice/libpod-conmon-{A}.scope"), vec![]),
         (
             format!("0::/kubepods.slice/kubepods-{pod}.slice/cri-containerd-{A}.scope"),
-            vec![format!("containerd:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!(
                 "0::/system.slice/containerd.service/kubepods-burstable-{pod}.slice:cri-containerd:{A}"
             ),
-            vec![format!("containerd:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("0::/kubepods.slice/x.slice/crio-{A}.scope/container"),
-            vec![format!("crio:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("0::/kubepods.slice/x.slice/crio-conmon-{A}.scope"),
@@ -73,19 +63,19 @@ fn every_runtime_names_its_containers_in_its_way() {
         ),
         (
             format!("11:devices:/kubepods/besteffort/{pod}/{A}/proxy"),
-            vec![format!("kubepods:{A}")],
+            vec![A.to_owned()],
         ),
         (
             format!("0::/system.slice/nerdctl-{A}.scope"),
-            vec![format!("nerdctl:{A}")],
+            vec![A.to_owned()],
         ),
         (
             "0::/lxc.payload.web/system.slice/app.service".into(),
-            vec!["lxc:web".into()],
+            vec!["web".into()],
         ),
         (
             "0::/ecs/0123456789abcdef0123456789abcdef/0123456789abcdef0123456789abcdef-77".into(),
-            vec!["ecs:0123456789abcdef0123456789abcdef-77".into()],
+            vec!["0123456789abcdef0123456789abcdef-77".into()],
         ),
         ("0::/system.slice/docker.service".into(), vec![]),
         (
@@ -97,7 +87,7 @@ fn every_runtime_names_its_containers_in_its_way() {
         ("0::/\n".into(), vec![]),
         (String::new(), vec![]),
     ] {
-        assert_eq!(listed_containers(&membership), expected, "{membership}");
+        assert_eq!(containers_of(&membership), expected, "{membership}");
     }
 }
 
@@ -130,16 +120,10 @@ impl Machine {
 
     fn attribution(&self, target: Option<(u32, &str)>) -> Attribution {
         Attribution {
-            root: None,
             proc: self.0.path().to_owned(),
-            view: PidView::below(self.0.path(), target),
+            refusal: refusal(self.0.path(), target),
             target: target.map(|(_, id)| (id.to_owned(), None)),
-            known: HashMap::new(),
-            round: 0,
-            reading: 0,
-            members: None,
-            text: String::new(),
-            buffer: Vec::new(),
+            ..Attribution::default()
         }
     }
 }
@@ -254,20 +238,13 @@ fn a_name_of_any_bytes_hides_no_process() {
 fn it_refuses_where_pids_mean_something_else() {
     let machine = Machine::new("pid:[4026532777]");
     machine.process(10, 5, "engine", &format!("0::/docker/{A}"));
-    assert_eq!(PidView::below(machine.0.path(), None), PidView::Own);
-    // A pid of another machine may be anybody here.
-    assert_eq!(
-        PidView::below(machine.0.path(), Some((10, B))),
-        PidView::Own
-    );
-    let why = PidView::Own.refusal().unwrap();
+    let refusal = |target| refusal(machine.0.path(), target);
+    let why = refusal(None).unwrap();
     assert!(why.contains("--pid=host"), "{why}");
+    // A pid of another machine may be anybody here.
+    assert_eq!(refusal(Some((10, B))), Some(why));
     // The daemon's pid leads to its container: it sees what we see.
-    assert_eq!(
-        PidView::below(machine.0.path(), Some((10, A))),
-        PidView::Runtime
-    );
-    assert_eq!(PidView::Runtime.refusal(), None);
+    assert_eq!(refusal(Some((10, A))), None);
 }
 
 #[test]

@@ -627,33 +627,11 @@ fn mounts(mountinfo: &str) -> Vec<Mount> {
     mountinfo.lines().filter_map(mount).collect()
 }
 
-/// Undoes the octal escapes of mountinfo (`\040` is a space).
+/// Undoes the escapes of mountinfo: the kernel writes blanks, tabs, newlines and backslashes in octal (`seq_path` in
+/// `fs/proc_namespace.c`).
 fn unescape(text: &str) -> String {
-    if !text.contains('\\') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let octal = bytes
-            .get(i + 1..i + 4)
-            .filter(|d| bytes[i] == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
-        match octal
-            .map(|d| d.iter().fold(0u32, |n, b| n * 8 + u32::from(b - b'0')))
-            .and_then(|n| u8::try_from(n).ok())
-        {
-            Some(byte) => {
-                out.push(byte);
-                i += 4;
-            }
-            None => {
-                out.push(bytes[i]);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let text = text.replace("\\040", " ").replace("\\011", "\t");
+    text.replace("\\012", "\n").replace("\\134", "\\")
 }
 
 /// Parses a file with one number; `None` for `max` (no limit).

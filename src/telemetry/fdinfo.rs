@@ -4,6 +4,7 @@
 use super::amd::kfd::numbers_in;
 use crate::sync::lock_data;
 use crate::telemetry::gpu_process::Raw;
+use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -44,9 +45,9 @@ impl Client {
         let sum = |kind: &str, is_wanted: fn(&str) -> bool| {
             let regions = text.lines().filter_map(|line| {
                 let (region, value) = line.strip_prefix(kind)?.split_once(':')?;
-                is_wanted(region).then(|| parse_bytes(value.trim()))?
+                is_wanted(region).then(|| value.parse::<Bytes>().ok())?
             });
-            regions.reduce(u64::saturating_add)
+            regions.map(|b| b.0).reduce(u64::saturating_add)
         };
         // Kernels from 6.13 report `resident`; before, `memory` meant the same.
         let memory =
@@ -68,19 +69,6 @@ fn is_on_gpu(region: &str) -> bool {
             .strip_prefix(name)
             .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
     })
-}
-
-/// `2068 KiB`, `2 MiB`, `4096`: without a unit, bytes.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
-    let factor = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// Each process with its entry of an open graphics device, lowest pid first.
@@ -207,7 +195,8 @@ mod tests {
             None
         );
         assert_eq!(Client::parse_fdinfo("pos: 0\n"), None);
-        assert_eq!(parse_bytes("5 pages"), None);
+        let pages = OLD.replace("2068 KiB", "5 pages");
+        assert_eq!(Client::parse_fdinfo(&pages).unwrap().vram_bytes, None);
     }
 
     /// The example of the kernel's `xe_drm_client.c`, and what i915 writes of an Arc: the regions of its
@@ -260,7 +249,6 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic(text in "(\\PC|\\n|drm-driver:\tamdgpu\n|drm-memory-vram:)*") {
             let _ = Client::parse_fdinfo(&text);
-            let _ = parse_bytes(&text);
         }
     }
 }

@@ -7,11 +7,11 @@ use super::amd::hwmon::text_in;
 use super::amd::sysfs::{Card, list_cards};
 use super::fdinfo::{open_devices, read_processes};
 use super::gpu_process::{self, Raw};
-use super::nvml::Unusable;
 use super::pace::Spacing;
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
+use crate::error::Failure;
 use crate::wording::count_noun;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -86,22 +86,17 @@ impl IntelBackend {
     pub fn open_backend(
         target: &MeasuredContainer,
         roots: &Roots,
-    ) -> Result<IntelBackend, Unusable> {
+    ) -> Result<IntelBackend, Failure> {
         let cards = list_discrete(roots);
         if cards.is_empty() {
-            let (message, hint) = match is_here(roots) {
-                true => (
+            return Err(match is_here(roots) {
+                true => Failure::environment(
                     "Intel's GPU here is integrated: it works in the host's memory",
-                    Some("nothing is missing: that is measured as the container's host memory"),
-                ),
-                false => (
+                )
+                .hint("nothing is missing: that is measured as the container's host memory"),
+                false => Failure::environment(
                     "there is no Intel GPU on this host, or its driver is not loaded",
-                    None,
                 ),
-            };
-            return Err(Unusable {
-                message: message.to_owned(),
-                hint,
             });
         }
         let entries = open_devices(&roots.proc);
@@ -120,10 +115,10 @@ impl IntelBackend {
             }
         };
         if chosen.is_empty() {
-            return Err(Unusable {
-                message: "the container was given no Intel GPU of this host, and none of its processes is on one".into(),
-                hint: Some("give the container the GPU: `docker run --device /dev/dri`"),
-            });
+            return Err(Failure::environment(
+                "the container was given no Intel GPU of this host, and none of its processes is on one",
+            )
+            .hint("give the container the GPU: `docker run --device /dev/dri`"));
         }
         let drm = cards
             .first()
@@ -168,7 +163,7 @@ impl IntelBackend {
 }
 
 /// GPUs of this host, on one line.
-pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
+pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
     let all = MeasuredContainer {
         devices: vec!["/dev/dri".into()],
         ..MeasuredContainer::default()

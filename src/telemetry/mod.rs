@@ -19,7 +19,6 @@ mod pace;
 mod process;
 mod replay;
 mod sampler;
-mod samples;
 mod survey;
 pub mod toolkit;
 mod tree;
@@ -28,8 +27,7 @@ pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::{ReplayBackend, Upset};
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
-pub use samples::Samples;
-pub use survey::{BackendSurvey, survey_backends};
+pub use survey::survey_backends;
 
 use crate::capture::{
     BackendFacts, CallCost, ContainerFacts, DeviceEvent, DeviceFacts, MemorySample,
@@ -38,7 +36,7 @@ use crate::clock::Clock;
 use crate::error::Failure;
 use gpus::{ContainerGpuRequest, GpuRequestItem};
 use host::HostBackend;
-use nvml::{NvmlBackend, Unusable};
+use nvml::NvmlBackend;
 use std::time::Duration;
 use tree::TreeBackend;
 
@@ -249,11 +247,8 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
         Err(why) => why,
     };
     open_graphics(BackendChoice::Auto, &all_graphics()).map_err(|others| {
-        let failure = Failure::environment(format!(
-            "no GPU can be read: {}; {}",
-            why.message, others.message
-        ));
-        why.hint.into_iter().fold(failure, Failure::hint)
+        let message = format!("no GPU can be read: {}; {}", why.message, others.message);
+        Failure { message, ..why }
     })
 }
 
@@ -269,7 +264,7 @@ fn all_graphics() -> MeasuredContainer {
 fn open_graphics(
     choice: BackendChoice,
     target: &MeasuredContainer,
-) -> Result<Box<dyn MemoryBackend>, Unusable> {
+) -> Result<Box<dyn MemoryBackend>, Failure> {
     let roots = amd::Roots::from_environment();
     let why = match choice {
         BackendChoice::Intel => None,
@@ -281,7 +276,7 @@ fn open_graphics(
     match intel::IntelBackend::open_backend(target, &roots) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(intel) => Err(match why {
-            Some(amd) if intel::is_here(&roots) => Unusable {
+            Some(amd) if intel::is_here(&roots) => Failure {
                 message: format!("{}; {}", amd.message, intel.message),
                 ..amd
             },
@@ -399,15 +394,17 @@ fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBack
     }
 }
 
-fn unusable(why: Unusable, no_request: bool) -> Failure {
-    let failure = Failure::environment(format!(
+fn unusable(mut why: Failure, no_request: bool) -> Failure {
+    why.message = format!(
         "the GPUs of the container cannot be measured: {}",
         why.message
-    ));
-    match why.hint {
-        Some(hint) => failure.hint(hint),
-        None if no_request => failure
-            .hint("give the container a GPU (`docker run --gpus all`), or measure its host memory: `--memory-backend host`"),
-        None => failure.hint("to measure the container's host memory instead: `--memory-backend host`"),
+    );
+    if !why.hints.is_empty() {
+        return why;
     }
+    why.hint(if no_request {
+        "give the container a GPU (`docker run --gpus all`), or measure its host memory: `--memory-backend host`"
+    } else {
+        "to measure the container's host memory instead: `--memory-backend host`"
+    })
 }

@@ -7,7 +7,6 @@ mod gpu;
 mod library;
 mod lists;
 
-pub use calls::Unusable;
 pub use library::{LIBRARY_VARIABLE, is_named, use_library};
 
 use super::attribution::Attribution;
@@ -17,12 +16,13 @@ use super::gpus::{self, ContainerGpuRequest, GpuRequestItem, Listed};
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
 use crate::clock::{Clock, to_nanos};
+use crate::error::Failure;
 use crate::wording::count_noun;
 use calls::{ListedDevices, list_devices};
 use events::EventWatch;
-use gpu::{MemoryCall, Nonsense, NvmlGpu};
+use gpu::{MemoryCall, NvmlGpu};
 use library::loaded_library;
-use lists::ProcessLists;
+use lists::{ListTrouble, ProcessLists};
 use nvml_wrapper::{Device, Nvml};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl NvmlBackend {
     pub fn open_for(
         target: &MeasuredContainer,
         request: Option<&ContainerGpuRequest>,
-    ) -> Result<NvmlBackend, Unusable> {
+    ) -> Result<NvmlBackend, Failure> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
         let ListedDevices {
@@ -82,7 +82,7 @@ impl NvmlBackend {
                     in_use(nvml, target, &devices)
                 };
                 if chosen.is_empty() {
-                    return Err(Unusable::new(
+                    return Err(Failure::environment(
                         "it asks for no GPU, and none of its processes is on one",
                     ));
                 }
@@ -99,7 +99,7 @@ impl NvmlBackend {
     }
 
     /// Opens every GPU of the host, for all its containers; with the `items` for slices, every slice.
-    pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Unusable> {
+    pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Failure> {
         let ListedDevices {
             gpus: devices,
             notes,
@@ -124,7 +124,7 @@ impl NvmlBackend {
         found: String,
         mut notes: Vec<String>,
         attribution: Attribution,
-    ) -> Result<NvmlBackend, Unusable> {
+    ) -> Result<NvmlBackend, Failure> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
         let ask_lists = attribution.refusal().is_none() && !broken_lists(driver.as_deref());
@@ -143,7 +143,7 @@ impl NvmlBackend {
             }
         }
         if gpus.is_empty() {
-            return Err(Unusable::new(format!(
+            return Err(Failure::environment(format!(
                 "no GPU of the container can be read: {}",
                 notes.join("; ")
             )));
@@ -245,12 +245,12 @@ fn describe_readings(
 fn asked_for(
     request: &ContainerGpuRequest,
     devices: &[(Device<'static>, Listed)],
-) -> Result<(Vec<u32>, Vec<String>), Unusable> {
+) -> Result<(Vec<u32>, Vec<String>), Failure> {
     let listed: Vec<Listed> = devices.iter().map(|(_, listed)| listed.clone()).collect();
     let (chosen, why_not) = gpus::select_gpus(request, &listed);
     if chosen.is_empty() {
         let why = why_not.join("; ");
-        return Err(Unusable::new(format!(
+        return Err(Failure::environment(format!(
             "the container can see none of the host's GPUs: {why}"
         )));
     }
@@ -285,7 +285,7 @@ fn in_use(
 }
 
 /// Driver version and GPUs of this host, on one line.
-pub fn survey_gpus() -> Result<String, Unusable> {
+pub fn survey_gpus() -> Result<String, Failure> {
     let nvml = loaded_library()?;
     let found = calls::list_devices(nvml)?;
     let driver = nvml
@@ -344,7 +344,8 @@ impl MemoryBackend for NvmlBackend {
                     {
                         match gpu.read_processes(clock, &mut self.attribution, &mut self.costs) {
                             Ok(processes) => sample.processes = processes,
-                            Err(Nonsense) => self.lists = ListQuality::Spoilt,
+                            Err(ListTrouble::Nonsense) => self.lists = ListQuality::Spoilt,
+                            Err(ListTrouble::Driver(_)) => {}
                         }
                     }
                     into.push(sample);

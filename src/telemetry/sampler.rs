@@ -5,13 +5,12 @@ use super::costs::CallLedger;
 use super::costs::Histogram;
 use super::pace::Pace;
 use super::pace::Probing;
-use super::samples::{Samples, sample_channel};
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceEvent, DeviceFacts, MemorySample, SamplingFacts};
 use crate::clock::{Clock, to_nanos};
 use crate::error::{ExitCode, Failure};
 use crate::sync::lock_data;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -170,14 +169,14 @@ enum Wake {
 }
 
 impl MemorySampler {
-    /// Starts sampling. The samples arrive in the order they were taken; the channel closes with
-    /// the sampler. When its reader falls far behind, the sampler waits and counts the missed
+    /// Starts sampling. The samples arrive in the order they were taken, those of some time together; the channel
+    /// closes with the sampler. When its reader falls far behind, the sampler waits and counts the missed
     /// ticks: memory stays bounded and no loss is hidden.
     pub fn start_thread(
         backend: Box<dyn MemoryBackend>,
         clock: &Clock,
         options: SamplerOptions,
-    ) -> Result<(MemorySampler, Samples), Failure> {
+    ) -> Result<(MemorySampler, Receiver<Vec<MemorySample>>), Failure> {
         if options.interval < SamplerOptions::SHORTEST {
             return Err(Failure::usage(format!(
                 "a sample interval of {:?} is too short",
@@ -186,7 +185,7 @@ impl MemorySampler {
             .hint(format!("the shortest is {:?}", SamplerOptions::SHORTEST)));
         }
         let handle = SamplerHandle::default();
-        let (samples, reader) = sample_channel(WAITING);
+        let (samples, reader) = sync_channel(WAITING);
         let clock = clock.clone();
         let shared = Arc::clone(&handle.shared);
         let thread = std::thread::Builder::new()

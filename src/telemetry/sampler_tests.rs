@@ -37,7 +37,7 @@ fn play(
     let clock = Clock::manual(0);
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(replay(&clock)), &clock, options).unwrap();
-    let samples = samples.iter().collect();
+    let samples = samples.iter().flatten().collect();
     (samples, sampler.stop_thread().sampling)
 }
 
@@ -198,17 +198,17 @@ fn a_reading_that_is_asked_for_comes_with_detail_and_shifts_no_tick() {
     let replay = ReplayBackend::new(&clock, vec![device(0)], vec![sample, end]).probed_every(None);
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(replay), &clock, every(3_600_000)).unwrap();
-    let first = samples.recv_sample().unwrap();
+    let first = samples.recv().unwrap().remove(0);
     assert_eq!((first.processes, first.bench_client_bytes), (None, None));
     sampler.handle().set_bench_client(Some(77));
     sampler.handle().sample_now();
-    let asked = samples.recv_sample().unwrap();
+    let asked = samples.recv().unwrap().remove(0);
     assert!(asked.processes.is_some());
     assert_eq!(asked.bench_client_bytes, Some(3));
     // A request made just before the end is still served.
     sampler.handle().sample_now();
     let stopped = sampler.stop_thread();
-    assert_eq!(samples.iter().count(), 1);
+    assert_eq!(samples.iter().flatten().count(), 1);
     assert_eq!(
         (stopped.sampling.ticks, stopped.sampling.missed_ticks),
         (1, 0)
@@ -256,7 +256,7 @@ fn a_reader_that_stands_still_cannot_hang_the_end() {
         std::thread::yield_now();
     }
     let facts = sampler.stop_thread().sampling;
-    assert_eq!(samples.iter().count(), fit);
+    assert_eq!(samples.iter().flatten().count(), fit);
     assert_eq!(facts.ticks as usize, fit + together);
     assert!(
         facts
@@ -353,7 +353,7 @@ fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> SamplerOptions) -> i
     let backend = Noting(replay, clock.clone(), Arc::clone(&looks));
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(backend), &clock, options(interval)).unwrap();
-    let _ = samples.iter().count();
+    let _ = samples.iter().flatten().count();
     drop(sampler);
     let looks = looks.lock().unwrap();
     looks.windows(2).map(|w| (w[1] - w[0]) / MS).max().unwrap()
@@ -395,16 +395,16 @@ fn an_edge_is_followed_by_a_burst() {
         clock.clone(),
         every(100),
         Arc::default(),
-        sample_channel(4096).0,
+        sync_channel(4096).0,
     );
-    let (sender, samples) = sample_channel(4096);
+    let (sender, samples) = sync_channel(4096);
     run.reader = sender;
     run.shared.change(|w| {
         w.sample_now = true;
         w.burst = true;
     });
     run.sample_until_stopped();
-    let samples: Vec<MemorySample> = samples.try_iter().collect();
+    let samples: Vec<MemorySample> = samples.try_iter().flatten().collect();
     let burst: Vec<i64> = samples
         .iter()
         .filter(|s| s.burst)
@@ -432,7 +432,7 @@ fn slow_readings_are_spaced_out_and_that_is_reported() {
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(replay.probed_every(None)), &clock, every(100))
             .unwrap();
-    let times: Vec<i64> = samples.iter().map(|s| s.at_ns / MS).collect();
+    let times: Vec<i64> = samples.iter().flatten().map(|s| s.at_ns / MS).collect();
     let facts = sampler.stop_thread().sampling;
     // 40 ms are a tenth of 400.
     let last: Vec<i64> = times
@@ -493,7 +493,7 @@ fn a_gpu_that_repeats_itself_for_hours_fills_no_memory() {
     let backend = Troubled(replay, 0);
     let (sampler, samples) =
         MemorySampler::start_thread(Box::new(backend), &clock, every(100)).unwrap();
-    assert_eq!(samples.iter().count(), 1001);
+    assert_eq!(samples.iter().flatten().count(), 1001);
     let events = sampler.stop_thread().sampling.events;
     assert_eq!(events.len(), MOST_EVENTS + 1);
     assert_eq!(

@@ -52,13 +52,15 @@ fn the_sampler_for_a_day() {
             .expect("sampler");
     let me = std::process::id();
     let (mut rss, mut files, mut count, mut next) = (Vec::new(), Vec::new(), 0_u64, HOUR / 4);
-    while let Ok(sample) = samples.recv_timeout(Duration::from_secs(60)) {
-        writer.write_sample(&sample).expect("written");
-        count += 1;
-        if sample.at_ns >= next {
-            next += HOUR / 4;
-            rss.push(rss_kib(me).expect("VmRSS") as f64);
-            files.push(open_files(me).expect("fd"));
+    while let Ok(read) = samples.recv_timeout(Duration::from_secs(60)) {
+        for sample in read {
+            writer.write_sample(&sample).expect("written");
+            count += 1;
+            if sample.at_ns >= next {
+                next += HOUR / 4;
+                rss.push(rss_kib(me).expect("VmRSS") as f64);
+                files.push(open_files(me).expect("fd"));
+            }
         }
     }
     let facts = sampler.stop_thread().sampling;

@@ -48,25 +48,15 @@ impl ApplyWork<'_> {
         };
         let done = self
             .runtime
-            .tear_down(
-                id,
-                look.ours,
-                self.options.patience(),
-                &mut may,
-                self.cancel,
-            )
+            .tear_down(id, look.ours, self.options.patience, &mut may, self.cancel)
             .await;
         let mut outcome = match done.torn {
-            Torn::Gone { by_us: true } | Torn::Ended { by_us: true } => {
-                ActOutcome::new(verdict, ActResult::Cleaned)
-            }
+            Torn::Over { by_us: true } => ActOutcome::new(verdict, ActResult::Cleaned),
             // Docker was at it, and could not go on before.
-            Torn::Gone { .. } if thawed.as_deref() == Some(THAWED) => {
+            Torn::Over { .. } if thawed.as_deref() == Some(THAWED) => {
                 ActOutcome::new(verdict, ActResult::Cleaned)
             }
-            Torn::Gone { by_us: false } | Torn::Ended { by_us: false } => {
-                ActOutcome::new(verdict, ActResult::AlreadyGone)
-            }
+            Torn::Over { by_us: false } => ActOutcome::new(verdict, ActResult::AlreadyGone),
             Torn::Left(why) => ActOutcome::kept_because(verdict, why),
             Torn::Failed(why) => ActOutcome::not_done(verdict, why),
         };

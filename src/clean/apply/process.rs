@@ -43,7 +43,7 @@ impl ApplyWork<'_> {
         }
         // Never once Docker knows the container again: then it is that which is to be ended.
         let mut may = |_: &ContainerFacts| May::Act;
-        let patience = self.options.patience();
+        let patience = self.options.patience;
         let status = self
             .runtime
             .look_before(container, patience, &mut may, self.cancel)
@@ -65,7 +65,7 @@ impl ApplyWork<'_> {
             name: &look.name,
             container,
         };
-        match stray::end_stray(stray, self.options.kill_wait).await {
+        match stray::end_stray(stray, self.options.patience.kill_wait).await {
             StrayEnd::Gone => ActOutcome::new(verdict, ActResult::AlreadyGone),
             StrayEnd::Changed(why) => ActOutcome::kept_because(verdict, why),
             StrayEnd::Ended { killed, after } => {
@@ -107,7 +107,7 @@ impl ApplyWork<'_> {
             Some(why) => May::Not(why),
             None => locked.take_lock(facts),
         };
-        let patience = self.options.patience();
+        let patience = self.options.patience;
         let status = self
             .runtime
             .look_before(id, patience, &mut may, self.cancel)

@@ -1,10 +1,10 @@
 //! Asks a running engine from outside, briefly: whether it is well, and how many requests it has
 //! had.
 
-use super::ActivityObservation;
 use super::containers::{ContainerDetails, seconds_since};
 use crate::capture::Probe;
 use crate::clean::facts::EngineHealth;
+use crate::clean::history::ObservedContainer;
 use crate::container::Runtime;
 use crate::container::inspect::HealthStatus;
 use crate::container::sockets::Listener;
@@ -22,9 +22,12 @@ fn serving_engine(container: &ContainerDetails) -> Option<EngineId> {
     recognition.serving.then_some(engine)
 }
 
-fn port(engine: EngineId, container: &ContainerDetails) -> u16 {
-    let configured = engine.settings(&container.facts).port;
-    configured.unwrap_or(engine.default_port())
+/// Its engine's port, unless another container answers there: on a shared network it may be a neighbour.
+fn own_port(runtime: &Runtime, container: &ContainerDetails, engine: EngineId) -> Option<u16> {
+    let facts = &container.facts;
+    let port = (engine.settings(facts).port).unwrap_or(engine.default_port());
+    let listener = tokio::task::block_in_place(|| runtime.port_listener(facts, port));
+    (listener != Listener::Other).then_some(port)
 }
 
 /// Observed state of an engine.
@@ -106,12 +109,10 @@ pub async fn engine_health(
     if up < starting.as_secs() {
         return EngineState::Is(EngineHealth::Starting);
     }
-    let port = port(engine, container);
-    // On a shared network it may be a neighbour who answers.
-    let listener = tokio::task::block_in_place(|| runtime.port_listener(&container.facts, port));
-    if listener == Listener::Other || !runtime.has_outside_route(&container.facts, port) {
+    let port = own_port(runtime, container, engine);
+    let Some(port) = port.filter(|p| runtime.has_outside_route(&container.facts, *p)) else {
         return EngineState::Is(EngineHealth::Unknown);
-    }
+    };
     let asked = runtime.get_outside(&container.facts, port, engine.health_path());
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
@@ -146,12 +147,12 @@ pub async fn observe_container(
     container: &ContainerDetails,
     busy: Option<u32>,
     ill: bool,
-) -> ActivityObservation {
-    let mut observation = ActivityObservation {
-        container: container.facts.id.clone(),
+) -> ObservedContainer {
+    let mut observation = ObservedContainer {
+        id: container.facts.id.clone(),
         started_ns: container.facts.state.started_ns,
-        gpu_busy_pct: busy,
-        ..ActivityObservation::default()
+        gpu_percent: busy,
+        ..ObservedContainer::default()
     };
     let last = timeout(PATIENCE, runtime.log_last(&container.facts));
     observation.last_log_ns = last.await.ok().flatten();
@@ -161,15 +162,13 @@ pub async fn observe_container(
     let Some(path) = engine.gauges_endpoint() else {
         return observation;
     };
-    let port = port(engine, container);
-    let listener = tokio::task::block_in_place(|| runtime.port_listener(&container.facts, port));
-    if listener == Listener::Other {
+    let Some(port) = own_port(runtime, container, engine) else {
         return observation;
-    }
+    };
     let asked = timeout(PATIENCE, runtime.get_outside(&container.facts, port, path));
     if let Ok(reply) = asked.await {
         if reply.status == Some(200) {
-            observation.requests_total = prometheus::requests_total(&reply.body);
+            observation.requests = prometheus::requests_total(&reply.body);
             let probe = Probe {
                 path: path.to_owned(),
                 route: reply.route,
@@ -177,7 +176,7 @@ pub async fn observe_container(
                 body: reply.body,
                 ..Probe::default()
             };
-            observation.requests_running = engine.read_probes(&[probe]).requests_running;
+            observation.requests_now = engine.read_probes(&[probe]).requests_running;
         }
     }
     observation

@@ -265,10 +265,8 @@ fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
 /// Ids of the containers that this process runs in.
 pub fn own_ids() -> BTreeSet<String> {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let mut ids: BTreeSet<String> = attribution::containers_of(&text("/proc/self/cgroup"))
-        .into_iter()
-        .map(|c| c.id)
-        .collect();
+    let found = attribution::containers_of(&text("/proc/self/cgroup"));
+    let mut ids = BTreeSet::from_iter(found);
     ids.extend(ids_in_mounts(&text("/proc/self/mountinfo")));
     ids
 }

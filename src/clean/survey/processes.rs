@@ -180,10 +180,7 @@ impl<'a> ProcessLooker<'a> {
 /// The container that a process with these cgroups is in: the one that Docker knows, else the
 /// outermost.
 fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
-    let mut ids: Vec<String> = attribution::containers_of(cgroups)
-        .into_iter()
-        .map(|c| c.id)
-        .collect();
+    let mut ids = attribution::containers_of(cgroups);
     let at = ids.iter().position(|id| known.contains(id)).unwrap_or(0);
     (!ids.is_empty()).then(|| ids.swap_remove(at))
 }
@@ -193,7 +190,7 @@ fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
 pub fn in_one_container(process: &HostProcess) -> bool {
     let mut ids = attribution::containers_of(&process.cgroups).into_iter();
     let first = ids.next();
-    ids.all(|c| first.as_ref().is_some_and(|f| f.id == c.id))
+    ids.all(|id| first.as_ref() == Some(&id))
 }
 
 /// The processes of a running container, zombies too, in order of their pids. `None`: this host
@@ -226,7 +223,7 @@ pub fn in_cgroups_of(ids: &BTreeSet<String>) -> Vec<HostProcess> {
     let in_one = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let containers = attribution::containers_of(&text);
-        containers.iter().any(|c| ids.contains(&c.id))
+        containers.iter().any(|id| ids.contains(id))
     };
     let pids = all_pids().filter(in_one);
     pids.filter_map(HostProcess::read).collect()

@@ -270,8 +270,8 @@ fn names_that_choose_nothing_are_reported() {
         containers: vec![theirs(), second],
         ..Default::default()
     };
-    let ask = asks(|a| a.names = ["llm", "nobody", "0001"].map(String::from).into());
-    let unmatched = unmatched_names(&survey, &ask);
+    let names = ["llm", "nobody", "0001"].into_iter();
+    let unmatched: Vec<String> = names.filter_map(|n| why_unmatched(&survey, n)).collect();
     assert_eq!(unmatched.len(), 2, "{unmatched:?}");
     assert!(
         unmatched[0].contains("`nobody`") && unmatched[1].contains("llm, other"),

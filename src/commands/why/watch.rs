@@ -113,7 +113,7 @@ impl LifeWatch {
             MemorySampler::start_thread(backend, &clock, SamplerOptions::default()).ok()?;
         let ring = std::thread::spawn(move || {
             let (mut ring, mut growth) = (VecDeque::new(), DeviceGrowth::default());
-            for sample in samples.iter() {
+            for sample in samples.iter().flatten() {
                 growth.add_sample(&sample);
                 ring.push_back(sample);
                 if ring.len() > MOST_READINGS {

@@ -14,10 +14,10 @@ pub mod sysfs;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::fdinfo::Clients;
-use super::nvml::Unusable;
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
+use crate::error::Failure;
 use crate::wording::count_noun;
 use hwmon::text_in;
 use kfd::{KfdNode, Processes};
@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// How AMD's devices are called in CDI.
 pub const CDI_KIND: &str = "amd.com/gpu=";
 
-fn no_gpu() -> Unusable {
-    Unusable::new("there is no AMD GPU on this host, or its driver is not loaded")
+fn no_gpu() -> Failure {
+    Failure::environment("there is no AMD GPU on this host, or its driver is not loaded")
 }
 
 /// Reads the AMD GPUs that a container can see.
@@ -77,7 +77,7 @@ struct Opened<'a> {
 pub fn open_backend(
     target: &MeasuredContainer,
     roots: &Roots,
-) -> Result<Box<dyn MemoryBackend>, Unusable> {
+) -> Result<Box<dyn MemoryBackend>, Failure> {
     if !sysfs::list_cards(&roots.sys, AMD_VENDOR).is_empty() {
         return Ok(Box::new(AmdBackend::open_backend(target, roots, PATIENCE)?));
     }
@@ -88,18 +88,18 @@ pub fn open_backend(
 }
 
 /// Opens the GPUs that AMD's tools list, where the driver's files are not visible.
-fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Unusable> {
+fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Failure> {
     let drm = roots.sys.join("class/drm");
     // A visible driver tree without a card means that there is no card.
     if drm.is_dir() {
         return Err(no_gpu());
     }
-    ToolBackend::open(&roots.tools, &roots.proc, container_id).map_err(|why| Unusable {
-        message: format!(
+    ToolBackend::open(&roots.tools, &roots.proc, container_id).map_err(|why| {
+        Failure::environment(format!(
             "the driver's files (`{}`) are not visible, and {why}",
             drm.display()
-        ),
-        hint: Some("run plimsoll on the host, or give its container the host's `/sys` read-only"),
+        ))
+        .hint("run plimsoll on the host, or give its container the host's `/sys` read-only")
     })
 }
 
@@ -110,7 +110,7 @@ impl AmdBackend {
         target: &MeasuredContainer,
         roots: &Roots,
         patience: Duration,
-    ) -> Result<AmdBackend, Unusable> {
+    ) -> Result<AmdBackend, Failure> {
         let mut cards = sysfs::list_cards(&roots.sys, AMD_VENDOR);
         if cards.is_empty() {
             return Err(no_gpu());
@@ -170,10 +170,11 @@ impl AmdBackend {
             }
         }
         if opened.is_empty() {
-            return Err(Unusable {
-                message: format!("no GPU of the container can be read: {}", notes.join("; ")),
-                hint: Some("load the kernel driver: `modprobe amdgpu`"),
-            });
+            return Err(Failure::environment(format!(
+                "no GPU of the container can be read: {}",
+                notes.join("; ")
+            ))
+            .hint("load the kernel driver: `modprobe amdgpu`"));
         }
         let cards: Vec<&Card> = opened.iter().map(|o| o.card).collect();
         let architectures: Vec<Option<String>> = cards
@@ -184,7 +185,7 @@ impl AmdBackend {
         let processes = processes(opened.iter().map(|o| o.ids.clone()).collect());
         let has_partition = opened.iter().any(|o| o.partition.is_some());
         if has_partition && !processes.is_offered() {
-            return Err(Unusable::new(
+            return Err(Failure::environment(
                 "the container has a partition of a GPU: only the compute driver reports its memory, by process, and it lists none here",
             ));
         }
@@ -266,22 +267,20 @@ fn choose_cards(
     roots: &Roots,
     cards: &[Card],
     in_use: impl FnOnce() -> Vec<usize>,
-) -> Result<(Vec<usize>, String), Unusable> {
+) -> Result<(Vec<usize>, String), Failure> {
     let partitioned = cards.iter().find(|c| !c.partition_minors.is_empty());
     if let Some(card) = partitioned.filter(|_| choose::asks_by_place(target, CDI_KIND)) {
-        return Err(Unusable {
-            message: format!(
-                "GPU {} is partitioned, so a number does not say which part the container has",
-                card.bdf
-            ),
-            hint: Some(
-                "give the container its part by its file: `--device /dev/kfd --device /dev/dri/renderD129`",
-            ),
-        });
+        let message = format!(
+            "GPU {} is partitioned, so a number does not say which part the container has",
+            card.bdf
+        );
+        return Err(Failure::environment(message).hint(
+            "give the container its part by its file: `--device /dev/kfd --device /dev/dri/renderD129`",
+        ));
     }
     if let Some((given, found_in)) = choose::given_cards(target, CDI_KIND, cards) {
         if given.is_empty() {
-            return Err(Unusable::new(format!(
+            return Err(Failure::environment(format!(
                 "none of what the container was given ({found_in}) is an AMD GPU of this host"
             )));
         }
@@ -304,12 +303,10 @@ fn choose_cards(
     }
     let used = in_use();
     if used.is_empty() {
-        return Err(Unusable {
-            message: "it was given no AMD GPU, and none of its processes is on one".into(),
-            hint: Some(
-                "give the container the GPUs: `docker run --device /dev/kfd --device /dev/dri`",
-            ),
-        });
+        return Err(Failure::environment(
+            "it was given no AMD GPU, and none of its processes is on one",
+        )
+        .hint("give the container the GPUs: `docker run --device /dev/kfd --device /dev/dri`"));
     }
     let found = format!(
         "a process of the container is on {}",
@@ -319,7 +316,7 @@ fn choose_cards(
 }
 
 /// Driver version and GPUs of this host, on one line.
-pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
+pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
     let cards = sysfs::list_cards(&roots.sys, AMD_VENDOR);
     if cards.is_empty() {
         return survey_tools(roots);
@@ -346,10 +343,11 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
         .iter()
         .all(|c| CardMemoryFiles::open(&c.device).is_err())
     {
-        return Err(Unusable {
-            message: format!("{}: no driver reports their memory", lines.join(", ")),
-            hint: Some("load the kernel driver: `modprobe amdgpu`"),
-        });
+        return Err(Failure::environment(format!(
+            "{}: no driver reports their memory",
+            lines.join(", ")
+        ))
+        .hint("load the kernel driver: `modprobe amdgpu`"));
     }
     let version = driver_version(roots).unwrap_or_else(|| "of unknown version".into());
     Ok(format!(
@@ -360,7 +358,7 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Unusable> {
 }
 
 /// The GPUs that AMD's tools list, where the driver's files are not visible.
-fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
+fn survey_tools(roots: &Roots) -> Result<String, Failure> {
     if !smi::is_installed(&roots.tools) {
         return Err(no_gpu());
     }

@@ -1,30 +1,12 @@
 //! NVML calls that need care: listing GPUs and their slices, memory.
 
+use crate::error::Failure;
 use crate::telemetry::gpus::Listed;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 
 /// `NVML_DEVICE_MIG_ENABLE`.
 const MIG_ENABLED: u32 = 1;
-
-/// Why NVML cannot measure this container.
-#[derive(Debug)]
-pub struct Unusable {
-    /// A sentence without capital or full stop; contains the library's own message.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<&'static str>,
-}
-
-impl Unusable {
-    /// Without a hint.
-    pub fn new(message: impl Into<String>) -> Unusable {
-        Unusable {
-            message: message.into(),
-            hint: None,
-        }
-    }
-}
 
 /// Memory of a device, bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,10 +57,10 @@ pub struct ListedDevices {
 }
 
 /// Every GPU that can be identified, and a sentence for each that cannot.
-pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Unusable> {
+pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Failure> {
     let count = nvml
         .device_count()
-        .map_err(|e| Unusable::new(format!("NVML lists no GPUs: {e}")))?;
+        .map_err(|e| Failure::environment(format!("NVML lists no GPUs: {e}")))?;
     let mut found = Vec::new();
     let mut slices = Vec::new();
     let mut notes = Vec::new();
@@ -105,7 +87,7 @@ pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Unusable> {
         } else {
             format!(" ({})", notes.join("; "))
         };
-        return Err(Unusable::new(format!(
+        return Err(Failure::environment(format!(
             "NVML finds no GPU on this host{why}"
         )));
     }

@@ -2,7 +2,7 @@
 
 use super::calls::{DeviceMemory, is_sliced, memory_v1, memory_v2};
 use super::library::loaded_library;
-use super::lists::{ListError, ProcessLists};
+use super::lists::{ListTrouble, ProcessLists};
 use crate::capture::{AtNs, DeviceFacts, DeviceKind, LimitLevel, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
@@ -66,9 +66,6 @@ pub enum MemoryCall {
     /// None: it has no memory of its own, and the host's is read.
     Host,
 }
-
-/// A process list that cannot be correct.
-pub struct Nonsense;
 
 impl NvmlGpu {
     /// Opens a GPU; `index` is its position in the samples. Process lists are tried only with
@@ -242,13 +239,13 @@ impl NvmlGpu {
         self.lists.is_some() && self.processes.is_due(now, on_request)
     }
 
-    /// Its processes with their containers; `None` when the driver returned no list this time.
+    /// Its processes with their containers; `None` when it has no list.
     pub fn read_processes(
         &mut self,
         clock: &Clock,
         attribution: &mut Attribution,
         costs: &mut CallLedger,
-    ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
+    ) -> Result<Option<Vec<ProcessMemory>>, ListTrouble> {
         let (Some(lists), Ok(nvml)) = (&mut self.lists, loaded_library()) else {
             return Ok(None);
         };
@@ -257,11 +254,7 @@ impl NvmlGpu {
         let raw = lists.read_lists(nvml, &self.device, total);
         let listed = clock.now();
         costs.note_call("processes", self.processes.note_reading(start, listed));
-        let raw = match raw {
-            Ok(raw) => raw,
-            Err(ListError::Nonsense) => return Err(Nonsense),
-            Err(ListError::Driver) => return Ok(None),
-        };
+        let raw = raw?;
         let mut processes = attribution.identify_processes(&raw);
         costs.note_call("attribution", clock.now() - listed);
         if self.accounting {

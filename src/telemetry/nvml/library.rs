@@ -1,6 +1,6 @@
 //! Loads NVML: where the library is searched, and hints for when it is missing or fails.
 
-use super::calls::Unusable;
+use crate::error::Failure;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ pub fn is_named() -> bool {
 
 /// The library, loaded once for the life of the process: devices borrow it, and a sweep opens
 /// several backends in turn.
-pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
+pub fn loaded_library() -> Result<&'static Nvml, Failure> {
     static NVML: OnceLock<Nvml> = OnceLock::new();
     if let Some(nvml) = NVML.get() {
         return Ok(nvml);
@@ -45,27 +45,24 @@ pub fn loaded_library() -> Result<&'static Nvml, Unusable> {
     Ok(NVML.get_or_init(|| nvml))
 }
 
-fn unusable(error: &NvmlError) -> String {
+fn unusable(error: NvmlError, hint: &str) -> Failure {
     // Displayed, the error names a Rust library, which helps nobody.
-    match error {
-        NvmlError::LibloadingError(why) => format!("NVML cannot be used: {why}"),
-        why => format!("NVML cannot be used: {why}"),
-    }
+    let why = match error {
+        NvmlError::LibloadingError(why) => why.to_string(),
+        why => why.to_string(),
+    };
+    Failure::environment(format!("NVML cannot be used: {why}")).hint(hint)
 }
 
-fn load_library() -> Result<Nvml, Unusable> {
+fn load_library() -> Result<Nvml, Failure> {
     let from = |path: &OsStr| Nvml::builder().lib_path(path).init();
     if let Some(path) = NAMED.get() {
-        return from(path.as_os_str()).map_err(|e| Unusable {
-            message: unusable(&e),
-            hint: Some("the library is the one that --nvml-lib or PLIMSOLL_NVML_LIBRARY names"),
-        });
+        let hint = "the library is the one that --nvml-lib or PLIMSOLL_NVML_LIBRARY names";
+        return from(path.as_os_str()).map_err(|e| unusable(e, hint));
     }
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|p| !p.is_empty()) {
-        return from(&path).map_err(|e| Unusable {
-            message: unusable(&e),
-            hint: Some("the library is the one that PLIMSOLL_NVML_LIBRARY names"),
-        });
+        let hint = "the library is the one that PLIMSOLL_NVML_LIBRARY names";
+        return from(&path).map_err(|e| unusable(e, hint));
     }
     let mut result = from(OsStr::new(LIBRARY));
     for path in EXTRA_DIRECTORIES.iter().map(|d| Path::new(d).join(LIBRARY)) {
@@ -78,18 +75,18 @@ fn load_library() -> Result<Nvml, Unusable> {
             result = from(path.as_os_str());
         }
     }
-    result.map_err(|e| Unusable {
-        hint: match &e {
+    result.map_err(|e| {
+        let hint = match &e {
             NvmlError::LibloadingError(_) => {
-                Some("install the NVIDIA driver, or name its libnvidia-ml.so.1 with --nvml-lib (or PLIMSOLL_NVML_LIBRARY)")
+                "install the NVIDIA driver, or name its libnvidia-ml.so.1 with --nvml-lib (or PLIMSOLL_NVML_LIBRARY)"
             }
-            NvmlError::DriverNotLoaded => Some("load the kernel driver: `modprobe nvidia`; `nvidia-smi` should work then"),
+            NvmlError::DriverNotLoaded => "load the kernel driver: `modprobe nvidia`; `nvidia-smi` should work then",
             NvmlError::LibRmVersionMismatch => {
-                Some("the driver was updated under the running kernel module: reboot, or reload the module")
+                "the driver was updated under the running kernel module: reboot, or reload the module"
             }
-            NvmlError::NoPermission => Some("run plimsoll as a user that may use /dev/nvidiactl"),
-            _ => Some("run `nvidia-smi` on this host for details"),
-        },
-        message: unusable(&e),
+            NvmlError::NoPermission => "run plimsoll as a user that may use /dev/nvidiactl",
+            _ => "run `nvidia-smi` on this host for details",
+        };
+        unusable(e, hint)
     })
 }

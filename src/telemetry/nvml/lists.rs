@@ -15,13 +15,12 @@ const HEADROOM: usize = 16;
 /// Lists that a device may have.
 const KINDS: [ListKind; 3] = [ListKind::Compute, ListKind::Graphics, ListKind::Mps];
 
-/// Why there is no process list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListError {
+/// Why a process list was not read.
+pub enum ListTrouble {
     /// It cannot be correct.
     Nonsense,
     /// The driver returned none.
-    Driver,
+    Driver(NvmlError),
 }
 
 /// Which version of the list calls a driver has.
@@ -100,15 +99,13 @@ impl ProcessLists {
         nvml: &Nvml,
         device: &Device,
         total_bytes: u64,
-    ) -> Result<Vec<Raw>, ListError> {
+    ) -> Result<Vec<Raw>, ListTrouble> {
         let mut lists = Vec::with_capacity(self.kinds.len());
         for kind in self.kinds.clone() {
             match self.read_list(nvml, device, kind) {
                 Ok(list) => lists.push(list),
-                Err(ListTrouble::Nonsense) => return Err(ListError::Nonsense),
-                Err(ListTrouble::Driver(_)) if kind == ListKind::Compute => {
-                    return Err(ListError::Driver);
-                }
+                Err(ListTrouble::Nonsense) => return Err(ListTrouble::Nonsense),
+                Err(trouble) if kind == ListKind::Compute => return Err(trouble),
                 // Many boards have no graphics, and the service is rarely running.
                 Err(ListTrouble::Driver(
                     NvmlError::NotSupported
@@ -118,7 +115,7 @@ impl ProcessLists {
                 Err(ListTrouble::Driver(_)) => {}
             }
         }
-        gpu_process::merge_lists(&lists, total_bytes).ok_or(ListError::Nonsense)
+        gpu_process::merge_lists(&lists, total_bytes).ok_or(ListTrouble::Nonsense)
     }
 
     /// One list, in a single call if the room suffices, which halves the driver's cost.
@@ -219,10 +216,4 @@ impl ProcessLists {
         let known = |used: u64| (used != u64::MAX).then_some(used);
         records.iter().map(|r| (r.pid, known(r.used))).collect()
     }
-}
-
-/// Why one list was not read.
-enum ListTrouble {
-    Nonsense,
-    Driver(NvmlError),
 }
