@@ -1,5 +1,6 @@
 //! Tests of the chapters of experiments and of load lines.
 
+use super::answer::answer_of_material;
 use super::samples_tests::render_plain;
 use super::{Sources, experiment, load_line};
 use crate::report::material::{Material, StoredDocument};
@@ -54,6 +55,31 @@ fn an_experiment_over_concurrency() {
         "readings": ["The peak is the same at every level: the pool is reserved at the start."],
         "notes": ["levels are short"],
     })));
+}
+
+#[test]
+fn an_experiment_in_part_failed_is_not_called_safe() {
+    let device = json!({"label": "Container", "used_bytes": 1u64 << 30, "total_bytes": 4u64 << 30});
+    let level = |n: u64, state: &str, cause: Option<&str>| {
+        json!({"name": n.to_string(), "x": n, "state": state, "cause": cause, "asked": {"concurrency": n},
+            "fullest_device": if state == "done" { device.clone() } else { Value::Null }})
+    };
+    let answer = |levels: [Value; 2]| {
+        let document = json!({"document": "experiment", "kind": "concurrency", "levels": levels,
+            "readings": ["Throughput rises."]});
+        let material = Material {
+            experiments: stored(document),
+            ..Material::default()
+        };
+        answer_of_material(&material, &mut Sources::default())
+            .unwrap()
+            .verdict
+    };
+    let failed = answer([level(1, "done", None), level(16, "failed", Some("oom"))]);
+    let words = "1 of 2 levels failed: 16 (oom). Throughput rises. The others are safe: at most 1.00 GiB of";
+    assert!(failed.starts_with(words), "{failed}");
+    let whole = answer([level(1, "done", None), level(16, "done", None)]);
+    assert!(whole.starts_with("Throughput rises. Safe: "), "{whole}");
 }
 
 #[test]

@@ -391,22 +391,24 @@ fn per_token(pool: &Pool) -> Option<f64> {
 /// One figure as itself, one of each rank as a list.
 fn write(pools: &[&Pool], [gib, tokens, blocks]: [FactKey; 3], sheet: &mut Sheet) {
     let at_ns = pools.first().and_then(|p| p.at);
-    let mut put = |key: FactKey, of: &dyn Fn(&Pool) -> Option<(FactValue, Vec<String>)>| {
-        let figures = pools.iter().filter_map(|pool| of(pool));
-        let facts: Vec<Fact> = figures
-            .map(|(value, quote)| Fact::new(value, quote, at_ns))
-            .collect();
+    let mut put = |key: FactKey, of: &dyn Fn(&Pool) -> Option<Fact>| {
+        let facts: Vec<Fact> = pools.iter().filter_map(|pool| of(pool)).collect();
         if let Some(fact) = Fact::of_ranks(&facts) {
             sheet.conclude(key, fact);
         }
     };
-    put(gib, &|p| Some((FactValue::Float(p.gib?), p.quote.clone())));
+    put(gib, &|p| {
+        let value = FactValue::Float(p.gib?);
+        Some(Fact::new(value, p.quote.clone(), at_ns))
+    });
     put(tokens, &|p| {
-        Some((FactValue::count(p.tokens?)?, p.quote.clone()))
+        let value = FactValue::count(p.tokens?)?;
+        Some(Fact::new(value, p.quote.clone(), at_ns))
     });
     put(blocks, &|p| {
         let (blocks, quote) = p.blocks.as_ref()?;
-        Some((FactValue::count(*blocks)?, vec![quote.clone()]))
+        let value = FactValue::count(*blocks)?;
+        Some(Fact::new(value, vec![quote.clone()], at_ns))
     });
 }
 

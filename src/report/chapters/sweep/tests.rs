@@ -226,7 +226,10 @@ fn what_failed_comes_first_and_promises_nothing() {
     let some = answer_of(&[timeout(1), oom(2), oom(3), done(4), done(5)]).verdict;
     let words =
         "3 of 5 cells failed: 2 oom, 1 timeout; 2 measured; best throughput: 500.0 tokens/s";
-    assert!(some.starts_with(words) && some.contains("Safe: "), "{some}");
+    assert!(
+        some.starts_with(words) && some.contains("The others are safe: "),
+        "{some}"
+    );
 
     let skipped = |batch| cell(batch, "skipped", Some("implied_oom"), None);
     let limited = answer_of(&[oom(1), skipped(2)]).verdict;
