@@ -247,7 +247,7 @@ impl MemoryGate {
         held
     }
 
-    /// What is held on the devices of a container and by whom, so long after its end: a sentence.
+    /// The memory that is still held on each device after a container ended, and by which processes: a sentence.
     pub fn describe_held(&self, held: &[HeldDevice], waited: Duration) -> String {
         if held.is_empty() {
             return String::new();

@@ -184,7 +184,7 @@ impl Recorder {
                         if sample.device != 0 {
                             continue;
                         }
-                        // Page cache is no use of the engine's; it is not read with each sample.
+                        // Page cache does not count as used; it is not read with each sample.
                         split = sample.host.or(split);
                         let held = split.unwrap_or_default().held_of(sample.used_bytes);
                         peak = held.max(peak);

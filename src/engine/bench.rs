@@ -378,13 +378,13 @@ pub enum BenchProgress {
     },
 }
 
-/// What an output line says of a bench's progress, by a text in it.
+/// How a bench's progress is recognised in an output line.
 pub enum ProgressSign {
     /// A line that begins so begins the part.
     Begins(&'static str, BenchProgress),
     /// A line with the text begins the part.
     Holds(&'static str, BenchProgress),
-    /// The bar of this name begins the part while it is at 0, and says nothing afterwards.
+    /// The bar of this name begins the part while it is at 0, and is ignored afterwards.
     AtZero(&'static str, BenchProgress),
     /// The bar of this name begins the measured part at 0, and reports its steps afterwards.
     Steps(&'static str),

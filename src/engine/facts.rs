@@ -50,7 +50,7 @@ impl FactValue {
     }
 }
 
-/// The entries of a record or a row whose values are known.
+/// The known entries of a record or a row.
 pub fn known_entries<const N: usize>(
     entries: [(&str, Option<FactValue>); N],
 ) -> BTreeMap<String, FactValue> {

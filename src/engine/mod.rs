@@ -309,7 +309,7 @@ impl Recognition {
         }
     }
 
-    /// The engine is there, and `process`, a clause, says what process 1 is.
+    /// The engine is installed and does not serve; `process` is a clause on process 1.
     pub fn present(evidence: &str, process: &str) -> Recognition {
         Recognition {
             evidence: format!("{evidence}; {process}"),

@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// Stands before every name, with an underscore.
+/// Prefix of every name, followed by an underscore.
 pub const PREFIX: &str = "plimsoll";
 
 /// A family of metrics.

@@ -100,8 +100,8 @@ const NUMBERS: [Option<EscapeNotation>; 5] = [
     Some(|c| of_bytes(c, |b| format!("\\{b:03o}"))),
 ];
 
-/// What is replaced besides in JSON, a character and what stands for it in turn: slashes (PHP, and by number), what
-/// HTML would read (Go), and all that .NET distrusts.
+/// Further replacements in JSON, pairs of a character and its replacement: slashes (PHP, and by number), markup (Go),
+/// and all that .NET escapes.
 const IN_JSON: [&str; 5] = [
     r"/ \/",
     r"/ \u002f",
@@ -180,7 +180,7 @@ fn encoded(value: &str, kept: impl Fn(u8) -> bool, other: impl Fn(u8) -> String)
     out
 }
 
-/// With each character of `pairs`, words in turn with what stands for them, replaced.
+/// Replaces characters by `pairs`: words, in turn a character and its replacement.
 fn replaced(value: &str, pairs: &str) -> String {
     let words: Vec<&str> = pairs.split(' ').collect();
     let mut out = String::new();

@@ -439,7 +439,7 @@ pub struct FigureSource {
 }
 
 impl FigureSource {
-    /// Of a figure that rests on one witness, whose value it is.
+    /// Source of a figure that rests on one witness alone.
     pub(super) fn of_one(
         title: impl Into<String>,
         value: impl Into<String>,

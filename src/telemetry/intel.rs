@@ -89,14 +89,15 @@ impl IntelBackend {
     ) -> Result<IntelBackend, Failure> {
         let cards = list_discrete(roots);
         if cards.is_empty() {
-            return Err(match is_here(roots) {
-                true => Failure::environment(
+            return Err(if is_here(roots) {
+                Failure::environment(
                     "Intel's GPU here is integrated: it works in the host's memory",
                 )
-                .hint("nothing is missing: that is measured as the container's host memory"),
-                false => Failure::environment(
+                .hint("nothing is missing: that is measured as the container's host memory")
+            } else {
+                Failure::environment(
                     "there is no Intel GPU on this host, or its driver is not loaded",
-                ),
+                )
             });
         }
         let entries = open_devices(&roots.proc);

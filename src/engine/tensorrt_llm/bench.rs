@@ -36,7 +36,7 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     }
 }
 
-/// A line whose bench is not asked for its flags.
+/// A command line of a bench that is not asked which flags it has.
 fn line_of<'a>(job: &'a BenchJob<'a>, program: &[&str]) -> BenchLine<'a> {
     let bench = format!("the {} bench of TensorRT-LLM", job.kind.as_str());
     BenchLine::new(job, bench, program, &|_| true)

@@ -90,9 +90,10 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
         let text = gib.map(|gib| format!("{} GiB, reported by the engine", gib_text(gib)));
         facts.extend(text.map(|text| (component.display_label().to_owned(), text)));
     }
-    let id = match at.many {
-        true => format!("known_before_failure_{}", run.name),
-        false => "known_before_failure".into(),
+    let id = if at.many {
+        format!("known_before_failure_{}", run.name)
+    } else {
+        "known_before_failure".into()
     };
     let grid = facts_grid(id, at.title("Known before the failure"), facts);
     (!grid.rows.is_empty()).then_some(ContentBlock::Table(grid))

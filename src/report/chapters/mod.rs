@@ -218,7 +218,7 @@ impl<'a> ShownRun<'a> {
         }
     }
 
-    /// Its figures, whose sources are noted.
+    /// Its figures; each notes its source.
     fn figures(self, sources: &'a mut Sources) -> SourcedFigures<'a> {
         SourcedFigures {
             sources,

@@ -252,15 +252,17 @@ fn draw_levels(
         free = line.max(at);
         // High throughput at high latency is at the right, where most points of a Pareto chart are.
         let is_right = curves.front.is_empty();
-        let (x, anchor) = match is_right {
-            true => (right - 4.0, Anchor::End),
-            false => (left + 4.0, Anchor::Start),
+        let (x, anchor) = if is_right {
+            (right - 4.0, Anchor::End)
+        } else {
+            (left + 4.0, Anchor::Start)
         };
         let room = (11.0, (right - left) * 0.6);
         let wide = draw_over_lines(pen, (x, line), room, anchor, &words);
-        let (from, to) = match is_right {
-            true => (right - 4.0 - wide, right),
-            false => (left, left + 8.0 + wide),
+        let (from, to) = if is_right {
+            (right - 4.0 - wide, right)
+        } else {
+            (left, left + 8.0 + wide)
         };
         taken.push((from, line - 10.0, to, line + 3.0));
     }

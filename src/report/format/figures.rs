@@ -118,11 +118,20 @@ fn of_bars(bars: &Bars) -> Grid {
 fn of_curves(curves: &Curves) -> Grid {
     let mut rows = Vec::new();
     for curve in &curves.curves {
-        for dot in &curve.points {
+        // A vertical line marks a place; the heights of its ends are no figures.
+        let (points, is_mark) = match curve.points.as_slice() {
+            [low, high] if low.x == high.x && low.label.is_none() => (&curve.points[..1], true),
+            points => (points, false),
+        };
+        for dot in points {
             rows.push(vec![
                 TableCell::text_cell(&curve.label),
                 axis_cell(&curves.x, dot.x),
-                axis_cell(&curves.y, dot.y),
+                if is_mark {
+                    TableCell::default()
+                } else {
+                    axis_cell(&curves.y, dot.y)
+                },
                 value_cell(dot.range.map(|r| r.0), "no spread was measured"),
                 value_cell(dot.range.map(|r| r.1), "no spread was measured"),
                 TableCell::text_cell(dot.label.clone().unwrap_or_default()),
