@@ -92,6 +92,11 @@ impl SampleSeries {
         self.between(device, 0, usize::MAX)
     }
 
+    /// Least memory of the host that was available at a sample of one device, bytes.
+    pub fn least_available_bytes(&self, device: usize) -> Option<u64> {
+        self.devices.get(device)?.least_available_bytes()
+    }
+
     /// Samples of one device between two moments, both inclusive.
     pub fn rows_in_window(&self, device: usize, from: AtNs, to: AtNs) -> SampleRows<'_> {
         let count = |at, inclusive| {

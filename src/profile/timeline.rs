@@ -132,9 +132,7 @@ pub(super) fn build_timeline(
         mean_gb: arithmetic_mean(&sorted),
         median_gb: quantile_of_sorted(&sorted, 0.5),
         p95_gb: quantile_of_sorted(&sorted, 0.95),
-        least_available_bytes: (series.rows_of_device(0).iter())
-            .filter_map(|sample| Some(sample.whole_host?.available_bytes))
-            .min(),
+        least_available_bytes: series.least_available_bytes(0),
         num_samples: points.len() as u64,
         sample_interval_s: capture.sampling.interval_ns as f64 / 1e9,
         under_load,
