@@ -172,7 +172,7 @@ macro_rules! requested_settings {
             /// Their names, in the order of [`RequestedSettings::named`].
             pub const NAMES: &[&str] = &[$(stringify!($option),)* $(stringify!($flag),)*];
 
-            /// The same without those of these names.
+            /// A copy without the settings of these names.
             pub fn without(&self, names: &[&str]) -> RequestedSettings {
                 let mut kept = self.clone();
                 $(if names.contains(&stringify!($option)) {
@@ -184,7 +184,7 @@ macro_rules! requested_settings {
                 kept
             }
 
-            /// Those that are set, by name.
+            /// The settings that are set: name and value.
             pub fn named(&self) -> Vec<(&'static str, String)> {
                 // Destructured, so that a new setting cannot be forgotten here.
                 let RequestedSettings { $($option,)* $($flag),* } = self;

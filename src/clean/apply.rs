@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// How long each part of an act may take, and how many go on at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApplyOptions {
-    /// Of an end. The time from SIGKILL until it is given up is, for a single process, also that from SIGTERM to
-    /// SIGKILL.
+    /// How long a container or process may take to end. For a single process `kill_wait` is also the time between
+    /// SIGTERM and SIGKILL.
     pub patience: Patience,
     /// How long memory and cgroup may take to be given back.
     pub settle: Duration,

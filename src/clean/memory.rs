@@ -68,7 +68,7 @@ pub struct HeldDevice {
 }
 
 impl HeldDevice {
-    /// One that cannot be read any more.
+    /// A device that can no longer be read.
     pub fn unread(id: String) -> HeldDevice {
         HeldDevice {
             id,
@@ -230,7 +230,7 @@ impl MemoryGate {
         for s in &samples {
             let more = self.bytes_above_level(s).filter(|more| *more > TOLERANCE);
             if more.is_some() {
-                // An older list names holders, and proves nothing.
+                // An older list can still name the processes; that memory is held follows from the reading alone.
                 let processes = s.processes.as_ref().or(self.lists.get(&s.device));
                 held.push(HeldDevice {
                     id: id_of(s.device as usize),

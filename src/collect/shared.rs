@@ -36,15 +36,15 @@ impl SharedRun {
 
 /// The sampled start-up of an engine.
 pub struct Startup {
-    /// Clock of its times.
+    /// Clock that the times below are of.
     pub(crate) clock: Clock,
     /// The run that captured it.
     pub(crate) run_id: String,
     /// Memory until the engine served.
     pub(crate) samples: Vec<MemorySample>,
-    /// The engine was started.
+    /// When the engine was started.
     pub(crate) began_ns: AtNs,
-    /// The engine served.
+    /// When it served.
     pub(crate) served_ns: AtNs,
 }
 

@@ -130,7 +130,7 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     if !on_host {
         let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         names.dedup();
-        // Without a name it is not put in.
+        // `put_known` leaves out an empty name.
         put_known(&mut all, "gpu", Some(names.join(", ")));
         put_known(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
     }

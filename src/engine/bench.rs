@@ -142,7 +142,7 @@ pub const CONCURRENCY: RequestedPart =
     ("concurrency", |job| job.workload.max_concurrency.is_some());
 /// Requests per second.
 pub const REQUEST_RATE: RequestedPart = ("request rate", |job| job.workload.request_rate.is_some());
-/// A warm-up; one of nothing needs no bench that has it.
+/// A warm-up of at least one iteration.
 pub const WARMUP: RequestedPart = ("warm-up", |job| {
     job.workload.num_iters_warmup.is_some_and(|n| n > 0)
 });
@@ -229,7 +229,7 @@ impl<'a> BenchLine<'a> {
         known
     }
 
-    /// Notes what was requested of what the bench does not have.
+    /// Notes which of these parts were requested: the bench has none of them.
     pub fn no_effect(&mut self, parts: &[RequestedPart]) {
         for (part, _) in parts.iter().filter(|(_, requested)| requested(self.job)) {
             let note = format!("{} has no {part}; it was ignored", self.bench);

@@ -427,7 +427,7 @@ impl<'a> Judge<'a> {
         lines.iter().copied().filter(holds).collect()
     }
 
-    /// The same of several signs.
+    /// The lines that have one of these signs.
     fn lines_with_any(&self, signs: &[String]) -> Vec<usize> {
         signs.iter().flat_map(|s| self.lines_with(s)).collect()
     }
@@ -480,7 +480,7 @@ impl<'a> Judge<'a> {
         if best.rule.tier() < 4 && self.is_served_after(best.life) {
             means.push_str("; a later start in this log serves");
         }
-        // Every start prints its arguments first: as the only mark before a failure they do not place it.
+        // Every start prints its arguments first, so that mark alone does not show how far a start came.
         let marked = best.phase.filter(|phase| *phase != "argparse");
         let own = best.rule.phase.as_deref().or(marked);
         let phase = own.or(best.cause.phase.as_deref()).or(best.phase);

@@ -26,7 +26,7 @@ pub enum FactValue {
 }
 
 impl FactValue {
-    /// A count that fits.
+    /// A count; `None` beyond 63 bits.
     pub fn count(count: u64) -> Option<FactValue> {
         i64::try_from(count).ok().map(FactValue::Int)
     }

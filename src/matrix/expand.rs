@@ -64,7 +64,7 @@ pub(super) struct CellTemplate {
     /// Behind all others.
     pub extra_args: Vec<String>,
     pub architecture: BTreeMap<String, f64>,
-    /// What the axes leave as it is.
+    /// Load of every cell, but for what the axes set.
     pub load: CellLoad,
 }
 

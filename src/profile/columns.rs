@@ -146,12 +146,6 @@ macro_rules! columns {
         }
 
         impl SampleColumns {
-    /// Least memory of the host that was available at a sample, bytes.
-    pub fn least_available_bytes(&self) -> Option<u64> {
-        let hosts = self.whole_host.values.iter().flatten();
-        hosts.map(|host| host.available_bytes).min()
-    }
-
             /// Adds a sample that is not before the last one.
             pub fn push(&mut self, s: MemorySample) {
                 let Ok(row) = u32::try_from(self.at.len()) else {
@@ -201,6 +195,12 @@ columns! {
 }
 
 impl SampleColumns {
+    /// Least memory of the host that was available at a sample, bytes.
+    pub fn least_available_bytes(&self) -> Option<u64> {
+        let hosts = self.whole_host.values.iter().flatten();
+        hosts.map(|host| host.available_bytes).min()
+    }
+
     /// The moment of the last sample.
     pub fn last_at(&self) -> Option<AtNs> {
         self.at.last().copied()

@@ -93,7 +93,7 @@ pub(super) fn under_load(o: &CaptureObservation<'_>) -> Option<UnderLoad> {
 }
 
 impl UnderLoad {
-    /// `kept_gb`: of an engine that was there before and after, what it has more.
+    /// `kept_gb`: how much more an engine that runs before and after the load has at its end.
     fn classify_load(
         levels: &[f64],
         seconds: f64,

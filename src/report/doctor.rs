@@ -47,7 +47,7 @@ pub struct DoctorCheck {
 }
 
 impl DoctorCheck {
-    /// Of something that is as it should be.
+    /// A check that found what it looked for.
     pub fn good_check(name: &str, found: String) -> DoctorCheck {
         DoctorCheck {
             name: name.into(),
@@ -59,7 +59,7 @@ impl DoctorCheck {
         }
     }
 
-    /// Of something without which profiling can do.
+    /// A check that found nothing; profiling works without it.
     pub fn lacking_check(name: &str, found: String) -> DoctorCheck {
         DoctorCheck {
             ok: false,

@@ -203,7 +203,7 @@ pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// Each once, in the order in which they first come.
+/// The items without repetitions, in the order of their first occurrence.
 pub(super) fn distinct_items<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for item in items {

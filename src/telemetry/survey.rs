@@ -40,7 +40,7 @@ fn check_gpus(name: &str, survey: Result<String, Failure>) -> DoctorCheck {
     }
 }
 
-/// Every host has what is read here.
+/// The cgroup that the host backend reads; every host has one.
 fn check_host() -> DoctorCheck {
     const NAME: &str = "backend host (cgroup)";
     match cgroup::find_cgroup(std::process::id(), "") {

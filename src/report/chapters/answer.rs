@@ -58,7 +58,8 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     let advice = (material.load_lines.iter()).flat_map(|l| read_load_line(&l.document).advice);
     let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
     answer.actions.extend(advice.take(free).map(advice_action));
-    if nothing_measured(material) {
+    let nothing_measured = nothing_measured(material);
+    if nothing_measured {
         answer.state = AnswerState::Failed;
     }
     // What was asked for comes before the runs that it is made of; of several kinds the summary has the answers.
@@ -68,7 +69,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         (_, 1) => {
             let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
             // Figures of a failed run are no headroom.
-            answer.gauge = answer.gauge.filter(|_| !nothing_measured(material));
+            answer.gauge = answer.gauge.filter(|_| !nothing_measured);
             let failed = has_failures(material);
             let headroom = answer.gauge.as_ref();
             let headroom = headroom.map(|gauge| describe_headroom(gauge, failed));
@@ -173,7 +174,7 @@ fn has_failures(material: &Material) -> bool {
     };
     let cells = |stored: &StoredDocument| {
         let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-        sweep.cells.iter().any(|cell| cell.status == "failed")
+        sweep.cells.iter().any(SweepCell::is_failed)
     };
     material.experiments.iter().any(levels) || material.sweeps.iter().any(cells)
 }
@@ -359,14 +360,13 @@ fn answer_of_failure(
 /// A run that ended well: how near to the limit it came, and what to change.
 fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevice) -> Answer {
     let p = &run.profile;
-    let gauge = fullest.gauge;
-    let headroom = gauge.headroom_level();
+    let headroom = fullest.gauge.headroom_level();
     let preempted = p.vllm_internal_metrics.preemptions.filter(|n| *n > 0);
     let (state, word) = state_of_headroom(match preempted {
         Some(_) => headroom.max(Headroom::Tight),
         None => headroom,
     });
-    let peak = peak_sentence(p, &gauge, fullest.page_cache, fullest.unreachable_limit);
+    let peak = peak_sentence(p, &fullest);
     // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
@@ -386,9 +386,8 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
             counted_noun(n as usize, "preemption")
         ));
     }
-    let host_is_full = fullest.unreachable_limit.is_some();
-    answer.actions = find_actions(run, &gauge, headroom, host_is_full);
-    answer.gauge = Some(gauge);
+    answer.actions = find_actions(run, &fullest, headroom);
+    answer.gauge = Some(fullest.gauge);
     answer
 }
 
@@ -448,24 +447,20 @@ fn failure_of(p: &Profile) -> Option<&str> {
 }
 
 /// `peak 2.28 GiB of 4.00 GiB (57 %), 1.72 GiB free`, with the device where there are several.
-fn peak_sentence(
-    p: &Profile,
-    gauge: &MemoryGauge,
-    page_cache: u64,
-    unreachable_limit: Option<u64>,
-) -> String {
+fn peak_sentence(p: &Profile, fullest: &FullestDevice) -> String {
+    let gauge = &fullest.gauge;
     let on = match p.memory_breakdown.per_gpu.len() {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
     };
-    let cache = match page_cache {
+    let cache = match fullest.page_cache {
         n if counts_page_cache(n, gauge.total_bytes) => {
             format!(" {} of page cache is not counted.", Bytes(n))
         }
         _ => String::new(),
     };
     // A few percent of the host are always in use by others.
-    let others = match unreachable_limit {
+    let others = match fullest.unreachable_limit {
         Some(limit) if limit - gauge.total_bytes > limit / 20 => {
             format!(" Others on the host use the rest of {}.", Bytes(limit))
         }
@@ -594,13 +589,9 @@ fn advice_action(advice: String) -> Action {
 }
 
 /// What to change after a run that ended well.
-fn find_actions(
-    run: &ReportRun,
-    gauge: &MemoryGauge,
-    headroom: Headroom,
-    host_is_full: bool,
-) -> Vec<Action> {
+fn find_actions(run: &ReportRun, fullest: &FullestDevice, headroom: Headroom) -> Vec<Action> {
     let p = &run.profile;
+    let gauge = &fullest.gauge;
     let mut actions = Vec::new();
     let host = p
         .gpu_info
@@ -611,7 +602,9 @@ fn find_actions(
         // A higher limit of the container adds nothing that the host has.
         let limits = p.gpu_info.devices.iter().map(|d| d.limit_level.clone());
         let raise = raise_limit(p, limits, gauge);
-        actions.extend(raise.filter(|_| headroom != Headroom::Safe && !host_is_full));
+        actions.extend(
+            raise.filter(|_| headroom != Headroom::Safe && fullest.unreachable_limit.is_none()),
+        );
     } else if let Some(plan) = run.plan.as_ref().filter(|_| is_estimate_trusted(run)) {
         actions.extend(lower_share(plan, gauge, headroom));
         actions.extend(widen_pool(p, plan, gauge));
@@ -789,8 +782,7 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
     let all = counted_noun(sweep.cells.len(), "cell");
     let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
-    let is_failed = |c: &&SweepCell| c.status == "failed";
-    let failed: Vec<&SweepCell> = sweep.cells.iter().filter(is_failed).collect();
+    let failed: Vec<&SweepCell> = sweep.cells.iter().filter(|c| c.is_failed()).collect();
     let mut text = match failed.len() {
         0 => format!("{measured} of {all} measured"),
         n => {

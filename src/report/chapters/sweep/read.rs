@@ -183,6 +183,11 @@ impl SweepCell {
         self.status == "done"
     }
 
+    /// Whether it was tried and failed.
+    pub fn is_failed(&self) -> bool {
+        self.status == "failed"
+    }
+
     /// Whether its figures are those between its neighbours.
     pub fn is_interpolated(&self) -> bool {
         self.status == INTERPOLATED
