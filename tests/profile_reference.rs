@@ -8,6 +8,7 @@ use common::e2e::{
 use common::jq::Desk;
 use common::{docker, whole_seconds};
 use serde_json::Value;
+use std::path::Path;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -166,6 +167,14 @@ fn an_idle_container_three_times() {
     }
 }
 
+/// Whether the kernel resets `memory.peak` for one descriptor alone.
+fn resets_peaks_for_itself() -> bool {
+    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0));
+    v2 && (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+}
+
 /// The mark of an earlier, larger run is of no help: only what is read meanwhile can tell.
 #[test]
 fn a_container_that_once_held_more() {
@@ -175,11 +184,15 @@ fn a_container_that_once_held_more() {
     let extra = PROMISED.extra();
     for _ in 0..3 {
         let document = profile(&engine, &["-m", "reference/truth", "--num-iters=5", &extra]);
+        PROMISED.holds(&document);
+        // From Linux 6.12 on a reader resets the mark for itself, and does not see the old one.
+        if resets_peaks_for_itself() {
+            continue;
+        }
         assert_ne!(
             document["memory_breakdown"]["per_gpu"][0]["peak_source"],
             "kernel_peak"
         );
-        PROMISED.holds(&document);
         assert!(
             codes(&document).contains(&"higher_peak_outside_load"),
             "{:?}",
