@@ -123,7 +123,7 @@ fn table_model(folder: &Path, short: &str, name: &str) -> Result<Model, Unknown>
 
 /// The groups of a case.
 fn groups_of(case: &Value, deployment: &Deployment) -> Vec<String> {
-    let mut groups = vec![format!("engine {}", deployment.engine.name())];
+    let mut groups = vec![format!("engine {}", deployment.engine.name)];
     if let (EngineId::Vllm, Some(v)) = (deployment.engine, deployment.version) {
         let generation = match v.minor {
             0..8 => "vLLM before 0.8",

@@ -121,7 +121,7 @@ fn every_other_case_is_read_as_a_person_reads_it() {
                 continue;
             }
             table.compare(
-                engine.name(),
+                engine.name,
                 &id,
                 key,
                 expected,
@@ -146,8 +146,8 @@ fn a_log_of_unknown_origin_finds_its_engine() {
             let engine = engine_of(&truth);
             let told = report(Box::new(AutoParser::new()), &log).engine;
             seen += 1;
-            if told != engine.name() {
-                wrong.push(format!("{id}: of {}, told as {told}", engine.name()));
+            if told != engine.name {
+                wrong.push(format!("{id}: of {}, told as {told}", engine.name));
             }
         }
     }

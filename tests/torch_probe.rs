@@ -319,10 +319,13 @@ fn a_result_that_is_none_is_none() {
     let failed = include_str!("fixtures/transformers/no-such-model.json");
     for text in ["", "{}", "[1]", failed, r#"{"schema": 2}"#, &CPU[..400]] {
         assert!(
-            engine.read_memory(BenchKind::Probe, text).is_none(),
+            (engine.read_memory)(BenchKind::Probe, text).is_none(),
             "{text}"
         );
-        assert!(engine.read_bench(BenchKind::Probe, text).is_err(), "{text}");
+        assert!(
+            (engine.read_bench)(BenchKind::Probe, text).is_err(),
+            "{text}"
+        );
     }
     let profile = probed(host(), &[GIB], 0, failed).derive();
     assert!(profile.torch_memory.is_none());

@@ -81,7 +81,7 @@ pub fn replies(engine: &str, bytes: &[u8]) {
     let engine = EngineId::from_name(engine).expect("an engine of the list");
     let text = String::from_utf8_lossy(bytes);
     let probes: Vec<Probe> = engine
-        .endpoints()
+        .endpoints
         .iter()
         .map(|path| Probe {
             path: (*path).to_owned(),
@@ -90,11 +90,11 @@ pub fn replies(engine: &str, bytes: &[u8]) {
             ..Probe::default()
         })
         .collect();
-    let _ = engine.read_probes(&probes);
+    let _ = (engine.read_probes)(&probes);
     for kind in [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve] {
-        let _ = engine.read_bench(kind, &text);
+        let _ = (engine.read_bench)(kind, &text);
         for line in text.lines() {
-            let _ = engine.bench_progress(kind, line);
+            let _ = (engine.bench_progress)(kind, line);
         }
     }
 }

@@ -69,7 +69,7 @@ impl AttachedEngine {
         let (engine, recognition) = match (named, engine::recognise(&found.facts)) {
             (Some(wanted), recognised) => {
                 let engine = EngineId::from_name(wanted)?;
-                let same = recognised.filter(|(e, _)| e.name() == engine.name());
+                let same = recognised.filter(|(e, _)| e.name == engine.name);
                 let recognition = Recognition {
                     evidence: format!("named by --engine {wanted}"),
                     serving: same.is_some_and(|(_, r)| r.serving),
@@ -197,8 +197,8 @@ async fn behind_its_command(
         return Some(detected);
     }
     for engine in EngineId::ALL.iter().copied() {
-        for (path, sign) in engine.identity() {
-            let port = engine.default_port();
+        for (path, sign) in engine.identity {
+            let port = engine.default_port;
             // On a shared network another container may answer.
             if runtime.port_listener(&found.facts, port) != Listener::Container {
                 continue;
@@ -253,7 +253,7 @@ mod tests {
             words("python3 -m sglang.launch_server --model-path m --port 30000"),
         ];
         let (engine, recognition) = among_processes(&facts, &commands).expect("a server");
-        assert_eq!(engine.name(), "sglang");
+        assert_eq!(engine.name, "sglang");
         assert!(
             recognition.serving && recognition.evidence.contains("/start.sh"),
             "{recognition:?}"

@@ -134,7 +134,7 @@ impl Bench<'_> {
                 last_words = Some(text.trim().to_owned());
             }
             recorder.record_line(at_ns, LineSource::Exec(index), stream, &text, in_process);
-            match plan.attached.engine.bench_progress(setup.kind, &text) {
+            match (plan.attached.engine.bench_progress)(setup.kind, &text) {
                 Some(BenchProgress::Warmup) => recorder.mark_phase(Phase::Warmup, Some(repeat)),
                 Some(BenchProgress::Measuring) if !measuring => {
                     measuring = true;
@@ -282,7 +282,7 @@ impl Bench<'_> {
         })?;
         match self.setup.target {
             Some(_) => read_builtin(text),
-            None => self.plan.attached.engine.read_bench(self.setup.kind, text),
+            None => (self.plan.attached.engine.read_bench)(self.setup.kind, text),
         }
         .map_err(|e| e.to_string())
     }

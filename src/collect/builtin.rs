@@ -31,7 +31,7 @@ pub async fn resolve_target(
     let path = plan
         .attached
         .engine
-        .endpoints()
+        .endpoints
         .first()
         .copied()
         .unwrap_or("/");
@@ -43,7 +43,7 @@ pub async fn resolve_target(
     let name = setup.served_model_name.as_ref().unwrap_or(&setup.model);
     Ok(LoadTarget {
         address,
-        dialect: plan.attached.engine.dialect(),
+        dialect: plan.attached.engine.dialect,
         model: name.clone(),
         key: door.key.clone(),
         redactor: plan.attached.found.secrets.redactor(),

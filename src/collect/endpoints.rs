@@ -36,7 +36,7 @@ pub async fn probe_endpoints(
     redactor: &Redactor,
 ) -> Vec<Probe> {
     let one = |path: &'static str| ask_one(runtime, door, path, clock, redactor);
-    let mut paths = engine.endpoints().iter().copied();
+    let mut paths = engine.endpoints.iter().copied();
     let mut probes = Vec::new();
     if let Some(first) = paths.next() {
         probes.push(one(first).await);
@@ -75,7 +75,7 @@ pub async fn watch_gauges(
     cancel: CancellationToken,
 ) -> Vec<EngineGauges> {
     let mut gauges = Vec::new();
-    let Some(path) = engine.gauges_endpoint() else {
+    let Some(path) = engine.gauges_endpoint else {
         return gauges;
     };
     let mut ticks = interval(every);
@@ -93,7 +93,7 @@ pub async fn watch_gauges(
             continue;
         }
         let at_ns = probe.at_ns;
-        let facts = engine.read_probes(&[probe]);
+        let facts = (engine.read_probes)(&[probe]);
         gauges.push(EngineGauges {
             at_ns,
             kv_cache_usage: facts.kv_cache_usage,

@@ -181,7 +181,7 @@ impl LoadedCapture {
             ended_at_ns,
             host,
             container: facts.clone(),
-            engine: plan.attached.engine.name().into(),
+            engine: plan.attached.engine.name.into(),
             engine_evidence: plan.attached.evidence.clone(),
             mode: plan.attached.mode,
             shared_start: observations.shared_start,

@@ -45,7 +45,7 @@ pub struct Launch<'a> {
 /// tokens are passed as environment variables.
 pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Failure> {
     let Launch { preset, engine, .. } = launch;
-    let default_port = engine.default_port();
+    let default_port = engine.default_port;
     let job = ServeJob {
         model: launch.model,
         port: default_port,
@@ -204,7 +204,7 @@ fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
         env: serve.env.iter().cloned().collect(),
         ..Default::default()
     };
-    engine.settings(&facts).port
+    (engine.settings)(&facts).port
 }
 
 /// The engine in an image: as named by the user, else detected from the image's name.

@@ -15,11 +15,10 @@ pub(super) async fn pull_model(
     stop: &StopSignal,
     progress: &Sink,
 ) -> Result<(), Failure> {
-    let model = plan.request.model.as_deref();
-    let Some([show, pull]) = model.and_then(|m| plan.attached.engine.pull_commands(m)) else {
+    let commands = plan.attached.engine.pull_commands;
+    let (Some([show, pull]), Some(model)) = (commands, plan.request.model.as_deref()) else {
         return Ok(());
     };
-    let model = model.unwrap_or_default();
     let mut last = String::new();
     for (argv, fetches) in [(show, false), (pull, true)] {
         if fetches {
@@ -27,7 +26,13 @@ pub(super) async fn pull_model(
         }
         let request = ExecRequest {
             run_id: plan.run_id.clone(),
-            ..ExecRequest::for_command(argv)
+            ..ExecRequest::for_command(
+                [argv, &[model]]
+                    .concat()
+                    .iter()
+                    .map(|w| (*w).to_owned())
+                    .collect(),
+            )
         };
         let sink = |_, line: String| {
             if !line.trim().is_empty() {

@@ -58,7 +58,7 @@ pub async fn engine_answers(
     if runtime.port_listener(&found.facts, port) != Listener::Container {
         return false;
     }
-    let Some(path) = engine.endpoints().first() else {
+    let Some(path) = engine.endpoints.first() else {
         return false;
     };
     // Only from outside: an exec into an idle container is too expensive for this.
@@ -74,7 +74,7 @@ pub async fn inspect_setup(
 ) -> Result<Setup, Failure> {
     let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let kind = plan.kind;
-    let settings = plan.attached.engine.settings(facts);
+    let settings = (plan.attached.engine.settings)(facts);
     let key = plan.attached.found.secrets.api_key().map(str::to_owned);
     let door = EngineEndpoint {
         facts: facts.clone(),
@@ -116,7 +116,7 @@ pub async fn inspect_setup(
             .hint("is it still loading? see its log; --bench none samples without a load"));
         }
     }
-    let probed = plan.attached.engine.read_probes(&probes);
+    let probed = (plan.attached.engine.read_probes)(&probes);
     let asked = plan.request.model.clone();
     let model = asked.or(probed.model).or(settings.model);
     let mut execs = Vec::new();
@@ -165,8 +165,8 @@ pub fn bench_workdir(plan: &CapturePlan) -> String {
 
 /// The port of the engine inside its container, from its command.
 pub fn engine_port(engine: EngineId, facts: &ContainerFacts) -> u16 {
-    let port = engine.settings(facts).port;
-    port.unwrap_or(engine.default_port())
+    let port = (engine.settings)(facts).port;
+    port.unwrap_or(engine.default_port)
 }
 
 impl BenchSetup {
@@ -188,7 +188,7 @@ impl BenchSetup {
             workdir: &self.workdir,
             repeat,
         };
-        let planned = plan.attached.engine.bench(&job, self.help.as_deref());
+        let planned = (plan.attached.engine.bench)(&job, self.help.as_deref());
         planned.map_err(refused_plan)
     }
 }
@@ -235,7 +235,7 @@ async fn ask_flags(
     execs: &mut Vec<ExecOutcome>,
     progress: &Sink,
 ) -> Result<Option<String>, Failure> {
-    let Some(argv) = plan.attached.engine.bench_help(kind) else {
+    let Some(argv) = (plan.attached.engine.bench_help)(kind) else {
         return Ok(None);
     };
     let key = (plan.attached.program_state.as_ref())
@@ -271,7 +271,7 @@ async fn ask_flags_now(
     let program = argv.first().cloned();
     let first = ask_help(plan, argv, clock, stop, execs).await?;
     let text = first.as_ref().map_or("", |help| &help.text);
-    let again = plan.attached.engine.bench_help_again(kind, text);
+    let again = (plan.attached.engine.bench_help_again)(kind, text);
     // A program missing from the image needs no second question.
     let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
         return first.map(BenchHelp::if_good);

@@ -47,7 +47,7 @@ impl AttachedEngine {
         stop: &StopSignal,
         progress: &Sink,
     ) -> Result<(), Failure> {
-        let path = self.engine.health_path();
+        let path = self.engine.health_path;
         if self.is_healthy(path).await {
             return Ok(());
         }

@@ -72,7 +72,7 @@ async fn with_and_without(
         .map_err(|f| {
             f.hint("or --engine tensorrt-llm, if the image's name does not identify it")
         })?;
-    let Some(eager) = attached.engine.without_graphs() else {
+    let Some(eager) = attached.engine.without_graphs else {
         return Err(Failure::usage(format!(
             "plimsoll knows no way to run {} without CUDA graphs",
             attached.engine.shown()

@@ -116,11 +116,7 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
     for id in running {
         if let Ok(Some(found)) = runtime.inspect_container(id).await {
             if let Some((engine, recognition)) = engine::recognise(&found.facts) {
-                let simulated = if engine.simulated() {
-                    ", simulated"
-                } else {
-                    ""
-                };
+                let simulated = if engine.simulated { ", simulated" } else { "" };
                 let state = if recognition.serving {
                     "serving"
                 } else {

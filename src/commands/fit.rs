@@ -82,7 +82,7 @@ pub fn check_idle(
     };
     let job = ServeJob {
         model,
-        port: attached.engine.default_port(),
+        port: attached.engine.default_port,
         settings: &request.settings,
         extra_engine_args: &request.extra_engine_args,
     };

@@ -117,13 +117,13 @@ impl StartTarget {
                 env: line.env.clone(),
                 ..ContainerFacts::default()
             };
-            engine.settings(&facts).model
+            (engine.settings)(&facts).model
         });
         Ok(StartTarget {
             preset: line.preset(),
             model: model.unwrap_or_default(),
             image,
-            engine_name: Some(engine.name().to_owned()),
+            engine_name: Some(engine.name.to_owned()),
             engine,
             line: Some(line),
         })

@@ -11,7 +11,7 @@ use serde_json::json;
 #[test]
 fn a_toy_engine_is_named_recognised_and_its_log_read() {
     let toy = EngineId::from_name("Toy-Serve").unwrap();
-    assert_eq!(toy.name(), "toy");
+    assert_eq!(toy.name, "toy");
     assert!(EngineId::all_names().ends_with(", toy"));
     let facts = ContainerFacts {
         argv: vec!["toy-serve".into(), "m".into()],
@@ -19,7 +19,7 @@ fn a_toy_engine_is_named_recognised_and_its_log_read() {
     };
     let (engine, recognition) = recognise(&facts).unwrap();
     assert_eq!((engine, recognition.serving), (toy, true));
-    assert_eq!(engine.settings(&facts).model.as_deref(), Some("m"));
+    assert_eq!((engine.settings)(&facts).model.as_deref(), Some("m"));
     let line = b"toy-serve: ready";
     let mut parser = parser_of(toy);
     parser.line(line, None);

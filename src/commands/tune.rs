@@ -688,7 +688,7 @@ fn start_commands(
             let argv = engine.map_or_else(Vec::new, |engine| {
                 engine.serve_argv(&ServeJob {
                     model: &shown.model,
-                    port: engine.default_port(),
+                    port: engine.default_port,
                     settings: &shown.settings,
                     extra_engine_args: &shown.engine_args,
                 })

@@ -84,7 +84,7 @@ mod tests {
     /// A profile of a server with this command.
     fn profile_of(engine: EngineId, argv: &[String]) -> Profile {
         let capture = Capture {
-            engine: engine.name().into(),
+            engine: engine.name.into(),
             ..Capture::default()
         };
         let facts = ContainerFacts {
@@ -92,8 +92,8 @@ mod tests {
             ..ContainerFacts::default()
         };
         let mut profile = derive_profile(&capture, [], []);
-        profile.engine_metadata.engine_type = engine.name().into();
-        profile.configuration.requested = engine.settings(&facts).values;
+        profile.engine_metadata.engine_type = engine.name.into();
+        profile.configuration.requested = (engine.settings)(&facts).values;
         profile
     }
 
@@ -154,7 +154,7 @@ mod tests {
             measured.on_cpu = false;
             assert_eq!(measured, cell, "{engine:?}");
             let line = json!({
-                "model": "m", "engine": engine.name(), "tp": server.settings.tensor_parallel_size,
+                "model": "m", "engine": engine.name, "tp": server.settings.tensor_parallel_size,
                 "max_model_len": 4096, "gpu_memory_utilization": server.settings.gpu_memory_utilization,
                 "max_num_batched_tokens": tokens, "max_num_seqs": sequences,
             });

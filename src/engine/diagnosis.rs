@@ -62,7 +62,7 @@ impl CaseFacts {
             .filter_map(|fact| fact.split_once('='))
             .map(|(name, value)| (name.to_owned(), Value::from(value)))
             .collect();
-        let engine = self.engine.map(|engine| engine.name());
+        let engine = self.engine.map(|engine| engine.name);
         serde_json::json!({"engine": engine, "container": container})
     }
 
@@ -333,7 +333,7 @@ impl CauseFinder {
             });
         }
         let engine = self.facts.engine.or_else(|| self.engine.engine());
-        let engine = engine.map_or("", |engine| engine.name());
+        let engine = engine.map_or("", |engine| engine.name);
         // The reference engine prints as vLLM does.
         let engine = match engine {
             "" | "reference" | "transformers" => "vllm",

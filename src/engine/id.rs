@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 macro_rules! engines {
     ($($(#[$only:meta])? $id:ident = $engine:expr;)*) => {
-        /// An engine. It derefs to what is known of it: `EngineId::Vllm.default_port()`.
+        /// An engine. It derefs to what is known of it: `EngineId::Vllm.default_port`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs)]
         pub enum EngineId {
@@ -21,7 +21,7 @@ macro_rules! engines {
         }
 
         impl Deref for EngineId {
-            type Target = dyn Engine;
+            type Target = Engine;
 
             fn deref(&self) -> &Self::Target {
                 match self {
@@ -33,17 +33,17 @@ macro_rules! engines {
 }
 
 engines! {
-    Reference = reference::Reference;
-    Tgi = tgi::Tgi;
-    TensorRtLlm = tensorrt_llm::TensorRtLlm;
-    Vllm = vllm::Vllm;
-    Sglang = sglang::Sglang;
+    Reference = reference::ENGINE;
+    Tgi = tgi::ENGINE;
+    TensorRtLlm = tensorrt_llm::ENGINE;
+    Vllm = vllm::ENGINE;
+    Sglang = sglang::ENGINE;
     // Before Ollama: its runner writes the same lines, and a log of these alone is llama.cpp's.
-    LlamaCpp = llama_cpp::LlamaCpp;
-    Ollama = ollama::Ollama;
-    Transformers = transformers::Transformers;
+    LlamaCpp = llama_cpp::ENGINE;
+    Ollama = ollama::ENGINE;
+    Transformers = transformers::ENGINE;
     #[cfg(test)]
-    Toy = toy::Toy;
+    Toy = toy::ENGINE;
 }
 
 impl EngineId {
@@ -78,7 +78,7 @@ impl EngineId {
     }
 
     fn plain_names(self) -> impl Iterator<Item = String> {
-        let names = std::iter::once(self.name()).chain(self.aliases().iter().copied());
+        let names = std::iter::once(self.name).chain(self.aliases.iter().copied());
         names.map(plain_name)
     }
 }

@@ -95,7 +95,7 @@ impl LoadLimits {
 
     /// Those of the engine of this name.
     pub fn of_engine(name: &str) -> LoadLimits {
-        EngineId::from_name(name).map_or(LoadLimits::UNKNOWN, |engine| engine.load_limits())
+        EngineId::from_name(name).map_or(LoadLimits::UNKNOWN, |engine| engine.load_limits)
     }
 
     /// The settings that raise the limit of `resource`, sentences.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn the_setting_is_the_engines_own() {
         let first = |engine: EngineId, resource, on_cpu| {
-            let advice = engine.load_limits().advice(resource, on_cpu);
+            let advice = engine.load_limits.advice(resource, on_cpu);
             advice.first().cloned().unwrap_or_default()
         };
         use Resource::*;

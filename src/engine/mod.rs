@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 
 /// A fresh parser for `engine`'s log, with or without a carrier's wrapping.
 pub fn parser_of(engine: EngineId) -> Box<dyn LogParser> {
-    Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
+    Box::new(log::unwrap::Unwrapped::new((engine.log_parser)()))
 }
 
 /// The engine of a container: the first with its server as process 1, else the first recognised by
@@ -57,7 +57,7 @@ pub fn parser_of(engine: EngineId) -> Box<dyn LogParser> {
 pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     let mut present = None;
     for engine in EngineId::ALL.iter().copied() {
-        match engine.recognise(facts) {
+        match (engine.recognise)(facts) {
             Some(found) if found.serving => return Some((engine, found)),
             found => present = present.or(found.map(|found| (engine, found))),
         }
@@ -65,9 +65,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     present
 }
 
-/// What is constant about an engine.
+/// Everything plimsoll knows about one engine: what is constant, and the functions that read what it
+/// writes and plan what it runs.
 #[derive(Debug, Clone, Copy)]
-pub struct EngineDescription {
+pub struct Engine {
     /// The name in flags and documents: `vllm`.
     pub name: &'static str,
     /// The name that people read, where it is another: `llama.cpp`.
@@ -97,6 +98,9 @@ pub struct EngineDescription {
     /// Name of the histogram of queueing time in the metrics, seconds; `None` for an engine without
     /// one.
     pub queue_histogram: Option<&'static str>,
+    /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
+    /// data that other clients need.
+    pub gauges_endpoint: Option<&'static str>,
     /// Words that only this engine's log lines contain, at least four bytes each and at most 64:
     /// they identify a log of unknown origin ([`log::auto`]).
     pub log_marks: &'static [&'static str],
@@ -107,6 +111,8 @@ pub struct EngineDescription {
     pub program: &'static [&'static str],
     /// The words that make an image of it serve, with places for `{model}` and `{port}`.
     pub serve: &'static str,
+    /// The same where the model is a file (a path, or a name that ends in `.gguf`), if it differs.
+    pub serve_file: Option<&'static str>,
     /// The whole command of its server, where it is not `program` and `serve`.
     pub serve_alone: Option<&'static str>,
     /// Variables for a server that plimsoll starts, with the same places.
@@ -120,174 +126,114 @@ pub struct EngineDescription {
     /// The default load generators: for a serving container, and for an idle one. An engine without
     /// a usable bench has [`LoadKind::Builtin`] for the first.
     pub default_loads: (LoadKind, LoadKind),
-}
-
-impl EngineDescription {
-    /// The defaults of an engine that names no more.
-    pub const UNKNOWN: EngineDescription = EngineDescription {
-        name: "",
-        shown: None,
-        aliases: &[],
-        simulated: false,
-        without_graphs: None,
-        estimated_as: None,
-        load_limits: LoadLimits::UNKNOWN,
-        release_images: &[],
-        takes_all_gpus: false,
-        default_port: 8000,
-        endpoints: &[],
-        identity: &[],
-        queue_histogram: None,
-        log_marks: &[],
-        own_log_marks: &[],
-        program: &[],
-        serve: "",
-        serve_alone: None,
-        serve_env: &[],
-        serve_settings: true,
-        health_path: "/health",
-        dialect: Dialect::Completions,
-        default_loads: (LoadKind::Serve, LoadKind::Latency),
-    };
-}
-
-/// Methods that read a field of an engine's description.
-macro_rules! described {
-    ($($field:ident: $kind:ty;)*) => {
-        $(
-            #[doc = concat!("[`EngineDescription::", stringify!($field), "`].")]
-            fn $field(&self) -> $kind {
-                self.description().$field
-            }
-        )*
-    };
-}
-
-/// Everything plimsoll knows about one engine.
-pub trait Engine: Sync {
-    /// What is constant about it.
-    fn description(&self) -> &'static EngineDescription;
-
-    described! {
-        name: &'static str;
-        aliases: &'static [&'static str];
-        simulated: bool;
-        without_graphs: Option<&'static [&'static str]>;
-        estimated_as: Option<EngineId>;
-        load_limits: LoadLimits;
-        release_images: &'static [&'static str];
-        takes_all_gpus: bool;
-        default_port: u16;
-        endpoints: &'static [&'static str];
-        identity: &'static [(&'static str, &'static str)];
-        queue_histogram: Option<&'static str>;
-        log_marks: &'static [&'static str];
-        own_log_marks: &'static [&'static str];
-        dialect: Dialect;
-        program: &'static [&'static str];
-        health_path: &'static str;
-    }
-
-    /// The name that people read.
-    fn shown(&self) -> &'static str {
-        let description = self.description();
-        description.shown.unwrap_or(description.name)
-    }
-
-    /// Recognises the engine in a container by command, image and labels.
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition>;
-
-    /// Settings in the command and environment of process 1.
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
-
-    /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
-    /// data that other clients need.
-    fn gauges_endpoint(&self) -> Option<&'static str> {
-        self.endpoints().iter().copied().find(|p| *p == "/metrics")
-    }
-
-    /// Reads the endpoints' replies.
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
-
-    /// What the log of a running engine lacks about memory, and how to enable it: one sentence.
-    /// `on_gpu`: its memory is a GPU's.
-    fn missing_log_detail(&self, _log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
-        None
-    }
-
-    /// Fraction of a GPU's memory that this release takes by default.
-    fn default_memory_fraction(&self, _version: &str) -> Option<f64> {
-        None
-    }
-
-    /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
-    fn log_parser(&self) -> Box<dyn LogParser>;
-
-    /// The default load generator.
-    fn default_bench(&self, serving: bool) -> LoadKind {
-        let (for_server, for_idle) = self.description().default_loads;
-        if serving { for_server } else { for_idle }
-    }
-
-    /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        None
-    }
-
-    /// A second command for the case that the first prints no flags. `first` is the first one's
-    /// output, stdout and stderr; it is empty if the image lacks the program. `None` if the first
-    /// answer suffices or no other command helps.
-    fn bench_help_again(&self, _kind: BenchKind, _first: &str) -> Option<Vec<String>> {
-        None
-    }
-
-    /// The command that runs the bench. `help` is the output of [`Engine::bench_help`], or that of
-    /// [`Engine::bench_help_again`] where it was asked.
-    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError>;
-
-    /// The program of a bench client that is a Python script and may run many times in one process:
+    /// The program of a serving bench that is a Python script and may run many times in one process:
     /// only its imports persist between runs. `None`: each run needs its own process.
-    fn kept_program(&self, _kind: BenchKind) -> Option<&'static str> {
-        None
-    }
-
+    pub kept_program: Option<&'static str>,
+    /// Commands that check for a model in a serving container, and that fetch it; the model is their
+    /// last word. `None` where the server does so itself.
+    pub pull_commands: Option<[&'static [&'static str]; 2]>,
+    /// Entrypoint and command that make a container of its image wait idly.
+    pub idle: (Option<&'static str>, &'static str),
+    /// Recognises the engine in a container by command, image and labels.
+    pub recognise: fn(&ContainerFacts) -> Option<Recognition>,
+    /// Settings in the command and environment of process 1.
+    pub settings: fn(&ContainerFacts) -> ServerSettings,
+    /// Reads the endpoints' replies.
+    pub read_probes: fn(&[Probe]) -> ProbeFacts,
+    /// What the log of a running engine lacks about memory, and how to enable it: one sentence. The
+    /// second argument: whether its memory is a GPU's.
+    pub missing_log_detail: fn(&LogReport, bool) -> Option<&'static str>,
+    /// Fraction of a GPU's memory that a release, by its version, takes by default.
+    pub default_memory_fraction: fn(&str) -> Option<f64>,
+    /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
+    pub log_parser: fn() -> Box<dyn LogParser>,
+    /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
+    pub bench_help: fn(BenchKind) -> Option<Vec<String>>,
+    /// A second command for the case that the first prints no flags. The second argument is the
+    /// first one's output, stdout and stderr; it is empty if the image lacks the program. `None` if
+    /// the first answer suffices or no other command helps.
+    pub bench_help_again: fn(BenchKind, &str) -> Option<Vec<String>>,
+    /// The command that runs the bench. The second argument is the output of [`Engine::bench_help`],
+    /// or that of [`Engine::bench_help_again`] where it was asked.
+    pub bench: fn(&BenchJob<'_>, Option<&str>) -> Result<BenchPlan, PlanError>,
     /// Reads the bench's result file.
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError>;
-
+    pub read_bench: fn(BenchKind, &str) -> Result<BenchResult, ReadError>,
     /// Memory as a probe inside the engine's process measured it, if the bench is one.
-    fn read_memory(&self, _kind: BenchKind, _result: &str) -> Option<torch_probe::TorchReport> {
-        None
-    }
-
+    pub read_memory: fn(BenchKind, &str) -> Option<torch_probe::TorchReport>,
     /// The part of the bench's run that an output line begins, if any. A beginning may be reported
     /// several times, and the first counts; steps count only after the measured part has begun. A
     /// line may contain several states of one progress bar, separated by carriage returns.
-    fn bench_progress(&self, _kind: BenchKind, _line: &str) -> Option<BenchProgress> {
-        None
-    }
+    pub bench_progress: fn(BenchKind, &str) -> Option<BenchProgress>,
+}
 
-    /// [`EngineDescription::serve`], where it depends on the model.
-    fn serve_words(&self, _model: &str) -> &'static str {
-        self.description().serve
-    }
-
-    /// How the command of its server begins, also where its images' entrypoint supplies that.
-    fn server_program(&self) -> Vec<String> {
-        let description = self.description();
-        match description.program {
-            [] => vec![description.name.to_owned(), "serve".to_owned()],
-            words => words.iter().map(|w| (*w).to_owned()).collect(),
+impl Engine {
+    /// What holds for an engine that says no more than how its log is read and its bench is run (or
+    /// why it has none).
+    pub const fn defaults(
+        log_parser: fn() -> Box<dyn LogParser>,
+        bench: fn(&BenchJob<'_>, Option<&str>) -> Result<BenchPlan, PlanError>,
+    ) -> Engine {
+        Engine {
+            name: "",
+            shown: None,
+            aliases: &[],
+            simulated: false,
+            without_graphs: None,
+            estimated_as: None,
+            load_limits: LoadLimits::UNKNOWN,
+            release_images: &[],
+            takes_all_gpus: false,
+            default_port: 8000,
+            endpoints: &[],
+            identity: &[],
+            queue_histogram: None,
+            gauges_endpoint: None,
+            log_marks: &[],
+            own_log_marks: &[],
+            program: &[],
+            serve: "",
+            serve_file: None,
+            serve_alone: None,
+            serve_env: &[],
+            serve_settings: true,
+            health_path: "/health",
+            dialect: Dialect::Completions,
+            default_loads: (LoadKind::Serve, LoadKind::Latency),
+            kept_program: None,
+            pull_commands: None,
+            idle: (Some("sleep"), "infinity"),
+            recognise: |_| None,
+            settings: |_| ServerSettings::default(),
+            read_probes: |_| ProbeFacts::default(),
+            missing_log_detail: |_, _| None,
+            default_memory_fraction: |_| None,
+            log_parser,
+            bench_help: |_| None,
+            bench_help_again: |_, _| None,
+            bench,
+            read_bench: |_, _| Err(ReadError::Missing("a bench: the engine has none")),
+            read_memory: |_, _| None,
+            bench_progress: |_, _| None,
         }
     }
 
-    /// Commands that check for a model in a serving container, and that fetch it; `None` where the server does so itself.
-    fn pull_commands(&self, _model: &str) -> Option<[Vec<String>; 2]> {
-        None
+    /// The name that people read.
+    pub fn shown(&self) -> &'static str {
+        self.shown.unwrap_or(self.name)
     }
 
-    /// Entrypoint and command that make a container of its image wait idly.
-    fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
-        (Some(vec!["sleep".to_owned()]), vec!["infinity".to_owned()])
+    /// The default load generator.
+    pub fn default_bench(&self, serving: bool) -> LoadKind {
+        let (for_server, for_idle) = self.default_loads;
+        if serving { for_server } else { for_idle }
+    }
+
+    /// How the command of its server begins, also where its images' entrypoint supplies that.
+    pub fn server_program(&self) -> Vec<String> {
+        match self.program {
+            [] => vec![self.name.to_owned(), "serve".to_owned()],
+            words => words.iter().map(|w| (*w).to_owned()).collect(),
+        }
     }
 }
 
@@ -420,30 +366,31 @@ pub struct ServePlan {
 impl EngineId {
     /// Command and environment that make a container of this engine serve (`plimsoll run`).
     pub fn serve(self, job: &ServeJob<'_>) -> ServePlan {
-        self.plan_server(job, self.serve_words(job.model))
+        let is_file = job.model.ends_with(".gguf") || job.model.starts_with('/');
+        let words = self.serve_file.filter(|_| is_file).unwrap_or(self.serve);
+        self.plan_server(job, words)
     }
 
     /// The whole command of a server in a container that waits idly.
     pub fn serve_argv(self, job: &ServeJob<'_>) -> Vec<String> {
-        if let Some(words) = self.description().serve_alone {
+        if let Some(words) = self.serve_alone {
             return self.plan_server(job, words).cmd;
         }
-        let program = self.program().iter().map(|w| (*w).to_owned());
+        let program = self.program.iter().map(|w| (*w).to_owned());
         program.chain(self.serve(job).cmd).collect()
     }
 
     fn plan_server(self, job: &ServeJob<'_>, words: &str) -> ServePlan {
-        let engine = self.description();
         let port = job.port.to_string();
         // The model last: its name may contain anything.
         let fill = |text: &str| text.replace("{port}", &port).replace("{model}", job.model);
         let mut cmd: Vec<String> = words.split_whitespace().map(fill).collect();
-        let variables = engine.serve_env.iter();
+        let variables = self.serve_env.iter();
         let mut env: Vec<(String, String)> = variables
             .map(|(name, value)| ((*name).to_owned(), fill(value)))
             .collect();
         let settings = arguments_of(self, job.settings).into_iter();
-        for words in settings.filter(|_| engine.serve_settings) {
+        for words in settings.filter(|_| self.serve_settings) {
             match words[0].split_once('=') {
                 Some((name, value)) if !name.starts_with('-') => {
                     env.push((name.to_owned(), value.to_owned()));
@@ -455,7 +402,7 @@ impl EngineId {
         ServePlan {
             cmd,
             env,
-            health_path: engine.health_path,
+            health_path: self.health_path,
         }
     }
 }
@@ -467,14 +414,14 @@ mod tests {
     #[test]
     fn engines_by_name_and_by_container() {
         for engine in EngineId::ALL {
-            assert_eq!(EngineId::from_name(engine.name()), Ok(*engine));
-            assert_eq!(engine.log_parser().report().engine, engine.name());
+            assert_eq!(EngineId::from_name(engine.name), Ok(*engine));
+            assert_eq!((engine.log_parser)().report().engine, engine.name);
         }
         let facts = |argv: &[&str]| ContainerFacts {
             argv: argv.iter().map(|w| (*w).to_owned()).collect(),
             ..ContainerFacts::default()
         };
-        let name = |argv: &[&str]| recognise(&facts(argv)).map(|(e, r)| (e.name(), r.serving));
+        let name = |argv: &[&str]| recognise(&facts(argv)).map(|(e, r)| (e.name, r.serving));
         assert_eq!(name(&["vllm", "serve", "m"]), Some(("vllm", true)));
         assert_eq!(
             name(&["/reference-engine", "idle"]),
@@ -487,7 +434,7 @@ mod tests {
             ..facts(&["/opt/llama-server", "-m", "m.gguf"])
         };
         assert_eq!(
-            recognise(&facts).map(|(e, r)| (e.name(), r.serving)),
+            recognise(&facts).map(|(e, r)| (e.name, r.serving)),
             Some(("llama_cpp", true))
         );
     }
@@ -498,7 +445,7 @@ mod tests {
             let engine = EngineId::from_name(engine).unwrap();
             let mut parser = parser_of(engine);
             lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
-            engine.missing_log_detail(&parser.report(), on_gpu)
+            (engine.missing_log_detail)(&parser.report(), on_gpu)
         };
         let quiet = "INFO 01-01 00:00:00 [gpu_worker.py:1] Available KV cache memory: 2.0 GiB";
         let loud = "DEBUG 01-01 00:00:00 [gpu_worker.py:1] Memory profiling takes 1.0 seconds. Total non KV cache memory: 1.5GiB; torch peak memory increase: 0.2GiB; non-torch forward increase memory: 0.1GiB; weights memory: 1.2GiB.";
@@ -526,13 +473,11 @@ mod tests {
     fn help_is_asked_again_where_the_first_answer_is_no_list() {
         let vllm = EngineId::from_name("vllm").unwrap();
         assert_eq!(
-            vllm.bench_help(BenchKind::Latency).unwrap().join(" "),
+            (vllm.bench_help)(BenchKind::Latency).unwrap().join(" "),
             "vllm bench latency --help=all"
         );
-        let again = |first: &str| {
-            vllm.bench_help_again(BenchKind::Latency, first)
-                .map(|a| a.join(" "))
-        };
+        let again =
+            |first: &str| (vllm.bench_help_again)(BenchKind::Latency, first).map(|a| a.join(" "));
         assert_eq!(
             again("\nParameters matching 'all':\n  --x X\n").as_deref(),
             Some("vllm bench latency --help")

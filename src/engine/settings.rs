@@ -95,7 +95,7 @@ impl Setting {
 
     /// The engine's own names for it, the preferred one first; none if it has no such setting.
     pub fn names(&self, engine: EngineId) -> impl Iterator<Item = &str> {
-        let own = self.engines.get(engine.name()).into_iter();
+        let own = self.engines.get(engine.name).into_iter();
         own.flat_map(|e| e.names.iter().map(String::as_str))
     }
 
@@ -130,14 +130,14 @@ impl Setting {
 
     /// What the engine calls a value: `fp8` of vLLM's KV cache is `q8_0` of llama.cpp's.
     pub fn engine_value<'a>(&'a self, engine: EngineId, value: &'a str) -> &'a str {
-        let own = self.engines.get(engine.name());
+        let own = self.engines.get(engine.name);
         own.and_then(|e| e.values.get(value))
             .map_or(value, String::as_str)
     }
 
     /// The words that set it on the engine's command line, or the engine's variable as `NAME=value`.
     fn written(&self, engine: EngineId, value: &str) -> Vec<String> {
-        let own = self.engines.get(engine.name());
+        let own = self.engines.get(engine.name);
         let value = self.engine_value(engine, value);
         let words = own.map_or("", |e| &e.written).split_whitespace();
         words.map(|word| word.replace("{}", value)).collect()
@@ -310,7 +310,7 @@ mod tests {
             let requires = setting.flag.iter().filter_map(|f| f.requires.as_ref());
             requires.for_each(|name| assert!(Setting::named(name).is_some(), "{name}"));
             for engine in setting.engines.keys() {
-                assert!(EngineId::ALL.iter().any(|e| e.name() == engine), "{engine}");
+                assert!(EngineId::ALL.iter().any(|e| e.name == engine), "{engine}");
             }
         }
     }

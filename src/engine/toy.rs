@@ -2,63 +2,28 @@
 //! Its tests show that this is enough.
 
 use super::facts::LogReport;
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{AtNs, ContainerFacts, Probe};
+use super::{Engine, LogParser, Recognition, ServerSettings};
+use crate::capture::AtNs;
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+pub static ENGINE: Engine = Engine {
     name: "toy",
     aliases: &["toy-serve"],
     endpoints: &["/health"],
     log_marks: &["toy-serve:"],
     serve: "toy-serve {model}",
-    ..EngineDescription::UNKNOWN
-};
-
-pub struct Toy;
-
-impl Engine for Toy {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+    recognise: |facts| {
         let serving = facts.argv.first().is_some_and(|word| word == "toy-serve");
-        serving.then(|| Recognition {
-            evidence: "process 1 runs `toy-serve`".to_owned(),
-            serving,
-        })
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        ServerSettings {
-            model: facts.argv.get(1).cloned(),
-            ..ServerSettings::default()
-        }
-    }
-
-    fn read_probes(&self, _probes: &[Probe]) -> ProbeFacts {
-        ProbeFacts::default()
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<ToyLogParser>::default()
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        Err(PlanError::NoSuchBench {
-            engine: "toy",
-            kind: job.kind.as_str(),
-            reason: "it is a toy",
-        })
-    }
-
-    fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
-        Err(ReadError::Missing("a bench"))
-    }
-}
+        serving.then(|| Recognition::serving("process 1 runs `toy-serve`"))
+    },
+    settings: |facts| ServerSettings {
+        model: facts.argv.get(1).cloned(),
+        ..ServerSettings::default()
+    },
+    ..Engine::defaults(
+        || Box::<ToyLogParser>::default(),
+        |job, _| Err(job.no_such_bench("toy", "it is a toy")),
+    )
+};
 
 #[derive(Default)]
 struct ToyLogParser {

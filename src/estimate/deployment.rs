@@ -84,13 +84,13 @@ impl Deployment {
     /// # Errors
     /// No rules are known of the engine.
     pub fn of_engine(engine: EngineId) -> Result<Self, Unknown> {
-        match engine.estimated_as() {
+        match engine.estimated_as {
             Some(rules) => Ok(Deployment {
                 named: (rules != engine).then_some(engine),
                 ..Deployment::with_defaults(rules)
             }),
             None => {
-                let with_rules = EngineId::ALL.iter().filter(|e| e.estimated_as().is_some());
+                let with_rules = EngineId::ALL.iter().filter(|e| e.estimated_as.is_some());
                 let names: Vec<&str> = with_rules.map(|e| e.shown()).collect();
                 let name = engine.shown();
                 Err(

@@ -37,7 +37,7 @@ impl OwnRuns {
         let shipped = engines::gpu_model(deployment).map(|g| g.name.as_str());
         let here = |key: &super::calibration::Key| {
             EngineId::from_name(&key.engine)
-                .is_ok_and(|engine| engine.estimated_as() == Some(deployment.engine))
+                .is_ok_and(|engine| engine.estimated_as == Some(deployment.engine))
                 && Version::leading(&key.version) == Some(version)
                 && key.tp == deployment.tp
                 && (key.gpu == gpu.name || Some(key.gpu.as_str()) == shipped)

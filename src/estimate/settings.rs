@@ -241,7 +241,7 @@ mod tests {
             ..ContainerFacts::default()
         };
         let (own, _) = engine::recognise(&facts).unwrap();
-        let values = own.settings(&facts).values;
+        let values = (own.settings)(&facts).values;
         Deployment::from_settings(own, &values, &values, IllegalValue::IsRefused).unwrap()
     }
 
@@ -288,7 +288,7 @@ mod tests {
                 argv,
                 ..ContainerFacts::default()
             };
-            EngineId::Sglang.settings(&facts).model
+            (EngineId::Sglang.settings)(&facts).model
         };
         assert_eq!(model("sglang serve org/m --tp 2").as_deref(), Some("org/m"));
         assert_eq!(

@@ -152,7 +152,7 @@ fn batches() -> LevelRun {
     };
     let profile = run.profile.as_mut().unwrap();
     profile.parameters.bench = "probe".into();
-    profile.torch_memory = Some(engine.read_memory(kind, result).unwrap().memory);
+    profile.torch_memory = Some((engine.read_memory)(kind, result).unwrap().memory);
     profile.latency_stats = Some(LatencyStats {
         bench: *bench,
         mean_latency_ms: None,
@@ -164,7 +164,7 @@ fn batches() -> LevelRun {
         repeats: vec![RepeatResult {
             repeat: 1,
             peak_bytes: None,
-            result: engine.read_bench(kind, result).unwrap(),
+            result: (engine.read_bench)(kind, result).unwrap(),
             notes: Vec::new(),
         }],
     });

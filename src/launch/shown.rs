@@ -77,9 +77,9 @@ impl Launch {
             None => {
                 let (engine, _) = engine::recognise(&facts)?;
                 (
-                    engine.name().replace('_', "-"),
+                    engine.name.replace('_', "-"),
                     Some(engine),
-                    engine.settings(&facts),
+                    (engine.settings)(&facts),
                 )
             }
         };
@@ -333,7 +333,7 @@ fn read_as(recipe: &Recipe, reader: Option<EngineId>, facts: &ContainerFacts) ->
         if let Some((command, at)) = found.filter(|_| !recipe.program[0].starts_with('-')) {
             facts.argv = [reader.server_program(), command.argv[at..].to_vec()].concat();
         }
-        return reader.settings(&facts);
+        return (reader.settings)(&facts);
     }
     let mut settings = ServerSettings::default();
     let words = match found {

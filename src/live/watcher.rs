@@ -512,8 +512,8 @@ impl KnownContainer {
         let mut look = ContainerScan {
             id: id.to_owned(),
             name: self.found.facts.name.clone(),
-            engine: self.engine.map(|e| e.name().to_owned()),
-            simulated: self.engine.is_some_and(|e| e.simulated()),
+            engine: self.engine.map(|e| e.name.to_owned()),
+            simulated: self.engine.is_some_and(|e| e.simulated),
             host_bytes: host.first().map(|s| s.used_bytes),
             host: host.first().and_then(|s| s.host),
             host_peak_bytes: host.first().and_then(|s| s.kernel_peak_bytes),
@@ -529,20 +529,20 @@ impl KnownContainer {
     /// Reads the engine's pool and load.
     async fn ask_engine(&mut self, clock: &Clock, engine: EngineId, look: &mut ContainerScan) {
         let (runtime, facts) = (&self.runtime, &self.found.facts);
-        let port = engine.settings(facts).port.unwrap_or(engine.default_port());
+        let port = (engine.settings)(facts).port.unwrap_or(engine.default_port);
         if !self.first.iter().any(|p| p.status == Some(200)) {
             self.first.clear();
-            for path in engine.endpoints().iter().filter(|p| **p != METRICS) {
+            for path in engine.endpoints.iter().filter(|p| **p != METRICS) {
                 self.first
                     .extend(get_endpoint(runtime, facts, port, path, clock).await);
             }
         }
         let mut probes = self.first.clone();
-        let asks_metrics = engine.endpoints().contains(&METRICS);
+        let asks_metrics = engine.endpoints.contains(&METRICS);
         if asks_metrics {
             probes.extend(get_endpoint(runtime, facts, port, METRICS, clock).await);
         }
-        let facts = engine.read_probes(&probes);
+        let facts = (engine.read_probes)(&probes);
         look.kv_pool_bytes = facts.kv_cache_bytes;
         look.kv_usage = facts.kv_cache_usage;
         look.kv_used_bytes = facts

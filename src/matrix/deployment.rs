@@ -12,7 +12,7 @@ use crate::estimate::{Deployment, Unknown, Version, case, settings::IllegalValue
 pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment, bool), Unknown> {
     let job = ServeJob {
         model: &server.model,
-        port: engine.default_port(),
+        port: engine.default_port,
         settings: &server.settings,
         extra_engine_args: &server.engine_args,
     };
@@ -24,7 +24,7 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
     if let EnginePlace::Image(preset) = &server.place {
         facts.env.extend(preset.env.clone());
     }
-    let values = engine.settings(&facts).values;
+    let values = (engine.settings)(&facts).values;
     let (mut deployment, draft) =
         Deployment::from_settings(engine, &values, &values, IllegalValue::IsRefused)?;
     if let EnginePlace::Image(preset) = &server.place {
@@ -40,7 +40,7 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
         .max(asked.tensor_parallel_size.map_or(1, u64::from));
     deployment.max_model_len = deployment.max_model_len.or(asked.max_model_len);
     let shards = ["tensor_parallel_size", "num_shard"];
-    let shards_set = !engine.takes_all_gpus() || shards.iter().any(|n| values.contains_key(*n));
+    let shards_set = !engine.takes_all_gpus || shards.iter().any(|n| values.contains_key(*n));
     let settled = shards_set && draft.is_none() && deployment.unmodelled.is_empty();
     Ok((deployment, settled))
 }
@@ -49,7 +49,7 @@ pub fn deployment(server: &ServerConfig, engine: EngineId) -> Result<(Deployment
 fn version(image: &str, engine: EngineId) -> Option<Version> {
     let (name, tag) = image.split('@').next()?.rsplit_once(':')?;
     let released = |r: &str| name == r || name.ends_with(&format!("/{r}"));
-    if !engine.release_images().iter().any(|r| released(r)) {
+    if !engine.release_images.iter().any(|r| released(r)) {
         return None;
     }
     // `latest`, `nightly` and `0.11` do not name one release.

@@ -349,7 +349,7 @@ impl InternalMetrics {
                         .engine_version
                         .as_ref()
                         .or(log.engine_version.as_ref());
-                    o.engine?.default_memory_fraction(version?)
+                    (o.engine?.default_memory_fraction)(version?)
                 }),
             max_model_len: probes.max_model_len.or_else(|| count(key::max_model_len)),
             max_concurrency: least(key::max_concurrency),
@@ -601,7 +601,7 @@ pub(super) fn engine_metadata(
             .engine_version
             .clone()
             .or_else(|| log.engine_version.clone()),
-        simulated: engine.is_some_and(|e| e.simulated())
+        simulated: engine.is_some_and(|e| e.simulated)
             || crate::engine::reference::labelled(&capture.container),
         evidence: capture.engine_evidence.clone(),
     }

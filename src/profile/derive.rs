@@ -215,7 +215,7 @@ fn breakdown_reasons(profile: &Profile, o: &CaptureObservation<'_>, out: &mut Nu
         "its log has no time of the allocation, or no sample lies between its times"
     };
     let simulated_pool = o.probes.values.contains_key("kv_cache_memory_bytes")
-        && o.engine.is_some_and(|e| e.simulated());
+        && o.engine.is_some_and(|e| e.simulated);
     null_reasons!(out, at, breakdown;
         baseline_gb, net_increase_gb => if serving {
             "the engine was loaded before the capture began, and its processes' device memory is not known"
@@ -355,7 +355,7 @@ fn collect_latency(o: &CaptureObservation<'_>) -> Option<LatencyStats> {
             let text = e.result.as_deref()?;
             // What our own client found does not depend on the engine's being known.
             let (result, notes) = match kind.of_engine() {
-                Some(bench) => (o.engine?.read_bench(bench, text).ok()?, Vec::new()),
+                Some(bench) => ((o.engine?.read_bench)(bench, text).ok()?, Vec::new()),
                 None => (read_builtin(text).ok()?, read_builtin_notes(text)),
             };
             let peak = o

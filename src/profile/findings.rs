@@ -100,7 +100,9 @@ pub fn collect_findings(
             findings.push(Finding::new_info("startup_not_observed", message));
         }
         let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
-        let missing = o.engine.and_then(|e| e.missing_log_detail(&o.log, on_gpu));
+        let missing = o
+            .engine
+            .and_then(|e| (e.missing_log_detail)(&o.log, on_gpu));
         findings.extend(missing.map(|message| Finding::new_info("log_tells_less", message)));
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
@@ -226,7 +228,7 @@ fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
 }
 
 fn find_simulation(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
-    if o.engine.is_some_and(|e| e.simulated()) {
+    if o.engine.is_some_and(|e| e.simulated) {
         findings.push(Finding::new_warning(
             "simulated_engine",
             "the engine is simulated: its figures test plimsoll and hold for no real model",

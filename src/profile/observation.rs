@@ -151,10 +151,10 @@ impl<'a> CaptureObservation<'a> {
             first_line_ns,
             root_cause,
             probes: engine
-                .map(|e| e.read_probes(&capture.probes))
+                .map(|e| (e.read_probes)(&capture.probes))
                 .unwrap_or_default(),
             settings: engine
-                .map(|e| e.settings(&capture.container))
+                .map(|e| (e.settings)(&capture.container))
                 .unwrap_or_default(),
             repeats,
             top,
@@ -581,7 +581,7 @@ fn torch_report(engine: EngineId, capture: &Capture, repeat: Option<u32>) -> Opt
         .benches()
         .filter(|e| e.repeat == repeat)
         .filter_map(|e| e.result.as_deref());
-    results.find_map(|text| engine.read_memory(kind, text))
+    results.find_map(|text| (engine.read_memory)(kind, text))
 }
 
 /// The bench that the request asks for.

@@ -244,7 +244,7 @@ async fn served_by_exec(
 ) -> Result<RunningEngine, CellTrouble> {
     let attached = &mut running.attached;
     let engine = attached.engine;
-    let port = engine.default_port();
+    let port = engine.default_port;
     let job = ServeJob {
         model: &group.server.model,
         port,
@@ -349,13 +349,15 @@ async fn launched(
             longest: Some(longest(context, group)),
         })?;
         if need == EngineNeed::Idle {
-            (spec.entrypoint, spec.cmd) = engine.idle();
+            let (entrypoint, word) = engine.idle;
+            spec.entrypoint = entrypoint.map(|program| vec![program.to_owned()]);
+            spec.cmd = vec![word.to_owned()];
             spec.ports.clear();
         }
         let label = (SWEEP_LABEL.to_owned(), context.folder.id().to_owned());
         spec.labels.extend([label]);
         if context.options.compile_cache {
-            give_compile_cache(context, engine.name(), &mut spec).await?;
+            give_compile_cache(context, engine.name, &mut spec).await?;
         }
         Ok::<_, Failure>((engine, health, spec))
     };

@@ -78,7 +78,7 @@ pub fn serves_what_is_asked(
     engine: EngineId,
     facts: &ContainerFacts,
 ) -> Result<(), Failure> {
-    let wrong = contradictions(asked, &engine.settings(facts), &facts.argv);
+    let wrong = contradictions(asked, &(engine.settings)(facts), &facts.argv);
     if wrong.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use super::engine::RunningEngine;
 use super::folder::Folder;
 use crate::collect::{self, KeptBench};
 use crate::container::Runtime;
-use crate::engine::LoadKind;
+use crate::engine::{BenchKind, LoadKind};
 use crate::error::Failure;
 use sha2::{Digest, Sha256};
 
@@ -74,10 +74,9 @@ impl RunningEngine {
         kind: LoadKind,
         run_id: &str,
     ) -> Result<Option<KeptBench>, Failure> {
-        let program = kind
-            .of_engine()
-            .and_then(|k| self.attached.engine.kept_program(k));
-        let wanted = program.filter(|_| !context.options.fresh_client);
+        let serves = kind.of_engine() == Some(BenchKind::Serve);
+        let program = self.attached.engine.kept_program;
+        let wanted = program.filter(|_| serves && !context.options.fresh_client);
         let Some(program) = wanted else {
             return Ok(None);
         };

@@ -25,7 +25,7 @@ fn serving_engine(container: &ContainerDetails) -> Option<EngineId> {
 /// Its engine's port, unless another container answers there: on a shared network it may be a neighbour.
 fn own_port(runtime: &Runtime, container: &ContainerDetails, engine: EngineId) -> Option<u16> {
     let facts = &container.facts;
-    let port = (engine.settings(facts).port).unwrap_or(engine.default_port());
+    let port = ((engine.settings)(facts).port).unwrap_or(engine.default_port);
     let listener = tokio::task::block_in_place(|| runtime.port_listener(facts, port));
     (listener != Listener::Other).then_some(port)
 }
@@ -113,7 +113,7 @@ pub async fn engine_health(
     let Some(port) = port.filter(|p| runtime.has_outside_route(&container.facts, *p)) else {
         return EngineState::Is(EngineHealth::Unknown);
     };
-    let asked = runtime.get_outside(&container.facts, port, engine.health_path());
+    let asked = runtime.get_outside(&container.facts, port, engine.health_path);
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
 
@@ -159,7 +159,7 @@ pub async fn observe_container(
     let Some(engine) = serving_engine(container).filter(|_| !ill) else {
         return observation;
     };
-    let Some(path) = engine.gauges_endpoint() else {
+    let Some(path) = engine.gauges_endpoint else {
         return observation;
     };
     let Some(port) = own_port(runtime, container, engine) else {
@@ -176,7 +176,7 @@ pub async fn observe_container(
                 body: reply.body,
                 ..Probe::default()
             };
-            observation.requests_now = engine.read_probes(&[probe]).requests_running;
+            observation.requests_now = (engine.read_probes)(&[probe]).requests_running;
         }
     }
     observation
@@ -280,8 +280,8 @@ mod tests {
     #[test]
     fn every_engine_names_its_health_endpoint() {
         for engine in EngineId::ALL {
-            let path = engine.health_path();
-            assert!(path.starts_with('/'), "{}: {path}", engine.name());
+            let path = engine.health_path;
+            assert!(path.starts_with('/'), "{}: {path}", engine.name);
         }
     }
 }

@@ -72,10 +72,8 @@ async fn attached(
         .hint("leave it out"));
     }
     let probe = !serves && engine.default_bench(false) == LoadKind::Probe;
-    let configured = engine
-        .settings(&attached.found.facts)
-        .model
-        .filter(|_| serves);
+    let settings = (engine.settings)(&attached.found.facts);
+    let configured = settings.model.filter(|_| serves);
     let model = match flags.model.clone().or(configured) {
         Some(model) => model,
         None if serves => reported_model(console, &attached, stop).await?,

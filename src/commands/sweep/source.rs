@@ -57,7 +57,7 @@ fn of_flags(args: &SweepRunArgs) -> Result<SweepDefinition, Failure> {
     let entry = json!({
         "model_id": texts(&args.model),
         "container_name": texts(&args.container),
-        "engine": engine.transpose()?.map(|engine| engine.name()),
+        "engine": engine.transpose()?.map(|engine| engine.name),
         "input_lengths": numbers(&args.input_len),
         "output_lengths": numbers(&args.output_len),
         "batch_sizes": numbers(&args.batch_size),

@@ -6,13 +6,8 @@ pub mod log;
 mod recognise;
 mod settings;
 
-use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId, LoadKind};
 
 /// Words in log lines of llama.cpp, also under Ollama.
 pub const MARKS: &[&str] = &[
@@ -60,7 +55,8 @@ pub const NO_SHARED_POOL: &str =
 
 const MORE_CONTEXT: &[&str] = &["--ctx-size: each slot has its part of it"];
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// llama.cpp's server, builds of 2024 to 2026.
+pub static ENGINE: Engine = Engine {
     name: "llama_cpp",
     shown: Some("llama.cpp"),
     aliases: &["llama.cpp", "ik_llama.cpp", "llamacpp"],
@@ -92,62 +88,21 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
     serve_env: &[("LLAMA_ARG_LOG_VERBOSITY", "4")],
-    ..EngineDescription::UNKNOWN
-};
-
-/// llama.cpp's server, builds of 2024 to 2026.
-pub struct LlamaCpp;
-
-impl Engine for LlamaCpp {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes)
-    }
-
-    fn missing_log_detail(&self, log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
+    gauges_endpoint: Some("/metrics"),
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: endpoints::read,
+    missing_log_detail: |log, _| {
         (!log.steps.is_empty() && !log.facts.contains_key("weights_gib")).then_some(
             "the log names no buffer: builds of 2026 tell weights, KV cache and compute buffers from verbosity 4 on; \
              restart the server with -lv 4",
         )
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<log::LlamaCppLogParser>::default()
-    }
-
-    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
-        bench::question(kind)
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job, help)
-    }
-
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        bench::read(kind, result)
-    }
-
-    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        bench::progress(kind, line)
-    }
-
-    fn serve_words(&self, model: &str) -> &'static str {
-        // A path or a `.gguf` ending names a file; anything else is a repository to download from.
-        if model.ends_with(".gguf") || model.starts_with('/') {
-            "-m {model} --host 0.0.0.0 --port {port}"
-        } else {
-            "-hf {model} --host 0.0.0.0 --port {port}"
-        }
-    }
-}
+    },
+    bench_help: bench::question,
+    read_bench: bench::read,
+    bench_progress: bench::progress,
+    // Anything but a file is a repository to download from.
+    serve: "-hf {model} --host 0.0.0.0 --port {port}",
+    serve_file: Some("-m {model} --host 0.0.0.0 --port {port}"),
+    ..Engine::defaults(|| Box::<log::LlamaCppLogParser>::default(), bench::plan)
+};

@@ -37,7 +37,7 @@ impl Default for AutoParser {
 impl AutoParser {
     /// A parser that has read nothing.
     pub fn new() -> AutoParser {
-        let marks = |engine: &EngineId| [engine.log_marks(), engine.own_log_marks()].concat();
+        let marks = |engine: &EngineId| [engine.log_marks, engine.own_log_marks].concat();
         let candidates = EngineId::ALL.iter().map(|engine| (engine, marks(engine)));
         AutoParser {
             candidates: candidates
@@ -45,10 +45,10 @@ impl AutoParser {
                 .map(|(engine, marks)| Candidate {
                     engine: *engine,
                     marks: Words::new(&marks),
-                    own: (!engine.own_log_marks().is_empty())
-                        .then(|| Words::new(engine.own_log_marks())),
+                    own: (!engine.own_log_marks.is_empty())
+                        .then(|| Words::new(engine.own_log_marks)),
                     lines: 0,
-                    parser: engine.log_parser(),
+                    parser: (engine.log_parser)(),
                 })
                 .collect(),
             bytes: 0,
@@ -177,6 +177,6 @@ mod tests {
             parser.line(line.as_bytes(), None);
         }
         assert_eq!(parser.candidates.len(), 1);
-        assert_eq!(parser.engine().map(|e| e.name()), Some("vllm"));
+        assert_eq!(parser.engine().map(|e| e.name), Some("vllm"));
     }
 }

@@ -6,11 +6,7 @@ mod recognise;
 mod settings;
 
 use super::limits::{LoadLimits, Resource};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchResult, Engine, EngineDescription, EngineId, LoadKind,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings, llama_cpp,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId, LoadKind, llama_cpp};
 
 /// Words in Ollama's own lines.
 const OWN_MARKS: &[&str] = &[
@@ -41,7 +37,10 @@ const OWN_MARKS: &[&str] = &[
     "model requires more system memory",
 ];
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+const NO_BENCH: &str = "Ollama comes with none; the built-in client loads the running server";
+
+/// Ollama, releases 0.1 to 0.33.
+pub static ENGINE: Engine = Engine {
     name: "ollama",
     estimated_as: Some(EngineId::LlamaCpp),
     load_limits: LoadLimits {
@@ -65,44 +64,12 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     serve: "serve",
     serve_env: &[("OLLAMA_HOST", "0.0.0.0:{port}")],
     health_path: "/api/version",
-    ..EngineDescription::UNKNOWN
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: endpoints::read,
+    pull_commands: Some([&["ollama", "show"], &["ollama", "pull"]]),
+    ..Engine::defaults(
+        || Box::<log::OllamaLogParser>::default(),
+        |job, _| Err(job.no_such_bench("ollama", NO_BENCH)),
+    )
 };
-
-/// Ollama, releases 0.1 to 0.33.
-pub struct Ollama;
-
-impl Engine for Ollama {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes)
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<log::OllamaLogParser>::default()
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        let reason = "Ollama comes with none; the built-in client loads the running server";
-        Err(job.no_such_bench("ollama", reason))
-    }
-
-    fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
-        Err(ReadError::Missing("a bench: Ollama has none"))
-    }
-
-    fn pull_commands(&self, model: &str) -> Option<[Vec<String>; 2]> {
-        let command = |verb: &str| ["ollama", verb, model].map(str::to_owned).to_vec();
-        Some([command("show"), command("pull")])
-    }
-}

@@ -10,11 +10,8 @@ use super::argv::{Flags, Grammar, basename};
 use super::command::commands;
 use super::limits::{LoadLimits, Resource};
 use super::vllm::{Names, read_bench_result, read_endpoints};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, Recognition, ServerSettings};
+use crate::capture::ContainerFacts;
 
 /// Image label of the reference engine; its value is `1`.
 const LABEL: &str = "plimsoll.reference-engine";
@@ -37,7 +34,8 @@ const NAMES: Names = Names {
     trust_kv_bytes: false,
 };
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// The reference engine.
+pub static ENGINE: Engine = Engine {
     name: "reference",
     simulated: true,
     load_limits: LoadLimits {
@@ -48,83 +46,60 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     log_marks: &["reference-engine "],
     program: &["/reference-engine"],
     serve: "serve --model {model} --port {port}",
-    ..EngineDescription::UNKNOWN
+    gauges_endpoint: Some("/metrics"),
+    recognise,
+    settings: read_settings,
+    read_probes: |probes| read_endpoints(probes, &NAMES),
+    // It writes the keys that vLLM's benches write.
+    read_bench: read_bench_result,
+    bench_progress: |_, line| bench::progress(line),
+    // The image contains only the engine.
+    idle: (None, "idle"),
+    ..Engine::defaults(
+        || Box::<ReferenceLogParser>::default(),
+        |job, _| bench::plan(job),
+    )
 };
 
-/// The reference engine.
-pub struct Reference;
-
-impl Engine for Reference {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
+fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    let label = labelled(facts);
+    let words = program_words(facts);
+    if words.is_none() && !label {
+        return None;
     }
+    let serving = words
+        .as_deref()
+        .or(Some(facts.argv.as_slice()))
+        .and_then(<[_]>::first)
+        .is_some_and(|w| w == "serve");
+    let what = if label {
+        format!("label `{LABEL}=1`")
+    } else {
+        format!("process 1 runs `{PROGRAM}`")
+    };
+    let evidence = if serving {
+        what
+    } else {
+        format!("{what}; it does not serve")
+    };
+    Some(Recognition { evidence, serving })
+}
 
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        let label = labelled(facts);
-        let words = program_words(facts);
-        if words.is_none() && !label {
-            return None;
-        }
-        let serving = words
-            .as_deref()
-            .or(Some(facts.argv.as_slice()))
-            .and_then(<[_]>::first)
-            .is_some_and(|w| w == "serve");
-        let what = if label {
-            format!("label `{LABEL}=1`")
-        } else {
-            format!("process 1 runs `{PROGRAM}`")
-        };
-        let evidence = if serving {
-            what
-        } else {
-            format!("{what}; it does not serve")
-        };
-        Some(Recognition { evidence, serving })
+fn read_settings(facts: &ContainerFacts) -> ServerSettings {
+    let words = program_words(facts).unwrap_or_default();
+    let Some((command, words)) = words.split_first() else {
+        return ServerSettings::default();
+    };
+    if command != "serve" {
+        return ServerSettings::default();
     }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        let words = program_words(facts).unwrap_or_default();
-        let Some((command, words)) = words.split_first() else {
-            return ServerSettings::default();
-        };
-        if command != "serve" {
-            return ServerSettings::default();
-        }
-        let flags = Flags::read(words, &Grammar::default());
-        ServerSettings {
-            port: flags.value("port").and_then(|p| p.parse().ok()),
-            model: flags.value("model").map(str::to_owned),
-            served_model_name: flags.value("model").map(str::to_owned),
-            values: flags.texts(&[]).collect(),
-            ..ServerSettings::default()
-        }
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        read_endpoints(probes, &NAMES)
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<ReferenceLogParser>::default()
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job)
-    }
-
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        // It writes the keys that vLLM's benches write.
-        read_bench_result(kind, result)
-    }
-
-    fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        bench::progress(line)
-    }
-
-    fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
-        // The image contains only the engine.
-        (None, vec!["idle".to_owned()])
+    let flags = Flags::read(words, &Grammar::default());
+    ServerSettings {
+        port: flags.value("port").and_then(|p| p.parse().ok()),
+        model: flags.value("model").map(str::to_owned),
+        served_model_name: flags.value("model").map(str::to_owned),
+        values: flags.texts(&[]).collect(),
+        ..ServerSettings::default()
     }
 }
 
@@ -141,7 +116,7 @@ fn program_words(facts: &ContainerFacts) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineId, ServeJob};
+    use crate::engine::{BenchKind, EngineId, ServeJob};
 
     fn facts(argv: &[&str]) -> ContainerFacts {
         ContainerFacts {
@@ -152,7 +127,7 @@ mod tests {
 
     #[test]
     fn recognised_by_program_or_label() {
-        let serving = |f: &ContainerFacts| Reference.recognise(f).map(|r| r.serving);
+        let serving = |f: &ContainerFacts| (ENGINE.recognise)(f).map(|r| r.serving);
         assert_eq!(
             serving(&facts(&["/reference-engine", "serve", "--model", "m"])),
             Some(true)
@@ -178,7 +153,7 @@ mod tests {
 
     #[test]
     fn settings_and_serving() {
-        let s = Reference.settings(&facts(&[
+        let s = (ENGINE.settings)(&facts(&[
             "/reference-engine",
             "serve",
             "--model",
@@ -190,7 +165,7 @@ mod tests {
         assert_eq!((s.model.as_deref(), s.port), (Some("toy"), Some(8001)));
         assert_eq!(s.values["weights"], "64MiB");
         assert_eq!(
-            Reference.settings(&facts(&["/reference-engine", "idle"])),
+            (ENGINE.settings)(&facts(&["/reference-engine", "idle"])),
             ServerSettings::default()
         );
         let extra = ["--weights".to_owned(), "1GiB".to_owned()];
@@ -209,7 +184,7 @@ mod tests {
     #[test]
     fn its_results_are_read() {
         let latency = include_str!("../../../tests/fixtures/reference/latency.json");
-        let latency = Reference.read_bench(BenchKind::Latency, latency).unwrap();
+        let latency = (ENGINE.read_bench)(BenchKind::Latency, latency).unwrap();
         assert_eq!(
             (
                 latency.latencies_ms.len(),
@@ -219,14 +194,13 @@ mod tests {
         );
         let throughput = include_str!("../../../tests/fixtures/reference/throughput.json");
         assert_eq!(
-            Reference
-                .read_bench(BenchKind::Throughput, throughput)
+            (ENGINE.read_bench)(BenchKind::Throughput, throughput)
                 .unwrap()
                 .completed,
             Some(3)
         );
         let serve = include_str!("../../../tests/fixtures/reference/serve.json");
-        let serve = Reference.read_bench(BenchKind::Serve, serve).unwrap();
+        let serve = (ENGINE.read_bench)(BenchKind::Serve, serve).unwrap();
         assert_eq!(
             (serve.completed, serve.total_output_tokens),
             (Some(4), Some(16))
@@ -244,9 +218,12 @@ mod tests {
     #[test]
     fn endpoints_do_not_report_the_pool() {
         use crate::engine::endpoints::reply as probe;
-        let facts = Reference.read_probes(&[
+        let facts = (ENGINE.read_probes)(&[
             probe("/version", r#"{"version":"0.1.0"}"#),
-            probe("/v1/models", r#"{"object":"list","data":[{"id":"toy","object":"model"}]}"#),
+            probe(
+                "/v1/models",
+                r#"{"object":"list","data":[{"id":"toy","object":"model"}]}"#,
+            ),
             probe(
                 "/metrics",
                 "reference:cache_config_info{block_size=\"16\",num_gpu_blocks=\"64\",kv_cache_memory_bytes=\"1048576\"} 1\n\

@@ -8,11 +8,7 @@ mod recognise;
 mod settings;
 
 use super::limits::{LoadLimits, Resource};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId};
 
 /// Words that only its lines hold.
 const MARKS: &[&str] = &[
@@ -42,7 +38,8 @@ const MARKS: &[&str] = &[
     "KV cache pool is full. Retract",
 ];
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// SGLang, releases 0.1 to 0.5.23.
+pub static ENGINE: Engine = Engine {
     name: "sglang",
     aliases: &["sgl"],
     estimated_as: Some(EngineId::Sglang),
@@ -83,50 +80,13 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     own_log_marks: MARKS,
     // Its images start nothing by themselves.
     serve: "python3 -m sglang.launch_server --model-path {model} --host 0.0.0.0 --port {port}",
-    ..EngineDescription::UNKNOWN
+    gauges_endpoint: Some("/metrics"),
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: endpoints::read,
+    bench_help: |kind| Some(bench::question(kind)),
+    bench_help_again: bench::question_again,
+    read_bench: bench_result::read,
+    bench_progress: bench::progress,
+    ..Engine::defaults(|| Box::<log::SglangLogParser>::default(), bench::plan)
 };
-
-/// SGLang, releases 0.1 to 0.5.23.
-pub struct Sglang;
-
-impl Engine for Sglang {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes)
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<log::SglangLogParser>::default()
-    }
-
-    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
-        Some(bench::question(kind))
-    }
-
-    fn bench_help_again(&self, kind: BenchKind, first: &str) -> Option<Vec<String>> {
-        bench::question_again(kind, first)
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job, help)
-    }
-
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        bench_result::read(kind, result)
-    }
-
-    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        bench::progress(kind, line)
-    }
-}

@@ -10,13 +10,10 @@ mod settings;
 pub use log::TrtLlmLogParser;
 
 use super::limits::{LoadLimits, Resource};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId};
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// TensorRT-LLM, releases 0.5 to 1.2, with `trtllm-serve` or under Triton.
+pub static ENGINE: Engine = Engine {
     name: "tensorrt_llm",
     shown: Some("tensorrt-llm"),
     aliases: &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"],
@@ -65,47 +62,15 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     ],
     // Its images' entrypoint only runs its arguments.
     serve: "trtllm-serve serve {model} --host 0.0.0.0 --port {port}",
-    ..EngineDescription::UNKNOWN
+    // `/metrics` is a queue that reading empties.
+    gauges_endpoint: Some("/prometheus/metrics"),
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: endpoints::read,
+    read_bench: bench_result::read,
+    bench_progress: bench::progress,
+    ..Engine::defaults(
+        || Box::<TrtLlmLogParser>::default(),
+        |job, _| bench::plan(job),
+    )
 };
-
-/// TensorRT-LLM, releases 0.5 to 1.2, with `trtllm-serve` or under Triton.
-pub struct TensorRtLlm;
-
-impl Engine for TensorRtLlm {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn gauges_endpoint(&self) -> Option<&'static str> {
-        // `/metrics` is a queue that reading empties.
-        Some("/prometheus/metrics")
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes)
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<TrtLlmLogParser>::default()
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job)
-    }
-
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        bench_result::read(kind, result)
-    }
-
-    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        bench::progress(kind, line)
-    }
-}

@@ -9,11 +9,7 @@ mod settings;
 pub use log::TgiLogParser;
 
 use super::limits::{LoadLimits, Resource, UnsetSequences};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchResult, Dialect, Engine, EngineDescription, EngineId,
-    LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{BenchKind, Dialect, Engine, EngineId, LoadKind, PlanError};
 
 /// TGI chooses the tokens of a batch by what memory is left.
 const MORE_BATCH_TOKENS: &[&str] = &[
@@ -21,7 +17,8 @@ const MORE_BATCH_TOKENS: &[&str] = &[
     "--kv-cache-dtype fp8_e5m2, where the model bears it",
 ];
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// TGI, releases 0.9 to 3.3.
+pub static ENGINE: Engine = Engine {
     name: "tgi",
     aliases: &[
         "text-generation-inference",
@@ -86,41 +83,15 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     dialect: Dialect::Tgi,
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     serve: "--model-id {model} --port {port}",
-    ..EngineDescription::UNKNOWN
+    gauges_endpoint: Some("/metrics"),
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: endpoints::read,
+    ..Engine::defaults(
+        || Box::<TgiLogParser>::default(),
+        |job, _| Err(no_bench(job.kind)),
+    )
 };
-
-/// TGI, releases 0.9 to 3.3.
-pub struct Tgi;
-
-impl Engine for Tgi {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes)
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<TgiLogParser>::default()
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        Err(no_bench(job.kind))
-    }
-
-    fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
-        Err(ReadError::Missing("a result: TGI's bench writes none"))
-    }
-}
 
 /// Why its own bench is not run.
 ///

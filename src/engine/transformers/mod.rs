@@ -7,15 +7,12 @@ pub(in crate::engine) mod log;
 use super::argv::basename;
 use super::argv::{Flags, Grammar};
 use super::command::commands;
-use super::torch_probe::TorchReport;
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId, LoadKind, Recognition, ServerSettings};
+use crate::capture::ContainerFacts;
 use log::TransformersLogParser;
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// transformers, releases 4.36 to 5.
+pub static ENGINE: Engine = Engine {
     name: "transformers",
     aliases: &["hf", "huggingface"],
     estimated_as: Some(EngineId::Transformers),
@@ -31,68 +28,32 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     // The model is a word since 5; before, requests alone named it.
     serve: "transformers serve {model} --host 0.0.0.0 --port {port}",
     serve_settings: false,
-    ..EngineDescription::UNKNOWN
+    // Only its own server is recognised: any image with Python may hold the library.
+    recognise: |facts| {
+        serve_words(facts).map(|_| Recognition::serving("process 1 runs `transformers serve`"))
+    },
+    settings: read_settings,
+    bench_help: |_| Some(bench::question("python3")),
+    bench_help_again: |_, first| bench::lacks(first).then(|| bench::question("python")),
+    read_bench: |_, result| bench::read_result(result),
+    read_memory: |_, result| bench::read_report(result).ok(),
+    bench_progress: |_, line| bench::progress(line),
+    ..Engine::defaults(|| Box::<TransformersLogParser>::default(), bench::plan)
 };
 
-/// transformers, releases 4.36 to 5.
-pub struct Transformers;
-
-impl Engine for Transformers {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    /// Only its own server is recognised: any image with Python may hold the library.
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        serve_words(facts).map(|_| Recognition::serving("process 1 runs `transformers serve`"))
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        let Some(words) = serve_words(facts) else {
-            return ServerSettings::default();
-        };
-        let flags = Flags::read(&words, &Grammar::default());
-        ServerSettings {
-            port: flags.value("port").and_then(|p| p.parse().ok()),
-            host: flags.value("host").map(str::to_owned),
-            // It loads the model of each request; `force_model` fixes one.
-            model: (flags.value("force_model").map(str::to_owned))
-                .or_else(|| words.first().filter(|w| !w.starts_with('-')).cloned()),
-            values: flags.texts(&[]).collect(),
-            ..ServerSettings::default()
-        }
-    }
-
-    fn read_probes(&self, _probes: &[Probe]) -> ProbeFacts {
-        ProbeFacts::default()
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<TransformersLogParser>::default()
-    }
-
-    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
-        Some(bench::question("python3"))
-    }
-
-    fn bench_help_again(&self, _kind: BenchKind, first: &str) -> Option<Vec<String>> {
-        bench::lacks(first).then(|| bench::question("python"))
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job, help)
-    }
-
-    fn read_bench(&self, _kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        bench::read_result(result)
-    }
-
-    fn read_memory(&self, _kind: BenchKind, result: &str) -> Option<TorchReport> {
-        bench::read_report(result).ok()
-    }
-
-    fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        bench::progress(line)
+fn read_settings(facts: &ContainerFacts) -> ServerSettings {
+    let Some(words) = serve_words(facts) else {
+        return ServerSettings::default();
+    };
+    let flags = Flags::read(&words, &Grammar::default());
+    ServerSettings {
+        port: flags.value("port").and_then(|p| p.parse().ok()),
+        host: flags.value("host").map(str::to_owned),
+        // It loads the model of each request; `force_model` fixes one.
+        model: (flags.value("force_model").map(str::to_owned))
+            .or_else(|| words.first().filter(|w| !w.starts_with('-')).cloned()),
+        values: flags.texts(&[]).collect(),
+        ..ServerSettings::default()
     }
 }
 
@@ -122,7 +83,7 @@ mod tests {
 
     #[test]
     fn only_its_server_is_recognised() {
-        let serving = |argv: &[&str]| Transformers.recognise(&facts(argv)).map(|r| r.serving);
+        let serving = |argv: &[&str]| (ENGINE.recognise)(&facts(argv)).map(|r| r.serving);
         assert_eq!(serving(&["transformers", "serve"]), Some(true));
         assert_eq!(
             serving(&["/opt/venv/bin/transformers", "serve", "--port", "8001"]),
@@ -131,7 +92,7 @@ mod tests {
         assert_eq!(serving(&["transformers", "env"]), None);
         assert_eq!(serving(&["python3", "generate.py"]), None);
         assert_eq!(serving(&["sleep", "infinity"]), None);
-        let settings = Transformers.settings(&facts(&[
+        let settings = (ENGINE.settings)(&facts(&[
             "transformers",
             "serve",
             "--port=8001",

@@ -14,13 +14,8 @@ pub(super) use endpoints::{Names, read as read_endpoints};
 pub use log::VllmLogParser;
 pub(super) use progress::read as read_bench_progress;
 
-use super::facts::LogReport;
 use super::limits::{LoadLimits, Resource, UnsetSequences};
-use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineDescription,
-    EngineId, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServerSettings,
-};
-use crate::capture::{ContainerFacts, Probe};
+use super::{Engine, EngineId};
 
 /// Makes an engine that we start report its memory components, which releases 0.11 to 0.25 print at
 /// this level only. Settings of the container, a preset or `--env` take precedence.
@@ -41,7 +36,8 @@ fn default_utilization_of(version: &str) -> Option<f64> {
     ))
 }
 
-const DESCRIPTION: EngineDescription = EngineDescription {
+/// vLLM, releases 0.4 to 0.32.
+pub static ENGINE: Engine = Engine {
     name: "vllm",
     without_graphs: Some(&["--enforce-eager"]),
     estimated_as: Some(EngineId::Vllm),
@@ -143,34 +139,12 @@ const DESCRIPTION: EngineDescription = EngineDescription {
     // Some releases refuse `--model` here.
     serve_alone: Some("vllm serve {model} --port {port}"),
     serve_env: DEBUG_LOG,
-    ..EngineDescription::UNKNOWN
-};
-
-/// vLLM, releases 0.4 to 0.32.
-pub struct Vllm;
-
-impl Engine for Vllm {
-    fn description(&self) -> &'static EngineDescription {
-        &DESCRIPTION
-    }
-
-    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        recognise::recognise(facts)
-    }
-
-    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
-        settings::read(facts)
-    }
-
-    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
-        endpoints::read(probes, &endpoints::VLLM)
-    }
-
-    fn default_memory_fraction(&self, version: &str) -> Option<f64> {
-        default_utilization_of(version)
-    }
-
-    fn missing_log_detail(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {
+    gauges_endpoint: Some("/metrics"),
+    recognise: recognise::recognise,
+    settings: settings::read,
+    read_probes: |probes| endpoints::read(probes, &endpoints::VLLM),
+    default_memory_fraction: default_utilization_of,
+    missing_log_detail: |log, on_gpu| {
         let has = |key: &str| log.facts.contains_key(key);
         // A log that was cut off allows no conclusion.
         let started = has("weights_gib") || has("kv_cache_gib") || has("kv_cache_tokens");
@@ -178,36 +152,16 @@ impl Engine for Vllm {
             "the log has no activations and no non-torch memory: releases 0.11 to 0.25 tell them at debug level only; \
              restart the server with VLLM_LOGGING_LEVEL=DEBUG, or let `plimsoll run` start it",
         )
-    }
-
-    fn log_parser(&self) -> Box<dyn LogParser> {
-        Box::<VllmLogParser>::default()
-    }
-
-    fn kept_program(&self, kind: BenchKind) -> Option<&'static str> {
-        // The other benches load an engine, and one run must leave nothing to the next.
-        (kind == BenchKind::Serve).then_some("vllm")
-    }
-
-    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
-        Some(help::question(kind, "--help=all"))
-    }
-
-    fn bench_help_again(&self, kind: BenchKind, first: &str) -> Option<Vec<String>> {
+    },
+    // The other benches load an engine, and one run must leave nothing to the next.
+    kept_program: Some("vllm"),
+    bench_help: |kind| Some(help::question(kind, "--help=all")),
+    bench_help_again: |kind, first| {
         // Releases before 0.11 take `all` for a word to search for, or for an error.
         let another = help::Help::read(first).is_none() && !help::refused(kind, first);
         another.then(|| help::question(kind, "--help"))
-    }
-
-    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
-        bench::plan(job, help)
-    }
-
-    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
-        bench_result::read(kind, result)
-    }
-
-    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
-        progress::read(kind, line)
-    }
-}
+    },
+    read_bench: bench_result::read,
+    bench_progress: progress::read,
+    ..Engine::defaults(|| Box::<VllmLogParser>::default(), bench::plan)
+};

@@ -48,7 +48,7 @@ pub fn read(name: &str, engine: EngineId) -> Result<Scheme, Unknown> {
         None => (name.as_str(), false),
     };
     let named = || ROWS.iter().filter(|r| r.names.iter().any(|n| n == stem));
-    let own = named().find(|r| r.engine.as_deref() == Some(engine.name()));
+    let own = named().find(|r| r.engine.as_deref() == Some(engine.name));
     let row = own.or_else(|| named().find(|r| r.engine.is_none()));
     let mut scheme = if let Some(row) = row {
         let format = row.experts_format.filter(|_| experts_only);

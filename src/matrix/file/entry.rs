@@ -394,7 +394,7 @@ fn read_gpus(node: &YamlNode) -> Result<String, FileFault> {
 
 fn known_engine(name: &str, at: NodePlace) -> Result<String, FileFault> {
     EngineId::from_name(name)
-        .map(|engine| engine.name().to_owned())
+        .map(|engine| engine.name.to_owned())
         .map_err(|unknown| FileFault::new(at, unknown.to_string()).with_hint(unknown.hint()))
 }
 
