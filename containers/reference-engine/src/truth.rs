@@ -33,23 +33,35 @@ pub struct Truth {
     pub start_ms: u64,
     pub load_ms: u64,
     pub settle_ms: u64,
+    pub pause_ms: u64,
     pub compile_ms: u64,
     pub token_us: u64,
     pub device: Device,
 }
 
+/// How many times slower than a real machine this one is, as $REFERENCE_SLOWNESS says: emulated ones read lines late.
+fn slowness() -> u64 {
+    let word = std::env::var("REFERENCE_SLOWNESS").ok();
+    word.and_then(|w| w.parse().ok()).unwrap_or(1).max(1)
+}
+
 impl Truth {
     pub fn read(args: &Args) -> Result<Truth, Stop> {
+        let slowness = slowness();
+        let time = |name: &str| Ok(args.count(name)?.saturating_mul(slowness));
         Ok(Truth {
             model: args.text("model")?.to_string(),
             weights_bytes: args.pages("weights")?,
             kv_pool_bytes: args.pages("kv-pool")?,
             kv_bytes_per_token: args.count("kv-bytes-per-token")?.max(1),
             activation_bytes: args.pages("activation")?,
-            activation_ms: args.count("activation-ms")?,
-            start_ms: args.count("start-ms")?,
-            load_ms: args.count("load-ms")?,
-            settle_ms: args.count("settle-ms")?,
+            activation_ms: time("activation-ms")?,
+            // Longer still: nothing is sampled before the daemon has answered that the container runs.
+            start_ms: time("start-ms")?.saturating_mul(slowness),
+            load_ms: time("load-ms")?,
+            settle_ms: time("settle-ms")?,
+            // What a line says begins when it was surely read.
+            pause_ms: (slowness - 1).saturating_mul(100),
             compile_ms: args.count("compile-ms")?,
             token_us: args.count("token-us")?,
             device: Truth::device(args.text("device")?)?,
