@@ -53,10 +53,11 @@ impl Region {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // An emulated machine takes half a minute for a GiB in small pages. A huge one lies wholly in the mapping, so that all
-        // of it costs what was asked for, and a part of it at most one page more. A kernel that refuses has none.
+        // With huge pages memory grows in jumps, and at once. An emulated machine takes half a minute for a GiB without them. A
+        // kernel that refuses has none.
+        let advice = if crate::truth::slowness() > 1 { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: advice about the mapping just made.
-        unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(start, bytes, advice) };
         Ok(Region { start: start.cast(), bytes, device: None })
     }
 

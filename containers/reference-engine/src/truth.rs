@@ -40,7 +40,7 @@ pub struct Truth {
 }
 
 /// How many times slower than a real machine this one is, as $REFERENCE_SLOWNESS says: emulated ones read lines late.
-fn slowness() -> u64 {
+pub fn slowness() -> u64 {
     let word = std::env::var("REFERENCE_SLOWNESS").ok();
     word.and_then(|w| w.parse().ok()).unwrap_or(1).max(1)
 }
