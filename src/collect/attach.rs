@@ -69,7 +69,7 @@ impl AttachedEngine {
         let (engine, recognition) = match (named, engine::recognise(&found.facts)) {
             (Some(wanted), recognised) => {
                 let engine = EngineId::from_name(wanted)?;
-                let same = recognised.filter(|(e, _)| e.name == engine.name);
+                let same = recognised.filter(|(e, _)| *e == engine);
                 let recognition = Recognition {
                     evidence: format!("named by --engine {wanted}"),
                     serving: same.is_some_and(|(_, r)| r.serving),

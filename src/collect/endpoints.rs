@@ -75,7 +75,7 @@ pub async fn watch_gauges(
     cancel: CancellationToken,
 ) -> Vec<EngineGauges> {
     let mut gauges = Vec::new();
-    let Some(path) = engine.gauges_endpoint else {
+    let Some(path) = engine.gauges_endpoint() else {
         return gauges;
     };
     let mut ticks = interval(every);

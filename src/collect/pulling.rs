@@ -24,15 +24,10 @@ pub(super) async fn pull_model(
         if fetches {
             progress(Progress::Note(format!("pulling the model {model}")));
         }
+        let words = argv.iter().chain([&model]).map(|word| (*word).to_owned());
         let request = ExecRequest {
             run_id: plan.run_id.clone(),
-            ..ExecRequest::for_command(
-                [argv, &[model]]
-                    .concat()
-                    .iter()
-                    .map(|w| (*w).to_owned())
-                    .collect(),
-            )
+            ..ExecRequest::for_command(words.collect())
         };
         let sink = |_, line: String| {
             if !line.trim().is_empty() {

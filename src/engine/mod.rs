@@ -98,9 +98,6 @@ pub struct Engine {
     /// Name of the histogram of queueing time in the metrics, seconds; `None` for an engine without
     /// one.
     pub queue_histogram: Option<&'static str>,
-    /// Endpoint polled every second under load; `None` if there is none, or if reading it drains
-    /// data that other clients need.
-    pub gauges_endpoint: Option<&'static str>,
     /// Words that only this engine's log lines contain, at least four bytes each and at most 64:
     /// they identify a log of unknown origin ([`log::auto`]).
     pub log_marks: &'static [&'static str],
@@ -187,7 +184,6 @@ impl Engine {
             endpoints: &[],
             identity: &[],
             queue_histogram: None,
-            gauges_endpoint: None,
             log_marks: &[],
             own_log_marks: &[],
             program: &[],
@@ -220,6 +216,12 @@ impl Engine {
     /// The name that people read.
     pub fn shown(&self) -> &'static str {
         self.shown.unwrap_or(self.name)
+    }
+
+    /// The endpoint that is polled every second under load, if there is one.
+    pub fn gauges_endpoint(&self) -> Option<&'static str> {
+        let mut endpoints = self.endpoints.iter().copied();
+        endpoints.find(|path| path.ends_with("/metrics"))
     }
 
     /// The default load generator.

@@ -167,7 +167,7 @@ fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
 /// at most the requests of others in it.
 fn queue(engine: EngineId, probes: &[Probe]) -> Option<QueueTimes> {
     let name = engine.queue_histogram?;
-    let path = engine.gauges_endpoint?;
+    let path = engine.gauges_endpoint()?;
     let mut replies = probes
         .iter()
         .filter(|p| p.path == path && p.status == Some(200))
@@ -178,7 +178,7 @@ fn queue(engine: EngineId, probes: &[Probe]) -> Option<QueueTimes> {
 
 /// Preemptions between the first reading and the last.
 fn preemptions(engine: EngineId, capture: &Capture) -> Option<u64> {
-    let path = engine.gauges_endpoint?;
+    let path = engine.gauges_endpoint()?;
     let asked = (capture.probes.iter())
         .filter(|p| p.path == path)
         .filter_map(|p| (engine.read_probes)(std::slice::from_ref(p)).preemptions);

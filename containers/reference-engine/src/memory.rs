@@ -53,8 +53,8 @@ impl Region {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // With huge pages memory grows in jumps, and at once. An emulated machine takes half a minute for a GiB without them. A
-        // kernel that refuses has none.
+        // With huge pages memory grows in jumps, so that steps are hard to tell apart. Without them an emulated machine takes half
+        // a minute for a GiB. A kernel that refuses the advice has none.
         let advice = if crate::truth::slowness() > 1 { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: advice about the mapping just made.
         unsafe { libc::madvise(start, bytes, advice) };

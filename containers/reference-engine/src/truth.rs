@@ -60,7 +60,7 @@ impl Truth {
             start_ms: time("start-ms")?.saturating_mul(slowness),
             load_ms: time("load-ms")?,
             settle_ms: time("settle-ms")?,
-            // What a line says begins when it was surely read.
+            // Time to read the line before the loading that it announces begins.
             pause_ms: (slowness - 1).saturating_mul(100),
             compile_ms: args.count("compile-ms")?,
             token_us: args.count("token-us")?,

@@ -159,7 +159,7 @@ pub async fn observe_container(
     let Some(engine) = serving_engine(container).filter(|_| !ill) else {
         return observation;
     };
-    let Some(path) = engine.gauges_endpoint else {
+    let Some(path) = engine.gauges_endpoint() else {
         return observation;
     };
     let Some(port) = own_port(runtime, container, engine) else {

@@ -88,7 +88,6 @@ pub static ENGINE: Engine = Engine {
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
     serve_env: &[("LLAMA_ARG_LOG_VERBOSITY", "4")],
-    gauges_endpoint: Some("/metrics"),
     recognise: recognise::recognise,
     settings: settings::read,
     read_probes: endpoints::read,

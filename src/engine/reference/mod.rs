@@ -46,7 +46,6 @@ pub static ENGINE: Engine = Engine {
     log_marks: &["reference-engine "],
     program: &["/reference-engine"],
     serve: "serve --model {model} --port {port}",
-    gauges_endpoint: Some("/metrics"),
     recognise,
     settings: read_settings,
     read_probes: |probes| read_endpoints(probes, &NAMES),

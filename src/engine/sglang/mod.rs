@@ -80,7 +80,6 @@ pub static ENGINE: Engine = Engine {
     own_log_marks: MARKS,
     // Its images start nothing by themselves.
     serve: "python3 -m sglang.launch_server --model-path {model} --host 0.0.0.0 --port {port}",
-    gauges_endpoint: Some("/metrics"),
     recognise: recognise::recognise,
     settings: settings::read,
     read_probes: endpoints::read,

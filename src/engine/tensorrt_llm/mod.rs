@@ -62,8 +62,6 @@ pub static ENGINE: Engine = Engine {
     ],
     // Its images' entrypoint only runs its arguments.
     serve: "trtllm-serve serve {model} --host 0.0.0.0 --port {port}",
-    // `/metrics` is a queue that reading empties.
-    gauges_endpoint: Some("/prometheus/metrics"),
     recognise: recognise::recognise,
     settings: settings::read,
     read_probes: endpoints::read,

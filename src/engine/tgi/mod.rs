@@ -83,7 +83,6 @@ pub static ENGINE: Engine = Engine {
     dialect: Dialect::Tgi,
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     serve: "--model-id {model} --port {port}",
-    gauges_endpoint: Some("/metrics"),
     recognise: recognise::recognise,
     settings: settings::read,
     read_probes: endpoints::read,

@@ -4,8 +4,7 @@
 mod bench;
 pub(in crate::engine) mod log;
 
-use super::argv::basename;
-use super::argv::{Flags, Grammar};
+use super::argv::{Flags, Grammar, basename};
 use super::command::commands;
 use super::{Engine, EngineId, LoadKind, Recognition, ServerSettings};
 use crate::capture::ContainerFacts;

@@ -139,7 +139,6 @@ pub static ENGINE: Engine = Engine {
     // Some releases refuse `--model` here.
     serve_alone: Some("vllm serve {model} --port {port}"),
     serve_env: DEBUG_LOG,
-    gauges_endpoint: Some("/metrics"),
     recognise: recognise::recognise,
     settings: settings::read,
     read_probes: |probes| endpoints::read(probes, &endpoints::VLLM),
