@@ -288,7 +288,8 @@ impl<'a> CaptureObservation<'a> {
             .series
             .sample_before(device, at.saturating_sub(LINE_DELAY_NS));
         let sample = calm.or_else(|| self.series.sample_before(device, at))?;
-        let earliest = at.saturating_sub(LONGEST_DELAY_NS);
+        let earliest =
+            at.saturating_sub(LONGEST_DELAY_NS + self.readings_late(device, sample.at_ns));
         let earlier = self.series.rows_in_window(device, earliest, sample.at_ns);
         let mut level = self.engine_bytes(device, &sample);
         // The first of them is the sample itself.
@@ -300,6 +301,15 @@ impl<'a> CaptureObservation<'a> {
             level = before;
         }
         Some(level)
+    }
+
+    /// By how much longer than usual it took from the reading before to the one at a moment, nanoseconds, at most the
+    /// longest delay: the machine was busy with other things then, and a line of those moments is as late.
+    fn readings_late(&self, device: usize, at: AtNs) -> AtNs {
+        let gap = self.series.sample_before(device, at).map(|b| at - b.at_ns);
+        let usual = self.series.usual_gap(device);
+        gap.zip(usual)
+            .map_or(0, |(gap, usual)| (gap - usual).clamp(0, LONGEST_DELAY_NS))
     }
 
     /// Until when a repeat's engine holds what the load left: one that serves goes on after it. A

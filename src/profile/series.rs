@@ -92,6 +92,14 @@ impl SampleSeries {
         self.between(device, 0, usize::MAX)
     }
 
+    /// The median time between two readings of one device, nanoseconds.
+    pub fn usual_gap(&self, device: usize) -> Option<AtNs> {
+        let times = self.rows_of_device(device).sample_times();
+        let mut gaps: Vec<AtNs> = times.windows(2).map(|t| t[1] - t[0]).collect();
+        let middle = gaps.len().checked_sub(1)? / 2;
+        Some(*gaps.select_nth_unstable(middle).1)
+    }
+
     /// Least memory of the host that was available at a sample of one device, bytes.
     pub fn least_available_bytes(&self, device: usize) -> Option<u64> {
         self.devices.get(device)?.least_available_bytes()
