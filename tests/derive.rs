@@ -214,7 +214,7 @@ fn a_log_whose_times_are_coarse_is_told_where_a_start_is_measured_by_it() {
 }
 
 #[test]
-fn a_host_that_everybody_waits_for_is_told() {
+fn a_host_that_everybody_waits_for_is_named() {
     let mut built = idle_reference();
     let told = |built: &Built| {
         let profile = built.derive();
@@ -246,6 +246,14 @@ fn a_host_that_everybody_waits_for_is_told() {
         doubted.matches("low_measured_delta").count(),
         calm,
         "{doubted}"
+    );
+    // Few threads, and yet nothing ran for a while.
+    built.capture.host_load = Some(2.0);
+    (built.samples).retain(|s| !(2_450 * MS..2_900 * MS).contains(&s.at_ns));
+    let message = told(&built).expect("a finding");
+    assert!(
+        message.contains("a reading of memory came 0.4 s late"),
+        "{message}"
     );
 }
 

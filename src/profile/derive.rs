@@ -52,7 +52,7 @@ pub fn derive_profile(
         &capture.engine,
         o.top_repeat().and_then(|t| t.number),
     );
-    if o.overload_threads().is_some() || o.coarsely_timed() || o.swapped_bytes().is_some() {
+    if o.host_overload().is_some() || o.coarsely_timed() || o.swapped_bytes().is_some() {
         memory_breakdown.doubt_differences();
     } else if findings::load_without_trace(&o, &memory_breakdown).is_some() {
         memory_breakdown.doubt_activations();

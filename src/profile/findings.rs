@@ -381,10 +381,9 @@ fn sampling(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
 
 /// Where everything waits for a processor, lines come late, and memory is put to the step before.
 fn overloaded(o: &CaptureObservation<'_>) -> Option<Finding> {
-    let load = o.overload_threads()?;
+    let why = o.host_overload()?;
     let message = format!(
-        "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
-        count_noun(o.capture.host.cpus.max(1), "processor")
+        "the host was overloaded: {why}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low"
     );
     Some(Finding::new_warning("host_overloaded", message))
 }

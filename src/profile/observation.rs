@@ -14,6 +14,7 @@ use crate::capture::{
 use crate::engine::facts::{EngineStep, LogReport};
 use crate::engine::torch_probe::TorchReport;
 use crate::engine::{EngineId, LoadKind, LogParser, ProbeFacts, ServerSettings};
+use crate::wording::count_noun;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -209,10 +210,33 @@ impl<'a> CaptureObservation<'a> {
         most.max().filter(|b| *b >= SWAPPED_BYTES)
     }
 
-    /// How many threads wanted a processor, where there were enough to delay everything on the host.
-    pub fn overload_threads(&self) -> Option<f64> {
-        let bearable = OVERLOADED * f64::from(self.capture.host.cpus.max(1));
-        self.capture.host_load.filter(|load| *load > bearable)
+    /// What shows that the host was so busy that lines came later than is allowed for.
+    pub fn host_overload(&self) -> Option<String> {
+        let cpus = self.capture.host.cpus.max(1);
+        let load = (self.capture.host_load).filter(|load| *load > OVERLOADED * f64::from(cpus));
+        let threads = load.map(|load| {
+            let processors = count_noun(cpus, "processor");
+            format!("{load:.0} threads wanted its {processors}")
+        });
+        threads.or_else(|| {
+            let late_s = self.longest_stall()? as f64 / 1e9;
+            Some(format!(
+                "while the engine loaded a reading of memory came {late_s:.1} s late"
+            ))
+        })
+    }
+
+    /// By how much a reading between the first and the last step of the engine came later than usual, nanoseconds, where
+    /// that is more than a line is late at most.
+    fn longest_stall(&self) -> Option<AtNs> {
+        let steps = self.log.steps.iter().filter_map(|m| self.step_at(m.step));
+        let (from, to) = (steps.clone().min()?, steps.max()?);
+        let stalls = (0..self.series.device_count()).filter_map(|device| {
+            let times = self.series.rows_in_window(device, from, to).sample_times();
+            let longest = times.windows(2).map(|t| t[1] - t[0]).max()?;
+            Some(longest - self.series.usual_gap(device)?)
+        });
+        stalls.max().filter(|late| *late > LONGEST_DELAY_NS)
     }
 
     /// Whether the steps of the engine's start are timed by a log in whole seconds.
