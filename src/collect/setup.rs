@@ -109,11 +109,20 @@ pub async fn inspect_setup(
                 .find_map(|p| p.error.clone())
                 .map(|e| format!(": {e}"))
                 .unwrap_or_default();
+            // A rootless daemon's addresses are not reached from here.
+            let hint = if facts.published_ports.contains_key(&door.port) {
+                "is it still loading? see its log; --bench none samples without a load".to_owned()
+            } else {
+                format!(
+                    "is it still loading? see its log; else publish its port (`docker run -p {0}:{0}`); --bench none samples without a load",
+                    door.port
+                )
+            };
             return Err(Failure::environment(format!(
                 "the engine in container `{}` does not answer on port {}{why}",
                 facts.name, door.port
             ))
-            .hint("is it still loading? see its log; --bench none samples without a load"));
+            .hint(hint));
         }
     }
     let probed = (plan.attached.engine.read_probes)(&probes);

@@ -81,6 +81,7 @@ impl Route {
             Route::HostNetwork(_) => "host network",
             Route::Curl => "exec curl",
             Route::Python => "exec python3",
+            Route::Wget(program) if program.len() > 1 => "exec busybox wget",
             Route::Wget(_) => "exec wget",
         }
     }

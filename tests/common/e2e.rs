@@ -1,7 +1,7 @@
 //! End-to-end tests: what they need, the real binary on a leash, containers of real engines.
 
 pub use super::skip::skip;
-use super::{docker, has_image, image, podman, top, unique};
+use super::{docker, has_image, image, podman, rootless, top, unique};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -525,7 +525,11 @@ impl Engine {
     pub fn serving(what: &str, options: &[&str], args: &[&str]) -> Engine {
         let mut argv = vec!["serve", "--model", "reference/test"];
         argv.extend(args);
-        let server = Engine::run(what, options, REFERENCE_IMAGE, &argv);
+        let mut options = options.to_vec();
+        if rootless() && !options.iter().any(|o| o.starts_with("--network")) {
+            options.extend(["-p", "127.0.0.1::8000"]);
+        }
+        let server = Engine::run(what, &options, REFERENCE_IMAGE, &argv);
         server.wait_for_log("phase=ready");
         server
     }

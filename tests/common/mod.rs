@@ -69,6 +69,14 @@ pub fn podman() -> bool {
     })
 }
 
+/// Whether the daemon is rootless: its containers are in a network that this host does not reach, but for published ports.
+pub fn rootless() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        docker(&["info", "--format", "{{.SecurityOptions}}"]).is_ok_and(|o| o.contains("rootless"))
+    })
+}
+
 /// Whether the daemon tells in whole seconds when a line of a log was written: then steps of a start
 /// are timed coarsely, and its parts are of low confidence or unknown.
 pub fn whole_seconds() -> bool {
