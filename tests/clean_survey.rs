@@ -95,7 +95,7 @@ fn pid_of(id: &str) -> u32 {
 
 #[test]
 fn whose_a_container_is_follows_from_its_own_labels() {
-    needs!(Docker);
+    needs!(Docker, Root);
     staged(test_name!(), GPUS, |_| {
         let lost = dead();
         let dead = labelled("dead", &lost, &["--label", "plimsoll.deadline=100"]);

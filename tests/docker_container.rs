@@ -872,7 +872,7 @@ async fn an_endpoint_is_reached_by_every_route() {
             let other = Runtime::connect().await.expect("connect");
             facts.published_ports.clear();
             let route = if rootless() {
-                "exec wget"
+                "exec busybox wget"
             } else {
                 "container address"
             };

@@ -109,20 +109,11 @@ pub async fn inspect_setup(
                 .find_map(|p| p.error.clone())
                 .map(|e| format!(": {e}"))
                 .unwrap_or_default();
-            // A rootless daemon's addresses are not reached from here.
-            let hint = if facts.published_ports.contains_key(&door.port) {
-                "is it still loading? see its log; --bench none samples without a load".to_owned()
-            } else {
-                format!(
-                    "is it still loading? see its log; else publish its port (`docker run -p {0}:{0}`); --bench none samples without a load",
-                    door.port
-                )
-            };
             return Err(Failure::environment(format!(
                 "the engine in container `{}` does not answer on port {}{why}",
                 facts.name, door.port
             ))
-            .hint(hint));
+            .hint(hint_unreached(facts, door.port)));
         }
     }
     let probed = (plan.attached.engine.read_probes)(&probes);
@@ -170,6 +161,16 @@ pub fn bench_workdir(plan: &CapturePlan) -> String {
         Some(folder) => folder.clone(),
         None => run_folder(&plan.run_id),
     }
+}
+
+/// What to do about an engine that does not answer. A rootless daemon's containers have addresses that are not reached
+/// from here.
+pub(super) fn hint_unreached(facts: &ContainerFacts, port: u16) -> String {
+    let publish = match facts.published_ports.contains_key(&port) {
+        true => String::new(),
+        false => format!(" else publish its port (`docker run -p {port}:{port}`);"),
+    };
+    format!("is it still loading? see its log;{publish} --bench none samples without a load")
 }
 
 /// The port of the engine inside its container, from its command.

@@ -1,11 +1,12 @@
 //! Waits until an engine serves: one that was started, or one that was found loading.
 
 use super::ending::{self, is_running, last_line_words};
-use super::setup::engine_port;
+use super::setup::{engine_port, hint_unreached};
 use super::stop::StopSignal;
 use super::{AttachedEngine, HISTORY_BYTES};
 use crate::clock::wall_now_ns;
 use crate::container::Runtime;
+use crate::container::http::HttpReply;
 use crate::container::inspect::InspectedContainer;
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
@@ -20,13 +21,31 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
 impl AttachedEngine {
-    /// Whether its health endpoint answers 200.
-    async fn is_healthy(&self, path: &str) -> bool {
+    async fn ask_health(&self, path: &str) -> HttpReply {
         let facts = &self.found.facts;
         let port = engine_port(self.engine, facts);
         let key = self.found.secrets.api_key();
-        let reply = self.runtime.get_inside(facts, port, path, key).await;
-        reply.status == Some(200)
+        self.runtime.get_inside(facts, port, path, key).await
+    }
+
+    /// Whether its health endpoint answers 200.
+    async fn is_healthy(&self, path: &str) -> bool {
+        self.ask_health(path).await.status == Some(200)
+    }
+
+    async fn waited_enough(&self, path: &str, longest: Duration) -> Failure {
+        let reply = self.ask_health(path).await;
+        let why = match reply.status {
+            Some(status) => format!("{path} answers {status}"),
+            None => reply.error.unwrap_or_default(),
+        };
+        let facts = &self.found.facts;
+        Failure::run(format!(
+            "the engine in `{}` does not serve after {longest:?}: {why}",
+            self.name()
+        ))
+        .hint("wait longer with --wait=1h")
+        .hint(hint_unreached(facts, engine_port(self.engine, facts)))
     }
 
     /// Returns once it serves; `between` runs between two questions.
@@ -74,8 +93,7 @@ impl AttachedEngine {
                     .hint("`plimsoll why FILE` shows the cause again; FILE is its log"),
             }),
             () = stop.token().cancelled() => Err(stop.stop_failure()),
-            () = sleep(longest) => Err(Failure::run(format!("the engine in `{name}` does not serve after {longest:?}"))
-                .hint("wait longer with --wait=1h, or look into its log")),
+            () = sleep(longest) => Err(self.waited_enough(path, longest).await),
         }
     }
 }

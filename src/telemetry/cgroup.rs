@@ -178,6 +178,8 @@ pub struct OomWatch {
     kills: u64,
     /// All OOM kills on this host since boot.
     host_kills: Option<u64>,
+    /// Those in the cgroup above and in all that it holds; v2 only.
+    parent_kills: Option<u64>,
     /// The last observations, the oldest first; those before a kill are dropped.
     reached: VecDeque<LimitsReached>,
 }
@@ -208,13 +210,16 @@ impl OomWatch {
         // Read before the container's own counter: a kill between the two readings must not be in
         // this one.
         let host_kills = host_kills();
+        let parent_kills = parent_kills(&levels);
         let own = own_kills(cgroup);
+        // Otherwise kills between the container's start and this call are included.
+        let usable = |_: &u64| !since_start || own == Some(0);
         OomWatch {
             own_limit: cgroup.own_limit(),
             host_bytes: crate::host::memory_bytes(),
             kills: own.filter(|_| !since_start).unwrap_or(0),
-            // Otherwise kills between the container's start and this call are included.
-            host_kills: host_kills.filter(|_| !since_start || own == Some(0)),
+            host_kills: host_kills.filter(usable),
+            parent_kills: parent_kills.filter(usable),
             reached: VecDeque::from([limits_reached(&levels)]),
             levels,
         }
@@ -223,19 +228,24 @@ impl OomWatch {
     /// Looks again.
     pub fn look_again(&mut self) -> OomLook {
         let before = host_kills();
+        let above = parent_kills(&self.levels);
         let own = self.levels.first().and_then(own_kills);
         let reached = limits_reached(&self.levels);
         let kills = match own {
             Some(now) => Some(now.saturating_sub(self.kills)),
-            // Nothing was killed on the whole host.
-            None => host_kills()
-                .filter(|now| Some(*now) == self.host_kills)
-                .map(|_| 0),
+            // The cgroup above counted a kill since the container's was last seen, or the whole host none.
+            None => (above.zip(self.parent_kills))
+                .and_then(|(now, before)| now.checked_sub(before).filter(|n| *n > 0))
+                .or_else(|| {
+                    let now = host_kills().filter(|now| Some(*now) == self.host_kills);
+                    now.map(|_| 0)
+                }),
         };
         let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, own.is_none()));
         self.kills = own.unwrap_or(self.kills);
         if own.is_some() {
             self.host_kills = before;
+            self.parent_kills = above;
         }
         if kills.is_some_and(|n| n > 0) {
             self.reached.clear();
@@ -307,6 +317,12 @@ fn own_kills(cgroup: &Cgroup) -> Option<u64> {
         &text_in(&cgroup.dir, cgroup.version.file_names().kills)?,
         "oom_kill",
     )
+}
+
+/// OOM kills in the cgroup above and in all that it holds (`memory.events`; v1 counts those of a cgroup alone).
+fn parent_kills(levels: &[Cgroup]) -> Option<u64> {
+    let parent = levels.get(1)?;
+    own_kills(parent).filter(|_| parent.version == CgroupVersion::V2)
 }
 
 /// All OOM kills on this host since its boot.

@@ -526,6 +526,31 @@ fn a_container_that_ended_before_it_was_looked_at_may_have_run_out_of_memory() {
     }
 }
 
+/// A runtime removes a container's cgroup some milliseconds after its end, and its counter with it.
+#[test]
+fn a_kill_that_only_the_cgroup_above_counted_is_the_containers_own() {
+    let levels: &[(&str, &[(&str, &str)])] = &[
+        ("/llm.slice", &[]),
+        ("/llm.slice/x", &[("memory.max", "600")]),
+    ];
+    let tree = Tree::new(CgroupVersion::V2, levels);
+    let events = |level: &str, kills: u64| {
+        tree.write(level, "memory.events", &format!("oom 0\noom_kill {kills}"));
+    };
+    events("/llm.slice", 3);
+    events("/llm.slice/x", 0);
+    let mut watch = OomWatch::start_counting(&tree.cgroup, true);
+    // A neighbour is killed while the container lives.
+    events("/llm.slice", 4);
+    assert_eq!(kill(&watch.look_again()), (Some(0), None));
+    events("/llm.slice", 5);
+    std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
+    let look = watch.look_again();
+    assert!(look.gone);
+    let own = (600, LimitLevel::Container);
+    assert_eq!(kill(&look), (Some(1), Some(own)));
+}
+
 #[test]
 fn the_level_that_reached_its_limit_is_named_on_v1() {
     let control = |kills: u64| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}");

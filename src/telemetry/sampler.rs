@@ -318,7 +318,8 @@ impl SamplerRun {
         // When an engine keeps every core busy, a thread of normal priority wakes too late for
         // short intervals. Without permission it stays normal, and the jitter figures show it.
         if !self.clock.is_manual() {
-            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+            // None is this thread (setpriority(2), C library differences).
+            let _ = rustix::process::setpriority_process(None, NICENESS);
         }
         self.sample_until_stopped();
         self.hand_on();

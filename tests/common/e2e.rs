@@ -501,6 +501,12 @@ impl Engine {
             "1",
         ]);
         argv.extend(options);
+        if args.first() == Some(&"serve")
+            && !options.iter().any(|o| o.contains("net"))
+            && rootless()
+        {
+            argv.extend(["-p", "127.0.0.1::8000"]);
+        }
         argv.push(image);
         argv.extend(args);
         let id = docker(&argv).expect("test container");
@@ -525,11 +531,7 @@ impl Engine {
     pub fn serving(what: &str, options: &[&str], args: &[&str]) -> Engine {
         let mut argv = vec!["serve", "--model", "reference/test"];
         argv.extend(args);
-        let mut options = options.to_vec();
-        if rootless() && !options.iter().any(|o| o.starts_with("--network")) {
-            options.extend(["-p", "127.0.0.1::8000"]);
-        }
-        let server = Engine::run(what, &options, REFERENCE_IMAGE, &argv);
+        let server = Engine::run(what, options, REFERENCE_IMAGE, &argv);
         server.wait_for_log("phase=ready");
         server
     }
