@@ -16,6 +16,8 @@ const MOST_DEVICES: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct SampleSeries {
     devices: Vec<SampleColumns>,
+    /// The median time between two readings of each device, nanoseconds; `None` with fewer than two.
+    usual_gaps: Vec<Option<AtNs>>,
     impossible: u64,
 }
 
@@ -72,6 +74,7 @@ impl SampleSeries {
             }
         }
         SampleSeries {
+            usual_gaps: devices.iter().map(|d| median_gap(d.all_rows())).collect(),
             devices,
             impossible,
         }
@@ -94,10 +97,7 @@ impl SampleSeries {
 
     /// The median time between two readings of one device, nanoseconds.
     pub fn usual_gap(&self, device: usize) -> Option<AtNs> {
-        let times = self.rows_of_device(device).sample_times();
-        let mut gaps: Vec<AtNs> = times.windows(2).map(|t| t[1] - t[0]).collect();
-        let middle = gaps.len().checked_sub(1)? / 2;
-        Some(*gaps.select_nth_unstable(middle).1)
+        *self.usual_gaps.get(device)?
     }
 
     /// Least memory of the host that was available at a sample of one device, bytes.
@@ -216,6 +216,13 @@ impl SampleSeries {
         }
         Some(peak)
     }
+}
+
+fn median_gap(rows: SampleRows<'_>) -> Option<AtNs> {
+    let times = rows.sample_times();
+    let mut gaps: Vec<AtNs> = times.windows(2).map(|t| t[1] - t[0]).collect();
+    let middle = gaps.len().checked_sub(1)? / 2;
+    Some(*gaps.select_nth_unstable(middle).1)
 }
 
 /// At most this many samples may be out of order: real damage is smaller.
