@@ -233,13 +233,7 @@ impl OomWatch {
         let reached = limits_reached(&self.levels);
         let kills = match own {
             Some(now) => Some(now.saturating_sub(self.kills)),
-            // The cgroup above counted a kill since the container's was last seen, or the whole host none.
-            None => (above.zip(self.parent_kills))
-                .and_then(|(now, before)| now.checked_sub(before).filter(|n| *n > 0))
-                .or_else(|| {
-                    let now = host_kills().filter(|now| Some(*now) == self.host_kills);
-                    now.map(|_| 0)
-                }),
+            None => self.kills_since_gone(),
         };
         let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, own.is_none()));
         self.kills = own.unwrap_or(self.kills);
@@ -259,6 +253,17 @@ impl OomWatch {
             limit: limit.flatten(),
             gone: own.is_none(),
         }
+    }
+
+    /// Kills since the container's cgroup was last seen: those that the cgroup above counted, where the container has a
+    /// limit that they can have come from, or none where the whole host had none.
+    fn kills_since_gone(&self) -> Option<u64> {
+        let above = parent_kills(&self.levels).zip(self.parent_kills);
+        let counted = above
+            .filter(|_| self.own_limit.is_some())
+            .and_then(|(now, before)| now.checked_sub(before).filter(|n| *n > 0));
+        let host = || host_kills().filter(|now| Some(*now) == self.host_kills);
+        counted.or_else(|| host().map(|_| 0))
     }
 
     /// The innermost level with a changed counter, by the most reliable counter.
