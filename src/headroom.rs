@@ -1,6 +1,7 @@
 //! How near memory is to its limit: the one scale for every page and colour.
 
 use std::fmt;
+use strum::IntoStaticStr;
 
 /// Free share of a limit, in percent, from which memory is safe.
 pub const SAFE_FROM_PERCENT: u32 = 5;
@@ -8,7 +9,8 @@ pub const SAFE_FROM_PERCENT: u32 = 5;
 pub const TIGHT_FROM_PERCENT: u32 = 2;
 
 /// Level of the free memory below a limit. The worst of several levels is their maximum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Headroom {
     /// At least 5 % of the limit is free.
     Safe,
@@ -17,6 +19,8 @@ pub enum Headroom {
     /// Less than 2 % is free: the next large allocation fails.
     Critical,
 }
+
+crate::wording::as_written!(Headroom);
 
 impl Headroom {
     /// Level of `free` bytes below a limit of `total` bytes; `None` where there is no limit.
@@ -36,15 +40,6 @@ impl Headroom {
     /// that share must be given up first.
     pub fn spare_share(free: u64, total: u64) -> f64 {
         free as f64 / total.max(1) as f64 - f64::from(SAFE_FROM_PERCENT) / 100.0
-    }
-
-    /// `safe`, `tight`, `critical`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Headroom::Safe => "safe",
-            Headroom::Tight => "tight",
-            Headroom::Critical => "critical",
-        }
     }
 }
 

@@ -2,6 +2,19 @@
 
 use std::fmt::Display;
 
+/// `as_str` for enums that derive [`strum::IntoStaticStr`]: the word of each variant is declared once.
+macro_rules! as_written {
+    ($($name:ident),+) => { $(
+        impl $name {
+            /// As written in documents and options.
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+    )+ };
+}
+pub(crate) use as_written;
+
 /// `1 run`, `3 runs`; `1 process`, `2 processes`.
 pub fn count_noun<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     if n == N::from(1) {

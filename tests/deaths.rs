@@ -383,9 +383,8 @@ fn a_limit_of_a_slice_above_is_the_cause_at_load() {
         Ok(parent) => parent,
         Err(why) => return skip(test_name!(), &why),
     };
-    let flag = format!("--cgroup-parent=/{}", parent.0);
     let args = ["serve", "--model", "x", "--weights", "64MiB"];
-    let staged = Engine::run("death-slice", &[&flag], REFERENCE_IMAGE, &args);
+    let staged = Engine::run("death-slice", &[&parent.flag()], REFERENCE_IMAGE, &args);
     docker(&["wait", &staged.id]).expect("its end");
     let answer = run(&["why", &staged.name, "--json"]).expect(0);
     let found: Value = serde_json::from_str(&answer.stdout).expect("JSON");

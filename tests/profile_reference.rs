@@ -175,6 +175,33 @@ fn resets_peaks_for_itself() -> bool {
     v2 && (numbers.next(), numbers.next()) >= (Some(6), Some(12))
 }
 
+/// A limit that all of it does not fit in, on a host that swaps: what is out counts, and is named.
+#[test]
+fn a_container_that_swaps() {
+    needs!(Docker, ReferenceEngine, Swap);
+    let engine = Engine::run(
+        "truth-swap",
+        &["--memory=128m", "--memory-swap=512m"],
+        REFERENCE_IMAGE,
+        &["idle"],
+    );
+    let truth = Truth {
+        weights: 96,
+        kv: 64,
+        activation: 32,
+    };
+    let document = profile(&engine, &["-m", "reference/truth", &truth.extra()]);
+    parts_sum_to_the_peak(&document);
+    assert!(
+        codes(&document).contains(&"memory_swapped"),
+        "{:#}",
+        document["findings"]
+    );
+    let peak = document["memory_breakdown"]["total_measured_bytes"].as_f64();
+    let peak = peak.expect("peak") / MIB;
+    assert!((192.0..208.0).contains(&peak), "{peak} MiB");
+}
+
 /// The mark of an earlier, larger run is of no help: only what is read meanwhile can tell.
 #[test]
 fn a_container_that_once_held_more() {

@@ -423,7 +423,7 @@ fn the_fullest_device_of_all_levels_binds_else_the_kv_pool() {
             json!({"label": "GPU 1", "used_bytes": used << 20, "total_bytes": 100u64 << 20});
     }
     let device = answer(&experiment);
-    assert_eq!(device.state.state_name(), "tight");
+    assert_eq!(device.state.as_str(), "tight");
     assert_eq!(device.gauge.unwrap().used_bytes, 97 << 20);
     assert!(
         device.verdict.contains("Tight: at most 97.00 MiB"),

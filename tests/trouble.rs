@@ -7,7 +7,7 @@ use common::e2e::{
     run, skip, wait_for,
 };
 use common::tiny::Tiny;
-use common::{TestContainer, docker, image, podman, unique};
+use common::{TestContainer, docker, image, podman, said, unique};
 use std::path::Path;
 
 /// A small engine, so that trouble comes soon.
@@ -375,29 +375,73 @@ fn a_bench_that_runs_out_of_memory() {
     is_clean(&engine, &before);
 }
 
-/// A memory cgroup of v1 with a limit, for `--cgroup-parent`; removed when dropped.
-pub struct ParentCgroup(pub String);
+/// A memory cgroup with a limit, for `--cgroup-parent`; removed when dropped. Where the host has swap, nothing in it swaps.
+pub struct ParentCgroup {
+    name: String,
+    /// How a systemd that keeps the daemon's cgroups is asked; `None` where they are folders.
+    slice: bool,
+}
 
 impl ParentCgroup {
     pub fn new(limit: &str) -> Result<ParentCgroup, String> {
-        let parent = ParentCgroup(unique("parent"));
+        let driver = docker(&["info", "--format", "{{.CgroupDriver}}"])?;
+        // A dash in the name of a slice is a level above it.
+        let name = unique("parent").replace('-', "_");
+        if driver.trim() == "systemd" {
+            let parent = ParentCgroup {
+                name: format!("{name}.slice"),
+                slice: true,
+            };
+            let limit = format!("MemoryMax={limit}");
+            let limits = [&limit, "MemorySwapMax=0"];
+            systemctl(&[&["set-property", "--runtime", &parent.name][..], &limits].concat())?;
+            systemctl(&["start", &parent.name])?;
+            return Ok(parent);
+        }
+        let parent = ParentCgroup { name, slice: false };
         let dir = parent.dir();
-        std::fs::create_dir(&dir).map_err(|e| format!("no cgroup of v1 can be made: {e}"))?;
-        std::fs::write(dir.join("memory.limit_in_bytes"), limit).map_err(|e| e.to_string())?;
-        // Where the host has swap, the engine is not to fit in it.
-        let _ = std::fs::write(dir.join("memory.memsw.limit_in_bytes"), limit);
+        std::fs::create_dir(&dir).map_err(|e| format!("no cgroup can be made: {e}"))?;
+        let v2 = dir.join("memory.max");
+        if v2.exists() {
+            let _ = std::fs::write(dir.join("memory.swap.max"), "0");
+            std::fs::write(v2, limit).map_err(|e| e.to_string())?;
+        } else {
+            std::fs::write(dir.join("memory.limit_in_bytes"), limit).map_err(|e| e.to_string())?;
+            let _ = std::fs::write(dir.join("memory.memsw.limit_in_bytes"), limit);
+        }
         Ok(parent)
     }
 
+    pub fn flag(&self) -> String {
+        let root = if self.slice { "" } else { "/" };
+        format!("--cgroup-parent={root}{}", self.name)
+    }
+
+    /// As plimsoll names it.
+    pub fn path(&self) -> String {
+        format!("/{}", self.name)
+    }
+
     fn dir(&self) -> std::path::PathBuf {
-        std::path::Path::new("/sys/fs/cgroup/memory").join(&self.0)
+        let v1 = std::path::Path::new("/sys/fs/cgroup/memory");
+        let root = v1.parent().filter(|_| !v1.is_dir()).unwrap_or(v1);
+        root.join(&self.name)
     }
 }
 
 impl Drop for ParentCgroup {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(self.dir());
+        if self.slice {
+            let _ = systemctl(&["stop", &self.name]);
+            let _ = systemctl(&["revert", &self.name]);
+        } else {
+            let _ = std::fs::remove_dir(self.dir());
+        }
     }
+}
+
+fn systemctl(args: &[&str]) -> Result<String, String> {
+    said(std::process::Command::new("systemctl").args(args))
 }
 
 #[test]
@@ -407,12 +451,11 @@ fn a_limit_above_the_container_is_named_when_it_kills() {
         Ok(parent) => parent,
         Err(why) => return skip(test_name!(), &why),
     };
-    let flag = format!("--cgroup-parent=/{}", parent.0);
-    let engine = Engine::idle_with_shell("parent", &[&flag]);
+    let engine = Engine::idle_with_shell("parent", &[&parent.flag()]);
     let results = Results::new();
     let before = engine.processes();
     let ended = profile(&engine, &results, &[&extra("--weights 200MiB")]).expect(4);
-    let level = format!("the limit of cgroup `/{}` is 96.00 MiB", parent.0);
+    let level = format!("the limit of cgroup `{}` is 96.00 MiB", parent.path());
     let ended = ended.says(
         &["the bench was killed (exit 137)", "out of memory", &level],
         "--batch-size",

@@ -129,11 +129,11 @@ fn a_limit_above_the_container_is_named_after_its_death() {
         Ok(parent) => parent,
         Err(why) => return skip(test_name!(), &why),
     };
-    let flag = format!("--cgroup-parent=/{}", parent.0);
     let script = format!("exec {TOO_MUCH}");
-    let found = why(&ended(TestContainer::run("why", &[&flag], &script)), 0);
+    let killed = TestContainer::run("why", &[&parent.flag()], &script);
+    let found = why(&ended(killed), 0);
     assert_eq!(found["cause"], "host_ram_oom_cgroup", "{found:#}");
-    let level = format!("cgroup `/{}` is 32.00 MiB", parent.0);
+    let level = format!("cgroup `{}` is 32.00 MiB", parent.path());
     let quotes = found["evidence"].to_string();
     assert!(quotes.contains(&level), "{found:#}");
     let text = found["advice"][0]["text"].as_str().expect("advice");

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 
 // The default load: enough to reach the peak of memory, little enough for a CPU. Lengths always come
 // from the request.
@@ -20,9 +21,20 @@ pub const NUM_PROMPTS: u32 = 32;
 
 /// A bench of an engine.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BenchKind {
     /// Fixed batch, repeated; the engine in the bench's own process.
     Latency,
@@ -34,17 +46,7 @@ pub enum BenchKind {
     Probe,
 }
 
-impl BenchKind {
-    /// `latency`, `throughput`, `serve`, `probe`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BenchKind::Latency => "latency",
-            BenchKind::Throughput => "throughput",
-            BenchKind::Serve => "serve",
-            BenchKind::Probe => "probe",
-        }
-    }
-}
+crate::wording::as_written!(BenchKind);
 
 /// What to bench.
 #[derive(Debug, Clone)]

@@ -10,6 +10,7 @@ use crate::units::GIB;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 
 /// Interval between readings of an engine's gauges, seconds.
 const READING_S: f64 = 1.0;
@@ -18,8 +19,9 @@ const READING_S: f64 = 1.0;
 const MOST_SEQUENCES: u64 = 10_000;
 
 /// How a level ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum LevelState {
     /// Measured.
     Done,
@@ -29,20 +31,11 @@ pub enum LevelState {
     Skipped,
     /// Not begun, or not ended: the experiment was stopped before.
     #[default]
+    #[strum(serialize = "not run")]
     NotRun,
 }
 
-impl LevelState {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LevelState::Done => "done",
-            LevelState::Failed => "failed",
-            LevelState::Skipped => "skipped",
-            LevelState::NotRun => "not run",
-        }
-    }
-}
+crate::wording::as_written!(LevelState);
 
 /// What was run of a level.
 #[derive(Debug, Clone)]

@@ -14,13 +14,15 @@ use crate::capture::{DeviceKind, ShortPrompts};
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 
 /// Version of the document. Fields are added, never renamed.
 pub const EXPERIMENT_VERSION: &str = "1.0";
 
 /// What an experiment varies.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ExperimentKind {
     /// Requests at once.
     #[default]
@@ -31,16 +33,9 @@ pub enum ExperimentKind {
     Mixed,
 }
 
-impl ExperimentKind {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ExperimentKind::Concurrency => "concurrency",
-            ExperimentKind::Seqlen => "seqlen",
-            ExperimentKind::Mixed => "mixed",
-        }
-    }
+crate::wording::as_written!(ExperimentKind);
 
+impl ExperimentKind {
     /// Label of the x axis of its plots.
     pub fn axis_label(self) -> &'static str {
         match self {

@@ -5,12 +5,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use strum::IntoStaticStr;
 
 /// What is limited.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Metric {
     /// Time to first token.
     Ttft,
@@ -22,18 +34,10 @@ pub enum Metric {
     E2e,
 }
 
+crate::wording::as_written!(Metric);
+
 impl Metric {
     const ALL: [Metric; 4] = [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e];
-
-    /// As in `--slo`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Metric::Ttft => "ttft",
-            Metric::Itl => "itl",
-            Metric::Tpot => "tpot",
-            Metric::E2e => "e2e",
-        }
-    }
 
     /// As people read it.
     pub fn display_label(self) -> &'static str {

@@ -5,6 +5,7 @@ use crate::breakdown::Component;
 use crate::engine::facts::Finding;
 use crate::profile::MemoryGauge;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// The result of one cell. Journal, CSV and JSON hold the same rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,8 +41,21 @@ pub struct CellRow {
 }
 
 /// How a cell ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RowStatus {
     /// Measured.
     #[default]
@@ -54,21 +68,12 @@ pub enum RowStatus {
     Skipped,
 }
 
-impl RowStatus {
-    /// As written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            RowStatus::Done => "done",
-            RowStatus::Interpolated => "interpolated",
-            RowStatus::Failed => "failed",
-            RowStatus::Skipped => "skipped",
-        }
-    }
-}
-
 /// Why a cell has no figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RowCause {
     /// The engine or its bench ran out of memory.
     Oom,
@@ -101,26 +106,6 @@ pub enum RowCause {
 }
 
 impl RowCause {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RowCause::Oom => "oom",
-            RowCause::ImpliedOom => "implied_oom",
-            RowCause::KnownOom => "known_oom",
-            RowCause::DoesNotFit => "does_not_fit",
-            RowCause::EngineDied => "engine_died",
-            RowCause::BenchFailed => "bench_failed",
-            RowCause::Timeout => "timeout",
-            RowCause::NotReady => "not_ready",
-            RowCause::Refused => "refused",
-            RowCause::Missing => "missing",
-            RowCause::MemoryHeld => "memory_held",
-            RowCause::Busy => "busy",
-            RowCause::Docker => "docker",
-            RowCause::Storage => "storage",
-        }
-    }
-
     /// Whether the cause is in the surroundings and not in the cell: a resumed run tries such cells
     /// again. What does not fit may fit on the GPUs of then.
     pub fn is_environmental(self) -> bool {
@@ -150,8 +135,11 @@ impl RowCause {
 }
 
 /// Where in a cell's run it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum RowPhase {
     /// Before anything was started.
     Prepare,
@@ -163,17 +151,7 @@ pub enum RowPhase {
     Store,
 }
 
-impl RowPhase {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RowPhase::Prepare => "prepare",
-            RowPhase::Start => "start",
-            RowPhase::Bench => "bench",
-            RowPhase::Store => "store",
-        }
-    }
-}
+crate::wording::as_written!(RowStatus, RowCause, RowPhase);
 
 /// Figures of a profile. Unknown is `None`; the profile has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

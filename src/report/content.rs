@@ -7,6 +7,7 @@
 use super::chart::{Chart, ChartTimeline};
 use crate::engine::facts::Severity;
 use crate::profile::MemoryGauge;
+use strum::IntoStaticStr;
 
 /// A report.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,7 +76,8 @@ impl Answer {
 }
 
 /// How good or bad an answer is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum AnswerState {
     /// It cannot be decided.
     #[default]
@@ -90,18 +92,7 @@ pub enum AnswerState {
     Failed,
 }
 
-impl AnswerState {
-    /// The word in classes of the page and in tests.
-    pub fn state_name(self) -> &'static str {
-        match self {
-            AnswerState::Unknown => "unknown",
-            AnswerState::Safe => "safe",
-            AnswerState::Tight => "tight",
-            AnswerState::Critical => "critical",
-            AnswerState::Failed => "failed",
-        }
-    }
-}
+crate::wording::as_written!(AnswerState);
 
 /// A main figure.
 #[derive(Debug, Clone, Default, PartialEq)]

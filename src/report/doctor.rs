@@ -7,6 +7,7 @@ use super::layout::counted_noun;
 use super::tables::TableBuilder;
 use crate::engine::facts::Severity;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Version of the document.
 const DOCTOR_VERSION: &str = "1.0";
@@ -81,8 +82,9 @@ impl DoctorCheck {
 }
 
 /// Result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum CheckState {
     /// As it should be.
     Ok,
@@ -92,16 +94,7 @@ pub enum CheckState {
     Broken,
 }
 
-impl CheckState {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CheckState::Ok => "ok",
-            CheckState::Missing => "missing",
-            CheckState::Broken => "broken",
-        }
-    }
-}
+crate::wording::as_written!(CheckState);
 
 impl DoctorDocument {
     /// Of these checks.

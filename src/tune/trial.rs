@@ -9,10 +9,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use strum::IntoStaticStr;
 
 /// What is to be as high as the limits allow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum TuningGoal {
     /// Generated tokens per second.
     #[default]
@@ -23,16 +27,9 @@ pub enum TuningGoal {
     Concurrency,
 }
 
-impl TuningGoal {
-    /// As written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TuningGoal::Throughput => "throughput",
-            TuningGoal::Cost => "cost",
-            TuningGoal::Concurrency => "concurrency",
-        }
-    }
+crate::wording::as_written!(TuningGoal);
 
+impl TuningGoal {
     /// The unit of its score.
     pub fn score_unit(self) -> &'static str {
         match self {

@@ -52,6 +52,8 @@ pub enum Need {
     Prometheus,
     /// libfaketime, and to be loaded before glibc's own clock.
     Faketime,
+    /// A host that swaps.
+    Swap,
 }
 
 impl Need {
@@ -71,6 +73,7 @@ impl Need {
             Need::Chromium => "chromium",
             Need::Faketime => "faketime",
             Need::Prometheus => "prometheus",
+            Need::Swap => "swap",
         }
     }
 
@@ -112,6 +115,11 @@ impl Need {
             Need::Prometheus => lacking(&["prometheus", "promtool"], "prometheus"),
             Need::Faketime => (faketime().is_none())
                 .then(|| "no libfaketimeMT.so.1 (Debian: faketime)".to_owned()),
+            Need::Swap => (std::fs::read_to_string("/proc/swaps").unwrap_or_default())
+                .lines()
+                .nth(1)
+                .is_none()
+                .then(|| "nothing is swapped to here (/proc/swaps)".to_owned()),
         }
     }
 }

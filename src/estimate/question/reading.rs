@@ -4,6 +4,7 @@ use super::longest;
 use crate::estimate::arithmetic::sum;
 use crate::estimate::{Deployment, Estimate, Model, Unknown, bands, fits::room_outside};
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Figures of one estimate, bytes on the GPU that needs most.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -49,8 +50,11 @@ pub struct OnGpu {
 }
 
 /// How likely it is that memory runs out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Risk {
     /// It fits with a tenth of the memory to spare, also where every term is at its band's upper end.
     Low,
@@ -62,20 +66,12 @@ pub enum Risk {
     DoesNotFit,
 }
 
+crate::wording::as_written!(Risk);
+
 /// Share of the engine's memory that is to be left for a low risk.
 const SPARE: f64 = 0.10;
 
 impl Risk {
-    /// As `--risk` prints it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Risk::Low => "low",
-            Risk::Medium => "medium",
-            Risk::High => "high",
-            Risk::DoesNotFit => "does-not-fit",
-        }
-    }
-
     /// What the word means, the end of a sentence. `requests`: those that are asked for, in words.
     pub fn meaning(self, requests: &str, several: bool) -> String {
         let verb = |one: &str, more: &str| if several { more } else { one }.to_owned();

@@ -4,6 +4,7 @@ use super::search::largest;
 use super::{fits_at, longest};
 use crate::estimate::{Deployment, EngineId, Model, Unknown};
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 /// Longest sequence that is looked for where the model names none, tokens.
 const LONGEST: u64 = 1 << 27;
@@ -15,8 +16,9 @@ const MACHINE: u64 = 8;
 const MOST_GPUS: u64 = 512;
 
 /// What can be solved for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum What {
     /// Requests of the longest length at once.
     MaxConcurrency,
@@ -30,18 +32,7 @@ pub enum What {
     GpuMemoryUtilization,
 }
 
-impl What {
-    /// As in `--solve`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            What::MaxConcurrency => "max-concurrency",
-            What::MaxModelLen => "max-model-len",
-            What::MaxBatch => "max-batch",
-            What::MinGpus => "min-gpus",
-            What::GpuMemoryUtilization => "gpu-memory-utilization",
-        }
-    }
-}
+crate::wording::as_written!(What);
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]

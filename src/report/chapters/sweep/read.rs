@@ -3,7 +3,7 @@
 
 use crate::compare::settings::parse_flags;
 use crate::engine::shown_name;
-use crate::matrix::{RowFigures, RowStatus};
+use crate::matrix::RowFigures;
 use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
 };
@@ -98,7 +98,7 @@ pub(crate) const KV_USED: &CellFigure = &FIGURES[7];
 const SETTINGS: usize = 200;
 
 /// Status of a cell whose figures lie between its neighbours'.
-pub const INTERPOLATED: &str = RowStatus::Interpolated.as_str();
+pub const INTERPOLATED: &str = "interpolated";
 
 impl SweepDocument {
     /// Of a document that was read at `place`.

@@ -73,7 +73,7 @@ fn listing(html: &mut Markup, listing: &Listing) {
 /// The answer: verdict, gauge, main figures, what to change.
 pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
     html.write_raw("<section id=\"answer\"")
-        .write_attribute("class", &format!("answer {}", answer.state.state_name()));
+        .write_attribute("class", &format!("answer {}", answer.state.as_str()));
     html.write_raw("><p class=\"verdict\">")
         .write_text(&answer.verdict)
         .write_raw("</p>");
