@@ -808,6 +808,10 @@ fn engines_that_shorten_their_context_start() {
 
 #[test]
 fn a_tag_of_ollama_is_its_model_and_format() {
+    // A model that is named wins over that of the command line, which may have none.
+    let named = document(&["qwen3:8b", "--gpu", "RTX3090", "--", "ollama", "serve"]);
+    let tagged = document(&["qwen3:8b", "--gpu", "RTX3090", "--engine", "ollama"]);
+    assert_eq!(named["per_gpu"], tagged["per_gpu"]);
     let weights = |name: &str| {
         let found = document(&[name, "--engine", "ollama", "--gpu", "L4"]);
         found["per_gpu"]["weights_gib"].as_f64().unwrap()

@@ -418,8 +418,11 @@ impl ParentCgroup {
     }
 
     /// As plimsoll names it.
-    pub fn path(&self) -> String {
-        format!("/{}", self.name)
+    pub fn shown(&self) -> String {
+        match self.slice {
+            true => format!("slice `{}`", self.name),
+            false => format!("cgroup `/{}`", self.name),
+        }
     }
 
     fn dir(&self) -> std::path::PathBuf {
@@ -455,7 +458,7 @@ fn a_limit_above_the_container_is_named_when_it_kills() {
     let results = Results::new();
     let before = engine.processes();
     let ended = profile(&engine, &results, &[&extra("--weights 200MiB")]).expect(4);
-    let level = format!("the limit of cgroup `{}` is 96.00 MiB", parent.path());
+    let level = format!("the limit of {} is 96.00 MiB", parent.shown());
     let ended = ended.says(
         &["the bench was killed (exit 137)", "out of memory", &level],
         "--batch-size",

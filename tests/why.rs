@@ -133,7 +133,7 @@ fn a_limit_above_the_container_is_named_after_its_death() {
     let killed = TestContainer::run("why", &[&parent.flag()], &script);
     let found = why(&ended(killed), 0);
     assert_eq!(found["cause"], "host_ram_oom_cgroup", "{found:#}");
-    let level = format!("cgroup `{}` is 32.00 MiB", parent.path());
+    let level = format!("{} is 32.00 MiB", parent.shown());
     let quotes = found["evidence"].to_string();
     assert!(quotes.contains(&level), "{found:#}");
     let text = found["advice"][0]["text"].as_str().expect("advice");

@@ -148,7 +148,7 @@ pub struct EstimateArgs {
     #[arg(long, help_heading = "Model")]
     pub no_calibration: bool,
     /// The engine's command line, or a `docker run` line, after --
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["model_word", "model"], group = ONE_CASE)]
+    #[arg(last = true, value_name = "COMMAND", group = ONE_CASE)]
     pub words: Vec<String>,
 }
 

@@ -188,7 +188,11 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             let name = file.display().to_string();
             let mut text = String::new();
             (bounded::open_named(file).and_then(|f| f.take(MOST_FACTS).read_to_string(&mut text)))
-                .map_err(|e| unreadable(&name).caused_by(e))?;
+                .map_err(|e| {
+                    Failure::environment(format!("cannot read `{name}`, given as --facts"))
+                        .hint("--facts takes a JSON file with engine, version, gpu and container")
+                        .caused_by(e)
+                })?;
             let document: Value = serde_json::from_str(&text).map_err(|e| {
                 Failure::usage(format!("`{name}`, given as --facts, is not JSON"))
                     .hint("--facts takes JSON with engine, version, gpu and container")

@@ -203,12 +203,12 @@ static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
 /// Finds them.
 static WORDS: LazyLock<Words> = LazyLock::new(|| Words::overlapping(&WORD_LIST));
 
-/// The patterns of figures by the index of their word.
-static PATTERNS: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+/// The patterns of figures by the index of their word, each with its row: the first row that a line has counts.
+static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
     let mut by_word = vec![Vec::new(); WORD_LIST.len()];
-    for pattern in &TABLE.numbers {
+    for (row, pattern) in TABLE.numbers.iter().enumerate() {
         if let Ok(word) = WORD_LIST.binary_search(&longest_literal(pattern)) {
-            by_word[word].push(pattern.as_str());
+            by_word[word].push((row, pattern.as_str()));
         }
     }
     by_word
@@ -450,8 +450,11 @@ impl<'a> Judge<'a> {
             return self.without_cause(count);
         };
         let numbers = self.numbers(best);
-        // Other rules on the same line are no second finding.
-        let others = found[1..].iter().filter(|c| c.line.text != best.line.text);
+        // Other rules on the same line are no second finding, and a weaker sign about the same start is no other one.
+        let others = found[1..].iter().filter(|c| {
+            c.line.text != best.line.text
+                && (c.life != best.life || c.rule.tier() >= best.rule.tier())
+        });
         let others = others.filter(|c| c.cause.name != best.cause.name && !c.rule.abstain);
         let also: BTreeSet<&str> = others.map(|c| c.cause.name.as_str()).collect();
         let mut evidence = vec![quote(best.line)];
@@ -483,7 +486,7 @@ impl<'a> Judge<'a> {
         // Every start prints its arguments first, so that mark alone does not show how far a start came.
         let marked = best.phase.filter(|phase| *phase != "argparse");
         let own = best.rule.phase.as_deref().or(marked);
-        let phase = own.or(best.cause.phase.as_deref()).or(best.phase);
+        let phase = own.or(best.cause.phase.as_deref());
         let mut look_at: Vec<String> = Vec::new();
         for place in best.rule.look_at.iter().chain(&best.cause.look_at) {
             if !look_at.contains(place) {
@@ -829,7 +832,9 @@ impl<'a> Judge<'a> {
         let mut numbers = Map::new();
         let mut known = BTreeSet::new();
         for line in lines {
-            for pattern in line.words.iter().flat_map(|word| &PATTERNS[*word]) {
+            let patterns = line.words.iter().flat_map(|word| &PATTERNS[*word]);
+            let patterns: BTreeSet<_> = patterns.collect();
+            for (_, pattern) in patterns {
                 let Some(values) = read_pattern(pattern, &line.text) else {
                     continue;
                 };
@@ -982,11 +987,10 @@ fn figure_text(name: &str, value: &Value) -> String {
 }
 
 /// Names of figures that say little without the line they stand in.
-const FIGURE_NAMES: [(&str, &str); 18] = [
+const FIGURE_NAMES: [(&str, &str); 17] = [
     ("anon_rss", "anonymous memory of the killed process"),
     ("cpu_buffer", "buffer in the host's memory"),
     ("cpu_weights", "weights in the host's memory"),
-    ("available", "available for the KV pool or the request"),
     ("desired", "memory by the engine's share"),
     ("driver_cuda", "CUDA of the driver (12020: 12.2)"),
     ("free_before", "free before the attempt"),
@@ -1245,11 +1249,46 @@ impl Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn diagnose(facts: Value, log: &str) -> Diagnosis {
         let mut finder = CauseFinder::new(CaseFacts::from_document(&facts));
         log.lines().for_each(|line| finder.line(line.as_bytes()));
         finder.conclude()
+    }
+
+    #[test]
+    fn a_start_of_vllm_is_known_by_its_banner() {
+        let banner = "(APIServer pid=1) INFO [api_utils.py:347]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0\n";
+        let dead = "ValueError: No available memory for the cache blocks.\n";
+        let log = [
+            banner,
+            dead,
+            banner,
+            "INFO: Application startup complete.\n",
+        ]
+        .concat();
+        let means = diagnose(json!({}), &log).means.unwrap();
+        assert!(
+            means.ends_with("a later start in this log serves"),
+            "{means}"
+        );
+    }
+
+    #[test]
+    fn an_example_in_a_hint_is_no_setting() {
+        let log = "ValueError: Available memory on node 0 (2.79/4.0 GiB) on startup is less than desired CPU memory utilization (0.92, 3.68 GiB). To resolve: decrease `--gpu-memory-utilization` (e.g. `--gpu-memory-utilization 0.5`)";
+        let found = diagnose(json!({"engine": "vllm"}), log);
+        assert_eq!(found.numbers["utilization"], json!(0.92));
+        assert_eq!(first(&found), "gpu_memory_utilization down");
+    }
+
+    #[test]
+    fn a_weaker_sign_of_the_same_start_is_no_other_cause() {
+        let log = "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:32440kB\nproc died, exitcode: -9";
+        let found = diagnose(json!({}), log);
+        assert_eq!(found.cause.as_deref(), Some("host_ram_oom_cgroup"));
+        assert!(found.also.is_empty(), "{:?}", found.also);
     }
 
     fn first(found: &Diagnosis) -> String {

@@ -147,16 +147,25 @@ impl Deployment {
 
     /// The same on other numbers of GPUs; experts stay spread where they are.
     pub fn spread_over(&self, tp: u64, pp: u64) -> Deployment {
-        let ep = match self.ep {
-            2.. => tp.saturating_mul(self.dp),
-            _ => 1,
-        };
-        Deployment {
+        let mut spread = Deployment {
             tp,
             pp,
-            ep,
             ..self.clone()
+        };
+        if self.ep > 1 {
+            spread.ep = spread.expert_ranks();
         }
+        spread
+    }
+
+    /// GPUs over which the experts of a stage are spread: replicas of SGLang are servers of their own, those of vLLM
+    /// share the experts.
+    pub fn expert_ranks(&self) -> u64 {
+        let replicas = match self.engine {
+            EngineId::Sglang => 1,
+            _ => self.dp.max(1),
+        };
+        self.tp.max(1).saturating_mul(replicas)
     }
 
     /// GPUs that one replica takes.

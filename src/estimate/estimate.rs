@@ -221,7 +221,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         ))
         .hint("give a --dcp that divides --tp"));
     }
-    let spread = tp.saturating_mul(deployment.dp.max(1));
+    let spread = deployment.expert_ranks();
     if spread % deployment.ep != 0 {
         return Err(Unknown::new(format!(
             "expert parallelism of {} does not divide the {spread} GPUs of a stage",

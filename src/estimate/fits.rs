@@ -3,15 +3,9 @@
 use super::{
     Deployment, EngineId, Estimate, Unknown, Version,
     engines::{self, vllm},
-    unmodelled,
+    non_torch, unmodelled,
 };
 use crate::wording::count_noun;
-
-/// Bytes that must be free outside the engine's share. The context is that of an H100; a smaller GPU has a smaller one, of
-/// which a hundredth of the GPU is counted at most.
-pub(super) fn room_outside(context: u64, warm_up: u64, gpu_bytes: u64) -> u64 {
-    context.min(gpu_bytes / 100).saturating_add(warm_up)
-}
 
 /// Why it does not start whatever the memory is.
 pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
@@ -67,10 +61,7 @@ pub(super) fn verdict(
     // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, also with
     // --kv-cache-memory-bytes), or runs out of memory where it looks at its own increase alone (V0).
     let share = estimate.budget.unwrap_or(0);
-    let free = gpu
-        .total
-        .saturating_sub(gpu.in_use)
-        .saturating_sub(before.min(gpu.total / 100));
+    let free = gpu.total.saturating_sub(gpu.in_use).saturating_sub(before);
     let of_total = deployment.engine == EngineId::Vllm
         && match vllm::rule(deployment) {
             vllm::Rule::FreeMemory => false,
@@ -93,8 +84,10 @@ pub(super) fn verdict(
         vllm::Rule::Absolute => 0,
         _ => gpu.in_use,
     };
-    let outside = room_outside(before, estimate.warm_up, gpu.total);
-    let beside = (before.saturating_add(estimate.warm_up))
+    let outside = before.saturating_add(estimate.warm_up);
+    // The context of an H100 is the largest that was measured.
+    let context = before.max((non_torch::CONTEXT_GIB * (1u64 << 30) as f64) as u64);
+    let beside = (context.saturating_add(estimate.warm_up))
         .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
     let shared = deployment.engine == EngineId::Vllm
         && !vllm::is_v0(deployment)

@@ -332,7 +332,8 @@ fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> 
         } else {
             plain
         }),
-        "fp8" | "fp8_e4m3" | "fp8_e5m2" | "fp8_inc" | "float8_e4m3fn" | "float8_e5m2" => Ok(fp8),
+        "fp8" | "fp8_e4m3" | "fp8_e5m2" | "fp8_inc" | "fp8_e4m3fn" | "float8_e4m3fn"
+        | "float8_e5m2" => Ok(fp8),
         "int8" | "u8" => Ok(Format::Bytes(1)),
         "fp8_ds_mla" => Ok(Format::DsMla),
         "bfloat16" | "float16" | "bf16" | "fp16" | "f16" | "half" => Ok(Format::Bytes(2)),

@@ -128,9 +128,12 @@ pub fn of(deployment: &Deployment) -> NonTorch {
         vllm::Rule::Increase if version < Version::new(0, 7, 0) => counted += OLD_V0_GIB,
         _ => {}
     }
+    // The context is that of an H100; a smaller GPU has a smaller one, of which a hundredth of the GPU is counted at most.
+    let own = gib(CONTEXT_GIB);
+    let held = (deployment.gpu.as_ref()).map_or(own, |gpu| own.min(gpu.total / 100));
     NonTorch {
         counted: gib(counted),
-        before: gib(context),
+        before: held + gib(context - CONTEXT_GIB),
         runs,
     }
 }

@@ -86,7 +86,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.dp = read.count("data_parallel_size")?.unwrap_or(d.dp);
     d.dcp = read.count("decode_context_parallel_size")?.unwrap_or(d.dcp);
     if read.switch("enable_expert_parallel") == Some(true) {
-        d.ep = d.tp.saturating_mul(d.dp);
+        d.ep = d.expert_ranks();
     }
     d.ep = read.count("expert_parallel_size")?.unwrap_or(d.ep);
     let dtype = read.text("dtype");

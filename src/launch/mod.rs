@@ -216,6 +216,13 @@ impl Launch {
         devices.into_iter().take(count as usize).collect()
     }
 
+    /// How many GPUs a variable leaves visible; `None` where none lists them.
+    pub fn visible_gpus(&self) -> Option<u64> {
+        let lists = recipe::RECIPES.visible_env.iter();
+        let lists = lists.filter_map(|name| self.listed_devices(name));
+        lists.map(|list| list.len() as u64).min()
+    }
+
     /// A variable with a value from the shell.
     fn pass_env(&mut self, name: &str) {
         if looks_secret(name) {

@@ -151,8 +151,10 @@ pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
         Failure::usage(format!("there is no file `{}`", path.display()))
             .hint("--config takes a model's config.json")
     })?;
+    let says_format = config.get("quantization_config").is_some();
     Ok(Found {
         name: name.to_owned(),
+        quantization: relatives::named_quantization(name).filter(|_| !says_format),
         config,
         source: path.display().to_string(),
         ..Found::default()

@@ -64,6 +64,11 @@ pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
     Some((model, Relative { name, quantization }))
 }
 
+/// The quantisation that a name or a file's name means: Q4_K_M of `Qwen3-32B-Q4_K_M.gguf`.
+pub fn named_quantization(wanted: &str) -> Option<String> {
+    read_name(wanted)?.1
+}
+
 /// The longest sequence by a name's own config.json, where the model that it is a copy of has another.
 pub fn own_length(wanted: &str) -> Option<u64> {
     let (name, _) = read_name(wanted)?;

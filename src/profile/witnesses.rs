@@ -146,6 +146,18 @@ impl EvidenceCollector<'_, '_> {
                 .placement
                 .rank_on(self.device as u32)
                 .and_then(|rank| fact.quote.get(rank)),
+            // The label of the rank, as `TP1`, stands in its line.
+            FactValue::Record(entries) if entries.len() as u64 == self.ranks.rank_count() => {
+                let rank = self
+                    .placement
+                    .rank_on(self.device as u32)
+                    .map(|r| r.to_string());
+                let is_own = |label: &&String| {
+                    Some(label.trim_start_matches(|c: char| !c.is_ascii_digit())) == rank.as_deref()
+                };
+                let label = entries.keys().find(is_own);
+                label.and_then(|label| fact.quote.iter().find(|quote| quote.contains(label)))
+            }
             _ => None,
         };
         let quote = own.or(fact.quote.first()).cloned().unwrap_or_default();

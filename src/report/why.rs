@@ -89,7 +89,18 @@ fn gauge_of(found: &Diagnosis) -> Option<MemoryGauge> {
         .map(|(total, free)| (total, total - free));
     let (label, (total, used)) = match (killed, refused) {
         (Some(killed), _) => ("Memory limit at the kill", killed),
-        (None, refused) => ("GPU memory at the failure", refused?),
+        (None, refused) => {
+            let of_host = found
+                .cause
+                .as_deref()
+                .is_some_and(|c| c.starts_with("host_ram"));
+            let label = if of_host {
+                "Memory at the failure"
+            } else {
+                "GPU memory at the failure"
+            };
+            (label, refused?)
+        }
     };
     Some(MemoryGauge {
         label: label.to_owned(),

@@ -173,10 +173,38 @@ fn what_cannot_start_does_not_fit() {
         json!(true)
     );
     assert_eq!(docker(&["--gpus", "all"], "2")["fits"], json!(true));
+    let visible = ["--gpus", "all", "-e", "CUDA_VISIBLE_DEVICES=0"];
+    assert_eq!(docker(&visible, "2")["fits"], json!(false));
     let none = docker(&[], "1")["warnings"].to_string();
     assert!(none.contains("gives the container no GPU"), "{none}");
     let given = docker(&["--gpus", "all"], "1")["warnings"].to_string();
     assert!(!given.contains("gives the container no GPU"), "{given}");
+
+    // The widths of the experts' fp8 blocks: 1,536 / 8 is no multiple of 128.
+    let blocks = |more: &[&str]| {
+        let words = [
+            "MiniMaxAI/MiniMax-M2.7",
+            "--gpu=H100",
+            "--max-model-len=8192",
+        ];
+        let found = document(&[&words[..], more].concat());
+        found["fits"].clone()
+    };
+    assert_eq!(blocks(&["--tp", "8"]), Value::Null);
+    assert_eq!(
+        blocks(&["--tp", "8", "--enable-expert-parallel"]),
+        json!(true)
+    );
+    assert_eq!(blocks(&["--tp", "4"]), json!(true));
+
+    // A replica of SGLang has all experts; those of vLLM share them.
+    let replicas = |engine: &str, dp: &str| {
+        let words = ["Qwen/Qwen3-235B-A22B", "--gpu", "H100", "--tp", "4"];
+        let more = ["--engine", engine, "--dp", dp];
+        document(&[&words[..], &more].concat())["fits"].clone()
+    };
+    assert_eq!(replicas("sglang", "1"), json!(false));
+    assert_eq!(replicas("sglang", "2"), json!(false));
 
     let old = |engine: &str, gpu: &str| {
         let words = ["Qwen/Qwen3-0.6B", "--gpu", gpu, "--engine", engine];

@@ -281,11 +281,12 @@ fn given_gpus(engine: EngineId, own: &OwnSettings) -> Option<u64> {
     if several || ray.is_some_and(|b| b == "ray") || takes_what_it_gets(engine) {
         return None;
     }
-    match &own.gpus {
+    let given = match &own.gpus {
         GpuRequest::Count(n) => Some(u64::from(*n)),
         GpuRequest::Ids(ids) => Some(ids.len() as u64),
         GpuRequest::None | GpuRequest::All => None,
-    }
+    };
+    given.into_iter().chain(own.visible_gpus).min()
 }
 
 fn takes_what_it_gets(engine: EngineId) -> bool {
@@ -335,6 +336,7 @@ fn own_settings(
             values: server.settings.values,
             version: server.version,
             gpus: launch.gpus.clone().unwrap_or_default(),
+            visible_gpus: launch.visible_gpus(),
             warnings: [
                 launch.warnings.clone(),
                 server.warnings,
@@ -352,6 +354,7 @@ struct OwnSettings {
     values: BTreeMap<String, String>,
     version: Option<String>,
     gpus: GpuRequest,
+    visible_gpus: Option<u64>,
     warnings: Vec<String>,
 }
 

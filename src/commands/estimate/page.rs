@@ -156,7 +156,13 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<EngineSetting> 
             }
             _ => (s.fraction, None),
         };
-        put(fraction, Some(format!("{flag:.2}")), default);
+        // SGLang computes its default: rounded, it can read as a larger one.
+        let decimals = if default && deployment.engine == EngineId::Sglang {
+            3
+        } else {
+            2
+        };
+        put(fraction, Some(format!("{flag:.decimals$}")), default);
         put("TGI_WIGGLE_ROOM", own, true);
     }
     if deployment.engine == EngineId::Vllm {

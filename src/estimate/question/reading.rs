@@ -2,7 +2,7 @@
 
 use super::longest;
 use crate::estimate::arithmetic::sum;
-use crate::estimate::{Deployment, Estimate, Model, Unknown, bands, fits::room_outside};
+use crate::estimate::{Deployment, Estimate, Model, Unknown, bands};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
@@ -135,8 +135,7 @@ impl Reading {
             return Ok(reading);
         };
         let free = gpu.total.saturating_sub(gpu.in_use);
-        let context = estimate.outside.saturating_sub(estimate.warm_up);
-        reading.outside = room_outside(context, estimate.warm_up, gpu.total);
+        reading.outside = estimate.outside;
         // These take what is asked for: what they could take is the rest of the GPU.
         let grows = deployment.engine.takes_what_is_asked();
         let (pool, concurrency) = if grows {
@@ -228,7 +227,7 @@ impl Reading {
     /// What a risk means here, the end of a sentence. `requests`: those that are asked for, in words.
     pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
         if risk == Risk::High && self.on.is_some_and(|on| self.is_over(on)) {
-            "with what lies outside the engine's share it is more than the GPU has: a smaller share avoids that".into()
+            "with what lies outside the engine's share it is more than the GPU has".into()
         } else if self.is_fitted && risk == Risk::Medium && !several {
             "with less memory than estimated the engine takes shorter requests".into()
         } else if self.lacks_graphs && risk == self.least_risk() {

@@ -1,6 +1,7 @@
 //! What of a tensor lies on one GPU: tensor and expert parallelism, pipeline stages, and what cannot be divided.
 
 use super::super::{Deployment, EngineId, Model, Split, Tensor, Unknown};
+use crate::estimate::format::{Format, Scheme};
 use std::ops::Range;
 
 /// A tensor's shape on one GPU.
@@ -34,8 +35,6 @@ impl Shards {
     pub fn of(model: &Model, deployment: &Deployment) -> Shards {
         let one = |n: u64| n.max(1);
         let tp = one(deployment.tp);
-        // Experts are spread over all replicas of the attention.
-        let all = tp.saturating_mul(one(deployment.dp));
         let experts = one(deployment.ep);
         let vocabulary = match deployment.engine {
             EngineId::Vllm | EngineId::Sglang => 64,
@@ -44,7 +43,7 @@ impl Shards {
         Shards {
             tp,
             experts,
-            width: one(all / experts),
+            width: one(deployment.expert_ranks() / experts),
             kv_heads: tp.min(one(model.kv_heads)),
             vocabulary,
         }
@@ -157,7 +156,32 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         );
         return Err(Unknown::new(what).hint(format!("tensor parallelism can be {}", fits(kv))));
     }
-    Ok(())
+    check_expert_blocks(model, deployment)
+}
+
+/// Where experts are split by their width, a part is whole blocks of scales. Source: vLLM 0.6 to 0.33 and SGLang, the
+/// `create_weights` of their fp8 experts; their log: "is not divisible by weight quantization block_n".
+fn check_expert_blocks(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
+    let width = Shards::of(model, deployment).width;
+    let mut experts = model.tensors.iter();
+    let Some(inner) = experts.find(|t| t.split == Split::ExpertRows && t.role == "exp_w2") else {
+        return Ok(());
+    };
+    if width == 1 || !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
+        return Ok(());
+    }
+    let Format::Fp8Block { rows, .. } = Scheme::of(model, deployment)?.format(inner) else {
+        return Ok(());
+    };
+    if inner.columns % width == 0 && (inner.columns / width) % rows == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "an expert's width of {} on {width} GPUs is no whole number of blocks of {rows}, which its fp8 scales need",
+        inner.columns
+    );
+    Err(Unknown::new(what)
+        .hint("spread whole experts (--enable-expert-parallel, SGLang --ep), or take fewer GPUs"))
 }
 
 #[cfg(test)]

@@ -454,7 +454,7 @@ fn peak_sentence(p: &Profile, fullest: &FullestDevice) -> String {
         n => format!(" on {} of {n}", gauge.label),
     };
     let cache = match fullest.page_cache {
-        n if counts_page_cache(n, gauge.total_bytes) => {
+        n if counts_page_cache(n, gauge) => {
             format!(" {} of page cache is not counted.", Bytes(n))
         }
         _ => String::new(),
@@ -476,8 +476,8 @@ fn peak_sentence(p: &Profile, fullest: &FullestDevice) -> String {
 }
 
 /// Whether page cache is worth a word: the kernel gives it up where memory is short.
-fn counts_page_cache(cache: u64, total: u64) -> bool {
-    cache > total / 100
+fn counts_page_cache(cache: u64, gauge: &MemoryGauge) -> bool {
+    cache > gauge.total_bytes.min(gauge.used_bytes) / 100
 }
 
 /// The device of which the largest share was in use.
@@ -533,7 +533,7 @@ fn main_figures(
         None => f.peak_cell(),
     };
     // The sentence above counts the peak without it.
-    let cache = fullest.is_some_and(|f| counts_page_cache(f.page_cache, f.gauge.total_bytes));
+    let cache = fullest.is_some_and(|f| counts_page_cache(f.page_cache, &f.gauge));
     let label = if cache {
         "Peak with page cache"
     } else {
@@ -758,14 +758,14 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
     let mut answer = answer_of_run(fullest, device, sources, true);
     let failed = runs
         .iter()
-        .filter(|r| r.profile.metadata.outcome.failure().is_some())
+        .filter(|r| failure_of(&r.profile).is_some())
         .count();
     // What failed comes before what was safe.
     let lost = match failed {
         0 => String::new(),
         n => format!(", {} failed", grouped_count(n as u64)),
     };
-    if failed > 0 && fullest.profile.metadata.outcome.failure().is_none() {
+    if failed > 0 && failure_of(&fullest.profile).is_none() {
         answer.state = AnswerState::Failed;
     }
     answer.verdict = format!(

@@ -90,7 +90,10 @@ fn write_run_summary(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         ("load", words::load_label(p)),
         (
             "memory",
-            format!("{}, {}", words::devices_label(p), words::backend_label(p)),
+            [words::devices_label(p), words::backend_label(p)]
+                .join(", ")
+                .trim_end_matches(", ")
+                .to_owned(),
         ),
         (
             "container",

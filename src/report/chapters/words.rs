@@ -81,6 +81,7 @@ pub(super) fn backend_label(profile: &Profile) -> String {
     let backend = &profile.metadata.memory_backend;
     match recording_name(backend) {
         Some(file) => format!("played back from {file}"),
+        None if backend.name.is_empty() => String::new(),
         None => format!("read by {}", backend.name),
     }
 }

@@ -76,6 +76,9 @@ pub fn render_timeline(
     if memory.is_empty() {
         page.write_line("No memory was sampled.");
     }
+    if timeline.lanes.is_empty() {
+        return page.into_text();
+    }
     let events: Vec<(usize, &TimelineEvent)> = (timeline.events.iter().enumerate())
         .filter(|(_, e)| span.column_at(e.at_s).is_some() && e.at_s <= until)
         .collect();
