@@ -15,6 +15,7 @@ use crate::launch::Launch;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::ContainerLock;
 use crate::telemetry::{self, MeasuredContainer};
+use crate::wording::count_noun;
 
 /// An engine in a container, ready for captures.
 #[derive(Clone)]
@@ -183,7 +184,15 @@ fn no_engine(facts: &ContainerFacts, other: Option<String>) -> Failure {
             format!("no known engine in container `{name}` (image `{image}`, command `{command}`)")
         }
     };
-    Failure::environment(failure).hint(format!("name it with --engine: {}", EngineId::all_names()))
+    let names = format!("name it with --engine: {}", EngineId::all_names());
+    let failure = Failure::environment(failure).hint(names);
+    match facts.state.restart_count {
+        0 => failure,
+        n => failure.hint(format!(
+            "it was restarted {}: `plimsoll why {name}` finds why",
+            count_noun(n, "time")
+        )),
+    }
 }
 
 /// The engine that serves in a container with a start command that does not name it, and the
