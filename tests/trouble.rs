@@ -378,7 +378,7 @@ fn a_bench_that_runs_out_of_memory() {
 /// A memory cgroup with a limit, for `--cgroup-parent`; removed when dropped. Where the host has swap, nothing in it swaps.
 pub struct ParentCgroup {
     name: String,
-    /// How a systemd that keeps the daemon's cgroups is asked; `None` where they are folders.
+    /// A slice of systemd, where that keeps the daemon's cgroups; else a folder.
     slice: bool,
 }
 

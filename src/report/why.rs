@@ -87,20 +87,12 @@ fn gauge_of(found: &Diagnosis) -> Option<MemoryGauge> {
     let refused = (size("total").zip(size("free")))
         .filter(|(total, free)| free <= total)
         .map(|(total, free)| (total, total - free));
+    let cause = found.cause.as_deref().unwrap_or_default();
+    let of_host = cause.starts_with("host_ram");
     let (label, (total, used)) = match (killed, refused) {
         (Some(killed), _) => ("Memory limit at the kill", killed),
-        (None, refused) => {
-            let of_host = found
-                .cause
-                .as_deref()
-                .is_some_and(|c| c.starts_with("host_ram"));
-            let label = if of_host {
-                "Memory at the failure"
-            } else {
-                "GPU memory at the failure"
-            };
-            (label, refused?)
-        }
+        (None, refused) if of_host => ("Memory at the failure", refused?),
+        (None, refused) => ("GPU memory at the failure", refused?),
     };
     Some(MemoryGauge {
         label: label.to_owned(),

@@ -159,8 +159,8 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     check_expert_blocks(model, deployment)
 }
 
-/// Where experts are split by their width, a part is whole blocks of scales. Source: vLLM 0.6 to 0.33 and SGLang, the
-/// `create_weights` of their fp8 experts; their log: "is not divisible by weight quantization block_n".
+/// Where experts are split by their width, a part is whole blocks of scales. Source: `create_weights` of the fp8 experts of
+/// vLLM and SGLang, in reports up to vLLM 0.25; their log: "is not divisible by weight quantization block_n".
 fn check_expert_blocks(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     let width = Shards::of(model, deployment).width;
     let mut experts = model.tensors.iter();

@@ -11,6 +11,7 @@ mod tests;
 use super::Sources;
 use crate::breakdown::Component;
 use crate::engine::facts::{Finding, Severity};
+use crate::matrix::RowStatus;
 use crate::report::content::{Chapter, ContentBlock, note_block};
 use crate::report::layout::{
     counted_words, distinct_items, format_duration, format_moment, grouped_count,
@@ -19,7 +20,7 @@ use crate::report::material::Material;
 use axes::varying_axes;
 pub(super) use axes::{describe_cell, order_values};
 use charts::ChartList;
-use read::{INTERPOLATED, SweepCell, SweepDocument};
+use read::{SweepCell, SweepDocument};
 use std::collections::BTreeSet;
 pub(super) use tables::lacked_memory;
 
@@ -198,7 +199,7 @@ fn describe_results(sweep: &SweepDocument) -> String {
     let mut parts = vec![counted_words(sweep.cells.len(), "cell", "cells")];
     let known = [
         ("done", "measured"),
-        (INTERPOLATED, "interpolated"),
+        (RowStatus::Interpolated.as_str(), "interpolated"),
         ("failed", "failed"),
         ("skipped", "skipped"),
         ("not_run", "not run"),

@@ -3,7 +3,7 @@
 
 use crate::compare::settings::parse_flags;
 use crate::engine::shown_name;
-use crate::matrix::RowFigures;
+use crate::matrix::{RowFigures, RowStatus};
 use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
 };
@@ -97,9 +97,6 @@ pub(crate) const KV_USED: &CellFigure = &FIGURES[7];
 /// Settings of one cell that are read.
 const SETTINGS: usize = 200;
 
-/// Status of a cell whose figures lie between its neighbours'.
-pub const INTERPOLATED: &str = "interpolated";
-
 impl SweepDocument {
     /// Of a document that was read at `place`.
     pub fn read_sweep(document: &Value, place: &str) -> SweepDocument {
@@ -190,7 +187,7 @@ impl SweepCell {
 
     /// Whether its figures are those between its neighbours.
     pub fn is_interpolated(&self) -> bool {
-        self.status == INTERPOLATED
+        self.status == RowStatus::Interpolated.as_str()
     }
 
     /// A figure in the unit that it is shown in; only a cell that was measured has any.
