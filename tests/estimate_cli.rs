@@ -931,3 +931,36 @@ fn the_gpus_that_a_line_asks_for_are_planned_with() {
     assert_eq!(name("device=1"), "NVIDIA GeForce RTX 4090");
     assert_eq!(name("GPU-00000000-aaaa"), "NVIDIA H100 80GB HBM3");
 }
+
+#[test]
+fn the_forecast_of_graphs_is_the_one_that_is_asked_for() {
+    let pool = |version: &str, environment: &str| {
+        let line = format!("docker run {environment} vllm/vllm-openai:{version} Qwen/Qwen3-8B");
+        let d = document(&["--gpu", "H100", "--", &line]);
+        let graphs = d["terms"].as_array().unwrap().iter();
+        let mut graphs = graphs.filter(|t| t["component"] == "cuda_graphs");
+        assert!(graphs.next().unwrap()["bytes"].as_u64() > Some(0), "{line}");
+        d["pool"]["bytes"].as_u64().unwrap()
+    };
+    for runner in ["0", "1"] {
+        let with = |version: &str, forecast: &str| {
+            let forecast = format!("-e VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS={forecast}");
+            let runner = format!("-e VLLM_USE_V2_MODEL_RUNNER={runner}");
+            pool(version, &format!("{forecast} {runner}"))
+        };
+        // On by default from 0.21, a switch from 0.18 to now; the second runner had no forecast before 0.29.
+        for (version, known) in [
+            ("v0.33.0", true),
+            ("v0.25.0", runner == "0"),
+            ("v0.19.1", runner == "0"),
+            ("v0.17.0", false),
+        ] {
+            let (off, on) = (with(version, "0"), with(version, "1"));
+            assert_eq!(on < off, known, "{version} {runner}: {on} {off}");
+        }
+    }
+    assert_eq!(
+        pool("v0.33.0", ""),
+        pool("v0.33.0", "-e VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1")
+    );
+}

@@ -252,13 +252,15 @@ fn input_that_is_no_log_is_named() {
         assert!(ended.stderr.contains(words), "{args:?}: {}", ended.stderr);
     };
     let empty = write("empty", b"");
-    refused(&["why", &empty], 3, "is empty: nothing was read");
     let binary: Vec<u8> = (0..4000u32).map(|i| (i * 7 % 251) as u8).collect();
-    refused(
-        &["why", &write("binary", &binary)],
-        2,
-        "is binary, not a log",
-    );
+    let binary = write("binary", &binary);
+    let packed = write("log.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03packed");
+    for verb in ["why", "parse"] {
+        refused(&[verb, &empty], 3, "is empty: nothing was read");
+        refused(&[verb, &binary], 2, "is binary, not a log");
+        refused(&[verb, &packed], 2, "is compressed");
+        refused(&[verb, &packed], 2, "`zcat ");
+    }
     let log = write(
         "log",
         b"vllm: error: unrecognized arguments: --no-such-flag\n",
@@ -266,6 +268,11 @@ fn input_that_is_no_log_is_named() {
     let units = "\u{feff}vllm: error: unrecognized arguments: --no-such-flag\r\n".encode_utf16();
     let wide: Vec<u8> = units.flat_map(u16::to_be_bytes).collect();
     let found = run(&["why", &write("wide", &wide)]).expect(0).stdout;
+    assert!(found.contains("--no-such-flag"), "{found}");
+    // What logrotate's copytruncate leaves of a file that the engine still writes to.
+    let text = std::fs::read(&log).expect("log");
+    let cut = write("cut", &[vec![0; 100_000], text].concat());
+    let found = run(&["why", &cut]).expect(0).stdout;
     assert!(found.contains("--no-such-flag"), "{found}");
     refused(
         &["why", &log, "--watch"],

@@ -19,7 +19,9 @@ use std::time::Duration;
 pub fn judge_survey(survey: &Survey, ask: &CleanRequest) -> Vec<CleanVerdict> {
     let chosen = choice::choices_of(survey, ask);
     let mut containers: Vec<CleanVerdict> = (survey.containers.iter().zip(chosen))
-        .map(|(look, chosen)| container::judge_container(look, chosen, ask.idle))
+        .map(|(look, chosen)| {
+            container::judge_container(look, &survey.containers, chosen, ask.idle)
+        })
         .collect();
     containers.sort_by(|a, b| (&a.name, &a.of).cmp(&(&b.name, &b.of)));
     let mut others: Vec<CleanVerdict> = (survey.strays.iter())

@@ -4,7 +4,7 @@ mod service;
 
 use super::load::run_until_stopped;
 use crate::clean::activity::ActivityMemory;
-use crate::clean::apply::{ApplyOptions, apply_verdicts};
+use crate::clean::apply::{ActOutcome, ActResult, ApplyOptions, apply_verdicts};
 use crate::clean::document::CleanDocument;
 use crate::clean::facts::Survey;
 use crate::clean::scope;
@@ -199,8 +199,14 @@ async fn clean_once(
             1 => "one that is stuck or was named could not be cleaned".to_owned(),
             n => format!("{n} that are stuck or were named could not be cleaned"),
         };
+        let done = |o: &ActOutcome| matches!(o.done, ActResult::Cleaned | ActResult::AlreadyGone);
+        let hint = if outcomes.iter().all(done) {
+            "the list says what keeps each of them"
+        } else {
+            "run it again: what was cut off is finished by the next run, and what is done stays done"
+        };
         return Err(Failure::new(ExitCode::CleanIncomplete, what)
-            .hint("run it again: what was cut off is finished by the next run, and what is done stays done")
+            .hint(hint)
             .into());
     }
     if stop.token().is_cancelled() {

@@ -117,10 +117,10 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
         if let Ok(Some(found)) = runtime.inspect_container(id).await {
             if let Some((engine, recognition)) = engine::recognise(&found.facts) {
                 let simulated = if engine.simulated { ", simulated" } else { "" };
-                let state = if recognition.serving {
-                    "serving"
-                } else {
-                    "idle"
+                let state = match found.facts.state.status.as_str() {
+                    "running" if recognition.serving => "serving",
+                    "running" => "idle",
+                    other => other,
                 };
                 described.push(format!(
                     "{} ({}, {state}{simulated}){}",
@@ -146,7 +146,12 @@ async fn engines(runtime: &Runtime, table: &DoctorTable, running: &[String]) -> 
 fn describe_packages(runtime: &Runtime, table: &DoctorTable, facts: &ContainerFacts) -> String {
     let (wanted, folders) = (&table.packages, &table.package_folders);
     let Some(found) = runtime.python_packages(facts, wanted, folders) else {
-        return ": versions are seen by root alone".to_owned();
+        let root = rustix::process::geteuid().is_root();
+        return match (facts.state.pid, facts.state.status.as_str()) {
+            (_, "restarting") => format!(": `plimsoll why {}`", facts.name),
+            (Some(_), _) if !root => ": versions are seen by root alone".to_owned(),
+            _ => String::new(),
+        };
     };
     // In the order of the table: the engine first.
     let named = wanted
@@ -179,7 +184,7 @@ fn docker_lack(failure: &Failure) -> Option<&'static str> {
     match failure.message.as_str() {
         message if message.contains("no permission") => Some("docker_denied"),
         // Another daemon was asked for than the one that a command here starts.
-        message if message.ends_with(" names") => None,
+        message if message.contains(" names") => None,
         _ if is_installed() => Some("docker_silent"),
         _ => Some("docker_absent"),
     }

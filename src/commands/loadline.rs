@@ -142,7 +142,11 @@ async fn loadline(
         None if sustains_nothing(&line) => Err(Failure::run(
             "no load that was tried keeps the limits on latency",
         )
-        .hint("ease that limit, or try fewer requests: --start 1, more --max-rounds")
+        .hint(if line.rounds.iter().any(|round| round.concurrency == 1) {
+            "one request alone misses it: ease that limit"
+        } else {
+            "ease that limit, or try fewer requests: --start 1, more --max-rounds"
+        })
         .into()),
         None => Ok(ExitCode::Done),
     }

@@ -1,6 +1,6 @@
 //! `plimsoll parse`: the facts on memory in a log file.
 
-use super::why::empty_log;
+use super::why::check_beginning;
 use crate::cli::ParseArgs;
 use crate::console::Console;
 use crate::engine::lines::parse_reader;
@@ -32,9 +32,7 @@ pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode
         Box::new(bounded::open_named(&args.log).map_err(unreadable)?)
     };
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-    if reader.fill_buf().map_err(unreadable)?.is_empty() {
-        return Err(empty_log(&name).into());
-    }
+    check_beginning(&name, reader.fill_buf().map_err(unreadable)?)?;
     let mut report = parse_reader(parser.as_mut(), reader).map_err(unreadable)?;
     // A log that is shown to others is often quoted by what comes out here.
     let redactor = Redactor::default();

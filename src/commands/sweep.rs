@@ -15,8 +15,8 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{
-    Cell, CellGroup, CellId, CellRow, Forecast, GroupId, OomMemory, OomRecord, PlanOptions,
-    RowCause, RowStatus, Shard, SweepDefinition, SweepPlan, interpolate_cells, next_deciding_cell,
+    Cell, CellGroup, CellId, CellRow, Forecast, OomMemory, OomRecord, PlanOptions, RowCause, Shard,
+    SweepDefinition, SweepPlan, interpolate_cells, next_deciding_cell,
 };
 use crate::report::format::text::{PageDetail, render_page};
 use crate::report::layout::{counted_noun, format_duration};
@@ -25,12 +25,12 @@ use crate::report::sweep::plan::{plan_json, plan_report};
 use crate::sweep::oom::{machine_bytes, present_limits};
 use crate::sweep::{
     Folder, Journal, OomFile, SweepContext, SweepHistory, SweepOptions, SweepSession, SweepWork,
-    earlier, folder, preflight,
+    earlier, preflight,
 };
-use place::{RunPlace, no_run_in};
+use place::RunPlace;
 use remote::RemoteRun;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use watch::BoardWatcher;
 
@@ -127,11 +127,14 @@ async fn dry_run(
     options: &SweepOptions,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let begins = args.machines.begin_or_resume.is_some();
-    let absent = |path: &&PathBuf| place.goes_on() && !begins && !folder::has_journal(path);
-    if let Some(path) = place.named_folder().filter(absent) {
-        return Err(no_run_in(path).into());
-    }
+    let history = match place.earlier_run()? {
+        Some(folder) => {
+            let history = SweepHistory::read_journal(&folder)?;
+            same_run(&history, &sweep.name, args.fresh, place.shard, &folder)?;
+            history
+        }
+        None => SweepHistory::default(),
+    };
     let known = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
@@ -145,8 +148,14 @@ async fn dry_run(
         .on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
-    plan.apply_verdicts(verdicts, |_| args.run_anyway);
+    plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));
     let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, None);
+    let all = (plan.planned_cells().count() + plan.skipped.len()) as u64;
+    plan = work_left(args, &plan, &history).plan_left();
+    if place.goes_on() {
+        let left = (plan.planned_cells().count() + plan.skipped.len()) as u64;
+        console.print_note(&format!("{} of {all} cells have their row", all - left));
+    }
     if args.json {
         console.write_data(&plan_json(&plan, &forecast)?)?;
     } else {
@@ -171,6 +180,19 @@ async fn dry_run(
         ),
     });
     Err(hints.iter().cloned().fold(failure, Failure::hint).into())
+}
+
+fn work_left<'a>(
+    args: &SweepRunArgs,
+    plan: &'a SweepPlan,
+    history: &'a SweepHistory,
+) -> SweepWork<'a> {
+    SweepWork {
+        plan,
+        history,
+        retry_failed: args.retry_failed,
+        retry_oom: args.retry_oom,
+    }
 }
 
 /// The plan of what is left: a line, or with -v the page.
@@ -298,26 +320,11 @@ async fn sweep_through(
         .on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(of_this_run))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
-    // Where a cell was measured its engine fits, whatever the estimate predicts.
-    let measured = |group: &GroupId| {
-        let mut rows = history.rows.values();
-        rows.any(|row| row.group == *group && row.status == RowStatus::Done)
-    };
-    plan.apply_verdicts(verdicts, |group| args.run_anyway || measured(group));
+    plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));
     let so_far = Some((folder.path(), &history));
     let forecast = earlier::forecast_from_runs(&args.results.dir, &sweep.name, so_far);
-    let work = SweepWork {
-        plan: &plan,
-        history: &history,
-        retry_failed: args.retry_failed,
-        retry_oom: args.retry_oom,
-    };
-    let skips = plan.skipped.iter().filter(|s| !work.is_finished(&s.cell));
-    let rest = SweepPlan {
-        groups: work.groups_left(),
-        skipped: skips.cloned().collect(),
-        ..plan.clone()
-    };
+    let work = work_left(args, &plan, &history);
+    let rest = work.plan_left();
     note_plan(console, &rest, &forecast);
     let total = (plan.planned_cells().count() + plan.skipped.len()) as u64;
     let left = (rest.planned_cells().count() + rest.skipped.len()) as u64;

@@ -1,7 +1,7 @@
 //! `plimsoll watch`: follows every engine container of this host, and serves what it sees as metrics.
 
 use super::load::run_until_stopped;
-use super::why::{check_advice, diagnose_container, diagnose_removed};
+use super::why::{check_advice, diagnose_container, diagnose_removed, diagnose_stopped_life};
 use crate::capture::Request;
 use crate::cli::WatchArgs;
 use crate::clock::wall_now_ns;
@@ -464,9 +464,11 @@ async fn explain_death(
     notice: &ContainerNotice,
 ) -> DeathRecord {
     let container = runtime.inspect_container(&notice.id).await.ok().flatten();
-    let mut diagnosis = match &container {
-        Some(container) => diagnose_container(runtime, container, false).await.0,
-        None => (diagnose_removed(runtime, &notice.name).await).unwrap_or_default(),
+    let stopped = diagnose_stopped_life(runtime, notice).await;
+    let mut diagnosis = match (stopped, &container) {
+        (Some(stopped), _) => stopped,
+        (None, Some(container)) => diagnose_container(runtime, container, false).await.0,
+        (None, None) => (diagnose_removed(runtime, &notice.name).await).unwrap_or_default(),
     };
     let (name, console) = (notice.name.clone(), console.clone());
     // The estimate reads files and asks the daemon by itself.

@@ -21,14 +21,21 @@ use crate::report::why::{WHY_DOCUMENT, WhyDocument, report_of_diagnosis};
 use crate::store::{StoredCapture, bounded};
 pub use checked::check_advice;
 use container::facts_of;
-pub use container::{diagnose_container, diagnose_removed};
+pub use container::{diagnose_container, diagnose_removed, diagnose_stopped_life};
 use evidence::{Evidence, KeptEvidence, is_bundle, read_bundle};
 use serde_json::{Value, json};
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// A log has fewer control characters than one in this many bytes, those for terminals apart.
 const MOST_CONTROLS: usize = 50;
+/// First bytes of packed files, and what unpacks them.
+const PACKED: &[(&[u8], &str)] = &[
+    (b"\x1f\x8b", "zcat"),
+    (b"\x28\xb5\x2f\xfd", "zstdcat"),
+    (b"\xfd7zXZ\0", "xzcat"),
+    (b"BZh", "bzcat"),
+];
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
 /// A container that Docker restarted within this time may end again.
@@ -214,23 +221,13 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         let opened = bounded::open_named(Path::new(args.named()));
         Box::new(opened.map_err(|e| unreadable(args.named()).caused_by(e))?)
     };
-    let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\t\r\x08\x1b".contains(byte);
-    let (mut bytes, mut controls) = (0, 0);
-    for_each_line(BufReader::new(reader), |line| {
-        bytes += line.len();
-        controls += line.iter().filter(is_control).count();
-        evidence.take(EvidenceSource::Log, line);
-    })
-    .map_err(|e| unreadable(args.named()).caused_by(e))?;
-    let name = shown_log(args.named());
-    if controls * MOST_CONTROLS > bytes {
-        return Err(Failure::usage(format!("{name} is binary, not a log"))
-            .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
-            .into());
+    let unread = |e| unreadable(args.named()).caused_by(e);
+    let mut reader = BufReader::new(reader);
+    let first = reader.fill_buf().map_err(unread)?;
+    if !first.is_empty() || args.facts.is_none() {
+        check_beginning(args.named(), first)?;
     }
-    if bytes == 0 && args.facts.is_none() {
-        return Err(empty_log(args.named()).into());
-    }
+    for_each_line(reader, |line| evidence.take(EvidenceSource::Log, line)).map_err(unread)?;
     Ok(evidence)
 }
 
@@ -241,11 +238,29 @@ fn shown_log(named: &str) -> String {
     }
 }
 
-/// The error for an empty log.
-pub(super) fn empty_log(named: &str) -> Failure {
+/// Refuses what is no log by its first bytes: nothing, a packed file, binary data. NUL bytes stand at the beginning of a
+/// log that `copytruncate` cut, and in UTF-16.
+///
+/// # Errors
+/// What it is instead of a log, and what to name.
+pub(super) fn check_beginning(named: &str, first: &[u8]) -> Result<(), Failure> {
     let name = shown_log(named);
-    Failure::environment(format!("{name} is empty: nothing was read"))
-        .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log")
+    if first.is_empty() {
+        return Err(
+            Failure::environment(format!("{name} is empty: nothing was read"))
+                .hint("`docker logs NAME > FILE 2>&1` keeps both streams of a container's log"),
+        );
+    }
+    if let Some((_, unpack)) = PACKED.iter().find(|(magic, _)| first.starts_with(magic)) {
+        return Err(Failure::usage(format!("{name} is compressed"))
+            .hint(format!("unpack it first: `{unpack} {named} > FILE`")));
+    }
+    let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\0\n\t\r\x08\x1b".contains(byte);
+    if first.iter().filter(is_control).count() * MOST_CONTROLS > first.len() {
+        return Err(Failure::usage(format!("{name} is binary, not a log"))
+            .hint("name a log, the folder of a capture, or an archive of `why --bundle`"));
+    }
+    Ok(())
 }
 
 fn read_capture(stored: &StoredCapture, keep: bool) -> anyhow::Result<Evidence> {

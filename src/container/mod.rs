@@ -266,6 +266,14 @@ fn is_not_found(error: &Error) -> bool {
 fn daemon_failure(what: impl Into<String>, error: Error) -> Failure {
     let what = what.into();
     match &error {
+        // A proxy in front of the socket answers with a page of HTML; Docker itself gives its reason.
+        Error::DockerResponseServerError {
+            status_code: REFUSED | NOT_ALLOWED,
+            message,
+        } if message.trim().is_empty() || message.trim().starts_with('<') => {
+            Failure::environment(format!("{what}: this Docker socket only answers questions"))
+                .hint("use the daemon's own socket: DOCKER_HOST=unix:///var/run/docker.sock")
+        }
         Error::DockerResponseServerError { message, .. } => {
             Failure::environment(format!("{what}: {}", message.trim()))
         }

@@ -66,6 +66,11 @@ pub struct Deployment {
     pub kv_cache_memory: Option<u64>,
     /// FlashInfer's sampler is used, or not; `None`: as the version does.
     pub flashinfer_sampler: Option<bool>,
+    /// The CUDA graphs that are to come are taken off the cache (`VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`); `None`: as
+    /// the version does.
+    pub graph_forecast: Option<bool>,
+    /// vLLM's second model runner (`VLLM_USE_V2_MODEL_RUNNER`); `None`: as the version does for the model.
+    pub second_runner: Option<bool>,
     /// vLLM's V0 engine (`VLLM_USE_V1=0`); `None`: the default of the version.
     pub vllm_v0: Option<bool>,
     /// GPUs that its container gets, where the line that starts it says so.
@@ -137,6 +142,8 @@ impl Deployment {
             lora: None,
             kv_cache_memory: None,
             flashinfer_sampler: None,
+            graph_forecast: None,
+            second_runner: None,
             vllm_v0: None,
             given_gpus: None,
             on_cpu: false,

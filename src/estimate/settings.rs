@@ -120,6 +120,8 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.kv_cache_memory = read.count("kv_cache_memory_bytes")?;
     d.vllm_v0 = read.switch("vllm_v1").map(|v1| !v1);
     d.flashinfer_sampler = read.switch("flashinfer_sampler");
+    d.second_runner = read.switch("second_runner");
+    d.graph_forecast = read.switch("graph_forecast");
     if read.switch("enable_lora") == Some(true) {
         d.lora = Some(Lora {
             rank: read.count("max_lora_rank")?.unwrap_or(LORA_RANK),

@@ -11,7 +11,7 @@ use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::{SETTINGS, Setting};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -374,10 +374,12 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
         // `--compilation-config.mode` is a part of a flag; variables of the environment are in capitals.
         let own = name.split('.').next().unwrap_or(name);
         let variable = own.chars().any(|c| c.is_ascii_uppercase());
-        let flag = if variable {
-            name.clone()
-        } else {
-            format!("--{}", name.replace('_', "-"))
+        let dashed = name.replace('_', "-");
+        let flag = match value.as_str() {
+            _ if variable => name.clone(),
+            // The one engine with a `--no-` form of its switches.
+            "false" if engine == EngineId::Vllm => format!("--no-{dashed}"),
+            _ => format!("--{dashed}"),
         };
         match effect(engine, own) {
             Effect::None | Effect::Host => None,
@@ -422,7 +424,16 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
     let config = values
         .get("speculative_config")
         .map(|text| serde_json::from_str::<Value>(text));
-    let config = config.and_then(Result::ok).unwrap_or_default();
+    let mut config = config.and_then(Result::ok).unwrap_or_default();
+    // vLLM takes a key of it as a flag too: `--speculative-config.method mtp`.
+    for (name, text) in values {
+        if let Some(key) = name.strip_prefix("speculative_config.") {
+            if !config.is_object() {
+                config = Value::Object(Map::new());
+            }
+            config[key] = serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into());
+        }
+    }
     let set = |name: &&str| {
         values
             .get(*name)

@@ -312,15 +312,14 @@ impl MemoryWatcher {
         if let Err(e) = backend.sample(&self.clock, wanted, &mut samples) {
             notes.push(e.to_string());
         }
+        notes.extend(backend.unopened());
         notes.extend(backend.take_events().into_iter().map(|e| e.message));
         if !samples.is_empty()
             && samples.iter().all(|s| s.processes.is_none())
             && !self.last.iter().any(|l| l.tenants.is_some())
         {
-            notes.push(format!(
-                "the owners of the memory are unknown: {}",
-                backend.facts().reason
-            ));
+            notes
+                .push("the owners of the memory are unknown: the driver lists no processes".into());
         }
         for sample in &mut samples {
             for process in sample.processes.iter_mut().flatten() {
@@ -466,7 +465,10 @@ fn gpu_look(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> Gp
         used_bytes: now.map(|s| s.used_bytes),
         reserved_bytes: now.and_then(|s| s.reserved_bytes),
         tenants: held,
-        unattributed_bytes: tenants.and_then(|t| t.unattributed_bytes),
+        // Beside a process without a figure what is left over may be that process's.
+        unattributed_bytes: tenants
+            .filter(|t| t.untold_processes == 0 || device.shares_host)
+            .and_then(|t| t.unattributed_bytes),
         power_w: gauge.and_then(|s| s.power_mw).map(|mw| f64::from(mw) / 1e3),
         utilization_pct: gauge.and_then(|s| s.utilization_pct),
         temperature_c: gauge.and_then(|s| s.temperature_c),

@@ -166,7 +166,13 @@ impl Loadline {
             _ => self.prediction.resource,
         };
         let on_cpu = (look.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu);
-        if let Some(resource) = self.limiting {
+        if measured.is_some_and(|m| m.fails_at.is_none()) {
+            let more = format!(
+                "--max-concurrency {}: all that was tried was sustained",
+                u64::from(outcome.holds) * 2
+            );
+            self.advice = vec![more];
+        } else if let Some(resource) = self.limiting {
             self.advice = LoadLimits::of_engine(&self.engine).advice(resource, on_cpu);
         }
         self.note_missing_figures();

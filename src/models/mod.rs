@@ -119,7 +119,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
     };
     let (mut config, source) = shipped.read()?;
     // The longest sequence, where the named model has another than the one it shares the rest with.
-    if let Some(tokens) = relatives::own_length(wanted) {
+    if let Some(tokens) = relatives::own_facts(wanted).find_map(|own| own.tokens) {
         config["max_position_embeddings"] = tokens.into();
     }
     let note = |relative: &Relative| {
@@ -137,7 +137,10 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         config,
         source: format!("configs/models: {source}"),
         note: relative.as_ref().map(note),
-        quantization: relative.and_then(|r| r.quantization),
+        quantization: match relative {
+            Some(relative) => relative.quantization,
+            None => relatives::own_facts(wanted).find_map(|own| own.quantization.clone()),
+        },
         ..Found::default()
     })
 }

@@ -14,13 +14,17 @@ struct Names {
     schemes: Vec<Ending>,
     tunings: Vec<String>,
     prefixes: Vec<String>,
-    lengths: Vec<OwnLength>,
+    own: Vec<OwnFacts>,
 }
 
+/// What names have otherwise than the model that they share the rest with.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OwnLength {
-    tokens: u64,
+pub struct OwnFacts {
+    /// The longest sequence, tokens.
+    pub tokens: Option<u64>,
+    /// The quantisation.
+    pub quantization: Option<String>,
     names: Vec<String>,
 }
 
@@ -61,20 +65,24 @@ pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
     let of_tag = || all().find(|(_, n)| tag && joined(&last(n)) == joined(&name));
     let (model, _) = exact().or_else(alike).or_else(of_tag)?;
     let name = model.name;
+    let quantization = quantization.or_else(|| own_quantization(wanted));
     Some((model, Relative { name, quantization }))
 }
 
 /// The quantisation that a name or a file's name means: Q4_K_M of `Qwen3-32B-Q4_K_M.gguf`.
 pub fn named_quantization(wanted: &str) -> Option<String> {
-    read_name(wanted)?.1
+    (read_name(wanted)?.1).or_else(|| own_quantization(wanted))
 }
 
-/// The longest sequence by a name's own config.json, where the model that it is a copy of has another.
-pub fn own_length(wanted: &str) -> Option<u64> {
-    let (name, _) = read_name(wanted)?;
-    let mut all = NAMES.lengths.iter();
-    all.find(|row| row.names.contains(&name))
-        .map(|row| row.tokens)
+/// What the config.json of a name has otherwise than that of the model that it is a copy of.
+pub fn own_facts(wanted: &str) -> impl Iterator<Item = &'static OwnFacts> + use<> {
+    let name = read_name(wanted).map(|(name, _)| name);
+    let rows = NAMES.own.iter();
+    rows.filter(move |row| name.as_ref().is_some_and(|name| row.names.contains(name)))
+}
+
+fn own_quantization(wanted: &str) -> Option<String> {
+    own_facts(wanted).find_map(|own| own.quantization.clone())
 }
 
 /// A model's name in small letters, without its owner, and the quantisation that it means.
@@ -166,11 +174,12 @@ mod tests {
 
     #[test]
     fn names_have_their_own_longest_sequence() {
-        for row in &NAMES.lengths {
+        for row in &NAMES.own {
             for name in &row.names {
                 assert!(of(name).is_some(), "{name} leads to no model that ships");
             }
         }
+        let own_length = |name: &str| own_facts(name).find_map(|own| own.tokens);
         assert_eq!(own_length("Qwen/QwQ-32B"), Some(40_960));
         assert_eq!(
             own_length("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8"),

@@ -5,6 +5,7 @@ use crate::capture::{
     CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
 };
 use crate::error::Failure;
+use crate::wording::count_noun;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -115,10 +116,14 @@ impl StoredCapture {
         })
     }
 
-    /// The samples. A line that was cut off by a crash or a full disk is left out.
+    /// The samples. A last line that was cut off by a crash or a full disk is left out; of other damaged lines a warning
+    /// says how many they are.
     pub fn read_samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
-        Ok(lines_of(&self.folder.join(SAMPLES_FILE), SAMPLE_BYTES)?
-            .filter_map(|line| serde_json::from_str(&line).ok()))
+        let path = self.folder.join(SAMPLES_FILE);
+        let lines = lines_of(&path, SAMPLE_BYTES)?;
+        Ok(keep_readable(path, 1, lines, |line: &String| {
+            serde_json::from_str(line).ok()
+        }))
     }
 
     /// The requests of plimsoll's own load client; none where it did not run.
@@ -128,15 +133,19 @@ impl StoredCapture {
             .exists()
             .then(|| lines_of(&path, REQUEST_BYTES))
             .transpose()?;
-        Ok(rows
-            .into_iter()
-            .flatten()
-            .filter_map(|line| serde_json::from_str(&line).ok()))
+        let rows = rows.into_iter().flatten();
+        Ok(keep_readable(path, 1, rows, |line: &String| {
+            serde_json::from_str(line).ok()
+        }))
     }
 
     /// The lines of output.
     pub fn read_lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
-        Ok(lines_of(&self.folder.join(LOG_FILE), 0)?.filter_map(|line| parse_line(&line)))
+        let path = self.folder.join(LOG_FILE);
+        let lines = lines_of(&path, 0)?;
+        Ok(keep_readable(path, 1, lines, |line: &String| {
+            parse_line(line)
+        }))
     }
 }
 
@@ -153,6 +162,38 @@ fn run_of_profile(profile: &Path) -> Option<String> {
     let bytes = bounded::read_document(profile).ok()?;
     let document: ProfileDocument = bounded::parse_json(&bytes).ok()?;
     Some(document.metadata.run_id)
+}
+
+/// What `read` makes of the lines of a file from number `first` on. Those that it cannot read are left out, and counted in a warning at the end;
+/// the last may be torn.
+pub(super) fn keep_readable<L, T>(
+    path: PathBuf,
+    first: u64,
+    lines: impl Iterator<Item = L>,
+    read: impl Fn(&L) -> Option<T>,
+) -> impl Iterator<Item = T> {
+    let mut lines = lines.zip(first..).peekable();
+    let mut damaged: Vec<u64> = Vec::new();
+    std::iter::from_fn(move || {
+        loop {
+            let Some((line, number)) = lines.next() else {
+                if let [first, ..] = damaged[..] {
+                    log::warn!(
+                        "`{}` has {}, the first is line {first}: what they held is missing",
+                        path.display(),
+                        count_noun(damaged.len() as u64, "damaged line")
+                    );
+                }
+                damaged.clear();
+                return None;
+            };
+            match read(&line) {
+                Some(record) => return Some(record),
+                None if lines.peek().is_some() => damaged.push(number),
+                None => {}
+            }
+        }
+    })
 }
 
 /// The lines of a stream; its records need `each` bytes in memory.

@@ -1,6 +1,7 @@
 //! A recorded session of device samples, one JSON document per line. The first describes what was
 //! measured, the last how it went; all others are samples.
 
+use super::reader::keep_readable;
 use super::{bounded, private, write_failure};
 use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use crate::error::Failure;
@@ -72,11 +73,16 @@ impl Recording {
             header,
             ..Recording::default()
         };
-        while let Ok(Some(line)) = bounded::read_line(&mut lines) {
-            if let Ok(sample) = serde_json::from_slice(&line) {
-                recording.samples.push(sample);
-            } else if let Ok(Footer { sampling }) = serde_json::from_slice(&line) {
-                recording.sampling = Some(sampling);
+        let lines = std::iter::from_fn(|| bounded::read_line(&mut lines).ok().flatten());
+        let read = |line: &Vec<u8>| {
+            let sample = serde_json::from_slice::<MemorySample>(line).map(Ok);
+            let record = sample.or_else(|_| serde_json::from_slice::<Footer>(line).map(Err));
+            record.ok()
+        };
+        for record in keep_readable(path.to_owned(), 2, lines, read) {
+            match record {
+                Ok(sample) => recording.samples.push(sample),
+                Err(Footer { sampling }) => recording.sampling = Some(sampling),
             }
         }
         Ok(recording)

@@ -3,7 +3,7 @@
 
 use super::folder::CELLS_FOLDER;
 use crate::error::Failure;
-use crate::matrix::{CellId, CellRow, GroupId, Shard};
+use crate::matrix::{CellId, CellRow, GroupId, RowStatus, Shard};
 use crate::store::{FoundLines, JsonLines, bounded, json_line, line_document, read_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -140,6 +140,12 @@ impl SweepHistory {
             JournalRecord::Sweep(session) => Some(session),
             _ => None,
         }
+    }
+
+    /// Whether a cell of a group was measured: then its engine fits, whatever an estimate predicts.
+    pub fn measured(&self, group: &GroupId) -> bool {
+        let mut rows = self.rows.values();
+        rows.any(|row| row.group == *group && row.status == RowStatus::Done)
     }
 
     /// The latest rows, in the order in which their cells first ended.

@@ -64,6 +64,16 @@ impl SweepWork<'_> {
         groups.filter(|g| !g.cells.is_empty()).collect()
     }
 
+    /// The plan of what has no row yet.
+    pub fn plan_left(&self) -> SweepPlan {
+        let skipped = self.plan.skipped.iter();
+        SweepPlan {
+            groups: self.groups_left(),
+            skipped: (skipped.filter(|s| !self.is_finished(&s.cell)).cloned()).collect(),
+            ..self.plan.clone()
+        }
+    }
+
     /// What ran out of memory in this run, by its rows, where it is not tried again.
     fn ooms(&self) -> Vec<OomRecord> {
         let cells = self

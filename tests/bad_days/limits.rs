@@ -9,7 +9,7 @@ use super::common::e2e::{
 use super::common::random::Random;
 use super::common::tiny::Tiny;
 use super::moments::{QUICK, cells};
-use super::{Found, SMALL, Sweep, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
+use super::{Found, Sweep, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
 use super::{cleaning, to_its_end, with_state};
 use cleaning::World;
 use plimsoll::matrix::RowStatus;
@@ -17,13 +17,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// An engine that waits half a second after its weights: a machine that is busy looks at memory in between all the same.
+const SETTLED: &str =
+    "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 50 --settle-ms 500 --start-ms 50";
+
 /// What is in the profile of a run that was not disturbed.
 #[track_caller]
 fn is_right(document: &serde_json::Value, what: &str) {
     assert_eq!(outcome(document), "completed", "{what}");
     parts_sum_to_the_peak(document);
-    let weights = &document["memory_breakdown"]["model_weights_gb"];
-    assert!(weights.is_number(), "no weights: {what}");
+    let parts = &document["memory_breakdown"];
+    let weights = &parts["model_weights_gb"];
+    assert!(weights.is_number(), "no weights: {parts:#}\n{what}");
     assert!(document["latency_stats"].is_object(), "no latency: {what}");
 }
 
@@ -78,7 +83,7 @@ fn few_open_files() {
     needs!(Docker, ReferenceEngine);
     let theirs = Theirs::idle("few-files");
     let state = tempfile::tempdir().expect("tempdir");
-    let extra = format!("--extra-engine-args={SMALL}");
+    let extra = format!("--extra-engine-args={SETTLED}");
     let mut random = super::random("few open files");
     let mut tally = Tally::default();
     let named = [24, 32, 64];
@@ -142,7 +147,7 @@ fn little_address_space() {
     needs!(Docker, ReferenceEngine);
     let world = World::new();
     let theirs = Theirs::idle(&world.what("address-space"));
-    let extra = format!("--extra-engine-args={SMALL}");
+    let extra = format!("--extra-engine-args={SETTLED}");
     let mut random = super::random("little address space");
     let mut tally = Tally::default();
     for _ in 0..tries(2) {
@@ -203,7 +208,7 @@ fn little_memory() {
     }
     let world = World::new();
     let theirs = Theirs::idle(&world.what("memory"));
-    let extra = format!("--extra-engine-args={SMALL}");
+    let extra = format!("--extra-engine-args={SETTLED}");
     let mut random = super::random("little memory");
     let mut tally = Tally::default();
     for _ in 0..tries(2) {
@@ -240,7 +245,7 @@ fn on_small_disks(
     }
     let theirs = Theirs::idle("small-disk");
     let state = tempfile::tempdir().expect("tempdir");
-    let extra = format!("--extra-engine-args={SMALL} --fault flood=96KiB@bench_start");
+    let extra = format!("--extra-engine-args={SETTLED} --fault flood=96KiB@bench_start");
     let mut random = super::random(what);
     let mut tally = Tally::default();
     for _ in 0..tries(2) {
@@ -372,7 +377,7 @@ fn results_that_may_only_be_read() {
     tiny.remount("ro");
     let theirs = Theirs::idle("read-only");
     let state = tempfile::tempdir().expect("tempdir");
-    let (extra, dir) = (format!("--extra-engine-args={SMALL}"), tiny.arg());
+    let (extra, dir) = (format!("--extra-engine-args={SETTLED}"), tiny.arg());
     let mut tally = Tally::default();
     for _ in 0..tries(1) {
         let args = idle_args(&theirs.engine.name, &dir, &extra);
@@ -397,7 +402,7 @@ fn a_results_folder_that_disappears() {
     needs!(Docker, ReferenceEngine);
     let theirs = Theirs::idle("disappears");
     let state = tempfile::tempdir().expect("tempdir");
-    let extra = format!("--extra-engine-args={SMALL}");
+    let extra = format!("--extra-engine-args={SETTLED}");
     let ways: [Taking; 3] = [
         ("removed", |folder| {
             std::fs::remove_dir_all(folder).expect("removed")

@@ -46,6 +46,7 @@ fn phase(look: &ContainerLook) -> ContainerPhase {
 
 pub(super) fn judge_container(
     look: &ContainerLook,
+    all: &[ContainerLook],
     chosen: Option<ChosenBy<'_>>,
     idle: Option<Duration>,
 ) -> CleanVerdict {
@@ -55,7 +56,7 @@ pub(super) fn judge_container(
     let ruling = if ruling.act.changes_anything() && unseen(look) {
         blind(&ruling)
     } else {
-        with_sharers(ruling, look, chosen)
+        with_sharers(ruling, look, all, chosen)
     };
     let name = if look.name.is_empty() {
         look.id.chars().take(12).collect()
@@ -403,10 +404,27 @@ fn blind(reason: &Ruling) -> Ruling {
     )
 }
 
-/// Who shares its pid namespace ends with it: only who names the container means that.
-fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<ChosenBy<'_>>) -> Ruling {
+/// What shares its pid namespace ends with it: only who names the container means that, and never what is itself kept
+/// when it is named.
+fn with_sharers(
+    ruling: Ruling,
+    look: &ContainerLook,
+    all: &[ContainerLook],
+    chosen: Option<ChosenBy<'_>>,
+) -> Ruling {
     if ruling.act != CleanAct::Stop || look.shared_by.is_empty() {
         return ruling;
+    }
+    let mut sharers = all.iter().filter(|one| look.shared_by.contains(&one.name));
+    let kept = sharers.find_map(|one| Some((one, shielded(one, None)?)));
+    if let Some((one, shield)) = kept {
+        let why = format!(
+            "{}; but with it would end {}, which shares its pid namespace: {}",
+            ruling.why,
+            shorten_word(&one.name),
+            shield.why
+        );
+        return Ruling::report(CleanRule::Shared, why).advise("end that one first");
     }
     let names: Vec<String> = look
         .shared_by

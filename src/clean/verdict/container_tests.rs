@@ -385,6 +385,32 @@ fn what_others_live_in_is_stopped_only_when_it_is_named() {
 }
 
 #[test]
+fn what_is_never_touched_does_not_end_with_what_is_named() {
+    let named = with(theirs(), |c| c.shared_by = vec!["debug".into()]);
+    let judged = |change: &dyn Fn(&mut ContainerLook)| {
+        let debug = with(theirs(), |c| {
+            (c.name, c.id) = ("debug".into(), "d".repeat(64));
+            change(c);
+        });
+        let survey = Survey {
+            containers: vec![named.clone(), debug],
+            ..Default::default()
+        };
+        let verdicts = judge_survey(&survey, &name_it());
+        let verdict = verdicts.into_iter().find(|v| v.name == named.name).unwrap();
+        (verdict.act, verdict.why)
+    };
+    assert_eq!(judged(&|_| {}).0, CleanAct::Stop);
+    let protected = judged(&|c| {
+        c.labels.insert(PROTECT_LABEL.into(), "1".into());
+    });
+    assert_eq!(protected.0, CleanAct::Report);
+    assert!(protected.1.contains("debug"), "{}", protected.1);
+    assert!(protected.1.contains(PROTECT_LABEL), "{}", protected.1);
+    assert_eq!(judged(&|c| c.owner = Owner::Alive).0, CleanAct::Report);
+}
+
+#[test]
 fn what_docker_hangs_on_because_it_is_frozen() {
     use {CleanAct::*, CleanRule::*};
     let frozen = |look| {

@@ -45,30 +45,36 @@ impl RunPlace<'_> {
         self.resume.is_some() || self.machines.begin_or_resume.is_some() || self.retry_failed
     }
 
+    /// The run that is to go on; `None` where a new one is to begin.
+    pub fn earlier_run(&self) -> Result<Option<PathBuf>, Failure> {
+        match self.named_folder() {
+            _ if !self.goes_on() => Ok(None),
+            Some(path) if path.join(folder::REMOTE_FILE).exists() => Err(elsewhere_begun(path)),
+            Some(path) if folder::has_journal(path) => Ok(Some(path.clone())),
+            // A shard that is started again by its scheduler begins or goes on, whichever it is.
+            Some(_) if self.machines.begin_or_resume.is_some() => Ok(None),
+            Some(path) => Err(no_run_in(path)),
+            None => (self.latest_run(|path| folder::begun_here(path, self.shard))).map(Some),
+        }
+    }
+
     /// The folder of this run, and whether it goes on with an earlier one.
     pub fn open_folder(&self, console: &Console) -> Result<(Folder, bool), Failure> {
         let now = jiff::Zoned::now();
-        match self.named_folder() {
-            Some(path) if self.goes_on() && path.join(folder::REMOTE_FILE).exists() => {
-                Err(elsewhere_begun(path))
-            }
-            // A shard that is started again by its scheduler begins or goes on, whichever it is.
-            Some(path) if self.goes_on() => match folder::has_journal(path) {
-                true => Ok((Folder::open_earlier(path, &now)?, true)),
-                false if self.machines.begin_or_resume.is_none() => Err(no_run_in(path)),
-                false => {
+        if let Some(earlier) = self.earlier_run()? {
+            return Ok((Folder::open_earlier(&earlier, &now)?, true));
+        }
+        let folder = match self.named_folder() {
+            Some(path) => {
+                if self.goes_on() {
                     let shown = path.display();
                     console.print_note(&format!("there is no run in {shown} yet: it begins"));
-                    Ok((Folder::create_at(path, &now)?, false))
                 }
-            },
-            Some(path) => Ok((Folder::create_at(path, &now)?, false)),
-            None if self.goes_on() => {
-                let latest = self.latest_run(|path| folder::begun_here(path, self.shard))?;
-                Ok((Folder::open_earlier(&latest, &now)?, true))
+                Folder::create_at(path, &now)?
             }
-            None => Ok((Folder::create_new(&self.runs, self.name, &now)?, false)),
-        }
+            None => Folder::create_new(&self.runs, self.name, &now)?,
+        };
+        Ok((folder, false))
     }
 
     /// The latest run that is one of these.

@@ -26,6 +26,8 @@ const LAST_STRETCH_NS: i64 = 600_000_000_000;
 const BEFORE_START_NS: i64 = 2_000_000_000;
 /// Around an end: what the kernel logs of it may come a little later.
 const AFTER_END_NS: i64 = 5_000_000_000;
+/// Longest time from a stop that is asked for to the end that it brings about.
+const BEFORE_STOP_NS: i64 = 60_000_000_000;
 /// Time in which the daemon answers with past events.
 const EVENTS_WITHIN: Duration = Duration::from_millis(300);
 /// A daemon remembers its last 256 events: those of a removed container are looked for in a day.
@@ -68,10 +70,28 @@ pub async fn diagnose_container(
         KernelEvidence::default()
     });
     let by_a_limit = (kernel.kill.as_ref()).is_some_and(|limit| limit.level != LimitLevel::Host);
-    if state.oom_killed || by_a_limit {
+    // Docker before 23 keeps what it noted of the life before: of one that runs the kernel's counters alone tell.
+    let oom_killed = match state.pid {
+        Some(_) => counts_kill(facts),
+        None => state.oom_killed,
+    };
+    if oom_killed || by_a_limit {
         known.push("oom_killed=true".to_owned());
     } else if code == Some(137) {
         known.push("oom_killed=false".to_owned());
+    }
+    // The limit may have been changed since.
+    if let Some(limit) = (kernel.kill.as_ref()).filter(|limit| limit.level == LimitLevel::Container)
+    {
+        if facts
+            .memory_limit_bytes
+            .is_some_and(|now| now != limit.bytes)
+        {
+            known.retain(|fact| !fact.starts_with("memory_limit="));
+            known.push(format!("memory_limit={}", Bytes(limit.bytes)));
+            let changed = facts.memory_limit_bytes.map(Bytes);
+            now.extend(changed.map(|b| format!("its memory limit was changed since: {b}")));
+        }
     }
     if kernel.complete && kernel.kill.is_none() {
         known.push("kernel_kill=none".to_owned());
@@ -103,12 +123,12 @@ pub async fn diagnose_container(
         (evidence, _) = read_log(runtime, container, &known, Some(from), keep).await;
         unread.push("the log before the last 10 minutes: it is too long".to_owned());
     }
-    let killed = match (kernel.kill, state.oom_killed) {
-        (Some(limit), _) => OomVerdict::Killed(OomKill {
+    let killed = match kernel.kill {
+        Some(limit) => OomVerdict::Killed(OomKill {
             at_ns: None,
             limit: Some(limit),
         }),
-        (None, killed) => OomVerdict::judge_kill(facts, killed || counts_kill(facts), &[], None),
+        None => OomVerdict::judge_kill(facts, oom_killed || counts_kill(facts), &[], None),
     };
     if let OomVerdict::Killed(kill) = killed {
         evidence.take(EvidenceSource::Docker, kill.describe_kill().as_bytes());
@@ -139,25 +159,38 @@ pub async fn diagnose_removed(runtime: &Runtime, name: &str) -> Option<Diagnosis
     let from = wall_now_ns() - REMOVED_WITHIN_NS;
     let (events, _) = past_events(runtime, name, from).await;
     events.iter().find(|event| event.action == "destroy")?;
-    let mut known = vec!["status=removed".to_owned()];
+    let unread = "the log and the settings: the container was removed, and they went with it";
+    Some(diagnose_events(&events, "removed", unread))
+}
+
+/// Diagnoses the life that ended with `died`, of a container that somebody stopped and that was started again since;
+/// `None` of every other.
+pub async fn diagnose_stopped_life(runtime: &Runtime, died: &ContainerNotice) -> Option<Diagnosis> {
+    let from = died.wall_ns.saturating_sub(BEFORE_STOP_NS);
+    let (mut events, _) = past_events(runtime, &died.id, from).await;
+    let again = |event: &ContainerNotice| event.action == "start" && event.wall_ns > died.wall_ns;
+    events.truncate(events.iter().position(again)?);
+    ended_from_outside(&events)?;
+    let unread = "the log: the container was started again since";
+    Some(diagnose_events(&events, "exited", unread))
+}
+
+fn diagnose_events(events: &[ContainerNotice], status: &str, unread: &str) -> Diagnosis {
+    let mut known = vec![format!("status={status}")];
     let died = events.iter().rev().find(|event| event.action == "die");
     let code = died.and_then(|event| event.attributes.get("exitCode"));
     known.extend(code.map(|code| format!("exit_code={code}")));
     if events.iter().any(|event| event.action == "oom") {
         known.push("oom_killed=true".to_owned());
     }
-    known.extend(ended_from_outside(&events).map(|by| format!("stopped_by={by}")));
-    let mut evidence = Evidence::new(
-        CaseFacts {
-            engine: None,
-            facts: known,
-        },
-        false,
-    );
-    evidence.unread.push(
-        "the log and the settings: the container was removed, and they went with it".to_owned(),
-    );
-    Some(evidence.conclude().0)
+    known.extend(ended_from_outside(events).map(|by| format!("stopped_by={by}")));
+    let known = CaseFacts {
+        engine: None,
+        facts: known,
+    };
+    let mut evidence = Evidence::new(known, false);
+    evidence.unread.push(unread.to_owned());
+    evidence.conclude().0
 }
 
 /// Facts of a container that its inspection shows, as `name=value`.
@@ -352,7 +385,7 @@ async fn stopped_by(
     let Some(finished) = state.finished_ns.filter(|_| state.pid.is_none()) else {
         return (None, None);
     };
-    let from = finished.saturating_sub(60_000_000_000);
+    let from = finished.saturating_sub(BEFORE_STOP_NS);
     let (events, unread) = past_events(runtime, &container.facts.id, from).await;
     (ended_from_outside(&events), unread)
 }

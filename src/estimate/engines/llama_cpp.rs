@@ -9,6 +9,18 @@ use crate::units::Bytes;
 /// its documentation calls 24 and 48). A model that reads less has less.
 const OLLAMA_CONTEXTS: [(u64, u64); 3] = [(47, 262_144), (23, 32_768), (0, 4_096)];
 
+/// Requests that llama-server serves at a time where nobody says (tools/server/server.cpp, `n_parallel = 4`).
+const AUTO_SLOTS: u64 = 4;
+
+/// Requests that are served at a time.
+pub fn slots(deployment: &Deployment) -> u64 {
+    let unasked = match deployment.named() {
+        EngineId::LlamaCpp => AUTO_SLOTS,
+        _ => 1,
+    };
+    deployment.max_seqs.unwrap_or(unasked).max(1)
+}
+
 /// The settings of a deployment (llama.cpp, common/arg.cpp: `-c`, `-b 2048`, `-ub 512`).
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let mut settings = Settings {

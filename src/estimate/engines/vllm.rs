@@ -67,10 +67,14 @@ pub fn rule(deployment: &Deployment) -> Rule {
         }
     } else if v < Version::new(0, 9, 2) {
         Rule::Absolute
-    } else if v < Version::new(0, 21, 0) {
-        Rule::Snapshot
     } else {
-        Rule::SnapshotAndGraphs
+        // The switch came with 0.18, off (v1/worker/gpu_worker.py); 0.21 turned it on.
+        let on = v >= Version::new(0, 21, 0);
+        let asked = (deployment.graph_forecast).filter(|_| v >= Version::new(0, 18, 0));
+        match asked.unwrap_or(on) {
+            true => Rule::SnapshotAndGraphs,
+            false => Rule::Snapshot,
+        }
     }
 }
 
@@ -86,12 +90,12 @@ pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
     };
     let quantized = deployment.quantization.is_some() || model.quant_method().is_some();
     let plain = model.experts_per_token.is_none() && !model.is_recurrent();
-    let chosen = v >= Version::new(0, 29, 0)
+    let by_default = v >= Version::new(0, 29, 0)
         || v >= Version::new(0, 25, 0) && plain
         || early.contains(&model.kind.as_str()) && (v >= Version::new(0, 24, 0) || !quantized);
     let unsure = crate::estimate::graphs::quantised_by_bnb(model, deployment)
         || crate::estimate::speculation::tokens(deployment) > 0;
-    chosen && !unsure && !deployment.on_cpu
+    deployment.second_runner.unwrap_or(by_default) && !unsure && !deployment.on_cpu
 }
 
 /// Layers of different windows are grouped and only what their windows reach is kept: the hybrid manager.

@@ -32,3 +32,12 @@ pub fn of(model: &Model, engine: EngineId, requested: &str) -> Option<String> {
     let (asked, has) = (family(requested)?, family(own)?);
     (asked != has).then(|| own.chars().filter(|c| !c.is_control()).take(40).collect())
 }
+
+/// Whether an engine takes the format from a checkpoint that has it, and this one states none: vLLM 0.33 ends with "Cannot
+/// find the config file for awq" (model_loader/weight_utils.py, `get_quant_config`).
+pub fn lacks_format(model: &Model, engine: EngineId, requested: &str) -> bool {
+    let word = requested.trim().to_ascii_lowercase();
+    let stored = (METHODS.iter().find(|f| f.contains(&word.as_str())))
+        .is_some_and(|f| ["awq", "gptq", "compressed-tensors"].contains(&f[0]));
+    stored && engine == EngineId::Vllm && model.quantization.is_none()
+}

@@ -122,19 +122,22 @@ impl Layout {
         })
     }
 
-    /// Cells of each layer alone, as far as its window reaches: blocks of one byte. llama.cpp keeps the window and a step
-    /// (src/llama-kv-cache-iswa.cpp).
+    /// Cells of each layer alone, as far as its window reaches: blocks of one byte. llama.cpp keeps the window of each slot,
+    /// and a step (src/llama-kv-cache-iswa.cpp); a state for each slot.
     fn cells(deployment: &Deployment, settings: &Settings, cache: &Cache) -> Layout {
+        let slots = engines::llama_cpp::slots(deployment);
         let layers = cache.layers.iter().map(|layer| Need {
             groups: layer.bytes,
             block: 1,
             bound: match layer.window {
-                Some(Window::Sliding(tokens) | Window::Chunked(tokens)) => Bound::Chunked(tokens),
+                Some(Window::Sliding(tokens) | Window::Chunked(tokens)) => {
+                    Bound::Chunked(tokens.saturating_mul(slots))
+                }
                 None => Bound::Length,
             },
         });
         let states = Need {
-            groups: cache.bytes_per_sequence(),
+            groups: cache.bytes_per_sequence().saturating_mul(slots),
             block: 1,
             bound: Bound::Blocks(1),
         };
