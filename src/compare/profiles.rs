@@ -374,7 +374,11 @@ fn verdicts(
             (Some(a), Some(b)) if role == Some(Role::MustAgree) => {
                 incomparable.push(format!("{name} differs: {a} and {b}"));
             }
-            (Some(a), Some(b)) if role == Some(Role::ShouldAgree) => {
+            // Another model or GPU is a fair question, and a baseline in CI that changed by mistake.
+            (Some(a), Some(b))
+                if role == Some(Role::ShouldAgree)
+                    || matches!(name, "model" | "engine" | "gpu" | "gpus") =>
+            {
                 warnings.push(format!(
                     "{name} differs ({a} and {b}): what was in use may differ for that alone"
                 ));

@@ -292,12 +292,24 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
 
 /// What a deployment holds after a change: `holds 8 requests of 32,992 tokens`.
 pub fn describe_hold(remedy: &Remedy, model: &Model) -> String {
-    let requests = counted_noun(remedy.concurrency.floor().max(0.0) as usize, "request");
+    let requests = remedy.concurrency.floor().max(0.0) as u64;
     let longest = question::longest(model, &remedy.deployment).ok();
-    let of = longest.map_or(String::new(), |n| {
-        format!(" of {} tokens", grouped_count(n))
-    });
-    format!("holds {requests}{of}")
+    let grows = remedy.deployment.engine.takes_what_is_asked();
+    format!("holds {}", describe_requests(requests, longest, grows))
+}
+
+/// `8 requests of 32,992 tokens`. `grows`: the engine takes a cache of the size that is asked for, which one request of the
+/// longest length fills.
+fn describe_requests(requests: u64, longest: Option<u64>, grows: bool) -> String {
+    let counted = counted_noun(requests as usize, "request");
+    let Some(longest) = longest else {
+        return counted;
+    };
+    let with = match requests.saturating_mul(longest) {
+        all if grows && requests > 1 => format!(" with a cache of {} in all", grouped_count(all)),
+        _ => String::new(),
+    };
+    format!("{counted} of {} tokens{with}", grouped_count(longest))
 }
 
 fn part_of_term(component: Component) -> Part {
@@ -331,13 +343,13 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
         return unknown("Whether it fits depends on the GPU: name it with --gpu".into());
     };
     let several = page.concurrency > 1;
-    let requests = match (page.concurrency, page.longest) {
-        (0 | 1, _) => "one longest request".to_owned(),
-        (n, Some(longest)) => {
-            let (n, longest) = (grouped_count(n), grouped_count(longest));
-            format!("{n} requests of {longest} tokens")
-        }
-        (n, None) => format!("{} requests", grouped_count(n)),
+    let requests = match page.concurrency {
+        0 | 1 => "one longest request".to_owned(),
+        n => describe_requests(
+            n,
+            page.longest,
+            reading.on.as_ref().is_some_and(|on| on.grows),
+        ),
     };
     let asked = if several {
         format!(", {requests}")

@@ -102,9 +102,10 @@ impl Asked {
         if named.is_some() {
             deployment.quantization = named;
         }
+        // GGUF has no 8-bit floats: what is stored so is converted. gpt-oss keeps its MXFP4.
         let says_format = deployment.quantization.is_some()
             || loaded.headers.is_some()
-            || model.quant_method().is_some();
+            || model.quant_method() == Some("mxfp4");
         if deployment.named() == EngineId::Ollama && !says_format {
             deployment.quantization = Some(OLLAMA_FORMAT.to_owned());
             warnings.push(format!(
