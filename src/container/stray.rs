@@ -3,7 +3,8 @@
 
 use super::namespace::Namespaces;
 use super::process::own_ancestors;
-use super::processes::{ProcessId, container_cgroup, parse_cgroup};
+use super::processes::container_cgroup;
+use crate::host::processes::{ProcessId, parse_cgroup, read_cgroups};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::time::Duration;
@@ -101,7 +102,7 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
     if name != stray.name {
         return Some(format!("it is `{name}` by now"));
     }
-    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let cgroups = read_cgroups(pid);
     // Hybrid hosts have the id in some of the lines only.
     let in_it = parse_cgroup(&cgroups).any(|l| container_cgroup(l.path, stray.container).is_some());
     if !in_it {

@@ -2,13 +2,14 @@
 //! of them share count once, those shared with strangers in part (`smaps_rollup`, proportional share).
 
 use super::cgroup::{find_cgroup, read_at_start};
-use super::process::{SessionMemory, tree_members};
+use super::process::SessionMemory;
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
 use crate::capture::{
     AtNs, BackendFacts, DeviceFacts, DeviceKind, HostSplit, MemoryLimit, MemorySample,
 };
 use crate::clock::Clock;
 use crate::error::Failure;
+use crate::host::processes::tree_members;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;

@@ -6,9 +6,10 @@ use crate::capture::ContainerFacts;
 use crate::clean::verdict::{CleanRule, CleanVerdict};
 use crate::clean::verify::Members;
 use crate::container::leftovers::{Owner, own_runs};
-use crate::container::processes::{HostView, ProcessId};
+use crate::container::processes::HostView;
 use crate::container::stray::{self, Stray, StrayEnd};
 use crate::container::teardown::{ContainerStatus, May, is_running};
+use crate::host::processes::ProcessId;
 use std::collections::BTreeSet;
 
 impl ApplyWork<'_> {
