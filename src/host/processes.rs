@@ -91,6 +91,13 @@ pub fn read_cgroups(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
+/// The name of a process (`comm`); empty where it cannot be read.
+pub fn read_name(pid: u32) -> String {
+    let mut name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.truncate(name.trim_end_matches('\n').len());
+    name
+}
+
 /// The entries of a folder whose names are numbers: the processes of a `/proc`, the open files of a process.
 pub fn numbers_in(folder: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
