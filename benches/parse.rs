@@ -36,8 +36,8 @@ fn main() {
     let auto = || Box::new(Unwrapped::new(Box::new(AutoParser::new()))) as Box<dyn LogParser>;
     type ParserOf<'a> = &'a dyn Fn() -> Box<dyn LogParser>;
     let cases: [(&str, &[u8], ParserOf); 4] = [
-        ("parse", &log, &|| Box::new(VllmLogParser::new())),
-        ("worst", &worst, &|| Box::new(VllmLogParser::new())),
+        ("parse", &log, &|| Box::new(VllmLogParser::default())),
+        ("worst", &worst, &|| Box::new(VllmLogParser::default())),
         ("starts", &starts, &engine),
         ("auto", &starts, &auto),
     ];

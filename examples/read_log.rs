@@ -10,7 +10,7 @@ use plimsoll::engine::vllm::log::VllmLogParser;
 use std::io::{BufReader, stdin};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut parser = VllmLogParser::new();
+    let mut parser = VllmLogParser::default();
     let report = parse_reader(&mut parser, BufReader::with_capacity(256 * 1024, stdin()))?;
     println!("{}", serde_json::to_string_pretty(&report)?);
     if let Some(cause) = parser.root_cause() {

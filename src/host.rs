@@ -1,5 +1,7 @@
 //! Facts about this host.
 
+pub mod processes;
+
 use crate::capture::{HostFacts, HostState};
 use std::fs;
 

@@ -11,9 +11,9 @@ use plimsoll::clean::facts::{ContainerLook, ProcessLook, RunMark, StartRecord, S
 use plimsoll::clean::survey::{SurveyOptions, Surveyor};
 use plimsoll::clean::verdict::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
 use plimsoll::container::leftovers::Owner;
-use plimsoll::container::processes::ProcessId;
 use plimsoll::container::teardown::Patience;
 use plimsoll::container::{OWNER_LABEL, PROTECT_LABEL, RUN_LABEL, Runtime, launch};
+use plimsoll::host::processes::ProcessId;
 use plimsoll::progress::Sink;
 use plimsoll::store::ContainerLock;
 use plimsoll::telemetry::{MeasuredContainer, cgroup_directory};

@@ -87,7 +87,7 @@ fn every_vllm_case_is_read_as_a_person_reads_it() {
     let mut table = Table::default();
     for case in &cases {
         let (id, truth, log) = read_case(case);
-        let report = report(Box::new(VllmLogParser::new()), &log);
+        let report = report(Box::new(VllmLogParser::default()), &log);
         for (key, expected) in truth["expected"].as_object().unwrap() {
             if DISPUTED.iter().any(|(i, k, _)| *i == id && k == key) {
                 continue;

@@ -346,6 +346,7 @@ const OPENS: &[&str] = &[
     "container/",
     "clean/",
     "host.rs",
+    "host/",
     "commands/load.rs",
     // Each looks first whether it is a regular file, and bounds it; the store is not below them.
     "models/",

@@ -37,7 +37,7 @@ fn fixtures() -> Vec<(String, Vec<u8>, Value)> {
 }
 
 fn read(log: &[u8]) -> (LogReport, Option<String>, bool) {
-    let mut parser = VllmLogParser::new();
+    let mut parser = VllmLogParser::default();
     let report = parse_reader(&mut parser, log).unwrap();
     (report, parser.root_cause(), parser.ready())
 }
@@ -172,7 +172,7 @@ fn no_secret_is_quoted() {
 #[test]
 fn a_step_carries_the_time_of_its_line() {
     use plimsoll::engine::facts::EngineStep;
-    let mut parser = VllmLogParser::new();
+    let mut parser = VllmLogParser::default();
     parser.line(
         b"INFO 05-09 22:20:50 [gpu_model_runner.py:1329] Starting to load model org/m...",
         Some(10),
@@ -291,7 +291,7 @@ proptest! {
     fn the_buffer_of_the_reader_changes_nothing(fixture in 0usize..40, buffer in 1usize..5000) {
         let fixtures = fixtures();
         let (_, log, _) = &fixtures[fixture % fixtures.len()];
-        let mut parser = VllmLogParser::new();
+        let mut parser = VllmLogParser::default();
         let report = parse_reader(&mut parser, BufReader::with_capacity(buffer, log.as_slice())).unwrap();
         prop_assert_eq!(report, read(log).0);
     }
@@ -367,7 +367,7 @@ fn junk() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn memory_stays_bounded_however_many_ranks_print() {
-    let mut parser = VllmLogParser::new();
+    let mut parser = VllmLogParser::default();
     for n in 0..2_000u32 {
         let line = format!(
             "(Worker_TP{n} pid={n}) INFO 01-01 00:00:00 [a.py:1] Available KV cache memory: {n}.5 GiB {}",

@@ -1,9 +1,10 @@
 //! Ends an exec's processes: SIGTERM, then SIGKILL, and counts them.
 
 use super::exec_state::Code;
-use super::processes::{ProcessId, Tracker};
+use super::processes::Tracker;
 use super::request::argv_of;
 use super::{EXEC_VARIABLE, Runtime};
+use crate::host::processes::ProcessId;
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;
 use rustix::process::Signal;

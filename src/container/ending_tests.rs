@@ -1,7 +1,7 @@
 //! The programs that end processes from inside a container, run here.
 
 use super::*;
-use crate::container::processes::Stat;
+use crate::host::processes::Stat;
 use std::process::{Child, Command};
 
 fn sleeper() -> Child {

@@ -1,7 +1,8 @@
 //! The freezer of cgroup v1. Frozen processes receive no signal, not even SIGKILL: a daemon that
 //! waits for their end waits forever, and stops answering about that container.
 
-use super::processes::{all_pids, container_cgroup, parse_cgroup};
+use super::processes::container_cgroup;
+use crate::host::processes::{all_pids, parse_cgroup};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 

@@ -70,8 +70,7 @@ pub(super) async fn is_forwarded(socket: &Path) -> bool {
     let Some(pid) = listener(socket).await else {
         return false;
     };
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.starts_with("ssh")
+    crate::host::processes::read_name(pid).starts_with("ssh")
 }
 
 /// Pid of the process that listens on a socket; `None` if this host does not show it.

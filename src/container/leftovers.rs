@@ -49,8 +49,7 @@ pub fn owner_named(label: &str) -> Owner {
 
 /// Id of the host's current boot; empty if it cannot be read.
 pub fn boot_id() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    boot.trim().to_owned()
+    crate::host::boot_id().unwrap_or_default()
 }
 
 /// Identifies this host: a digest of its machine id, 12 hex digits; `None` without a machine id.

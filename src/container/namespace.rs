@@ -1,6 +1,7 @@
 //! The processes of a pid namespace: they all end with its first process.
 
-use super::processes::{Stat, all_pids, container_cgroup, parse_cgroup};
+use super::processes::container_cgroup;
+use crate::host::processes::{Stat, all_pids, parse_cgroup};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;

@@ -1,9 +1,11 @@
 //! One process as shown by this host's `/proc`, and its uninterruptible threads.
 
-use super::processes::{ProcessId, Stat, all_pids, controller_rank, parse_cgroup, parse_stat};
+use super::processes::controller_rank;
 use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
+use crate::host::processes::{ProcessId, Stat, all_pids, numbers_in, parse_cgroup, parse_stat};
 use crate::redact::Secrets;
 use std::fs;
+use std::path::Path;
 
 /// `PF_KTHREAD`: a kernel thread.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -89,11 +91,7 @@ impl HostProcess {
     /// Its threads that nothing can interrupt.
     pub fn uninterruptible_threads(&self) -> Vec<Uninterruptible> {
         let tasks = format!("/proc/{}/task", self.id.pid);
-        let mut found: Vec<Uninterruptible> = fs::read_dir(&tasks)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        let mut found: Vec<Uninterruptible> = numbers_in(Path::new(&tasks))
             .filter_map(|tid| {
                 let folder = format!("{tasks}/{tid}");
                 let stat = fs::read(format!("{folder}/stat")).ok()?;

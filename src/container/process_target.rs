@@ -6,10 +6,13 @@ use super::events::ContainerNotice;
 use super::inside::Inside;
 use super::inspect::InspectedContainer;
 use super::process_log::{LogSource, ProcessLog};
-use super::processes::{HostView, ProcessId, Stat, all_pids, parse_cgroup, pids_in};
+use super::processes::{HostView, container_cgroup};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::clock::wall_now_ns;
 use crate::error::Failure;
+use crate::host::processes::{
+    ProcessId, Stat, all_pids, open_files, parse_cgroup, pids_in, read_cgroups,
+};
 use crate::redact::Secrets;
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
@@ -60,7 +63,7 @@ impl ProcessTarget {
         let (first, id, name, kept_log) = match place {
             ProcessPlace::Pid(pid) => {
                 let first = living_process(*pid)?;
-                let cgroups = cgroups_of(*pid);
+                let cgroups = read_cgroups(*pid);
                 let id = container_of(&cgroups).or_else(|| own_cgroup(*pid, &cgroups));
                 let own = own_output(*pid);
                 (first, id.unwrap_or_default(), format!("pid {pid}"), own)
@@ -68,7 +71,7 @@ impl ProcessTarget {
             ProcessPlace::Cgroup(path) => {
                 let first = first_in(path)?;
                 let last = last_part(path);
-                let container = container_of(&cgroups_of(first.pid));
+                let container = container_of(&read_cgroups(first.pid));
                 let id = container.filter(|id| last.contains(id.as_str()));
                 let id = id.unwrap_or_else(|| last.to_owned());
                 (first, id, last.to_owned(), own_output(first.pid))
@@ -156,15 +159,7 @@ impl ProcessTarget {
     fn open_devices(&self) -> Vec<String> {
         let mut found = BTreeSet::new();
         for pid in self.pids() {
-            let links = fs::read_dir(format!("/proc/{pid}/fd"));
-            let links = links.into_iter().flatten().flatten();
-            let names = links.filter_map(|link| {
-                fs::read_link(link.path())
-                    .ok()?
-                    .into_os_string()
-                    .into_string()
-                    .ok()
-            });
+            let names = open_files(pid).filter_map(|file| file.into_os_string().into_string().ok());
             found.extend(names.filter(|name| name == "/dev/kfd" || name.starts_with("/dev/dri/")));
         }
         found.into_iter().collect()
@@ -226,10 +221,6 @@ fn living_process(pid: u32) -> Result<ProcessId, Failure> {
     }
 }
 
-fn cgroups_of(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
-}
-
 /// The last part of the process' cgroup where nothing else is in it, as of a service of systemd.
 fn own_cgroup(pid: u32, cgroups: &str) -> Option<String> {
     let mut parts = parse_cgroup(cgroups).map(|line| last_part(line.path));
@@ -273,9 +264,8 @@ fn first_in(path: &str) -> Result<ProcessId, Failure> {
 
 fn first_of(container_id: &str) -> Option<ProcessId> {
     let inside = |pid: &u32| {
-        let cgroups = cgroups_of(*pid);
-        parse_cgroup(&cgroups)
-            .any(|line| super::processes::container_cgroup(line.path, container_id).is_some())
+        let cgroups = read_cgroups(*pid);
+        parse_cgroup(&cgroups).any(|line| container_cgroup(line.path, container_id).is_some())
     };
     first_among(all_pids().filter(inside).collect())
 }

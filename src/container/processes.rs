@@ -14,79 +14,18 @@
 //! What this misses: a process that leaves the session, clears its environment and loses its
 //! parent, all between two looks.
 
+use crate::host::processes::{
+    ProcessId, Stat, all_pids, parse_cgroup, pids_in, pids_of, read_cgroups, tree_members,
+};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process, safe from its number being used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProcessId {
-    /// Host pid.
-    pub pid: u32,
-    /// Start time, clock ticks since boot.
-    pub started: u64,
-}
-
-impl ProcessId {
-    /// Whether this very process is alive; a zombie is not.
-    pub fn is_alive(self) -> bool {
-        Stat::read(self.pid).is_some_and(|s| s.id == self && s.is_alive())
-    }
-}
-
-/// Fields of `/proc/<pid>/stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub id: ProcessId,
-    pub state: u8,
-    pub parent: u32,
-    session: u32,
-    /// The kernel's `PF_` bits.
-    pub flags: u32,
-}
-
-impl Stat {
-    pub fn read(pid: u32) -> Option<Stat> {
-        parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Not a zombie: those hold nothing and cannot be signalled away.
-    pub(super) fn is_alive(&self) -> bool {
-        !matches!(self.state, b'Z' | b'X' | b'x')
-    }
-}
-
-pub(super) fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
-    // The name in parentheses may hold anything, also `) R 1`.
-    let after = &stat[memchr::memrchr(b')', stat)? + 1..];
-    let text = std::str::from_utf8(after).ok()?;
-    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-    Some(Stat {
-        id: ProcessId {
-            pid,
-            started: fields.get(19)?.parse().ok()?,
-        },
-        state: *fields.first()?.as_bytes().first()?,
-        parent: fields.get(1)?.parse().ok()?,
-        session: fields.get(3)?.parse().ok()?,
-        flags: fields.get(6)?.parse().ok()?,
-    })
-}
-
 /// When a process of this host started, clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
     // One that has ended and was not reaped yet owns nothing any more.
     Stat::read(pid).filter(Stat::is_alive).map(|s| s.id.started)
-}
-
-/// One line of `/proc/<pid>/cgroup`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CgroupLine<'a> {
-    /// Controllers (`memory`, `cpu,cpuacct`, `name=systemd`); empty for the v2 hierarchy.
-    pub controllers: &'a str,
-    /// Path below the hierarchy's mount.
-    pub path: &'a str,
 }
 
 /// Order in which cgroup hierarchies are trusted to hold every process of a container.
@@ -97,15 +36,6 @@ pub(super) fn controller_rank(controllers: &str) -> u8 {
         "" => 2,
         _ => 3,
     }
-}
-
-/// The lines of `/proc/<pid>/cgroup`.
-pub fn parse_cgroup(text: &str) -> impl Iterator<Item = CgroupLine<'_>> {
-    text.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(CgroupLine { controllers, path })
-    })
 }
 
 /// The container's own cgroup in `path`: up to the component that carries its id, so that a
@@ -180,7 +110,7 @@ impl HostView {
         ]
         .iter()
         .map(|mount| Path::new(mount).join(relative))
-        .find(|dir| read_procs(dir).is_some_and(|p| p.contains(&init)));
+        .find(|dir| pids_of(dir).contains(&init));
         Some(HostView {
             tree: false,
             controllers: controllers.to_owned(),
@@ -210,7 +140,7 @@ impl HostView {
     /// be among them.
     pub fn member_pids(&self) -> Vec<u32> {
         match &self.dir {
-            _ if self.tree => tree_of(self.init),
+            _ if self.tree => tree_members(Path::new("/proc"), self.init),
             Some(dir) => pids_in(dir),
             None => all_pids().filter(|pid| self.holds_pid(*pid)).collect(),
         }
@@ -218,75 +148,17 @@ impl HostView {
 
     /// Whether the process is in the container's cgroup or a child of it.
     fn holds_pid(&self, pid: u32) -> bool {
-        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
-            return false;
-        };
-        parse_cgroup(&text)
+        parse_cgroup(&read_cgroups(pid))
             .find(|l| l.controllers == self.controllers)
             .and_then(|l| l.path.strip_prefix(self.path.as_str()))
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
-/// A process, its session and its descendants.
-fn tree_of(root: u32) -> Vec<u32> {
-    let all: Vec<Stat> = all_pids().filter_map(Stat::read).collect();
-    let in_session = all.iter().filter(|stat| stat.session == root);
-    let mut found: Vec<u32> = in_session.map(|stat| stat.id.pid).collect();
-    if !found.contains(&root) {
-        found.push(root);
-    }
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        let children = all.iter().filter(|stat| stat.parent == parent);
-        let new: Vec<u32> = (children.map(|stat| stat.id.pid))
-            .filter(|pid| !found.contains(pid))
-            .collect();
-        found.extend(new);
-        next += 1;
-    }
-    found
-}
-
-/// The processes of a cgroup, by its folder, and of those below.
-pub(super) fn pids_in(dir: &Path) -> Vec<u32> {
-    let mut pids = Vec::new();
-    collect_procs(dir, &mut pids, 0);
-    pids
-}
-
-fn read_procs(dir: &Path) -> Option<Vec<u32>> {
-    let text = fs::read_to_string(dir.join("cgroup.procs")).ok()?;
-    Some(text.lines().filter_map(|l| l.trim().parse().ok()).collect())
-}
-
-fn collect_procs(dir: &Path, pids: &mut Vec<u32>, depth: u32) {
-    // A threaded v2 cgroup refuses this; its processes are listed by its parent.
-    pids.extend(read_procs(dir).unwrap_or_default());
-    if depth > 8 {
-        return;
-    }
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            collect_procs(&entry.path(), pids, depth + 1);
-        }
-    }
-}
-
-/// Every process that this host's `/proc` shows.
-pub fn all_pids() -> impl Iterator<Item = u32> {
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-}
-
 /// Whether no process of this host is in a cgroup of the container.
 pub fn is_empty(container_id: &str) -> bool {
     !all_pids().any(|pid| {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        parse_cgroup(&text).any(|l| container_cgroup(l.path, container_id).is_some())
+        parse_cgroup(&read_cgroups(pid)).any(|l| container_cgroup(l.path, container_id).is_some())
     })
 }
 
@@ -516,47 +388,6 @@ mod tests {
             None,
             "an empty id is in every path"
         );
-    }
-
-    #[test]
-    fn cgroup_lines_of_v1_and_v2_are_read() {
-        let lines: Vec<_> =
-            parse_cgroup("9:name=systemd:/x\n4:memory:/docker/a:b\n0::/y\nbroken\n").collect();
-        assert_eq!(lines.len(), 3);
-        assert_eq!(
-            lines[1],
-            CgroupLine {
-                controllers: "memory",
-                path: "/docker/a:b"
-            }
-        );
-        assert_eq!(
-            lines[2],
-            CgroupLine {
-                controllers: "",
-                path: "/y"
-            }
-        );
-    }
-
-    #[test]
-    fn stat_is_read_past_a_hostile_name() {
-        let stat = b"42 (a) R 1 (x) S 7 42 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
-        assert_eq!(
-            parse_stat(42, stat),
-            Some(Stat {
-                id: ProcessId {
-                    pid: 42,
-                    started: 987_654
-                },
-                state: b'S',
-                parent: 7,
-                session: 41,
-                flags: 4_194_560
-            })
-        );
-        assert_eq!(parse_stat(1, b"1 (x"), None);
-        assert_eq!(parse_stat(1, b""), None);
     }
 
     #[test]

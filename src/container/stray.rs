@@ -3,9 +3,9 @@
 
 use super::namespace::Namespaces;
 use super::process::own_ancestors;
-use super::processes::{ProcessId, container_cgroup, parse_cgroup};
+use super::processes::container_cgroup;
+use crate::host::processes::{ProcessId, parse_cgroup, read_cgroups, read_name};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::fs;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -96,12 +96,11 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
     if own_ancestors().contains(&pid) {
         return Some("plimsoll runs below it".into());
     }
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name = name.trim_end_matches('\n');
+    let name = read_name(pid);
     if name != stray.name {
         return Some(format!("it is `{name}` by now"));
     }
-    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let cgroups = read_cgroups(pid);
     // Hybrid hosts have the id in some of the lines only.
     let in_it = parse_cgroup(&cgroups).any(|l| container_cgroup(l.path, stray.container).is_some());
     if !in_it {
@@ -122,6 +121,5 @@ pub fn others_why(others: &[u32]) -> Option<String> {
 
 /// `pid 7 (sleep)`.
 pub fn process_name(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("pid {pid} ({})", name.trim_end_matches('\n'))
+    format!("pid {pid} ({})", read_name(pid))
 }

@@ -471,6 +471,11 @@ pub fn figure(value: &Value) -> Option<f64> {
     value.as_f64().filter(|v| v.is_finite() && *v >= 0.0)
 }
 
+/// The non-negative number under `key` of a value that may be no object.
+pub fn figure_at(value: &Value, key: &str) -> Option<f64> {
+    figure(value.get(key)?)
+}
+
 /// The non-negative number under `key`.
 pub fn number(object: &Object, key: &str) -> Option<f64> {
     figure(object.get(key)?)

@@ -110,9 +110,7 @@ impl EnginePlace {
             EnginePlace::Image(preset) => preset.image.as_deref().unwrap_or("?"),
         }
     }
-}
 
-impl EnginePlace {
     /// The same, without the values of environment variables that look like secrets: fit to be
     /// written to a file.
     pub fn without_secrets(&self) -> EnginePlace {

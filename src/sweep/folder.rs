@@ -190,7 +190,7 @@ fn id_of(folder: &Path) -> Result<String, Failure> {
         Some(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
         _ => {
             // The host's boot id distinguishes two machines that share a file system.
-            let boot = crate::host::read_facts().boot_id.unwrap_or_default();
+            let boot = crate::host::boot_id().unwrap_or_default();
             let boot: String = boot.chars().take(8).collect();
             let id = format!("{}-{boot}", crate::collect::run_id());
             write_atomically(&file, format!("{id}\n").as_bytes())?;
@@ -350,7 +350,11 @@ fn lock_folder(folder: &Path) -> Result<FileLock, Failure> {
     let (file, mut writer) = open().map_err(|e| cannot_write(folder, e))?;
     match FileLock::take_lock(file) {
         Ok(lock) => {
-            let me = format!("pid {} on {}\n", std::process::id(), hostname());
+            let me = format!(
+                "pid {} on {}\n",
+                std::process::id(),
+                crate::host::read_facts().hostname
+            );
             // Only for people to read: the lock holds without.
             let _ = writer
                 .set_len(0)
@@ -399,11 +403,6 @@ fn already_running(folder: &Path, who: &str) -> Failure {
         folder.display()
     ))
     .hint("wait for its end, or end it; then use `--resume`")
-}
-
-fn hostname() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }
 
 pub(super) fn cannot_write(folder: &Path, e: io::Error) -> Failure {

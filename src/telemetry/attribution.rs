@@ -2,8 +2,8 @@
 //! pids differ from ours.
 
 use super::cgroup;
-use super::process::{pids_below, tree_members};
 use crate::capture::ProcessMemory;
+use crate::host::processes::{parse_cgroup, pids_in, tree_members};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -29,11 +29,8 @@ pub fn containers_of(membership: &str) -> Vec<String> {
     // Hybrid hosts have the id in the v1 lines only: every line is checked, and the longest result
     // wins.
     let mut best = Vec::new();
-    for line in membership.lines() {
-        let Some(path) = line.splitn(3, ':').nth(2) else {
-            continue;
-        };
-        let found = in_path(path.strip_suffix(" (deleted)").unwrap_or(path));
+    for line in parse_cgroup(membership) {
+        let found = in_path(line.path.strip_suffix(" (deleted)").unwrap_or(line.path));
         if found.len() > best.len() {
             best = found;
         }
@@ -215,13 +212,11 @@ impl Attribution {
 
     /// Pids in the container of interest, read from its cgroup: one file for all of them.
     fn members(&self) -> Vec<u32> {
-        let mut pids = Vec::new();
         match (self.root, &self.target) {
-            (Some(root), _) => pids = tree_members(&self.proc, root),
-            (None, Some((_, Some(dir)))) => pids_below(dir, 0, &mut pids),
-            _ => {}
+            (Some(root), _) => tree_members(&self.proc, root),
+            (None, Some((_, Some(dir)))) => pids_in(dir),
+            _ => Vec::new(),
         }
-        pids
     }
 
     fn look_at(&mut self, pid: u32) -> Option<CachedProcess> {

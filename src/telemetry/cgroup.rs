@@ -3,6 +3,7 @@
 //! 6.12 a peak is reset for one descriptor alone, and where that is not so no peak is reset.
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
+use crate::host::processes::parse_cgroup;
 use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -301,9 +302,7 @@ impl OomWatch {
             None => host().filter(|_| now.iter().flatten().any(Option::is_some)),
         }
     }
-}
 
-impl OomWatch {
     /// The innermost level that ever reached its limit.
     fn level_at_limit(&self) -> Option<usize> {
         let names = self.levels.first()?.version.file_names().highest;
@@ -549,19 +548,14 @@ struct MembershipLine<'a> {
 }
 
 fn membership_lines(membership: &str) -> impl Iterator<Item = MembershipLine<'_>> {
-    membership.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let version = match (id, controllers) {
-            ("0", "") => Some(CgroupVersion::V2),
-            (_, c) if c.split(',').any(|c| c == "memory") => Some(CgroupVersion::V1),
+    parse_cgroup(membership).map(|line| MembershipLine {
+        version: match line.controllers {
+            "" => Some(CgroupVersion::V2),
+            c if c.split(',').any(|c| c == "memory") => Some(CgroupVersion::V1),
             _ => None,
-        };
+        },
         // The kernel appends " (deleted)" once the cgroup is removed under a zombie.
-        Some(MembershipLine {
-            version,
-            path: path.strip_suffix(" (deleted)").unwrap_or(path),
-        })
+        path: line.path.strip_suffix(" (deleted)").unwrap_or(line.path),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Memory of processes on a GPU, from the kernel's `/proc/PID/fdinfo` entries of their open devices: on AMD's those without the
 //! compute driver (Vulkan), on Intel's all. The keys: the kernel's `Documentation/gpu/drm-usage-stats.rst`.
 
-use super::amd::kfd::numbers_in;
+use crate::host::processes::numbers_in;
 use crate::sync::lock_data;
 use crate::telemetry::gpu_process::Raw;
 use crate::units::Bytes;

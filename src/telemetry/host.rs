@@ -3,7 +3,7 @@
 
 use super::cgroup::{self, Cgroup, CgroupFiles, NotFound};
 use super::process::SessionMemory;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -62,14 +62,13 @@ impl HostBackend {
                 self.files.used_bytes()
             }),
         };
-        read.map_err(
-            |e| match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-                Some(rustix::io::Errno::NODEV | rustix::io::Errno::NOENT) => ReadingError::Gone(
-                    "the container's cgroup is gone: the container is not running".into(),
-                ),
-                _ => ReadingError::Failed(format!("the container's memory cannot be read: {e}")),
-            },
-        )
+        read.map_err(|e| {
+            if is_gone(&e) {
+                let gone = "the container's cgroup is gone: the container is not running";
+                return ReadingError::Gone(gone.into());
+            }
+            ReadingError::Failed(format!("the container's memory cannot be read: {e}"))
+        })
     }
 
     fn client_bytes(&mut self, pid: Option<u32>, clock: &Clock) -> Option<u64> {
@@ -95,16 +94,12 @@ impl MemoryBackend for HostBackend {
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
-        vec![DeviceFacts {
-            index: 0,
-            kind: DeviceKind::HostCgroup,
-            id: self.cgroup.path.clone(),
-            name: format!("container memory ({})", self.cgroup.version.name()),
-            total_bytes: self.limit.as_ref().map(|l| l.bytes),
-            limit_level: self.limit.as_ref().map(|l| l.level.clone()),
-            counts_swap: true,
-            ..DeviceFacts::default()
-        }]
+        let name = format!("container memory ({})", self.cgroup.version.name());
+        vec![memory_device(
+            self.cgroup.path.clone(),
+            name,
+            self.limit.as_ref(),
+        )]
     }
 
     fn sample(
@@ -139,6 +134,19 @@ impl MemoryBackend for HostBackend {
         into.clear();
         into.push(self.read_usage()?);
         Ok(())
+    }
+}
+
+/// Host memory as the only device.
+pub(super) fn memory_device(id: String, name: String, limit: Option<&MemoryLimit>) -> DeviceFacts {
+    DeviceFacts {
+        kind: DeviceKind::HostCgroup,
+        id,
+        name,
+        total_bytes: limit.map(|l| l.bytes),
+        limit_level: limit.map(|l| l.level.clone()),
+        counts_swap: true,
+        ..DeviceFacts::default()
     }
 }
 

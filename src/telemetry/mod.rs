@@ -25,7 +25,7 @@ mod tree;
 
 pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
-pub use replay::{ReplayBackend, Upset};
+pub use replay::ReplayBackend;
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
 pub use survey::survey_backends;
 
@@ -385,6 +385,13 @@ fn graphics_or_host(target: &MeasuredContainer) -> Result<Box<dyn MemoryBackend>
         );
         host(target, reason)
     })
+}
+
+/// Whether this error means that what a file of the kernel is about has gone: a GPU from its driver, a cgroup.
+fn is_gone(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::NODEV | Errno::NOENT | Errno::NXIO))
 }
 
 fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {

@@ -153,10 +153,8 @@ impl NvmlBackend {
             .iter()
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
         let watch = EventWatch::start_watching(nvml, whole.collect());
-        let reason = std::iter::once(found)
-            .chain(notes)
-            .collect::<Vec<_>>()
-            .join("; ");
+        notes.insert(0, found);
+        let reason = notes.join("; ");
         Ok(NvmlBackend {
             gpus,
             driver,

@@ -3,8 +3,7 @@
 
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample};
-use crate::clock::{Clock, to_nanos};
-use std::collections::BTreeMap;
+use crate::clock::Clock;
 use std::time::Duration;
 
 /// Plays back samples. A reading returns the last sample before its time; after the last sample the
@@ -18,9 +17,7 @@ pub struct ReplayBackend {
     ends_at: Option<AtNs>,
     /// Whether gauges appear as recorded, instead of at every reading.
     as_recorded: bool,
-    upsets: BTreeMap<u64, Upset>,
     probe_floor: Option<Duration>,
-    readings: u64,
 }
 
 #[derive(Default)]
@@ -35,15 +32,6 @@ impl DeviceTrack {
     fn upto(&self, now: AtNs) -> usize {
         self.samples.partition_point(|s| s.at_ns <= now)
     }
-}
-
-/// A simulated problem of one reading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Upset {
-    /// It takes this long.
-    Slow(Duration),
-    /// It fails.
-    Fail(ReadingError),
 }
 
 impl ReplayBackend {
@@ -75,9 +63,7 @@ impl ReplayBackend {
             tracks,
             ends_at,
             as_recorded: false,
-            upsets: BTreeMap::new(),
             probe_floor: Some(Duration::from_millis(1)),
-            readings: 0,
         }
     }
 
@@ -110,12 +96,6 @@ impl ReplayBackend {
             as_recorded: true,
             ..ReplayBackend::new(clock, devices, samples)
         }
-    }
-
-    /// Makes the full reading with this number (from 0) fail or hang.
-    pub fn with_upset(mut self, reading: u64, upset: Upset) -> ReplayBackend {
-        self.upsets.insert(reading, upset);
-        self
     }
 
     /// Sets the shortest probe interval; `None` forbids probing.
@@ -168,16 +148,6 @@ impl MemoryBackend for ReplayBackend {
         wanted: Wanted,
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
-        let reading = self.readings;
-        self.readings += 1;
-        match self.upsets.get(&reading) {
-            Some(Upset::Slow(time)) if clock.is_manual() => {
-                clock.advance_to(clock.now() + to_nanos(*time))
-            }
-            Some(Upset::Slow(time)) => std::thread::sleep(*time),
-            Some(Upset::Fail(error)) => return Err(error.clone()),
-            None => {}
-        }
         let now = clock.now();
         // Samples between the last reading and the end belong to the session too.
         let rest = self.as_recorded && self.tracks.iter().any(|t| t.played < t.samples.len());

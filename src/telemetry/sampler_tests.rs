@@ -1,8 +1,10 @@
 //! Tests of the sampler: on a clock that is moved by hand, so that no machine is too slow for them.
 
 use super::*;
-use crate::telemetry::{ReplayBackend, Upset};
+use crate::clock::to_nanos;
+use crate::telemetry::ReplayBackend;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const MS: i64 = 1_000_000;
 
@@ -29,9 +31,68 @@ fn every(ms: u64) -> SamplerOptions {
     }
 }
 
+/// A simulated problem of one reading.
+enum Upset {
+    /// It takes this long.
+    Slow(Duration),
+    /// It fails.
+    Fail(ReadingError),
+}
+
+/// A replay of which some full readings, by their numbers from 0, fail or take long.
+struct UpsetReplay {
+    replay: ReplayBackend,
+    upsets: BTreeMap<u64, Upset>,
+    readings: u64,
+}
+
+impl UpsetReplay {
+    fn new(replay: ReplayBackend, upsets: impl IntoIterator<Item = (u64, Upset)>) -> UpsetReplay {
+        UpsetReplay {
+            replay,
+            upsets: upsets.into_iter().collect(),
+            readings: 0,
+        }
+    }
+}
+
+impl MemoryBackend for UpsetReplay {
+    fn facts(&self) -> BackendFacts {
+        self.replay.facts()
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        self.replay.devices()
+    }
+
+    fn sample(
+        &mut self,
+        clock: &Clock,
+        wanted: Wanted,
+        into: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        let reading = self.readings;
+        self.readings += 1;
+        match self.upsets.get(&reading) {
+            Some(Upset::Slow(time)) => clock.advance_to(clock.now() + to_nanos(*time)),
+            Some(Upset::Fail(error)) => return Err(error.clone()),
+            None => {}
+        }
+        self.replay.sample(clock, wanted, into)
+    }
+
+    fn probe_floor(&self) -> Option<Duration> {
+        self.replay.probe_floor()
+    }
+
+    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+        self.replay.probe(into)
+    }
+}
+
 /// Plays the samples to their end and returns what the sampler made of them.
-fn play(
-    replay: impl FnOnce(&Clock) -> ReplayBackend,
+fn play<B: MemoryBackend + 'static>(
+    replay: impl FnOnce(&Clock) -> B,
     options: SamplerOptions,
 ) -> (Vec<MemorySample>, SamplingFacts) {
     let clock = Clock::manual(0);
@@ -148,8 +209,9 @@ fn no_probes_where_there_is_no_room_or_no_leave_for_them() {
 #[test]
 fn a_slow_reading_misses_ticks_and_nothing_bursts() {
     let replay = |c: &Clock| {
-        ReplayBackend::new(c, vec![device(0)], vec![at(0, 0, 1), at(1000, 0, 1)])
-            .with_upset(2, Upset::Slow(Duration::from_millis(370)))
+        let samples = vec![at(0, 0, 1), at(1000, 0, 1)];
+        let slow = Upset::Slow(Duration::from_millis(370));
+        UpsetReplay::new(ReplayBackend::new(c, vec![device(0)], samples), [(2, slow)])
     };
     let (samples, facts) = play(replay, every(100));
     let times: Vec<i64> = samples.iter().map(|s| s.at_ns / MS).collect();
@@ -162,15 +224,13 @@ fn a_slow_reading_misses_ticks_and_nothing_bursts() {
 #[test]
 fn a_failed_reading_is_counted_and_the_next_is_made() {
     let replay = |c: &Clock| {
-        ReplayBackend::new(c, vec![device(0)], vec![at(0, 0, 1), at(400, 0, 1)])
-            .with_upset(
-                1,
-                Upset::Fail(ReadingError::Failed("the driver stumbled".into())),
-            )
-            .with_upset(
-                2,
-                Upset::Fail(ReadingError::Gone("the container is gone".into())),
-            )
+        let samples = vec![at(0, 0, 1), at(400, 0, 1)];
+        let stumbled = ReadingError::Failed("the driver stumbled".into());
+        let gone = ReadingError::Gone("the container is gone".into());
+        UpsetReplay::new(
+            ReplayBackend::new(c, vec![device(0)], samples),
+            [(1, Upset::Fail(stumbled)), (2, Upset::Fail(gone))],
+        )
     };
     let (samples, facts) = play(replay, every(100));
     assert_eq!(
@@ -424,14 +484,11 @@ fn an_edge_is_followed_by_a_burst() {
 #[test]
 fn slow_readings_are_spaced_out_and_that_is_reported() {
     let clock = Clock::manual(0);
-    let mut replay =
-        ReplayBackend::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(60_000, 0, 1)]);
-    for reading in 0..1000 {
-        replay = replay.with_upset(reading, Upset::Slow(Duration::from_millis(40)));
-    }
+    let replay = ReplayBackend::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(60_000, 0, 1)]);
+    let slow = (0..1000).map(|reading| (reading, Upset::Slow(Duration::from_millis(40))));
+    let replay = UpsetReplay::new(replay.probed_every(None), slow);
     let (sampler, samples) =
-        MemorySampler::start_thread(Box::new(replay.probed_every(None)), &clock, every(100))
-            .unwrap();
+        MemorySampler::start_thread(Box::new(replay), &clock, every(100)).unwrap();
     let times: Vec<i64> = samples.iter().flatten().map(|s| s.at_ns / MS).collect();
     let facts = sampler.stop_thread().sampling;
     // 40 ms are a tenth of 400.

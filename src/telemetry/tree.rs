@@ -2,13 +2,13 @@
 //! of them share count once, those shared with strangers in part (`smaps_rollup`, proportional share).
 
 use super::cgroup::{find_cgroup, read_at_start};
-use super::process::{SessionMemory, tree_members};
+use super::host::memory_device;
+use super::process::SessionMemory;
 use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
-use crate::capture::{
-    AtNs, BackendFacts, DeviceFacts, DeviceKind, HostSplit, MemoryLimit, MemorySample,
-};
+use crate::capture::{AtNs, BackendFacts, DeviceFacts, HostSplit, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
+use crate::host::processes::tree_members;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -132,16 +132,12 @@ impl MemoryBackend for TreeBackend {
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
-        vec![DeviceFacts {
-            index: 0,
-            kind: DeviceKind::HostCgroup,
-            id: format!("pid {}", self.root),
-            name: "memory of the processes (proportional share)".into(),
-            total_bytes: self.limit.as_ref().map(|limit| limit.bytes),
-            limit_level: self.limit.as_ref().map(|limit| limit.level.clone()),
-            counts_swap: true,
-            ..DeviceFacts::default()
-        }]
+        let name = "memory of the processes (proportional share)".into();
+        vec![memory_device(
+            format!("pid {}", self.root),
+            name,
+            self.limit.as_ref(),
+        )]
     }
 
     fn sample(

@@ -6,9 +6,11 @@ use crate::capture::ContainerFacts;
 use crate::clean::verdict::{CleanRule, CleanVerdict};
 use crate::clean::verify::Members;
 use crate::container::leftovers::{Owner, own_runs};
-use crate::container::processes::{HostView, ProcessId};
+use crate::container::processes::HostView;
 use crate::container::stray::{self, Stray, StrayEnd};
 use crate::container::teardown::{ContainerStatus, May, is_running};
+use crate::host::processes::ProcessId;
+use crate::wording::count_noun;
 use std::collections::BTreeSet;
 
 impl ApplyWork<'_> {
@@ -150,8 +152,9 @@ impl ApplyWork<'_> {
         if there == 0 {
             outcome.done = ActResult::AlreadyGone;
         } else {
-            let processes = if there == 1 { "process" } else { "processes" };
-            outcome.steps.push(format!("ended {there} {processes}"));
+            outcome
+                .steps
+                .push(format!("ended {}", count_noun(there, "process")));
         }
         if left > 0 {
             outcome.done = ActResult::NotDone;

@@ -3,7 +3,7 @@
 use crate::capture::{DeviceFacts, MemorySample, ProcessMemory};
 use crate::clean::facts::DeviceLook;
 use crate::clock::Clock;
-use crate::container::processes::all_pids;
+use crate::host::processes::{all_pids, open_files};
 use crate::telemetry::{self, BackendChoice, MemoryBackend, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -233,11 +233,7 @@ pub fn pids_with_open_gpu(id: &str) -> Vec<u32> {
     let nvidia = id.starts_with("GPU-") || id.starts_with("MIG-");
     all_pids()
         .filter(|pid| {
-            let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
-            open.into_iter().flatten().flatten().any(|fd| {
-                let link = std::fs::read_link(fd.path()).unwrap_or_default();
-                link.to_str().is_some_and(|path| is_device(path, nvidia))
-            })
+            open_files(*pid).any(|file| file.to_str().is_some_and(|path| is_device(path, nvidia)))
         })
         .collect()
 }

@@ -7,12 +7,12 @@ use crate::clean::facts::{ProcessLook, RunMark, StartRecord, StuckThread};
 use crate::container::leftovers::{Owner, owner_named};
 use crate::container::namespace::Namespaces;
 use crate::container::process::{HostProcess, Uninterruptible, own_ancestors};
-use crate::container::processes::{HostView, ProcessId, all_pids};
+use crate::container::processes::HostView;
 use crate::container::stray::process_name;
+use crate::host::processes::{ProcessId, all_pids, read_cgroups};
 use crate::store::started::StartedContainer;
 use crate::telemetry::attribution;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
 use std::time::Instant;
 
 /// Threads in state D, from look to look.
@@ -109,7 +109,7 @@ impl<'a> ProcessLooker<'a> {
         let all = self.namespaces.get_or_insert_with(Namespaces::read);
         let others = all.sharers_of_first(init, container).unwrap_or_default();
         let name = |pid: u32| {
-            let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            let cgroups = read_cgroups(pid);
             let id = container_of(&cgroups, self.known);
             match id.and_then(|id| containers.iter().find(|m| m.facts.id == id)) {
                 Some(container) => (!container.ours).then(|| container.facts.name.clone()),
@@ -221,8 +221,7 @@ pub fn in_cgroups_of(ids: &BTreeSet<String>) -> Vec<HostProcess> {
         return Vec::new();
     }
     let in_one = |pid: &u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let containers = attribution::containers_of(&text);
+        let containers = attribution::containers_of(&read_cgroups(*pid));
         containers.iter().any(|id| ids.contains(id))
     };
     let pids = all_pids().filter(in_one);

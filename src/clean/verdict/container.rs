@@ -11,6 +11,7 @@ use crate::container::RUN_LABEL;
 use crate::container::is_protected;
 use crate::container::leftovers::Owner;
 use crate::report::layout;
+use crate::wording::count_noun;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -307,7 +308,7 @@ fn zombies(look: &ContainerLook) -> Option<Ruling> {
     let held = words::describe_held(&sum).unwrap_or_default();
     let why = format!(
         "{} ended and not collected; hold {held}",
-        count_processes(all.len())
+        count_noun(all.len(), "process")
     );
     let ruling = if unowned(look) {
         Ruling::new(CleanAct::Stop, CleanRule::Zombies, why)
@@ -341,7 +342,7 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
     let runs: Vec<String> = runs.into_iter().collect();
     let why = format!(
         "{} that run {} left in it when it ended",
-        count_processes(number),
+        count_noun(number, "process"),
         runs.join(", ")
     );
     Some(if look.status == "paused" {
@@ -462,11 +463,4 @@ fn run_label(look: &ContainerLook) -> String {
 /// A word from outside, made harmless and short.
 fn shorten_word(word: &str) -> String {
     layout::truncate_text(&layout::clean_text(word, true), 40, "…")
-}
-
-fn count_processes(processes: usize) -> String {
-    match processes {
-        1 => "1 process".into(),
-        more => format!("{more} processes"),
-    }
 }

@@ -6,8 +6,7 @@
 //! script.
 
 use crate::capture::RequestedSettings;
-use crate::engine::bench::figure;
-use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS};
+use crate::engine::bench::{NUM_ITERS, NUM_PROMPTS, figure_at};
 use crate::engine::settings::arguments_of;
 use crate::engine::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, EngineId, PlanError, ReadError,
@@ -113,10 +112,6 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     })
 }
 
-fn number(value: &Value, key: &str) -> Option<f64> {
-    figure(value.get(key)?)
-}
-
 /// Reads a result.
 pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     if kind == BenchKind::Latency {
@@ -126,7 +121,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     let line = result.lines().rev().find(|l| l.trim().starts_with('{'));
     let run: Value = serde_json::from_str(line.unwrap_or_default())
         .map_err(|e| ReadError::Json(e.to_string()))?;
-    let seconds = number(&run, "t").ok_or(ReadError::Missing("t"))?;
+    let seconds = figure_at(&run, "t").ok_or(ReadError::Missing("t"))?;
     let count = |key: &str| run.get(key).and_then(Value::as_u64);
     let many = count("pl");
     let all = |key: &str| many?.checked_mul(count(key)?);
@@ -134,8 +129,8 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
         duration_s: Some(seconds),
         completed: many,
         requests_per_second: many.filter(|_| seconds > 0.0).map(|n| n as f64 / seconds),
-        output_tokens_per_second: number(&run, "speed_tg"),
-        total_tokens_per_second: number(&run, "speed"),
+        output_tokens_per_second: figure_at(&run, "speed_tg"),
+        total_tokens_per_second: figure_at(&run, "speed"),
         total_input_tokens: all("pp"),
         total_output_tokens: all("tg"),
         ..BenchResult::default()
@@ -147,7 +142,7 @@ fn latency(result: &str) -> Result<BenchResult, ReadError> {
     let runs: Vec<Value> =
         serde_json::from_str(result).map_err(|e| ReadError::Json(e.to_string()))?;
     let run = runs.last().ok_or(ReadError::Missing("avg_ns"))?;
-    let mean = number(run, "avg_ns").ok_or(ReadError::Missing("avg_ns"))?;
+    let mean = figure_at(run, "avg_ns").ok_or(ReadError::Missing("avg_ns"))?;
     let samples = run.get("samples_ns").and_then(Value::as_array);
     let latencies: Vec<f64> = samples
         .into_iter()
@@ -155,7 +150,7 @@ fn latency(result: &str) -> Result<BenchResult, ReadError> {
         .filter_map(Value::as_f64)
         .map(|ns| ns / 1e6)
         .collect();
-    let output = number(run, "n_gen");
+    let output = figure_at(run, "n_gen");
     let per_run = |n: Option<f64>| {
         let tokens = n? * latencies.len().max(1) as f64;
         Some(tokens as u64)
@@ -163,9 +158,9 @@ fn latency(result: &str) -> Result<BenchResult, ReadError> {
     Ok(BenchResult {
         mean_latency_ms: Some(mean / 1e6),
         duration_s: (!latencies.is_empty()).then(|| latencies.iter().sum::<f64>() / 1e3),
-        total_tokens_per_second: number(run, "avg_ts"),
+        total_tokens_per_second: figure_at(run, "avg_ts"),
         output_tokens_per_second: output.filter(|_| mean > 0.0).map(|n| n / (mean / 1e9)),
-        total_input_tokens: per_run(number(run, "n_prompt")),
+        total_input_tokens: per_run(figure_at(run, "n_prompt")),
         total_output_tokens: per_run(output),
         latencies_ms: latencies,
         ..BenchResult::default()

@@ -16,14 +16,6 @@ pub fn after<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
     memchr::memmem::find(text.as_bytes(), needle.as_bytes()).map(|at| &text[at + needle.len()..])
 }
 
-/// Whether `text` contains one of `words`: a cheap check before the readers of a subject, each of
-/// which searches for many more.
-pub fn holds(text: &str, words: &[&str]) -> bool {
-    words
-        .iter()
-        .any(|word| memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some())
-}
-
 /// The number that `text` begins with (spaces skipped), and the text after it. Accepts a minus sign
 /// and thousands commas; a comma without three digits after it ends the number.
 pub fn number(text: &str) -> Option<(Number, &str)> {
@@ -129,13 +121,6 @@ pub fn decimal_gb(text: &str) -> Option<f64> {
     let (n, rest) = number(text)?;
     let is_gb = rest.trim_start().starts_with("GB");
     is_gb.then_some(n.value * (1e9 / GIB))
-}
-
-/// `a/b` of a text such as `(78.66/79.19 GiB)`: both numbers as printed.
-pub fn fraction(text: &str) -> Option<(f64, f64)> {
-    let (a, rest) = number(text)?;
-    let (b, _) = number(rest.strip_prefix('/')?)?;
-    Some((a.value, b.value))
 }
 
 #[cfg(test)]

@@ -107,13 +107,6 @@ pub struct SheetParser<M> {
     buffer: String,
 }
 
-impl<M: Messages> SheetParser<M> {
-    /// A parser that has read nothing.
-    pub fn new() -> SheetParser<M> {
-        SheetParser::default()
-    }
-}
-
 impl<M: Messages> LogParser for SheetParser<M> {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
         self.lines += 1;

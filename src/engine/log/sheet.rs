@@ -127,11 +127,6 @@ impl Sheet {
         self.facts.get(&key)
     }
 
-    /// All facts.
-    pub fn facts(&self) -> impl Iterator<Item = (&FactKey, &Fact)> {
-        self.facts.iter()
-    }
-
     /// A figure or count.
     pub fn number(&self, key: FactKey) -> Option<f64> {
         self.facts.get(&key)?.value.number()

@@ -3,7 +3,7 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
-use crate::engine::endpoints::Replies;
+use crate::engine::endpoints::{Replies, text};
 use serde_json::Value;
 
 /// Paths to ask. The first one SGLang does not answer.
@@ -13,7 +13,6 @@ pub const PATHS: &[&str] = &["/api/version", "/api/ps", "/api/tags", "/v1/models
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
     let replies = Replies(probes);
-    let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     facts.engine_version = replies
         .json("/api/version")
         .and_then(|v| text(&v, "version"));

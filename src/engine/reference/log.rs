@@ -2,110 +2,102 @@
 //! found by measurement only.
 
 use super::PHASE;
-use crate::capture::AtNs;
-use crate::engine::LogParser;
 use crate::engine::bench::phase_words;
-use crate::engine::facts::{EngineStep, Finding, LogReport, Severity, StepMark};
+use crate::engine::facts::{EngineStep, Finding, Severity};
+use crate::engine::log::sheet::{Sheet, Weight};
+use crate::engine::log::words::Words;
+use crate::engine::log::{Line, Messages, SheetParser};
+use std::sync::LazyLock;
 
-/// Milestones kept: a container that restarts forever must not fill memory.
-const MAX_STEPS: usize = 256;
-/// Errors kept, for the same reason.
+/// Errors kept: a container that restarts forever must not fill memory.
 const MAX_FINDINGS: usize = 16;
-/// Longest line that is quoted, characters.
-const MAX_QUOTE: usize = 500;
 
 /// Reads the log of `reference-engine serve` and `bench`.
+pub type ReferenceLogParser = SheetParser<ReferenceMessages>;
+
+/// State of the reader of these lines.
 #[derive(Debug, Default)]
-pub struct ReferenceLogParser {
-    version: Option<String>,
-    steps: Vec<StepMark>,
-    errors: Vec<Finding>,
+pub struct ReferenceMessages {
+    errors: usize,
     ready: bool,
 }
 
-impl ReferenceLogParser {
-    fn error(&mut self, line: &[u8], prefix: &str) {
-        if self.errors.len() >= MAX_FINDINGS {
-            return;
-        }
-        let text = String::from_utf8_lossy(line);
-        let quote: String = text.trim_end().chars().take(MAX_QUOTE).collect();
-        self.errors.push(Finding {
-            code: "engine_error".to_owned(),
-            severity: Severity::Error,
-            message: quote.strip_prefix(prefix).unwrap_or(&quote).to_owned(),
-            quote: Some(quote),
-        });
-    }
-}
+/// What every line contains.
+const NAME: &str = "reference-engine";
 
-impl LogParser for ReferenceLogParser {
-    fn line(&mut self, line: &[u8], at: Option<AtNs>) {
-        let Some(begin) = memchr::memmem::find(line, b"reference-engine") else {
+/// Phases, each the step that it begins with.
+const PHASES: &[(&str, EngineStep)] = &[
+    ("start", EngineStep::Started),
+    ("loading_weights", EngineStep::LoadingWeights),
+    ("weights_loaded", EngineStep::WeightsLoaded),
+    ("kv_cache_allocated", EngineStep::KvCacheAllocated),
+    ("ready", EngineStep::Ready),
+    ("stopping", EngineStep::Stopping),
+];
+
+impl Messages for ReferenceMessages {
+    const ENGINE: &'static str = "reference";
+
+    fn words() -> &'static Words {
+        static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(&[NAME]));
+        &SEARCH
+    }
+
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let Some(begin) = line.text.find(NAME) else {
             return;
         };
-        if let Some(error) = memchr::memmem::rfind(&line[..begin], b"ERROR ") {
-            return self.error(&line[error..], "ERROR ");
+        let from = |at: usize| Line {
+            text: &line.text[at..],
+            ..*line
+        };
+        if let Some(error) = line.text[..begin].rfind("ERROR ") {
+            return self.error(&from(error), sheet);
         }
-        let text = String::from_utf8_lossy(&line[begin..]);
-        let quote = || text.trim_end().chars().take(MAX_QUOTE).collect::<String>();
-        if let Some(phase) = phase_words(&text, PHASE).next() {
-            let step = match phase.1 {
-                "start" => EngineStep::Started,
-                "loading_weights" => EngineStep::LoadingWeights,
-                "weights_loaded" => EngineStep::WeightsLoaded,
-                "kv_cache_allocated" => EngineStep::KvCacheAllocated,
-                "ready" => EngineStep::Ready,
-                "stopping" => EngineStep::Stopping,
-                _ => return,
+        let line = from(begin);
+        if let Some((_, phase)) = phase_words(line.text, PHASE).next() {
+            let Some((_, step)) = PHASES.iter().find(|(name, _)| *name == phase) else {
+                return;
             };
-            self.ready = match step {
-                EngineStep::Ready => true,
-                // A restarted container continues the same log.
-                EngineStep::Started | EngineStep::Stopping => false,
-                _ => self.ready,
-            };
-            if self.steps.len() < MAX_STEPS {
-                self.steps.push(StepMark {
-                    step,
-                    at_ns: at,
-                    quote: quote(),
-                });
-            }
-        } else if let Some((version, _)) = text
+            sheet.step(*step, &line, "");
+            // A restarted container continues the same log.
+            let ends = matches!(step, EngineStep::Started | EngineStep::Stopping);
+            self.ready = *step == EngineStep::Ready || self.ready && !ends;
+        } else if let Some((version, _)) = line
+            .text
             .strip_prefix("reference-engine ")
             .and_then(|rest| rest.split_once(" (simulated engine)"))
         {
-            self.version = Some(version.chars().take(40).collect());
+            sheet.version(version);
         }
     }
 
-    fn step_count(&self) -> usize {
-        self.steps.len()
-    }
-
-    fn report(&self) -> LogReport {
-        LogReport {
-            engine: "reference".to_owned(),
-            engine_version: self.version.clone(),
-            steps: self.steps.clone(),
-            findings: self.errors.clone(),
-            ..LogReport::default()
-        }
-    }
-
-    fn root_cause(&self) -> Option<String> {
-        self.errors.first().and_then(|f| f.quote.clone())
-    }
-
-    fn ready(&self) -> bool {
+    fn is_ready(&self, _: &Sheet) -> bool {
         self.ready
+    }
+}
+
+impl ReferenceMessages {
+    fn error(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        sheet.cause(Weight::Cause, line, "");
+        self.errors += 1;
+        if self.errors <= MAX_FINDINGS {
+            let quote = line.quote("");
+            sheet.note(Finding {
+                code: "engine_error".to_owned(),
+                severity: Severity::Error,
+                message: quote.trim_start_matches("ERROR ").to_owned(),
+                quote: Some(quote),
+            });
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::AtNs;
+    use crate::engine::LogParser;
     use proptest::prelude::*;
 
     fn read(lines: &[&str]) -> ReferenceLogParser {
@@ -157,7 +149,7 @@ mod tests {
                 .report()
                 .steps
                 .len()
-                <= MAX_STEPS
+                <= 256
         );
     }
 

@@ -1,7 +1,7 @@
 //! The result files of TensorRT-LLM's benches: the report of `trtllm-bench`, and the client's,
 //! which has vLLM's keys.
 
-use crate::engine::bench::{figure, percentiles};
+use crate::engine::bench::{figure_at, percentiles};
 use crate::engine::vllm::read_bench_result;
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;
@@ -16,13 +16,13 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     let performance = report
         .get("performance")
         .ok_or(ReadError::Missing("performance"))?;
-    let of_all = |key: &str| of(performance, key);
+    let of_all = |key: &str| figure_at(performance, key);
     let duration_ms =
         of_all("total_latency_ms").ok_or(ReadError::Missing("performance.total_latency_ms"))?;
     let info = report.get("request_info");
     let count = |key: &str| info?.get(key)?.as_u64();
     let completed = count("num_requests");
-    let average = |key: &str| Some(of(info?, key)? * completed? as f64);
+    let average = |key: &str| Some(figure_at(info?, key)? * completed? as f64);
     let streaming = report.get("streaming_metrics");
     let mean_latency_ms = of_all("avg_request_latency_ms");
     Ok(BenchResult {
@@ -41,16 +41,12 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     })
 }
 
-fn of(object: &Value, key: &str) -> Option<f64> {
-    figure(object.get(key)?)
-}
-
 fn streamed(metrics: Option<&Value>, mean: &str, percent: &str) -> BTreeMap<String, f64> {
     let Some(metrics) = metrics else {
         return BTreeMap::new();
     };
     let mut found = percentiles(metrics.get(percent), 1.0);
-    if let Some(ms) = of(metrics, mean) {
+    if let Some(ms) = figure_at(metrics, mean) {
         found.insert("mean".to_owned(), ms);
     }
     found

@@ -3,7 +3,7 @@
 use super::log::iteration;
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
-use crate::engine::endpoints::Replies;
+use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
 use serde_json::Value;
 
@@ -12,10 +12,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
     let replies = Replies(probes);
     if let Some(version) = replies.json("/version") {
-        facts.engine_version = version
-            .get("version")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        facts.engine_version = text(&version, "version");
     }
     if let Some(models) = replies.json("/v1/models") {
         let id = models.pointer("/data/0/id").and_then(Value::as_str);

@@ -2,7 +2,7 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
-use crate::engine::endpoints::Replies;
+use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::{Sample, samples};
 use std::collections::BTreeMap;
 
@@ -34,10 +34,6 @@ pub fn read(probes: &[Probe], names: &Names) -> ProbeFacts {
         read_metrics(metrics, names, &mut facts);
     }
     facts
-}
-
-fn text(value: &serde_json::Value, key: &str) -> Option<String> {
-    value.get(key)?.as_str().map(str::to_owned)
 }
 
 fn read_models(models: &serde_json::Value, facts: &mut ProbeFacts) {

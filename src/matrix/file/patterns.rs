@@ -6,7 +6,7 @@ use super::fault::FileFault;
 use super::keys;
 use super::scalars::{self, wrong_value};
 use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue};
-use crate::wording::did_you_mean;
+use crate::wording::{count_noun, did_you_mean};
 use std::collections::HashMap;
 
 /// The entries of a map of the file.
@@ -106,9 +106,9 @@ pub fn check_zips(zips: &[Zip], axes: &[MatrixAxis]) -> Result<(), FileFault> {
                         format!(
                             "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
                             keys::name_of(&first.key),
-                            count_values(first.values.len()),
+                            count_noun(first.values.len(), "value"),
                             keys::name_of(key),
-                            count_values(axis.values.len()),
+                            count_noun(axis.values.len(), "value"),
                         ),
                     ));
                 }
@@ -129,13 +129,6 @@ pub fn check_zips(zips: &[Zip], axes: &[MatrixAxis]) -> Result<(), FileFault> {
         }
     }
     Ok(())
-}
-
-fn count_values(n: usize) -> String {
-    match n {
-        1 => "1 value".into(),
-        n => format!("{n} values"),
-    }
 }
 
 /// Reads `exclude`: each pattern with its place.
@@ -214,7 +207,7 @@ pub fn read_include(
                     at,
                     format!(
                         "this cell does not say which of the {} in `{}`",
-                        count_values(open.values.len()),
+                        count_noun(open.values.len(), "value"),
                         keys::name_of(&open.key)
                     ),
                 )),

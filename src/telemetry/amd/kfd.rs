@@ -4,6 +4,7 @@
 use super::hwmon::number_in;
 use crate::capture::{AtNs, ProcessMemory};
 use crate::clock::Clock;
+use crate::host::processes::numbers_in;
 use crate::telemetry::gpu_process::{self, Raw};
 use crate::telemetry::pace::Spacing;
 use std::fs::File;
@@ -97,14 +98,6 @@ fn read_banks(banks: &Path) -> Option<u64> {
         figure("size_in_bytes ").filter(|_| matches!(figure("heap_type "), Some(1 | 2)))
     });
     sizes.reduce(u64::saturating_add)
-}
-
-/// The entries of a directory that are numbers.
-pub fn numbers_in(directory: &Path) -> impl Iterator<Item = u32> {
-    std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The nodes of the card at this address, the node with the same address first; partitions of a

@@ -14,7 +14,7 @@ pub mod sysfs;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::fdinfo::Clients;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -235,10 +235,8 @@ impl AmdBackend {
         let integrated = gpus.iter().filter(|g| g.memory.integrated() != Some(false));
         let clients =
             Clients::start_watching(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
-        let reason = std::iter::once(found)
-            .chain(notes)
-            .collect::<Vec<_>>()
-            .join("; ");
+        notes.insert(0, found);
+        let reason = notes.join("; ");
         Ok(AmdBackend {
             gpus,
             sensors,
@@ -379,17 +377,6 @@ fn survey_tools(roots: &Roots) -> Result<String, Failure> {
 fn driver_version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
     text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
-}
-
-/// Whether this error means that the GPU has left the driver.
-fn is_gone(error: &std::io::Error) -> bool {
-    let code = error
-        .raw_os_error()
-        .map(rustix::io::Errno::from_raw_os_error);
-    matches!(
-        code,
-        Some(rustix::io::Errno::NODEV | rustix::io::Errno::NOENT | rustix::io::Errno::NXIO)
-    )
 }
 
 impl MemoryBackend for AmdBackend {

@@ -377,7 +377,7 @@ mod tests {
     use crate::engine::facts::LogReport;
 
     fn read(log: &str) -> (LogReport, Option<String>) {
-        let mut parser = VllmLogParser::new();
+        let mut parser = VllmLogParser::default();
         log.lines().for_each(|l| parser.line(l.as_bytes(), None));
         (parser.report(), parser.root_cause())
     }

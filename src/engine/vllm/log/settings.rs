@@ -317,7 +317,7 @@ mod tests {
     use crate::engine::vllm::log::VllmLogParser;
 
     fn read(texts: &[&str]) -> BTreeMap<String, FactValue> {
-        let mut parser = VllmLogParser::new();
+        let mut parser = VllmLogParser::default();
         for text in texts {
             parser.line(text.as_bytes(), None);
         }

@@ -31,11 +31,7 @@ pub fn parse_quantity(value: &Value) -> Option<Quantity> {
         Value::Number(n) => n.as_f64().map(|value| Quantity { value, unit: None }),
         Value::String(text) => in_text(text),
         Value::Object(map) => {
-            let inner = match map.get("value")? {
-                Value::Number(n) => n.as_f64().map(|value| Quantity { value, unit: None }),
-                Value::String(text) => in_text(text),
-                _ => None,
-            }?;
+            let inner = parse_quantity(map.get("value").filter(|v| !v.is_object())?)?;
             let unit = map.get("unit").and_then(Value::as_str).map(tidy);
             Some(Quantity {
                 value: inner.value,
@@ -131,20 +127,18 @@ pub fn parse_milliwatts(value: &Value) -> Option<u32> {
 
 /// Degrees Celsius.
 pub fn parse_celsius(value: &Value) -> Option<u32> {
-    let q = parse_quantity(value)?;
-    match q.unit.as_deref() {
-        None | Some("c") => available_figure(&q, q.value, 1000.0),
-        Some(_) => None,
-    }
+    figure_in(value, "c", 1000.0)
 }
 
 /// Percent, 0 to 100.
 pub fn parse_percent(value: &Value) -> Option<u32> {
-    let q = parse_quantity(value)?;
-    match q.unit.as_deref() {
-        None | Some("%") => available_figure(&q, q.value, 100.5),
-        Some(_) => None,
-    }
+    figure_in(value, "%", 100.5)
+}
+
+/// A figure in this unit, or without one.
+fn figure_in(value: &Value, unit: &str, below: f64) -> Option<u32> {
+    let q = parse_quantity(value).filter(|q| q.unit.as_deref().is_none_or(|u| u == unit))?;
+    available_figure(&q, q.value, below)
 }
 
 /// Megahertz; a bare number is megahertz.
