@@ -204,7 +204,7 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
             kind,
             figures::component_bytes(profile, component),
             figures::reason_path(component),
-            source(profile, component),
+            source_of_part(profile, component),
         )
     };
     let total = figures::peak_bytes(profile);
@@ -264,7 +264,7 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
 }
 
 /// What a part rests on, over all devices.
-fn source(profile: &Profile, component: Component) -> String {
+pub fn source_of_part(profile: &Profile, component: Component) -> String {
     let mut words: Vec<&str> = Vec::new();
     for e in profile
         .evidence

@@ -280,10 +280,7 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
     let asked = found.verdicts.iter().filter(|v| v.named || v.act != "keep");
     let advice = asked.filter_map(|v| v.advice.clone());
     let advice = advice.filter(|_| todo.is_empty());
-    let advice = advice.map(|effect| Action {
-        setting: String::new(),
-        effect,
-    });
+    let advice = advice.map(Action::of_advice);
     let holds_memory = found.verdicts.iter().any(|v| v.gpu_bytes > Some(0));
     Answer {
         state,

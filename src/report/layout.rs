@@ -100,10 +100,17 @@ pub fn truncate_middle(text: &str, cells: usize, ellipsis: &str) -> String {
 
 /// Breaks at spaces into lines of at most `cells`; a longer word has a line of its own.
 pub fn wrap_text(text: &str, cells: usize) -> Vec<String> {
+    wrap_words(text, |line, word| {
+        text_width(line) + 1 + text_width(word) <= cells
+    })
+}
+
+/// The same, where `fits` decides whether a line has room for a further word.
+pub(super) fn wrap_words(text: &str, fits: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if text_width(line) + 1 + text_width(word) <= cells => {
+            Some(line) if fits(line, word) => {
                 line.push(' ');
                 line.push_str(word);
             }

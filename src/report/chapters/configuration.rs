@@ -3,7 +3,7 @@
 use super::Sources;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, ContentBlock, Grid, folded_block, note_block};
+use crate::report::content::{Chapter, ContentBlock, Grid, listing_block, note_block};
 use crate::report::layout::counted_noun;
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{TableBuilder, word_or_reason};
@@ -77,7 +77,8 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         .collect();
     for (title, text) in [("Command", text), ("Environment", env.join("\n"))] {
         if !text.trim().is_empty() {
-            blocks.push(folded_block(format!("{title} of the container"), text));
+            let title = format!("{title} of the container");
+            blocks.push(listing_block(title, text, true));
         }
     }
 }

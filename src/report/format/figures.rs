@@ -6,21 +6,25 @@ use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, 
 use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
 use crate::report::layout::{format_figure, grouped_count, with_unit};
 
-/// The figures of a chart; none of a waterfall, for the table beside it has them.
-pub fn of_chart(chart: &Chart) -> Grid {
-    let mut grid = match &chart.plot {
-        Plot::Bars(bars) if bars.is_waterfall() => Grid::default(),
+/// The tables with the figures of a chart; none of a waterfall, for the table beside it has them.
+pub fn of_chart(chart: &Chart) -> Vec<Grid> {
+    let grid = match &chart.plot {
+        Plot::Bars(bars) if bars.is_waterfall() => return Vec::new(),
         Plot::Bars(bars) => of_bars(bars),
         Plot::Curves(curves) => of_curves(curves),
         Plot::Heat(heat) => of_heat(heat),
+        Plot::Timeline(timeline) => return of_timeline(chart, timeline),
     };
-    grid.id = format!("{}-figures", chart.id);
-    grid.caption = chart.title.clone();
-    grid
+    let named = Grid {
+        id: format!("{}-figures", chart.id),
+        caption: chart.title.clone(),
+        ..grid
+    };
+    [named].into_iter().filter(|g| !g.rows.is_empty()).collect()
 }
 
 /// What a timeline shows in few lines: its lanes, then its phases and events in order of time.
-pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
+fn of_timeline(chart: &Chart, timeline: &ChartTimeline) -> Vec<Grid> {
     let lanes = timeline.lanes.iter().map(|lane| {
         let low = lane.stretches.iter().map(|s| s.low).reduce(f64::min);
         let high = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
@@ -53,10 +57,10 @@ pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
             TableCell::text_cell(more),
         ]
     });
-    [
+    let both = [
         Grid {
-            id: format!("{}-lanes", timeline.id),
-            caption: format!("{}: lowest and highest", timeline.title),
+            id: format!("{}-lanes", chart.id),
+            caption: format!("{}: lowest and highest", chart.title),
             columns: columns(&[
                 ("", false),
                 ("unit", false),
@@ -69,12 +73,13 @@ pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
             rows: lanes.collect(),
         },
         Grid {
-            id: format!("{}-moments", timeline.id),
-            caption: format!("{}: phases and events", timeline.title),
+            id: format!("{}-moments", chart.id),
+            caption: format!("{}: phases and events", chart.title),
             columns: columns(&[("second", true), ("what", false), ("", false)]),
             rows: moments.collect(),
         },
-    ]
+    ];
+    both.into_iter().filter(|g| !g.rows.is_empty()).collect()
 }
 
 fn of_bars(bars: &Bars) -> Grid {

@@ -8,7 +8,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use super::Sources;
+use super::{Sources, numbered_id};
 use crate::breakdown::Component;
 use crate::engine::facts::{Finding, Severity};
 use crate::matrix::RowStatus;
@@ -32,12 +32,7 @@ pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<C
     let several = material.sweeps.len() > 1;
     let mut chapters = Vec::new();
     for (i, stored) in material.sweeps.iter().enumerate() {
-        let number = if several {
-            (i + 1).to_string()
-        } else {
-            String::new()
-        };
-        let prefix = format!("sweep{number}");
+        let prefix = numbered_id("sweep", i, several);
         let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
         let grid = calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
         chapters.extend(sweep_chapters(

@@ -233,17 +233,11 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
         });
     }
     add_settings(table, &behind)
-        .words("engine", "engine", |c| {
-            c.engine.as_deref().unwrap_or_default()
-        })
+        .known_words("engine", "engine", |c| c.engine.as_deref())
         .words("cell", "cell", |c| &c.id)
         .words("group", "group", |c| &c.group)
-        .words("profile", "profile", |c| {
-            c.profile.as_deref().unwrap_or_default()
-        })
-        .words("message", "message", |c| {
-            c.message.as_deref().unwrap_or_default()
-        })
+        .known_words("profile", "profile", |c| c.profile.as_deref())
+        .known_words("message", "message", |c| c.message.as_deref())
         .grid(
             format!("{prefix}_cells"),
             format!("All cells of {}", sweep.name),

@@ -6,7 +6,7 @@ mod tests;
 mod version;
 
 use super::sweep::read::CellFigure;
-use super::{Sources, change};
+use super::{Sources, change, numbered_id};
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
@@ -56,12 +56,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
     let mut blocks = Vec::new();
     let several = trends.len() > 1;
     for (i, trend) in trends.iter().take(MOST).enumerate() {
-        let prefix = if several {
-            format!("trend{}", i + 1)
-        } else {
-            "trend".into()
-        };
-        blocks.extend(trend.trend_blocks(&prefix));
+        blocks.extend(trend.trend_blocks(&numbered_id("trend", i, several)));
     }
     if trends.len() > MOST {
         let more = trends.len() - MOST;
