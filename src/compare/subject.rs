@@ -21,7 +21,7 @@ pub struct Subject {
 }
 
 /// Who a profile is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Who {
     /// Its file, as it was named.
     pub file: String,
@@ -115,9 +115,7 @@ impl Subject {
             model: settings.get("model").cloned(),
             engine: settings.get("engine").cloned(),
             engine_version: settings.get("engine_version").cloned(),
-            not_whole: None,
-            simulated: false,
-            fullest_device: None,
+            ..Who::default()
         };
         let figures = OLDER.iter().map(|(key, label, kind)| {
             let bytes = older_gib(document, key)
