@@ -25,11 +25,11 @@ use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
 use crate::profile::{FullestDevice, HostMemoryUse, MemoryGauge, Profile, advise_on_profile};
 use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
-use crate::report::layout::{counted_noun, format_figure, grouped_count};
+use crate::report::layout::{count_words, counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
 use crate::report::tables::format_in_unit;
 use crate::units::{Bytes, GIB, to_gib};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The gauge of documents that have no size of a device.
 const KV_POOL: &str = "KV pool";
@@ -806,14 +806,12 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
 
 /// `2 oom, 1 timeout`, the most frequent first.
 fn count_causes(failed: &[&SweepCell]) -> String {
-    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
-    for cell in failed {
-        let cause = cell.cause.as_deref().unwrap_or("cause unknown");
-        *causes.entry(cause).or_default() += 1;
-    }
-    let mut causes: Vec<(&str, usize)> = causes.into_iter().collect();
-    causes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    let words = causes.iter().map(|(cause, n)| format!("{n} {cause}"));
+    let causes = failed
+        .iter()
+        .map(|cell| cell.cause.as_deref().unwrap_or("cause unknown"));
+    let words = count_words(causes)
+        .into_iter()
+        .map(|(cause, n)| format!("{n} {cause}"));
     words.collect::<Vec<_>>().join(", ").replace('_', " ")
 }
 
